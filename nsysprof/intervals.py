@@ -1,0 +1,263 @@
+"""Intervals on sorted int64 arrays: union, nesting, containment and overlap.
+
+Everything here is numpy on whole arrays and near-linear in the number of intervals, however deep they nest.
+Intervals are half-open ``[start, end)`` for lengths; containment is inclusive at both ends.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Index = NDArray[np.intp]
+
+_LAST = np.iinfo(np.int64).max
+_BLOCK = 256
+
+
+def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """The union of intervals as disjoint intervals ``(start, end)``, sorted; touching ones are joined.
+
+    Intervals with ``end <= start`` are empty and left out.
+    """
+    keep = end > start
+    if not keep.all():
+        start, end = start[keep], end[keep]
+    if len(start) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    first = np.append(True, start[1:] > reach[:-1])
+    last = np.append(first[1:], True)
+    return start[first], reach[last]
+
+
+def union_length(start: Ints, end: Ints) -> int:
+    """The length of the union of the intervals, in their unit."""
+    first, last = merge(start, end)
+    return int((last - first).sum())
+
+
+def enclosing(end: Ints) -> NDArray[np.int32]:
+    """For each interval the index of the innermost one that contains it whole, -1 where none does.
+
+    The intervals are sorted by start and, where starts are equal, from the longest to the shortest; only their ends
+    are asked for. Of identical intervals the earlier contains the later. Partly overlapping ones do not contain
+    each other.
+
+    An interval's answer is the nearest earlier one that ends no sooner. All candidates jump together along the
+    candidates of their candidates, so the number of rounds is at most the depth, and about its logarithm for siblings.
+    """
+    count = len(end)
+    up = np.arange(-1, count - 1, dtype=np.int32)
+    bound = np.append(end, _LAST)  # index -1 is a wall that nothing passes
+    todo = np.arange(count)
+    while len(todo):
+        candidate = up[todo]
+        short = bound[candidate] < end[todo]
+        todo, candidate = todo[short], candidate[short]
+        up[todo] = up[candidate]
+    return up
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Intervals sorted by (start, longest first), ready to be asked which of them encloses a moment or a span."""
+
+    start: Ints
+    end: Ints
+    up: NDArray[np.int32]
+    lifts: tuple[NDArray[np.int32], ...]
+
+    def innermost(self, start: Ints, end: Ints) -> NDArray[np.int32]:
+        """For each asked ``[start, end]`` the index of the latest-started interval that contains it whole, or -1."""
+        at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
+        bound = np.append(self.end, _LAST)
+        pending = np.flatnonzero(bound[at] < end)
+        if len(pending) == 0:
+            return at
+        here, wanted = at[pending], end[pending]
+        for lift in reversed(self.lifts):  # skip ancestors that end too soon, the longest jump first
+            target = lift[here]
+            go = (target >= 0) & (bound[target] < wanted)
+            here = np.where(go, target, here)
+        at[pending] = self.up[here]
+        return at
+
+
+def nest(start: Ints, end: Ints) -> Nest:
+    """Prepare intervals, sorted by start and then from the longest to the shortest, for `Nest.innermost`."""
+    up = enclosing(end)
+    lifts = []
+    lift = np.append(up, np.int32(-1))
+    while (lift >= 0).any():
+        lifts.append(lift)
+        lift = lift[lift]  # index -1 is the appended -1
+    return Nest(start, end, up, tuple(lifts))
+
+
+def layers(end: Ints) -> list[Index | None]:
+    """Split intervals, sorted by start, into as few layers as possible whose ends do not decrease.
+
+    Each layer is the sorted index of its intervals; ``[None]`` says that all of them are one layer. The number of
+    layers is the depth to which the intervals contain each other.
+    """
+    if len(end) == 0 or not (end[1:] < end[:-1]).any():
+        return [None]
+    out: list[Index | None] = []
+    rest = np.arange(len(end))
+    while len(rest):
+        ends = end[rest]
+        keep = ends >= np.maximum.accumulate(ends)
+        out.append(rest[keep])
+        rest = rest[~keep]
+    return out
+
+
+def contained_slices(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints) -> tuple[Index, Index]:
+    """Which items lie wholly inside each outer interval, as slices ``[low, high)`` of the items.
+
+    The items are one layer: sorted by start, with ends that do not decrease.
+    """
+    low = np.searchsorted(start, outer_start, side="left")
+    high = np.searchsorted(end, outer_end, side="right")
+    return low, np.maximum(low, high)
+
+
+def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: int) -> Ints:
+    """``ufunc`` (`numpy.minimum` or `numpy.maximum`) over ``values[low:high]`` for many slices, sorted by ``low``.
+
+    Empty slices give ``empty``, which must be the ufunc's neutral element. Long slices are put together from blocks,
+    so that the cost grows neither with nesting nor with the length of the slices.
+    """
+    out = np.full(len(low), empty, np.int64)
+    if len(values) == 0 or len(low) == 0:
+        return out
+    padded = np.append(values, np.int64(empty))
+    # reduceat also computes what lies between two slices; from last to first that is empty
+    low, high, back = low[::-1], high[::-1], out[::-1]
+
+    def take(source: Ints, first: Index, stop: Index) -> Ints:
+        edges = np.empty(2 * len(first), np.intp)
+        edges[0::2], edges[1::2] = first, stop
+        found: Ints = ufunc.reduceat(source, edges)[::2]
+        found[first >= stop] = empty
+        return found
+
+    length = high - low
+    short = np.flatnonzero((length > 0) & (length <= 4 * _BLOCK))
+    if len(short):
+        back[short] = take(padded, low[short], high[short])
+    long = np.flatnonzero(length > 4 * _BLOCK)
+    if len(long):
+        blocks = np.full(-(-len(values) // _BLOCK) * _BLOCK, empty, np.int64)
+        blocks[: len(values)] = values
+        partial = np.append(ufunc.reduce(blocks.reshape(-1, _BLOCK), axis=1), np.int64(empty))
+        first, stop = -(-low[long] // _BLOCK), high[long] // _BLOCK
+        edges = ufunc(take(padded, low[long], first * _BLOCK), take(padded, stop * _BLOCK, high[long]))
+        back[long] = ufunc(edges, take(partial, first, stop))
+    return out
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """Pairs of intervals that run at the same time, such that unions over runs of intervals are cheap.
+
+    For every moment the intervals running then are lined up by index, and each two neighbours in that line make a
+    pair that is charged with the moment's length. So for any set of intervals that is a contiguous run of every such
+    line, ``union length = sum of lengths - sum of ns of the pairs that lie in the set``.
+    """
+
+    first: Index
+    second: Index
+    ns: Ints
+
+
+def overlaps(start: Ints, end: Ints) -> Overlaps:
+    """The `Overlaps` of intervals whose index order is the order of their launches; they may start in any order."""
+    order = np.argsort(start, kind="stable") if (start[1:] < start[:-1]).any() else np.arange(len(start))
+    order = order[end[order] > start[order]]
+    begins, reach = start[order], np.maximum.accumulate(end[order]) if len(order) else end[order]
+    shared = np.zeros(len(order), bool)  # runs at the same time as its predecessor in time, or its successor
+    touch = begins[1:] < reach[:-1]
+    shared[1:] |= touch
+    shared[:-1] |= touch
+    members = np.sort(order[shared])
+    if len(members) == 0:
+        none = np.empty(0, np.intp)
+        return Overlaps(none, none, np.empty(0, np.int64))
+    found = _overlaps_by_segment(start[members], end[members])
+    if found is None:
+        found = _overlaps_by_sweep(start[members], end[members])
+    return Overlaps(members[found.first], members[found.second], found.ns)
+
+
+def _overlaps_by_segment(start: Ints, end: Ints) -> Overlaps | None:
+    """Cut time at every start and end and list who runs in each piece; None where that would be too long a list."""
+    count = len(start)
+    times = np.concatenate([start, end])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    running = np.cumsum(np.where(order < count, 1, -1))
+    length = np.diff(times, append=times[-1])
+    useful = (running >= 2) & (length > 0)
+    place = np.empty(2 * count, np.intp)
+    place[order] = np.arange(2 * count)
+    before = np.append(0, np.cumsum(useful))  # useful pieces before each cut
+    low, high = before[place[:count]], before[place[count:]]
+    pieces = high - low
+    total = int(pieces.sum())
+    if total > 16 * count + 4096:
+        return None
+    piece = np.arange(total) + np.repeat(low - (np.cumsum(pieces) - pieces), pieces)
+    line = np.sort(piece * count + np.repeat(np.arange(count), pieces))
+    piece, who = np.divmod(line, count)
+    same = np.flatnonzero(piece[1:] == piece[:-1])
+    return Overlaps(who[same], who[same + 1], length[useful][piece[same]])
+
+
+def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
+    """The same for crowds: one pass over the cuts with the running intervals in a sorted list."""
+    count = len(start)
+    times = np.concatenate([start, end])
+    # at equal times ends come first, so that touching intervals do not meet
+    order = np.lexsort((np.arange(2 * count) < count, times))
+    line: list[int] = []
+    since: dict[tuple[int, int], int] = {}
+    out: list[tuple[int, int, int]] = []
+
+    def part(pair: tuple[int, int], now: int) -> None:
+        met = since.pop(pair)
+        if now > met:
+            out.append((*pair, now - met))
+
+    for cut, now in zip(order.tolist(), times[order].tolist(), strict=True):
+        who = cut % count
+        if cut < count:
+            insort(line, who)
+        at = bisect_left(line, who)
+        left = line[at - 1] if at else None
+        right = line[at + 1] if at + 1 < len(line) else None
+        if cut < count:
+            if left is not None and right is not None:
+                part((left, right), now)
+            if left is not None:
+                since[left, who] = now
+            if right is not None:
+                since[who, right] = now
+        else:
+            if left is not None:
+                part((left, who), now)
+            if right is not None:
+                part((who, right), now)
+            if left is not None and right is not None:
+                since[left, right] = now
+            del line[at]
+    pairs = np.array(out, np.int64).reshape(-1, 3)
+    return Overlaps(pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.intp), pairs[:, 2])

@@ -1,0 +1,232 @@
+"""What lies inside each of many ranges: counts, sums, first and last op, and busy time, from sorted slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.intervals import Index, Ints, contained_slices, layers, overlaps, slice_reduce, union_length
+from nsysprof.tables import GRAPH, KERNEL
+
+# Devices from this one on share the last bit of a mask.
+DEVICE_BITS = 62
+_EARLY, _LATE = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What lies inside each range; columns with a row per range.
+
+    ``launches`` distinct host calls that caused GPU work, ``kernels``, ``memops``, ``graph_launches`` int32 counts;
+    ``first_op_ns``, ``last_op_ns`` int64, when the first op starts and the last one ends (0 without ops); ``busy_ns``
+    the length of the union of the ops' intervals, added over devices; ``sum_ns`` the added durations;
+    ``followed_sum_ns`` the part of it that helper threads launched; ``devices`` int64, a bit per device (`DEVICE_BITS`).
+    """
+
+    launches: NDArray[np.int32]
+    kernels: NDArray[np.int32]
+    memops: NDArray[np.int32]
+    graph_launches: NDArray[np.int32]
+    first_op_ns: Ints
+    last_op_ns: Ints
+    busy_ns: Ints
+    sum_ns: Ints
+    followed_sum_ns: Ints
+    devices: Ints
+
+    @classmethod
+    def zeros(cls, count: int) -> Totals:
+        """Totals of ``count`` ranges with nothing in them."""
+        small = {"launches", "kernels", "memops", "graph_launches"}
+        return cls(**{f.name: np.zeros(count, np.int32 if f.name in small else np.int64) for f in fields(cls)})
+
+    def fill(self, rows: slice | Index, part: Totals) -> None:
+        """Write the totals of some ranges into their rows."""
+        for field in fields(self):
+            getattr(self, field.name)[rows] = getattr(part, field.name)
+
+    @property
+    def span_ns(self) -> Ints:
+        """From the start of the first op to the end of the last."""
+        return self.last_op_ns - self.first_op_ns
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Launches sorted by start, with what each caused, and those ops in the order of their launches.
+
+    Per launch: ``start``, ``end``, ``sum_ns``, ``length_ns`` (the same without negative durations), ``first_ns``,
+    ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 where it launched a CUDA graph), ``followed`` bool or None.
+    Per op: ``call`` (a position among the launches, not decreasing), ``op_start``, ``op_end``, ``device``.
+    """
+
+    start: Ints
+    end: Ints
+    sum_ns: Ints
+    length_ns: Ints
+    first_ns: Ints
+    last_ns: Ints
+    kernels: NDArray[np.int32]
+    memops: NDArray[np.int32]
+    graph: NDArray[np.int32]
+    call: NDArray[np.int32]
+    op_start: Ints
+    op_end: Ints
+    device: NDArray[np.int32]
+    followed: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def build(
+        cls,
+        start: Ints,
+        end: Ints,
+        *,
+        call: NDArray[np.int32],
+        op_start: Ints,
+        op_end: Ints,
+        device: NDArray[np.int32],
+        kind: NDArray[np.uint8],
+        from_graph: NDArray[np.bool_],
+    ) -> Calls:
+        """Add up the ops of each launch. Every launch has caused at least one op."""
+        length = op_end - op_start
+        kernel, graph = kind == KERNEL, kind == GRAPH
+        columns = {
+            "sum_ns": (np.add, length),
+            "length_ns": (np.add, np.maximum(length, 0) if (length < 0).any() else length),
+            "first_ns": (np.minimum, op_start),
+            "last_ns": (np.maximum, op_end),
+            "kernels": (np.add, kernel.astype(np.int32)),
+            "memops": (np.add, (~kernel & ~graph).astype(np.int32)),
+            "graph": (np.maximum, (graph | from_graph).astype(np.int32)),
+        }
+        if len(call) > len(start):  # several ops of one launch: the nodes of a CUDA graph
+            first = np.searchsorted(call, np.arange(len(start)))
+            columns = {name: (ufunc, ufunc.reduceat(values, first)) for name, (ufunc, values) in columns.items()}
+        return cls(
+            start,
+            end,
+            call=call,
+            op_start=op_start,
+            op_end=op_end,
+            device=device,
+            **{name: values for name, (_, values) in columns.items()},
+        )
+
+
+def take_calls(calls: Calls, mine: NDArray[np.bool_], followed: NDArray[np.bool_] | None = None) -> Calls:
+    """Some of the launches, sorted by start, with their ops. ``followed`` marks those from helper threads."""
+    order = np.flatnonzero(mine)
+    start = calls.start[order]
+    if (start[1:] < start[:-1]).any():
+        order = order[np.lexsort((calls.end[order], start))]
+    place = np.full(len(mine), -1, np.int32)
+    place[order] = np.arange(len(order))
+    call = place[calls.call]
+    ops = np.flatnonzero(call >= 0)
+    call = call[ops]
+    if (call[1:] < call[:-1]).any():
+        by_call = np.argsort(call, kind="stable")
+        ops, call = ops[by_call], call[by_call]
+    per_launch = ("start", "end", "sum_ns", "length_ns", "first_ns", "last_ns", "kernels", "memops", "graph")
+    return Calls(
+        **{name: getattr(calls, name)[order] for name in per_launch},
+        call=call,
+        op_start=calls.op_start[ops],
+        op_end=calls.op_end[ops],
+        device=calls.device[ops],
+        followed=None if followed is None else followed[order],
+    )
+
+
+def project(calls: Calls, start: Ints, end: Ints) -> Totals:
+    """The `Totals` of ranges sorted by start: over all launches whose host call lies wholly inside the range."""
+    out = Totals.zeros(len(start))
+    if len(start) == 0 or len(calls.start) == 0:
+        return out
+    first, last = np.full(len(start), _LATE), np.full(len(start), _EARLY)
+    final = np.zeros(len(start), np.intp)  # one past the last launch inside
+    for layer in layers(calls.end):
+        low, high = contained_slices(_pick(calls.start, layer), _pick(calls.end, layer), start, end)
+        out.launches[:] += (high - low).astype(np.int32)
+        for total, values in (
+            (out.kernels, calls.kernels),
+            (out.memops, calls.memops),
+            (out.graph_launches, calls.graph),
+            (out.sum_ns, calls.sum_ns),
+            (out.busy_ns, calls.length_ns),
+        ):
+            _add_slices(total, _pick(values, layer), low, high)
+        if calls.followed is not None:
+            _add_slices(out.followed_sum_ns, _pick(np.where(calls.followed, calls.sum_ns, 0), layer), low, high)
+        np.minimum(first, slice_reduce(np.minimum, _pick(calls.first_ns, layer), low, high, _LATE), out=first)
+        np.maximum(last, slice_reduce(np.maximum, _pick(calls.last_ns, layer), low, high, _EARLY), out=last)
+        if layer is not None:
+            np.maximum(final, np.where(high > low, layer[high - 1] + 1, 0), out=final)
+        else:
+            np.copyto(final, high)
+        if len(calls.device):
+            _note_devices(out, calls, layer, low, high)
+    some = out.launches > 0
+    np.copyto(out.first_op_ns, first, where=some)
+    np.copyto(out.last_op_ns, last, where=some)
+    _take_overlaps_off(out.busy_ns, calls, start, end)
+    # Where a call of another thread sticks out of the range in the middle of its launches, neighbours are not pairs.
+    begin = np.searchsorted(calls.start, start, side="left")
+    for odd in np.flatnonzero(some & (final - begin != out.launches)).tolist():
+        inside = np.arange(begin[odd], final[odd])
+        out.busy_ns[odd] = _busy(calls, inside[calls.end[inside] <= end[odd]])
+    return out
+
+
+def _note_devices(out: Totals, calls: Calls, layer: Index | None, low: Index, high: Index) -> None:
+    bits = np.int64(1) << np.minimum(calls.device, DEVICE_BITS).astype(np.int64)
+    if (bits == bits[0]).all():
+        out.devices[high > low] |= bits[0]
+        return
+    masks = np.zeros(len(calls.start), np.int64)
+    np.bitwise_or.at(masks, calls.call, bits)
+    out.devices[:] |= slice_reduce(np.bitwise_or, _pick(masks, layer), low, high, 0)
+
+
+def _pick(values: NDArray, layer: Index | None) -> NDArray:
+    return values if layer is None else values[layer]
+
+
+def _add_slices(total: NDArray, values: NDArray, low: Index, high: Index) -> None:
+    """Add the sum of ``values[low:high]`` to each total."""
+    before = np.zeros(len(values) + 1, total.dtype)
+    np.cumsum(values, out=before[1:])
+    total += before[high]
+    total -= before[low]
+
+
+def _take_overlaps_off(busy: Ints, calls: Calls, start: Ints, end: Ints) -> None:
+    """Turn sums into unions: take off, for each range, the pairs of ops inside it that ran at the same time."""
+    devices = np.unique(calls.device) if len(calls.device) else ()
+    for device in devices:
+        ops = np.flatnonzero(calls.device == device) if len(devices) > 1 else np.arange(len(calls.device))
+        found = overlaps(calls.op_start[ops], calls.op_end[ops])
+        if len(found.ns) == 0:
+            continue
+        earlier, later = calls.call[ops[found.first]], calls.call[ops[found.second]]
+        hull_start, hull_end = calls.start[earlier], np.maximum(calls.end[earlier], calls.end[later])
+        order = np.lexsort((hull_end, hull_start))
+        hull_start, hull_end, ns = hull_start[order], hull_end[order], found.ns[order]
+        for layer in layers(hull_end):
+            low, high = contained_slices(_pick(hull_start, layer), _pick(hull_end, layer), start, end)
+            _add_slices(busy, -_pick(ns, layer), low, high)
+
+
+def _busy(calls: Calls, inside: Index) -> int:
+    """Busy time of the ops of some launches, added over devices."""
+    member = np.zeros(len(calls.start), bool)
+    member[inside] = True
+    ops = np.flatnonzero(member[calls.call])
+    return sum(
+        union_length(calls.op_start[mine], calls.op_end[mine])
+        for device in np.unique(calls.device[ops]).tolist()
+        for mine in [ops[calls.device[ops] == device]]
+    )

@@ -1,0 +1,72 @@
+"""Grows the columns of a table block by block, without holding a block longer than needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.codes import Words
+from nsysprof.report.block import Block
+
+# Told the table's name and the rows just read.
+Progress = Callable[[str, int], None]
+
+
+class Source(Protocol):
+    """What a report's tables are read from: SQLite pages, sqlite3, or Parquet files."""
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """The names of the table's columns, empty where the table is absent."""
+
+    def tables(self) -> tuple[str, ...]:
+        """The names of all tables."""
+
+    def rows(self, table: str) -> int:
+        """How many rows the table has; 0 where it is absent."""
+
+    def blocks(
+        self, table: str, ints: Sequence[str], texts: Sequence[str] = (), words: Words | None = None
+    ) -> Iterator[Block]:
+        """The named columns, some 10,000 rows at a time, in the order of the file."""
+
+    def fetch(self, table: str, columns: Sequence[str]) -> list[tuple]:
+        """The rows of a small table as Python values."""
+
+    def strings(self, ids: Sequence[int]) -> dict[int, str]:
+        """The values of ``StringIds`` for the ids that it holds."""
+
+
+class Growing:
+    """Named columns that grow by appended arrays."""
+
+    def __init__(self, **dtypes: str) -> None:
+        self._dtypes = dtypes
+        self._parts: dict[str, list[NDArray]] = {name: [] for name in dtypes}
+
+    def add(self, **arrays: NDArray) -> None:
+        """Append one array per column, cast to the column's type."""
+        for name, values in arrays.items():
+            self._parts[name].append(values.astype(self._dtypes[name], copy=False))
+
+    def take(self, name: str) -> NDArray:
+        """The whole column; it is given up here, so that its parts are freed."""
+        parts = self._parts.pop(name)
+        return np.concatenate(parts) if parts else np.empty(0, self._dtypes[name])
+
+
+def present(source: Source, table: str, names: Sequence[str]) -> list[str]:
+    """Those of the columns that the table has."""
+    have = set(source.columns(table))
+    return [name for name in names if name in have]
+
+
+def column(block: Block, name: str, missing: int = 0) -> NDArray[np.int64]:
+    """The block's INTEGER column, ``missing`` where it is NULL or where the table has no such column."""
+    values = block.values.get(name)
+    if values is None:
+        return np.full(block.rows, missing, np.int64)
+    null = block.nulls.get(name)
+    return values if null is None or missing == 0 else np.where(null, np.int64(missing), values)

@@ -1,0 +1,138 @@
+"""Reads what ran on the GPUs: the KERNEL, MEMCPY, MEMSET and GRAPH_TRACE tables of CUPTI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.codes import Coder
+from nsysprof.report.block import Block
+from nsysprof.report.columns import Growing, Progress, Source, column, present
+
+KERNEL, MEMCPY, MEMSET, GRAPH = range(4)
+TABLES = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": KERNEL,
+    "CUPTI_ACTIVITY_KIND_MEMCPY": MEMCPY,
+    "CUPTI_ACTIVITY_KIND_MEMSET": MEMSET,
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": GRAPH,
+}
+# Which column tells two ops of a kind apart by name; the first that the table has.
+_NAMED_BY = {
+    KERNEL: ("demangledName", "shortName", "mangledName"),
+    MEMCPY: ("copyKind",),
+    MEMSET: (),
+    GRAPH: ("graphId",),
+}
+# CUpti_ActivityMemcpyKind
+_COPY_KINDS = {
+    1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
+    10: "PtoP", 11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD",
+}  # fmt: skip
+_NO_STREAM = 4294967295
+_LOW = np.int64(0xFFFFFFFF)
+
+
+@dataclass(frozen=True)
+class Work:
+    """GPU operations in the order of the file, a row each.
+
+    ``start``, ``end`` int64 ns; ``kind`` uint8 (KERNEL, MEMCPY, MEMSET, GRAPH); ``name`` int32 into ``names``;
+    ``stream`` int32 into ``streams``; ``correlation`` int64, 0 where the row has none; ``from_graph`` bool, a node of
+    a CUDA graph. ``streams`` are ``(device, stream id or None)`` with ``devices`` ``(process, CUDA device id)`` and
+    ``process`` a code of the `Coder` of globalPids that `read_work` was given.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    name: NDArray[np.int32]
+    stream: NDArray[np.int32]
+    correlation: NDArray[np.int64]
+    from_graph: NDArray[np.bool_]
+    names: list[str]
+    streams: list[tuple[int, int | None]]
+    devices: list[tuple[int, int]]
+    warnings: tuple[str, ...]
+
+
+def read_work(source: Source, processes: Coder, progress: Progress | None = None) -> Work:
+    """All ops of the report; tables that are absent or empty add none. Process ids go into ``processes``.
+
+    A row whose table has no ``globalPid`` gets process id 0.
+    """
+    rows = Growing(start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?")
+    devices, streams = Coder(), Coder()
+    names = _Names(source)
+    unended = 0
+    for table, kind in TABLES.items():
+        if not source.rows(table):
+            continue
+        naming = present(source, table, _NAMED_BY[kind])
+        wanted = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId", *naming]
+        for block in source.blocks(table, present(source, table, wanted)):
+            start, end = column(block, "start"), column(block, "end")
+            open_end = block.nulls.get("end")
+            if open_end is not None:
+                unended += int(open_end.sum())
+                end = np.where(open_end, start, end)
+            process = processes.encode(column(block, "globalPid")).astype(np.int64)
+            device = devices.encode((process << 32) | (column(block, "deviceId") & _LOW)).astype(np.int64)
+            stream = column(block, "streamId", missing=_NO_STREAM)
+            rows.add(
+                start=start,
+                end=end,
+                kind=np.full(block.rows, kind, np.uint8),
+                name=names.encode(kind, block, naming),
+                stream=streams.encode((device << 32) | (stream & _LOW)),
+                correlation=column(block, "correlationId"),
+                from_graph=_has(block, "graphNodeId"),
+            )
+            if progress:
+                progress(table, block.rows)
+    return Work(
+        **{name: rows.take(name) for name in ("start", "end", "kind", "name", "stream", "correlation", "from_graph")},
+        names=names.resolve(),
+        streams=[(v >> 32, s if (s := v & 0xFFFFFFFF) != _NO_STREAM else None) for v in streams.values.tolist()],
+        devices=[(v >> 32, v & 0xFFFFFFFF) for v in devices.values.tolist()],
+        warnings=(f"{unended:,} GPU operations have no end time and count as 0 ns",) if unended else (),
+    )
+
+
+def _has(block: Block, name: str) -> NDArray[np.bool_]:
+    """Where the column is there, not NULL and not 0."""
+    values = block.values.get(name)
+    return np.zeros(block.rows, bool) if values is None else values != 0
+
+
+class _Names:
+    """Codes of op names: per kind the distinct ids as they come, texts only in the end."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._ids = Coder()  # (kind, id) packed
+
+    def encode(self, kind: int, block: Block, naming: list[str]) -> NDArray[np.int32]:
+        ids = column(block, naming[0]) if naming else np.zeros(block.rows, np.int64)
+        for other in naming[1:]:
+            null = block.nulls.get(naming[0])
+            if null is None:
+                break
+            ids = np.where(null & (ids == 0), column(block, other), ids)
+        return self._ids.encode((np.int64(kind) << 56) | (ids & ((1 << 56) - 1)))
+
+    def resolve(self) -> list[str]:
+        keys = [(value >> 56, value & ((1 << 56) - 1)) for value in self._ids.values.tolist()]
+        texts = self._source.strings([number for kind, number in keys if kind == KERNEL])
+        return [_op_name(kind, number, texts) for kind, number in keys]
+
+
+def _op_name(kind: int, number: int, texts: dict[int, str]) -> str:
+    if kind == KERNEL:
+        return texts.get(number, f"[kernel name {number} is not in StringIds]")
+    if kind == MEMCPY:
+        return f"memcpy {_COPY_KINDS.get(number, f'kind {number}')}"
+    if kind == MEMSET:
+        return "memset"
+    return f"CUDA graph {number}" if number else "CUDA graph"

@@ -1,0 +1,265 @@
+"""The report as narrow numpy columns: ranges, launches and ops, with ids resolved to small codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.codes import Coder
+from nsysprof.report import Report
+from nsysprof.report.about import devices as gpu_of_device
+from nsysprof.report.columns import Progress, Source, column
+from nsysprof.report.gpu_work import GRAPH, KERNEL, MEMCPY, MEMSET, Work, read_work
+from nsysprof.report.host_calls import PROCESS_OF_THREAD, Calls, launch_keys, read_calls
+from nsysprof.report.host_calls import TABLE as CALLS
+from nsysprof.report.nvtx import PUSH_POP, START_END, NvtxRanges, RangeName, read_ranges
+from nsysprof.report.nvtx import TABLE as NVTX
+
+__all__ = [
+    "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "PUSH_POP", "START_END",
+    "Device", "Launches", "Ops", "RangeName", "Ranges", "Stream", "Tables", "read_tables",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Device:
+    """A CUDA device as one process sees it. ``gpu`` is an index into ``report.about.gpus``, None where unknown."""
+
+    process: int
+    cuda_id: int
+    gpu: int | None
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream of a device; ``device`` is an index into `Tables.devices`, ``id`` None where none is recorded."""
+
+    device: int
+    id: int | None
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """NVTX ranges, a row per instance, sorted by (process, thread, kind, start, longest first).
+
+    ``thread`` code of `Tables.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, PUSH_POP or START_END; ``name``
+    int32 into `Tables.range_names`; ``unclosed`` bool: never closed by the program, ends with the session.
+    """
+
+    thread: NDArray[np.integer]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    name: NDArray[np.int32]
+    unclosed: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Host calls that caused GPU work, one row per (process, correlation id), sorted by (process, thread, start).
+
+    ``thread`` code of `Tables.threads`; ``start``, ``end`` int64 ns.
+    """
+
+    thread: NDArray[np.integer]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Ops:
+    """GPU operations, in the order of the file.
+
+    ``start``, ``end`` int64 ns; ``kind`` uint8: KERNEL, MEMCPY, MEMSET or GRAPH (a CUDA-graph launch traced as a
+    whole); ``name`` int32 into `Tables.op_names`; ``stream`` code of `Tables.streams`; ``launch`` int32, a row of
+    `Launches`, -1 where there is none; ``from_graph`` bool: a node of a CUDA graph.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    name: NDArray[np.int32]
+    stream: NDArray[np.integer]
+    launch: NDArray[np.int32]
+    from_graph: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Everything that attribution needs of a report.
+
+    ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
+    the other. ``session_end`` is where unclosed ranges end, in ns.
+    """
+
+    report: Report
+    ranges: Ranges
+    launches: Launches
+    ops: Ops
+    range_names: list[RangeName]
+    op_names: list[str]
+    threads: NDArray[np.int64]
+    thread_process: NDArray[np.int32]
+    processes: NDArray[np.int64]
+    devices: list[Device]
+    streams: list[Stream]
+    session_end: int
+    warnings: tuple[str, ...]
+
+    @property
+    def gpu_numbers(self) -> list[int]:
+        """A number per device, the same for devices that are one GPU; a device of unknown GPU is one of its own."""
+        numbers: dict[object, int] = {}
+        return [
+            numbers.setdefault(("gpu", device.gpu) if device.gpu is not None else device, len(numbers))
+            for device in self.devices
+        ]
+
+    @property
+    def stream_device(self) -> NDArray[np.int32]:
+        """The device of each stream."""
+        return np.array([stream.device for stream in self.streams], np.int32)
+
+    @property
+    def stream_process(self) -> NDArray[np.int32]:
+        """The process of each stream."""
+        return np.array([self.devices[stream.device].process for stream in self.streams], np.int32)
+
+
+def read_tables(report: Report, progress: Progress | None = None) -> Tables:
+    """The `Tables` of a report. Rows that are absent are absent; what that means for the answer is in ``warnings``.
+
+    Raises `NsysprofError` where the file turns out to be damaged. ``progress`` is told each table and the rows read.
+    """
+    source = report.source
+    found, tids = Coder(), Coder()  # globalPids, globalTids
+    work = _adopt(read_work(source, found, progress), found, source)
+    process = np.array([work.devices[device][0] for device, _ in work.streams], np.int64).take(work.stream)
+    keys = launch_keys(process, work.correlation)
+    slot = keys.slots(process, work.correlation)
+    calls = read_calls(source, keys, found, tids, progress)
+    nvtx = read_ranges(source, tids, progress)
+
+    order = np.argsort(tids.values, kind="stable")
+    threads = tids.values[order]
+    thread_code = np.empty(len(order), _narrow(len(order)))
+    thread_code[order] = np.arange(len(order))
+    processes = np.union1d(found.values, threads & PROCESS_OF_THREAD)
+    process_code = np.searchsorted(processes, found.values)
+
+    duration = report.about.duration_ns or 0
+    session_end = max([duration, *(int(times.max()) for times in (work.end, calls.end, nvtx.end) if len(times))])
+    launches, launch_of_slot = _launches(calls, thread_code, keys.count)
+    gpus = gpu_of_device(source)
+    devices = [
+        Device(int(process_code[code]), cuda_id, gpus.get((int(found.values[code]), cuda_id)))
+        for code, cuda_id in work.devices
+    ]
+    ops = Ops(
+        start=work.start,
+        end=work.end,
+        kind=work.kind,
+        name=work.name,
+        stream=work.stream.astype(_narrow(len(work.streams)), copy=False),
+        launch=launch_of_slot.take(slot, mode="wrap"),  # -1 is the last entry: no launch
+        from_graph=work.from_graph,
+    )
+    return Tables(
+        report=report,
+        ranges=_ranges(nvtx, thread_code, session_end, duration),
+        launches=launches,
+        ops=ops,
+        range_names=nvtx.names,
+        op_names=work.names,
+        threads=threads,
+        thread_process=np.searchsorted(processes, threads & PROCESS_OF_THREAD).astype(np.int32),
+        processes=processes,
+        devices=devices,
+        streams=[Stream(device, number) for device, number in work.streams],
+        session_end=session_end,
+        warnings=_warnings(work, calls, ops, source),
+    )
+
+
+def _narrow(count: int) -> type[np.integer]:
+    """The smallest type for codes below ``count``; 16 bits sort by radix."""
+    return np.uint16 if count <= 1 << 16 else np.int32
+
+
+def _adopt(work: Work, found: Coder, source: Source) -> Work:
+    """GPU rows without a process id belong to the process that made host calls, if that was one alone."""
+    codes = {value: code for code, value in enumerate(found.values.tolist())}
+    if 0 not in codes:
+        return work
+    tids = Coder()
+    if "globalTid" in source.columns(CALLS):
+        for block in source.blocks(CALLS, ["globalTid"]):
+            tids.encode(column(block, "globalTid"))
+    callers = np.unique(tids.values & PROCESS_OF_THREAD)
+    if len(callers) != 1:
+        return work
+    caller = int(found.encode(callers)[0])
+    devices = [(caller if code == codes[0] else code, number) for code, number in work.devices]
+    return replace(work, devices=devices)
+
+
+def _launches(
+    calls: Calls, thread_code: NDArray[np.integer], slots: int
+) -> tuple[Launches, NDArray[np.int32]]:
+    """The launches in their order, and the launch of each slot with a -1 appended."""
+    thread = thread_code[calls.thread]
+    order = _sorted(thread, calls.start, calls.end)
+    launch_of_slot = np.full(slots + 1, -1, np.int32)
+    launch_of_slot[calls.slot[order]] = np.arange(len(order))
+    return Launches(thread[order], calls.start[order], calls.end[order]), launch_of_slot
+
+
+def _ranges(nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int, duration: int) -> Ranges:
+    """Close what was left open at the session's end and sort."""
+    end = np.where(nvtx.open, np.maximum(nvtx.start, session_end), nvtx.end) if nvtx.open.any() else nvtx.end
+    # nsys closes forgotten push/pop ranges itself, exactly at the session's duration, and nothing else marks them
+    forgotten = (nvtx.kind == PUSH_POP) & (end == duration) if duration else np.zeros(len(end), bool)
+    thread = thread_code[nvtx.thread]
+    kinds = 2 * thread.astype(np.int64) + nvtx.kind
+    order = _sorted(kinds.astype(_narrow(2 * len(thread_code))), nvtx.start, -end)
+    return Ranges(
+        thread=thread[order],
+        start=nvtx.start[order],
+        end=end[order],
+        kind=nvtx.kind[order],
+        name=nvtx.name[order],
+        unclosed=(nvtx.open | forgotten)[order],
+    )
+
+
+def _sorted(
+    group: NDArray[np.integer], first: NDArray[np.int64], second: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    """The order by group, first, second; a plain sort by group where the rows are in order already."""
+    order = np.argsort(group, kind="stable")
+    same = group[order][1:] == group[order][:-1]
+    a, b = first[order], second[order]
+    wrong = same & ((a[1:] < a[:-1]) | ((a[1:] == a[:-1]) & (b[1:] < b[:-1])))
+    return np.lexsort((second, first, group)) if wrong.any() else order
+
+
+def _warnings(work: Work, calls: Calls, ops: Ops, source: Source) -> tuple[str, ...]:
+    out = list(work.warnings)
+    if not len(ops):
+        out.append("the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)")
+    if not source.rows(NVTX):
+        out.append("the report holds no NVTX ranges: capture with --trace=cuda,nvtx and annotate the program")
+    if len(ops) and not calls.rows:
+        out.append("the report holds no CUDA API calls: no GPU work can be attributed to ranges")
+    return tuple(out)
