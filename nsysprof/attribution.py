@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from nsysprof.errors import NsysprofError
 from nsysprof.intervals import Nest, nest
-from nsysprof.projection import Calls, Totals, project, take_calls
-from nsysprof.tables import START_END, Tables
+from nsysprof.projection import Calls, Totals, project, slice_calls, take_calls
+from nsysprof.report import Report
+from nsysprof.tables import START_END, Tables, read_tables
 
 # The fate of an op, in the order of the ledger.
 OWN_THREAD, FOLLOWED, WINDOW, OUTSIDE, AMBIGUOUS, NO_LAUNCH = range(6)
@@ -64,15 +65,16 @@ class Attribution:
 
 
 def attribute(
-    tables: Tables, threads: str = "follow", progress: Callable[[str, int], None] | None = None
+    report: Report | Tables, threads: str = "follow", progress: Callable[[str, int], None] | None = None
 ) -> Attribution:
-    """Attribute every op of the report. ``threads`` is ``follow`` (work of helper threads belongs to the one range
+    """Attribute every op of an open report, or of its tables if they were read before. ``threads`` is ``follow`` (work of helper threads belongs to the one range
     open elsewhere in the process) or ``strict`` (a thread's work belongs to its own ranges alone, as nsys projects).
 
     Near-linear in events, process by process. Raises `NsysprofError` for another word in ``threads``.
     """
     if threads not in THREADS:
         raise NsysprofError(f"unknown way to treat helper threads: {threads!r}", f"choose {' or '.join(THREADS)}")
+    tables = report if isinstance(report, Tables) else read_tables(report, progress)
     ranges, launches = tables.ranges, tables.launches
     result = Attribution(
         tables=tables,
@@ -183,18 +185,24 @@ def _attribute_process(
     if windows:
         _fill_windows(result, windows, calls, owner, fate, members, launch_bounds - base)
     for thread, (first, thread_nest) in nests.items():
-        part = _calls_of_lane(calls, lane, fate, thread)
+        own = slice(int(launch_bounds[thread]) - base, int(launch_bounds[thread + 1]) - base)
+        part = _calls_of_lane(calls, lane, fate, thread, own)
         rows = slice(first, first + len(thread_nest.start))
         result.inclusive.fill(rows, project(part, thread_nest.start, thread_nest.end))
     owned = owner >= 0
     np.add.at(result.exclusive_sum_ns, owner[owned], calls.sum_ns[owned])
 
 
-def _calls_of_lane(calls: Calls, lane: NDArray[np.int32], fate: NDArray[np.uint8], thread: int) -> Calls:
-    """The launches that are in the ranges of one thread: its own, and those that follow it."""
-    mine = lane == thread
-    followed = mine & (fate == FOLLOWED)
-    return take_calls(calls, mine, followed if followed.any() else None)
+def _calls_of_lane(
+    calls: Calls, lane: NDArray[np.int32], fate: NDArray[np.uint8], thread: int, own: slice
+) -> Calls:
+    """The launches that are in the ranges of one thread: its ``own``, and those that follow it."""
+    followed = (lane == thread) & (fate == FOLLOWED)
+    if not followed.any():
+        return slice_calls(calls, own.start, own.stop)
+    mine = followed.copy()
+    mine[own] = True
+    return take_calls(calls, mine, followed)
 
 
 def _follow(

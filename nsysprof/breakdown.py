@@ -14,12 +14,12 @@ from nsysprof.attribution import FOLLOWED, AMBIGUOUS, FATES, NO_LAUNCH, Attribut
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels import Kinds, Rules, classify, load_rules
 from nsysprof.families import family_table
-from nsysprof.frames import instance_frame, kernel_frame, merged_frame, range_frame
+from nsysprof.frames import instance_frame, instance_numbers, kernel_frame, merged_frame, range_frame
 from nsysprof.intervals import union_length
 from nsysprof.kernel_table import kernel_table
 from nsysprof.paths import DEFAULT_MERGE, Paths, ancestors_or_self, merged_paths, range_paths
 from nsysprof.range_table import range_table
-from nsysprof.tables import GRAPH, KERNEL, MEMCPY, MEMSET, Launches, Tables
+from nsysprof.tables import GRAPH, KERNEL, MEMCPY, MEMSET, Tables, only_ops
 from nsysprof.warm_up import warm_up
 
 BY = ("process", "device")
@@ -64,9 +64,11 @@ class Breakdown:
     def instance_frames(self, rows: int = 1 << 62) -> Iterator[pd.DataFrame]:
         """The columns of ``instances.csv``, a row per range instance, some ``rows`` at a time; at least one frame."""
         chosen = np.arange(len(self.paths.of)) if self.kept is None else np.flatnonzero(self.kept)
+        numbers = instance_numbers(self.paths.of, self.attribution.tables.ranges.start)
         for first in range(0, max(len(chosen), 1), rows):
+            part = chosen[first : first + rows]
             yield instance_frame(
-                self.attribution, self.paths, chosen[first : first + rows], self.path_texts, self.merged_texts
+                self.attribution, self.paths, part, numbers[part], self.path_texts, self.merged_texts
             )
 
     @property
@@ -186,7 +188,7 @@ def _parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) ->
     labels = device_labels(tables)
     out = []
     for number in sorted(set(numbers.tolist())):
-        part = attribute(_only_ops(tables, of_op == number), attribution.threads)
+        part = attribute(only_ops(tables, of_op == number), attribution.threads)
         out.append(_Part(labels[number], part, keep & (part.inclusive.launches > 0), None))
     return out or [_Part("none", attribution, keep, None)]
 
@@ -199,23 +201,6 @@ def device_labels(tables: Tables) -> dict[int, str]:
         unknown = f"device {device.cuda_id} of pid {pid}"
         out[number] = unknown if device.gpu is None else f"GPU {tables.report.about.gpus[device.gpu].id}"
     return out
-
-
-def _only_ops(tables: Tables, mine: NDArray[np.bool_]) -> Tables:
-    """The same report with only some of its ops, and the launches that caused those."""
-    ops, launches = tables.ops, tables.launches
-    launch = ops.launch[mine]
-    used = np.zeros(len(launches) + 1, bool)
-    used[launch] = True
-    used[-1] = False
-    place = np.append(np.cumsum(used[:-1]) - 1, -1).astype(np.int32)
-    place[~used] = -1
-    kept = {name: values[mine] for name, values in ops.__dict__.items()}
-    return replace(
-        tables,
-        ops=replace(ops, **{**kept, "launch": place[launch]}),
-        launches=Launches(*(values[used[:-1]] for values in (launches.thread, launches.start, launches.end))),
-    )
 
 
 def _with_memory_ops(kinds: Kinds, tables: Tables) -> Kinds:

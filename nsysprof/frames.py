@@ -70,10 +70,11 @@ def instance_frame(
     attribution: Attribution,
     paths: Paths,
     rows: NDArray[np.intp],
+    numbers: NDArray[np.int64],
     path_texts: list[str],
     merged_texts: list[str],
 ) -> pd.DataFrame:
-    """The columns of ``instances.csv`` for some range instances; ``instance`` counts from 0 within a path, in time."""
+    """The columns of ``instances.csv`` for some range instances, with their `instance_numbers`."""
     tables, inside = attribution.tables, attribution.inclusive
     ranges, path = tables.ranges, paths.of[rows]
     thread = tables.threads[ranges.thread[rows]]
@@ -81,7 +82,7 @@ def instance_frame(
         {
             "path": _texts(path, path_texts),
             "merged_path": _texts(path, merged_texts),
-            "instance": instance_numbers(paths.of, ranges.start)[rows],
+            "instance": numbers,
             "pid": (thread >> 24) & 0xFFFFFF,
             "tid": thread & 0xFFFFFF,
             "kind": np.array(KIND_NAMES, object)[ranges.kind[rows]],

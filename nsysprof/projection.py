@@ -116,6 +116,20 @@ class Calls:
         )
 
 
+_PER_LAUNCH = ("start", "end", "sum_ns", "length_ns", "first_ns", "last_ns", "kernels", "memops", "graph")
+_PER_OP = ("op_start", "op_end", "device")
+
+
+def slice_calls(calls: Calls, first: int, last: int) -> Calls:
+    """The launches ``[first, last)``, which are sorted by start, with their ops; nothing is copied."""
+    low, high = np.searchsorted(calls.call, [first, last]).tolist()
+    return Calls(
+        **{name: getattr(calls, name)[first:last] for name in _PER_LAUNCH},
+        **{name: getattr(calls, name)[low:high] for name in _PER_OP},
+        call=calls.call[low:high] - np.int32(first),
+    )
+
+
 def take_calls(calls: Calls, mine: NDArray[np.bool_], followed: NDArray[np.bool_] | None = None) -> Calls:
     """Some of the launches, sorted by start, with their ops. ``followed`` marks those from helper threads."""
     order = np.flatnonzero(mine)
@@ -130,13 +144,10 @@ def take_calls(calls: Calls, mine: NDArray[np.bool_], followed: NDArray[np.bool_
     if (call[1:] < call[:-1]).any():
         by_call = np.argsort(call, kind="stable")
         ops, call = ops[by_call], call[by_call]
-    per_launch = ("start", "end", "sum_ns", "length_ns", "first_ns", "last_ns", "kernels", "memops", "graph")
     return Calls(
-        **{name: getattr(calls, name)[order] for name in per_launch},
+        **{name: getattr(calls, name)[order] for name in _PER_LAUNCH},
+        **{name: getattr(calls, name)[ops] for name in _PER_OP},
         call=call,
-        op_start=calls.op_start[ops],
-        op_end=calls.op_end[ops],
-        device=calls.device[ops],
         followed=None if followed is None else followed[order],
     )
 

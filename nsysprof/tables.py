@@ -8,18 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.codes import Coder
-from nsysprof.report import Report
+from nsysprof.report import Report, reading
 from nsysprof.report.about import devices as gpu_of_device
 from nsysprof.report.columns import Progress, Source, column
 from nsysprof.report.gpu_work import GRAPH, KERNEL, MEMCPY, MEMSET, Work, read_work
 from nsysprof.report.host_calls import PROCESS_OF_THREAD, Calls, launch_keys, read_calls
 from nsysprof.report.host_calls import TABLE as CALLS
 from nsysprof.report.nvtx import PUSH_POP, START_END, NvtxRanges, RangeName, read_ranges
-from nsysprof.report.nvtx import TABLE as NVTX
 
 __all__ = [
     "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "PUSH_POP", "START_END",
-    "Device", "Launches", "Ops", "RangeName", "Ranges", "Stream", "Tables", "read_tables",
+    "Device", "Launches", "Ops", "RangeName", "Ranges", "Stream", "Tables", "only_ops", "read_tables",
 ]  # fmt: skip
 
 
@@ -45,7 +44,8 @@ class Ranges:
     """NVTX ranges, a row per instance, sorted by (process, thread, kind, start, longest first).
 
     ``thread`` code of `Tables.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, PUSH_POP or START_END; ``name``
-    int32 into `Tables.range_names`; ``unclosed`` bool: never closed by the program, ends with the session.
+    int32 into `Tables.range_names`; ``unclosed`` bool: never closed by the program, ends with the session; ``moved``
+    bool: a start/end range of which the report says on which thread it ended.
     """
 
     thread: NDArray[np.integer]
@@ -54,6 +54,7 @@ class Ranges:
     kind: NDArray[np.uint8]
     name: NDArray[np.int32]
     unclosed: NDArray[np.bool_]
+    moved: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -144,12 +145,14 @@ def read_tables(report: Report, progress: Progress | None = None) -> Tables:
     """
     source = report.source
     found, tids = Coder(), Coder()  # globalPids, globalTids
-    work = _adopt(read_work(source, found, progress), found, source)
-    process = np.array([work.devices[device][0] for device, _ in work.streams], np.int64).take(work.stream)
-    keys = launch_keys(process, work.correlation)
-    slot = keys.slots(process, work.correlation)
-    calls = read_calls(source, keys, found, tids, progress)
-    nvtx = read_ranges(source, tids, progress)
+    with reading(report.path):
+        work = _adopt(read_work(source, found, progress), found, source)
+        process = np.array([work.devices[device][0] for device, _ in work.streams], np.int64).take(work.stream)
+        keys = launch_keys(process, work.correlation)
+        slot = keys.slots(process, work.correlation)
+        calls = read_calls(source, keys, found, tids, progress)
+        nvtx = read_ranges(source, tids, progress)
+        gpus = gpu_of_device(source)
 
     order = np.argsort(tids.values, kind="stable")
     threads = tids.values[order]
@@ -161,7 +164,6 @@ def read_tables(report: Report, progress: Progress | None = None) -> Tables:
     duration = report.about.duration_ns or 0
     session_end = max([duration, *(int(times.max()) for times in (work.end, calls.end, nvtx.end) if len(times))])
     launches, launch_of_slot = _launches(calls, thread_code, keys.count)
-    gpus = gpu_of_device(source)
     devices = [
         Device(int(process_code[code]), cuda_id, gpus.get((int(found.values[code]), cuda_id)))
         for code, cuda_id in work.devices
@@ -188,7 +190,23 @@ def read_tables(report: Report, progress: Progress | None = None) -> Tables:
         devices=devices,
         streams=[Stream(device, number) for device, number in work.streams],
         session_end=session_end,
-        warnings=_warnings(work, calls, ops, source),
+        warnings=_warnings(work, calls, nvtx),
+    )
+
+
+def only_ops(tables: Tables, mine: NDArray[np.bool_]) -> Tables:
+    """The same report with only some of its ops, and the launches that caused those."""
+    ops, launches = tables.ops, tables.launches
+    launch = ops.launch[mine]
+    used = np.zeros(len(launches) + 1, bool)
+    used[launch] = True
+    used[-1] = False  # where ops without a launch point
+    place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
+    kept = {name: values[mine] for name, values in ops.__dict__.items()}
+    return replace(
+        tables,
+        ops=replace(ops, **{**kept, "launch": place[launch]}),
+        launches=Launches(*(values[used[:-1]] for values in (launches.thread, launches.start, launches.end))),
     )
 
 
@@ -240,6 +258,7 @@ def _ranges(nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int
         kind=nvtx.kind[order],
         name=nvtx.name[order],
         unclosed=(nvtx.open | forgotten)[order],
+        moved=nvtx.moved[order],
     )
 
 
@@ -254,12 +273,12 @@ def _sorted(
     return np.lexsort((second, first, group)) if wrong.any() else order
 
 
-def _warnings(work: Work, calls: Calls, ops: Ops, source: Source) -> tuple[str, ...]:
+def _warnings(work: Work, calls: Calls, nvtx: NvtxRanges) -> tuple[str, ...]:
     out = list(work.warnings)
-    if not len(ops):
+    if not len(work.start):
         out.append("the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)")
-    if not source.rows(NVTX):
+    if not len(nvtx.start):
         out.append("the report holds no NVTX ranges: capture with --trace=cuda,nvtx and annotate the program")
-    if len(ops) and not calls.rows:
+    if len(work.start) and not calls.rows:
         out.append("the report holds no CUDA API calls: no GPU work can be attributed to ranges")
     return tuple(out)

@@ -67,7 +67,7 @@ def read_work(source: Source, processes: Coder, progress: Progress | None = None
     names = _Names(source)
     unended = 0
     for table, kind in TABLES.items():
-        if not source.rows(table):
+        if not {"start", "end"} <= set(source.columns(table)):
             continue
         naming = present(source, table, _NAMED_BY[kind])
         wanted = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId", *naming]

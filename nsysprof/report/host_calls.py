@@ -106,10 +106,11 @@ def read_calls(
     """
     rows = Growing(start="i8", end="i8", thread="i4", slot="i8")
     needs = ("start", "end", "globalTid", "correlationId")
-    usable = source.rows(TABLE) and len(present(source, TABLE, needs)) == len(needs)
+    usable = len(present(source, TABLE, needs)) == len(needs)
+    seen = 0
     for block in source.blocks(TABLE, needs) if usable else ():
-        thread = column(block, "globalTid")
-        code = threads.encode(thread)
+        seen += block.rows
+        code = threads.encode(column(block, "globalTid"))
         process = _process_of(code, threads, processes)
         slot = keys.slots(process, column(block, "correlationId"))
         mine = np.flatnonzero(slot >= 0)
@@ -127,7 +128,7 @@ def read_calls(
     if duplicates:
         chosen = _shortest(slot, end - start)
         start, end, thread, slot = start[chosen], end[chosen], thread[chosen], slot[chosen]
-    return Calls(start, end, thread, slot, source.rows(TABLE), duplicates)
+    return Calls(start, end, thread, slot, seen, duplicates)
 
 
 def _process_of(thread: NDArray[np.int32], threads: Coder, processes: Coder) -> NDArray[np.int32]:

@@ -53,7 +53,7 @@ def read_ranges(source: Source, threads: Coder, progress: Progress | None = None
     rows = Growing(start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
     names = _Names(source)
     ints = ["start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"]
-    usable = source.rows(TABLE) and {"start", "end", "eventType"} <= set(source.columns(TABLE))
+    usable = {"start", "end", "eventType"} <= set(source.columns(TABLE))
     columns = present(source, TABLE, ints), present(source, TABLE, ["text"])
     kinds = np.full(256, 255, np.uint8)
     kinds[list(_KIND_OF_EVENT)] = list(_KIND_OF_EVENT.values())
@@ -107,8 +107,11 @@ class _Names:
     def encode(self, block: Block, rows: NDArray[np.intp]) -> NDArray[np.int32]:
         text_id = self._ids.encode(column(block, "textId", _MISSING)[rows]).astype(np.int64)
         text = self._texts.encode((text_id << 32) | (self._word(block)[rows].astype(np.int64) + 1))
-        process = self._processes.encode(column(block, "globalTid")[rows] & PROCESS_OF_THREAD).astype(np.int64)
-        domain = self._domains.encode((process << 32) | self._domain_ids.encode(column(block, "domainId")[rows]))
+        number = column(block, "domainId")[rows]
+        # domains are numbered per process, save the default domain
+        process = np.where(number == 0, 0, column(block, "globalTid")[rows] & PROCESS_OF_THREAD)
+        process = self._processes.encode(process).astype(np.int64)
+        domain = self._domains.encode((process << 32) | self._domain_ids.encode(number))
         return self._names.encode((domain.astype(np.int64) << 32) | text)
 
     @staticmethod

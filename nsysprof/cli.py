@@ -1,0 +1,62 @@
+"""The command line: registers the subcommands and turns known failures into one line and a hint."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from nsysprof import __version__
+from nsysprof.commands.analyze import analyze
+from nsysprof.errors import NsysprofError
+
+app = typer.Typer(
+    name="nsysprof",
+    help="Read NVIDIA Nsight Systems reports and say where the GPU time went.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nsysprof {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Read NVIDIA Nsight Systems reports and say where the GPU time went."""
+
+
+app.command()(analyze)
+
+
+def main() -> None:
+    """Run the command line and exit: 0, 1 for a known failure, 2 for usage, 3 for a negative answer."""
+    # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # range names may hold what the terminal cannot show
+    try:
+        app()
+    except NsysprofError as error:
+        print(f"nsysprof: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"  hint: {error.hint}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output went away, as `head` does. Python flushes once more on exit: into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,1 @@
+"""One small file per subcommand: parse, call the library, print."""

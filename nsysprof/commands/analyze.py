@@ -1,0 +1,108 @@
+"""``nsysprof analyze``: where the time of one report went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from nsysprof.breakdown import Breakdown
+    from nsysprof.report import Report
+
+_TABLE_FILES = ("ranges.csv", "instances.csv", "kernels.csv", "analysis.json")
+_CHART_FILES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
+
+
+def analyze(
+    report: Annotated[Path, typer.Argument(help="A .sqlite or .nsys-rep report, or a parquet export.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the results [default: <report>.analysis here].")
+    ] = None,
+    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
+    select: Annotated[
+        str | None, typer.Option("--range", metavar="GLOB", help="Only ranges that match, and what lies in them.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many ranges to print and to draw.")] = 20,
+    skip: Annotated[int, typer.Option(min=0, help="Leave out the first N instances of what repeats (warm-up).")] = 0,
+    merge: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Names that make one row; repeatable [default: iter*, step* and a number]."),
+    ] = None,
+    no_merge: Annotated[bool, typer.Option("--no-merge", help="Keep every name as recorded.")] = False,
+    by: Annotated[str | None, typer.Option(metavar="process|device", help="Split the rows.")] = None,
+    threads: Annotated[
+        str,
+        typer.Option(
+            metavar="follow|strict",
+            help="Work of threads without a range: follow the range open elsewhere, or, as nsys does, own thread only.",
+        ),
+    ] = "follow",
+    rules: Annotated[Path | None, typer.Option(help="Kernel rules (TOML) to ask before the shipped ones.")] = None,
+    instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv however long.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare with the projection of the installed nsys.")] = False,
+    nsys: Annotated[Path | None, typer.Option(help="The nsys to export and to verify with.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")] = False,
+) -> None:
+    """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
+    from nsysprof.attribution import attribute
+    from nsysprof.breakdown import break_down
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.kernels import load_rules
+    from nsysprof.paths import DEFAULT_MERGE
+    from nsysprof.render.data import check_folder, write_tables
+    from nsysprof.render.text import summary
+    from nsysprof.report import open_report
+    from nsysprof.tables import read_tables
+
+    loaded = load_rules(rules)
+    with open_report(report, nsys=nsys) as opened:
+        folder = output or Path(f"{report.stem}.analysis")
+        names = _TABLE_FILES + (_CHART_FILES if charts else ())
+        check_folder(folder, opened, names, force=force)
+        with progress_bar(lambda: _work(opened)) as progress:
+            attribution = attribute(read_tables(opened, progress), threads, progress)
+        breakdown = break_down(
+            attribution,
+            merge=None if no_merge else merge or DEFAULT_MERGE,
+            select=select,
+            skip=skip,
+            by=by,
+            rules=loaded,
+        )
+        typer.echo(summary(breakdown, top), nl=False)
+        written, note = write_tables(breakdown, folder, instances=instances)
+        if charts:
+            written = [*_draw(breakdown, folder, top), *written]
+        typer.echo(f"\nWritten to {folder}/: {', '.join(path.name for path in written)}")
+        if note:
+            typer.echo(note)
+        if verify:
+            _verify(breakdown, nsys)
+
+
+def _work(report: Report) -> int:
+    """Rows to read, and launches to attribute, as far as can be said beforehand."""
+    from nsysprof.report.gpu_work import TABLES
+    from nsysprof.report.host_calls import TABLE as CALLS
+    from nsysprof.report.nvtx import TABLE as NVTX
+
+    ops = sum(report.source.rows(table) for table in TABLES)
+    return 2 * ops + report.source.rows(CALLS) + report.source.rows(NVTX)
+
+
+def _draw(breakdown: Breakdown, folder: Path, top: int) -> list[Path]:
+    from nsysprof.render.charts import save_charts
+
+    return save_charts(breakdown, folder, top=top)
+
+
+def _verify(breakdown: Breakdown, nsys: Path | None) -> None:
+    from nsysprof.render.text import verification
+    from nsysprof.verify import verify as compare
+
+    result = compare(breakdown.attribution.tables, nsys)
+    typer.echo("\n" + verification(result), nl=False)
+    if result.differences:
+        raise typer.Exit(3)
