@@ -1,0 +1,175 @@
+"""Small int32 codes for columns that repeat few distinct values: ids (`Coder`) and texts (`Words`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_CODER_BITS = 16
+_WORDS_BITS = 18
+_LONGEST = 128  # bytes: longer texts go through a dict; a hash word by word no longer pays
+_COLUMNS = _LONGEST // 8
+_MOST = (
+    1 << 16
+)  # texts that the vectorised lookup knows; later ones go through the dict: memory stays bounded
+_TAIL = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)  # keeps the first n bytes of a word
+# One odd multiplier per 8-byte word of a text, so that equal words at other places count otherwise.
+_FACTORS = [np.uint64((0x9E3779B97F4A7C15 * (2 * k + 1) | 1) % (1 << 64)) for k in range(_COLUMNS + 1)]
+
+
+class Coder:
+    """Distinct int64 values met so far, in order of first appearance, and their codes.
+
+    A table of 2^16 slots answers nearly every row (a few ns); what it cannot answer, because the value is
+    new or lost its slot to another one, goes through `np.unique` and a dict, so every int64 is right.
+    """
+
+    def __init__(self) -> None:
+        self._codes = np.zeros(1 << _CODER_BITS, np.int32)
+        self._keys = np.zeros(1 << _CODER_BITS, np.int64)
+        self._keys[0] = 1  # an empty slot holds a value that belongs to another slot: 0 belongs to slot 0
+        self._known: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def values(self) -> np.ndarray:
+        """The distinct values as int64; `values[code]` is what `code` stands for."""
+        return np.fromiter(self._known, np.int64, len(self._known))
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """The int32 code of each of `values` (int64); new values get the next codes."""
+        values = np.ascontiguousarray(values, np.int64)
+        slots = _slots(values)
+        codes = self._codes.take(slots)
+        missed = np.flatnonzero(self._keys.take(slots) != values)
+        if missed.size:
+            codes[missed] = self._learn(values[missed])
+        return codes
+
+    def _learn(self, values: np.ndarray) -> np.ndarray:
+        distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+        codes = np.empty(len(distinct), np.int32)
+        for at in np.argsort(first).tolist():
+            codes[at] = self._known.setdefault(int(distinct[at]), len(self._known))
+        slots = _slots(distinct)
+        free = _slots(self._keys[slots]) != slots
+        self._keys[slots[free]] = distinct[free]
+        # Two of `distinct` may want one slot: the key stored last won, and only its code may be stored.
+        won = free & (self._keys[slots] == distinct)
+        self._codes[slots[won]] = codes[won]
+        return codes[inverse.reshape(-1)]
+
+
+def _slots(values: np.ndarray) -> np.ndarray:
+    hashed = (values.view(np.uint64) * _GOLDEN) >> np.uint64(64 - _CODER_BITS)
+    return np.asarray(hashed.view(np.int64))
+
+
+class Words:
+    """Distinct texts met so far and their codes; `words[code]` is the text.
+
+    Texts are kept and compared as bytes, so two texts share a code only when they are the same bytes;
+    bytes that are not UTF-8 show as replacement characters when a text is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._codes: dict[bytes, int] = {}
+        self._raw: list[bytes] = []
+        self._table = np.full(1 << _WORDS_BITS, -1, np.int32)  # the last text of each slot
+        self._lengths = np.full(256, -1, np.int64)  # by code; -1 where the table does not know the text
+        self._columns: list[np.ndarray] = []  # k-th 8 bytes of these texts, by code
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __getitem__(self, code: int) -> str:
+        if code < 0:
+            raise IndexError(code)  # -1 stands for NULL, which is no text
+        return self._raw[code].decode("utf-8", "replace")
+
+    def add(self, raw: bytes) -> int:
+        """The code of one text, a new one when the text is new."""
+        code = self._codes.setdefault(raw, len(self._raw))
+        if code == len(self._raw):
+            self._raw.append(raw)
+        return code
+
+    def encode(self, data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The int32 codes of the texts `data[start : start + length]`.
+
+        `data` is uint8 and reaches at least 8 bytes beyond the end of the last text. The hash only
+        proposes a code: every text is compared with the one its code stands for.
+        """
+        short = np.flatnonzero(lengths <= _LONGEST)
+        if len(short) == len(lengths):
+            return self._encode_short(data, starts, lengths)
+        codes = np.empty(len(starts), np.int32)
+        codes[short] = self._encode_short(data, starts[short], lengths[short])
+        long = np.flatnonzero(lengths > _LONGEST)
+        codes[long] = self._add_all(data, starts[long], lengths[long])
+        return codes
+
+    def _add_all(self, data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[int]:
+        raw = data.data
+        ends = (starts + lengths).tolist()
+        return [self.add(bytes(raw[at:end])) for at, end in zip(starts.tolist(), ends, strict=True)]
+
+    def _encode_short(self, data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        # Longest first: the texts that have a k-th word are then the first so many rows.
+        order = np.argsort((_LONGEST - lengths).astype(np.uint8), kind="stable")
+        starts, lengths = starts[order], lengths[order]
+        columns = _columns(data, starts, lengths)
+        hashes = lengths.view(np.uint64) * _FACTORS[-1]
+        for column, factor in zip(columns, _FACTORS, strict=False):
+            head = hashes[: len(column)]
+            head += column * factor
+            head ^= head >> np.uint64(29)
+        slots = ((hashes * _GOLDEN) >> np.uint64(64 - _WORDS_BITS)).view(np.int64)
+        codes = self._table.take(slots)
+        same = self._lengths.take(np.maximum(codes, 0)) == lengths
+        same &= codes >= 0
+        # Texts of equal length have equally many words. One that the table does not know has failed above.
+        for ours, known in zip(columns, self._columns, strict=False):
+            rows = len(ours)
+            same[:rows] &= known.take(np.maximum(codes[:rows], 0)) == ours
+        wrong = np.flatnonzero(~same)
+        if wrong.size:
+            codes[wrong] = self._add_all(data, starts[wrong], lengths[wrong])
+            self._remember(wrong[codes[wrong] < _MOST], codes, lengths, columns, slots)
+        out = np.empty_like(codes)
+        out[order] = codes
+        return out
+
+    def _remember(
+        self,
+        rows: np.ndarray,
+        codes: np.ndarray,
+        lengths: np.ndarray,
+        columns: list[np.ndarray],
+        slots: np.ndarray,
+    ) -> None:
+        """Let the table propose the codes of these rows from now on."""
+        while len(self._raw) > len(self._lengths) < _MOST:
+            more = len(self._lengths)
+            self._lengths = np.concatenate([self._lengths, np.full(more, -1, np.int64)])
+            self._columns = [np.concatenate([known, np.zeros(more, np.uint64)]) for known in self._columns]
+        self._columns += [np.zeros(len(self._lengths), np.uint64) for _ in columns[len(self._columns) :]]
+        self._table[slots[rows]] = codes[rows]
+        self._lengths[codes[rows]] = lengths[rows]
+        for known, ours in zip(self._columns, columns, strict=False):
+            there = rows[: np.searchsorted(rows, len(ours))]
+            known[codes[there]] = ours[there]
+
+
+def _columns(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """The k-th 8 bytes of each text that has them, zero beyond its end; `lengths` must not increase."""
+    every = np.ndarray((len(data) - 7,), "<u8", buffer=data, strides=(1,))
+    columns = []
+    for k in range(-(-int(lengths[0]) // 8) if len(lengths) else 0):
+        active = int(np.searchsorted(-lengths, -8 * k))
+        column = every[starts[:active] + 8 * k]
+        column &= _TAIL.take(np.minimum(lengths[:active] - 8 * k, 8))
+        columns.append(column)
+    return columns
