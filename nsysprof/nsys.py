@@ -1,0 +1,316 @@
+"""Finds NVIDIA's ``nsys`` and runs the two of its commands that read reports: export and stats."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from nsysprof.errors import NsysprofError
+
+__all__ = [
+    "ENVIRONMENT",
+    "Nsys",
+    "all_nsys",
+    "export",
+    "find_importer",
+    "find_nsys",
+    "stats",
+    "version_numbers",
+]
+
+ENVIRONMENT = "NSYSPROF_NSYS"
+GET_IT = (
+    "get Nsight Systems from https://developer.nvidia.com/nsight-systems, or name it with --nsys PATH or"
+    f" {ENVIRONMENT}=PATH; a report that was exported already (.sqlite) needs none"
+)
+PLACES_LINUX = (
+    "/opt/nvidia/nsight-systems/*/bin/nsys",
+    "/opt/nvidia/nsight-systems/*/target-linux-*/nsys",
+    "/opt/nvidia/nsight-systems-cli/*/bin/nsys",
+    "/opt/nvidia/nsight-systems-cli/*/target-linux-*/nsys",
+    "/usr/local/cuda*/bin/nsys",
+    "/usr/local/cuda*/nsight-systems-*/target-linux-*/nsys",
+    "/opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
+    "/usr/lib/nsight-systems/bin/nsys",
+    "/usr/lib/nsight-systems/target-linux-*/nsys",
+    "/usr/lib/*/nsight-systems/target-linux-*/nsys",
+)
+PLACES_WINDOWS = (
+    r"NVIDIA Corporation\Nsight Systems *\target-windows-*\nsys.exe",
+    r"NVIDIA Corporation\Nsight Compute *\host\target-windows-*\nsys.exe",
+)
+# What a report was called before 2023, where both names give the same table. The old gpukernsum splits by
+# grid and block, so it is not here; nvtxgpuproj was a trace, and there was no projected summary.
+OLD_NAMES = {
+    "cuda_api_sum": "cudaapisum",
+    "cuda_gpu_mem_size_sum": "gpumemsizesum",
+    "cuda_gpu_mem_time_sum": "gpumemtimesum",
+    "cuda_gpu_trace": "gputrace",
+    "nvtx_gpu_proj_trace": "nvtxgpuproj",
+    "nvtx_kern_sum": "nvtxkernsum",
+    "nvtx_pushpop_sum": "nvtxppsum",
+    "nvtx_pushpop_trace": "nvtxpptrace",
+    "nvtx_startend_sum": "nvtxsesum",
+    "nvtx_sum": "nvtxsum",
+}
+NEWER = re.compile(
+    r"Report was created in Nsight Systems version \((?P<a>[^)]+)\), newer than"
+    r"|Version number is invalid: (?P<b>\S+)"
+)
+PROGRESS = re.compile(r"\[[=\s]*\d+%\s*\]|^\s*(Processing|Exporting|Importing) .*\[|^\[\s*\d+/\d+\]")
+CHATTER = re.compile(r"(NOTICE|WARNING|SKIPPED|ERROR|Generating)\b")
+
+
+@dataclass(frozen=True)
+class Nsys:
+    """An nsys that answered: ``version`` as numbers (2024, 2, 3, 38), ``version_text`` as it prints it."""
+
+    path: Path
+    version: tuple[int, ...]
+    version_text: str
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version, whichever way nsys writes it: 2024.2.3.38-v0, 2024@2@3@38-v0."""
+    found = re.match(r"\d+(?:[.@]\d+)*", text)
+    return tuple(int(part) for part in re.split(r"[.@]", found.group())) if found else ()
+
+
+def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
+    """The nsys to use: the one named, else ``NSYSPROF_NSYS``'s, else the PATH's, else the newest installed.
+
+    "Installed" means in one of the usual places of Linux and Windows. Raises `NsysprofError` where the one
+    that was named does not work, or where there is none.
+    """
+    named = explicit or os.environ.get(ENVIRONMENT)
+    if named:
+        where = "" if explicit else f" (from {ENVIRONMENT})"
+        found, why = _asked(Path(named).expanduser())
+        if found is None:
+            raise NsysprofError(f"{named}{where}: not a working nsys: {why}", GET_IT)
+        return found
+    on_path = shutil.which("nsys")
+    broken = ""
+    if on_path:
+        found, why = _asked(Path(on_path))
+        if found is not None:
+            return found
+        broken = f"; {on_path} on the PATH does not work: {why}"
+    installed = _installed()
+    if not installed:
+        raise NsysprofError(f"no nsys found{broken}", GET_IT)
+    return installed[0]
+
+
+def all_nsys() -> list[Nsys]:
+    """Every working nsys, each once: ``NSYSPROF_NSYS``'s, the PATH's, then the installed, newest first."""
+    named = [name for name in (os.environ.get(ENVIRONMENT), shutil.which("nsys")) if name]
+    first = [_asked(Path(name).expanduser())[0] for name in named]
+    unique: dict[str, Nsys] = {}
+    for nsys in [*first, *_installed()]:
+        if nsys is not None:
+            unique.setdefault(os.path.realpath(nsys.path), nsys)
+    return list(unique.values())
+
+
+def find_importer(nsys: Nsys | None = None) -> Path | None:
+    """The QdstrmImporter that belongs to an nsys, None where it is not installed.
+
+    nsys looks for it in ``../host-linux-x64``. Debian keeps nsys's own folder apart from the host folder, so
+    that nsys itself does not find the importer and leaves a .qdstrm; Debian's place is tried here too.
+    """
+    exe = "QdstrmImporter.exe" if sys.platform == "win32" else "QdstrmImporter"
+    roots = []
+    if nsys is not None:
+        for place in (Path(nsys.path), Path(os.path.realpath(nsys.path))):
+            roots += [place.parent.parent, *(up / "nsight-systems" for up in place.parents)]
+    for root in roots or [Path("/usr/lib/nsight-systems")]:
+        for found in sorted(root.glob(f"host-*/{exe}")):
+            if os.access(found, os.X_OK):
+                return found
+    return None
+
+
+def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> None:
+    """Export a ``.nsys-rep`` or ``.qdrep`` to the SQLite file ``out``, which must not exist yet.
+
+    The file appears under its name when it is whole; nothing is left behind otherwise. Raises `NsysprofError`
+    when nsys refuses (both versions named where the report is newer than nsys) or fails (its last line).
+    """
+    if os.path.lexists(out):
+        raise NsysprofError(
+            f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file"
+        )
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent)
+    except OSError as error:
+        raise NsysprofError(
+            f"{out}: cannot write there: {error.strerror}",
+            f"mkdir -p {quote(str(out.parent))}, or name another folder",
+        ) from None
+    with folder as name:
+        part = Path(name, "report.sqlite")
+        command = ["export", "--type", "sqlite", "--output", str(part), str(report.absolute())]
+        done = _run(nsys.path, command, timeout)
+        if done.returncode != 0 or not part.exists() or part.stat().st_size == 0:
+            raise _export_error(nsys, report, done.stdout + "\n" + done.stderr, done.returncode)
+        _publish(part, out)
+
+
+def _publish(part: Path, out: Path) -> None:
+    try:
+        os.link(part, out)  # unlike a rename this never replaces a file
+    except FileExistsError:
+        raise NsysprofError(f"{out}: exists already, not overwritten", "name another file") from None
+    except OSError:  # no hard links on this file system
+        part.replace(out)
+
+
+def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofError:
+    newer = NEWER.search(output)
+    if newer:
+        made_by = (newer["a"] or newer["b"]).replace("@", ".")
+        return newer_than(report, made_by, nsys)
+    if "ProtobufParseException" in output:
+        return NsysprofError(
+            f"{report}: nsys {nsys.version_text} cannot parse it: made by a newer nsys, or damaged",
+            f"copy it again, or export it with the nsys that made it: {_by_hand(report)}",
+        )
+    if "magic number mismatch" in output:
+        return NsysprofError(
+            f"{report}: truncated or damaged: its table of sections is missing (nsys {nsys.version_text})",
+            "copy the file again and compare its size with the original's",
+        )
+    what = last_line(output) or f"exit code {code}"
+    return NsysprofError(
+        f"{report}: nsys {nsys.version_text} could not export it: {what}",
+        f"see what nsys says: {_by_hand(report, str(nsys.path))}",
+    )
+
+
+def _by_hand(report: Path, nsys: str = "nsys") -> str:
+    return f"{quote(nsys)} export --type sqlite {quote(str(report))}"
+
+
+def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
+    """The error for a report that this nsys is too old to read; both versions are in it."""
+    return NsysprofError(
+        f"{report}: made by nsys {made_by}, newer than the installed {nsys.version_text} ({nsys.path})",
+        f"install nsys {'.'.join(map(str, version_numbers(made_by)[:2]))} or newer and name it with --nsys"
+        f" PATH, or export where it was made: {_by_hand(report)}",
+    )
+
+
+def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) -> list[dict[str, str]]:
+    """The rows of ``nsys stats --report NAME``, as text; empty where the report has no data for it.
+
+    Runs on a private copy, since nsys may write into the file or beside it. Old versions are asked under the
+    old name. Raises `NsysprofError` where this nsys has no such report or fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
+        copy = Path(folder, "report.sqlite")
+        try:
+            shutil.copyfile(sqlite, copy)
+        except OSError as error:
+            raise NsysprofError(f"{sqlite}: cannot copy it for nsys stats: {error.strerror}") from None
+        base, _, options = report_name.partition(":")
+        names = [base, OLD_NAMES[base]] if base in OLD_NAMES else [base]
+        for name in names:
+            asked = f"{name}:{options}" if options else name
+            done = _run(nsys.path, ["stats", "--report", asked, "--format", "csv", str(copy)], timeout)
+            if "could not be found" not in done.stdout + done.stderr:
+                break
+        else:
+            raise NsysprofError(
+                f"nsys {nsys.version_text} has no report named {base}: not supported",
+                "use a newer nsys: --nsys PATH",
+            )
+        if done.returncode != 0:
+            what = last_line(done.stderr) or last_line(done.stdout) or f"exit code {done.returncode}"
+            raise NsysprofError(f"nsys stats --report {name} failed on {sqlite}: {what}")
+        return _rows(done.stdout, sqlite)
+
+
+def _rows(output: str, sqlite: Path) -> list[dict[str, str]]:
+    """What `nsys stats` printed as CSV, without the lines before it."""
+    table = output.replace("\0", "\ufffd").splitlines(keepends=True)
+    starts = [at for at, line in enumerate(table) if line.startswith("Processing [")]
+    del table[: starts[0] + 1 if starts else 0]
+    while table and (not table[0].strip() or CHATTER.match(table[0])):
+        del table[0]
+    try:
+        return list(csv.DictReader(io.StringIO("".join(table), newline=""), restval=""))
+    except csv.Error as error:
+        raise NsysprofError(f"{sqlite}: cannot read what nsys stats printed: {error}") from None
+
+
+def last_line(output: str) -> str:
+    """What a failed nsys said last: its error where it names one, without progress bars and stack details."""
+    lines = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip()]
+    lines = [line for line in lines if not PROGRESS.search(line)]
+    told = [line for line in lines if re.search(r"\berror\b|std::exception::what|^FATAL", line, re.I)]
+    return (told or lines or [""])[-1]
+
+
+def _installed() -> list[Nsys]:
+    found: dict[str, Nsys] = {}
+    for path in _candidates():
+        real = os.path.realpath(path)
+        if real not in found:
+            nsys, _ = _asked(path)
+            if nsys is not None:
+                found[real] = nsys
+    return sorted(found.values(), key=lambda nsys: nsys.version, reverse=True)
+
+
+def _candidates() -> Iterator[Path]:
+    if sys.platform == "win32":
+        roots = {os.environ.get(name) for name in ("ProgramFiles", "ProgramW6432")}
+        places = [(Path(root), place) for root in sorted(filter(None, roots)) for place in PLACES_WINDOWS]
+    else:
+        places = [(Path("/"), place.lstrip("/")) for place in PLACES_LINUX]
+    for root, place in places:
+        yield from sorted(root.glob(place))
+
+
+def _asked(path: Path) -> tuple[Nsys | None, str]:
+    """The nsys at a path (or in a folder), and why not where it is None."""
+    if path.is_dir():
+        path = path / ("nsys.exe" if sys.platform == "win32" else "nsys")
+    if not path.exists():
+        return None, "no such file"
+    try:
+        done = _run(path, ["--version"], timeout=60)
+    except NsysprofError as error:
+        return None, error.message
+    said = re.search(r"Nsight Systems version (\d\S*)", done.stdout + done.stderr)
+    if not said:
+        return None, last_line(done.stderr) or last_line(done.stdout) or "it does not answer --version"
+    return Nsys(path.absolute(), version_numbers(said[1]), said[1]), ""
+
+
+def _run(nsys: Path, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            [str(nsys), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NsysprofError(f"{nsys} {arguments[0]} did not end within {timeout:g} s: stopped") from None
+    except OSError as error:
+        raise NsysprofError(f"{nsys} cannot be run: {error.strerror}") from None
