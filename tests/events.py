@@ -1,0 +1,407 @@
+"""The rows a made-up report consists of: ranges, launches, ops, devices, each said in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Text: TypeAlias = (
+    str | bytes
+)  # bytes are stored as TEXT as they are: that is how a test writes what is not UTF-8
+RowOf: TypeAlias = tuple[str, dict[str, Any]]
+
+EVENT_TYPES = {"push_pop": 59, "start_end": 60, "nvtxt_push_pop": 70, "nvtxt_start_end": 71}
+VM = 1
+HARDWARE = 0
+
+
+def global_pid(process: int) -> int:
+    """nsys's `globalPid`: hardware:8, vm:8, pid:24, and 24 zero bits."""
+    unsigned = HARDWARE << 56 | VM << 48 | process << 24
+    return unsigned - (1 << 64) if unsigned >= 1 << 63 else unsigned
+
+
+def global_tid(process: int, thread: int) -> int:
+    """nsys's `globalTid`: `globalPid` with the thread id in the low 24 bits."""
+    return global_pid(process) | thread
+
+
+class Strings:
+    """The StringIds of one report: `strings(value)` is the id of the value."""
+
+    def __init__(self) -> None:
+        self.ids: dict[Text, int] = {}
+
+    def __call__(self, value: Text) -> int:
+        return self.ids.setdefault(value, len(self.ids))
+
+
+@dataclass(frozen=True)
+class Range:
+    """An NVTX range. `end=None` leaves `end` NULL; `text_id=True` stores the name through StringIds.
+
+    `text` set beside `text_id=True` fills both columns. `name=None` leaves both NULL.
+    """
+
+    name: Text | None
+    start: int
+    end: int | None = None
+    thread: int | None = 1
+    process: int = 1
+    kind: str = "push_pop"
+    domain: int | None = 0
+    end_thread: int | None = None
+    text_id: bool = False
+    text: Text | None = None
+    category: int | None = None
+    range_id: int | None = None
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        by_id = self.text_id and self.name is not None
+        yield (
+            "NVTX_EVENTS",
+            {
+                "start": self.start,
+                "end": self.end,
+                "eventType": EVENT_TYPES[self.kind],
+                "rangeId": self.range_id,
+                "category": self.category,
+                "text": self.text if by_id else self.name,
+                "textId": strings(self.name) if by_id and self.name is not None else None,
+                "globalTid": None if self.thread is None else global_tid(self.process, self.thread),
+                "endGlobalTid": None
+                if self.end_thread is None
+                else global_tid(self.process, self.end_thread),
+                "domainId": self.domain,
+            },
+        )
+
+
+@dataclass(frozen=True)
+class NvtxEvent:
+    """An NVTX row that is no range: 34 mark, 33 category, 39 thread name, 75 and 76 domain made and gone."""
+
+    event_type: int
+    name: Text | None
+    at: int = 0
+    thread: int = 1
+    process: int = 1
+    domain: int | None = 0
+    category: int | None = None
+    text_id: bool = False
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        by_id = self.text_id and self.name is not None
+        yield (
+            "NVTX_EVENTS",
+            {
+                "start": self.at,
+                "eventType": self.event_type,
+                "category": self.category,
+                "text": None if by_id else self.name,
+                "textId": strings(self.name) if by_id and self.name is not None else None,
+                "globalTid": global_tid(self.process, self.thread),
+                "domainId": self.domain,
+            },
+        )
+
+
+def Mark(name: Text, at: int, **where: Any) -> NvtxEvent:
+    """An NVTX mark at one moment."""
+    return NvtxEvent(34, name, at, **where)
+
+
+def DomainCreate(domain: int, name: Text | None, **where: Any) -> NvtxEvent:
+    """The row that names a domain in a process."""
+    return NvtxEvent(75, name, domain=domain, **where)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A host CUDA call; `event_class` 0 is the runtime API, 1 the driver API, 67 a row with a backtrace."""
+
+    start: int
+    end: int
+    id: int | None
+    thread: int = 1
+    process: int = 1
+    event_class: int = 0
+    api: Text = "cudaLaunchKernel_v7000"
+    returned: int = 0
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        yield (
+            "CUPTI_ACTIVITY_KIND_RUNTIME",
+            {
+                "start": self.start,
+                "end": self.end,
+                "eventClass": self.event_class,
+                "globalTid": global_tid(self.process, self.thread),
+                "correlationId": self.id,
+                "nameId": strings(self.api),
+                "returnValue": self.returned,
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Op:
+    """Where an op ran: what all kinds of ops share."""
+
+    process: int | None = 1
+    device: int = 0
+    stream: int = 7
+    context: int = 1
+    green_context: int | None = 0
+
+    def _head(self, start: int, end: int, id: int | None) -> dict[str, Any]:
+        return {
+            "start": start,
+            "end": end,
+            "deviceId": self.device,
+            "contextId": self.context,
+            "greenContextId": self.green_context,
+            "streamId": self.stream,
+            "correlationId": id,
+            "globalPid": None if self.process is None else global_pid(self.process),
+        }
+
+
+@dataclass(frozen=True)
+class Kernel(_Op):
+    """A kernel; `short` is its short name (the bare function name when not given)."""
+
+    name: Text
+    start: int
+    end: int
+    id: int | None
+    short: Text | None = None
+    graph_node: int | None = None
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (128, 1, 1)
+    registers: int = 32
+    shared: tuple[int, int] = (0, 0)
+
+    def _short(self) -> Text:
+        if self.short is not None or isinstance(self.name, bytes):
+            return self.short or self.name
+        return self.name.split("<")[0].split("(")[0].split(" ")[-1].split("::")[-1] or self.name
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        yield (
+            "CUPTI_ACTIVITY_KIND_KERNEL",
+            {
+                **self._head(self.start, self.end, self.id),
+                "demangledName": strings(self.name),
+                "shortName": strings(self._short()),
+                "mangledName": strings(self.name),
+                "launchType": 1,
+                "cacheConfig": 1,
+                "registersPerThread": self.registers,
+                **dict(zip(("gridX", "gridY", "gridZ"), self.grid, strict=True)),
+                **dict(zip(("blockX", "blockY", "blockZ"), self.block, strict=True)),
+                "staticSharedMemory": self.shared[0],
+                "dynamicSharedMemory": self.shared[1],
+                "sharedMemoryExecuted": 32768,
+                "graphNodeId": self.graph_node,
+                "sharedMemoryLimitConfig": 0,
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Memcpy(_Op):
+    """A copy; `kind` 1 is host to device, 2 back, 8 device to device, 10 peer, 11-13 unified memory."""
+
+    start: int
+    end: int
+    id: int | None
+    bytes: int = 1024
+    kind: int = 1
+    graph_node: int | None = None
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        source, target = {1: (1, 2), 2: (2, 1)}.get(self.kind, (2, 2))
+        more = {"bytes": self.bytes, "copyKind": self.kind, "srcKind": source, "dstKind": target}
+        head = self._head(self.start, self.end, self.id)
+        yield "CUPTI_ACTIVITY_KIND_MEMCPY", {**head, **more, "graphNodeId": self.graph_node}
+
+
+@dataclass(frozen=True)
+class Memset(_Op):
+    """A memset of `bytes` bytes."""
+
+    start: int
+    end: int
+    id: int | None
+    bytes: int = 1024
+    value: int = 0
+    graph_node: int | None = None
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        more = {"bytes": self.bytes, "value": self.value, "memKind": 2, "graphNodeId": self.graph_node}
+        yield "CUPTI_ACTIVITY_KIND_MEMSET", {**self._head(self.start, self.end, self.id), **more}
+
+
+@dataclass(frozen=True)
+class GraphTrace(_Op):
+    """One launch of a CUDA graph, traced as a whole."""
+
+    start: int
+    end: int
+    id: int | None
+    graph: int = 1
+    graph_exec: int = 2
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        more = {"graphId": self.graph, "graphExecId": self.graph_exec}
+        yield "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", {**self._head(self.start, self.end, self.id), **more}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A row of TARGET_INFO_GPU; `more` fills any of its other columns."""
+
+    id: int = 0
+    name: Text = "NVIDIA H200"
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        known = {
+            "smCount": 132,
+            "totalMemory": 150_109_880_320,
+            "memoryBandwidth": 4_814_304_000_000,
+            "clockRate": 1_980_000_000,
+            "l2CacheSize": 62_914_560,
+            "computeMajor": 9,
+            "computeMinor": 0,
+            "isDiscrete": 1,
+            "cuDevice": self.id,
+        }
+        yield "TARGET_INFO_GPU", {"vmId": VM << 48, "id": self.id, "name": self.name, **known, **self.more}
+
+
+@dataclass(frozen=True)
+class CudaDevice:
+    """A row of TARGET_INFO_CUDA_DEVICE: process `process` calls GPU `gpu` device `device`."""
+
+    gpu: int | None
+    device: int
+    process: int = 1
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        yield "TARGET_INFO_CUDA_DEVICE", {"gpuId": self.gpu, "cudaId": self.device, "pid": self.process}
+
+
+@dataclass(frozen=True)
+class Process:
+    """A row of PROCESSES."""
+
+    process: int
+    name: Text = "python3"
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        row = {"globalPid": global_pid(self.process), "pid": self.process, "name": self.name}
+        yield "PROCESSES", row
+
+
+@dataclass(frozen=True)
+class ThreadName:
+    """A row of ThreadNames."""
+
+    thread: int
+    name: Text
+    process: int = 1
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        row = {
+            "nameId": strings(self.name),
+            "priority": 20,
+            "globalTid": global_tid(self.process, self.thread),
+        }
+        yield "ThreadNames", row
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """A message of nsys itself: severity 1 information, 2 warning, 3 error."""
+
+    text: Text
+    severity: int = 2
+    at: int = 0
+    source: int = 1
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        row = {"timestamp": self.at, "timestampType": 1, "source": self.source, "severity": self.severity}
+        yield "DIAGNOSTIC_EVENT", {**row, "text": self.text}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of any table, column by column. A table that no schema here knows gets the row's own columns."""
+
+    table: str
+    values: Mapping[str, Any]
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        yield self.table, dict(self.values)
+
+
+Item: TypeAlias = (
+    Range
+    | NvtxEvent
+    | Launch
+    | Kernel
+    | Memcpy
+    | Memset
+    | GraphTrace
+    | Gpu
+    | CudaDevice
+    | Process
+    | ThreadName
+    | Diagnostic
+    | Row
+)
+Items: TypeAlias = Item | tuple[Item, ...]
+OPS = (Kernel, Memcpy, Memset, GraphTrace)
+
+
+def launch_kernel(
+    name: Text,
+    call: tuple[int, int],
+    kernel: tuple[int, int],
+    *,
+    id: int,
+    thread: int = 1,
+    process: int = 1,
+    event_class: int = 0,
+    **op: Any,
+) -> tuple[Launch, Kernel]:
+    """A launch and its kernel with one correlation id: `launch_kernel("gemm", (10, 15), (20, 30), id=1)`."""
+    launch = Launch(*call, id, thread=thread, process=process, event_class=event_class)
+    return launch, Kernel(name, *kernel, id, process=process, **op)
+
+
+def launch_memcpy(
+    call: tuple[int, int], copy: tuple[int, int], *, id: int, thread: int = 1, process: int = 1, **op: Any
+) -> tuple[Launch, Memcpy]:
+    """A `cudaMemcpyAsync` and its copy."""
+    launch = Launch(*call, id, thread=thread, process=process, api="cudaMemcpyAsync_v3020")
+    return launch, Memcpy(*copy, id, process=process, **op)
+
+
+def launch_memset(
+    call: tuple[int, int], fill: tuple[int, int], *, id: int, thread: int = 1, process: int = 1, **op: Any
+) -> tuple[Launch, Memset]:
+    """A `cudaMemsetAsync` and its memset."""
+    launch = Launch(*call, id, thread=thread, process=process, api="cudaMemsetAsync_v3020")
+    return launch, Memset(*fill, id, process=process, **op)
+
+
+def launch_graph(
+    call: tuple[int, int], graph: tuple[int, int], *, id: int, thread: int = 1, process: int = 1, **op: Any
+) -> tuple[Launch, GraphTrace]:
+    """A `cudaGraphLaunch` and the graph traced as a whole."""
+    launch = Launch(*call, id, thread=thread, process=process, api="cudaGraphLaunch_v10000")
+    return launch, GraphTrace(*graph, id, process=process, **op)

@@ -1,0 +1,63 @@
+"""What is loaded when: the library's front door and `--help` must be instant."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "pyarrow", "torch"}
+
+AFTER_IMPORT = "import nsysprof"
+AFTER_HELP = """
+import io, contextlib
+from nsysprof.cli import main
+sys.argv = ["nsysprof", *{arguments}]
+with contextlib.redirect_stdout(io.StringIO()) as out:
+    try:
+        main()
+    except SystemExit as stop:
+        assert not stop.code, stop.code
+assert "Usage" in out.getvalue(), out.getvalue()
+"""
+
+
+def loaded(code: str) -> set[str]:
+    """The top-level packages that a fresh interpreter holds after running `code`."""
+    script = f"import sys, json\n{code}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {name.split(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
+
+
+def test_the_probe_sees_what_is_loaded() -> None:
+    """A module that is loaded is reported, so an empty answer below means something."""
+    assert "numpy" in loaded("import numpy") & HEAVY
+
+
+def test_import_nsysprof_is_light() -> None:
+    """`import nsysprof` loads none of the heavy libraries before something is asked of it."""
+    assert loaded(AFTER_IMPORT) & HEAVY == set()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["analyze", "--help"]])
+def test_help_is_light(arguments: list[str]) -> None:
+    """`nsysprof --help`, also that of a subcommand, loads none of the heavy libraries."""
+    assert loaded(AFTER_HELP.format(arguments=arguments)) & HEAVY == set()
+
+
+def test_opening_a_report_loads_no_pandas() -> None:
+    """Up to the attribution the library is numpy only: pandas is for answers, matplotlib for charts."""
+    report = str(ROOT / "traces" / "run.sqlite")
+    code = (
+        f"import nsysprof\nwith nsysprof.open_report({report!r}) as report:\n    nsysprof.attribute(report)"
+    )
+    heavy = loaded(code) & HEAVY
+    assert "numpy" in heavy
+    assert heavy <= {"numpy"}
