@@ -67,13 +67,18 @@ class Attribution:
 def attribute(
     report: Report | Tables, threads: str = "follow", progress: Callable[[str, int], None] | None = None
 ) -> Attribution:
-    """Attribute every op of an open report, or of its tables if they were read before. ``threads`` is ``follow`` (work of helper threads belongs to the one range
-    open elsewhere in the process) or ``strict`` (a thread's work belongs to its own ranges alone, as nsys projects).
+    """Attribute every op of an open report, or of its tables if they were read before.
 
-    Near-linear in events, process by process. Raises `NsysprofError` for another word in ``threads``.
+    ``threads`` is ``follow`` (work of helper threads belongs to the one range open elsewhere in the process) or
+    ``strict`` (a thread's work belongs to its own ranges alone, as nsys projects). Near-linear in events, process by
+    process. ``progress`` is told what was done, and how many rows.
+
+    Raises `NsysprofError` for another word in ``threads``.
     """
     if threads not in THREADS:
-        raise NsysprofError(f"unknown way to treat helper threads: {threads!r}", f"choose {' or '.join(THREADS)}")
+        raise NsysprofError(
+            f"unknown way to treat helper threads: {threads!r}", f"choose {' or '.join(THREADS)}"
+        )
     tables = report if isinstance(report, Tables) else read_tables(report, progress)
     ranges, launches = tables.ranges, tables.launches
     result = Attribution(
@@ -218,7 +223,9 @@ def _follow(
     order = np.argsort(everywhere, kind="stable")
     reach = np.maximum.accumulate(np.concatenate([part.end for _, part in nests.values()])[order])
     before = np.searchsorted(everywhere[order], calls.start[lost], side="right")
-    lost = lost[np.append(np.iinfo(np.int64).min, reach)[before] >= calls.end[lost]]  # some range has them whole
+    lost = lost[
+        np.append(np.iinfo(np.int64).min, reach)[before] >= calls.end[lost]
+    ]  # some range has them whole
     start, end = calls.start[lost], calls.end[lost]
     candidates = np.zeros(len(lost), np.int32)
     for thread, (first, thread_nest) in nests.items():

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.attribution import FOLLOWED, AMBIGUOUS, FATES, NO_LAUNCH, Attribution, attribute
+from nsysprof.attribution import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attribution, attribute
 from nsysprof.errors import NsysprofError
-from nsysprof.kernels import Kinds, Rules, classify, load_rules
 from nsysprof.families import family_table
 from nsysprof.frames import instance_frame, instance_numbers, kernel_frame, merged_frame, range_frame
 from nsysprof.intervals import union_length
 from nsysprof.kernel_table import kernel_table
+from nsysprof.kernels import Kinds, Rules, classify, load_rules
 from nsysprof.paths import DEFAULT_MERGE, Paths, ancestors_or_self, merged_paths, range_paths
 from nsysprof.range_table import range_table
 from nsysprof.tables import GRAPH, KERNEL, MEMCPY, MEMSET, Tables, only_ops
@@ -117,15 +118,20 @@ def break_down(
     keep = chosen[paths.of] & ~left_out
     kinds = classify(rules or load_rules(), tables.op_names)
     kinds = _with_memory_ops(kinds, tables)
-    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in ("ranges", "merged", "families", "kernels", "rows")}
+    frames: dict[str, list[pd.DataFrame]] = {
+        name: [] for name in ("ranges", "merged", "families", "kernels", "rows")
+    }
     for part in _parts(attribution, keep, by):
         offset = sum(len(frame) for frame in frames["merged"])
-        for name, frame in _frames(part, paths, merged, path_texts, merged_texts, kinds, select is None, offset):
+        for name, frame in _frames(
+            part, paths, merged, path_texts, merged_texts, kinds, select is None, offset
+        ):
             if by is not None:
                 frame.insert(0, by, [part.label] * len(frame))
             frames[name].append(frame)
     whole = {
-        name: pd.concat(group, ignore_index=True) if len(group) > 1 else group[0] for name, group in frames.items()
+        name: pd.concat(group, ignore_index=True) if len(group) > 1 else group[0]
+        for name, group in frames.items()
     }
     ledger, totals = _ledger(attribution), _totals(attribution)
     return Breakdown(
@@ -138,7 +144,11 @@ def break_down(
         merged_kernels=whole["rows"],
         ledger=ledger,
         totals=totals,
-        warnings=(*tables.report.about.warnings, *tables.warnings, *_warnings(attribution, ledger, left_out, skip)),
+        warnings=(
+            *tables.report.about.warnings,
+            *tables.warnings,
+            *_warnings(attribution, ledger, left_out, skip),
+        ),
         by=by,
         path_texts=path_texts,
         merged_texts=[merged_texts[row] for row in merged.of.tolist()],
@@ -160,7 +170,9 @@ def _selected(
     names = np.array([fnmatchcase(name, select) for name in paths.names], bool)
     of_merged = np.array([fnmatchcase(text, select) for text in merged_texts], bool)
     of_path = np.array([fnmatchcase(text, select) for text in path_texts], bool)
-    hit = ancestors_or_self(paths.parent, of_path | names[paths.name] | of_merged[merged.of] if len(paths) else of_path)
+    hit = ancestors_or_self(
+        paths.parent, of_path | names[paths.name] | of_merged[merged.of] if len(paths) else of_path
+    )
     if not hit.any():
         some = ", ".join(repr(text) for text in dict.fromkeys(merged_texts[:3]))
         known = f"it has, for example, {some}" if some else "it has no ranges at all"
@@ -242,9 +254,10 @@ def _frames(
     yield "families", families.assign(path=row[families["path"]]).rename(columns={"path": "row"})
 
 
-def _texts_or_empty(codes: NDArray[np.integer], texts: list[str]) -> NDArray:
+def _texts_or_empty(codes: NDArray[np.integer], texts: list[str]) -> NDArray[Any]:
     """The text of each code; -1 has the empty text."""
-    return np.array([*texts, ""], object)[codes]
+    found: NDArray[Any] = np.array([*texts, ""], object)[codes]
+    return found
 
 
 def _ledger(attribution: Attribution) -> pd.DataFrame:
@@ -265,7 +278,9 @@ def _totals(attribution: Attribution) -> dict[str, int]:
     ops = tables.ops
     gpu = np.array(tables.gpu_numbers, np.int32)[tables.stream_device][ops.stream] if len(ops) else None
     busy = sum(
-        union_length(ops.start[mine], ops.end[mine]) for number in set(tables.gpu_numbers) for mine in [gpu == number]
+        union_length(ops.start[mine], ops.end[mine])
+        for number in set(tables.gpu_numbers)
+        for mine in [gpu == number]
     )
     return {
         "ops": len(ops),
@@ -280,7 +295,9 @@ def _totals(attribution: Attribution) -> dict[str, int]:
     }
 
 
-def _warnings(attribution: Attribution, ledger: pd.DataFrame, left_out: NDArray[np.bool_], skip: int) -> Iterator[str]:
+def _warnings(
+    attribution: Attribution, ledger: pd.DataFrame, left_out: NDArray[np.bool_], skip: int
+) -> Iterator[str]:
     """What a reader must know before believing the numbers."""
     unclosed = int(attribution.tables.ranges.unclosed.sum())
     if unclosed:

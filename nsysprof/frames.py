@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,11 @@ KIND_NAMES = ("push_pop", "start_end")
 
 
 def range_frame(
-    table: RangeTable, tables: Tables, path_texts: list[str], merged_texts: list[str], merged_of: NDArray[np.int32]
+    table: RangeTable,
+    tables: Tables,
+    path_texts: list[str],
+    merged_texts: list[str],
+    merged_of: NDArray[np.int32],
 ) -> pd.DataFrame:
     """A row per path that has instances: the columns of ``ranges.csv``."""
     rows = np.flatnonzero(table.instances > 0)
@@ -47,7 +52,7 @@ def merged_frame(table: RangeTable, merged_texts: list[str], row: NDArray[np.int
 
 
 def kernel_frame(
-    kernels: KernelTable, path_column: str, path: NDArray, tables: Tables, kinds: Kinds
+    kernels: KernelTable, path_column: str, path: NDArray[Any], tables: Tables, kinds: Kinds
 ) -> pd.DataFrame:
     """A row per (path, kernel): the columns of ``kernels.csv`` with ``path`` under the given column name."""
     return pd.DataFrame(
@@ -112,9 +117,9 @@ def instance_numbers(path: NDArray[np.int32], start: NDArray[np.int64]) -> NDArr
     return out
 
 
-def _columns(table: RangeTable, rows: NDArray[np.intp]) -> dict[str, NDArray]:
+def _columns(table: RangeTable, rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
     """The columns that rows per path and rows per merged path share."""
-    columns: dict[str, NDArray] = {
+    columns: dict[str, NDArray[Any]] = {
         "depth": table.paths.depth,
         "kind": np.array(KIND_NAMES, object)[table.paths.kind],
         "instances": table.instances,
@@ -141,6 +146,7 @@ def _columns(table: RangeTable, rows: NDArray[np.intp]) -> dict[str, NDArray]:
     return {name: values[rows] for name, values in columns.items()}
 
 
-def _texts(codes: NDArray[np.integer], texts: Sequence[str]) -> NDArray:
+def _texts(codes: NDArray[np.integer], texts: Sequence[str]) -> NDArray[Any]:
     """The text of each code; the strings are shared."""
-    return np.array([*texts, None], object)[:-1][codes]
+    found: NDArray[Any] = np.array([*texts, None], object)[:-1][codes]
+    return found

@@ -53,8 +53,5 @@ def kernels_inside(breakdown: Breakdown, row: int) -> pd.DataFrame:
     rows = breakdown.merged_kernels
     mine = rows[inside[rows["row"].to_numpy()]]
     keys = ["kernel", "family", "math_unit", "cause"]
-    return (
-        mine.groupby(keys, sort=False, as_index=False)[["count", "sum_ns"]]
-        .sum()
-        .sort_values("sum_ns", ascending=False, kind="stable", ignore_index=True)
-    )
+    per_kernel: pd.DataFrame = mine.groupby(keys, sort=False, as_index=False)[["count", "sum_ns"]].sum()
+    return per_kernel.sort_values("sum_ns", ascending=False, kind="stable", ignore_index=True)

@@ -53,11 +53,10 @@ def kernel_table(
     spread = grouped_quartiles(group, length, len(distinct))
     total = np.zeros(len(distinct), np.int64)
     np.add.at(total, group, length)
-    path, name = (distinct // names - 1).astype(np.int32), (distinct % names).astype(np.int32)
-    order = np.lexsort((-total, path))
+    order = np.lexsort((-total, distinct // names))
     return KernelTable(
-        path[order],
-        name[order],
+        (distinct // names - 1).astype(np.int32)[order],
+        (distinct % names).astype(np.int32)[order],
         np.bincount(group, minlength=len(distinct))[order],
         total[order],
         spread.median[order],

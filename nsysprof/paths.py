@@ -16,6 +16,8 @@ from nsysprof.attribution import Attribution
 _PER_CALL = re.compile(r", (?:op_id|seq|sizes|stashed seq|input_op_ids|in_size) = .*", re.DOTALL)
 # What may stand for the star of a default glob: a number, and what separates it from the word.
 _NUMBERED = r"[ _:#=.\-]*\d+"
+# Text of all paths beyond which long ones are cut, and how much of either end is then kept.
+_MOST_CHARACTERS, _CUT = 1 << 28, 900
 DEFAULT_MERGE = ("iter*", "step*")
 
 
@@ -38,12 +40,57 @@ class Paths:
         return len(self.parent)
 
     def texts(self) -> list[str]:
-        """The paths as text: names joined by ``/``, a ``/`` in a name written ``\\/``."""
-        parts = [name.replace("\\", "\\\\").replace("/", "\\/") if "/" in name else name for name in self.names]
+        r"""The paths as text: names joined by ``/``, a ``/`` in a name written ``\/``.
+
+        A program that forgets to close its ranges nests them ever deeper. Where all paths of all rows would take more
+        than `_MOST_CHARACTERS`, the long ones are cut in the middle and say how many names they leave out.
+        """
+        parts = [
+            name.replace("\\", "\\\\").replace("/", "\\/") if "/" in name else name for name in self.names
+        ]
+        length = (
+            np.array([len(part) + 1 for part in parts], np.int64)[self.name]
+            if len(self)
+            else np.empty(0, np.int64)
+        )
+        used = np.bincount(self.of, minlength=len(self)) + 1
+        if int((_added_up(length, self.parent) * used).sum()) > _MOST_CHARACTERS:
+            return _cut_texts(self, parts)
         out: list[str] = []
         for parent, name in zip(self.parent.tolist(), self.name.tolist(), strict=True):
             out.append(f"{out[parent]}/{parts[name]}" if parent >= 0 else parts[name])
         return out
+
+
+def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
+    """The same, with at most `_CUT` characters kept at either end of a path."""
+    out: list[str] = []
+    ends: list[tuple[str, str, int]] = []  # the first characters, the last ones, and the length of the whole
+    for parent, name, depth in zip(
+        paths.parent.tolist(), paths.name.tolist(), paths.depth.tolist(), strict=True
+    ):
+        part = f"/{parts[name]}" if parent >= 0 else parts[name]
+        head, tail, size = ends[parent] if parent >= 0 else ("", "", 0)
+        head, tail, size = (head + part)[:_CUT], (tail + part)[-_CUT:], size + len(part)
+        ends.append((head, tail, size))
+        if size <= _CUT:
+            out.append(tail)
+        elif size <= 2 * _CUT:
+            out.append(head + tail[2 * _CUT - size :])
+        else:
+            out.append(f"{head}…[{depth + 1:,} names deep]…{tail}")
+    return out
+
+
+def _added_up(values: NDArray[np.int64], parent: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Each row's value plus those of all its ancestors; logarithmic rounds in depth."""
+    count = len(parent)
+    up = np.append(np.where(parent < 0, count, parent), count)
+    out = np.append(values, 0)
+    while (up[:-1] < count).any():
+        out += out[up]
+        up = up[up]
+    return out[:-1]
 
 
 def ancestors_or_self(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -57,14 +104,8 @@ def ancestors_or_self(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> N
 
 
 def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
-    """How many ancestors each row has; logarithmic rounds in depth."""
-    count = len(parent)
-    up = np.append(np.where(parent < 0, count, parent), count)
-    out = (up < count).astype(np.int32)
-    while (up[:-1] < count).any():
-        out += out[up]
-        up = up[up]
-    return out[:-1]
+    """How many ancestors each row has."""
+    return (_added_up(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)
 
 
 def range_paths(attribution: Attribution) -> Paths:
@@ -83,7 +124,9 @@ def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> P
     if merge is None:
         recode = [codes.setdefault(name, len(codes)) for name in paths.names]
     else:
-        numbered = [(g, re.compile(re.escape(g).replace(r"\*", _NUMBERED))) for g in merge if g in DEFAULT_MERGE]
+        numbered = [
+            (g, re.compile(re.escape(g).replace(r"\*", _NUMBERED))) for g in merge if g in DEFAULT_MERGE
+        ]
         anything = [g for g in merge if g not in DEFAULT_MERGE]
         recode = [
             codes.setdefault(_merged_name(name, numbered, anything), len(codes)) for name in paths.names
@@ -110,13 +153,12 @@ def _group(
     A row's chain is hashed in logarithmic rounds: every round adds the hash of as many ancestors again. That the
     hash told all chains apart is then proven: rows of one path have equal names and parents of one path.
     """
-    count = len(parent)
     for seed in range(8):
         chain = _chain_hash(parent, name, kind, len(names), seed)
-        _, first, of = np.unique(chain, return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(chain, return_index=True, return_inverse=True)
         rank = np.empty(len(first), np.int32)
         rank[np.argsort(first, kind="stable")] = np.arange(len(first), dtype=np.int32)
-        of, first = rank[of.reshape(-1)], np.sort(first)
+        of, first = rank[inverse.reshape(-1)], np.sort(first)
         example = first[of]
         above = np.append(of, np.int32(-1))
         if (
@@ -127,7 +169,7 @@ def _group(
             break
     else:
         raise AssertionError("eight hashes in a row could not tell range paths apart")
-    up = above[parent[first]] if count else np.empty(0, np.int32)
+    up: NDArray[np.int32] = above[parent[first]] if len(parent) else np.empty(0, np.int32)
     return Paths(of, up, name[first], kind[first], depths(up), names)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ class Totals:
     ``launches`` distinct host calls that caused GPU work, ``kernels``, ``memops``, ``graph_launches`` int32 counts;
     ``first_op_ns``, ``last_op_ns`` int64, when the first op starts and the last one ends (0 without ops); ``busy_ns``
     the length of the union of the ops' intervals, added over devices; ``sum_ns`` the added durations;
-    ``followed_sum_ns`` the part of it that helper threads launched; ``devices`` int64, a bit per device (`DEVICE_BITS`).
+    ``followed_sum_ns`` the part of it that helper threads launched; ``devices`` int64, a bit per device.
     """
 
     launches: NDArray[np.int32]
@@ -40,7 +41,10 @@ class Totals:
     def zeros(cls, count: int) -> Totals:
         """Totals of ``count`` ranges with nothing in them."""
         small = {"launches", "kernels", "memops", "graph_launches"}
-        return cls(**{f.name: np.zeros(count, np.int32 if f.name in small else np.int64) for f in fields(cls)})
+        columns: dict[str, Any] = {
+            f.name: np.zeros(count, np.int32 if f.name in small else np.int64) for f in fields(cls)
+        }
+        return cls(**columns)
 
     def fill(self, rows: slice | Index, part: Totals) -> None:
         """Write the totals of some ranges into their rows."""
@@ -104,7 +108,9 @@ class Calls:
         }
         if len(call) > len(start):  # several ops of one launch: the nodes of a CUDA graph
             first = np.searchsorted(call, np.arange(len(start)))
-            columns = {name: (ufunc, ufunc.reduceat(values, first)) for name, (ufunc, values) in columns.items()}
+            columns = {
+                name: (ufunc, ufunc.reduceat(values, first)) for name, (ufunc, values) in columns.items()
+            }
         return cls(
             start,
             end,
@@ -171,7 +177,9 @@ def project(calls: Calls, start: Ints, end: Ints) -> Totals:
         ):
             _add_slices(total, _pick(values, layer), low, high)
         if calls.followed is not None:
-            _add_slices(out.followed_sum_ns, _pick(np.where(calls.followed, calls.sum_ns, 0), layer), low, high)
+            _add_slices(
+                out.followed_sum_ns, _pick(np.where(calls.followed, calls.sum_ns, 0), layer), low, high
+            )
         np.minimum(first, slice_reduce(np.minimum, _pick(calls.first_ns, layer), low, high, _LATE), out=first)
         np.maximum(last, slice_reduce(np.maximum, _pick(calls.last_ns, layer), low, high, _EARLY), out=last)
         if layer is not None:
@@ -202,11 +210,11 @@ def _note_devices(out: Totals, calls: Calls, layer: Index | None, low: Index, hi
     out.devices[:] |= slice_reduce(np.bitwise_or, _pick(masks, layer), low, high, 0)
 
 
-def _pick(values: NDArray, layer: Index | None) -> NDArray:
+def _pick(values: NDArray[Any], layer: Index | None) -> NDArray[Any]:
     return values if layer is None else values[layer]
 
 
-def _add_slices(total: NDArray, values: NDArray, low: Index, high: Index) -> None:
+def _add_slices(total: NDArray[Any], values: NDArray[Any], low: Index, high: Index) -> None:
     """Add the sum of ``values[low:high]`` to each total."""
     before = np.zeros(len(values) + 1, total.dtype)
     np.cumsum(values, out=before[1:])

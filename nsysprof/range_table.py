@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,10 +57,10 @@ def range_table(
     code = of if rows is None else of[rows]
     count = len(paths)
 
-    def pick(values: NDArray) -> NDArray:
+    def pick(values: NDArray[Any]) -> NDArray[Any]:
         return values if rows is None else values[rows]
 
-    def total(values: NDArray) -> NDArray[np.int64]:
+    def total(values: NDArray[Any]) -> NDArray[np.int64]:
         out = np.zeros(count, np.int64)
         np.add.at(out, code, pick(values).astype(np.int64, copy=False))
         return out
@@ -90,7 +91,7 @@ def range_table(
 def _distinct(code: NDArray[np.int32], values: NDArray[np.int32], count: int) -> NDArray[np.int64]:
     """How many different values each path has; the values are few, and rows with one value stand together."""
     out = np.zeros(count, np.int64)
-    edges = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else []
+    edges = np.flatnonzero(np.append(True, values[1:] != values[:-1])).tolist() if len(values) else []
     seen = np.zeros(count, bool)
     for first, last in zip(edges, [*edges[1:], len(values)], strict=True):
         seen[:] = False
@@ -103,7 +104,9 @@ def _bits(code: NDArray[np.int32], masks: NDArray[np.int64], count: int) -> NDAr
     """How many bits each path's masks have together."""
     together = np.zeros(count, np.int64)
     np.bitwise_or.at(together, code, masks)
-    return np.bitwise_count(together).astype(np.int64) if hasattr(np, "bitwise_count") else _count_bits(together)
+    return (
+        np.bitwise_count(together).astype(np.int64) if hasattr(np, "bitwise_count") else _count_bits(together)
+    )
 
 
 def _count_bits(masks: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -147,7 +147,9 @@ def read_tables(report: Report, progress: Progress | None = None) -> Tables:
     found, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
         work = _adopt(read_work(source, found, progress), found, source)
-        process = np.array([work.devices[device][0] for device, _ in work.streams], np.int64).take(work.stream)
+        process = np.array([work.devices[device][0] for device, _ in work.streams], np.int64).take(
+            work.stream
+        )
         keys = launch_keys(process, work.correlation)
         slot = keys.slots(process, work.correlation)
         calls = read_calls(source, keys, found, tids, progress)
@@ -162,7 +164,9 @@ def read_tables(report: Report, progress: Progress | None = None) -> Tables:
     process_code = np.searchsorted(processes, found.values)
 
     duration = report.about.duration_ns or 0
-    session_end = max([duration, *(int(times.max()) for times in (work.end, calls.end, nvtx.end) if len(times))])
+    session_end = max(
+        [duration, *(int(times.max()) for times in (work.end, calls.end, nvtx.end) if len(times))]
+    )
     launches, launch_of_slot = _launches(calls, thread_code, keys.count)
     devices = [
         Device(int(process_code[code]), cuda_id, gpus.get((int(found.values[code]), cuda_id)))
@@ -202,11 +206,12 @@ def only_ops(tables: Tables, mine: NDArray[np.bool_]) -> Tables:
     used[launch] = True
     used[-1] = False  # where ops without a launch point
     place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
+    used = used[:-1]
     kept = {name: values[mine] for name, values in ops.__dict__.items()}
     return replace(
         tables,
         ops=replace(ops, **{**kept, "launch": place[launch]}),
-        launches=Launches(*(values[used[:-1]] for values in (launches.thread, launches.start, launches.end))),
+        launches=Launches(launches.thread[used], launches.start[used], launches.end[used]),
     )
 
 
@@ -276,7 +281,9 @@ def _sorted(
 def _warnings(work: Work, calls: Calls, nvtx: NvtxRanges) -> tuple[str, ...]:
     out = list(work.warnings)
     if not len(work.start):
-        out.append("the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)")
+        out.append(
+            "the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"
+        )
     if not len(nvtx.start):
         out.append("the report holds no NVTX ranges: capture with --trace=cuda,nvtx and annotate the program")
     if len(work.start) and not calls.rows:

@@ -58,13 +58,19 @@ def verify(tables: Tables, nsys: Path | None = None) -> Verification:
     report = tables.report
     if report.format != "sqlite":
         raise NsysprofError(
-            f"{report.path}: only SQLite reports can be verified with nsys", "nsys export --type sqlite REPORT.nsys-rep"
+            f"{report.path}: only SQLite reports can be verified with nsys",
+            "nsys export --type sqlite REPORT.nsys-rep",
         )
     found = find_nsys(nsys)
     theirs: dict[_Where, list[_Projected]] = defaultdict(list)
     for row in stats(found, report.file, "nvtx_gpu_proj_trace"):
+        if row["Style"] not in _STYLES:  # some versions add a row for work outside every range
+            continue
         where = _Where(
-            int(row["PID"]), int(row["TID"]), int(row["Orig Start (ns)"]), _STYLES.get(row["Style"], row["Style"])
+            int(row["PID"]),
+            int(row["TID"]),
+            int(row["Orig Start (ns)"]),
+            _STYLES[row["Style"]],
         )
         theirs[where].append(
             _Projected(
@@ -94,11 +100,17 @@ def _projected(tables: Tables) -> tuple[dict[_Where, list[_Projected]], dict[_Wh
     strict = attribute(only_ops(tables, tables.ops.kind != GRAPH), "strict")
     ranges, inside = tables.ranges, strict.inclusive
     thread = tables.threads[ranges.thread]
-    style = [_STYLES["StartEnd"] if kind == START_END else _STYLES["PushPop"] for kind in ranges.kind.tolist()]
+    style = [
+        _STYLES["StartEnd"] if kind == START_END else _STYLES["PushPop"] for kind in ranges.kind.tolist()
+    ]
     places = [
         _Where(*place)
         for place in zip(
-            ((thread >> 24) & 0xFFFFFF).tolist(), (thread & 0xFFFFFF).tolist(), ranges.start.tolist(), style, strict=True
+            ((thread >> 24) & 0xFFFFFF).tolist(),
+            (thread & 0xFFFFFF).tolist(),
+            ranges.start.tolist(),
+            style,
+            strict=True,
         )
     ]
     ours: dict[_Where, list[_Projected]] = defaultdict(list)
@@ -106,6 +118,12 @@ def _projected(tables: Tables) -> tuple[dict[_Where, list[_Projected]], dict[_Wh
     for where, *projected in zip(places, *columns, strict=True):
         if projected[2]:
             ours[where].append(_Projected(*projected))
-    reasons = {places[row]: "unclosed: nsys ends it with the last NVTX event" for row in np.flatnonzero(ranges.unclosed)}
-    reasons |= {places[row]: "its ending thread is recorded: nsys leaves it out" for row in np.flatnonzero(ranges.moved)}
+    reasons = {
+        places[row]: "unclosed: nsys ends it with the last NVTX event"
+        for row in np.flatnonzero(ranges.unclosed)
+    }
+    reasons |= {
+        places[row]: "its ending thread is recorded: nsys leaves it out"
+        for row in np.flatnonzero(ranges.moved)
+    }
     return ours, reasons

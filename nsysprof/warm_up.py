@@ -9,7 +9,9 @@ from nsysprof.attribution import Attribution
 from nsysprof.paths import Paths, ancestors_or_self
 
 
-def warm_up(attribution: Attribution, merged: Paths, merged_of: NDArray[np.int32], skip: int) -> NDArray[np.bool_]:
+def warm_up(
+    attribution: Attribution, merged: Paths, merged_of: NDArray[np.int32], skip: int
+) -> NDArray[np.bool_]:
     """True for range instances to leave out of statistics when the first ``skip`` of what repeats are warm-up.
 
     Instances repeat when more than ``skip`` of them have one merged path and one parent instance (at the top: one
@@ -22,7 +24,9 @@ def warm_up(attribution: Attribution, merged: Paths, merged_of: NDArray[np.int32
         return np.zeros(count, bool)
     above = np.where(parent >= 0, parent, -1 - ranges.thread.astype(np.int64))
     order = np.lexsort((np.arange(count), merged_of, above))  # rows of a thread are in order of time
-    new = np.append(True, (above[order][1:] != above[order][:-1]) | (merged_of[order][1:] != merged_of[order][:-1]))
+    new = np.append(
+        True, (above[order][1:] != above[order][:-1]) | (merged_of[order][1:] != merged_of[order][:-1])
+    )
     first = np.flatnonzero(new)
     group = np.cumsum(new) - 1
     rank, repeated = np.empty(count, np.int64), np.empty(count, bool)

@@ -18,17 +18,23 @@ _CHART_FILES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
 def analyze(
     report: Annotated[Path, typer.Argument(help="A .sqlite or .nsys-rep report, or a parquet export.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the results [default: <report>.analysis here].")
+        Path | None,
+        typer.Option("--output", "-o", help="Folder of the results [default: <report>.analysis here]."),
     ] = None,
     charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
     select: Annotated[
-        str | None, typer.Option("--range", metavar="GLOB", help="Only ranges that match, and what lies in them.")
+        str | None,
+        typer.Option("--range", metavar="GLOB", help="Only ranges that match, and what lies in them."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many ranges to print and to draw.")] = 20,
-    skip: Annotated[int, typer.Option(min=0, help="Leave out the first N instances of what repeats (warm-up).")] = 0,
+    skip: Annotated[
+        int, typer.Option(min=0, help="Leave out the first N instances of what repeats (warm-up).")
+    ] = 0,
     merge: Annotated[
         list[str] | None,
-        typer.Option(metavar="GLOB", help="Names that make one row; repeatable [default: iter*, step* and a number]."),
+        typer.Option(
+            metavar="GLOB", help="Names that make one row; repeatable [default: iter*, step* and a number]."
+        ),
     ] = None,
     no_merge: Annotated[bool, typer.Option("--no-merge", help="Keep every name as recorded.")] = False,
     by: Annotated[str | None, typer.Option(metavar="process|device", help="Split the rows.")] = None,
@@ -39,11 +45,17 @@ def analyze(
             help="Work of threads without a range: follow the range open elsewhere, or, as nsys does, own thread only.",
         ),
     ] = "follow",
-    rules: Annotated[Path | None, typer.Option(help="Kernel rules (TOML) to ask before the shipped ones.")] = None,
+    rules: Annotated[
+        Path | None, typer.Option(help="Kernel rules (TOML) to ask before the shipped ones.")
+    ] = None,
     instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv however long.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare with the projection of the installed nsys.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare with the projection of the installed nsys.")
+    ] = False,
     nsys: Annotated[Path | None, typer.Option(help="The nsys to export and to verify with.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
+    ] = False,
 ) -> None:
     """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
     from nsysprof.attribution import attribute

@@ -29,7 +29,7 @@ def progress_bar(total: Callable[[], int]) -> Iterator[Callable[[str, int], None
         if bar is None:
             if time.monotonic() - began < _PATIENCE_S:
                 return
-            from rich.progress import Progress  # noqa: PLC0415 (slow to import, and seldom needed)
+            from rich.progress import Progress
 
             bar = Progress(transient=True, console=_stderr_console())
             bar.start()
@@ -44,6 +44,6 @@ def progress_bar(total: Callable[[], int]) -> Iterator[Callable[[str, int], None
 
 
 def _stderr_console() -> Any:
-    from rich.console import Console  # noqa: PLC0415 (as above)
+    from rich.console import Console
 
     return Console(stderr=True)

@@ -20,7 +20,9 @@ MOST_INSTANCES = 100_000
 _ROWS_AT_ONCE = 50_000
 
 
-def write_tables(breakdown: Breakdown, folder: Path, *, instances: bool = False) -> tuple[list[Path], str | None]:
+def write_tables(
+    breakdown: Breakdown, folder: Path, *, instances: bool = False
+) -> tuple[list[Path], str | None]:
     """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv`` and ``analysis.json`` into an existing folder.
 
     Returns the paths, and a note where ``instances.csv`` was left out because it would have more than
@@ -136,7 +138,9 @@ def check_folder(folder: Path, report: Report, names: Iterable[str], *, force: b
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise NsysprofError(f"cannot make the folder {folder}: {error.strerror}", "choose another: -o DIR") from None
+        raise NsysprofError(
+            f"cannot make the folder {folder}: {error.strerror}", "choose another: -o DIR"
+        ) from None
     taken = [name for name in names if (folder / name).exists()]
     if force or not taken or _is_ours(folder / "analysis.json", report):
         return

@@ -73,13 +73,17 @@ def _ledger(breakdown: Breakdown) -> Iterator[str]:
     totals, ledger = breakdown.totals, breakdown.ledger
     yield (
         f"{format_count(totals['kernels'])} kernels, {format_count(totals['memops'])} memory operations"
-        + (f", {format_count(totals['graph_traces'])} CUDA graphs traced whole" if totals["graph_traces"] else "")
+        + (
+            f", {format_count(totals['graph_traces'])} CUDA graphs traced whole"
+            if totals["graph_traces"]
+            else ""
+        )
         + f": {format_ns(totals['sum_ns'])} of GPU work; GPUs busy {format_ns(totals['busy_ns'])}"
         f" within a span of {format_ns(totals['span_ns'])}"
     )
     rows = [
         [row.fate, format_count(row.ops), format_ns(row.sum_ns), format_share(row.share)]
-        for row in ledger.itertuples()
+        for row in _rows(ledger)
         if row.ops
     ]
     rows.append(["total", format_count(totals["ops"]), format_ns(totals["sum_ns"]), format_share(1.0)])
@@ -94,7 +98,7 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
     shown = merged.iloc[top_rows(breakdown, top)]
     total = breakdown.totals["sum_ns"]
     rows, marked = [], False
-    for row in shown.itertuples():
+    for row in _rows(shown):
         idle = 1 - row.busy_ns / row.span_ns if row.span_ns > 0 else 0.0
         mark = " *" if idle > LAUNCH_BOUND_IDLE and row.launches > row.instances else ""
         marked |= bool(mark)
@@ -113,7 +117,18 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
                 _spread(row),
             ]
         )
-    head = ["range", "instances", "launches", "kernels", "CPU", "span", "busy", "busy/span", "share", "busy each"]
+    head = [
+        "range",
+        "instances",
+        "launches",
+        "kernels",
+        "CPU",
+        "span",
+        "busy",
+        "busy/span",
+        "share",
+        "busy each",
+    ]
     yield _table([*([breakdown.by] if breakdown.by else []), *head], rows, texts=2 if breakdown.by else 1)
     yield "All inclusive; share: of the report's op time; busy each: median ± half the IQR over n instances."
     if marked:
@@ -146,15 +161,20 @@ def _top_kernels(title: str, kernels: pd.DataFrame) -> Iterator[str]:
         [
             short_name(row.kernel, 70),
             row.family if row.math_unit == "unknown" else f"{row.family}, {row.math_unit}",
-            format_count(row.count_),
+            format_count(row.ops),
             format_ns(row.sum_ns),
             format_share(row.sum_ns / total) if total else "",
         ]
-        for row in kernels.head(_TOP_KERNELS).rename(columns={"count": "count_"}).itertuples()
+        for row in _rows(kernels.head(_TOP_KERNELS).rename(columns={"count": "ops"}))
     ]
     yield ""
     yield f"{title}: {format_ns(total)} in {len(kernels)} kinds"
     yield _table(["kernel", "family", "count", "sum", "share"], rows, texts=2)
+
+
+def _rows(frame: pd.DataFrame) -> Iterator[Any]:
+    """The rows as named tuples; only for the few that are printed."""
+    return frame.itertuples(index=False)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class Source(Protocol):
     ) -> Iterator[Block]:
         """The named columns, some 10,000 rows at a time, in the order of the file."""
 
-    def fetch(self, table: str, columns: Sequence[str]) -> list[tuple]:
+    def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """The rows of a small table as Python values."""
 
     def strings(self, ids: Sequence[int]) -> dict[int, str]:
@@ -44,14 +44,14 @@ class Growing:
 
     def __init__(self, **dtypes: str) -> None:
         self._dtypes = dtypes
-        self._parts: dict[str, list[NDArray]] = {name: [] for name in dtypes}
+        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in dtypes}
 
-    def add(self, **arrays: NDArray) -> None:
+    def add(self, **arrays: NDArray[Any]) -> None:
         """Append one array per column, cast to the column's type."""
         for name, values in arrays.items():
             self._parts[name].append(values.astype(self._dtypes[name], copy=False))
 
-    def take(self, name: str) -> NDArray:
+    def take(self, name: str) -> NDArray[Any]:
         """The whole column; it is given up here, so that its parts are freed."""
         parts = self._parts.pop(name)
         return np.concatenate(parts) if parts else np.empty(0, self._dtypes[name])

@@ -70,7 +70,16 @@ def read_work(source: Source, processes: Coder, progress: Progress | None = None
         if not {"start", "end"} <= set(source.columns(table)):
             continue
         naming = present(source, table, _NAMED_BY[kind])
-        wanted = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId", *naming]
+        wanted = [
+            "start",
+            "end",
+            "deviceId",
+            "streamId",
+            "correlationId",
+            "globalPid",
+            "graphNodeId",
+            *naming,
+        ]
         for block in source.blocks(table, present(source, table, wanted)):
             start, end = column(block, "start"), column(block, "end")
             open_end = block.nulls.get("end")
@@ -92,9 +101,14 @@ def read_work(source: Source, processes: Coder, progress: Progress | None = None
             if progress:
                 progress(table, block.rows)
     return Work(
-        **{name: rows.take(name) for name in ("start", "end", "kind", "name", "stream", "correlation", "from_graph")},
+        **{
+            name: rows.take(name)
+            for name in ("start", "end", "kind", "name", "stream", "correlation", "from_graph")
+        },
         names=names.resolve(),
-        streams=[(v >> 32, s if (s := v & 0xFFFFFFFF) != _NO_STREAM else None) for v in streams.values.tolist()],
+        streams=[
+            (v >> 32, s if (s := v & 0xFFFFFFFF) != _NO_STREAM else None) for v in streams.values.tolist()
+        ],
         devices=[(v >> 32, v & 0xFFFFFFFF) for v in devices.values.tolist()],
         warnings=(f"{unended:,} GPU operations have no end time and count as 0 ns",) if unended else (),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +31,13 @@ class Keys:
 
     @property
     def count(self) -> int:
+        """The number of slots."""
         return len(self.asked)
 
-    def slots(self, process: NDArray, correlation: NDArray[np.int64]) -> NDArray[np.int64]:
+    def slots(self, process: NDArray[Any], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
         """The slot of each key, -1 where no GPU work asks for it."""
         process = np.minimum(process, len(self.low) - 1)  # the last is a process without ids
-        slot = correlation - self.low[process]
+        slot: NDArray[np.int64] = correlation - self.low[process]
         inside = (slot >= 0) & (slot < self.span[process]) & (correlation != 0)
         if self.sparse is None:
             slot += self.base[process]
@@ -53,7 +55,7 @@ class Keys:
         return slot
 
 
-def launch_keys(process: NDArray, correlation: NDArray[np.int64]) -> Keys:
+def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
     """The `Keys` of GPU work, from each op's process code and correlation id; id 0 means that it has no launch."""
     real = correlation != 0
     if not real.all():
@@ -65,7 +67,9 @@ def launch_keys(process: NDArray, correlation: NDArray[np.int64]) -> Keys:
     np.maximum.at(high, process, correlation)
     unused = low > high
     low[unused], high[unused] = 0, -1
-    total = sum(h - lo + 1 for h, lo in zip(high.tolist(), low.tolist(), strict=True))  # Python ints: no overflow
+    total = sum(
+        h - lo + 1 for h, lo in zip(high.tolist(), low.tolist(), strict=True)
+    )  # Python ints: no overflow
     if total <= 16 * len(process) + (1 << 20):
         span = high - low + 1
         base = np.cumsum(span) - span

@@ -14,7 +14,12 @@ from nsysprof.report.host_calls import PROCESS_OF_THREAD
 
 TABLE = "NVTX_EVENTS"
 PUSH_POP, START_END = 0, 1
-_KIND_OF_EVENT = {59: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}  # 70, 71: imported NVTX text files
+_KIND_OF_EVENT = {
+    59: PUSH_POP,
+    60: START_END,
+    70: PUSH_POP,
+    71: START_END,
+}  # 70, 71: imported NVTX text files
 _DOMAIN_CREATE = 75
 _MISSING = -1
 DEFAULT_DOMAIN = "default"
@@ -101,7 +106,9 @@ class _Names:
         process = column(block, "globalTid")[rows] & PROCESS_OF_THREAD
         domain, text_id = column(block, "domainId")[rows], column(block, "textId", _MISSING)[rows]
         word = self._word(block)[rows]
-        for p, d, t, w in zip(process.tolist(), domain.tolist(), text_id.tolist(), word.tolist(), strict=True):
+        for p, d, t, w in zip(
+            process.tolist(), domain.tolist(), text_id.tolist(), word.tolist(), strict=True
+        ):
             self._created.setdefault((p, d), (t, w))  # the create row may come twice
 
     def encode(self, block: Block, rows: NDArray[np.intp]) -> NDArray[np.int32]:
