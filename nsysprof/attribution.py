@@ -7,14 +7,14 @@ follows the one other thread of the process that has one; start/end ranges own w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.errors import NsysprofError
-from nsysprof.intervals import Nest, nest
+from nsysprof.intervals import Nest, inside_any, nest
 from nsysprof.projection import Calls, Totals, project, slice_calls, take_calls
 from nsysprof.report import Report
 from nsysprof.tables import START_END, Tables, read_tables
@@ -93,11 +93,16 @@ def attribute(
     )
     range_bounds = _bounds(ranges.thread, len(tables.threads))
     launch_bounds = _bounds(launches.thread, len(tables.threads))
-    for process, calls in _calls_by_process(tables, launch_bounds):
-        members = np.flatnonzero(tables.thread_process == process)
-        _attribute_process(result, members.tolist(), calls, range_bounds, launch_bounds)
+    rows, begins = _ops_by_launch(tables)
+    first_thread = _bounds(tables.thread_process, len(tables.processes))
+
+    for process in range(len(tables.processes)):
+        members = range(first_thread[process], first_thread[process + 1])
+        first, last = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
+        calls = _calls(tables, first, last, rows, begins)
+        _attribute_process(result, members, calls, range_bounds, launch_bounds)
         if progress:
-            progress("attribution", len(calls.start))
+            progress("attribution", last - first)
     ledger = _ledger(result)
     return Attribution(**{**result.__dict__, "ledger": ledger})
 
@@ -107,64 +112,57 @@ def _bounds(codes: NDArray[np.integer], count: int) -> NDArray[np.intp]:
     return np.searchsorted(codes, np.arange(count + 1))
 
 
-def _calls_by_process(tables: Tables, launch_bounds: NDArray[np.intp]) -> Iterator[tuple[int, Calls]]:
-    """Each process with its launches and, in their order, the ops that they caused."""
-    launches, ops = tables.launches, tables.ops
-    process_of_op = tables.stream_process.astype(np.uint16 if len(tables.processes) < 1 << 16 else np.int32)
-    process_of_op = process_of_op.take(ops.stream)
-    grouped = np.argsort(process_of_op, kind="stable").astype(np.int32)
-    op_bounds = np.searchsorted(process_of_op[grouped], np.arange(len(tables.processes) + 1))
-    del process_of_op
-    device = np.array([tables.gpu_numbers[code] for code in tables.stream_device.tolist()], np.int32)
-    for process in range(len(tables.processes)):
-        own = np.flatnonzero(tables.thread_process == process)
-        first, last = (launch_bounds[own[0]], launch_bounds[own[-1] + 1]) if len(own) else (0, 0)
-        rows = grouped[op_bounds[process] : op_bounds[process + 1]]
-        launch = ops.launch[rows]
-        rows = rows[launch >= 0]
-        launch = launch[launch >= 0] - np.int32(first)
-        rows, launch = _in_launch_order(rows, launch, int(last - first))
-        yield (
-            process,
-            Calls.build(
-                launches.start[first:last],
-                launches.end[first:last],
-                call=launch,
-                op_start=ops.start[rows],
-                op_end=ops.end[rows],
-                device=device.take(ops.stream[rows]),
-                kind=ops.kind[rows],
-                from_graph=ops.from_graph[rows],
-            ),
-        )
+def _ops_by_launch(tables: Tables) -> tuple[NDArray[np.int32], NDArray[np.intp] | None]:
+    """The ops that have a launch, in the order of their launches, and where the ops of each launch begin.
+
+    None for the latter says that every launch caused one op; that takes no sorting.
+    """
+    launch, count = tables.ops.launch, len(tables.launches)
+    with_launch = np.flatnonzero(launch >= 0)
+    if len(with_launch) == count:
+        rows = np.full(count, -1, np.int32)
+        rows[launch[with_launch]] = with_launch
+        if (rows >= 0).all():
+            return rows, None
+    order = np.argsort(launch[with_launch], kind="stable")
+    begins = np.cumsum(np.bincount(launch[with_launch], minlength=count))
+    return with_launch[order].astype(np.int32), np.append(0, begins)
 
 
-def _in_launch_order(
-    rows: NDArray[np.int32], launch: NDArray[np.int32], count: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Op rows and their launches sorted by launch; without a sort where each launch caused one op."""
-    if len(rows) == count:
-        place = np.full(count, -1, np.int32)
-        place[launch] = rows
-        if (place >= 0).all():
-            return place, np.arange(count, dtype=np.int32)
-    order = np.argsort(launch, kind="stable")
-    return rows[order], launch[order]
+def _calls(
+    tables: Tables, first: int, last: int, rows: NDArray[np.int32], begins: NDArray[np.intp] | None
+) -> Calls:
+    """The launches ``[first, last)`` with what they caused; the other arguments are those of `_ops_by_launch`."""
+    ops = tables.ops
+    if begins is None:
+        mine, call = rows[first:last], np.arange(last - first, dtype=np.int32)
+    else:
+        mine = rows[begins[first] : begins[last]]
+        call = np.repeat(np.arange(last - first, dtype=np.int32), np.diff(begins[first : last + 1]))
+    gpu = np.array(tables.gpu_numbers, np.int32)[tables.stream_device]
+    return Calls.build(
+        tables.launches.start[first:last],
+        tables.launches.end[first:last],
+        call=call,
+        op_start=ops.start[mine],
+        op_end=ops.end[mine],
+        device=gpu.take(ops.stream[mine]),
+        kind=ops.kind[mine],
+        from_graph=ops.from_graph[mine],
+    )
 
 
 def _attribute_process(
     result: Attribution,
-    members: list[int],
+    members: range,
     calls: Calls,
     range_bounds: NDArray[np.intp],
     launch_bounds: NDArray[np.intp],
 ) -> None:
     """Fill in what concerns one process: its threads are ``members``, its launches ``calls``."""
-    if not members:
-        return
     ranges = result.tables.ranges
-    base = int(launch_bounds[members[0]])  # the process's first launch
-    stop = int(launch_bounds[members[-1] + 1])
+    base = int(launch_bounds[members.start])  # the process's first launch
+    stop = int(launch_bounds[members.stop])
     owner, fate = result.owner[base:stop], result.fate[base:stop]
     nests: dict[int, tuple[int, Nest]] = {}
     windows: list[slice] = []
@@ -178,7 +176,8 @@ def _attribute_process(
         if last > middle:
             windows.append(slice(middle, last))
     lane = np.repeat(  # the thread whose ranges each launch is in
-        np.array(members, np.int32), np.diff(launch_bounds[[*members, members[-1] + 1]])
+        np.arange(members.start, members.stop, dtype=np.int32),
+        np.diff(launch_bounds[members.start : members.stop + 1]),
     )
     for thread, (first, thread_nest) in nests.items():
         own = slice(int(launch_bounds[thread]) - base, int(launch_bounds[thread + 1]) - base)
@@ -188,7 +187,7 @@ def _attribute_process(
     if result.threads == "follow" and nests:
         _follow(calls, nests, owner, fate, lane)
     if windows:
-        _fill_windows(result, windows, calls, owner, fate, members, launch_bounds - base)
+        _fill_windows(result, windows, calls, owner, fate, launch_bounds - base)
     for thread, (first, thread_nest) in nests.items():
         own = slice(int(launch_bounds[thread]) - base, int(launch_bounds[thread + 1]) - base)
         part = _calls_of_lane(calls, lane, fate, thread, own)
@@ -219,13 +218,9 @@ def _follow(
 ) -> None:
     """Give launches of threads without an open range to the one other thread that has one open all the while."""
     lost = np.flatnonzero(owner < 0)
-    everywhere = np.concatenate([part.start for _, part in nests.values()])
-    order = np.argsort(everywhere, kind="stable")
-    reach = np.maximum.accumulate(np.concatenate([part.end for _, part in nests.values()])[order])
-    before = np.searchsorted(everywhere[order], calls.start[lost], side="right")
-    lost = lost[
-        np.append(np.iinfo(np.int64).min, reach)[before] >= calls.end[lost]
-    ]  # some range has them whole
+    some_start = np.concatenate([part.start for _, part in nests.values()])
+    some_end = np.concatenate([part.end for _, part in nests.values()])
+    lost = lost[inside_any(some_start, some_end, calls.start[lost], calls.end[lost])]
     start, end = calls.start[lost], calls.end[lost]
     candidates = np.zeros(len(lost), np.int32)
     for thread, (first, thread_nest) in nests.items():
@@ -248,7 +243,6 @@ def _fill_windows(
     calls: Calls,
     owner: NDArray[np.int32],
     fate: NDArray[np.uint8],
-    members: list[int],
     launch_bounds: NDArray[np.intp],
 ) -> None:
     """Start/end ranges: inclusive over all launches in the window, owners of what no push/pop range owns.
@@ -270,6 +264,7 @@ def _fill_windows(
         mine = np.zeros(len(calls.start), bool)
         mine[among] = True
         start, end = ranges.start[rows], ranges.end[rows]
+        mine &= inside_any(start, end, calls.start, calls.end)
         result.inclusive.fill(rows, project(take_calls(calls, mine), start, end))
         free = np.flatnonzero(mine & (owner < 0) & (fate != AMBIGUOUS))
         inside = nest(start, end).innermost(calls.start[free], calls.end[free])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from nsysprof import __version__
 from nsysprof.commands.analyze import analyze
 from nsysprof.errors import NsysprofError
+from nsysprof.render.terminal import visible
 
 app = typer.Typer(
     name="nsysprof",
@@ -50,13 +51,21 @@ def main() -> None:
     try:
         app()
     except NsysprofError as error:
-        print(f"nsysprof: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"  hint: {error.hint}", file=sys.stderr)
-        sys.exit(1)
-    except BrokenPipeError:
-        # The reader of our output went away, as `head` does. Python flushes once more on exit: into nothing.
+        _fail(error)
+    except OSError as error:
+        # Reports and results have errors of their own, so this is stdout, or the folder for temporary files, on a
+        # full disk. What stdout still holds would fail once more when Python flushes it on exit: into nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        _fail(
+            NsysprofError(
+                f"cannot write {error.filename or 'the output'}: {error.strerror or error}", "df -h"
+            )
+        )
+
+
+def _fail(error: NsysprofError) -> NoReturn:
+    """Print one line and the hint, and exit with 1."""
+    print(f"nsysprof: {visible(error.message)}", file=sys.stderr)
+    if error.hint:
+        print(f"  hint: {visible(error.hint)}", file=sys.stderr)
+    sys.exit(1)

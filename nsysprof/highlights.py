@@ -7,13 +7,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.breakdown import Breakdown
+from nsysprof.paths import ancestors_or_self
+
+# Of ranges that hold one another with nothing beside, so many are shown at either end.
+_CHAIN_ENDS = 2
 
 
 def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
     """Rows of ``merged`` with the most busy time, and all ranges around them, in the order of a tree.
 
     A range that holds all the work of the range around it (``iter*`` in ``RUN::math::S4096``) comes along with that
-    one and is not counted. Siblings stand in the order of their first appearance.
+    one and is not counted; of a long chain of such ranges only the ends come along. Siblings stand in the order of
+    their first appearance.
     """
     merged = breakdown.merged
     parent = merged["parent"].to_numpy()
@@ -27,13 +32,28 @@ def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
             row = int(parent[row])
     for row in np.flatnonzero(alike).tolist():  # parents stand before children
         shown[row] |= shown[parent[row]]
-    return _tree_order(parent, np.flatnonzero(shown))
+    return _tree_order(parent, np.flatnonzero(shown & ~_inside_chain(parent, alike)))
+
+
+def _inside_chain(parent: NDArray[np.integer], alike: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Rows with `_CHAIN_ENDS` rows and more before and behind them, each alike to the one around it."""
+    before, behind = np.zeros(len(parent), np.int64), np.zeros(len(parent), np.int64)
+    chain = np.flatnonzero(alike).tolist()
+    for row in chain:
+        before[row] = before[parent[row]] + 1
+    for row in reversed(chain):
+        behind[parent[row]] = max(behind[parent[row]], behind[row] + 1)
+    return (before >= _CHAIN_ENDS) & (behind >= _CHAIN_ENDS)
 
 
 def _tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    children: dict[int, list[int]] = {}
+    """The rows with children behind their parents; a row whose parent is not among them belongs to the next one up."""
+    chosen, children = set(rows.tolist()), dict[int, list[int]]()
     for row in rows.tolist():
-        children.setdefault(int(parent[row]), []).append(row)
+        up = int(parent[row])
+        while up >= 0 and up not in chosen:
+            up = int(parent[up])
+        children.setdefault(up, []).append(row)
     out: list[int] = []
     todo = children.get(-1, [])[::-1]
     while todo:
@@ -44,14 +64,16 @@ def _tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[
 
 
 def kernels_inside(breakdown: Breakdown, row: int) -> pd.DataFrame:
-    """What lies inside a merged range by kernel: ``kernel, family, math_unit, cause, count, sum_ns``, longest first."""
+    """What lies inside a merged range by kernel: ``kernel, family, math_unit, cause, count, sum_ns``, longest first.
+
+    Row -1 stands for what no range owns.
+    """
     parent = breakdown.merged["parent"].to_numpy()
-    inside = np.zeros(len(parent) + 1, bool)
-    inside[row] = True
-    for child in range(row + 1, len(parent)):  # parents stand before children
-        inside[child] = inside[parent[child]]
+    inside = np.arange(-1, len(parent)) == row
+    if row >= 0:
+        inside[1:] = ancestors_or_self(parent, inside[1:])
     rows = breakdown.merged_kernels
-    mine = rows[inside[rows["row"].to_numpy()]]
+    mine = rows[inside[rows["row"].to_numpy() + 1]]
     keys = ["kernel", "family", "math_unit", "cause"]
     per_kernel: pd.DataFrame = mine.groupby(keys, sort=False, as_index=False)[["count", "sum_ns"]].sum()
     return per_kernel.sort_values("sum_ns", ascending=False, kind="stable", ignore_index=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 
-_LAST = np.iinfo(np.int64).max
+_FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _BLOCK = 256
 
 
@@ -42,6 +42,14 @@ def union_length(start: Ints, end: Ints) -> int:
     """The length of the union of the intervals, in their unit."""
     first, last = merge(start, end)
     return int((last - first).sum())
+
+
+def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> NDArray[np.bool_]:
+    """For each asked ``[start, end]`` whether one of the intervals, in any order, contains it whole."""
+    order = np.argsort(start, kind="stable")
+    reach = np.append(_FIRST, np.maximum.accumulate(end[order]))
+    found: NDArray[np.bool_] = reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
+    return found
 
 
 def enclosing(end: Ints) -> NDArray[np.int32]:

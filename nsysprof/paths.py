@@ -177,7 +177,7 @@ def _chain_hash(
     parent: NDArray[np.int32], name: NDArray[np.int32], kind: NDArray[np.uint8], names: int, seed: int
 ) -> NDArray[np.uint64]:
     count = len(parent)
-    words = np.random.default_rng(seed).integers(1, 1 << 63, 2 * names + 1, np.uint64)
+    words = _mixed(np.arange(2 * names + 1, dtype=np.uint64) + np.uint64(seed << 40))
     out = np.append(words[2 * name.astype(np.int64) + kind], np.uint64(0))
     up = np.append(np.where(parent < 0, count, parent), count).astype(np.int32)
     factor = np.uint64(0x9E3779B97F4A7C15)
@@ -187,3 +187,12 @@ def _chain_hash(
             factor *= factor
             up = up[up]
     return out[:-1]
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Well-spread 64-bit words for small numbers (the finalizer of SplitMix64); sparing the import of numpy.random."""
+    with np.errstate(over="ignore"):
+        values = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

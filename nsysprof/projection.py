@@ -61,15 +61,14 @@ class Totals:
 class Calls:
     """Launches sorted by start, with what each caused, and those ops in the order of their launches.
 
-    Per launch: ``start``, ``end``, ``sum_ns``, ``length_ns`` (the same without negative durations), ``first_ns``,
-    ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 where it launched a CUDA graph), ``followed`` bool or None.
+    Per launch: ``start``, ``end``, ``sum_ns``, ``negative_ns`` (what negative durations take off it, as a positive
+    number; None where there are none), ``first_ns``, ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 where it launched a CUDA graph), ``followed`` bool or None.
     Per op: ``call`` (a position among the launches, not decreasing), ``op_start``, ``op_end``, ``device``.
     """
 
     start: Ints
     end: Ints
     sum_ns: Ints
-    length_ns: Ints
     first_ns: Ints
     last_ns: Ints
     kernels: NDArray[np.int32]
@@ -80,6 +79,7 @@ class Calls:
     op_end: Ints
     device: NDArray[np.int32]
     followed: NDArray[np.bool_] | None = None
+    negative_ns: Ints | None = None
 
     @classmethod
     def build(
@@ -99,13 +99,14 @@ class Calls:
         kernel, graph = kind == KERNEL, kind == GRAPH
         columns = {
             "sum_ns": (np.add, length),
-            "length_ns": (np.add, np.maximum(length, 0) if (length < 0).any() else length),
             "first_ns": (np.minimum, op_start),
             "last_ns": (np.maximum, op_end),
             "kernels": (np.add, kernel.astype(np.int32)),
             "memops": (np.add, (~kernel & ~graph).astype(np.int32)),
             "graph": (np.maximum, (graph | from_graph).astype(np.int32)),
         }
+        if (length < 0).any():
+            columns["negative_ns"] = (np.add, np.maximum(-length, 0))
         if len(call) > len(start):  # several ops of one launch: the nodes of a CUDA graph
             first = np.searchsorted(call, np.arange(len(start)))
             columns = {
@@ -122,7 +123,7 @@ class Calls:
         )
 
 
-_PER_LAUNCH = ("start", "end", "sum_ns", "length_ns", "first_ns", "last_ns", "kernels", "memops", "graph")
+_PER_LAUNCH = ("start", "end", "sum_ns", "first_ns", "last_ns", "kernels", "memops", "graph")
 _PER_OP = ("op_start", "op_end", "device")
 
 
@@ -133,6 +134,7 @@ def slice_calls(calls: Calls, first: int, last: int) -> Calls:
         **{name: getattr(calls, name)[first:last] for name in _PER_LAUNCH},
         **{name: getattr(calls, name)[low:high] for name in _PER_OP},
         call=calls.call[low:high] - np.int32(first),
+        negative_ns=None if calls.negative_ns is None else calls.negative_ns[first:last],
     )
 
 
@@ -155,6 +157,7 @@ def take_calls(calls: Calls, mine: NDArray[np.bool_], followed: NDArray[np.bool_
         **{name: getattr(calls, name)[ops] for name in _PER_OP},
         call=call,
         followed=None if followed is None else followed[order],
+        negative_ns=None if calls.negative_ns is None else calls.negative_ns[order],
     )
 
 
@@ -165,7 +168,9 @@ def project(calls: Calls, start: Ints, end: Ints) -> Totals:
         return out
     first, last = np.full(len(start), _LATE), np.full(len(start), _EARLY)
     final = np.zeros(len(start), np.intp)  # one past the last launch inside
-    for layer in layers(calls.end):
+    followed = None if calls.followed is None else np.where(calls.followed, calls.sum_ns, 0)
+    parts = layers(calls.end)
+    for layer in parts:
         low, high = contained_slices(_pick(calls.start, layer), _pick(calls.end, layer), start, end)
         out.launches[:] += (high - low).astype(np.int32)
         for total, values in (
@@ -173,31 +178,36 @@ def project(calls: Calls, start: Ints, end: Ints) -> Totals:
             (out.memops, calls.memops),
             (out.graph_launches, calls.graph),
             (out.sum_ns, calls.sum_ns),
-            (out.busy_ns, calls.length_ns),
+            (out.followed_sum_ns, followed),
         ):
-            _add_slices(total, _pick(values, layer), low, high)
-        if calls.followed is not None:
-            _add_slices(
-                out.followed_sum_ns, _pick(np.where(calls.followed, calls.sum_ns, 0), layer), low, high
-            )
+            if values is not None and values.any():
+                _add_slices(total, _pick(values, layer), low, high)
         np.minimum(first, slice_reduce(np.minimum, _pick(calls.first_ns, layer), low, high, _LATE), out=first)
         np.maximum(last, slice_reduce(np.maximum, _pick(calls.last_ns, layer), low, high, _EARLY), out=last)
         if layer is not None:
             np.maximum(final, np.where(high > low, layer[high - 1] + 1, 0), out=final)
-        else:
-            np.copyto(final, high)
         if len(calls.device):
             _note_devices(out, calls, layer, low, high)
     some = out.launches > 0
     np.copyto(out.first_op_ns, first, where=some)
     np.copyto(out.last_op_ns, last, where=some)
+    out.busy_ns[:] = out.sum_ns
+    if calls.negative_ns is not None:
+        for layer in parts:
+            low, high = contained_slices(_pick(calls.start, layer), _pick(calls.end, layer), start, end)
+            _add_slices(out.busy_ns, _pick(calls.negative_ns, layer), low, high)
     _take_overlaps_off(out.busy_ns, calls, start, end)
-    # Where a call of another thread sticks out of the range in the middle of its launches, neighbours are not pairs.
-    begin = np.searchsorted(calls.start, start, side="left")
-    for odd in np.flatnonzero(some & (final - begin != out.launches)).tolist():
-        inside = np.arange(begin[odd], final[odd])
-        out.busy_ns[odd] = _busy(calls, inside[calls.end[inside] <= end[odd]])
+    if len(parts) > 1:
+        # Where a call sticks out of the range in the middle of its launches, neighbours in time are not pairs.
+        begin = np.searchsorted(calls.start, start, side="left")
+        for odd in np.flatnonzero(some & (final - begin != out.launches)).tolist():
+            inside = np.arange(begin[odd], final[odd])
+            out.busy_ns[odd] = _busy(calls, inside[calls.end[inside] <= end[odd]])
     return out
+
+
+def _pick(values: NDArray[Any], layer: Index | None) -> NDArray[Any]:
+    return values if layer is None else values[layer]
 
 
 def _note_devices(out: Totals, calls: Calls, layer: Index | None, low: Index, high: Index) -> None:
@@ -210,10 +220,6 @@ def _note_devices(out: Totals, calls: Calls, layer: Index | None, low: Index, hi
     out.devices[:] |= slice_reduce(np.bitwise_or, _pick(masks, layer), low, high, 0)
 
 
-def _pick(values: NDArray[Any], layer: Index | None) -> NDArray[Any]:
-    return values if layer is None else values[layer]
-
-
 def _add_slices(total: NDArray[Any], values: NDArray[Any], low: Index, high: Index) -> None:
     """Add the sum of ``values[low:high]`` to each total."""
     before = np.zeros(len(values) + 1, total.dtype)
@@ -224,8 +230,8 @@ def _add_slices(total: NDArray[Any], values: NDArray[Any], low: Index, high: Ind
 
 def _take_overlaps_off(busy: Ints, calls: Calls, start: Ints, end: Ints) -> None:
     """Turn sums into unions: take off, for each range, the pairs of ops inside it that ran at the same time."""
-    devices = np.unique(calls.device) if len(calls.device) else ()
-    for device in devices:
+    devices = np.flatnonzero(np.bincount(calls.device))
+    for device in devices.tolist():
         ops = np.flatnonzero(calls.device == device) if len(devices) > 1 else np.arange(len(calls.device))
         found = overlaps(calls.op_start[ops], calls.op_end[ops])
         if len(found.ns) == 0:
@@ -246,6 +252,6 @@ def _busy(calls: Calls, inside: Index) -> int:
     ops = np.flatnonzero(member[calls.call])
     return sum(
         union_length(calls.op_start[mine], calls.op_end[mine])
-        for device in np.unique(calls.device[ops]).tolist()
+        for device in np.flatnonzero(np.bincount(calls.device[ops])).tolist()
         for mine in [ops[calls.device[ops] == device]]
     )

@@ -93,7 +93,7 @@ def _distinct(code: NDArray[np.int32], values: NDArray[np.int32], count: int) ->
     out = np.zeros(count, np.int64)
     edges = np.flatnonzero(np.append(True, values[1:] != values[:-1])).tolist() if len(values) else []
     seen = np.zeros(count, bool)
-    for first, last in zip(edges, [*edges[1:], len(values)], strict=True):
+    for first, last in zip(edges, [*edges, len(values)][1:], strict=True):
         seen[:] = False
         seen[code[first:last]] = True
         out += seen

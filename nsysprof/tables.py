@@ -12,7 +12,7 @@ from nsysprof.report import Report, reading
 from nsysprof.report.about import devices as gpu_of_device
 from nsysprof.report.columns import Progress, Source, column
 from nsysprof.report.gpu_work import GRAPH, KERNEL, MEMCPY, MEMSET, Work, read_work
-from nsysprof.report.host_calls import PROCESS_OF_THREAD, Calls, launch_keys, read_calls
+from nsysprof.report.host_calls import PROCESS_OF_THREAD, launch_keys, read_calls
 from nsysprof.report.host_calls import TABLE as CALLS
 from nsysprof.report.nvtx import PUSH_POP, START_END, NvtxRanges, RangeName, read_ranges
 
@@ -146,13 +146,7 @@ def read_tables(report: Report, progress: Progress | None = None) -> Tables:
     source = report.source
     found, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
-        work = _adopt(read_work(source, found, progress), found, source)
-        process = np.array([work.devices[device][0] for device, _ in work.streams], np.int64).take(
-            work.stream
-        )
-        keys = launch_keys(process, work.correlation)
-        slot = keys.slots(process, work.correlation)
-        calls = read_calls(source, keys, found, tids, progress)
+        ops, launches, work = _read_gpu_work(source, found, tids, progress)
         nvtx = read_ranges(source, tids, progress)
         gpus = gpu_of_device(source)
 
@@ -160,27 +154,17 @@ def read_tables(report: Report, progress: Progress | None = None) -> Tables:
     threads = tids.values[order]
     thread_code = np.empty(len(order), _narrow(len(order)))
     thread_code[order] = np.arange(len(order))
-    processes = np.union1d(found.values, threads & PROCESS_OF_THREAD)
+    launches = replace(launches, thread=thread_code[launches.thread])  # sorted by thread before, and still
+    processes = np.array(sorted({*found.values.tolist(), *(threads & PROCESS_OF_THREAD).tolist()}), np.int64)
     process_code = np.searchsorted(processes, found.values)
-
     duration = report.about.duration_ns or 0
-    session_end = max(
-        [duration, *(int(times.max()) for times in (work.end, calls.end, nvtx.end) if len(times))]
-    )
-    launches, launch_of_slot = _launches(calls, thread_code, keys.count)
+    ends = [int(times.max()) for times in (ops.end, launches.end, nvtx.end) if len(times)]
+    session_end = max([duration, *ends])
     devices = [
         Device(int(process_code[code]), cuda_id, gpus.get((int(found.values[code]), cuda_id)))
         for code, cuda_id in work.devices
     ]
-    ops = Ops(
-        start=work.start,
-        end=work.end,
-        kind=work.kind,
-        name=work.name,
-        stream=work.stream.astype(_narrow(len(work.streams)), copy=False),
-        launch=launch_of_slot.take(slot, mode="wrap"),  # -1 is the last entry: no launch
-        from_graph=work.from_graph,
-    )
+    warnings = _warnings(work, len(ops), len(launches), len(nvtx.start))
     return Tables(
         report=report,
         ranges=_ranges(nvtx, thread_code, session_end, duration),
@@ -194,7 +178,7 @@ def read_tables(report: Report, progress: Progress | None = None) -> Tables:
         devices=devices,
         streams=[Stream(device, number) for device, number in work.streams],
         session_end=session_end,
-        warnings=_warnings(work, calls, nvtx),
+        warnings=warnings,
     )
 
 
@@ -237,15 +221,39 @@ def _adopt(work: Work, found: Coder, source: Source) -> Work:
     return replace(work, devices=devices)
 
 
-def _launches(
-    calls: Calls, thread_code: NDArray[np.integer], slots: int
-) -> tuple[Launches, NDArray[np.int32]]:
-    """The launches in their order, and the launch of each slot with a -1 appended."""
-    thread = thread_code[calls.thread]
-    order = _sorted(thread, calls.start, calls.end)
-    launch_of_slot = np.full(slots + 1, -1, np.int32)
-    launch_of_slot[calls.slot[order]] = np.arange(len(order))
-    return Launches(thread[order], calls.start[order], calls.end[order]), launch_of_slot
+def _read_gpu_work(
+    source: Source, found: Coder, tids: Coder, progress: Progress | None
+) -> tuple[Ops, Launches, Work]:
+    """The ops and their launches, whose threads are still codes of ``tids``, and what else the GPU rows tell.
+
+    What joins the two is given up as soon as it is used: this is where memory peaks.
+    """
+    work = _adopt(read_work(source, found, progress), found, source)
+    process = np.array([work.devices[device][0] for device, _ in work.streams], np.int32).take(work.stream)
+    keys = launch_keys(process, work.correlation)
+    slot = keys.slots(process, work.correlation)
+    work = replace(work, correlation=np.empty(0, np.int64))
+    del process
+    calls = read_calls(source, keys, found, tids, progress)
+    launch_of_slot = np.full(
+        keys.count + 1, -1, np.int32
+    )  # the last entry is for ops without a launch: slot -1
+    del keys
+    place = np.argsort(np.argsort(tids.values, kind="stable")).astype(_narrow(len(tids)))
+    order = _sorted(place[calls.thread], calls.start, calls.end)
+    launch_of_slot[calls.slot[order]] = np.arange(len(order), dtype=np.int32)
+    launch = launch_of_slot.take(slot, mode="wrap")
+    del slot, launch_of_slot
+    ops = Ops(
+        start=work.start,
+        end=work.end,
+        kind=work.kind,
+        name=work.name,
+        stream=work.stream.astype(_narrow(len(work.streams)), copy=False),
+        launch=launch,
+        from_graph=work.from_graph,
+    )
+    return ops, Launches(calls.thread[order], calls.start[order], calls.end[order]), work
 
 
 def _ranges(nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int, duration: int) -> Ranges:
@@ -278,14 +286,14 @@ def _sorted(
     return np.lexsort((second, first, group)) if wrong.any() else order
 
 
-def _warnings(work: Work, calls: Calls, nvtx: NvtxRanges) -> tuple[str, ...]:
+def _warnings(work: Work, ops: int, launches: int, ranges: int) -> tuple[str, ...]:
     out = list(work.warnings)
-    if not len(work.start):
+    if not ops:
         out.append(
             "the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"
         )
-    if not len(nvtx.start):
+    if not ranges:
         out.append("the report holds no NVTX ranges: capture with --trace=cuda,nvtx and annotate the program")
-    if len(work.start) and not calls.rows:
-        out.append("the report holds no CUDA API calls: no GPU work can be attributed to ranges")
+    if ops and not launches:
+        out.append("the report holds no CUDA API calls of its GPU work: nothing can be attributed to ranges")
     return tuple(out)

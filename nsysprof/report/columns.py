@@ -40,21 +40,27 @@ class Source(Protocol):
 
 
 class Growing:
-    """Named columns that grow by appended arrays."""
+    """Named columns that grow by appended arrays, in place where the system can move pages instead of copying."""
 
     def __init__(self, **dtypes: str) -> None:
-        self._dtypes = dtypes
-        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in dtypes}
+        self._columns: dict[str, NDArray[Any]] = {name: np.empty(0, dtype) for name, dtype in dtypes.items()}
+        self._rows = 0
 
-    def add(self, **arrays: NDArray[Any]) -> None:
-        """Append one array per column, cast to the column's type."""
-        for name, values in arrays.items():
-            self._parts[name].append(values.astype(self._dtypes[name], copy=False))
+    def add(self, rows: int, **values: NDArray[Any] | int) -> None:
+        """Append that many rows: for every column an array, cast to the column's type, or one value for all."""
+        stop = self._rows + rows
+        for name, part in values.items():
+            mine = self._columns[name]
+            if len(mine) < stop:
+                mine.resize(max(stop, len(mine) + len(mine) // 4), refcheck=False)
+            mine[self._rows : stop] = part
+        self._rows = stop
 
     def take(self, name: str) -> NDArray[Any]:
-        """The whole column; it is given up here, so that its parts are freed."""
-        parts = self._parts.pop(name)
-        return np.concatenate(parts) if parts else np.empty(0, self._dtypes[name])
+        """The whole column, which is given up here."""
+        mine = self._columns.pop(name)
+        mine.resize(self._rows, refcheck=False)
+        return mine
 
 
 def present(source: Source, table: str, names: Sequence[str]) -> list[str]:

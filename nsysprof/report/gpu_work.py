@@ -30,8 +30,8 @@ _COPY_KINDS = {
     1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
     10: "PtoP", 11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD",
 }  # fmt: skip
+_COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _NO_STREAM = 4294967295
-_LOW = np.int64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)
@@ -63,38 +63,27 @@ def read_work(source: Source, processes: Coder, progress: Progress | None = None
     A row whose table has no ``globalPid`` gets process id 0.
     """
     rows = Growing(start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?")
-    devices, streams = Coder(), Coder()
+    streams = _Streams(processes)
     names = _Names(source)
     unended = 0
     for table, kind in TABLES.items():
         if not {"start", "end"} <= set(source.columns(table)):
             continue
         naming = present(source, table, _NAMED_BY[kind])
-        wanted = [
-            "start",
-            "end",
-            "deviceId",
-            "streamId",
-            "correlationId",
-            "globalPid",
-            "graphNodeId",
-            *naming,
-        ]
+        wanted = [*_COLUMNS, *naming]
         for block in source.blocks(table, present(source, table, wanted)):
             start, end = column(block, "start"), column(block, "end")
             open_end = block.nulls.get("end")
             if open_end is not None:
                 unended += int(open_end.sum())
                 end = np.where(open_end, start, end)
-            process = processes.encode(column(block, "globalPid")).astype(np.int64)
-            device = devices.encode((process << 32) | (column(block, "deviceId") & _LOW)).astype(np.int64)
-            stream = column(block, "streamId", missing=_NO_STREAM)
             rows.add(
+                block.rows,
                 start=start,
                 end=end,
-                kind=np.full(block.rows, kind, np.uint8),
+                kind=kind,
                 name=names.encode(kind, block, naming),
-                stream=streams.encode((device << 32) | (stream & _LOW)),
+                stream=streams.encode(block),
                 correlation=column(block, "correlationId"),
                 from_graph=_has(block, "graphNodeId"),
             )
@@ -106,10 +95,8 @@ def read_work(source: Source, processes: Coder, progress: Progress | None = None
             for name in ("start", "end", "kind", "name", "stream", "correlation", "from_graph")
         },
         names=names.resolve(),
-        streams=[
-            (v >> 32, s if (s := v & 0xFFFFFFFF) != _NO_STREAM else None) for v in streams.values.tolist()
-        ],
-        devices=[(v >> 32, v & 0xFFFFFFFF) for v in devices.values.tolist()],
+        streams=streams.streams,
+        devices=list(streams.devices),
         warnings=(f"{unended:,} GPU operations have no end time and count as 0 ns",) if unended else (),
     )
 
@@ -118,6 +105,46 @@ def _has(block: Block, name: str) -> NDArray[np.bool_]:
     """Where the column is there, not NULL and not 0."""
     values = block.values.get(name)
     return np.zeros(block.rows, bool) if values is None else values != 0
+
+
+class _Streams:
+    """Codes of streams, and the devices that they belong to."""
+
+    def __init__(self, processes: Coder) -> None:
+        self._processes = processes
+        self._packed = Coder()
+        self._code = np.empty(0, np.int32)  # of each packed key
+        self._known: dict[tuple[int, int, int], int] = {}  # (process id, device id, stream id)
+        self.devices: dict[tuple[int, int], int] = {}
+        self.streams: list[tuple[int, int | None]] = []
+
+    def encode(self, block: Block) -> NDArray[np.int32]:
+        """The stream of each row. A process id leaves its low 24 bits free for device and stream, if they fit."""
+        process, device = column(block, "globalPid"), column(block, "deviceId")
+        stream = column(block, "streamId", missing=_NO_STREAM)
+        small = np.where(stream == _NO_STREAM, np.int64(0xFFFF), stream)
+        if ((device | (small >> 8)) & ~0xFF).any() or (process & 0xFFFFFF).any() or (stream == 0xFFFF).any():
+            rows = zip(process.tolist(), device.tolist(), stream.tolist(), strict=True)
+            return np.array([self._learn(*row) for row in rows], np.int32)
+        packed = self._packed.encode(process | (device << 16) | small)
+        if len(self._packed) > len(self._code):
+            keys = self._packed.values.tolist()
+            self._code = np.array([self._learn(*_unpacked(key)) for key in keys], np.int32)
+        codes: NDArray[np.int32] = self._code[packed]
+        return codes
+
+    def _learn(self, process: int, device: int, stream: int) -> int:
+        code = self._known.setdefault((process, device, stream), len(self._known))
+        if code == len(self.streams):
+            owner = int(self._processes.encode(np.array([process]))[0]), device
+            number = None if stream == _NO_STREAM else stream
+            self.streams.append((self.devices.setdefault(owner, len(self.devices)), number))
+        return code
+
+
+def _unpacked(key: int) -> tuple[int, int, int]:
+    stream = key & 0xFFFF
+    return key & ~0xFFFFFF, (key >> 16) & 0xFF, _NO_STREAM if stream == 0xFFFF else stream
 
 
 class _Names:

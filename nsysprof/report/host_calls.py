@@ -20,31 +20,30 @@ class Keys:
     """The launch keys (process, correlation id) that GPU work asks for, each with a slot of its own.
 
     Correlation ids restart in every process and are mostly dense there, so that a slot is an address. Where they are
-    not, keys are found by search. ``count`` is the number of slots, ``asked`` says which of them are keys.
+    not, keys are found by search. ``asked`` says which slots are keys.
     """
 
     low: NDArray[np.int64]  # per process code: its smallest id, its number of ids, and its first slot
     span: NDArray[np.int64]
     base: NDArray[np.int64]
     sparse: NDArray[np.int64] | None  # sorted ids, process by process
-    asked: NDArray[np.bool_]
+    asked: NDArray[np.bool_]  # per slot; one more entry, False, for slot -1
 
     @property
     def count(self) -> int:
         """The number of slots."""
-        return len(self.asked)
+        return len(self.asked) - 1
 
     def slots(self, process: NDArray[Any], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
         """The slot of each key, -1 where no GPU work asks for it."""
         process = np.minimum(process, len(self.low) - 1)  # the last is a process without ids
-        slot: NDArray[np.int64] = correlation - self.low[process]
-        inside = (slot >= 0) & (slot < self.span[process]) & (correlation != 0)
         if self.sparse is None:
-            slot += self.base[process]
-            slot[~inside] = -1
-            inside[inside] = self.asked[slot[inside]]
-            slot[~inside] = -1
+            offset = correlation - self.low[process]
+            inside = offset.view(np.uint64) < self.span.view(np.uint64)[process]
+            slot: NDArray[np.int64] = np.where(inside, offset + self.base[process], -1)
+            slot[~self.asked[slot]] = -1
             return slot
+        inside = correlation != 0
         slot = np.full(len(process), -1, np.int64)
         for code in np.unique(process[inside]).tolist():
             mine = np.flatnonzero(inside & (process == code))
@@ -67,13 +66,12 @@ def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
     np.maximum.at(high, process, correlation)
     unused = low > high
     low[unused], high[unused] = 0, -1
-    total = sum(
-        h - lo + 1 for h, lo in zip(high.tolist(), low.tolist(), strict=True)
-    )  # Python ints: no overflow
+    # Python integers: far-apart ids must not overflow
+    total = sum(h - lo + 1 for h, lo in zip(high.tolist(), low.tolist(), strict=True))
     if total <= 16 * len(process) + (1 << 20):
         span = high - low + 1
         base = np.cumsum(span) - span
-        asked = np.zeros(total, bool)
+        asked = np.zeros(total + 1, bool)
         asked[base[process] + correlation - low[process]] = True
         return Keys(low, span, base, None, asked)
     order = np.lexsort((correlation, process))
@@ -82,7 +80,8 @@ def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
     process, correlation = process[new], correlation[new]
     counts = np.bincount(process, minlength=processes)
     span = np.where(counts > 0, np.iinfo(np.int64).max, 0)
-    return Keys(low * 0, span, np.cumsum(counts) - counts, correlation, np.ones(len(correlation), bool))
+    asked = np.append(np.ones(len(correlation), bool), False)
+    return Keys(low * 0, span, np.cumsum(counts) - counts, correlation, asked)
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def read_calls(
         open_end = block.nulls.get("end")
         if open_end is not None:
             end = np.where(open_end[mine], start, end)
-        rows.add(start=start, end=end, thread=code[mine], slot=slot[mine])
+        rows.add(len(mine), start=start, end=end, thread=code[mine], slot=slot[mine])
         if progress:
             progress(TABLE, block.rows)
     start, end, thread, slot = (rows.take(name) for name in ("start", "end", "thread", "slot"))

@@ -72,6 +72,7 @@ def read_ranges(source: Source, threads: Coder, progress: Progress | None = None
         is_open = np.zeros(len(mine), bool) if unended is None else unended[mine]
         other = block.values.get("endGlobalTid")
         rows.add(
+            len(mine),
             start=start,
             end=np.where(is_open, start, end),
             open=is_open,
@@ -98,6 +99,7 @@ class _Names:
         self.words = Words()
         self._ids, self._domain_ids, self._processes = Coder(), Coder(), Coder()
         self._texts, self._domains, self._names = Coder(), Coder(), Coder()
+        self._plain = np.zeros(1, np.int32)  # code + 1 of each word in the default domain
         self._created: dict[tuple[int, int], tuple[int, int]] = {}  # (process, domain id) -> (text id, word)
 
     def note_domains(self, block: Block, rows: NDArray[np.intp]) -> None:
@@ -112,13 +114,33 @@ class _Names:
             self._created.setdefault((p, d), (t, w))  # the create row may come twice
 
     def encode(self, block: Block, rows: NDArray[np.intp]) -> NDArray[np.int32]:
-        text_id = self._ids.encode(column(block, "textId", _MISSING)[rows]).astype(np.int64)
-        text = self._texts.encode((text_id << 32) | (self._word(block)[rows].astype(np.int64) + 1))
-        number = column(block, "domainId")[rows]
-        # domains are numbered per process, save the default domain
-        process = np.where(number == 0, 0, column(block, "globalTid")[rows] & PROCESS_OF_THREAD)
-        process = self._processes.encode(process).astype(np.int64)
-        domain = self._domains.encode((process << 32) | self._domain_ids.encode(number))
+        """The code of each row's name. Most rows have a text in the default domain, which is one look-up."""
+        word = self._word(block)[rows]
+        text_id, number = column(block, "textId", _MISSING)[rows], column(block, "domainId")[rows]
+        plain = (text_id == _MISSING) & (number == 0) & (word >= 0)
+        if len(self._plain) <= len(self.words):
+            self._plain.resize(2 * len(self.words) + 1, refcheck=False)  # with zeros: not known yet
+        codes = np.where(plain, self._plain[word], 0) - np.int32(1)
+        todo = np.flatnonzero(codes < 0)
+        if len(todo):
+            process = column(block, "globalTid")[rows[todo]] & PROCESS_OF_THREAD
+            codes[todo] = self._encode(text_id[todo], word[todo], number[todo], process)
+            fresh = todo[plain[todo]]
+            self._plain[word[fresh]] = codes[fresh] + 1
+        return codes
+
+    def _encode(
+        self,
+        text_id: NDArray[np.int64],
+        word: NDArray[np.int32],
+        number: NDArray[np.int64],
+        process: NDArray[np.int64],
+    ) -> NDArray[np.int32]:
+        text_code = self._ids.encode(text_id).astype(np.int64)
+        text = self._texts.encode((text_code << 32) | (word.astype(np.int64) + 1))
+        process[number == 0] = 0  # domains are numbered per process, save the default domain
+        process_code = self._processes.encode(process).astype(np.int64)
+        domain = self._domains.encode((process_code << 32) | self._domain_ids.encode(number))
         return self._names.encode((domain.astype(np.int64) << 32) | text)
 
     @staticmethod

@@ -118,9 +118,10 @@ def _leaves(file: _File, root: int) -> np.ndarray:
     for _ in range(_DEEPEST):
         if level.min() < 2 or level.max() > file.pages or (level == lock_page).any():
             raise RefusedError("a page number is outside the file")
-        if seen[level].any() or len(np.unique(level)) < len(level):
-            raise RefusedError("a page is in the tree twice")
+        before = np.count_nonzero(seen)
         seen[level] = True
+        if np.count_nonzero(seen) != before + len(level):
+            raise RefusedError("a page is in the tree twice")
         _read(file, level[:1], buffer)
         if buffer[0] != _TABLE_INTERIOR:
             return level

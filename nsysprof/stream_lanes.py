@@ -1,0 +1,165 @@
+"""GPU streams over time, cut into columns: when each was busy, and with what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.breakdown import device_labels
+from nsysprof.intervals import Ints, merge
+from nsysprof.kernels import FAMILIES
+from nsysprof.tables import Tables
+from nsysprof.zoom import OpNames
+
+MOST_LANES = 16
+NOTHING = 255  # the family of a column in which nothing ran
+
+
+@dataclass(frozen=True)
+class StreamLane:
+    """One stream, a value per column of the timeline.
+
+    ``busy_ns`` int64, the time in which at least one op ran; ``family`` uint8, an index into `FAMILIES` of what ran
+    longest, `NOTHING` where nothing did; ``process`` an index into ``tables.processes``; ``ops`` and ``total_ns``
+    (busy time) are those of the whole stream.
+    """
+
+    label: str
+    process: int
+    busy_ns: Ints
+    family: NDArray[np.uint8]
+    ops: int
+    total_ns: int
+
+
+def column_edges(start: int, end: int, columns: int) -> Ints:
+    """Column edges such that `column` of a time is ``(time - start) * columns // length``."""
+    length = max(end - start, 1)
+    columns = max(1, min(columns, length))
+    return start + -(-np.arange(columns + 1, dtype=np.int64) * length // columns)
+
+
+def column(times: Ints, edges: Ints) -> Ints:
+    """The column that each time is in; times outside are in the first or the last one."""
+    columns, length = len(edges) - 1, int(edges[-1] - edges[0])
+    out: Ints = np.clip((times - edges[0]) * columns // length, 0, columns - 1)
+    return out
+
+
+def choose_streams(tables: Tables) -> tuple[list[int], list[str]]:
+    """The streams to draw, in the order of process, GPU and stream; and a note on those left out."""
+    count = len(tables.streams)
+    total = np.zeros(count, np.int64)
+    np.add.at(total, tables.ops.stream, np.maximum(tables.ops.end - tables.ops.start, 0))
+    numbers = tables.gpu_numbers
+    gpu = [numbers[stream.device] for stream in tables.streams]
+    by_time = np.argsort(-total, kind="stable").tolist()
+    first_of_gpu = {gpu[stream]: stream for stream in reversed(by_time)}
+    best = sorted(first_of_gpu.values(), key=by_time.index)
+    chosen = (best + [stream for stream in by_time if stream not in best])[:MOST_LANES]
+    rest = sorted(set(range(count)) - set(chosen))
+    whole = int(total.sum())
+    share = f"{100 * int(total[rest].sum()) / whole:.2g} %" if whole else "0 %"
+    notes = [f"{len(rest)} more streams with {share} of op time are not drawn"] if rest else []
+    process = tables.stream_process
+    return sorted(chosen, key=lambda s: (int(process[s]), gpu[s], tables.streams[s].id or 0)), notes
+
+
+def stream_lanes(tables: Tables, names: OpNames, chosen: list[int], edges: Ints) -> tuple[StreamLane, ...]:
+    """The lanes of the chosen streams over the columns that ``edges`` bound. Near-linear in ops."""
+    ops, lanes, columns = tables.ops, len(chosen), len(edges) - 1
+    if not lanes:
+        return ()
+    lane_of = np.full(len(tables.streams), lanes, np.uint8)
+    lane_of[chosen] = np.arange(lanes)
+    lane = lane_of[ops.stream]
+    order = np.argsort(lane, kind="stable").astype(np.int32)
+    bounds = np.searchsorted(lane[order], np.arange(lanes + 1))
+    order = order[: bounds[-1]]
+    start = ops.start[order]
+    end = np.maximum(ops.end[order], start)
+    family = names.family[ops.name[order]]
+    labels = stream_labels(tables)
+    out = []
+    for number, stream in enumerate(chosen):
+        mine = slice(int(bounds[number]), int(bounds[number + 1]))
+        first, last = merge(start[mine], end[mine])
+        busy = np.diff(_covered_before(first, last, edges))
+        per_family = _time_per_family(start[mine], end[mine], family[mine], edges)
+        longest = per_family.argmax(axis=0).astype(np.uint8)
+        out.append(
+            StreamLane(
+                label=labels[stream],
+                process=int(tables.stream_process[stream]),
+                busy_ns=busy,
+                family=np.where(busy > 0, longest, np.uint8(NOTHING)),
+                ops=mine.stop - mine.start,
+                total_ns=int((last - first).sum()),
+            )
+        )
+    assert all(len(lane.busy_ns) == columns for lane in out)
+    return tuple(out)
+
+
+def _covered_before(start: Ints, end: Ints, moments: Ints) -> Ints:
+    """How much of the disjoint, sorted intervals lies before each moment."""
+    total = np.append(np.int64(0), np.cumsum(end - start))
+    at = np.searchsorted(start, moments, side="right")
+    last = np.maximum(at - 1, 0)
+    if not len(start):
+        return np.zeros(len(moments), np.int64)
+    beyond = np.where(at > 0, np.maximum(end[last] - moments, 0), 0)
+    return total[at] - beyond
+
+
+def _time_per_family(start: Ints, end: Ints, family: NDArray[np.uint8], edges: Ints) -> Ints:
+    """Op time in each (family, column). Most ops lie in one column; of a longer one the whole columns are counted
+    by where they begin and end.
+    """
+    columns = len(edges) - 1
+    first, last = column(start, edges), column(np.maximum(end - 1, start), edges)
+    row = family.astype(np.int64) * columns
+    out = np.zeros(len(FAMILIES) * columns, np.int64)
+    inside = first == last
+    np.add.at(out, (row + first)[inside], (end - start)[inside])
+    long = np.flatnonzero(~inside)
+    if len(long):
+        row, first, last = row[long], first[long], last[long]
+        np.add.at(out, row + first, edges[first + 1] - start[long])
+        np.add.at(out, row + last, end[long] - edges[last])
+        cover = np.zeros((len(FAMILIES), columns + 1), np.int64)
+        np.add.at(cover, (family[long], first + 1), 1)
+        np.add.at(cover, (family[long], last), -1)
+        out += (np.cumsum(cover[:, :-1], axis=1) * np.diff(edges)).ravel()
+    return out.reshape(len(FAMILIES), columns)
+
+
+def stream_labels(tables: Tables) -> list[str]:
+    """What to call each stream: its GPU and number, and its process where several use that GPU."""
+    gpus, numbers = device_labels(tables), tables.gpu_numbers
+    users: dict[int, set[int]] = {}
+    for device, number in zip(tables.devices, numbers, strict=True):
+        users.setdefault(number, set()).add(device.process)
+    out = []
+    for stream in tables.streams:
+        number = numbers[stream.device]
+        pid = int(tables.processes[tables.devices[stream.device].process]) >> 24 & 0xFFFFFF
+        whose = f" · pid {pid}" if len(users[number]) > 1 and "pid" not in gpus[number] else ""
+        which = "no stream" if stream.id is None else f"stream {stream.id}"
+        out.append(f"{gpus[number]}{whose} · {which}")
+    return out
+
+
+def longest_wait(tables: Tables) -> int:
+    """The longest time in ns between two ops of one GPU in which it ran nothing."""
+    ops, longest = tables.ops, 0
+    if not len(ops):
+        return 0
+    gpu = np.array(tables.gpu_numbers, np.uint16)[tables.stream_device][ops.stream]
+    for number in set(tables.gpu_numbers):
+        mine = gpu == number
+        start, end = merge(ops.start[mine], ops.end[mine])
+        longest = max(longest, int((start[1:] - end[:-1]).max(initial=0)))
+    return longest
