@@ -190,11 +190,12 @@ def _parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) ->
     if by == "process":
         process = tables.thread_process[tables.ranges.thread]
         of_op = tables.stream_process[tables.ops.stream] if len(tables.ops) else np.empty(0, np.int32)
-        return [
+        out = [
             _Part(int(pid) >> 24 & 0xFFFFFF, attribution, keep & (process == code), of_op == code)
             for code, pid in enumerate(tables.processes.tolist())
             if (process == code).any() or (of_op == code).any()
         ]
+        return out or [_Part(None, attribution, keep, None)]
     numbers = np.array(tables.gpu_numbers, np.int32)
     of_op = numbers[tables.stream_device][tables.ops.stream] if len(tables.ops) else np.empty(0, np.int32)
     labels = device_labels(tables)
@@ -202,7 +203,7 @@ def _parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) ->
     for number in sorted(set(numbers.tolist())):
         part = attribute(only_ops(tables, of_op == number), attribution.threads)
         out.append(_Part(labels[number], part, keep & (part.inclusive.launches > 0), None))
-    return out or [_Part("none", attribution, keep, None)]
+    return out or [_Part(None, attribution, keep, None)]
 
 
 def device_labels(tables: Tables) -> dict[int, str]:
@@ -250,8 +251,10 @@ def _frames(
     rows = kernel_frame(owned, "row", row[owned.path], tables, kinds)
     rows["cause"] = [kinds.cause[name] for name in owned.name.tolist()]
     yield "rows", rows
-    families = family_table(owned, merged, merged_of, part.keep, part.attribution, kinds)
-    yield "families", families.assign(path=row[families["path"]]).rename(columns={"path": "row"})
+    families = family_table(part.attribution, merged, merged_of, part.keep, kinds)
+    families["path"] = row[families["path"]]
+    families = families[families["path"] >= 0].reset_index(drop=True)
+    yield "families", families.rename(columns={"path": "row"})
 
 
 def _texts_or_empty(codes: NDArray[np.integer], texts: list[str]) -> NDArray[Any]:

@@ -2,70 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution import Attribution
-from nsysprof.kernel_table import KernelTable
 from nsysprof.kernels import FAMILIES, Kinds
 from nsysprof.paths import Paths
 from nsysprof.tables import KERNEL, START_END
-from nsysprof.windows import launches_inside
-
-# Start/end ranges beyond this many, by time spent, get no families: each asks for a pass over all launches.
-_MOST_WINDOWS = 200
+from nsysprof.windows import added_up, cover, crossing
 
 
 def family_table(
-    owned: KernelTable,
+    attribution: Attribution,
     merged: Paths,
     merged_of: NDArray[np.int32],
     keep: NDArray[np.bool_],
-    attribution: Attribution,
     kinds: Kinds,
 ) -> pd.DataFrame:
-    """``path, family, ops, kernels, sum_ns`` inside each merged path that has any.
+    """``path, family, ops, kernels, sum_ns`` inside each merged path that has any; it adds up to the path's sum.
 
-    ``owned`` is what each merged path owns itself: what lies inside a push/pop range is what it owns and what the
-    ranges in it own. A start/end range is a window: all launches inside count, once each.
+    ``merged_of`` is the merged path of each range instance, ``keep`` says which instances count. What lies inside a
+    range is what it owns and what the ranges in it own, be they kept or not. Start/end ranges, and ranges that cross
+    others, are asked for the launches inside instead.
     """
     family = np.array([FAMILIES.index(name) for name in kinds.family], np.int64)
-    tables = attribution.tables
-    is_kernel = np.zeros(len(family), bool)
-    is_kernel[tables.ops.name[tables.ops.kind == KERNEL]] = True
-    shape = (len(merged) + 1, len(FAMILIES))  # the last row takes what no range owns
-    ops, kernels, total = (np.zeros(shape, np.int64) for _ in range(3))
-    where = (owned.path, family[owned.name])
-    np.add.at(ops, where, owned.count)
-    np.add.at(kernels, where, np.where(is_kernel[owned.name], owned.count, 0))
-    np.add.at(total, where, owned.sum_ns)
-    by_depth = np.argsort(merged.depth, kind="stable")
-    bounds = np.searchsorted(merged.depth[by_depth], np.arange(1, int(merged.depth.max(initial=0)) + 2))
-    for last, first in zip(bounds[::-1], bounds[-2::-1], strict=False):  # the deepest first
-        level = by_depth[first:last]
-        for sums in (ops, kernels, total):
-            np.add.at(sums, merged.parent[level], sums[level])
-    windows = np.flatnonzero(merged.kind == START_END)
-    windows = windows[np.argsort(-total[windows].sum(axis=1), kind="stable")]
-    for path in windows[:_MOST_WINDOWS].tolist():
-        inside = launches_inside(attribution, np.flatnonzero((merged_of == path) & keep))
-        rows = np.flatnonzero(np.append(inside, False)[tables.ops.launch])
-        of = family[tables.ops.name[rows]]
-        for sums, values in (
-            (ops, np.ones(len(rows), np.int64)),
-            (kernels, (tables.ops.kind[rows] == KERNEL).astype(np.int64)),
-            (total, tables.ops.end[rows] - tables.ops.start[rows]),
-        ):
-            sums[path] = 0
-            np.add.at(sums[path], of, values)
-    path, column = np.nonzero(ops[:-1])
+    columns = _columns(attribution)
+    shape = (len(merged) + 1, len(FAMILIES))  # the last row takes what no kept range has inside
+    sums = [np.zeros(shape, np.int64) for _ in columns]
+    home = _kept_home(attribution.parent, keep)
+    path = np.append(merged_of, len(merged))[home][attribution.op_owner]
+    for total, per_op in zip(sums, columns, strict=True):
+        np.add.at(total, (path, family[attribution.tables.ops.name]), per_op)
+    for level in _deepest_first(merged):
+        for total in sums:
+            np.add.at(total, merged.parent[level], total[level])
+    odd = keep & (
+        (attribution.tables.ranges.kind == START_END) | crossing(attribution, merged.depth[merged_of])
+    )
+    if odd.any():
+        _count_inside(
+            sums, columns, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), family
+        )
+    row, column = np.nonzero(sums[0][:-1])
     return pd.DataFrame(
         {
-            "path": path,
+            "path": row,
             "family": np.array(FAMILIES, object)[column],
-            "ops": ops[path, column],
-            "kernels": kernels[path, column],
-            "sum_ns": total[path, column],
+            **{
+                name: total[row, column]
+                for name, total in zip(("ops", "kernels", "sum_ns"), sums, strict=True)
+            },
         }
     )
+
+
+def _columns(attribution: Attribution) -> tuple[NDArray[Any], ...]:
+    """What is added up, per op: ops, kernels, and ns."""
+    ops = attribution.tables.ops
+    return np.ones(len(ops), np.int64), (ops.kind == KERNEL).astype(np.int64), ops.end - ops.start
+
+
+def _kept_home(parent: NDArray[np.int32], keep: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The innermost kept range around each range, itself included; the number of ranges where there is none.
+
+    One entry more stands for no range. Logarithmic rounds in depth.
+    """
+    count = len(parent)
+    home = np.append(np.where(keep, np.arange(count), np.where(parent < 0, count, parent)), count)
+    while True:
+        further = home[home]
+        if np.array_equal(further, home):
+            return home
+        home = further
+
+
+def _deepest_first(merged: Paths) -> Iterator[NDArray[np.intp]]:
+    """The merged paths of each depth but the outermost, the deepest first."""
+    by_depth = np.argsort(merged.depth, kind="stable")
+    bounds = np.searchsorted(merged.depth[by_depth], np.arange(1, int(merged.depth.max(initial=0)) + 2))
+    for first, last in zip(bounds[-2::-1].tolist(), bounds[:0:-1].tolist(), strict=True):
+        yield by_depth[first:last]
+
+
+def _count_inside(
+    sums: list[NDArray[np.int64]],
+    columns: tuple[NDArray[Any], ...],
+    attribution: Attribution,
+    merged_of: NDArray[np.int32],
+    ranges: NDArray[np.bool_],
+    family: NDArray[np.int64],
+) -> None:
+    """Put what lies inside the ranges, family by family, in place of what was added up along the tree."""
+    rows = np.flatnonzero(ranges)
+    inside = cover(attribution, rows, merged_of, len(sums[0]) - 1)
+    paths = np.flatnonzero(np.bincount(merged_of[rows]))
+    family_of_op = family[attribution.tables.ops.name]
+    for code in np.flatnonzero(np.bincount(family_of_op)).tolist():
+        ops = np.flatnonzero(family_of_op == code)
+        for total, per_op in zip(sums, columns, strict=True):
+            total[paths, code] = inside.sums(added_up(attribution, per_op[ops], ops))[paths]

@@ -16,6 +16,7 @@ from nsysprof.attribution import Attribution
 _PER_CALL = re.compile(r", (?:op_id|seq|sizes|stashed seq|input_op_ids|in_size) = .*", re.DOTALL)
 # What may stand for the star of a default glob: a number, and what separates it from the word.
 _NUMBERED = r"[ _:#=.\-]*\d+"
+_BEFORE_SLASH = re.compile(r"(\\+)(?=/|\Z)")
 # Text of all paths beyond which long ones are cut, and how much of either end is then kept.
 _MOST_CHARACTERS, _CUT = 1 << 28, 900
 DEFAULT_MERGE = ("iter*", "step*")
@@ -45,9 +46,7 @@ class Paths:
         A program that forgets to close its ranges nests them ever deeper. Where all paths of all rows would take more
         than `_MOST_CHARACTERS`, the long ones are cut in the middle and say how many names they leave out.
         """
-        parts = [
-            name.replace("\\", "\\\\").replace("/", "\\/") if "/" in name else name for name in self.names
-        ]
+        parts = [_part(name) for name in self.names]
         length = (
             np.array([len(part) + 1 for part in parts], np.int64)[self.name]
             if len(self)
@@ -60,6 +59,13 @@ class Paths:
         for parent, name in zip(self.parent.tolist(), self.name.tolist(), strict=True):
             out.append(f"{out[parent]}/{parts[name]}" if parent >= 0 else parts[name])
         return out
+
+
+def _part(name: str) -> str:
+    r"""A name within a path: ``/`` becomes ``\/``, and so that this is clear, ``\`` before it or at the end ``\\``."""
+    if "/" not in name and not name.endswith("\\"):
+        return name
+    return _BEFORE_SLASH.sub(r"\1\1", name).replace("/", "\\/")
 
 
 def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:

@@ -62,7 +62,8 @@ class Calls:
     """Launches sorted by start, with what each caused, and those ops in the order of their launches.
 
     Per launch: ``start``, ``end``, ``sum_ns``, ``negative_ns`` (what negative durations take off it, as a positive
-    number; None where there are none), ``first_ns``, ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 where it launched a CUDA graph), ``followed`` bool or None.
+    number; None where there are none), ``first_ns``, ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 where it
+    launched a CUDA graph), ``followed`` bool or None.
     Per op: ``call`` (a position among the launches, not decreasing), ``op_start``, ``op_end``, ``device``.
     """
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from nsysprof.attribution import Attribution
 from nsysprof.paths import Paths
 from nsysprof.statistics import Quartiles, grouped_quartiles
+from nsysprof.tables import GRAPH, KERNEL, MEMCPY, MEMSET, START_END
+from nsysprof.windows import added_up, cover, overlapping
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,8 @@ class RangeTable:
 
     Counts: ``instances, launches, kernels, memops, graph_launches, unclosed, processes, devices``. Sums over
     instances in ns: ``cpu_ns, span_ns, busy_ns, sum_ns, exclusive_sum_ns, followed_sum_ns``. Distributions over
-    instances: ``busy``, ``span``, ``cpu``. All but the exclusive sum are inclusive.
+    instances: ``busy``, ``span``, ``cpu``. All but the exclusive sum are inclusive. Where start/end ranges of one path
+    overlap, launches, ops and their sum count once; CPU, span and busy time stay sums over instances.
     """
 
     paths: Paths
@@ -66,7 +69,7 @@ def range_table(
         return out
 
     cpu, span = ranges.end - ranges.start, inside.span_ns
-    return RangeTable(
+    found = RangeTable(
         paths=paths,
         instances=np.bincount(code, minlength=count),
         launches=total(inside.launches),
@@ -86,6 +89,32 @@ def range_table(
         span=grouped_quartiles(code, pick(span), count),
         cpu=grouped_quartiles(code, pick(cpu), count),
     )
+    _count_once(found, attribution, of, keep)
+    return found
+
+
+def _count_once(
+    table: RangeTable, attribution: Attribution, of: NDArray[np.int32], keep: NDArray[np.bool_] | None
+) -> None:
+    """Windows of one path that overlap each other hold some work together: count it once in the path's totals."""
+    ops = attribution.tables.ops
+    windows = attribution.tables.ranges.kind == START_END
+    rows = np.flatnonzero(windows if keep is None else windows & keep)
+    rows = rows[overlapping(attribution, of, rows)]
+    if len(rows) == 0:
+        return
+    paths = np.flatnonzero(np.bincount(of[rows]))
+    inside = cover(attribution, rows, of, len(table))
+    copies = (ops.kind == MEMCPY) | (ops.kind == MEMSET)
+    graphs = added_up(attribution, (ops.kind == GRAPH) | ops.from_graph) > 0
+    for total, per_launch in (
+        (table.launches, np.ones(len(graphs), np.int64)),
+        (table.kernels, added_up(attribution, ops.kind == KERNEL)),
+        (table.memops, added_up(attribution, copies)),
+        (table.graph_launches, graphs),
+        (table.sum_ns, added_up(attribution, ops.end - ops.start)),
+    ):
+        total[paths] = inside.sums(per_launch)[paths]
 
 
 def _distinct(code: NDArray[np.int32], values: NDArray[np.int32], count: int) -> NDArray[np.int64]:

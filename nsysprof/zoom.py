@@ -217,7 +217,7 @@ def _host_window(
         start = min(start, int(ranges.start[row]))
     apart = first - start > far or end - last > far
     latest = end if apart else max(end, last)
-    if row is not None and int(ranges.end[row]) - latest <= (latest - start if apart else far):
+    if row is not None and int(ranges.end[row]) - latest <= (_FAR_AHEAD * (latest - start) if apart else far):
         latest = max(latest, int(ranges.end[row]))
     return (start, latest), apart
 
