@@ -18,7 +18,7 @@ FLOORS: list[list[str]] = [
     ["report"],
     ["tables"],
     ["projection attribution windows paths warm_up range_table kernel_table", "kernels"],
-    ["families frames breakdown highlights zoom timeline", "comparison", "roofline", "verify"],
+    ["families frames breakdown highlights zoom stream_lanes timeline", "comparison", "roofline", "verify"],
     ["render"],
     ["capture", "catalog"],
     ["__init__ commands cli __main__"],

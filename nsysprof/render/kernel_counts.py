@@ -1,0 +1,114 @@
+"""``kernel_counts.png``: GPU operations per call of each range by kernel family, and the launches that caused them."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from nsysprof.breakdown import Breakdown
+from nsysprof.kernels import FAMILIES
+from nsysprof.render.bars import Column, frame, stack
+from nsysprof.render.chart_rows import ChartRows
+from nsysprof.render.style import INK, Numbers, family_legend, outside_share, subtitle
+from nsysprof.units import format_count
+
+_MARK = "launches (host calls)"
+_MEMORY = [FAMILIES.index("memcpy"), FAMILIES.index("memset")]
+_GRAPH = FAMILIES.index("graph")
+
+
+def draw_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Figure:
+    """Draw a bar of ops by family per row, per call where instances repeat, with a mark where the launches are."""
+    calls = rows.calls[:, None]
+    per_call = rows.ops / calls
+    launches = np.where(rows.launches >= 0, rows.launches / rows.calls, np.nan)
+    entries = family_legend(rows.ops.sum(axis=0) > 0)
+    known = np.isfinite(launches).any()
+    if known:
+        entries.append((_MARK, INK))
+    repeated = bool((rows.calls > 1).any())
+    what = f"GPU operations per {rows.unit}" if repeated else "GPU operations"
+    made = frame(
+        rows,
+        title=title(rows),
+        subtitle=subtitle(breakdown),
+        entries=entries,
+        panels=[(what, 1.0)],
+        columns=_columns(rows, launches),
+        notes=_notes(breakdown, rows, repeated),
+    )
+    axes = made.panels[0]
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    ends = stack(axes, per_call)
+    if known:
+        y = np.arange(len(rows))
+        axes.vlines(launches, y - 0.45, y + 0.45, colors="white", linewidth=3.2, zorder=3)
+        axes.vlines(launches, y - 0.45, y + 0.45, colors=INK, linewidth=1.6, zorder=4, label=_MARK)
+    longest = max(float(ends.max(initial=0)), float(np.nanmax(launches)) if known else 0.0)
+    axes.set_xlim(0, longest * 1.03 or 1)
+    return made.figure
+
+
+def _columns(rows: ChartRows, launches: Numbers) -> list[Column]:
+    """Numbers per call; columns that say the same for all rows, zero or one, are left out."""
+    out = [Column("kernels", [_number(count) for count in (rows.kernels / rows.calls).tolist()])]
+    memory = rows.ops[:, _MEMORY].sum(axis=1) / rows.calls
+    graphs = rows.ops[:, _GRAPH] / rows.calls
+    for heading, values in (("copies, sets", memory), ("graphs", graphs)):
+        if values.any():
+            out.append(Column(heading, [_number(value) for value in values.tolist()]))
+    if np.isfinite(launches).any():
+        out.append(Column("launches", [_number(value) for value in launches.tolist()]))
+    if (rows.calls > 1).any():
+        out.append(Column(f"{rows.unit.split()[0]}s", [f"× {count:,}" for count in rows.calls.tolist()]))
+    return out
+
+
+def _number(value: float) -> str:
+    if not np.isfinite(value):
+        return ""
+    return format_count(round(value)) if abs(value - round(value)) < 0.05 or value >= 100 else f"{value:.1f}"
+
+
+def _notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[str]:
+    notes = []
+    if rows.of == "kernels":
+        notes.append("no range holds GPU work, so the bars are kernels of the whole report")
+    elif outside_share(breakdown) > 0:
+        notes.append("GPU work outside of ranges is not in the bars")
+    if repeated and rows.rest is not None:
+        notes.append("the last row is the average over all instances of its ranges")
+    if rows.ops[:, _GRAPH].any():
+        notes.append("a CUDA graph that was traced as a whole is one operation, whatever it holds")
+    return notes
+
+
+def title(rows: ChartRows) -> str:
+    """The finding: which range runs the most kernels per call, and which the fewest."""
+    named = rows.named
+    if rows.of == "kernels":
+        count = rows.ops.sum(axis=1)
+        first, most = int(named[np.argmax(count[named])]), int(count[named].max())
+        ties = int((count[named] == most).sum())
+        times = f"{format_count(most)} time{'s' * (most != 1)}"
+        if ties > 1:
+            return f"{ties} kernels run {times} each, more often than any other"
+        return f"{rows.names[first]} runs {times}, more often than any other"
+    per = f" per {rows.unit.split()[0]}" if (rows.calls[named] > 1).any() else ""
+    kernels = rows.kernels[named] / rows.calls[named]
+    what = "kernel"
+    if not kernels.any():
+        kernels, what = rows.ops[named].sum(axis=1) / rows.calls[named], "GPU operation"
+    most, least = kernels.max(), kernels.min()
+    first, last = int(named[np.argmax(kernels)]), int(named[np.argmin(kernels)])
+    plural = "s" if _number(most) != "1" else ""
+    if len(named) == 1:
+        return f"{rows.names[first]} runs {_number(most)} {what}{plural}{per}"
+    if _number(most) == _number(least):
+        return f"All {len(named)} ranges run {_number(most)} {what}{plural}{per}"
+    where = [
+        f"{rows.names[row]}{f' and {many - 1} more' if many > 1 else ''}"
+        for row, many in ((first, int((kernels == most).sum())), (last, int((kernels == least).sum())))
+    ]
+    return f"{_number(most)} {what}{plural}{per} in {where[0]}, {_number(least)} in {where[1]}"
