@@ -160,81 +160,91 @@ def _attribute_process(
     launch_bounds: NDArray[np.intp],
 ) -> None:
     """Fill in what concerns one process: its threads are ``members``, its launches ``calls``."""
-    ranges = result.tables.ranges
-    base = int(launch_bounds[members.start])  # the process's first launch
-    stop = int(launch_bounds[members.stop])
+    base, stop = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
     owner, fate = result.owner[base:stop], result.fate[base:stop]
-    nests: dict[int, tuple[int, Nest]] = {}
-    windows: list[slice] = []
-    for thread in members:
-        first, last = int(range_bounds[thread]), int(range_bounds[thread + 1])
-        middle = first + int(np.searchsorted(ranges.kind[first:last], START_END))
-        if middle > first:
-            nests[thread] = first, nest(ranges.start[first:middle], ranges.end[first:middle])
-            up = nests[thread][1].up
-            result.parent[first:middle] = np.where(up >= 0, up + first, -1)
-        if last > middle:
-            windows.append(slice(middle, last))
-    lane = np.repeat(  # the thread whose ranges each launch is in
-        np.arange(members.start, members.stop, dtype=np.int32),
-        np.diff(launch_bounds[members.start : members.stop + 1]),
-    )
+    own = {thread: slice(*(launch_bounds[thread : thread + 2] - base).tolist()) for thread in members}
+    nests, windows = _nests(result, members, range_bounds)
     for thread, (first, thread_nest) in nests.items():
-        own = slice(int(launch_bounds[thread]) - base, int(launch_bounds[thread + 1]) - base)
-        inside = thread_nest.innermost(calls.start[own], calls.end[own])
-        owner[own] = np.where(inside >= 0, inside + first, -1)
-        fate[own][inside >= 0] = OWN_THREAD
+        inside = thread_nest.innermost(calls.start[own[thread]], calls.end[own[thread]])
+        owner[own[thread]] = np.where(inside >= 0, inside + first, -1)
+        fate[own[thread]][inside >= 0] = OWN_THREAD
+    followers: dict[int, NDArray[np.intp]] = {}
     if result.threads == "follow" and nests:
-        _follow(calls, nests, owner, fate, lane)
+        followers = _follow(result, calls, nests, owner, fate)
     if windows:
-        _fill_windows(result, windows, calls, owner, fate, launch_bounds - base)
+        _fill_windows(result, windows, calls, owner, fate, own)
     for thread, (first, thread_nest) in nests.items():
-        own = slice(int(launch_bounds[thread]) - base, int(launch_bounds[thread + 1]) - base)
-        part = _calls_of_lane(calls, lane, fate, thread, own)
+        part = _calls_of_lane(calls, own[thread], followers.get(thread))
         rows = slice(first, first + len(thread_nest.start))
         result.inclusive.fill(rows, project(part, thread_nest.start, thread_nest.end))
     owned = owner >= 0
     np.add.at(result.exclusive_sum_ns, owner[owned], calls.sum_ns[owned])
 
 
-def _calls_of_lane(
-    calls: Calls, lane: NDArray[np.int32], fate: NDArray[np.uint8], thread: int, own: slice
-) -> Calls:
+def _nests(
+    result: Attribution, members: range, range_bounds: NDArray[np.intp]
+) -> tuple[dict[int, tuple[int, Nest]], list[slice]]:
+    """For each thread with push/pop ranges its first range and how they nest, and the rows of start/end ranges.
+
+    Notes the parents of the push/pop ranges.
+    """
+    ranges = result.tables.ranges
+    nests: dict[int, tuple[int, Nest]] = {}
+    windows: list[slice] = []
+    for thread in members:
+        first, last = range_bounds[thread : thread + 2].tolist()
+        middle = first + int(np.searchsorted(ranges.kind[first:last], START_END))
+        if middle > first:
+            found = nest(ranges.start[first:middle], ranges.end[first:middle])
+            nests[thread] = first, found
+            result.parent[first:middle] = np.where(found.up >= 0, found.up + first, -1)
+        if last > middle:
+            windows.append(slice(middle, last))
+    return nests, windows
+
+
+def _calls_of_lane(calls: Calls, own: slice, followers: NDArray[np.intp] | None) -> Calls:
     """The launches that are in the ranges of one thread: its ``own``, and those that follow it."""
-    followed = (lane == thread) & (fate == FOLLOWED)
-    if not followed.any():
+    if followers is None:
         return slice_calls(calls, own.start, own.stop)
+    followed = np.zeros(len(calls.start), bool)
+    followed[followers] = True
     mine = followed.copy()
     mine[own] = True
     return take_calls(calls, mine, followed)
 
 
 def _follow(
+    result: Attribution,
     calls: Calls,
     nests: dict[int, tuple[int, Nest]],
     owner: NDArray[np.int32],
     fate: NDArray[np.uint8],
-    lane: NDArray[np.int32],
-) -> None:
-    """Give launches of threads without an open range to the one other thread that has one open all the while."""
+) -> dict[int, NDArray[np.intp]]:
+    """Give launches of threads without an open range to the one other thread that has one open all the while.
+
+    Returns the launches that follow each thread.
+    """
     lost = np.flatnonzero(owner < 0)
     some_start = np.concatenate([part.start for _, part in nests.values()])
     some_end = np.concatenate([part.end for _, part in nests.values()])
     lost = lost[inside_any(some_start, some_end, calls.start[lost], calls.end[lost])]
     start, end = calls.start[lost], calls.end[lost]
     candidates = np.zeros(len(lost), np.int32)
-    for thread, (first, thread_nest) in nests.items():
+    for first, thread_nest in nests.values():
         undecided = np.flatnonzero(candidates < 2)
         inside = thread_nest.innermost(start[undecided], end[undecided])
         hit = undecided[inside >= 0]
         candidates[hit] += 1
         owner[lost[hit]] = inside[inside >= 0] + first
-        lane[lost[hit]] = thread
-    fate[lost[candidates == 1]] = FOLLOWED
     ambiguous = lost[candidates > 1]
-    fate[ambiguous] = AMBIGUOUS
-    owner[ambiguous] = -1
-    lane[ambiguous] = -1
+    owner[ambiguous], fate[ambiguous] = -1, AMBIGUOUS
+    followed = lost[candidates == 1]
+    fate[followed] = FOLLOWED
+    host = result.tables.ranges.thread[owner[followed]]
+    order = np.argsort(host, kind="stable")
+    hosts, begins = np.unique(host[order], return_index=True)
+    return dict(zip(hosts.tolist(), np.split(followed[order], begins[1:]), strict=True)) if len(hosts) else {}
 
 
 def _fill_windows(
@@ -243,7 +253,7 @@ def _fill_windows(
     calls: Calls,
     owner: NDArray[np.int32],
     fate: NDArray[np.uint8],
-    launch_bounds: NDArray[np.intp],
+    own: dict[int, slice],
 ) -> None:
     """Start/end ranges: inclusive over all launches in the window, owners of what no push/pop range owns.
 
@@ -251,11 +261,7 @@ def _fill_windows(
     """
     ranges = result.tables.ranges
     if result.threads == "strict":
-        groups = [
-            (np.arange(rows.start, rows.stop), slice(*launch_bounds[[thread, thread + 1]]))
-            for rows in windows
-            for thread in [int(ranges.thread[rows.start])]
-        ]
+        groups = [(np.arange(rows.start, rows.stop), own[int(ranges.thread[rows.start])]) for rows in windows]
     else:
         rows = np.concatenate([np.arange(part.start, part.stop) for part in windows])
         rows = rows[np.lexsort((-ranges.end[rows], ranges.start[rows]))]

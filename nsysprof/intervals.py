@@ -17,6 +17,7 @@ Index = NDArray[np.intp]
 
 _FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _BLOCK = 256
+_ROUNDS = 24
 
 
 def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -60,18 +61,49 @@ def enclosing(end: Ints) -> NDArray[np.int32]:
     each other.
 
     An interval's answer is the nearest earlier one that ends no sooner. All candidates jump together along the
-    candidates of their candidates, so the number of rounds is at most the depth, and about its logarithm for siblings.
+    candidates of their candidates, which nearly always takes a few rounds. What is left then, such as all that comes
+    after a deep stack was closed, is found by search.
     """
     count = len(end)
     up = np.arange(-1, count - 1, dtype=np.int32)
     bound = np.append(end, _LAST)  # index -1 is a wall that nothing passes
     todo = np.arange(count)
-    while len(todo):
+    for _ in range(_ROUNDS):
         candidate = up[todo]
         short = bound[candidate] < end[todo]
         todo, candidate = todo[short], candidate[short]
+        if len(todo) == 0:
+            return up
         up[todo] = up[candidate]
+    up[todo] = _last_reaching(end, todo)
     return up
+
+
+def _last_reaching(end: Ints, rows: Index) -> NDArray[np.int32]:
+    """For each of some rows the last row before it whose end is no sooner, -1 for none, in log(n) steps.
+
+    ``peaks[k]`` holds the latest end of every 2**k rows: go up until the block to the left is late enough, then down.
+    """
+    peaks = [end]
+    while len(peaks[-1]) > 1:
+        below = peaks[-1] if len(peaks[-1]) % 2 == 0 else np.append(peaks[-1], _FIRST)
+        peaks.append(np.maximum(below[0::2], below[1::2]))
+    wanted = end[rows]
+    block, level = rows.copy(), np.full(len(rows), -1)
+    climbing = np.arange(len(rows))
+    for k, peak in enumerate(peaks):
+        left = block[climbing] - 1  # -1, which is odd, before the first block
+        hit = (left % 2 == 0) & (peak[left] >= wanted[climbing])
+        block[climbing] = np.where(hit, left, block[climbing] >> 1)
+        level[climbing[hit]] = k
+        climbing = climbing[~hit]
+    for k in range(len(peaks) - 1, 0, -1):
+        sinking = np.flatnonzero(level == k)
+        right = np.minimum(2 * block[sinking] + 1, len(peaks[k - 1]) - 1)
+        late = peaks[k - 1][right] >= wanted[sinking]
+        block[sinking] = np.where(late, right, 2 * block[sinking])
+        level[sinking] = k - 1
+    return np.where(level == 0, block, -1).astype(np.int32)
 
 
 @dataclass(frozen=True)

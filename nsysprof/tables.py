@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ __all__ = [
     "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "PUSH_POP", "START_END",
     "Device", "Launches", "Ops", "RangeName", "Ranges", "Stream", "Tables", "only_ops", "read_tables",
 ]  # fmt: skip
+
+
+_CHUNK = 1 << 17  # rows at a time where temporaries would be large
 
 
 @dataclass(frozen=True)
@@ -229,18 +233,24 @@ def _read_gpu_work(
     What joins the two is given up as soon as it is used: this is where memory peaks.
     """
     work = _adopt(read_work(source, found, progress), found, source)
-    process = np.array([work.devices[device][0] for device, _ in work.streams], np.int32).take(work.stream)
-    keys = launch_keys(process, work.correlation)
-    slot = keys.slots(process, work.correlation)
+    process_of_stream = np.array([work.devices[device][0] for device, _ in work.streams], np.int32)
+    keys = launch_keys(process_of_stream.take(work.stream), work.correlation)
+    slot: NDArray[Any] = np.empty(len(work.start), np.int32 if keys.count < 1 << 31 else np.int64)
+    for first in range(0, len(slot), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        slot[part] = keys.slots(process_of_stream[work.stream[part]], work.correlation[part])
     work = replace(work, correlation=np.empty(0, np.int64))
-    del process
     calls = read_calls(source, keys, found, tids, progress)
     launch_of_slot = np.full(
         keys.count + 1, -1, np.int32
     )  # the last entry is for ops without a launch: slot -1
     del keys
-    place = np.argsort(np.argsort(tids.values, kind="stable")).astype(_narrow(len(tids)))
-    order = _sorted(place[calls.thread], calls.start, calls.end)
+    by_id = np.argsort(tids.values, kind="stable")
+    place = np.empty(len(by_id), _narrow(len(by_id)))
+    place[by_id] = np.arange(len(by_id))
+    group = place[calls.thread]
+    order, start = _sorted(group, calls.start, calls.end)
+    thread = np.repeat(by_id.astype(np.int32), np.bincount(group, minlength=len(by_id)))
     launch_of_slot[calls.slot[order]] = np.arange(len(order), dtype=np.int32)
     launch = launch_of_slot.take(slot, mode="wrap")
     del slot, launch_of_slot
@@ -253,7 +263,7 @@ def _read_gpu_work(
         launch=launch,
         from_graph=work.from_graph,
     )
-    return ops, Launches(calls.thread[order], calls.start[order], calls.end[order]), work
+    return ops, Launches(thread, start, calls.end[order]), work
 
 
 def _ranges(nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int, duration: int) -> Ranges:
@@ -261,14 +271,15 @@ def _ranges(nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int
     end = np.where(nvtx.open, np.maximum(nvtx.start, session_end), nvtx.end) if nvtx.open.any() else nvtx.end
     # nsys closes forgotten push/pop ranges itself, exactly at the session's duration, and nothing else marks them
     forgotten = (nvtx.kind == PUSH_POP) & (end == duration) if duration else np.zeros(len(end), bool)
-    thread = thread_code[nvtx.thread]
-    kinds = 2 * thread.astype(np.int64) + nvtx.kind
-    order = _sorted(kinds.astype(_narrow(2 * len(thread_code))), nvtx.start, -end)
+    kinds = 2 * len(thread_code)  # a group for each kind of each thread
+    group = (2 * thread_code.astype(np.int64)).astype(_narrow(kinds))[nvtx.thread] + nvtx.kind
+    order, start = _sorted(group, nvtx.start, -end)
+    sizes = np.bincount(group, minlength=kinds)
     return Ranges(
-        thread=thread[order],
-        start=nvtx.start[order],
+        thread=np.repeat(np.arange(kinds, dtype=group.dtype) // 2, sizes),
+        start=start,
         end=end[order],
-        kind=nvtx.kind[order],
+        kind=np.repeat((np.arange(kinds) % 2).astype(np.uint8), sizes),
         name=nvtx.name[order],
         unclosed=(nvtx.open | forgotten)[order],
         moved=nvtx.moved[order],
@@ -277,13 +288,18 @@ def _ranges(nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int
 
 def _sorted(
     group: NDArray[np.integer], first: NDArray[np.int64], second: NDArray[np.int64]
-) -> NDArray[np.intp]:
-    """The order by group, first, second; a plain sort by group where the rows are in order already."""
+) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """The order by group, first, second, and ``first`` in that order; a plain sort by group does for rows in order."""
     order = np.argsort(group, kind="stable")
-    same = group[order][1:] == group[order][:-1]
-    a, b = first[order], second[order]
-    wrong = same & ((a[1:] < a[:-1]) | ((a[1:] == a[:-1]) & (b[1:] < b[:-1])))
-    return np.lexsort((second, first, group)) if wrong.any() else order
+    values = first[order]
+    step = np.diff(values)
+    cuts = np.cumsum(np.bincount(group))
+    step[cuts[(cuts > 0) & (cuts < len(group))] - 1] = 1  # from one group to the next
+    ties = np.flatnonzero(step <= 0)
+    if (step[ties] < 0).any() or (second[order[ties + 1]] < second[order[ties]]).any():
+        order = np.lexsort((second, first, group))
+        values = first[order]
+    return order, values
 
 
 def _warnings(work: Work, ops: int, launches: int, ranges: int) -> tuple[str, ...]:

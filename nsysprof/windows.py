@@ -107,7 +107,7 @@ def overlapping(
     start, end = ranges.start[rows][order], ranges.end[rows][order]
     same = (path[order][1:] == path[order][:-1]) & (process[order][1:] == process[order][:-1])
     # An instance that overlaps any earlier one of its path leaves some two neighbours overlapping.
-    found: NDArray[np.bool_] = np.isin(path, path[order][1:][same & (start[1:] < end[:-1])])
+    found: NDArray[np.bool_] = np.isin(path, path[order][1:][same & (start[1:] <= end[:-1])])
     return found
 
 
