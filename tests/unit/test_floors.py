@@ -17,7 +17,10 @@ FLOORS: list[list[str]] = [
     ["codes", "intervals", "nsys", "statistics"],
     ["report"],
     ["tables"],
-    ["projection attribution windows paths warm_up range_table kernel_table", "kernels"],
+    [
+        "projection attribution windows paths warm_up range_table kernel_table",
+        "kernel_names kernel_rules kernels",
+    ],
     ["families frames breakdown highlights zoom stream_lanes timeline", "comparison", "roofline", "verify"],
     ["render"],
     ["capture", "catalog"],

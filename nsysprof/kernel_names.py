@@ -1,0 +1,196 @@
+"""Kernel names taken apart: the function's own name, and a short form for display."""
+
+from __future__ import annotations
+
+import re
+
+_UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::|\bunnamed>::")
+_PLAIN = re.compile(r"(?:(?:void|static|const) )*([\w:~$.\-]+)(?=[<(\[]|$)")
+_LETTERS = "fdilmjsbhat"
+_TYPES = {"float", "double", "half", "bfloat16", "bool", "long", "int", "short", "uint8", "int8"}
+# Words of template arguments that every kernel of a library has, and so tell none apart.
+_NOISE = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        at native cuda std detail binary_internal memory array Array char void const unsigned lambda
+        operator instance TrivialOffsetCalculator OffsetCalculator StoreWithCast LoadWithoutCast
+        StoreWithoutCast gpu_kernel_impl_nocast gpu_kernel_impl gpu_kernel gpu ReduceOp
+        func_wrapper_t c10 cutlass flash pytorch_flash templates TensorInfo TensorListMetadata
+        TensorIterator TensorIteratorBase TensorBase true false enable_sm90 enable_sm90_or_later
+        AUnaryFunctor BUnaryFunctor BinaryFunctor CUDAGeneratorImpl Params kernel u ul
+        curandStatePhilox4_32_10 thrust cub cuda_cub at_cuda_detail core vllm moe dev Kokkos Impl
+        Eigen internal cusparse transformer_engine
+        """,
+    )
+)
+_BOILERPLATE = re.compile(
+    r"_execute(?:_\w+?)?_kernel__5x_\w+|_kernel__5x_\w+|_aligna\d+|_alignc\d+|_stage\d+|_warpsize\w+?x\dx\d|_cga\dx\dx\d"
+    r"|_kernel\d_\d|tilesize(?=\d)"
+)
+_DTYPES = {
+    "f": "float",
+    "d": "double",
+    "i": "int",
+    "j": "uint32",
+    "l": "long",
+    "m": "uint64",
+    "s": "short",
+    "b": "bool",
+    "h": "uint8",
+    "a": "int8",
+    "float16": "half",
+    "float32": "float",
+    "Half": "half",
+    "half_t": "half",
+    "__half": "half",
+    "BFloat16": "bfloat16",
+    "__nv_bfloat16": "bfloat16",
+    "bfloat16_t": "bfloat16",
+    "4HalfE": "half",
+    "8BFloat16E": "bfloat16",
+}
+
+
+def dtype(text: str) -> str:
+    """A type as C++ or the mangled form writes it -> one word for it; unknown types stay as they are."""
+    last = text.rsplit("::", 1)[-1]
+    if last in _DTYPES:
+        return _DTYPES[last]
+    return next((word for end, word in _DTYPES.items() if end[0].isdigit() and last.endswith(end)), last)
+
+
+def function_name(name: str) -> str:
+    """The function's qualified name: no return type, template arguments, parameters, anonymous namespaces."""
+    if name.startswith("_Z"):
+        return "::".join(_mangled_path(name)[0]) or name
+    text = _UNNAMED.sub("", name)
+    # Kernels return void, save where the type is an enable_if spelled out: its end is the start of the name.
+    if "::type " in text:
+        text = text.split("::type ", 1)[1]
+    match = _PLAIN.match(text)
+    return match[1] if match else re.split(r"[<(]", text.removeprefix("void "), maxsplit=1)[0]
+
+
+def _mangled_path(name: str) -> tuple[list[str], int]:
+    """Identifiers of an Itanium-mangled function's name, and where its arguments or parameters begin."""
+    at = 2 + (name[2:3] == "N")
+    path: list[str] = []
+    while at < len(name):
+        digits = re.compile(r"\d+").match(name, at)
+        if digits:
+            end = digits.end() + int(digits[0])
+            if not name[digits.end() : end].startswith("_GLOBAL__N_"):
+                path.append(name[digits.end() : end])
+            at = end
+        elif name[at] in "KVrL":
+            at += 1
+        elif name[at] == "S" and name[at + 1 : at + 2] == "t":
+            path.append("std")
+            at += 2
+        else:
+            break
+        if not name.startswith("_ZN"):
+            break
+    return path, at
+
+
+def short_name(name: str, width: int = 60) -> str:
+    """A name for display, at most `width` characters: the function and what tells its instances apart.
+
+    `void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<bool>, …>(…)` becomes
+    `vectorized_elementwise FillFunctor bool`. Different kernels may share it: never group by it.
+    """
+    path = function_name(name).split("::")
+    function = path[-1]
+    words, numbers = _details(name)
+    if function in ("Kernel", "Kernel2", "device_kernel") and words:
+        base, words = words[0], words[1:]
+    else:
+        base = "::".join(path[-2:]) if function in ("kernel", "run", "operator") else function
+        if len(base) > len("_kernel"):
+            base = base.removesuffix("_kernel")
+    parts = [base] + [word for word in words if word != base]
+    if numbers and not re.search("elementwise|reduce|multi_tensor|cutlass_", base):
+        parts.append("x".join(numbers[:4]))
+    text = " ".join(parts).strip() or name
+    if len(text) > width:
+        text = _BOILERPLATE.sub("", text)
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 3
+    return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
+
+
+def _details(name: str) -> tuple[list[str], list[str]]:
+    """Words and numbers of the template arguments, in order, each word once."""
+    mangled = name.startswith("_Z")
+    tokens = (
+        _mangled_tokens(name)
+        if mangled
+        else [t for t in _demangled_tokens(name) if t.isdigit() or len(t) > 1]
+    )
+    words: list[str] = []
+    numbers: list[str] = []
+    for token in tokens:
+        if token.isdigit():
+            numbers.append(token)
+            continue
+        word = re.sub(r"_kernel(?:_cuda|_impl)?$", "", dtype(token))
+        if (
+            word not in words
+            and word not in _NOISE
+            and not re.fullmatch(r"_*|T\d+|\w*_(?:traits|params)|lambda\w*", word)
+        ):
+            words.append(word)
+    return [w for w in words if w not in _TYPES] + [w for w in words if w in _TYPES], numbers
+
+
+def _demangled_tokens(name: str) -> list[str]:
+    text = _UNNAMED.sub("", name)
+    begin = text.find("<")
+    if begin < 0 or "(" in text[:begin]:
+        return []
+    text = text[begin : _closing(text, begin)]
+    text = re.sub(r"\(bool\)\d", "", text)
+    text = re.sub(r"\([\w: ]+\)(?=-?\d)", "", text)
+    text = re.sub(r"unsigned (?:int|long|char)", "", text)
+    # What a functor's lambda takes is its type; that of the indexing wrapper around it is always int.
+    text = re.sub(r"[\[{]lambda\((?!int\))([^()]*)\)[^\]}]*[\]}]", r" \1 ", text)
+    text = re.sub(r"[\[{]lambda\(int\)[^\]}]*[\]}]", "", text)
+    for _ in range(3):
+        text = re.sub(r"\([^()]*\)", "", text)
+    return re.findall(r"(?<![\w#])(?:[A-Za-z_]\w*|\d+(?=u?l?\b))", text)
+
+
+def _closing(text: str, begin: int) -> int:
+    depth = 0
+    for at in range(begin, len(text)):
+        depth += (text[at] == "<") - (text[at] == ">")
+        if depth == 0:
+            return at + 1
+    return len(text)
+
+
+def _mangled_tokens(name: str) -> list[str]:
+    _, at = _mangled_path(name)
+    tokens: list[str] = []
+    while at < len(name):
+        number = re.compile(r"L[a-z](\d+)E").match(name, at)
+        length = re.compile(r"\d+").match(name, at)
+        back_reference = re.compile(r"[ST][\dA-Z]*_|St|Sa").match(name, at)
+        if back_reference:
+            at = back_reference.end()
+        elif number:
+            if number[0][1] != "b":
+                tokens.append(number[1])
+            at = number.end()
+        elif length:
+            at = length.end() + int(length[0])
+            if not name.startswith("_GLOBAL__N_", length.end()):
+                tokens.append(name[length.end() : at])
+        else:
+            if name[at] in _LETTERS and name[at - 1] in "I" + _LETTERS:
+                tokens.append(name[at])
+            at += 1
+    return tokens
