@@ -10,9 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof import kernels
+from nsysprof import kernel_rules
 from nsysprof.errors import NsysprofError
-from nsysprof.kernels import FAMILIES, MATH_UNITS, classify, function_name, load_rules, short_name, split
+from nsysprof.kernels import (
+    FAMILIES,
+    MATH_UNITS,
+    Kinds,
+    classify,
+    function_name,
+    load_rules,
+    short_name,
+    split,
+)
 
 REPORT = Path(__file__).parents[2] / "traces" / "run.sqlite"
 
@@ -335,7 +344,7 @@ TWINS = [
 
 
 @pytest.fixture(scope="module")
-def rules() -> kernels.Rules:
+def rules() -> kernel_rules.Rules:
     """The shipped rules."""
     return load_rules()
 
@@ -347,7 +356,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_known_names(rules: kernels.Rules) -> None:
+def test_known_names(rules: kernel_rules.Rules) -> None:
     """Every collected name gets the family and the math unit that an engineer gave it."""
     names = [name for name, _, _ in KNOWN]
     kinds = classify(rules, names)
@@ -362,12 +371,12 @@ def test_known_names_cover_every_family_and_unit() -> None:
     assert {unit for _, _, unit in KNOWN} == set(MATH_UNITS)
 
 
-def test_mangled_names_classify_as_their_demangled_twins(rules: kernels.Rules) -> None:
+def test_mangled_names_classify_as_their_demangled_twins(rules: kernel_rules.Rules) -> None:
     """Family, unit, backend, cause and deciding rule are the same for both spellings of a kernel."""
     assert classify(rules, [d for d, _ in TWINS]) == classify(rules, [m for _, m in TWINS])
 
 
-def test_short_names_of_the_report_column_classify(rules: kernels.Rules) -> None:
+def test_short_names_of_the_report_column_classify(rules: kernel_rules.Rules) -> None:
     """The short names that nsys stores still give the family where the function alone decides it."""
     names = [
         "softmax_warp_forward",
@@ -395,7 +404,7 @@ def test_short_names_of_the_report_column_classify(rules: kernels.Rules) -> None
         ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_ffma", None),
     ],
 )
-def test_attention_backend(rules: kernels.Rules, name: str, backend: str | None) -> None:
+def test_attention_backend(rules: kernel_rules.Rules, name: str, backend: str | None) -> None:
     """A fused attention kernel tells its backend, a GEMM does not: math attention is made of ordinary kernels."""
     assert classify(rules, [name]).attention_backend == [backend]
 
@@ -409,7 +418,7 @@ def test_causes_of_math_attention(index: int, cause: str) -> None:
     assert [split(name) for name in TWINS[index]] == [cause, cause]
 
 
-def test_cause_defaults_to_the_family(rules: kernels.Rules) -> None:
+def test_cause_defaults_to_the_family(rules: kernel_rules.Rules) -> None:
     """Where no rule says more, the cause repeats the family; an unknown kernel is other on both counts."""
     kinds = classify(rules, ["ampere_sgemm_128x64_tn", "qwxyz"])
     assert (kinds.cause, kinds.family, kinds.rule) == (
@@ -419,7 +428,7 @@ def test_cause_defaults_to_the_family(rules: kernels.Rules) -> None:
     )
 
 
-def test_real_report_leaves_under_one_percent_to_other(rules: kernels.Rules) -> None:
+def test_real_report_leaves_under_one_percent_to_other(rules: kernel_rules.Rules) -> None:
     """On the shipped report `other` holds under 1 % of kernel time, and every attention backend is seen."""
     if not REPORT.exists():
         pytest.skip("traces/run.sqlite is not in this checkout")
@@ -436,16 +445,16 @@ def test_real_report_leaves_under_one_percent_to_other(rules: kernels.Rules) -> 
 # ---- the rules themselves
 
 
-def test_every_shipped_rule_is_well_formed(rules: kernels.Rules) -> None:
+def test_every_shipped_rule_is_well_formed(rules: kernel_rules.Rules) -> None:
     """The shipped file passes the checks that a user's file must pass, with distinct rule names."""
-    assert load_rules(kernels.SHIPPED_RULES).rules == rules.rules * 2
+    assert load_rules(kernel_rules.SHIPPED_RULES).rules == rules.rules * 2
     assert len({rule.name for rule in rules.rules}) == len(rules.rules)
 
 
-def test_needed_words_never_hide_a_match(rules: kernels.Rules) -> None:
+def test_needed_words_never_hide_a_match(rules: kernel_rules.Rules) -> None:
     """Asking by candidates gives exactly what searching every expression in order gives."""
     names = [name for name, _, _ in KNOWN] + [mangled for _, mangled in TWINS]
-    everything = kernels.Rules(rules.rules, rules.checks, ("",) * len(rules.checks))
+    everything = kernel_rules.Rules(rules.rules, rules.checks, ("",) * len(rules.checks))
     assert classify(rules, names) == classify(everything, names)
 
 
@@ -465,7 +474,7 @@ def test_needed_words_never_hide_a_match(rules: kernels.Rules) -> None:
 )
 def test_needed_word(pattern: str, word: str) -> None:
     """The word an expression is asked by stands in every name that it can match."""
-    assert kernels._needed_word(pattern) == word
+    assert kernel_rules._needed_word(pattern) == word
 
 
 def test_own_rules_are_asked_first(tmp_path: Path) -> None:
@@ -541,7 +550,7 @@ def test_malformed_rule_files_say_file_rule_and_reason(tmp_path: Path, text: str
         load_rules(path)
     assert caught.value.message.startswith(f"{path}: ")
     assert "\n" not in caught.value.message
-    assert str(kernels.SHIPPED_RULES) in (caught.value.hint or "")
+    assert str(kernel_rules.SHIPPED_RULES) in (caught.value.hint or "")
 
 
 def test_unreadable_rule_files(tmp_path: Path) -> None:
@@ -555,13 +564,13 @@ def test_unreadable_rule_files(tmp_path: Path) -> None:
         load_rules(tmp_path / "bytes.toml")
 
 
-def test_empty_input(rules: kernels.Rules) -> None:
+def test_empty_input(rules: kernel_rules.Rules) -> None:
     """No names give no kinds, and an empty name is other."""
-    assert classify(rules, []) == kernels.Kinds([], [], [], [], [])
+    assert classify(rules, []) == Kinds([], [], [], [], [])
     assert classify(rules, [""]).family == ["other"]
 
 
-def test_twenty_thousand_names_are_quick(rules: kernels.Rules) -> None:
+def test_twenty_thousand_names_are_quick(rules: kernel_rules.Rules) -> None:
     """20,000 distinct names take well under half a second of CPU."""
     names = [f"{KNOWN[i % len(KNOWN)][0]}_{i}" for i in range(20_000)]
     best = 1e9
@@ -572,7 +581,7 @@ def test_twenty_thousand_names_are_quick(rules: kernels.Rules) -> None:
     assert best < 0.5
 
 
-def test_long_names_do_not_blow_up(rules: kernels.Rules) -> None:
+def test_long_names_do_not_blow_up(rules: kernel_rules.Rules) -> None:
     """Names of many thousand characters with much to backtrack over take milliseconds, not minutes."""
     lambdas = TWINS[2][1].replace("12LoadWithCast", "4Load").replace("13StoreWithCast", "5Store")
     names = [
