@@ -23,6 +23,7 @@ from nsysprof.tables import START_END, Tables, read_tables
 OWN_THREAD, FOLLOWED, WINDOW, OUTSIDE, AMBIGUOUS, NO_LAUNCH = range(6)
 FATES = ("own thread", "followed", "start/end window", "outside every range", "ambiguous", "no launch row")
 THREADS = ("follow", "strict")
+_CHUNK = 1 << 20  # ops at a time where temporaries would be large
 
 
 @dataclass(frozen=True)
@@ -118,15 +119,18 @@ def _ops_by_launch(tables: Tables) -> tuple[NDArray[np.int32], NDArray[np.intp] 
     None for the latter says that every launch caused one op; that takes no sorting.
     """
     launch, count = tables.ops.launch, len(tables.launches)
-    with_launch = np.flatnonzero(launch >= 0)
-    if len(with_launch) == count:
+    with_launch = np.arange(len(launch), dtype=np.int32)
+    if len(launch) and launch.min() < 0:
+        with_launch = with_launch[launch >= 0]
+        launch = launch[with_launch]
+    if len(launch) == count:
         rows = np.full(count, -1, np.int32)
-        rows[launch[with_launch]] = with_launch
-        if (rows >= 0).all():
+        rows[launch] = with_launch
+        if not count or rows.min() >= 0:
             return rows, None
-    order = np.argsort(launch[with_launch], kind="stable")
-    begins = np.cumsum(np.bincount(launch[with_launch], minlength=count))
-    return with_launch[order].astype(np.int32), np.append(0, begins)
+    order = np.argsort(launch, kind="stable")
+    begins = np.cumsum(np.bincount(launch, minlength=count))
+    return with_launch[order], np.append(0, begins)
 
 
 def _calls(
@@ -282,13 +286,18 @@ def _fill_windows(
 def _ledger(result: Attribution) -> tuple[LedgerRow, ...]:
     """A row per fate, checked against the ops themselves and against what the ranges own."""
     ops = result.tables.ops
-    length = ops.end - ops.start
-    fate = result.op_fate
-    count = np.bincount(fate, minlength=len(FATES))
-    total = np.zeros(len(FATES), np.int64)
-    np.add.at(total, fate, length)
+    fate_of = np.append(result.fate, np.uint8(NO_LAUNCH))
+    count, total = np.zeros(len(FATES), np.int64), np.zeros(len(FATES), np.int64)
+    whole = np.zeros(1, np.int64)
+    for first in range(0, len(ops), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        fate = fate_of[ops.launch[part]]
+        count += np.bincount(fate, minlength=len(FATES))
+        length = ops.end[part] - ops.start[part]
+        np.add.at(total, fate, length)
+        whole += length.sum()
     owned = int(total[[OWN_THREAD, FOLLOWED, WINDOW]].sum())
-    if int(count.sum()) != len(ops) or int(total.sum()) != int(length.sum()):
+    if int(count.sum()) != len(ops) or total.sum() != whole[0]:
         raise AssertionError("the ledger does not add up to the report's GPU work")
     if owned != int(result.exclusive_sum_ns.sum()):
         raise AssertionError("what the ranges own does not add up to what the ledger says they own")

@@ -49,7 +49,9 @@ class Totals:
     def fill(self, rows: slice | Index, part: Totals) -> None:
         """Write the totals of some ranges into their rows."""
         for field in fields(self):
-            getattr(self, field.name)[rows] = getattr(part, field.name)
+            values = getattr(part, field.name)
+            if values.any():  # a column that stays all zeros never takes memory
+                getattr(self, field.name)[rows] = values
 
     @property
     def span_ns(self) -> Ints:
