@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -21,6 +22,7 @@ from nsysprof.kernels import Kinds, Rules, classify, load_rules
 from nsysprof.paths import DEFAULT_MERGE, Paths, ancestors_or_self, merged_paths, range_paths
 from nsysprof.range_table import range_table
 from nsysprof.tables import GRAPH, KERNEL, MEMCPY, MEMSET, Tables, only_ops
+from nsysprof.units import format_share
 from nsysprof.warm_up import warm_up
 
 BY = ("process", "device")
@@ -178,7 +180,7 @@ def _selected(
         known = f"it has, for example, {some}" if some else "it has no ranges at all"
         raise NsysprofError(
             f"no range of {tables.report.path} matches {select!r}: {known}",
-            f"nsysprof analyze {tables.report.path} --no-charts",
+            f"nsysprof analyze {shlex.quote(str(tables.report.path))} --no-charts",
         )
     return hit
 
@@ -302,20 +304,18 @@ def _warnings(
     attribution: Attribution, ledger: pd.DataFrame, left_out: NDArray[np.bool_], skip: int
 ) -> Iterator[str]:
     """What a reader must know before believing the numbers."""
+
+    def ops(fate: int) -> str:
+        return f"{attribution.ledger[fate].ops:,} ({format_share(ledger['share'][fate])} of op time)"
+
     unclosed = int(attribution.tables.ranges.unclosed.sum())
     if unclosed:
-        yield f"{unclosed:,} of {len(left_out):,} ranges were never closed; they end with the session"
-    for fate, reason in (
-        (NO_LAUNCH, "have no launch row in the report"),
-        (AMBIGUOUS, "were launched by a helper thread while several threads had a range open"),
-    ):
-        row = attribution.ledger[fate]
-        if row.ops:
-            share = f"{100 * ledger['share'][fate]:.2g} % of op time"
-            yield f"{row.ops:,} ops ({share}) {reason}; no range owns them"
+        yield f"ranges never closed: {unclosed:,} of {len(left_out):,}; they end with the session"
+    if attribution.ledger[NO_LAUNCH].ops:
+        yield f"ops without a launch row in the report: {ops(NO_LAUNCH)}; no range owns them"
+    if attribution.ledger[AMBIGUOUS].ops:
+        yield f"ops of helper threads, with ranges open on several threads: {ops(AMBIGUOUS)}; no range owns them"
     if attribution.ledger[FOLLOWED].ops:
-        row = attribution.ledger[FOLLOWED]
-        share = f"{100 * ledger['share'][FOLLOWED]:.2g} % of op time"
-        yield f"{row.ops:,} ops ({share}) were launched by helper threads and follow the range open elsewhere"
+        yield f"ops of helper threads that follow the one range open elsewhere: {ops(FOLLOWED)}; see --threads"
     if left_out.any():
-        yield f"{int(left_out.sum()):,} warm-up instances are left out (--skip {skip})"
+        yield f"warm-up instances left out: {int(left_out.sum()):,} (--skip {skip})"

@@ -144,7 +144,7 @@ def _merged_name(name: str, numbered: list[tuple[str, re.Pattern[str]]], anythin
     name = _PER_CALL.sub("", name)
     for glob in anything:
         if fnmatchcase(name, glob):
-            return glob
+            return glob.encode(errors="replace").decode()
     for glob, pattern in numbered:
         if pattern.fullmatch(name):
             return glob

@@ -24,6 +24,9 @@ class _Projected(NamedTuple):
     span: int
     launches: int
 
+    def __str__(self) -> str:
+        return f"first op {self.first_op:,} ns, span {self.span:,} ns, launches {self.launches:,}"
+
 
 class _Where(NamedTuple):
     """What tells ranges apart in both answers; ranges that begin alike are compared as a group."""
@@ -32,6 +35,9 @@ class _Where(NamedTuple):
     tid: int
     start: int
     style: str
+
+    def __str__(self) -> str:
+        return f"{self.style} range of process {self.pid}, thread {self.tid}, from {self.start:,} ns"
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ def verify(tables: Tables, nsys: Path | None = None) -> Verification:
                 int(row["Projected Start (ns)"]), int(row["Projected Duration (ns)"]), int(row["NumGPUOps"])
             )
         )
-    ours, reasons = _projected(tables)
+    ours, names, reasons = _projected(tables)
     explained: Counter[str] = Counter()
     differences = []
     equal = 0
@@ -90,13 +96,24 @@ def verify(tables: Tables, nsys: Path | None = None) -> Verification:
         if where in reasons:
             explained[reasons[where]] += count
         else:
-            differences.append(f"{where}: nsysprof {list(mine - other)}, nsys {list(other - mine)}")
+            name = names.get(where, "unknown to nsysprof")
+            differences.append(
+                f"{name} ({where}): nsysprof {_said(mine - other)}; nsys {_said(other - mine)}"
+            )
     compared = equal + explained.total() + len(differences)
     return Verification(found.version_text, compared, equal, dict(explained), tuple(differences))
 
 
-def _projected(tables: Tables) -> tuple[dict[_Where, list[_Projected]], dict[_Where, str]]:
-    """Our projection of every range with GPU work, and where nsys is known to answer otherwise, with the reason."""
+def _said(projected: Counter[_Projected]) -> str:
+    return " and ".join(map(str, projected.elements())) or "nothing"
+
+
+def _projected(
+    tables: Tables,
+) -> tuple[dict[_Where, list[_Projected]], dict[_Where, str], dict[_Where, str]]:
+    """Our projection of every range with GPU work, the names of all ranges, and where nsys is known to answer
+    otherwise, with the reason.
+    """
     strict = attribute(only_ops(tables, tables.ops.kind != GRAPH), "strict")
     ranges, inside = tables.ranges, strict.inclusive
     thread = tables.threads[ranges.thread]
@@ -126,4 +143,6 @@ def _projected(tables: Tables) -> tuple[dict[_Where, list[_Projected]], dict[_Wh
         places[row]: "its ending thread is recorded: nsys leaves it out"
         for row in np.flatnonzero(ranges.moved)
     }
-    return ours, reasons
+    texts = [name.text for name in tables.range_names]
+    names = {where: texts[name] for where, name in zip(places, ranges.name.tolist(), strict=True)}
+    return ours, names, reasons

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,20 +17,42 @@ _TABLE_FILES = ("ranges.csv", "instances.csv", "kernels.csv", "analysis.json")
 _CHART_FILES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
 
 
+class By(str, Enum):
+    """What ``--by`` splits the rows by."""
+
+    PROCESS = "process"
+    DEVICE = "device"
+
+
+class Threads(str, Enum):
+    """Whose work ``--threads`` gives to a range."""
+
+    FOLLOW = "follow"
+    STRICT = "strict"
+
+
 def analyze(
-    report: Annotated[Path, typer.Argument(help="A .sqlite or .nsys-rep report, or a parquet export.")],
+    report: Annotated[
+        Path, typer.Argument(metavar="REPORT", help="A .sqlite or .nsys-rep report, or a parquet export.")
+    ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder of the results [default: <report>.analysis here]."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder of the results [default: REPORT.analysis in the current folder].",
+        ),
     ] = None,
     charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
     select: Annotated[
         str | None,
         typer.Option("--range", metavar="GLOB", help="Only ranges that match, and what lies in them."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many ranges to print and to draw.")] = 20,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many ranges to print and to draw.")] = 20,
     skip: Annotated[
-        int, typer.Option(min=0, help="Leave out the first N instances of what repeats (warm-up).")
+        int,
+        typer.Option(min=0, metavar="N", help="Leave out the first N instances of what repeats (warm-up)."),
     ] = 0,
     merge: Annotated[
         list[str] | None,
@@ -37,22 +61,25 @@ def analyze(
         ),
     ] = None,
     no_merge: Annotated[bool, typer.Option("--no-merge", help="Keep every name as recorded.")] = False,
-    by: Annotated[str | None, typer.Option(metavar="process|device", help="Split the rows.")] = None,
+    by: Annotated[By | None, typer.Option(metavar="process|device", help="Split the rows.")] = None,
     threads: Annotated[
-        str,
+        Threads,
         typer.Option(
             metavar="follow|strict",
             help="Work of threads without a range: follow the range open elsewhere, or, as nsys does, own thread only.",
         ),
-    ] = "follow",
+    ] = Threads.FOLLOW,
     rules: Annotated[
-        Path | None, typer.Option(help="Kernel rules (TOML) to ask before the shipped ones.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
     ] = None,
     instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv however long.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare with the projection of the installed nsys.")
     ] = False,
-    nsys: Annotated[Path | None, typer.Option(help="The nsys to export and to verify with.")] = None,
+    nsys: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The nsys to export and to verify with.")
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
     ] = False,
@@ -63,35 +90,59 @@ def analyze(
     from nsysprof.commands.progress import progress_bar
     from nsysprof.kernels import load_rules
     from nsysprof.paths import DEFAULT_MERGE
-    from nsysprof.render.data import check_folder, write_tables
+    from nsysprof.render.data import check_folder
     from nsysprof.render.text import summary
     from nsysprof.report import open_report
     from nsysprof.tables import read_tables
 
+    if merge and no_merge:
+        raise typer.BadParameter("give --merge or --no-merge, not both")
     loaded = load_rules(rules)
     with open_report(report, nsys=nsys) as opened:
-        folder = output or Path(f"{report.stem}.analysis")
+        named = report if report.stem.strip(".") else report.resolve()  # the folder itself may be called "."
+        folder = output or Path(f"{named.stem}.analysis")
         names = _TABLE_FILES + (_CHART_FILES if charts else ())
-        check_folder(folder, opened, names, force=force)
+        earlier = check_folder(folder, opened, names, force=force)
         with progress_bar(lambda: _work(opened)) as progress:
-            attribution = attribute(read_tables(opened, progress), threads, progress)
-        breakdown = break_down(
-            attribution,
-            merge=None if no_merge else merge or DEFAULT_MERGE,
-            select=select,
-            skip=skip,
-            by=by,
-            rules=loaded,
-        )
-        typer.echo(summary(breakdown, top), nl=False)
-        written, note = write_tables(breakdown, folder, instances=instances)
-        if charts:
-            written = [*_draw(breakdown, folder, top), *written]
-        typer.echo(f"\nWritten to {folder}/: {', '.join(path.name for path in written)}")
-        if note:
-            typer.echo(note)
+            attribution = attribute(read_tables(opened, progress), threads.value, progress)
+            progress("adding up", 0)
+            breakdown = break_down(
+                attribution,
+                merge=None if no_merge else merge or DEFAULT_MERGE,
+                select=select,
+                skip=skip,
+                by=by.value if by else None,
+                rules=loaded,
+            )
+        print(summary(breakdown, top), end="", flush=True)
+        _write(breakdown, folder, top if charts else 0, instances=instances, earlier=earlier)
         if verify:
             _verify(breakdown, nsys)
+
+
+def _write(breakdown: Breakdown, folder: Path, top: int, *, instances: bool, earlier: bool) -> None:
+    """Write the files, the charts of ``top`` ranges among them (0: none), and say so on stderr.
+
+    Where the folder holds an earlier analysis, its charts do not stay beside new tables.
+    """
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.render.data import write_tables, writing
+    from nsysprof.render.terminal import visible
+
+    with progress_bar() as progress, writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        progress("writing tables", 0)
+        written, note = write_tables(breakdown, folder, instances=instances)
+        if earlier and not top:
+            for name in _CHART_FILES:
+                (folder / name).unlink(missing_ok=True)
+        if top:
+            progress("drawing charts", 0)
+            written = [*_draw(breakdown, folder, top), *written]
+    names = ", ".join(path.name for path in written)
+    print(f"\nWritten to {visible(str(folder))}/: {names}", file=sys.stderr)
+    if note:
+        print(note, file=sys.stderr)
 
 
 def _work(report: Report) -> int:
@@ -115,6 +166,6 @@ def _verify(breakdown: Breakdown, nsys: Path | None) -> None:
     from nsysprof.verify import verify as compare
 
     result = compare(breakdown.attribution.tables, nsys)
-    typer.echo("\n" + verification(result), nl=False)
+    print("\n" + verification(result), end="", flush=True)
     if result.differences:
         raise typer.Exit(3)

@@ -3,47 +3,67 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 _PATIENCE_S = 1.0
+# What the steps are called on the bar; the tables of the report keep their names.
+_STEPS = {"attribution": "attributing", "NVTX_EVENTS": "reading NVTX ranges"}
+_TABLES = "CUPTI_ACTIVITY_KIND_"
 
 
 @contextmanager
-def progress_bar(total: Callable[[], int]) -> Iterator[Callable[[str, int], None] | None]:
-    """A callback ``(what, rows done)`` that shows a bar on stderr after a second, None where nobody would see it.
+def progress_bar(total: Callable[[], int] | None = None) -> Iterator[Callable[[str, int], None]]:
+    """A callback ``(step, rows done)`` that moves a bar on stderr, which appears after a second and on terminals only.
 
-    ``total`` is asked for the number of rows when the bar first shows.
+    ``total`` is asked for the number of rows when the bar is there. A step without rows makes the bar pulse.
     """
     if not sys.stderr.isatty():
-        yield None
+        yield lambda step, rows: None
         return
-    began, done, bar = time.monotonic(), 0, None
+    lock = threading.Lock()
+    bar: Any = None
     task: Any = None
+    now, done, expected = "", 0, None
 
-    def advance(what: str, rows: int) -> None:
-        nonlocal done, bar, task
-        done += rows
-        if bar is None:
-            if time.monotonic() - began < _PATIENCE_S:
-                return
-            from rich.progress import Progress
+    def show() -> None:
+        nonlocal bar, task
+        from rich.console import Console
+        from rich.progress import Progress
 
-            bar = Progress(transient=True, console=_stderr_console())
+        with lock:
+            bar = Progress(transient=True, console=Console(stderr=True), redirect_stdout=False)
+            task = bar.add_task(_title(now), total=None)
             bar.start()
-            task = bar.add_task(what, total=total())
-        bar.update(task, completed=done, description=what)
 
+    def advance(step: str, rows: int) -> None:
+        nonlocal now, done, expected
+        now, done = step, done + rows
+        with lock:
+            if bar is None:
+                return
+            if expected is None and total is not None:
+                expected = total()
+            if rows:
+                bar.update(task, description=_title(step), completed=done, total=expected)
+            else:
+                bar.reset(task, description=_title(step), total=None)
+
+    timer = threading.Timer(_PATIENCE_S, show)
+    timer.daemon = True
+    timer.start()
     try:
         yield advance
     finally:
+        timer.cancel()
+        timer.join()
         if bar is not None:
             bar.stop()
 
 
-def _stderr_console() -> Any:
-    from rich.console import Console
-
-    return Console(stderr=True)
+def _title(step: str) -> str:
+    if step.startswith(_TABLES):
+        return f"reading {step.removeprefix(_TABLES).lower()} rows"
+    return _STEPS.get(step, step)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -29,6 +32,9 @@ def write_tables(
     `MOST_INSTANCES` rows and ``instances`` did not ask for it.
     """
     written = [folder / "ranges.csv", folder / "kernels.csv", folder / "analysis.json"]
+    write_json(
+        breakdown, written[2]
+    )  # first: it is what tells whose folder this is, should we be stopped half-way
     write_csv(breakdown.ranges, written[0])
     write_csv(breakdown.kernels, written[1])
     note = None
@@ -39,7 +45,6 @@ def write_tables(
     else:
         note = f"instances.csv is left out: it would have {count:,} rows; --instances writes it"
         (folder / "instances.csv").unlink(missing_ok=True)
-    write_json(breakdown, folder / "analysis.json")
     return written, note
 
 
@@ -50,13 +55,17 @@ def write_csv(frame: pd.DataFrame, path: Path) -> None:
 
 def _write_rows(path: Path, frames: Iterable[pd.DataFrame]) -> None:
     with path.open("w", newline="", encoding="utf-8", errors="replace") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        plain = csv.writer(file, lineterminator="\n")
+        # Python before 3.13 quotes a lone carriage return only where it quotes all texts.
+        quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         for number, frame in enumerate(frames):
             if number == 0:
-                writer.writerow(frame.columns)
+                plain.writerow(frame.columns)
             for first in range(0, len(frame), _ROWS_AT_ONCE):
                 part = frame.iloc[first : first + _ROWS_AT_ONCE]
-                writer.writerows(zip(*(part[name].tolist() for name in part.columns), strict=True))
+                columns = [part[name].tolist() for name in part.columns]
+                returns = any("\r" in text for column in columns for text in column if isinstance(text, str))
+                (quoted if returns else plain).writerows(zip(*columns, strict=True))
 
 
 def write_json(breakdown: Breakdown, path: Path) -> None:
@@ -130,31 +139,55 @@ def describe_report(report: Report) -> dict[str, Any]:
     }
 
 
-def check_folder(folder: Path, report: Report, names: Iterable[str], *, force: bool) -> None:
-    """Make the output folder; refuse to replace files in it that are not an earlier analysis of the same report.
-
-    Raises `NsysprofError` where a file of the given names is somebody else's, or where the folder cannot be made.
-    """
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns a failure to write into the folder into a `NsysprofError`."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
         raise NsysprofError(
-            f"cannot make the folder {folder}: {error.strerror}", "choose another: -o DIR"
+            f"cannot write {error.filename or f'into {folder}'}: {error.strerror}",
+            "choose another folder: -o DIR",
         ) from None
-    taken = [name for name in names if (folder / name).exists()]
-    if force or not taken or _is_ours(folder / "analysis.json", report):
-        return
-    raise NsysprofError(
-        f"{folder} holds {', '.join(taken)}, not written by an analysis of {report.path.name}",
-        f"nsysprof analyze {report.path} -o OTHER-DIR   (or --force to replace them)",
-    )
+
+
+def check_folder(folder: Path, report: Report, names: Iterable[str], *, force: bool) -> bool:
+    """Whether the folder holds an earlier analysis of the same report; it need not exist, and is not made here.
+
+    Raises `NsysprofError` where a file of the given names is somebody else's and ``force`` does not say to replace
+    it, or where the folder can be neither written into nor made.
+    """
+    there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "no permission to write there" if there.is_dir() else f"{there} is no folder"
+        raise NsysprofError(f"cannot write into {folder}: {why}", "choose another folder: -o DIR")
+    ours = _is_ours(folder / "analysis.json", report)
+    taken = [name for name in names if os.path.lexists(folder / name)]
+    if taken and not ours and not force:
+        raise NsysprofError(
+            f"{folder} holds {', '.join(taken)}, not written by an analysis of {report.path}",
+            f"nsysprof analyze {quote(str(report.path))} -o OTHER-DIR   (or --force to replace them)",
+        )
+    return ours
 
 
 def _is_ours(path: Path, report: Report) -> bool:
-    """Whether this is an `analysis.json` of a report of the same name: its first lines say so."""
+    """Whether this is an `analysis.json` of this file, or of its copy: of one with its name and its size."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            head = file.read(4096)
-    except OSError:
+            head = file.read(16_384)
+        if f'"schema": "{SCHEMA}"' not in head:
+            return False
+        values = (line.strip().rstrip(",").partition(": ") for line in head.splitlines())
+        first: dict[str, Any] = {}
+        for key, _, value in values:
+            if key in ('"file"', '"size_bytes"'):
+                first.setdefault(key.strip('"'), json.loads(value))
+        file_name, size = Path(first["file"]), first["size_bytes"]
+        same_file = file_name.resolve() == report.path.resolve()
+    except (OSError, ValueError, KeyError, TypeError):
         return False
-    return f'"schema": "{SCHEMA}"' in head and json.dumps(report.path.name, ensure_ascii=False)[1:-1] in head
+    copied = (
+        file_name.name == report.path.name and report.path.is_file() and size == report.path.stat().st_size
+    )
+    return same_file or copied

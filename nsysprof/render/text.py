@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,34 +11,40 @@ from tabulate import tabulate
 from nsysprof.breakdown import LAUNCH_BOUND_IDLE, Breakdown
 from nsysprof.highlights import kernels_inside, top_rows
 from nsysprof.kernels import short_name
+from nsysprof.render.terminal import one_line, visible
 from nsysprof.report import Report
 from nsysprof.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.verify import Verification
 
 _NAME_WIDTH = 48
+_MOST_INDENTS = 12
 _TOP_RANGES, _TOP_KERNELS = 4, 5
+# The kernels that no range owns are shown when they take at least this share of the time.
+_UNOWNED_SHARE = 0.1
 _MOST_DIFFERENCES = 20
 
 
 def summary(breakdown: Breakdown, top: int = 20) -> str:
-    """The whole answer: report, warnings, ledger, range tree (``top`` rows) and the top kernels of the top ranges."""
+    """The whole answer: report, warnings, ledger, range tree (``top`` rows) and the top kernels of the top ranges.
+
+    What names hold that a terminal would obey is written out; the text ends with a newline.
+    """
     parts = [
-        *_report(breakdown.attribution.tables.report),
-        *_warnings(breakdown),
-        "",
-        *_ledger(breakdown),
-        "",
-        *_ranges(breakdown, top),
+        [*_report(breakdown.attribution.tables.report), *_warnings(breakdown)],
+        [_work(breakdown.totals)],
+        [*_ledger(breakdown)],
+        [*_ranges(breakdown, top)],
         *_kernels(breakdown),
     ]
-    return "\n".join(parts) + "\n"
+    lines = [line for part in parts if part for line in ("", *part)][1:]
+    return "".join(f"{visible(line)}\n" for block in lines for line in block.split("\n"))
 
 
 def _report(report: Report) -> Iterator[str]:
     about = report.about
     made = f"nsys {about.nsys_version}" if about.nsys_version else "an nsys that does not state its version"
     lasted = f", {format_ns(about.duration_ns)} of recording" if about.duration_ns else ""
-    yield f"{report.path}: report of {made}{lasted}"
+    yield f"{visible(str(report.path))}: report of {made}{lasted}"
     cuda = [gpu for gpu in about.gpus if gpu.is_cuda]
     for gpu in dict.fromkeys(_gpu(gpu) for gpu in cuda):
         count = sum(_gpu(other) == gpu for other in cuda)
@@ -48,7 +54,7 @@ def _report(report: Report) -> Iterator[str]:
     if system:
         yield f"  system   {system}"
     if about.command:
-        yield f"  command  {_one_line(about.command, 100)}"
+        yield f"  command  {one_line(about.command, 100)}"
 
 
 def _gpu(gpu: Any) -> str:
@@ -64,59 +70,48 @@ def _gpu(gpu: Any) -> str:
 def _warnings(breakdown: Breakdown) -> Iterator[str]:
     for found in breakdown.attribution.tables.report.about.diagnostics:
         times = f" ({found.count} times)" if found.count > 1 else ""
-        yield f"  nsys {found.severity}: {_one_line(found.text, 160)}{times}"
+        yield f"  nsys {found.severity}: {one_line(found.text, 160)}{times}"
     for warning in breakdown.warnings:
-        yield f"  warning  {warning}"
+        yield f"  warning  {one_line(warning, 400)}"
+
+
+def _work(totals: Mapping[str, int]) -> str:
+    if not totals["ops"]:
+        return "no GPU work"
+    kinds = [_many(totals["kernels"], "kernel"), _many(totals["memops"], "memory operation")]
+    if totals["graph_traces"]:
+        kinds.append(f"{_many(totals['graph_traces'], 'CUDA graph')} traced whole")
+    return (
+        f"{', '.join(kinds)}: {format_ns(totals['sum_ns'])} of GPU work; GPUs busy {format_ns(totals['busy_ns'])}"
+        f" within a span of {format_ns(totals['span_ns'])}"
+    )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def _ledger(breakdown: Breakdown) -> Iterator[str]:
-    totals, ledger = breakdown.totals, breakdown.ledger
-    yield (
-        f"{format_count(totals['kernels'])} kernels, {format_count(totals['memops'])} memory operations"
-        + (
-            f", {format_count(totals['graph_traces'])} CUDA graphs traced whole"
-            if totals["graph_traces"]
-            else ""
-        )
-        + f": {format_ns(totals['sum_ns'])} of GPU work; GPUs busy {format_ns(totals['busy_ns'])}"
-        f" within a span of {format_ns(totals['span_ns'])}"
-    )
+    totals = breakdown.totals
+    if not totals["ops"]:
+        return
     rows = [
         [row.fate, format_count(row.ops), format_ns(row.sum_ns), format_share(row.share)]
-        for row in _rows(ledger)
+        for row in _rows(breakdown.ledger)
         if row.ops
     ]
     rows.append(["total", format_count(totals["ops"]), format_ns(totals["sum_ns"]), format_share(1.0)])
-    yield ""
     yield _table(["launched from", "ops", "sum", "share"], rows)
 
 
 def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
-    merged = breakdown.merged
+    merged, by = breakdown.merged, breakdown.by
     if merged.empty:
         return
     shown = merged.iloc[top_rows(breakdown, top)]
-    total = breakdown.totals["sum_ns"]
-    rows, marked = [], False
-    for row in _rows(shown):
-        idle = 1 - row.busy_ns / row.span_ns if row.span_ns > 0 else 0.0
-        mark = " *" if idle > LAUNCH_BOUND_IDLE and row.launches > row.instances else ""
-        marked |= bool(mark)
-        rows.append(
-            [
-                *([str(getattr(row, breakdown.by))] if breakdown.by else []),
-                _one_line("  " * min(row.depth, 12) + row.name, _NAME_WIDTH),
-                format_count(row.instances),
-                format_count(row.launches),
-                format_count(row.kernels),
-                format_ns(row.cpu_ns),
-                format_ns(row.span_ns),
-                format_ns(row.busy_ns),
-                format_share(row.busy_ns / row.span_ns) + mark if row.span_ns > 0 else "",
-                format_share(row.sum_ns / total) if total else "",
-                _spread(row),
-            ]
-        )
+    waiting = _launch_bound(shown)
+    rows: list[list[str]] = []
+    around: list[int] = []  # depths of the ranges around the row, as far as they are shown
     head = [
         "range",
         "instances",
@@ -129,37 +124,88 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         "share",
         "busy each",
     ]
-    yield _table([*([breakdown.by] if breakdown.by else []), *head], rows, texts=2 if breakdown.by else 1)
-    yield "All inclusive; share: of the report's op time; busy each: median ± half the IQR over n instances."
-    if marked:
+    for row, waits in zip(_rows(shown), waiting, strict=True):
+        while around and around[-1] >= row.depth:
+            around.pop()
+        left_out = row.depth - (around[-1] if around else -1) - 1
+        if left_out:
+            gap = "  " * min(row.depth - left_out, _MOST_INDENTS) + f"… {left_out:,} more, one in the other"
+            rows.append([*([""] if by else []), gap, *[""] * (len(head) - 1)])
+        around.append(row.depth)
+        cells = _range_cells(row, breakdown.totals["sum_ns"], waits)
+        rows.append([one_line(str(getattr(row, by)), 30), *cells] if by else cells)
+    yield _table([by, *head] if by else head, rows, texts=2 if by else 1)
+    yield "All columns include inner ranges and add up the instances. CPU: time of the range on the host; span: from"
+    yield "first op to last; busy: GPUs at work; share: of all op time; busy each: median ± half the IQR of instances."
+    if any(waiting):
         yield f"* launch-bound: the GPU idles for more than {format_share(LAUNCH_BOUND_IDLE)} of the span, waiting."
+    if (shown["busy_ns"] > shown["span_ns"]).any():
+        yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
+    if (shown["depth"] > _MOST_INDENTS).any():
+        yield "[n]: n ranges are around this one."
     if len(merged) > len(shown):
-        yield f"{len(merged) - len(shown):,} more ranges: --top {len(merged)}, or see ranges.csv"
+        more = f"--top {len(merged)}, or " if len(top_rows(breakdown, len(merged))) > len(shown) else ""
+        yield f"{_many(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
 
 
-def _spread(row: Any) -> str:
-    if row.instances < 2:
-        return ""
-    return f"{format_ns(row.busy_median_ns)} ± {format_ns(row.busy_iqr_ns // 2)}"
+def _launch_bound(rows: pd.DataFrame) -> list[bool]:
+    """For which ranges the GPU waits for one launch after the other: a single launch waits for nothing."""
+    idle = rows["span_ns"] - rows["busy_ns"] > LAUNCH_BOUND_IDLE * rows["span_ns"]
+    return (idle & (rows["launches"] > rows["instances"])).tolist()
 
 
-def _kernels(breakdown: Breakdown) -> Iterator[str]:
-    """The longest kernels of the longest outermost ranges, or of the report when it has no ranges."""
+def _range_cells(row: Any, total: int, waits: bool) -> list[str]:
+    return [
+        _label(row),
+        format_count(row.instances),
+        format_count(row.launches),
+        format_count(row.kernels),
+        format_ns(row.cpu_ns),
+        format_ns(row.span_ns),
+        format_ns(row.busy_ns),
+        format_share(row.busy_ns / row.span_ns) + (" *" if waits else "") if row.span_ns > 0 else "",
+        format_share(row.sum_ns / total) if total else "",
+        f"{format_ns(row.busy_median_ns)} ± {format_ns(row.busy_iqr_ns // 2)}" if row.instances > 1 else "",
+    ]
+
+
+def _label(row: Any) -> str:
+    """The name, indented by its depth, with what makes the row's numbers differ from those of its neighbours."""
+    lead = "  " * min(row.depth, _MOST_INDENTS) + (f"[{row.depth}] " if row.depth > _MOST_INDENTS else "")
+    notes = " (start/end)" if row.kind == "start_end" else ""
+    if row.unclosed:
+        notes += " (never closed)" if row.instances == 1 else f" ({row.unclosed:,} never closed)"
+    name = one_line(row.name, max(_NAME_WIDTH - len(lead) - len(notes), 12)) or "(no name)"
+    return f"{lead}{name}{notes}"
+
+
+def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
+    """The longest kernels of the longest outermost ranges, and of what no range owns when that is much."""
     merged = breakdown.merged
-    roots = merged[(merged["parent"] < 0) & (merged["sum_ns"] > 0)]
+    # a start/end range is only a window on work that push/pop ranges own: what it owns itself is all there is to list
+    owning = merged["exclusive_sum_ns"] > 0
+    roots = merged[
+        (merged["parent"] < 0) & (merged["sum_ns"] > 0) & ((merged["kind"] == "push_pop") | owning)
+    ]
     for row in roots.sort_values("busy_ns", ascending=False, kind="stable").index[:_TOP_RANGES].tolist():
-        label = _one_line(merged["merged_path"][row], 80)
-        yield from _top_kernels(f"Kernels in {label}", kernels_inside(breakdown, row))
-    if roots.empty and len(breakdown.merged_kernels):
-        rows = breakdown.merged_kernels.sort_values("sum_ns", ascending=False, kind="stable")
-        yield from _top_kernels("Kernels", rows)
+        label = one_line(merged["merged_path"][row], 80) or "(no name)"
+        part = f" ({breakdown.by} {merged[breakdown.by][row]})" if breakdown.by else ""
+        title = (
+            f"Kernels in {label}{part}"
+            if merged["kind"][row] == "push_pop"
+            else f"Kernels that {label}{part} owns"
+        )
+        yield _top_kernels(title, kernels_inside(breakdown, row))
+    unowned = kernels_inside(breakdown, -1)
+    if int(unowned["sum_ns"].sum()) >= max(_UNOWNED_SHARE * breakdown.totals["sum_ns"], 1):
+        yield _top_kernels("Kernels that no range owns" if len(merged) else "Kernels", unowned)
 
 
-def _top_kernels(title: str, kernels: pd.DataFrame) -> Iterator[str]:
+def _top_kernels(title: str, kernels: pd.DataFrame) -> list[str]:
     total = int(kernels["sum_ns"].sum())
     rows = [
         [
-            short_name(row.kernel, 70),
+            one_line(short_name(row.kernel, 70), 70),
             row.family if row.math_unit == "unknown" else f"{row.family}, {row.math_unit}",
             format_count(row.ops),
             format_ns(row.sum_ns),
@@ -167,9 +213,8 @@ def _top_kernels(title: str, kernels: pd.DataFrame) -> Iterator[str]:
         ]
         for row in _rows(kernels.head(_TOP_KERNELS).rename(columns={"count": "ops"}))
     ]
-    yield ""
-    yield f"{title}: {format_ns(total)} in {len(kernels)} kinds"
-    yield _table(["kernel", "family", "count", "sum", "share"], rows, texts=2)
+    table = _table(["kernel", "family", "count", "sum", "share"], rows, texts=2)
+    return [f"{title}: {format_ns(total)} in {_many(len(kernels), 'kind')}", table]
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:
@@ -186,24 +231,18 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -
     return "\n".join(line.rstrip() for line in body.splitlines())
 
 
-def _one_line(text: str, width: int) -> str:
-    """The text on one line, shortened in the middle."""
-    lead = len(text) - len(text.lstrip(" "))
-    text = " " * lead + " ".join(text.split())
-    if len(text) <= width:
-        return text
-    tail = (width - 1) // 3
-    return f"{text[: width - 1 - tail]}…{text[-tail:]}"
-
-
 def verification(result: Verification) -> str:
     """The result as lines of text: what was compared, the explained differences by reason, and the others."""
+    if not result.compared:
+        return f"Nothing to verify: nsys {visible(result.nsys)} and nsysprof know of no range with GPU work\n"
     lines = [
         f"Verified with nsys {result.nsys}: {result.equal:,} of {result.compared:,} ranges with GPU work are equal"
         " in span, first op and launches"
     ]
     lines += [f"  {count:,} differ as known ({reason})" for reason, count in sorted(result.explained.items())]
-    lines += [f"  differs: {difference}" for difference in result.differences[:_MOST_DIFFERENCES]]
+    lines += [
+        f"  differs: {' '.join(difference.split())}" for difference in result.differences[:_MOST_DIFFERENCES]
+    ]
     if len(result.differences) > _MOST_DIFFERENCES:
         lines.append(f"  and {len(result.differences) - _MOST_DIFFERENCES:,} more")
-    return "\n".join(lines) + "\n"
+    return "".join(f"{visible(line)}\n" for line in lines)

@@ -288,7 +288,7 @@ def test_quirk_9_unclosed_start_end_ranges_end_with_the_session(trace: Trace) ->
     )
     instance = found.instances.iloc[0]
     assert (instance["end_ns"], instance["unclosed"], instance["sum_ns"]) == (END, 1, 3)
-    assert any("1 of 1 ranges were never closed" in warning for warning in found.warnings)
+    assert any("ranges never closed: 1 of 1" in warning for warning in found.warnings)
 
 
 def test_quirk_9_push_pop_ranges_that_end_with_the_session_are_unclosed(trace: Trace) -> None:
@@ -473,7 +473,7 @@ def test_quirk_16_gpu_rows_without_launch(trace: Trace) -> None:
         "memcpy unified HtoD",
         "memcpy unified DtoH",
     ]
-    assert any("3 ops (90 % of op time) have no launch row" in warning for warning in found.warnings)
+    assert any("without a launch row in the report: 3 (90 % of op time)" in warning for warning in found.warnings)
 
 
 def test_quirk_16_launches_without_gpu_rows(trace: Trace) -> None:

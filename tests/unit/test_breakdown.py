@@ -426,7 +426,7 @@ def test_skip_leaves_warm_up_out_of_statistics(trace: Trace) -> None:
     assert found.instances["path"].tolist() == ["run", "run/step1", "run/step2"]
     assert int(found.kernels["sum_ns"].sum()) == 23
     assert found.totals["sum_ns"] == int(found.ledger["sum_ns"].sum()) == 33
-    assert any("1 warm-up instances" in warning for warning in found.warnings)
+    assert any("warm-up instances left out: 1" in warning for warning in found.warnings)
 
 
 # ---- the whole report
@@ -468,10 +468,10 @@ def test_warnings_name_what_how_many_and_what_share(trace: Trace) -> None:
         duration=END,
     )
     said = " | ".join(answer(path).warnings)
-    assert "1 of 3 ranges were never closed" in said
-    assert "1 ops (70 % of op time) have no launch row" in said
-    assert "1 ops (10 % of op time) were launched by a helper thread while several threads" in said
-    assert "1 ops (20 % of op time) were launched by helper threads and follow" in said
+    assert "ranges never closed: 1 of 3" in said
+    assert "without a launch row in the report: 1 (70 % of op time)" in said
+    assert "with ranges open on several threads: 1 (10 % of op time)" in said
+    assert "that follow the one range open elsewhere: 1 (20 % of op time)" in said
 
 
 def test_a_report_without_work_or_ranges_is_an_answer(trace: Trace) -> None:

@@ -1,0 +1,26 @@
+"""What of a report's text may reach a terminal."""
+
+from __future__ import annotations
+
+
+def visible(text: str) -> str:
+    r"""The text with every character that a terminal would obey instead of show written out, as ``\x1b``.
+
+    Names of ranges and kernels, messages and paths come from the program that was profiled: they may hold escape
+    sequences, bells, NULs and marks that reverse the direction of writing.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def one_line(text: str, width: int) -> str:
+    """The text on one line without surrounding blanks, visible, shortened in the middle to at most ``width``."""
+    text = visible(" ".join(text.split()))
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 3
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

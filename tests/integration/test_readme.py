@@ -1,0 +1,146 @@
+"""The README keeps its word: its code runs, its output is what is printed, its tables are complete."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+
+from nsysprof import cli
+from nsysprof.render.data import SCHEMA
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+ENDINGS = r"png|csv|json"
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
+
+
+def table_after(head: str) -> list[list[str]]:
+    """The rows of the table with these heads."""
+    lines = README[README.index(f"| {head} |") :].splitlines()[2:]
+    rows = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip().strip("|").split(" | ")])
+    return rows
+
+
+def options() -> Iterator[tuple[str, ...]]:
+    """The names of each option of `analyze`, its negation included."""
+    command = typer.main.get_command(cli.app)
+    for parameter in command.commands["analyze"].params:  # type: ignore[attr-defined]
+        names = (*parameter.opts, *parameter.secondary_opts)
+        if names[0].startswith("-"):
+            yield names
+
+
+@pytest.fixture(scope="module")
+def analyzed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
+    """What `nsysprof analyze traces/run.sqlite` prints, and the files it writes."""
+    folder = tmp_path_factory.mktemp("readme")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setattr(sys, "argv", ["nsysprof", "analyze", "traces/run.sqlite", "-o", str(folder)])
+        printed: list[str] = []
+
+        class Out:
+            def write(self, text: str) -> int:
+                printed.append(text)
+                return len(text)
+
+            def flush(self) -> None:
+                pass
+
+        patch.setattr(sys, "stdout", Out())
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert not stop.value.code
+    return "".join(printed), sorted(path.name for path in folder.iterdir())
+
+
+def test_the_printed_block_is_what_is_printed(analyzed: tuple[str, list[str]]) -> None:
+    """Every stretch of the README's example output stands in the real output, in that order and to the letter."""
+    example = next(block for block in blocks("text") if "launched from" in block)
+    at = 0
+    parts = [part.strip("\n") for part in re.split(r"^(?:\.\.\.)?\n", example, flags=re.M)]
+    assert sum(len(part.splitlines()) for part in parts) > 20
+    for part in parts:
+        found = analyzed[0].find(part, at)
+        assert found >= 0, f"not printed any more:\n{part}"
+        at = found + len(part)
+
+
+def test_the_table_of_files_is_what_is_written(analyzed: tuple[str, list[str]]) -> None:
+    """The README lists the files of an analysis, all and no others."""
+    listed = [row[0].strip("`") for row in table_after("file | holds")]
+    assert sorted(listed) == analyzed[1]
+    assert f'`schema: "{SCHEMA}"`' in README
+
+
+def test_every_option_is_explained() -> None:
+    """The README's table has every option of `analyze --help`, in one of its two forms, and none that is not there."""
+    known = {name for names in options() for name in names}
+    section = README[README.index("## What an analysis writes") : README.index("## As a library")]
+    told = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", re.sub(r"```.*?```", "", section, flags=re.S)))
+    assert told <= known, f"no such option: {sorted(told - known)}"
+    lacking = [names for names in options() if not told & set(names) and "--help" not in names]
+    assert lacking == []
+
+
+def test_the_words_of_options_are_accepted() -> None:
+    """What the table gives for `--by` and `--threads` are words that the options know."""
+    rows = " ".join(row[0] for row in table_after("option | does"))
+    choices = {
+        parameter.name: set(parameter.type.choices)
+        for parameter in typer.main.get_command(cli.app).commands["analyze"].params  # type: ignore[attr-defined]
+        if hasattr(parameter.type, "choices")
+    }
+    for option in ("by", "threads"):
+        words = set(re.findall(rf"--{option} (\w+)", rows))
+        assert words
+        assert words <= {str(getattr(choice, "value", choice)) for choice in choices[option]}
+
+
+def test_the_library_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The python block runs as it stands in the root of the checkout, and gives the frames it names."""
+    (example,) = blocks("python")
+    monkeypatch.chdir(ROOT)
+    names: dict[str, object] = {}
+    exec(compile(example, "README.md", "exec"), names)
+    shown = re.findall(r"^(breakdown\.\w+)", example, re.M)
+    assert len(shown) >= 3
+    for expression in shown:
+        frame = eval(expression, names)
+        assert isinstance(frame, pd.DataFrame)
+        assert len(frame) > 0
+
+
+def test_the_numbers_of_the_prose_are_true(analyzed: tuple[str, list[str]]) -> None:
+    """`33 times slower` and `FP32 on CUDA cores` follow from what is printed."""
+    busy = {}
+    for name in ("math", "flash"):
+        line = next(line for line in analyzed[0].splitlines() if line.startswith(f"RUN::{name}::S8192 "))
+        value = re.findall(r"([\d.]+) ms", line)[2]
+        busy[name] = float(value)
+    assert f"`math` is {round(busy['math'] / busy['flash'])} times slower than `flash` at S=8192" in README
+    assert "gemm, FP32 FMA" in analyzed[0]
+
+
+def test_files_and_folders_that_are_named_exist() -> None:
+    """Links and the layout point at what is there."""
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        if "://" not in target:
+            assert (ROOT / target).exists(), target
+    layout = next(block for block in blocks("text") if "the package: library and command line" in block)
+    for folder in re.findall(r"^(\w+)/ ", layout, re.M):
+        assert (ROOT / folder).is_dir(), folder
