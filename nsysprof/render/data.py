@@ -64,7 +64,8 @@ def _write_rows(path: Path, frames: Iterable[pd.DataFrame]) -> None:
             for first in range(0, len(frame), _ROWS_AT_ONCE):
                 part = frame.iloc[first : first + _ROWS_AT_ONCE]
                 columns = [part[name].tolist() for name in part.columns]
-                returns = any("\r" in text for column in columns for text in column if isinstance(text, str))
+                texts = [column for column in columns if isinstance(column[0], str)]
+                returns = any("\r" in text for column in texts for text in set(column))
                 (quoted if returns else plain).writerows(zip(*columns, strict=True))
 
 
@@ -84,25 +85,27 @@ def write_json(breakdown: Breakdown, path: Path) -> None:
         file.write(text[: text.rindex("\n}")])
         for name, frame in (("ranges", breakdown.ranges), ("kernels", breakdown.kernels)):
             file.write(f',\n "{name}": [')
-            for number, row in enumerate(_json_rows(frame)):
-                file.write(f"{',' if number else ''}\n  {row}")
+            for number, rows in enumerate(_json_rows(frame)):
+                file.write(("," if number else "") + "\n  " + ",\n  ".join(rows))
             file.write("\n ]")
         file.write("\n}\n")
 
 
-def _json_rows(frame: pd.DataFrame) -> Iterator[str]:
-    """Each row as a JSON object on a line of its own; strings are encoded once each."""
+def _json_rows(frame: pd.DataFrame) -> Iterator[list[str]]:
+    """The rows as JSON objects, some at a time; of equal strings one is encoded for all."""
     encode = json.JSONEncoder(ensure_ascii=False).encode
     keys = [encode(name) for name in frame.columns]
     for first in range(0, len(frame), _ROWS_AT_ONCE):
         part = frame.iloc[first : first + _ROWS_AT_ONCE]
-        columns = [
-            values.tolist() if values.dtype.kind in "iu" else [encode(value) for value in values.tolist()]
-            for values in (part[name].to_numpy() for name in part.columns)
-        ]
+        columns = []
+        for values in (part[name].to_numpy() for name in part.columns):
+            cells = values.tolist()
+            if values.dtype.kind not in "iu":
+                encoded = {cell: encode(cell) for cell in set(cells)}
+                cells = [encoded[cell] for cell in cells]
+            columns.append(cells)
         pattern = "{" + ", ".join(f"{key.replace('%', '%%')}: %s" for key in keys) + "}"
-        for row in zip(*columns, strict=True):
-            yield pattern % row
+        yield [pattern % row for row in zip(*columns, strict=True)]
 
 
 def describe_report(report: Report) -> dict[str, Any]:
