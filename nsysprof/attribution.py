@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nsysprof.errors import NsysprofError
 from nsysprof.intervals import Nest, inside_any, nest
-from nsysprof.projection import Calls, Totals, project, slice_calls, take_calls
+from nsysprof.projection import LaunchWork, Totals, project, slice_calls, take_calls
 from nsysprof.report import Report
 from nsysprof.tables import START_END, Tables, read_tables
 
@@ -135,7 +135,7 @@ def _ops_by_launch(tables: Tables) -> tuple[NDArray[np.int32], NDArray[np.intp] 
 
 def _calls(
     tables: Tables, first: int, last: int, rows: NDArray[np.int32], begins: NDArray[np.intp] | None
-) -> Calls:
+) -> LaunchWork:
     """The launches ``[first, last)`` with what they caused; the other arguments are those of `_ops_by_launch`."""
     ops = tables.ops
     if begins is None:
@@ -144,7 +144,7 @@ def _calls(
         mine = rows[begins[first] : begins[last]]
         call = np.repeat(np.arange(last - first, dtype=np.int32), np.diff(begins[first : last + 1]))
     gpu = np.array(tables.gpu_numbers, np.int32)[tables.stream_device]
-    return Calls.build(
+    return LaunchWork.build(
         tables.launches.start[first:last],
         tables.launches.end[first:last],
         call=call,
@@ -159,7 +159,7 @@ def _calls(
 def _attribute_process(
     result: Attribution,
     members: range,
-    calls: Calls,
+    calls: LaunchWork,
     range_bounds: NDArray[np.intp],
     launch_bounds: NDArray[np.intp],
 ) -> None:
@@ -207,20 +207,17 @@ def _nests(
     return nests, windows
 
 
-def _calls_of_lane(calls: Calls, own: slice, followers: NDArray[np.intp] | None) -> Calls:
+def _calls_of_lane(calls: LaunchWork, own: slice, followers: NDArray[np.intp] | None) -> LaunchWork:
     """The launches that are in the ranges of one thread: its ``own``, and those that follow it."""
     if followers is None:
         return slice_calls(calls, own.start, own.stop)
-    followed = np.zeros(len(calls.start), bool)
-    followed[followers] = True
-    mine = followed.copy()
-    mine[own] = True
-    return take_calls(calls, mine, followed)
+    rows = np.concatenate([np.arange(own.start, own.stop), followers])
+    return take_calls(calls, rows, np.arange(len(rows)) >= own.stop - own.start)
 
 
 def _follow(
     result: Attribution,
-    calls: Calls,
+    calls: LaunchWork,
     nests: dict[int, tuple[int, Nest]],
     owner: NDArray[np.int32],
     fate: NDArray[np.uint8],
@@ -254,7 +251,7 @@ def _follow(
 def _fill_windows(
     result: Attribution,
     windows: list[slice],
-    calls: Calls,
+    calls: LaunchWork,
     owner: NDArray[np.int32],
     fate: NDArray[np.uint8],
     own: dict[int, slice],
@@ -271,12 +268,10 @@ def _fill_windows(
         rows = rows[np.lexsort((-ranges.end[rows], ranges.start[rows]))]
         groups = [(rows, slice(0, len(calls.start)))]
     for rows, among in groups:
-        mine = np.zeros(len(calls.start), bool)
-        mine[among] = True
         start, end = ranges.start[rows], ranges.end[rows]
-        mine &= inside_any(start, end, calls.start, calls.end)
+        mine = among.start + np.flatnonzero(inside_any(start, end, calls.start[among], calls.end[among]))
         result.inclusive.fill(rows, project(take_calls(calls, mine), start, end))
-        free = np.flatnonzero(mine & (owner < 0) & (fate != AMBIGUOUS))
+        free = mine[(owner[mine] < 0) & (fate[mine] != AMBIGUOUS)]
         inside = nest(start, end).innermost(calls.start[free], calls.end[free])
         hit = inside >= 0
         owner[free[hit]] = rows[inside[hit]]

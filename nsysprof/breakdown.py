@@ -12,22 +12,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.attribution import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attribution, attribute
+from nsysprof.attribution import Attribution
 from nsysprof.errors import NsysprofError
 from nsysprof.families import family_table
 from nsysprof.frames import instance_frame, instance_numbers, kernel_frame, merged_frame, range_frame
-from nsysprof.intervals import union_length
 from nsysprof.kernel_table import kernel_table
 from nsysprof.kernels import Kinds, Rules, classify, load_rules
+from nsysprof.ledger import ledger_frame, totals, warnings
+from nsysprof.parts import Part, parts
 from nsysprof.paths import DEFAULT_MERGE, Paths, ancestors_or_self, merged_paths, range_paths
 from nsysprof.range_table import range_table
-from nsysprof.tables import GRAPH, KERNEL, MEMCPY, MEMSET, Tables, only_ops
-from nsysprof.units import format_share
+from nsysprof.tables import GRAPH, MEMCPY, MEMSET, Tables
 from nsysprof.warm_up import warm_up
 
 BY = ("process", "device")
-# A range whose GPUs are idle for more than this share of its span waits for launches, or for the host.
-LAUNCH_BOUND_IDLE = 0.5
+_FRAMES = ("ranges", "merged", "families", "kernels", "merged_kernels")
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ class Breakdown:
     each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``: the
     columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned) for
     ``path``, and ``cause``. ``ledger``: ``fate, ops, sum_ns, share``. ``totals``: ops, kernels, memops, graph
-    launches, launches, ranges, sum_ns, busy_ns and span_ns of the whole report.
+    launches, launches, ranges, sum_ns, busy_ns and span_ns of the whole report. ``kinds``: what each op name is.
+    ``options``: what `break_down` was asked for.
 
     With ``by`` all frames but the ledger begin with a column of that name: a pid, or a GPU.
     """
@@ -54,19 +54,31 @@ class Breakdown:
     ledger: pd.DataFrame
     totals: dict[str, int]
     warnings: tuple[str, ...]
-    by: str | None = None
-    path_texts: list[str] = field(default_factory=list, repr=False)
-    merged_texts: list[str] = field(default_factory=list, repr=False)  # of each path
-    kept: NDArray[np.bool_] | None = field(default=None, repr=False)  # range instances that count
+    options: dict[str, Any]
+    by: str | None
+    kinds: Kinds = field(repr=False)
+    path_texts: list[str] = field(repr=False)
+    merged_texts: list[str] = field(repr=False)  # of each path
+    kept: NDArray[np.bool_] = field(repr=False)  # range instances that count
+    parts: tuple[tuple[Part, NDArray[np.int64]], ...] = field(repr=False)  # with the row of each merged path
+    merged_of: NDArray[np.int32] = field(repr=False)  # the merged path of each range instance
 
     @property
     def instance_count(self) -> int:
         """How many range instances the answer holds."""
-        return len(self.paths.of) if self.kept is None else int(self.kept.sum())
+        return int(self.kept.sum())
+
+    def instances_of(self, row: int) -> tuple[Attribution, NDArray[np.intp]]:
+        """The range instances behind a row of ``merged``, and the attribution that has their totals."""
+        for part, rows in self.parts:
+            [path] = np.flatnonzero(rows == row).tolist()[:1] or [-1]
+            if path >= 0:
+                return part.attribution, np.flatnonzero(part.keep & (self.merged_of == path))
+        raise IndexError(row)
 
     def instance_frames(self, rows: int = 1 << 62) -> Iterator[pd.DataFrame]:
         """The columns of ``instances.csv``, a row per range instance, some ``rows`` at a time; at least one frame."""
-        chosen = np.arange(len(self.paths.of)) if self.kept is None else np.flatnonzero(self.kept)
+        chosen = np.flatnonzero(self.kept)
         numbers = instance_numbers(self.paths.of, self.attribution.tables.ranges.start)
         for first in range(0, max(len(chosen), 1), rows):
             part = chosen[first : first + rows]
@@ -78,16 +90,6 @@ class Breakdown:
     def instances(self) -> pd.DataFrame:
         """All rows of `instance_frames` in one frame."""
         return next(self.instance_frames())
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One slice of the report that gets rows of its own: all of it, a process, or a GPU."""
-
-    label: object
-    attribution: Attribution
-    keep: NDArray[np.bool_]  # per range instance
-    ops: NDArray[np.bool_] | None  # per op of the attribution's tables; None: all
 
 
 def break_down(
@@ -120,14 +122,14 @@ def break_down(
     keep = chosen[paths.of] & ~left_out
     kinds = classify(rules or load_rules(), tables.op_names)
     kinds = _with_memory_ops(kinds, tables)
-    frames: dict[str, list[pd.DataFrame]] = {
-        name: [] for name in ("ranges", "merged", "families", "kernels", "rows")
-    }
-    for part in _parts(attribution, keep, by):
+    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in _FRAMES}
+    slices = parts(attribution, keep, by)
+    rows: list[NDArray[np.int64]] = []
+    for part in slices:
         offset = sum(len(frame) for frame in frames["merged"])
-        for name, frame in _frames(
-            part, paths, merged, path_texts, merged_texts, kinds, select is None, offset
-        ):
+        found, row = _frames(part, paths, merged, path_texts, merged_texts, kinds, select is None, offset)
+        rows.append(row)
+        for name, frame in found.items():
             if by is not None:
                 frame.insert(0, by, [part.label] * len(frame))
             frames[name].append(frame)
@@ -135,26 +137,22 @@ def break_down(
         name: pd.concat(group, ignore_index=True) if len(group) > 1 else group[0]
         for name, group in frames.items()
     }
-    ledger, totals = _ledger(attribution), _totals(attribution)
+    own = warnings(attribution, left_out, skip, select, int(chosen[paths.of].sum()))
     return Breakdown(
         attribution=attribution,
         paths=paths,
-        ranges=whole["ranges"],
-        merged=whole["merged"],
-        families=whole["families"],
-        kernels=whole["kernels"],
-        merged_kernels=whole["rows"],
-        ledger=ledger,
-        totals=totals,
-        warnings=(
-            *tables.report.about.warnings,
-            *tables.warnings,
-            *_warnings(attribution, ledger, left_out, skip),
-        ),
+        **whole,
+        ledger=ledger_frame(attribution),
+        totals=totals(attribution),
+        warnings=(*tables.report.about.warnings, *tables.warnings, *own),
+        options={"select": select, "skip": skip, "merge": list(merge) if merge is not None else None},
         by=by,
+        kinds=kinds,
         path_texts=path_texts,
-        merged_texts=[merged_texts[row] for row in merged.of.tolist()],
+        merged_texts=[merged_texts[code] for code in merged.of.tolist()],
         kept=keep,
+        parts=tuple(zip(slices, rows, strict=True)),
+        merged_of=merged_of,
     )
 
 
@@ -185,39 +183,6 @@ def _selected(
     return hit
 
 
-def _parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) -> list[_Part]:
-    tables = attribution.tables
-    if by is None:
-        return [_Part(None, attribution, keep, None)]
-    if by == "process":
-        process = tables.thread_process[tables.ranges.thread]
-        of_op = tables.stream_process[tables.ops.stream] if len(tables.ops) else np.empty(0, np.int32)
-        out = [
-            _Part(int(pid) >> 24 & 0xFFFFFF, attribution, keep & (process == code), of_op == code)
-            for code, pid in enumerate(tables.processes.tolist())
-            if (process == code).any() or (of_op == code).any()
-        ]
-        return out or [_Part(None, attribution, keep, None)]
-    numbers = np.array(tables.gpu_numbers, np.int32)
-    of_op = numbers[tables.stream_device][tables.ops.stream] if len(tables.ops) else np.empty(0, np.int32)
-    labels = device_labels(tables)
-    out = []
-    for number in sorted(set(numbers.tolist())):
-        part = attribute(only_ops(tables, of_op == number), attribution.threads)
-        out.append(_Part(labels[number], part, keep & (part.inclusive.launches > 0), None))
-    return out or [_Part(None, attribution, keep, None)]
-
-
-def device_labels(tables: Tables) -> dict[int, str]:
-    """What to call each GPU number of `Tables.gpu_numbers`: ``GPU 0``, or ``device 0 of pid 42`` where unknown."""
-    out = {}
-    for device, number in zip(tables.devices, tables.gpu_numbers, strict=True):
-        pid = int(tables.processes[device.process]) >> 24 & 0xFFFFFF
-        unknown = f"device {device.cuda_id} of pid {pid}"
-        out[number] = unknown if device.gpu is None else f"GPU {tables.report.about.gpus[device.gpu].id}"
-    return out
-
-
 def _with_memory_ops(kinds: Kinds, tables: Tables) -> Kinds:
     """Ops that are no kernels are families of their own, whatever the rules say of their names."""
     family = list(kinds.family)
@@ -230,7 +195,7 @@ def _with_memory_ops(kinds: Kinds, tables: Tables) -> Kinds:
 
 
 def _frames(
-    part: _Part,
+    part: Part,
     paths: Paths,
     merged: Paths,
     path_texts: list[str],
@@ -238,84 +203,35 @@ def _frames(
     kinds: Kinds,
     unowned: bool,
     offset: int,
-) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The frames of one part; rows of ``merged`` are counted from ``offset``."""
+) -> tuple[dict[str, pd.DataFrame], NDArray[np.int64]]:
+    """The frames of one part, and the row of each merged path in the frame of those, counted from ``offset``.
+
+    The row is -1 for a merged path without instances, and for none, which is one entry more.
+    """
     tables, merged_of = part.attribution.tables, merged.of[paths.of]
-    table = range_table(part.attribution, paths, paths.of, part.keep)
-    yield "ranges", range_frame(table, tables, path_texts, merged_texts, merged.of)
+    per_path = range_table(part.attribution, paths, paths.of, part.keep)
+    per_merged = range_table(part.attribution, merged, merged_of, part.keep)
+    some = per_merged.instances > 0
+    row = np.append(np.where(some, np.cumsum(some) - 1 + offset, -1), -1)
     owned = kernel_table(part.attribution, paths.of, part.keep, unowned=unowned, ops=part.ops)
-    yield "kernels", kernel_frame(owned, "path", _texts_or_empty(owned.path, path_texts), tables, kinds)
-    table = range_table(part.attribution, merged, merged_of, part.keep)
-    some = table.instances > 0
-    row = np.append(np.where(some, np.cumsum(some) - 1 + offset, -1), -1)  # of each merged path in the frame
-    yield "merged", merged_frame(table, merged_texts, row)
+    kernels = kernel_frame(owned, "path", _texts_or_empty(owned.path, path_texts), tables, kinds)
     owned = kernel_table(part.attribution, merged_of, part.keep, unowned=unowned, ops=part.ops)
-    rows = kernel_frame(owned, "row", row[owned.path], tables, kinds)
-    rows["cause"] = [kinds.cause[name] for name in owned.name.tolist()]
-    yield "rows", rows
+    merged_kernels = kernel_frame(owned, "row", row[owned.path], tables, kinds)
+    merged_kernels["cause"] = [kinds.cause[name] for name in owned.name.tolist()]
     families = family_table(part.attribution, merged, merged_of, part.keep, kinds)
     families["path"] = row[families["path"]]
     families = families[families["path"] >= 0].reset_index(drop=True)
-    yield "families", families.rename(columns={"path": "row"})
+    found = {
+        "ranges": range_frame(per_path, tables, path_texts, merged_texts, merged.of),
+        "merged": merged_frame(per_merged, merged_texts, row),
+        "families": families.rename(columns={"path": "row"}),
+        "kernels": kernels,
+        "merged_kernels": merged_kernels,
+    }
+    return found, row
 
 
 def _texts_or_empty(codes: NDArray[np.integer], texts: list[str]) -> NDArray[Any]:
     """The text of each code; -1 has the empty text."""
     found: NDArray[Any] = np.array([*texts, ""], object)[codes]
     return found
-
-
-def _ledger(attribution: Attribution) -> pd.DataFrame:
-    total = sum(row.sum_ns for row in attribution.ledger)
-    return pd.DataFrame(
-        {
-            "fate": [row.fate for row in attribution.ledger],
-            "ops": [row.ops for row in attribution.ledger],
-            "sum_ns": [row.sum_ns for row in attribution.ledger],
-            "share": [row.sum_ns / total if total else 0.0 for row in attribution.ledger],
-        }
-    )
-
-
-def _totals(attribution: Attribution) -> dict[str, int]:
-    """Counts and times of the whole report; busy per GPU, added; span from the first op to the last end."""
-    tables = attribution.tables
-    ops = tables.ops
-    gpu = np.array(tables.gpu_numbers, np.int32)[tables.stream_device][ops.stream] if len(ops) else None
-    busy = sum(
-        union_length(ops.start[mine], ops.end[mine])
-        for number in set(tables.gpu_numbers)
-        for mine in [gpu == number]
-    )
-    return {
-        "ops": len(ops),
-        "kernels": int((ops.kind == KERNEL).sum()),
-        "memops": int(((ops.kind == MEMCPY) | (ops.kind == MEMSET)).sum()),
-        "graph_traces": int((ops.kind == GRAPH).sum()),
-        "launches": len(tables.launches),
-        "ranges": len(tables.ranges),
-        "sum_ns": int((ops.end - ops.start).sum()),
-        "busy_ns": busy,
-        "span_ns": int(ops.end.max() - ops.start.min()) if len(ops) else 0,
-    }
-
-
-def _warnings(
-    attribution: Attribution, ledger: pd.DataFrame, left_out: NDArray[np.bool_], skip: int
-) -> Iterator[str]:
-    """What a reader must know before believing the numbers."""
-
-    def ops(fate: int) -> str:
-        return f"{attribution.ledger[fate].ops:,} ({format_share(ledger['share'][fate])} of op time)"
-
-    unclosed = int(attribution.tables.ranges.unclosed.sum())
-    if unclosed:
-        yield f"ranges never closed: {unclosed:,} of {len(left_out):,}; they end with the session"
-    if attribution.ledger[NO_LAUNCH].ops:
-        yield f"ops without a launch row in the report: {ops(NO_LAUNCH)}; no range owns them"
-    if attribution.ledger[AMBIGUOUS].ops:
-        yield f"ops of helper threads, with ranges open on several threads: {ops(AMBIGUOUS)}; no range owns them"
-    if attribution.ledger[FOLLOWED].ops:
-        yield f"ops of helper threads that follow the one range open elsewhere: {ops(FOLLOWED)}; see --threads"
-    if left_out.any():
-        yield f"warm-up instances left out: {int(left_out.sum()):,} (--skip {skip})"

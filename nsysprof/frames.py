@@ -14,7 +14,7 @@ from nsysprof.kernel_table import KernelTable
 from nsysprof.kernels import Kinds
 from nsysprof.paths import Paths
 from nsysprof.range_table import RangeTable
-from nsysprof.tables import Tables
+from nsysprof.tables import Tables, pid_of, tid_of
 
 KIND_NAMES = ("push_pop", "start_end")
 
@@ -37,7 +37,7 @@ def range_frame(
         "kind": columns.pop("kind"),
         "domain": domains,
     }
-    return pd.DataFrame({**head, **columns}, copy=False)
+    return _frame({**head, **columns})
 
 
 def merged_frame(table: RangeTable, merged_texts: list[str], row: NDArray[np.int64]) -> pd.DataFrame:
@@ -48,14 +48,14 @@ def merged_frame(table: RangeTable, merged_texts: list[str], row: NDArray[np.int
         "name": _texts(table.paths.name[rows], table.paths.names),
         "parent": row[table.paths.parent[rows]],
     }
-    return pd.DataFrame({**head, **_columns(table, rows)}, copy=False)
+    return _frame({**head, **_columns(table, rows)})
 
 
 def kernel_frame(
     kernels: KernelTable, path_column: str, path: NDArray[Any], tables: Tables, kinds: Kinds
 ) -> pd.DataFrame:
     """A row per (path, kernel): the columns of ``kernels.csv`` with ``path`` under the given column name."""
-    return pd.DataFrame(
+    return _frame(
         {
             path_column: path,
             "kernel": _texts(kernels.name, tables.op_names),
@@ -66,8 +66,7 @@ def kernel_frame(
             "median_ns": kernels.median_ns,
             "min_ns": kernels.min_ns,
             "max_ns": kernels.max_ns,
-        },
-        copy=False,
+        }
     )
 
 
@@ -83,13 +82,13 @@ def instance_frame(
     tables, inside = attribution.tables, attribution.inclusive
     ranges, path = tables.ranges, paths.of[rows]
     thread = tables.threads[ranges.thread[rows]]
-    return pd.DataFrame(
+    return _frame(
         {
             "path": _texts(path, path_texts),
             "merged_path": _texts(path, merged_texts),
             "instance": numbers,
-            "pid": (thread >> 24) & 0xFFFFFF,
-            "tid": thread & 0xFFFFFF,
+            "pid": pid_of(thread),
+            "tid": tid_of(thread),
             "kind": np.array(KIND_NAMES, object)[ranges.kind[rows]],
             "start_ns": ranges.start[rows],
             "end_ns": ranges.end[rows],
@@ -102,8 +101,7 @@ def instance_frame(
             "span_ns": inside.span_ns[rows],
             "busy_ns": inside.busy_ns[rows],
             "sum_ns": inside.sum_ns[rows],
-        },
-        copy=False,
+        }
     )
 
 
@@ -144,6 +142,14 @@ def _columns(table: RangeTable, rows: NDArray[np.intp]) -> dict[str, NDArray[Any
         "unclosed": table.unclosed,
     }
     return {name: values[rows] for name, values in columns.items()}
+
+
+def _frame(columns: dict[str, NDArray[Any]]) -> pd.DataFrame:
+    """A frame of the arrays as they are: text stays Python strings, shared between rows, and is not converted."""
+    return pd.DataFrame(
+        {name: pd.Series(values, dtype=values.dtype, copy=False) for name, values in columns.items()},
+        copy=False,
+    )
 
 
 def _texts(codes: NDArray[np.integer], texts: Sequence[str]) -> NDArray[Any]:

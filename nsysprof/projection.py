@@ -60,7 +60,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Calls:
+class LaunchWork:
     """Launches sorted by start, with what each caused, and those ops in the order of their launches.
 
     Per launch: ``start``, ``end``, ``sum_ns``, ``negative_ns`` (what negative durations take off it, as a positive
@@ -96,7 +96,7 @@ class Calls:
         device: NDArray[np.int32],
         kind: NDArray[np.uint8],
         from_graph: NDArray[np.bool_],
-    ) -> Calls:
+    ) -> LaunchWork:
         """Add up the ops of each launch. Every launch has caused at least one op."""
         length = op_end - op_start
         kernel, graph = kind == KERNEL, kind == GRAPH
@@ -130,10 +130,10 @@ _PER_LAUNCH = ("start", "end", "sum_ns", "first_ns", "last_ns", "kernels", "memo
 _PER_OP = ("op_start", "op_end", "device")
 
 
-def slice_calls(calls: Calls, first: int, last: int) -> Calls:
+def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
     """The launches ``[first, last)``, which are sorted by start, with their ops; nothing is copied."""
     low, high = np.searchsorted(calls.call, [first, last]).tolist()
-    return Calls(
+    return LaunchWork(
         **{name: getattr(calls, name)[first:last] for name in _PER_LAUNCH},
         **{name: getattr(calls, name)[low:high] for name in _PER_OP},
         call=calls.call[low:high] - np.int32(first),
@@ -141,30 +141,32 @@ def slice_calls(calls: Calls, first: int, last: int) -> Calls:
     )
 
 
-def take_calls(calls: Calls, mine: NDArray[np.bool_], followed: NDArray[np.bool_] | None = None) -> Calls:
-    """Some of the launches, sorted by start, with their ops. ``followed`` marks those from helper threads."""
-    order = np.flatnonzero(mine)
-    start = calls.start[order]
+def take_calls(
+    calls: LaunchWork, rows: NDArray[np.intp], followed: NDArray[np.bool_] | None = None
+) -> LaunchWork:
+    """The launches ``rows``, sorted by start, with their ops. ``followed`` marks those from helper threads."""
+    start = calls.start[rows]
     if (start[1:] < start[:-1]).any():
-        order = order[np.lexsort((calls.end[order], start))]
-    place = np.full(len(mine), -1, np.int32)
-    place[order] = np.arange(len(order))
-    call = place[calls.call]
-    ops = np.flatnonzero(call >= 0)
-    call = call[ops]
-    if (call[1:] < call[:-1]).any():
-        by_call = np.argsort(call, kind="stable")
-        ops, call = ops[by_call], call[by_call]
-    return Calls(
-        **{name: getattr(calls, name)[order] for name in _PER_LAUNCH},
+        order = np.lexsort((calls.end[rows], start))
+        rows = rows[order]
+        followed = None if followed is None else followed[order]
+    call = np.arange(len(rows), dtype=np.int32)
+    ops = rows
+    if len(calls.call) > len(calls.start):  # launches with several ops
+        first = np.searchsorted(calls.call, rows)
+        size = np.searchsorted(calls.call, rows, side="right") - first
+        call = np.repeat(call, size)
+        ops = np.arange(len(call)) + np.repeat(first - (np.cumsum(size) - size), size)
+    return LaunchWork(
+        **{name: getattr(calls, name)[rows] for name in _PER_LAUNCH},
         **{name: getattr(calls, name)[ops] for name in _PER_OP},
         call=call,
-        followed=None if followed is None else followed[order],
-        negative_ns=None if calls.negative_ns is None else calls.negative_ns[order],
+        followed=followed,
+        negative_ns=None if calls.negative_ns is None else calls.negative_ns[rows],
     )
 
 
-def project(calls: Calls, start: Ints, end: Ints) -> Totals:
+def project(calls: LaunchWork, start: Ints, end: Ints) -> Totals:
     """The `Totals` of ranges sorted by start: over all launches whose host call lies wholly inside the range."""
     out = Totals.zeros(len(start))
     if len(start) == 0 or len(calls.start) == 0:
@@ -213,7 +215,7 @@ def _pick(values: NDArray[Any], layer: Index | None) -> NDArray[Any]:
     return values if layer is None else values[layer]
 
 
-def _note_devices(out: Totals, calls: Calls, layer: Index | None, low: Index, high: Index) -> None:
+def _note_devices(out: Totals, calls: LaunchWork, layer: Index | None, low: Index, high: Index) -> None:
     bits = np.int64(1) << np.minimum(calls.device, DEVICE_BITS).astype(np.int64)
     if (bits == bits[0]).all():
         out.devices[high > low] |= bits[0]
@@ -231,7 +233,7 @@ def _add_slices(total: NDArray[Any], values: NDArray[Any], low: Index, high: Ind
     total -= before[low]
 
 
-def _take_overlaps_off(busy: Ints, calls: Calls, start: Ints, end: Ints) -> None:
+def _take_overlaps_off(busy: Ints, calls: LaunchWork, start: Ints, end: Ints) -> None:
     """Turn sums into unions: take off, for each range, the pairs of ops inside it that ran at the same time."""
     devices = np.flatnonzero(np.bincount(calls.device))
     for device in devices.tolist():
@@ -248,7 +250,7 @@ def _take_overlaps_off(busy: Ints, calls: Calls, start: Ints, end: Ints) -> None
             _add_slices(busy, -_pick(ns, layer), low, high)
 
 
-def _busy(calls: Calls, inside: Index) -> int:
+def _busy(calls: LaunchWork, inside: Index) -> int:
     """Busy time of the ops of some launches, added over devices."""
     member = np.zeros(len(calls.start), bool)
     member[inside] = True

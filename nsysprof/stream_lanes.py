@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.breakdown import device_labels
 from nsysprof.intervals import Ints, merge
 from nsysprof.kernels import FAMILIES
-from nsysprof.tables import Tables
+from nsysprof.parts import device_labels
+from nsysprof.tables import Tables, pid_of
 from nsysprof.zoom import OpNames
 
 MOST_LANES = 16
@@ -145,7 +145,7 @@ def stream_labels(tables: Tables) -> list[str]:
     out = []
     for stream in tables.streams:
         number = numbers[stream.device]
-        pid = int(tables.processes[tables.devices[stream.device].process]) >> 24 & 0xFFFFFF
+        pid = pid_of(int(tables.processes[tables.devices[stream.device].process]))
         whose = f" · pid {pid}" if len(users[number]) > 1 and "pid" not in gpus[number] else ""
         which = "no stream" if stream.id is None else f"stream {stream.id}"
         out.append(f"{gpus[number]}{whose} · {which}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from nsysprof.report.nvtx import PUSH_POP, START_END, NvtxRanges, RangeName, rea
 
 __all__ = [
     "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "PUSH_POP", "START_END",
-    "Device", "Launches", "Ops", "RangeName", "Ranges", "Stream", "Tables", "only_ops", "read_tables",
+    "Device", "Launches", "Ops", "RangeName", "Ranges", "Stream", "Tables", "only_ops", "pid_of", "read_tables",
+    "tid_of",
 ]  # fmt: skip
 
 
@@ -132,6 +133,17 @@ class Tables:
         ]
 
     @property
+    def op_gpu(self) -> NDArray[np.int32]:
+        """The GPU number of each op."""
+        of_stream = np.array([self.gpu_numbers[code] for code in self.stream_device.tolist()], np.int32)
+        return of_stream.take(self.ops.stream)
+
+    @property
+    def op_process(self) -> NDArray[np.int32]:
+        """The process of each op, as far as its row tells."""
+        return self.stream_process.take(self.ops.stream)
+
+    @property
     def stream_device(self) -> NDArray[np.int32]:
         """The device of each stream."""
         return np.array([stream.device for stream in self.streams], np.int32)
@@ -142,6 +154,19 @@ class Tables:
         return np.array([self.devices[stream.device].process for stream in self.streams], np.int32)
 
 
+Id = TypeVar("Id", int, NDArray[np.int64])
+
+
+def pid_of(global_id: Id) -> Id:
+    """The process id in a globalTid or globalPid, or in each of an array."""
+    return (global_id >> 24) & 0xFFFFFF
+
+
+def tid_of(global_id: Id) -> Id:
+    """The thread id in a globalTid, or in each of an array."""
+    return global_id & 0xFFFFFF
+
+
 def read_tables(report: Report, progress: Progress | None = None) -> Tables:
     """The `Tables` of a report. Rows that are absent are absent; what that means for the answer is in ``warnings``.
 
@@ -150,7 +175,7 @@ def read_tables(report: Report, progress: Progress | None = None) -> Tables:
     source = report.source
     found, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
-        ops, launches, work = _read_gpu_work(source, found, tids, progress)
+        ops, launches, work, recorded_twice = _read_gpu_work(source, found, tids, progress)
         nvtx = read_ranges(source, tids, progress)
         gpus = gpu_of_device(source)
 
@@ -168,7 +193,7 @@ def read_tables(report: Report, progress: Progress | None = None) -> Tables:
         Device(int(process_code[code]), cuda_id, gpus.get((int(found.values[code]), cuda_id)))
         for code, cuda_id in work.devices
     ]
-    warnings = _warnings(work, len(ops), len(launches), len(nvtx.start))
+    warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice)
     return Tables(
         report=report,
         ranges=_ranges(nvtx, thread_code, session_end, duration),
@@ -227,8 +252,9 @@ def _adopt(work: Work, found: Coder, source: Source) -> Work:
 
 def _read_gpu_work(
     source: Source, found: Coder, tids: Coder, progress: Progress | None
-) -> tuple[Ops, Launches, Work]:
-    """The ops and their launches, whose threads are still codes of ``tids``, and what else the GPU rows tell.
+) -> tuple[Ops, Launches, Work, int]:
+    """The ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows tell, and how many
+    host calls were given up because a shorter one has their id.
 
     What joins the two is given up as soon as it is used: this is where memory peaks.
     """
@@ -263,7 +289,7 @@ def _read_gpu_work(
         launch=launch,
         from_graph=work.from_graph,
     )
-    return ops, Launches(thread, start, calls.end[order]), work
+    return ops, Launches(thread, start, calls.end[order]), work, calls.duplicates
 
 
 def _ranges(nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int, duration: int) -> Ranges:
@@ -302,14 +328,23 @@ def _sorted(
     return order, values
 
 
-def _warnings(work: Work, ops: int, launches: int, ranges: int) -> tuple[str, ...]:
+def _warnings(work: Work, ops: Ops, launches: Launches, ranges: int, recorded_twice: int) -> tuple[str, ...]:
     out = list(work.warnings)
-    if not ops:
+    if not len(ops):
         out.append(
             "the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"
         )
     if not ranges:
         out.append("the report holds no NVTX ranges: capture with --trace=cuda,nvtx and annotate the program")
-    if ops and not launches:
+    if len(ops) and not len(launches):
         out.append("the report holds no CUDA API calls of its GPU work: nothing can be attributed to ranges")
+    backwards = int((ops.end < ops.start).sum())
+    if backwards:
+        out.append(
+            f"ops that end before they start: {backwards:,}; their negative durations are added as recorded"
+        )
+    if recorded_twice:
+        out.append(
+            f"host calls with the correlation id of a shorter call: {recorded_twice:,}; the shorter one counts"
+        )
     return tuple(out)

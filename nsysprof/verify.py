@@ -12,7 +12,7 @@ import numpy as np
 from nsysprof.attribution import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.nsys import find_nsys, stats
-from nsysprof.tables import GRAPH, START_END, Tables, only_ops
+from nsysprof.tables import GRAPH, START_END, Tables, only_ops, pid_of, tid_of
 
 _STYLES = {"PushPop": "push/pop", "StartEnd": "start/end"}
 
@@ -123,8 +123,8 @@ def _projected(
     places = [
         _Where(*place)
         for place in zip(
-            ((thread >> 24) & 0xFFFFFF).tolist(),
-            (thread & 0xFFFFFF).tolist(),
+            pid_of(thread).tolist(),
+            tid_of(thread).tolist(),
             ranges.start.tolist(),
             style,
             strict=True,

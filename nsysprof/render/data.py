@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from nsysprof import __version__
 from nsysprof.breakdown import Breakdown
 from nsysprof.errors import NsysprofError
 from nsysprof.report import Report
@@ -74,8 +75,8 @@ def write_json(breakdown: Breakdown, path: Path) -> None:
     head = {
         "schema": SCHEMA,
         "report": describe_report(breakdown.attribution.tables.report),
-        "threads": breakdown.attribution.threads,
-        "by": breakdown.by,
+        "nsysprof": __version__,
+        "options": {"threads": breakdown.attribution.threads, "by": breakdown.by, **breakdown.options},
         "totals": breakdown.totals,
         "ledger": breakdown.ledger.to_dict("records"),
         "warnings": list(breakdown.warnings),

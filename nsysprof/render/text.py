@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from tabulate import tabulate
 
-from nsysprof.breakdown import LAUNCH_BOUND_IDLE, Breakdown
-from nsysprof.highlights import kernels_inside, top_rows
+from nsysprof.breakdown import Breakdown
+from nsysprof.highlights import kernels_inside, slow_starts, top_rows
+from nsysprof.idleness import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.kernels import short_name
 from nsysprof.render.terminal import one_line, visible
 from nsysprof.report import Report
@@ -31,7 +34,7 @@ def summary(breakdown: Breakdown, top: int = 20) -> str:
     """
     parts = [
         [*_report(breakdown.attribution.tables.report), *_warnings(breakdown)],
-        [_work(breakdown.totals)],
+        [_work(breakdown)],
         [*_ledger(breakdown)],
         [*_ranges(breakdown, top)],
         *_kernels(breakdown),
@@ -71,19 +74,23 @@ def _warnings(breakdown: Breakdown) -> Iterator[str]:
     for found in breakdown.attribution.tables.report.about.diagnostics:
         times = f" ({found.count} times)" if found.count > 1 else ""
         yield f"  nsys {found.severity}: {one_line(found.text, 160)}{times}"
-    for warning in breakdown.warnings:
+    for warning in [*breakdown.warnings, *slow_starts(breakdown)]:
         yield f"  warning  {one_line(warning, 400)}"
 
 
-def _work(totals: Mapping[str, int]) -> str:
+def _work(breakdown: Breakdown) -> str:
+    totals = breakdown.totals
     if not totals["ops"]:
         return "no GPU work"
-    kinds = [_many(totals["kernels"], "kernel"), _many(totals["memops"], "memory operation")]
+    counts = [_many(totals["kernels"], "kernel"), _many(totals["memops"], "memory operation")]
     if totals["graph_traces"]:
-        kinds.append(f"{_many(totals['graph_traces'], 'CUDA graph')} traced whole")
+        counts.append(f"{_many(totals['graph_traces'], 'CUDA graph')} traced whole")
+    gpus = len(set(breakdown.attribution.tables.gpu_numbers))
+    busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"])) if totals["span_ns"] else "-"
+    who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
     return (
-        f"{', '.join(kinds)}: {format_ns(totals['sum_ns'])} of GPU work; GPUs busy {format_ns(totals['busy_ns'])}"
-        f" within a span of {format_ns(totals['span_ns'])}"
+        f"{', '.join(counts)}: sum {format_ns(totals['sum_ns'])}; {who} busy for {busy} of the"
+        f" {format_ns(totals['span_ns'])} from the first op to the last"
     )
 
 
@@ -108,37 +115,32 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
     merged, by = breakdown.merged, breakdown.by
     if merged.empty:
         return
-    shown = merged.iloc[top_rows(breakdown, top)]
-    waiting = _launch_bound(shown)
+    numbers = top_rows(breakdown, top)
+    shown = merged.iloc[numbers]
+    waiting = _launch_bound(breakdown, numbers)
     rows: list[list[str]] = []
     around: list[int] = []  # depths of the ranges around the row, as far as they are shown
-    head = [
-        "range",
-        "instances",
-        "launches",
-        "kernels",
-        "CPU",
-        "span",
-        "busy",
-        "busy/span",
-        "share",
-        "busy each",
-    ]
+    head = ["range", "instances", "launches", "kernels", "CPU", "span", "busy", "share"]
+    head += ["span each", "busy each", "busy/span"]
     for row, waits in zip(_rows(shown), waiting, strict=True):
         while around and around[-1] >= row.depth:
             around.pop()
         left_out = row.depth - (around[-1] if around else -1) - 1
         if left_out:
-            gap = "  " * min(row.depth - left_out, _MOST_INDENTS) + f"… {left_out:,} more, one in the other"
+            gap = (
+                "  " * min(row.depth - left_out, _MOST_INDENTS)
+                + f"… {left_out:,} more, each inside the one above"
+            )
             rows.append([*([""] if by else []), gap, *[""] * (len(head) - 1)])
         around.append(row.depth)
         cells = _range_cells(row, breakdown.totals["sum_ns"], waits)
         rows.append([one_line(str(getattr(row, by)), 30), *cells] if by else cells)
     yield _table([by, *head] if by else head, rows, texts=2 if by else 1)
-    yield "All columns include inner ranges and add up the instances. CPU: time of the range on the host; span: from"
-    yield "first op to last; busy: GPUs at work; share: of all op time; busy each: median ± half the IQR of instances."
+    yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op"
+    yield "to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR."
     if any(waiting):
-        yield f"* launch-bound: the GPU idles for more than {format_share(LAUNCH_BOUND_IDLE)} of the span, waiting."
+        idle = format_share(LAUNCH_BOUND_IDLE)
+        yield f"* launch-bound: for more than {idle} of the span the GPU runs nothing, not even ops of other ranges."
     if (shown["busy_ns"] > shown["span_ns"]).any():
         yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
     if (shown["depth"] > _MOST_INDENTS).any():
@@ -148,13 +150,16 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         yield f"{_many(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
 
 
-def _launch_bound(rows: pd.DataFrame) -> list[bool]:
+def _launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> list[bool]:
     """For which ranges the GPU waits for one launch after the other: a single launch waits for nothing."""
-    idle = rows["span_ns"] - rows["busy_ns"] > LAUNCH_BOUND_IDLE * rows["span_ns"]
-    return (idle & (rows["launches"] > rows["instances"])).tolist()
+    merged = breakdown.merged.iloc[rows]
+    idle = idle_shares(breakdown, rows.tolist()) > LAUNCH_BOUND_IDLE
+    return [bool(waits) for waits in idle & (merged["launches"] > merged["instances"]).to_numpy()]
 
 
 def _range_cells(row: Any, total: int, waits: bool) -> list[str]:
+    many = row.instances > 1
+    span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)
     return [
         _label(row),
         format_count(row.instances),
@@ -163,10 +168,16 @@ def _range_cells(row: Any, total: int, waits: bool) -> list[str]:
         format_ns(row.cpu_ns),
         format_ns(row.span_ns),
         format_ns(row.busy_ns),
-        format_share(row.busy_ns / row.span_ns) + (" *" if waits else "") if row.span_ns > 0 else "",
         format_share(row.sum_ns / total) if total else "",
-        f"{format_ns(row.busy_median_ns)} ± {format_ns(row.busy_iqr_ns // 2)}" if row.instances > 1 else "",
+        _each(row.span_median_ns, row.span_iqr_ns) if many else "",
+        _each(row.busy_median_ns, row.busy_iqr_ns) if many else "",
+        format_share(busy / span) + (" *" if waits else "") if span > 0 else "",
     ]
+
+
+def _each(median: int, iqr: int) -> str:
+    """A median with half the IQR as a share of it; nothing for ranges without ops."""
+    return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}" if median > 0 else ""
 
 
 def _label(row: Any) -> str:
@@ -191,14 +202,12 @@ def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
         label = one_line(merged["merged_path"][row], 80) or "(no name)"
         part = f" ({breakdown.by} {merged[breakdown.by][row]})" if breakdown.by else ""
         title = (
-            f"Kernels in {label}{part}"
-            if merged["kind"][row] == "push_pop"
-            else f"Kernels that {label}{part} owns"
+            f"Ops in {label}{part}" if merged["kind"][row] == "push_pop" else f"Ops that {label}{part} owns"
         )
         yield _top_kernels(title, kernels_inside(breakdown, row))
     unowned = kernels_inside(breakdown, -1)
     if int(unowned["sum_ns"].sum()) >= max(_UNOWNED_SHARE * breakdown.totals["sum_ns"], 1):
-        yield _top_kernels("Kernels that no range owns" if len(merged) else "Kernels", unowned)
+        yield _top_kernels("Ops that no range owns" if len(merged) else "Ops", unowned)
 
 
 def _top_kernels(title: str, kernels: pd.DataFrame) -> list[str]:
@@ -213,8 +222,8 @@ def _top_kernels(title: str, kernels: pd.DataFrame) -> list[str]:
         ]
         for row in _rows(kernels.head(_TOP_KERNELS).rename(columns={"count": "ops"}))
     ]
-    table = _table(["kernel", "family", "count", "sum", "share"], rows, texts=2)
-    return [f"{title}: {format_ns(total)} in {_many(len(kernels), 'kind')}", table]
+    table = _table(["op", "family", "count", "sum", "share"], rows, texts=2)
+    return [f"{title}: {format_ns(total)} under {_many(len(kernels), 'name')}", table]
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:

@@ -85,34 +85,30 @@ def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
 
 
 @dataclass(frozen=True)
-class Calls:
+class HostCalls:
     """The host calls that GPU work asks for, one row per launch key, in no particular order.
 
     ``start``, ``end`` int64 ns; ``thread`` int32, a code of the `Coder` of globalTids that `read_calls` was given;
-    ``slot`` int64, the key. ``rows`` counts all rows of the table, ``duplicates`` those given up for a shorter call
-    with the same key.
+    ``slot`` int64, the key. ``duplicates`` counts the rows given up for a shorter call with the same key.
     """
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     thread: NDArray[np.int32]
     slot: NDArray[np.int64]
-    rows: int
     duplicates: int
 
 
 def read_calls(
     source: Source, keys: Keys, processes: Coder, threads: Coder, progress: Progress | None = None
-) -> Calls:
+) -> HostCalls:
     """The launches of all GPU work. Of several rows with one key (a runtime call around a driver call, or the
     same call recorded twice) the shortest is taken.
     """
     rows = Growing(start="i8", end="i8", thread="i4", slot="i8")
     needs = ("start", "end", "globalTid", "correlationId")
     usable = len(present(source, TABLE, needs)) == len(needs)
-    seen = 0
     for block in source.blocks(TABLE, needs) if usable else ():
-        seen += block.rows
         code = threads.encode(column(block, "globalTid"))
         process = _process_of(code, threads, processes)
         slot = keys.slots(process, column(block, "correlationId"))
@@ -131,7 +127,7 @@ def read_calls(
     if duplicates:
         chosen = _shortest(slot, end - start)
         start, end, thread, slot = start[chosen], end[chosen], thread[chosen], slot[chosen]
-    return Calls(start, end, thread, slot, seen, duplicates)
+    return HostCalls(start, end, thread, slot, duplicates)
 
 
 def _process_of(thread: NDArray[np.int32], threads: Coder, processes: Coder) -> NDArray[np.int32]:

@@ -21,7 +21,12 @@ FLOORS: list[list[str]] = [
         "projection attribution windows paths warm_up range_table kernel_table",
         "kernel_names kernel_rules kernels",
     ],
-    ["families frames breakdown highlights zoom stream_lanes timeline", "comparison", "roofline", "verify"],
+    [
+        "families frames ledger parts breakdown idleness highlights zoom stream_lanes timeline",
+        "comparison",
+        "roofline",
+        "verify",
+    ],
     ["render"],
     ["capture", "catalog"],
     ["__init__ commands cli __main__"],

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from nsysprof import intervals
 from nsysprof.intervals import Overlaps
-from nsysprof.projection import DEVICE_BITS, Calls, Totals, project, take_calls
+from nsysprof.projection import DEVICE_BITS, LaunchWork, Totals, project, take_calls
 from nsysprof.tables import GRAPH, KERNEL, MEMCPY, MEMSET
 from tests.reference import union
 
 Ints = NDArray[np.int64]
 
 
-def random_calls(rng: np.random.Generator, *, one_each: bool, apart: bool, devices: int = 3) -> Calls:
+def random_calls(rng: np.random.Generator, *, one_each: bool, apart: bool, devices: int = 3) -> LaunchWork:
     """Launches sorted by start; ``apart`` as one thread makes them, else they nest and cross."""
     count = int(rng.integers(1, 14))
     if apart:
@@ -31,7 +31,7 @@ def random_calls(rng: np.random.Generator, *, one_each: bool, apart: bool, devic
     many = 1 if one_each else rng.integers(1, 4, count)
     call = np.repeat(np.arange(count, dtype=np.int32), many)
     op_start = rng.integers(-10, 30, len(call))
-    return Calls.build(
+    return LaunchWork.build(
         start,
         end,
         call=call,
@@ -48,7 +48,7 @@ def sorted_ranges(rng: np.random.Generator, count: int = 12) -> tuple[Ints, Ints
     return start, start + rng.integers(0, 20, count)
 
 
-def expected(calls: Calls, start: int, end: int) -> dict[str, int]:
+def expected(calls: LaunchWork, start: int, end: int) -> dict[str, int]:
     """The totals of one range, launch by launch."""
     inside = [i for i in range(len(calls.start)) if calls.start[i] >= start and calls.end[i] <= end]
     mine = [i for i, call in enumerate(calls.call.tolist()) if call in inside]
@@ -71,7 +71,7 @@ def expected(calls: Calls, start: int, end: int) -> dict[str, int]:
     }
 
 
-def check(calls: Calls, start: Ints, end: Ints, context: object) -> None:
+def check(calls: LaunchWork, start: Ints, end: Ints, context: object) -> None:
     found = project(calls, start, end)
     for row, (a, b) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
         got = {field.name: int(getattr(found, field.name)[row]) for field in fields(Totals)}
@@ -109,7 +109,7 @@ def test_take_calls_keeps_what_a_launch_caused() -> None:
         shuffled = rng.permutation(len(whole.start))  # threads one after another are not sorted by start
         place = np.argsort(shuffled)
         of_op = np.argsort(place[whole.call], kind="stable")
-        mixed = Calls.build(
+        mixed = LaunchWork.build(
             whole.start[shuffled],
             whole.end[shuffled],
             call=np.sort(place[whole.call]).astype(np.int32),
@@ -121,7 +121,7 @@ def test_take_calls_keeps_what_a_launch_caused() -> None:
         )
         mine = rng.integers(0, 2, len(shuffled)).astype(bool)
         followed = mine & (rng.integers(0, 2, len(shuffled)) == 1)
-        part = take_calls(mixed, mine, followed)
+        part = take_calls(mixed, np.flatnonzero(mine), followed[mine])
         assert part.followed is not None
         assert (np.diff(part.start) >= 0).all()
         assert sorted(part.start.tolist()) == sorted(mixed.start[mine].tolist())
@@ -132,7 +132,7 @@ def test_take_calls_keeps_what_a_launch_caused() -> None:
 def test_a_call_in_the_middle_that_sticks_out_is_left_out_of_busy() -> None:
     """A long call of another thread, started between two that lie inside, does not spoil their busy time."""
     start, end = np.array([1, 2, 4]), np.array([2, 90, 5])
-    calls = Calls.build(
+    calls = LaunchWork.build(
         start,
         end,
         call=np.arange(3, dtype=np.int32),
@@ -149,7 +149,7 @@ def test_a_call_in_the_middle_that_sticks_out_is_left_out_of_busy() -> None:
 def test_devices_beyond_the_mask_share_its_last_bit() -> None:
     """A range on 70 GPUs adds up the busy time of all of them, and its mask stays within 63 bits."""
     count = 70
-    calls = Calls.build(
+    calls = LaunchWork.build(
         np.arange(count),
         np.arange(count) + 1,
         call=np.arange(count, dtype=np.int32),
