@@ -66,6 +66,7 @@ OLD_NAMES = {
 NEWER = re.compile(
     r"Report was created in Nsight Systems version \((?P<a>[^)]+)\), newer than"
     r"|Version number is invalid: (?P<b>\S+)"
+    r"|Version not supported: (?P<build>\d+)"
 )
 PROGRESS = re.compile(r"\[[=\s]*\d+%\s*\]|^\s*(Processing|Exporting|Importing) .*\[|^\[\s*\d+/\d+\]")
 CHATTER = re.compile(r"(NOTICE|WARNING|SKIPPED|ERROR|Generating)\b")
@@ -176,14 +177,23 @@ def _publish(part: Path, out: Path) -> None:
         part.replace(out)
 
 
+def _build(report: Path) -> str:
+    """The build of the nsys that made a report, where its header says that in place of a version."""
+    with report.open("rb") as file:
+        found = re.search(rb"Profiler Report (\d{6,})\.", file.read(256))
+    return f" (build {found[1].decode()})" if found else ""
+
+
 def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofError:
     newer = NEWER.search(output)
     if newer:
-        made_by = (newer["a"] or newer["b"]).replace("@", ".")
+        made_by = (
+            f"build {newer['build']}" if newer["build"] else (newer["a"] or newer["b"]).replace("@", ".")
+        )
         return newer_than(report, made_by, nsys)
     if "ProtobufParseException" in output:
         return NsysprofError(
-            f"{report}: nsys {nsys.version_text} cannot parse it: made by a newer nsys, or damaged",
+            f"{report}: nsys {nsys.version_text} cannot parse it: made by a newer nsys{_build(report)}, or damaged",
             f"copy it again, or export it with the nsys that made it: {_by_hand(report)}",
         )
     if "magic number mismatch" in output:
@@ -204,10 +214,11 @@ def _by_hand(report: Path, nsys: str = "nsys") -> str:
 
 def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
     """The error for a report that this nsys is too old to read; both versions are in it."""
+    numbers = version_numbers(made_by)[:2]
+    wanted = f"nsys {'.'.join(map(str, numbers))} or newer" if numbers else "a newer nsys"
     return NsysprofError(
         f"{report}: made by nsys {made_by}, newer than the installed {nsys.version_text} ({nsys.path})",
-        f"install nsys {'.'.join(map(str, version_numbers(made_by)[:2]))} or newer and name it with --nsys"
-        f" PATH, or export where it was made: {_by_hand(report)}",
+        f"install {wanted} and name it with --nsys PATH, or export where it was made: {_by_hand(report)}",
     )
 
 

@@ -189,6 +189,10 @@ def test_an_export_into_a_missing_folder_says_how_to_make_it(fake: Fake, tmp_pat
             "Exportation error: Version number is invalid: 2025@3@2@474-v0",
             r"made by nsys 2025\.3\.2\.474-v0, newer than the installed 2024\.2\.3\.38-v0",
         ),
+        (
+            "Exportation error: Version not supported: 36398880",
+            r"made by nsys build 36398880, newer than the installed 2024\.2\.3\.38-v0 .*\ninstall a newer nsys and",
+        ),
         ("Dynamic exception type\nstd::exception::what: ProtobufParseException\n[x] = y", "cannot parse it"),
         ("Exportation error: Section Table Reference magic number mismatch.", "truncated or damaged"),
         (
