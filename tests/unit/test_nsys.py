@@ -193,7 +193,10 @@ def test_an_export_into_a_missing_folder_says_how_to_make_it(fake: Fake, tmp_pat
             "Exportation error: Version not supported: 36398880",
             r"made by nsys build 36398880, newer than the installed 2024\.2\.3\.38-v0 .*\ninstall a newer nsys and",
         ),
-        ("Dynamic exception type\nstd::exception::what: ProtobufParseException\n[x] = y", "cannot parse it"),
+        (
+            "Dynamic exception type\nstd::exception::what: ProtobufParseException\n[x] = y",
+            r"newer nsys \(build 36398880\)",
+        ),
         ("Exportation error: Section Table Reference magic number mismatch.", "truncated or damaged"),
         (
             "Processing 9 events: [=2%  ]\rProcessing 9 events: [==3%  ]\n\nExportation error: LZ4 failed.\n",
@@ -207,6 +210,7 @@ def test_a_failed_export_says_why_and_leaves_nothing(
 ) -> None:
     """Each refusal of a real nsys becomes one line, and its half-written file is removed."""
     (tmp_path / "said").write_text(said)
+    (tmp_path / "a.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report 36398880.\x00")
     script = f'echo half > "$5"; cat {tmp_path}/said >&2; exit 1'
     nsys = find_nsys(fake("n/nsys", "2024.2.3.38-v0", script))
     (tmp_path / "o").mkdir()
