@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution import Attribution
 from nsysprof.errors import NsysprofError
-from nsysprof.families import family_table
+from nsysprof.family_table import family_table
 from nsysprof.frames import instance_frame, instance_numbers, kernel_frame, merged_frame, range_frame
 from nsysprof.kernel_table import kernel_table
 from nsysprof.kernels import Kinds, Rules, classify, load_rules
@@ -137,7 +137,7 @@ def break_down(
         name: pd.concat(group, ignore_index=True) if len(group) > 1 else group[0]
         for name, group in frames.items()
     }
-    own = warnings(attribution, left_out, skip, select, int(chosen[paths.of].sum()))
+    own = warnings(attribution, paths, left_out, skip, select, int(chosen[paths.of].sum()))
     return Breakdown(
         attribution=attribution,
         paths=paths,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attribution
 from nsysprof.intervals import union_length
+from nsysprof.paths import Paths
 from nsysprof.tables import GRAPH, KERNEL, MEMCPY, MEMSET
 from nsysprof.units import format_share
 
@@ -51,7 +52,12 @@ def totals(attribution: Attribution) -> dict[str, int]:
 
 
 def warnings(
-    attribution: Attribution, left_out: NDArray[np.bool_], skip: int, select: str | None, chosen: int
+    attribution: Attribution,
+    paths: Paths,
+    left_out: NDArray[np.bool_],
+    skip: int,
+    select: str | None,
+    chosen: int,
 ) -> Iterator[str]:
     """What a reader must know before believing the numbers: what, how many, and what share of the time.
 
@@ -62,6 +68,9 @@ def warnings(
     def ops(fate: int) -> str:
         return f"{attribution.ledger[fate].ops:,} ({format_share(frame['share'][fate])} of op time)"
 
+    if paths.too_long:
+        deepest = int(paths.depth.max()) + 1
+        yield f"range paths are up to {deepest:,} names deep: long ones are cut in the middle, and may look alike"
     unclosed = int(attribution.tables.ranges.unclosed.sum())
     if unclosed:
         yield f"ranges never closed: {unclosed:,} of {len(left_out):,}; they end with the session"

@@ -47,18 +47,21 @@ class Paths:
         than `_MOST_CHARACTERS`, the long ones are cut in the middle and say how many names they leave out.
         """
         parts = [_part(name) for name in self.names]
-        length = (
-            np.array([len(part) + 1 for part in parts], np.int64)[self.name]
-            if len(self)
-            else np.empty(0, np.int64)
-        )
-        used = np.bincount(self.of, minlength=len(self)) + 1
-        if int((_added_up(length, self.parent) * used).sum()) > _MOST_CHARACTERS:
+        if self.too_long:
             return _cut_texts(self, parts)
         out: list[str] = []
         for parent, name in zip(self.parent.tolist(), self.name.tolist(), strict=True):
             out.append(f"{out[parent]}/{parts[name]}" if parent >= 0 else parts[name])
         return out
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the whole paths of all rows would take more text than is good, so that `texts` cuts them."""
+        if len(self) == 0:
+            return False
+        length = np.array([len(name) + 1 for name in self.names], np.int64)[self.name]
+        used = np.bincount(self.of, minlength=len(self)) + 1
+        return int((_added_up(length, self.parent) * used).sum()) > _MOST_CHARACTERS
 
 
 def _part(name: str) -> str:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution import Attribution
+from nsysprof.cover import added_up, cover, overlapping
 from nsysprof.paths import Paths
 from nsysprof.statistics import Quartiles, grouped_quartiles
 from nsysprof.tables import GRAPH, KERNEL, MEMCPY, MEMSET, START_END
-from nsysprof.windows import added_up, cover, overlapping
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.breakdown import Breakdown
+from nsysprof.cover import launches_inside
 from nsysprof.intervals import Ints, merge
 from nsysprof.paths import ancestors_or_self
 from nsysprof.tables import START_END
-from nsysprof.windows import launches_inside
 
 READABLE_OPS = 200
 # Inner ranges with at least this part of the busy time stand for the range around them.

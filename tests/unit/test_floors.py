@@ -18,11 +18,11 @@ FLOORS: list[list[str]] = [
     ["report"],
     ["tables"],
     [
-        "projection attribution windows paths warm_up range_table kernel_table",
+        "projection attribution cover paths warm_up range_table kernel_table",
         "kernel_names kernel_rules kernels",
     ],
     [
-        "families frames ledger parts breakdown idleness highlights zoom stream_lanes timeline",
+        "family_table frames ledger parts breakdown idleness highlights zoom stream_lanes timeline",
         "comparison",
         "roofline",
         "verify",

@@ -10,10 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution import Attribution
+from nsysprof.cover import added_up, cover, crossing
 from nsysprof.kernels import FAMILIES, Kinds
 from nsysprof.paths import Paths
 from nsysprof.tables import KERNEL, START_END
-from nsysprof.windows import added_up, cover, crossing
 
 
 def family_table(
