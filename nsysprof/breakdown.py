@@ -22,6 +22,7 @@ from nsysprof.ledger import ledger_frame, totals, warnings
 from nsysprof.parts import Part, parts
 from nsysprof.paths import DEFAULT_MERGE, Paths, ancestors_or_self, merged_paths, range_paths
 from nsysprof.range_table import range_table
+from nsysprof.slow_start import slow_starts
 from nsysprof.tables import GRAPH, MEMCPY, MEMSET, Tables
 from nsysprof.warm_up import warm_up
 
@@ -71,8 +72,8 @@ class Breakdown:
     def instances_of(self, row: int) -> tuple[Attribution, NDArray[np.intp]]:
         """The range instances behind a row of ``merged``, and the attribution that has their totals."""
         for part, rows in self.parts:
-            [path] = np.flatnonzero(rows == row).tolist()[:1] or [-1]
-            if path >= 0:
+            [path] = np.flatnonzero(rows[:-1] == row).tolist() or [-1]
+            if path >= 0 and row >= 0:
                 return part.attribution, np.flatnonzero(part.keep & (self.merged_of == path))
         raise IndexError(row)
 
@@ -138,7 +139,7 @@ def break_down(
         for name, group in frames.items()
     }
     own = warnings(attribution, paths, left_out, skip, select, int(chosen[paths.of].sum()))
-    return Breakdown(
+    answer = Breakdown(
         attribution=attribution,
         paths=paths,
         **whole,
@@ -154,6 +155,8 @@ def break_down(
         parts=tuple(zip(slices, rows, strict=True)),
         merged_of=merged_of,
     )
+    slow = slow_starts(answer.merged, answer.instances_of, by)
+    return replace(answer, warnings=(*answer.warnings, *slow))
 
 
 def _selected(

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.breakdown import Breakdown
 from nsysprof.paths import ancestors_or_self
-from nsysprof.units import format_ns
 
 # Of ranges that hold one another with nothing beside, so many are shown at either end.
 _CHAIN_ENDS = 2
-# A range repeats from so many instances on, and starts slowly when the first takes so many times the median.
-_REPEATS, _SLOW = 4, 5
 
 
 def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
@@ -82,24 +77,3 @@ def kernels_inside(breakdown: Breakdown, row: int) -> pd.DataFrame:
     keys = ["kernel", "family", "math_unit", "cause"]
     per_kernel: pd.DataFrame = mine.groupby(keys, sort=False, as_index=False)[["count", "sum_ns"]].sum()
     return per_kernel.sort_values("sum_ns", ascending=False, kind="stable", ignore_index=True)
-
-
-def slow_starts(breakdown: Breakdown) -> Iterator[str]:
-    """A sentence for each outermost repeated range whose first instance takes far longer than the others.
-
-    Such a first instance (module loading, autotuning, allocation) is what totals then show, and `--skip` is for.
-    """
-    merged = breakdown.merged
-    repeats = (merged["instances"] >= _REPEATS).to_numpy()
-    parent = merged["parent"].to_numpy()
-    outermost = repeats & ~np.append(ancestors_or_self(parent, repeats), False)[parent]
-    for row in np.flatnonzero(outermost & (merged["sum_ns"] > 0).to_numpy()).tolist():
-        attribution, instances = breakdown.instances_of(row)
-        span = attribution.inclusive.span_ns[instances]
-        first = int(span[np.argmin(attribution.tables.ranges.start[instances])])
-        median = int(merged["span_median_ns"][row])
-        if median > 0 and first > _SLOW * median and 2 * first > int(span.sum()):
-            yield (
-                f"the first of {len(instances):,} {merged['name'][row]} spans {format_ns(first)}, the median one"
-                f" {format_ns(median)}: --skip 1 leaves it out"
-            )

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.breakdown import Breakdown
 from nsysprof.intervals import Ints, merge
+from nsysprof.projection import DEVICE_BITS
 
 # A range with more than this share of idle waits for its launches, or for the host.
 LAUNCH_BOUND_IDLE = 0.5
@@ -33,7 +34,9 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64
         first, last = inside.first_op_ns[instances], inside.last_op_ns[instances]
         span, busy = np.zeros(len(instances), np.int64), np.zeros(len(instances), np.int64)
         for gpu, (start, end) in lines.items():
-            uses = (inside.devices[instances] >> min(gpu, 62)) & 1
+            if gpu >= DEVICE_BITS and len(lines) > DEVICE_BITS + 1:
+                continue  # these GPUs share a bit, so nobody can tell which of them a range uses
+            uses = (inside.devices[instances] >> gpu) & 1
             span += uses * (last - first)
             busy += uses * (_run_before(start, end, last) - _run_before(start, end, first))
         some = span > 0

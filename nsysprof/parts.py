@@ -42,7 +42,7 @@ def parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) -> 
     of_op = tables.op_gpu
     labels = device_labels(tables)
     out = []
-    for number in sorted(set(tables.gpu_numbers)):
+    for number in sorted(labels, key=lambda number: (len(labels[number]), labels[number])):
         part = attribute(only_ops(tables, of_op == number), attribution.threads)
         out.append(Part(labels[number], part, keep & (part.inclusive.launches > 0), None))
     return out or [Part(None, attribution, keep, None)]

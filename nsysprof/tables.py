@@ -135,7 +135,7 @@ class Tables:
     @property
     def op_gpu(self) -> NDArray[np.int32]:
         """The GPU number of each op."""
-        of_stream = np.array([self.gpu_numbers[code] for code in self.stream_device.tolist()], np.int32)
+        of_stream = np.array(self.gpu_numbers, np.int32)[self.stream_device]
         return of_stream.take(self.ops.stream)
 
     @property

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tabulate import tabulate
 
 from nsysprof.breakdown import Breakdown
-from nsysprof.highlights import kernels_inside, slow_starts, top_rows
+from nsysprof.highlights import kernels_inside, top_rows
 from nsysprof.idleness import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.kernels import short_name
 from nsysprof.render.terminal import one_line, visible
@@ -74,7 +74,7 @@ def _warnings(breakdown: Breakdown) -> Iterator[str]:
     for found in breakdown.attribution.tables.report.about.diagnostics:
         times = f" ({found.count} times)" if found.count > 1 else ""
         yield f"  nsys {found.severity}: {one_line(found.text, 160)}{times}"
-    for warning in [*breakdown.warnings, *slow_starts(breakdown)]:
+    for warning in breakdown.warnings:
         yield f"  warning  {one_line(warning, 400)}"
 
 
@@ -125,7 +125,7 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
     for row, waits in zip(_rows(shown), waiting, strict=True):
         while around and around[-1] >= row.depth:
             around.pop()
-        left_out = row.depth - (around[-1] if around else -1) - 1
+        left_out = row.depth - around[-1] - 1 if around else 0
         if left_out:
             gap = (
                 "  " * min(row.depth - left_out, _MOST_INDENTS)

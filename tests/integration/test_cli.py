@@ -37,7 +37,7 @@ report.sqlite: report of nsys 2025.3.2.0, 1.00 ms of recording
   command  python3 train.py
   warning  ops without a launch row in the report: 1 (2.2 % of op time); no range owns them
 
-4 kernels, 1 memory operation: 183 ns of GPU work; GPUs busy 183 ns within a span of 901 ns
+4 kernels, 1 memory operation: sum 183 ns; the GPU is busy for 20 % of the 901 ns from the first op to the last
 
 launched from          ops     sum    share
 -------------------  -----  ------  -------
@@ -46,25 +46,25 @@ outside every range      1   49 ns     27 %
 no launch row            1    4 ns    2.2 %
 total                    5  183 ns    100 %
 
-range      instances    launches    kernels     CPU    span    busy    busy/span    share      busy each
--------  -----------  ----------  ---------  ------  ------  ------  -----------  -------  -------------
-train              1           3          2  400 ns  298 ns  130 ns       44 % *     71 %
-  step*            2           2          2  200 ns  120 ns  120 ns        100 %     66 %  60 ns ± 10 ns
-All columns include inner ranges and add up the instances. CPU: time of the range on the host; span: from
-first op to last; busy: GPUs at work; share: of all op time; busy each: median ± half the IQR of instances.
-* launch-bound: the GPU idles for more than 50 % of the span, waiting.
+range      instances    launches    kernels     CPU    span    busy    share     span each     busy each    busy/span
+-------  -----------  ----------  ---------  ------  ------  ------  -------  ------------  ------------  -----------
+train              1           3          2  400 ns  298 ns  130 ns     71 %                                   44 % *
+  step*            2           2          2  200 ns  120 ns  120 ns     66 %  60 ns ± 17 %  60 ns ± 17 %        100 %
+All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op
+to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR.
+* launch-bound: for more than 50 % of the span the GPU runs nothing, not even ops of other ranges.
 
-Kernels in train: 130 ns in 2 kinds
-kernel       family      count     sum    share
+Ops in train: 130 ns under 2 names
+op           family      count     sum    share
 -----------  --------  -------  ------  -------
 ampere_gemm  gemm            2  120 ns     92 %
 memcpy HtoD  memcpy          1   10 ns    7.7 %
 
-Kernels that no range owns: 53 ns in 2 kinds
-kernel    family      count    sum    share
---------  --------  -------  -----  -------
-mystery   other           1  49 ns     92 %
-orphan    other           1   4 ns    7.5 %
+Ops that no range owns: 53 ns under 2 names
+op       family      count    sum    share
+-------  --------  -------  -----  -------
+mystery  other           1  49 ns     92 %
+orphan   other           1   4 ns    7.5 %
 """
 
 
@@ -188,15 +188,22 @@ def test_the_shipped_report(run: Run, tmp_path: Path) -> None:
     done = run("analyze", SHIPPED, "--no-charts")
     assert done.code == 0
     for line in (
-        "5,280 kernels, 227 memory operations: 794 ms of GPU work",
-        "RUN::math::S4096                 1         400        400  56.5 ms  56.4 ms  55.8 ms         99 %    7.0 %",
-        "RUN::flash::S4096                1          20         20  2.42 ms  2.36 ms  2.34 ms         99 %    0.3 %",
-        "RUN::flash::S512                 1          40         40  1.47 ms  1.37 ms   201 µs       15 % *   <0.1 %",
+        "5,280 kernels, 227 memory operations: sum 794 ms; the GPU is busy for 35 % of the 2.27 s from the first op"
+        " to the last",
+        "RUN::math::S4096                 1         400        400  56.5 ms  56.4 ms  55.8 ms    7.0 %"
+        f"{'99 %':>49}",
+        "  iter*                         20         400        400  5.31 ms  56.4 ms  55.8 ms    7.0 %"
+        "  2.82 ms ± <0.1 %  2.79 ms ± <0.1 %         99 %",
+        "RUN::flash::S4096                1          20         20  2.42 ms  2.36 ms  2.34 ms    0.3 %"
+        f"{'99 %':>49}",
+        "RUN::flash::S512                 1          40         40  1.47 ms  1.37 ms   201 µs   <0.1 %"
+        f"{'15 % *':>49}",
         "own thread           2,440  353 ms     44 %",
         "outside every range  3,067  441 ms     56 %",
-        "nsys warning: Scheduling information is absent.",
+        "Ops that no range owns: 441 ms under 29 names",
     ):
-        assert line in done.out
+        assert f"\n{line}\n" in done.out
+    assert "\n  nsys warning: Scheduling information is absent." in done.out
     assert (digest(SHIPPED), files(SHIPPED.parent)) == (before, beside)
     assert files(tmp_path / "run.analysis") == TABLES
 
@@ -479,11 +486,15 @@ def test_a_failed_answer_leaves_no_folder(small: Path, run: Run, tmp_path: Path)
 
 
 def test_range_keeps_what_lies_in_it(small: Path, run: Run, tmp_path: Path) -> None:
-    """`--range` shows the matching rows and their kernels; the ledger stays that of the whole report."""
+    """`--range` shows the matching rows and their ops, and says so; the ledger stays that of the whole report."""
     out = run("analyze", small.name, "--no-charts", "--range", "step*").out
     assert "total                    5  183 ns    100 %" in out
-    assert "\nstep*  " in out or "\n  step*  " in out
-    assert "Kernels that no range owns" not in out
+    assert [line for line in out.splitlines() if line.startswith("  warning  ranges")] == [
+        "  warning  ranges that match 'step*' or lie in one that does: 2 of 3; only the ledger and totals are of all"
+    ]
+    assert "\n  step*  " in out
+    assert "\ntrain  " not in out
+    assert re.findall(r"^Ops .*", out, re.M) == ["Ops in train/step*: 120 ns under 1 name"]
     rows = json.loads((tmp_path / "report.analysis" / "analysis.json").read_text())["ranges"]
     assert [row["path"] for row in rows] == ["train/step 0", "train/step 1"]
 
@@ -529,13 +540,20 @@ def test_by_splits_the_rows(trace: Trace, run: Run) -> None:
         ["7", "work"],
         ["8", "work"],
     ]
-    assert "\nKernels in work (process 8): 30 ns in 1 kind\n" in out
+    assert re.findall(r"^Ops .*", out, re.M) == [
+        "Ops in work (process 8): 30 ns under 1 name",
+        "Ops in work (process 7): 10 ns under 1 name",
+    ]
+    assert ": sum 40 ns; 2 GPUs are busy for 67 % of the 30 ns from the first op to the last\n" in out
     out = run("analyze", path.name, "--no-charts", "--by", "device").out
-    assert [line[:11].strip() for line in out.splitlines() if re.match(r"GPU \d ", line)] == [
-        "GPU 0",
-        "GPU 1",
-    ] or ("GPU 0" in out and "GPU 1" in out)
-    assert "\nKernels in work (device GPU 1): 30 ns in 1 kind\n" in out
+    assert [re.split(" {2,}", line)[:2] for line in out.splitlines() if re.match(r"GPU \d ", line)] == [
+        ["GPU 0", "work"],
+        ["GPU 1", "work"],
+    ]
+    assert re.findall(r"^Ops .*", out, re.M) == [
+        "Ops in work (device GPU 1): 30 ns under 1 name",
+        "Ops in work (device GPU 0): 10 ns under 1 name",
+    ]
 
 
 def test_strict_threads(trace: Trace, run: Run) -> None:

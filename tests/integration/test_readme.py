@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pandas as pd
 import pytest
@@ -16,7 +18,7 @@ from nsysprof.render.data import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-ENDINGS = r"png|csv|json"
+Analyzed: TypeAlias = tuple[str, list[str], dict[str, Any]]
 
 
 def blocks(language: str) -> list[str]:
@@ -45,8 +47,8 @@ def options() -> Iterator[tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def analyzed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
-    """What `nsysprof analyze traces/run.sqlite` prints, and the files it writes."""
+def analyzed(tmp_path_factory: pytest.TempPathFactory) -> Analyzed:
+    """What `nsysprof analyze traces/run.sqlite` prints, the files it writes, and what `analysis.json` holds."""
     folder = tmp_path_factory.mktemp("readme")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
@@ -65,10 +67,11 @@ def analyzed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
         with pytest.raises(SystemExit) as stop:
             cli.main()
         assert not stop.value.code
-    return "".join(printed), sorted(path.name for path in folder.iterdir())
+    document = json.loads((folder / "analysis.json").read_text(encoding="utf-8"))
+    return "".join(printed), sorted(path.name for path in folder.iterdir()), document
 
 
-def test_the_printed_block_is_what_is_printed(analyzed: tuple[str, list[str]]) -> None:
+def test_the_printed_block_is_what_is_printed(analyzed: Analyzed) -> None:
     """Every stretch of the README's example output stands in the real output, in that order and to the letter."""
     example = next(block for block in blocks("text") if "launched from" in block)
     at = 0
@@ -80,11 +83,31 @@ def test_the_printed_block_is_what_is_printed(analyzed: tuple[str, list[str]]) -
         at = found + len(part)
 
 
-def test_the_table_of_files_is_what_is_written(analyzed: tuple[str, list[str]]) -> None:
+def test_the_table_of_files_is_what_is_written(analyzed: Analyzed) -> None:
     """The README lists the files of an analysis, all and no others."""
     listed = [row[0].strip("`") for row in table_after("file | holds")]
     assert sorted(listed) == analyzed[1]
-    assert f'`schema: "{SCHEMA}"`' in README
+
+
+def test_the_document_is_described(analyzed: Analyzed) -> None:
+    """The README lists the keys of `analysis.json` in their order, its schema, its options and its ledger's columns."""
+    document, rows = analyzed[2], table_after("key | holds")
+    assert [key for row in rows for key in re.findall(r"`(\w+)`", row[0])] == list(document)
+    told = {row[0].strip("`"): row[1] for row in rows}
+    assert told["schema"].startswith(f'`"{SCHEMA}"`')
+    assert document["schema"] == SCHEMA
+    assert re.findall(r"`(\w+)`", told["options"]) == list(document["options"])
+    assert re.findall(r"`(\w+)`", told["ledger"]) == list(document["ledger"][0])
+
+
+def test_the_columns_that_are_printed_are_explained(analyzed: Analyzed) -> None:
+    """Each head of the printed table of ranges, and the mark, is in the README's table of words, or says it all."""
+    [head] = [line for line in analyzed[0].splitlines() if line.startswith("range  ")]
+    told = {word.strip() for row in table_after("word | meaning") for word in re.split("[,]", row[0])}
+    plain = {"instances", "launches", "kernels", "CPU"}
+    assert set(re.split(" {2,}", head)) - told == plain
+    assert any(word.startswith("`*`") for word in told)
+    assert " *\n" in analyzed[0]
 
 
 def test_every_option_is_explained() -> None:
@@ -125,7 +148,7 @@ def test_the_library_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(frame) > 0
 
 
-def test_the_numbers_of_the_prose_are_true(analyzed: tuple[str, list[str]]) -> None:
+def test_the_numbers_of_the_prose_are_true(analyzed: Analyzed) -> None:
     """`33 times slower` and `FP32 on CUDA cores` follow from what is printed."""
     busy = {}
     for name in ("math", "flash"):

@@ -163,7 +163,9 @@ def test_skip_leaves_out_the_first_iterations_of_each_run() -> None:
     assert row(found, "RUN::math::S512/iter*")["sum_ns"] == int(kept["sum_ns"].sum())
     assert row(found, "RUN::math::S512/iter*")["busy_median_ns"] == round(kept["busy_ns"].median())
     assert found.totals == whole.totals
-    assert any("100 warm-up instances" in warning for warning in found.warnings)
+    assert [warning for warning in found.warnings if warning not in whole.warnings] == [
+        "warm-up instances left out: 100 (--skip 5)"
+    ]
 
 
 def test_skip_of_all_iterations_skips_none() -> None:
@@ -181,6 +183,10 @@ def test_select_keeps_one_run() -> None:
             row(broken_down(), path)[name] for name in numbers
         ]
     assert set(found.kernels["path"].str.startswith("RUN::flash::S4096")) == {True}
+    assert [warning for warning in found.warnings if warning not in broken_down().warnings] == [
+        "ranges that match 'RUN::flash::S4096' or lie in one that does: 21 of 420;"
+        " only the ledger and totals are of all"
+    ]
 
 
 @pytest.mark.parametrize(("by", "label"), [("process", 444), ("device", "GPU 0")])

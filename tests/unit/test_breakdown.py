@@ -88,6 +88,29 @@ def test_times_stay_int64(trace: Trace) -> None:
                     assert frame[name].dtype.kind == "i", (name, frame[name].dtype)
 
 
+@pytest.mark.parametrize("by", [None, "process", "device"])
+def test_texts_are_python_strings(by: str | None, trace: Trace) -> None:
+    """Columns of names are objects, not pandas strings, and rows of one name share one string."""
+    for path in (trace(*steps(3), duration=END), trace()):
+        found = answer(path, by=by)
+        for frame, texts in (
+            (found.ranges, ["path", "merged_path", "kind", "domain"]),
+            (found.merged, ["merged_path", "name", "kind"]),
+            (found.instances, ["path", "merged_path", "kind"]),
+            (found.kernels, ["path", "kernel", "family", "math_unit"]),
+            (found.merged_kernels, ["kernel", "family", "math_unit"]),
+        ):
+            assert {name: str(frame[name].dtype) for name in texts} == dict.fromkeys(texts, "object")
+    found = answer(trace(*steps(3), duration=END))
+    for frame, name, text in (
+        (found.instances, "merged_path", "run/step*"),
+        (found.kernels, "kernel", "gemm"),
+    ):
+        same = [value for value in frame[name] if value == text]
+        assert len(same) == 3
+        assert len({id(value) for value in same}) == 1
+
+
 def test_large_ids_and_times_survive(trace: Trace) -> None:
     """A pid of 24 bits and times of 2^60 ns come out digit by digit."""
     start = 2**60 + 1
@@ -316,6 +339,63 @@ def test_instances_equal_the_reference(trace: Trace) -> None:
             assert [int(found["instance"][i]) for i in numbered] == list(range(len(rows))), seed
 
 
+@pytest.mark.parametrize("threads", ["follow", "strict"])
+def test_the_instances_of_a_row_equal_the_reference(trace: Trace, threads: str) -> None:
+    """Without merging the instances behind a row are those of its path, and the attribution is that of the report."""
+    for seed in range(25):
+        path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
+        with open_report(path) as report:
+            attribution = attribute(report, threads)
+        found = break_down(attribution, merge=None)
+        groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        for chain, rows in chains(refer(path, threads)).items():  # one row for all domains
+            groups.setdefault(tuple((name, kind) for name, _, kind in chain), []).extend(rows)
+        behind = [found.instances_of(row) for row in range(len(found.merged))]
+        assert [rows.tolist() for _, rows in behind] == [sorted(rows) for rows in groups.values()], seed
+        assert all(mine is attribution for mine, _ in behind), seed
+
+
+@pytest.mark.parametrize("by", [None, "process", "device"])
+@pytest.mark.parametrize("how", [{}, {"skip": 1}, {"select": "*[aw]*"}, {"merge": ["*"]}])
+def test_the_instances_of_a_row_add_up_to_it(trace: Trace, by: str | None, how: dict[str, Any]) -> None:
+    """Count, times and ops of the instances behind a row, in the attribution given with them, are those of the row."""
+    columns = ("span_ns", "busy_ns", "sum_ns", "kernels", "memops", "launches")
+    for seed in range(15):
+        path = trace(*random_report(seed), Range("a", 0, 0), pragmas=["synchronous=OFF"])
+        found = answer(path, by=by, **how)
+        seen: list[tuple[object, int]] = []
+        for row, frame in enumerate(found.merged.to_dict("records")):
+            attribution, rows = found.instances_of(row)
+            ranges = attribution.tables.ranges
+            context = (seed, row)
+            assert len(rows) == frame["instances"] > 0, context
+            assert int((ranges.end[rows] - ranges.start[rows]).sum()) == frame["cpu_ns"], context
+            for name in columns:
+                total = int(getattr(attribution.inclusive, name)[rows].sum())
+                if frame["kind"] == "push_pop" or name in ("span_ns", "busy_ns"):
+                    assert total == frame[name], (*context, name)
+                else:  # windows of one path may overlap: what lies in several counts once in the row
+                    assert total >= frame[name], (*context, name)
+            assert set(found.merged_of[rows].tolist()) == {found.merged_of[rows[0]]}, context
+            texts = {found.merged_texts[code] for code in found.paths.of[rows].tolist()}
+            assert texts == {frame["merged_path"]}, context
+            seen += [(frame[by] if by else None, instance) for instance in rows.tolist()]
+        assert len(seen) == len(set(seen)), seed
+        kept = set(np.flatnonzero(found.kept).tolist())
+        assert {instance for _, instance in seen} <= kept, seed
+        if by != "device":  # there, instances without work on any GPU have no row
+            assert len(seen) == len(kept) == found.instance_count == len(found.instances), seed
+
+
+def test_there_are_no_instances_behind_a_row_that_is_not_there(trace: Trace) -> None:
+    """A row beyond the frame is an index error, in every way to split."""
+    for by in (None, "process", "device"):
+        for path in (trace(*steps(2), duration=END), trace()):
+            found = answer(path, by=by)
+            with pytest.raises(IndexError):
+                found.instances_of(len(found.merged))
+
+
 # ---- parts of the report
 
 
@@ -373,6 +453,32 @@ def test_rows_by_device_are_called_by_the_gpu(trace: Trace) -> None:
     assert sorted(unknown["device"]) == ["device 0 of pid 11", "device 0 of pid 12"]
 
 
+def test_each_part_has_its_label_and_its_rows(trace: Trace) -> None:
+    """One part is the report itself; by process or by GPU there are several, whose rows follow one another."""
+    path = trace(
+        Range("step0", 0, 9, process=11),
+        Range("a", 0, 9, process=12),
+        Range("step1", 10, 19, process=12),
+        launch_kernel("k", (1, 2), (10, 13), id=1, process=11, device=0),
+        launch_kernel("k", (1, 2), (10, 17), id=1, process=12, device=1),
+        launch_kernel("k", (11, 12), (20, 29), id=2, process=12, device=0),
+        duration=END,
+    )
+    expected: dict[str | None, list[tuple[object, list[str]]]] = {
+        None: [(None, ["step*", "a"])],
+        "process": [(11, ["step*"]), (12, ["step*", "a"])],
+        "device": [("GPU 0", ["step*"]), ("GPU 1", ["a"])],
+    }
+    for by, parts in expected.items():
+        found = answer(path, by=by)
+        assert [part.label for part, _ in found.parts] == [label for label, _ in parts]
+        texts = found.merged["merged_path"].tolist()
+        assert texts == [text for _, mine in parts for text in mine]
+        for (_, rows), (_, mine) in zip(found.parts, parts, strict=True):
+            assert rows[-1] == -1
+            assert [texts[row] for row in rows.tolist() if row >= 0] == mine
+
+
 def test_an_unknown_way_to_split_is_refused(trace: Trace) -> None:
     """A misspelt `by` names what there is to choose from."""
     with pytest.raises(NsysprofError, match="'host'") as refused:
@@ -401,6 +507,19 @@ def test_select_by_merged_path(trace: Trace) -> None:
     found = answer(trace(*steps(3), duration=END), select="run/step[*]")
     assert found.merged["merged_path"].tolist() == ["run/step*"]
     assert found.merged["parent"].tolist() == [-1]
+    assert found.warnings == (
+        "ranges that match 'run/step[*]' or lie in one that does: 3 of 4; only the ledger and totals are of all",
+    )
+
+
+def test_what_was_asked_is_kept(trace: Trace) -> None:
+    """The options stand in the answer as they were given; the default globs are told too."""
+    path = trace(*steps(3), duration=END)
+    assert answer(path).options == {"select": None, "skip": 0, "merge": ["iter*", "step*"]}
+    asked = answer(path, select="run*", skip=2, merge=("st*",), by="device")
+    assert asked.options == {"select": "run*", "skip": 2, "merge": ["st*"]}
+    assert asked.by == "device"
+    assert answer(path, merge=None).options["merge"] is None
 
 
 def test_select_leaves_no_families_of_what_it_left_out(trace: Trace) -> None:
@@ -426,7 +545,7 @@ def test_skip_leaves_warm_up_out_of_statistics(trace: Trace) -> None:
     assert found.instances["path"].tolist() == ["run", "run/step1", "run/step2"]
     assert int(found.kernels["sum_ns"].sum()) == 23
     assert found.totals["sum_ns"] == int(found.ledger["sum_ns"].sum()) == 33
-    assert any("warm-up instances left out: 1" in warning for warning in found.warnings)
+    assert found.warnings == ("warm-up instances left out: 1 (--skip 1)",)
 
 
 # ---- the whole report
@@ -467,11 +586,62 @@ def test_warnings_name_what_how_many_and_what_share(trace: Trace) -> None:
         Kernel("lost", 130, 200, 77),
         duration=END,
     )
-    said = " | ".join(answer(path).warnings)
-    assert "ranges never closed: 1 of 3" in said
-    assert "without a launch row in the report: 1 (70 % of op time)" in said
-    assert "with ranges open on several threads: 1 (10 % of op time)" in said
-    assert "that follow the one range open elsewhere: 1 (20 % of op time)" in said
+    assert answer(path).warnings == (
+        "ranges never closed: 1 of 3; they end with the session",
+        "ops without a launch row in the report: 1 (70 % of op time); no range owns them",
+        "ops of helper threads, with ranges open on several threads: 1 (10 % of op time); no range owns them",
+        "ops of helper threads that follow the one range open elsewhere: 1 (20 % of op time); see --threads",
+    )
+
+
+def test_what_is_recorded_twice_or_backwards_is_told(trace: Trace) -> None:
+    """Host calls with one id, and ops that end before they start, are counted in a warning each, and still add up."""
+    launch, kernel = launch_kernel("k", (1, 9), (20, 30), id=1)
+    path = trace(
+        Range("a", 0, 90),
+        launch,
+        Launch(2, 8, 1, event_class=67),
+        Launch(3, 7, 1, event_class=1),
+        Launch(40, 41, 99),
+        Launch(42, 43, 99),  # launched nothing: nobody asks for it
+        kernel,
+        launch_kernel("k", (50, 51), (65, 60), id=2),
+        launch_memcpy((52, 53), (70, 67), id=3),
+        duration=END,
+    )
+    found = answer(path)
+    assert found.warnings == (
+        "ops that end before they start: 2; their negative durations are added as recorded",
+        "host calls with the correlation id of a shorter call: 2; the shorter one counts",
+    )
+    assert found.totals["sum_ns"] == int(found.ledger["sum_ns"].sum()) == 10 - 5 - 3
+    assert row(found.ranges, path="a")["launches"] == 3
+
+
+def test_paths_that_are_cut_are_told(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the text of all paths is too long, a warning says how deep they are; otherwise nothing is said."""
+    path = trace(*[Range("r", depth, 900 - depth) for depth in range(40)], duration=END)
+    short = answer(path).warnings
+    monkeypatch.setattr("nsysprof.paths._MOST_CHARACTERS", 1000)
+    assert [warning for warning in answer(path).warnings if warning not in short] == [
+        "range paths are up to 40 names deep: long ones are cut in the middle, and may look alike"
+    ]
+
+
+def test_kinds_are_those_of_the_op_names(trace: Trace) -> None:
+    """There is a family per op name of the report: that of the rules for kernels, and its kind for all other ops."""
+    path = trace(
+        launch_kernel("ampere_sgemm_128x64_nn", (1, 2), (10, 20), id=1),
+        launch_memcpy((3, 4), (20, 30), id=2),
+        launch_memset((5, 6), (30, 40), id=3),
+        launch_graph((7, 8), (40, 50), id=4),
+    )
+    found = answer(path)
+    names = found.attribution.tables.op_names
+    kinds = dict(zip(names, found.kinds.family, strict=True))
+    assert sorted(kinds.values()) == ["gemm", "graph", "memcpy", "memset"]
+    assert kinds["ampere_sgemm_128x64_nn"] == "gemm"
+    assert kinds == dict(zip(found.kernels["kernel"], found.kernels["family"], strict=True))
 
 
 def test_a_report_without_work_or_ranges_is_an_answer(trace: Trace) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nsysprof import __version__
 from nsysprof.attribution import attribute
 from nsysprof.breakdown import Breakdown, break_down
 from nsysprof.errors import NsysprofError
@@ -69,6 +70,17 @@ INSTANCES = [
     "sum_ns",
 ]
 KERNELS = ["path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns"]
+DOCUMENT = [
+    "schema",
+    "report",
+    "nsysprof",
+    "options",
+    "totals",
+    "ledger",
+    "warnings",
+    "ranges",
+    "kernels",
+]
 TEXTS = {"path", "merged_path", "kind", "domain", "kernel", "family", "math_unit"}
 
 ODD_NAMES = [
@@ -222,9 +234,16 @@ def test_json_equals_the_frames_and_the_csv(
     answer = broken_down(SHIPPED if source == "shipped" else trace(*odd_report()), by=by)
     write_tables(answer, tmp_path)
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    assert list(document) == DOCUMENT
     assert document["schema"] == SCHEMA == "nsysprof-analysis/1"
-    assert document["by"] == by
-    assert document["threads"] == "follow"
+    assert document["nsysprof"] == __version__
+    assert document["options"] == {
+        "threads": "follow",
+        "by": by,
+        "select": None,
+        "skip": 0,
+        "merge": ["iter*", "step*"],
+    }
     assert document["totals"] == answer.totals
     assert document["warnings"] == list(answer.warnings)
     for name in ("ranges", "kernels"):
@@ -233,6 +252,29 @@ def test_json_equals_the_frames_and_the_csv(
         assert [list(row) for row in document[name]] == [head] * len(frame)
         assert document[name] == frame.to_dict("records")
         assert [[str(value) for value in row.values()] for row in document[name]] == rows
+
+
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        ({"select": "%s*", "skip": 2}, {"select": "%s*", "skip": 2, "merge": ["iter*", "step*"]}),
+        ({"merge": ("k*", "日本*")}, {"select": None, "skip": 0, "merge": ["k*", "日本*"]}),
+        ({"merge": None}, {"select": None, "skip": 0, "merge": None}),
+        ({"merge": ()}, {"select": None, "skip": 0, "merge": []}),
+    ],
+)
+@pytest.mark.parametrize("threads", ["follow", "strict"])
+def test_json_says_what_was_asked(
+    threads: str, how: dict[str, Any], options: dict[str, Any], tmp_path: Path, trace: Trace
+) -> None:
+    """All options that change the numbers stand in the document, so that it can be made again from it."""
+    with open_report(trace(*odd_report())) as report:
+        answer = break_down(attribute(report, threads), by="process", **how)
+    write_json(answer, tmp_path / "analysis.json")
+    document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    assert document["options"] == {"threads": threads, "by": "process", **options}
+    assert "threads" not in document
+    assert "by" not in document
 
 
 def test_the_ledger_adds_up(odd: Breakdown, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ FLOORS: list[list[str]] = [
         "kernel_names kernel_rules kernels",
     ],
     [
-        "family_table frames ledger parts breakdown idleness highlights zoom stream_lanes timeline",
+        "family_table frames ledger parts slow_start breakdown idleness highlights zoom stream_lanes timeline",
         "comparison",
         "roofline",
         "verify",

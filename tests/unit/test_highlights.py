@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from nsysprof.attribution import attribute
 from nsysprof.breakdown import Breakdown, break_down
 from nsysprof.highlights import kernels_inside, top_rows
 from nsysprof.report import open_report
+from nsysprof.slow_start import slow_starts
 from tests.conftest import Trace
 from tests.trace import Items, Range, launch_kernel, launch_memcpy
 
 SHIPPED = Path(__file__).parents[2] / "traces" / "run.sqlite"
 DEEP = 1009
+LATE = 1_000_000  # the end of the session, so that no range seems to end with it
 
 
 def broken_down(path: Path, **how: Any) -> Breakdown:
@@ -28,9 +33,27 @@ def paths(breakdown: Breakdown, count: int) -> list[str]:
     return shown
 
 
-def work(name: str, at: int, length: int, id: int) -> Items:
+def work(name: str, at: int, length: int, id: int, **where: Any) -> Items:
     """A kernel of some length, launched at a time."""
-    return launch_kernel(name, (at, at + 1), (at + 2, at + 2 + length), id=id)
+    return launch_kernel(name, (at, at + 1), (at + 2, at + 2 + length), id=id, **where)
+
+
+def steps(
+    lengths: Sequence[int], start: int = 0, name: str = "step", id: int = 1, **where: Any
+) -> list[Items]:
+    """`step 0`, `step 1` … every 10 µs, each with one kernel of the given length."""
+    items: list[Items] = []
+    for number, length in enumerate(lengths):
+        at = start + number * 10_000
+        items.append(Range(f"{name} {number}", at, at + 9000, **where))
+        items.append(work("k", at + 10, length, id + number, **where))
+    return items
+
+
+def warned(path: Path, **how: Any) -> list[str]:
+    """What is said of slow starts."""
+    found = broken_down(path, **how)
+    return list(slow_starts(found.merged, found.instances_of, found.by))
 
 
 def three_phases() -> list[Items]:
@@ -139,3 +162,89 @@ def test_unowned_kernels_of_a_split_answer_are_one_table(trace: Trace) -> None:
     ]
     found = kernels_inside(broken_down(trace(*items), by="process"), -1)
     assert found[["kernel", "count", "sum_ns"]].values.tolist() == [["k", 2, 12]]
+
+
+# ---- slow starts
+
+SLOW = "the first of 6 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
+
+
+def test_a_slow_first_of_many_is_told(trace: Trace) -> None:
+    """The sentence has how many there are, the first one's span, the median one's, and the option that helps."""
+    assert warned(trace(*steps([4000, 10, 10, 11, 9, 10]), duration=LATE)) == [SLOW]
+
+
+def test_what_is_skipped_is_not_told(trace: Trace) -> None:
+    """With the warm-up left out nothing is slow any more; a second slow one is the first of those that are left."""
+    path = trace(*steps([4000, 10, 10, 11, 9, 10]), duration=LATE)
+    assert warned(path, skip=1) == []
+    assert warned(trace(*steps([4000, 4000, 10, 10, 10, 10, 10, 10]), duration=LATE), skip=1) == [
+        "the first of 7 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
+    ]
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [10, 10, 10, 10, 10, 10],  # equal ones
+        [10, 4000, 10, 10, 10, 10],  # the slow one is another
+        [10, 10, 10, 10, 10, 4000],
+        [4000, 4000, 4000, 10, 4000, 4000],  # slow is the rule
+        [4000, 10, 10],  # too few to say what is usual
+        [50, 10, 10, 10],  # five times the median is not more than that
+        [60, 10, 10, 10, 10, 10, 10],  # half of all is not most of it
+        [4000, 0, 0, 0, 0, 0],  # no usual span to compare with
+        [0, 0, 0, 0, 0, 0],
+    ],
+)
+def test_other_starts_are_not_told(lengths: list[int], trace: Trace) -> None:
+    """Only a first one, of at least four, far above the median and more than all others together, is a slow start."""
+    assert warned(trace(*steps(lengths), duration=LATE)) == []
+
+
+@pytest.mark.parametrize("lengths", [[4000, 10, 10, 10], [51, 10, 10, 10], [61, 10, 10, 10, 10, 10, 10]])
+def test_the_least_that_is_told(lengths: list[int], trace: Trace) -> None:
+    """Four instances are enough, and so is 1 ns beyond five times the median, or beyond half of all."""
+    [sentence] = warned(trace(*steps(lengths), duration=LATE))
+    assert sentence.startswith(f"the first of {len(lengths)} step* spans ")
+
+
+def test_every_thread_has_a_first_instance(trace: Trace) -> None:
+    """Ranks and threads start slowly each for itself, wherever the rows stand in the file."""
+    slow = steps([4000, 10, 10, 11, 9, 10], thread=9, id=100)
+    fast = steps([10, 10, 11, 9, 10], start=100)
+    assert warned(trace(*fast, *slow, duration=LATE)) == [SLOW]
+    alone = steps([4000], start=90_000, thread=9, id=100)
+    assert warned(trace(*alone, *fast, duration=LATE)) == []
+
+
+def test_only_the_outermost_repetition_is_told(trace: Trace) -> None:
+    """What repeats inside a slow first step is slow there too and needs no sentence of its own."""
+    items = [Range("train", 0, 90_000), *steps([4000, 10, 10, 11, 9, 10])]
+    items += [Range("forward", number * 10_000 + 5, number * 10_000 + 500) for number in range(6)]
+    path = trace(*items, duration=LATE)
+    assert paths(broken_down(path), 9) == ["train", "train/step*", "train/step*/forward"]
+    assert warned(path) == [SLOW]
+    assert warned(path, select="forward") == [SLOW.replace("step*", "forward")]
+
+
+def test_each_part_is_told_apart(trace: Trace) -> None:
+    """Split by process, each has a start of its own; ranges without work have none."""
+    path = trace(
+        *steps([4000, 10, 10, 11, 9, 10], process=7),
+        *steps([10, 10, 10, 10], process=8),
+        *steps([4000, 30, 30, 30], process=9, name="iter"),
+        *[Range("idle", 70_000 + 100 * number, 70_050 + 100 * number) for number in range(9)],
+        duration=LATE,
+    )
+    assert warned(path, by="process") == [
+        SLOW.replace("step*", "step* of process 7"),
+        "the first of 4 iter* of process 9 spans 4.00 µs, the median one 30 ns: --skip 1 leaves it out",
+    ]
+
+
+def test_nothing_starts_slowly_where_nothing_is(trace: Trace) -> None:
+    """Reports without ranges, or without work, and the shipped one have no slow start."""
+    assert warned(trace(work("k", 1, 2, 1))) == []
+    assert warned(trace(*[Range("step", 10 * number, 10 * number + 5) for number in range(9)])) == []
+    assert warned(SHIPPED) == []

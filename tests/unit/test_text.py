@@ -11,20 +11,24 @@ import pytest
 from nsysprof.attribution import attribute
 from nsysprof.breakdown import Breakdown, break_down
 from nsysprof.highlights import kernels_inside, top_rows
+from nsysprof.idleness import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.kernels import short_name
 from nsysprof.render.terminal import one_line, visible
 from nsysprof.render.text import summary, verification
 from nsysprof.report import open_report
+from nsysprof.slow_start import slow_starts
 from nsysprof.units import format_count, format_ns, format_share
 from nsysprof.verify import Verification
 from tests.conftest import Trace
 from tests.random_reports import random_report
+from tests.reference import refer
 from tests.trace import (
     CudaDevice,
     Diagnostic,
     Gpu,
     Items,
     Kernel,
+    Launch,
     Range,
     launch_graph,
     launch_kernel,
@@ -41,9 +45,10 @@ COLUMNS = [
     "CPU",
     "span",
     "busy",
-    "busy/span",
     "share",
+    "span each",
     "busy each",
+    "busy/span",
 ]
 
 
@@ -77,32 +82,56 @@ def work(name: str, at: int, length: int, id: int, **where: Any) -> Items:
 def test_every_number_of_the_ranges_is_that_of_the_frame(
     seed: int | None, by: str | None, trace: Trace
 ) -> None:
-    """Row by row and column by column the printed tree is the merged frame, formatted."""
+    """Row by row and column by column the printed tree is the merged frame, formatted; the mark is that of idleness."""
     answer = broken_down(SHIPPED if seed is None else trace(*random_report(seed)), by=by)
     rows = [row for row in table(summary(answer, 500), by or "range") if row["instances"]]
-    shown = answer.merged.iloc[top_rows(answer, 500)]
+    numbers = top_rows(answer, 500)
+    shown = answer.merged.iloc[numbers]
     assert len(rows) == len(shown) > 0
-    for row, (_, frame) in zip(rows, shown.iterrows(), strict=True):
+    assert list(rows[0]) == ([by, *COLUMNS] if by else COLUMNS)
+    idle = idle_shares(answer, numbers.tolist())
+    for row, (_, frame), share in zip(rows, shown.iterrows(), idle.tolist(), strict=True):
         assert row["instances"] == format_count(frame.instances)
         assert row["launches"] == format_count(frame.launches)
         assert row["kernels"] == format_count(frame.kernels)
         assert row["CPU"] == format_ns(frame.cpu_ns)
         assert row["span"] == format_ns(frame.span_ns)
         assert row["busy"] == format_ns(frame.busy_ns)
-        if frame.span_ns:
-            assert row["busy/span"].removesuffix(" *") == format_share(frame.busy_ns / frame.span_ns)
         assert row["share"] == format_share(frame.sum_ns / answer.totals["sum_ns"])
-        spread = f"{format_ns(frame.busy_median_ns)} ± {format_ns(frame.busy_iqr_ns // 2)}"
-        assert row["busy each"] == (spread if frame.instances > 1 else "")
+        many = frame.instances > 1
+        for each, median, iqr in (
+            ("span each", frame.span_median_ns, frame.span_iqr_ns),
+            ("busy each", frame.busy_median_ns, frame.busy_iqr_ns),
+        ):
+            spread = f"{format_ns(median)} ± {format_share(iqr / 2 / median)}" if median else ""
+            assert row[each] == (spread if many else "")
+        busy, span = (frame.busy_median_ns, frame.span_median_ns) if many else (frame.busy_ns, frame.span_ns)
+        mark = " *" if share > LAUNCH_BOUND_IDLE and frame.launches > frame.instances else ""
+        assert row["busy/span"] == (format_share(busy / span) + mark if span else "")
         if by:
             assert row[by] == str(frame[by])
         assert one_line(frame["name"], 12)[:8] in row["range"]
 
 
+def counted(totals: dict[str, int]) -> str:
+    """How many ops of each kind there are, in words; graphs only where there are some."""
+    counts = (
+        ("kernels", "kernel", ""),
+        ("memops", "memory operation", ""),
+        ("graph_traces", "CUDA graph", " traced whole"),
+    )
+    return ", ".join(
+        f"{format_count(totals[of])} {noun}{'' if totals[of] == 1 else 's'}{rest}"
+        for of, noun, rest in counts
+        if totals[of] or not rest
+    )
+
+
 @pytest.mark.parametrize("seed", [None, 1, 3, 4, 8])
 def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: Trace) -> None:
-    """Fates with ops have a row with their ops, sum and share; the total closes the table."""
-    answer = broken_down(SHIPPED if seed is None else trace(*random_report(seed)))
+    """Fates with ops have a row with their ops, sum and share; the total closes the table and is told before it."""
+    path = SHIPPED if seed is None else trace(*random_report(seed))
+    answer = broken_down(path)
     text = summary(answer)
     ledger = answer.ledger[answer.ledger["ops"] > 0]
     expected = [
@@ -117,8 +146,14 @@ def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: Trace) -> None:
     totals = answer.totals
     last = {"launched from": "total", "ops": format_count(totals["ops"]), "sum": format_ns(totals["sum_ns"])}
     assert table(text, "launched from") == [*expected, {**last, "share": "100 %"}]
-    busy, span = format_ns(totals["busy_ns"]), format_ns(totals["span_ns"])
-    assert f": {last['sum']} of GPU work; GPUs busy {busy} within a span of {span}\n" in text
+    gpus = len({op.gpu for op in refer(path).ops})
+    busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"]))
+    who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
+    lines = [line for line in text.splitlines() if "from the first op to the last" in line]
+    assert lines == [
+        f"{counted(totals)}: sum {last['sum']}; {who} busy for {busy} of the"
+        f" {format_ns(totals['span_ns'])} from the first op to the last"
+    ]
 
 
 def test_kernels_of_the_longest_ranges() -> None:
@@ -126,16 +161,19 @@ def test_kernels_of_the_longest_ranges() -> None:
     answer = broken_down(SHIPPED)
     text = summary(answer)
     roots = answer.merged[answer.merged["parent"] < 0].sort_values("busy_ns", ascending=False)
-    titles = [f"Kernels in {name}" for name in roots["merged_path"][:4]] + ["Kernels that no range owns"]
-    found = re.findall(r"^(Kernels .*): (.*) in (\d+) kinds?$", text, re.M)
+    titles = [f"Ops in {name}" for name in roots["merged_path"][:4]] + ["Ops that no range owns"]
+    found = re.findall(r"^(Ops .*): (.*) under (\d+ names?)$", text, re.M)
     assert [title for title, _, _ in found] == titles
-    for (title, total, kinds), row in zip(found, [*roots.index[:4].tolist(), -1], strict=True):
+    for (title, total, names), row in zip(found, [*roots.index[:4].tolist(), -1], strict=True):
         kernels = kernels_inside(answer, row)
         assert total == format_ns(kernels["sum_ns"].sum())
-        assert kinds == str(len(kernels))
-        printed = table(text[text.index(f"\n{title}:") :], "kernel")
-        assert [line["kernel"] for line in printed] == [
-            short_name(name, 70) for name in kernels["kernel"][:5]
+        assert names == ("1 name" if len(kernels) == 1 else f"{len(kernels)} names")
+        printed = table(text[text.index(f"\n{title}:") :], "op")
+        assert list(printed[0]) == ["op", "family", "count", "sum", "share"]
+        assert [line["op"] for line in printed] == [short_name(name, 70) for name in kernels["kernel"][:5]]
+        assert [line["family"] for line in printed] == [
+            family if unit == "unknown" else f"{family}, {unit}"
+            for family, unit in zip(kernels["family"][:5], kernels["math_unit"][:5], strict=True)
         ]
         assert [line["sum"] for line in printed] == [format_ns(ns) for ns in kernels["sum_ns"][:5].tolist()]
         assert [line["count"] for line in printed] == [
@@ -153,7 +191,7 @@ def test_little_unowned_work_is_not_listed(trace: Trace) -> None:
 
 
 def test_the_launch_bound_mark(trace: Trace) -> None:
-    """A range whose GPU idles for more than half of its span between launches is marked, and the mark explained."""
+    """A range in whose span nothing runs for more than half the time is marked, and the mark explained."""
     path = trace(
         Range("waits", 0, 100),
         work("k", 1, 10, 1),
@@ -166,14 +204,66 @@ def test_the_launch_bound_mark(trace: Trace) -> None:
         work("k", 421, 10, 6),
         Range("once", 600, 700),
         work("k", 601, 5, 7),
+        Range("filled", 800, 900),
+        work("k", 801, 10, 8),
+        work("k", 850, 10, 9),
+        Range("fills", 800, 900, thread=2),
+        work("k", 805, 45, 10, thread=2),
+        Range("one call", 1000, 1100),  # a graph: its gaps wait for no launch
+        Launch(1001, 1002, 11),
+        Kernel("k", 1010, 1015, 11, graph_node=1),
+        Kernel("k", 1090, 1095, 11, graph_node=2),
         duration=LATE,
     )
     text = summary(broken_down(path))
     marks = {row["range"]: row["busy/span"] for row in table(text, "range")}
-    assert marks == {"waits": "34 % *", "works": "99 %", "half": "67 %", "once": "100 %"}
-    assert text.count("* launch-bound: the GPU idles for more than 50 % of the span") == 1
+    assert marks == {
+        "waits": "34 % *",
+        "works": "99 %",
+        "half": "67 %",
+        "once": "100 %",
+        "filled": "34 %",
+        "fills": "100 %",
+        "one call": "12 %",
+    }
+    legend = (
+        "* launch-bound: for more than 50 % of the span the GPU runs nothing, not even ops of other ranges."
+    )
+    assert text.splitlines().count(legend) == 1
     calm = summary(broken_down(path, select="works"))
     assert "*" not in calm
+
+
+def test_each_is_the_median_with_its_spread(trace: Trace) -> None:
+    """What repeats shows medians with half the IQR in percent and their ratio; once, or without work, shows neither."""
+    items: list[Items] = [Range("once", 9000, 9900), work("k", 9001, 30, 90), work("k", 9061, 30, 91)]
+    for number, gap in enumerate((0, 10, 20, 30, 900)):  # the last one is far out: a sum would follow it
+        at = number * 1000
+        items += [Range(f"step {number}", at, at + 990), work("k", at + 1, 20, 2 * number + 1)]
+        items += [work("k", at + 21 + gap, 20, 2 * number + 2)]
+    for number in range(5):
+        items += [Range(f"iter {number}", 20_000 + number * 100, 20_000 + number * 100 + 90)]
+    items += [work("k", 20_001, 7, 99)]
+    rows = {row["range"]: row for row in table(summary(broken_down(trace(*items, duration=LATE))), "range")}
+    shown = {name: [row["span each"], row["busy each"], row["busy/span"]] for name, row in rows.items()}
+    assert shown == {
+        "step*": ["60 ns ± 17 %", "40 ns ± 0 %", "67 %"],
+        "once": ["", "", "67 %"],
+        "iter*": ["", "", ""],
+    }
+    assert (rows["step*"]["span"], rows["step*"]["busy"]) == ("1.16 µs", "200 ns")
+
+
+def test_the_legend_of_the_ranges(trace: Trace) -> None:
+    """Two lines under the table say what the columns add up, and nothing else where nothing else needs a word."""
+    text = summary(broken_down(trace(Range("a", 0, 100), work("k", 1, 10, 1), duration=LATE)))
+    lines = text.splitlines()
+    at = lines.index(next(line for line in lines if line.startswith("a ")))
+    assert lines[at + 1 : at + 4] == [
+        "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op",
+        "to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR.",
+        "",
+    ]
 
 
 def test_a_single_gap_of_exactly_half_is_no_mark(trace: Trace) -> None:
@@ -211,7 +301,7 @@ def test_a_thousand_levels_are_readable(trace: Trace) -> None:
     assert rows == [
         "level 0",
         "  level 1",
-        "    … 1,005 more, one in the other",
+        "    … 1,005 more, each inside the one above",
         " " * 24 + "[1007] level 1007",
         " " * 24 + "[1008] level 1008",
     ]
@@ -274,6 +364,30 @@ def test_warnings_and_messages_of_nsys_are_shown(trace: Trace) -> None:
         assert f"\n  warning  {warning}\n" in head
 
 
+def test_a_slow_start_is_a_warning(trace: Trace) -> None:
+    """Where the first of what repeats takes most of the time, the head says so and what to do; `skip` does it."""
+    items: list[Items] = []
+    for number in range(6):
+        at = number * 10_000
+        items += [
+            Range(f"step {number}", at, at + 9000),
+            work("k", at + 1, 10 if number else 4000, number + 1),
+        ]
+    path = trace(*items, duration=LATE)
+    answer = broken_down(path)
+    text = summary(answer)
+    warned = [line for line in text.splitlines() if line.startswith("  warning  ")]
+    assert warned == [
+        "  warning  the first of 6 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
+    ]
+    assert warned == [
+        f"  warning  {warning}" for warning in slow_starts(answer.merged, answer.instances_of, answer.by)
+    ]
+    assert text.index(warned[0]) < text.index("6 kernels")
+    skipped = [line for line in summary(broken_down(path, skip=1)).splitlines() if "  warning  " in line]
+    assert skipped == ["  warning  warm-up instances left out: 1 (--skip 1)"]
+
+
 def test_the_report_introduces_itself(trace: Trace) -> None:
     """File, nsys, length, GPUs (equal ones counted), and the command stand on top."""
     path = trace(
@@ -299,8 +413,25 @@ def test_copies_and_graphs_are_counted(trace: Trace) -> None:
     path = trace(
         work("k", 1, 5, 1), launch_memcpy((10, 11), (12, 13), id=2), launch_graph((20, 21), (22, 30), id=3)
     )
-    text = summary(broken_down(path))
-    assert "\n1 kernel, 1 memory operation, 1 CUDA graph traced whole: 14 ns of GPU work;" in text
+    assert (
+        "\n\n1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
+        " from the first op to the last\n\n"
+    ) in summary(broken_down(path))
+
+
+def test_busy_is_a_share_of_all_gpus(trace: Trace) -> None:
+    """Busy is a share of the span of every GPU that ran something: one all the time and one half of it are 75 %."""
+    path = trace(
+        launch_kernel("k", (1, 2), (10, 50), id=1, device=0),
+        launch_kernel("k", (3, 4), (10, 20), id=2, device=1),
+        launch_kernel("k", (5, 6), (15, 30), id=3, device=1, stream=8),
+    )
+    assert (
+        "\n\n3 kernels, 0 memory operations: sum 65 ns; 2 GPUs are busy for 75 % of the 40 ns"
+        " from the first op to the last\n\n"
+    ) in summary(broken_down(path))
+    moment = summary(broken_down(trace(launch_kernel("k", (1, 2), (10, 10), id=1))))
+    assert "; the GPU is busy for - of the 0 ns from the first op to the last\n" in moment
 
 
 def test_busy_beyond_the_span_is_explained(trace: Trace) -> None:
@@ -326,10 +457,10 @@ def test_reports_with_nothing_in_them(by: str | None, trace: Trace) -> None:
     assert neither.endswith("\n\nno GPU work\n")
     no_ranges = summary(broken_down(trace(work("k", 1, 5, 1)), by=by))
     assert "instances" not in no_ranges
-    assert "\nKernels: 5 ns in 1 kind\n" in no_ranges
+    assert "\nOps: 5 ns under 1 name\n" in no_ranges
     no_work = summary(broken_down(trace(Range("a", 0, 10), duration=LATE), by=by))
     assert "launched from" not in no_work
-    assert "\nKernels" not in no_work
+    assert "\nOps" not in no_work
     for text in (neither, no_ranges, no_work):
         assert "\n\n\n" not in text
         assert "nan" not in text.lower()
