@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Literal
 
 from nsysprof.report.gpus import Gpu, GpuOfDevice, devices, read_gpus
-from nsysprof.report.properties import known, named_rows, named_values, system_properties
+from nsysprof.report.properties import known, named_rows, named_values, system_properties, whole
 
 if TYPE_CHECKING:
     from nsysprof.report.columns import Source
@@ -23,7 +23,7 @@ Generation = Literal["none", "EXPORT_META_DATA", "META_DATA_EXPORT"]
 
 SEVERITIES: dict[str, Severity] = {"2": "warning", "warning": "warning", "3": "error", "error": "error"}
 SOURCES = {"1": "injection", "2": "daemon", "3": "analysis"}
-PROCESS_PART = re.compile(r"PROCESS_(\d+):(?:COMMAND|ARGUMENT_(\d+))\Z")
+PROCESS_PART = re.compile(r"PROCESS_(\d{1,9}):(?:COMMAND|ARGUMENT_(\d{1,9}))\Z")
 CAPTURE = re.compile(rf"{PROCESS_PART.pattern}|\w*PRODUCT_VERSION\Z")  # never ENVIRONMENT_VARIABLE
 SCRIPT_VALUE = re.compile(r"(?<![\w./-])([A-Z_][A-Z0-9_]*)=(?:'[^']*'|\"[^\"]*\"|[^\s;'\"]+)")
 
@@ -84,7 +84,8 @@ def read_about(source: Source, *, report_version: str | None = None) -> About:
         schema_version=meta.get("EXPORT_SCHEMA_VERSION"),
         generation=generation,
         duration_ns=max(
-            (row[0] for row in named_rows(source, "ANALYSIS_DETAILS", "duration") if row[0]), default=None
+            filter(None, (whole(row[0]) for row in named_rows(source, "ANALYSIS_DETAILS", "duration"))),
+            default=None,
         ),
         start_utc=_start(source),
         gpus=read_gpus(source),
@@ -118,16 +119,16 @@ def _warnings(generation: Generation, meta: Mapping[str, str]) -> tuple[str, ...
 
 
 def _cuda_version(value: str | None) -> str | None:
-    if value is None or not value.isdecimal() or int(value) < 1000:
-        return known(value)
-    return f"{int(value) // 1000}.{int(value) % 1000 // 10}"
+    number = whole(value)
+    return known(value) if number is None or number < 1000 else f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _start(source: Source) -> str | None:
-    for epoch_ns, text in named_rows(source, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "utcTime"):
+    for epoch, text in named_rows(source, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "utcTime"):
         if isinstance(text, str) and text:
             return text
-        if isinstance(epoch_ns, int) and epoch_ns > 0:
+        epoch_ns = whole(epoch)
+        if epoch_ns and epoch_ns > 0:
             start = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=epoch_ns // 1000)
             return start.strftime("%Y-%m-%dT%H:%M:%S")
     return None
@@ -160,7 +161,8 @@ def _without_values(words: list[str]) -> Iterator[str]:
 
 
 def _processes(source: Source) -> dict[int, str]:
-    found = [row for row in named_rows(source, "PROCESSES", "globalPid", "name") if isinstance(row[0], int)]
+    rows = ((whole(process), name) for process, name in named_rows(source, "PROCESSES", "globalPid", "name"))
+    found = [(process, name) for process, name in rows if process is not None]
     names = source.strings([name for _, name in found if isinstance(name, int)]) if found else {}
     return {
         process: names.get(name, "") if isinstance(name, int) else str(name)
@@ -172,7 +174,7 @@ def _processes(source: Source) -> dict[int, str]:
 def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
     """Warnings and errors, errors first, each text once. Exports before 2024 hold none."""
     told = [
-        (SEVERITIES[level], str(part or "").lower(), text, text_id)
+        (SEVERITIES[level], str(part or "").lower(), text, whole(text_id))
         for severity, part, text, text_id in named_rows(
             source, "DIAGNOSTIC_EVENT", "severity", "source", "text", "textId"
         )
@@ -181,7 +183,9 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
     texts = source.strings([row[3] for row in told if row[2] is None and row[3] is not None])
     counts: Counter[tuple[Severity, str, str]] = Counter()
     for severity, part, text, text_id in told:
-        said = " ".join(str(texts.get(text_id, "") if text is None else text).split())
+        if text is None and text_id is not None:
+            text = texts.get(text_id)
+        said = " ".join(str(text or "").split())
         if said:
             counts[severity, SOURCES.get(part, part or "unknown"), said] += 1
     found = [Diagnostic(*key, count) for key, count in counts.items()]

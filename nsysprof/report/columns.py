@@ -76,3 +76,12 @@ def column(block: Block, name: str, missing: int = 0) -> NDArray[np.int64]:
         return np.full(block.rows, missing, np.int64)
     null = block.nulls.get(name)
     return values if null is None or missing == 0 else np.where(null, np.int64(missing), values)
+
+
+def times(block: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The block's ``start`` and ``end``; where one is NULL it is the other, so that such a row takes no time."""
+    start, end = column(block, "start"), column(block, "end")
+    no_start, no_end = block.nulls.get("start"), block.nulls.get("end")
+    if no_start is not None:
+        start = np.where(no_start, end, start)
+    return start, end if no_end is None else np.where(no_end, start, end)

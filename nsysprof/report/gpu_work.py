@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from nsysprof.codes import Coder
 from nsysprof.report.block import Block
-from nsysprof.report.columns import Growing, Progress, Source, column, present
+from nsysprof.report.columns import Growing, Progress, Source, column, present, times
+from nsysprof.report.identify import DamagedError
 
 KERNEL, MEMCPY, MEMSET, GRAPH = range(4)
 TABLES = {
@@ -32,6 +33,7 @@ _COPY_KINDS = {
 }  # fmt: skip
 _COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _NO_STREAM = 4294967295
+_MOST = 1 << 62  # ns, of all ops together
 
 
 @dataclass(frozen=True)
@@ -65,18 +67,16 @@ def read_work(source: Source, processes: Coder, progress: Progress | None = None
     rows = Growing(start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?")
     streams = _Streams(processes)
     names = _Names(source)
-    unended = 0
+    untimed = 0
     for table, kind in TABLES.items():
         if not {"start", "end"} <= set(source.columns(table)):
             continue
         naming = present(source, table, _NAMED_BY[kind])
         wanted = [*_COLUMNS, *naming]
         for block in source.blocks(table, present(source, table, wanted)):
-            start, end = column(block, "start"), column(block, "end")
-            open_end = block.nulls.get("end")
-            if open_end is not None:
-                unended += int(open_end.sum())
-                end = np.where(open_end, start, end)
+            start, end = times(block)
+            lacking = [null for name, null in block.nulls.items() if name in ("start", "end")]
+            untimed += int(np.logical_or.reduce(lacking).sum()) if lacking else 0
             rows.add(
                 block.rows,
                 start=start,
@@ -89,16 +89,28 @@ def read_work(source: Source, processes: Coder, progress: Progress | None = None
             )
             if progress:
                 progress(table, block.rows)
+    start, end = rows.take("start"), rows.take("end")
+    _check_times(start, end)
     return Work(
-        **{
-            name: rows.take(name)
-            for name in ("start", "end", "kind", "name", "stream", "correlation", "from_graph")
-        },
+        start=start,
+        end=end,
+        **{name: rows.take(name) for name in ("kind", "name", "stream", "correlation", "from_graph")},
         names=names.resolve(),
         streams=streams.streams,
         devices=list(streams.devices),
-        warnings=(f"{unended:,} GPU operations have no end time and count as 0 ns",) if unended else (),
+        warnings=(f"{untimed:,} GPU operations lack a start or an end and count as 0 ns",) if untimed else (),
     )
+
+
+def _check_times(start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
+    """Refuse times whose differences or sums do not fit into an int64: every later number would be wrong."""
+    if not len(start):
+        return
+    first, last = min(int(start.min()), int(end.min())), max(int(start.max()), int(end.max()))
+    if (last - first) * len(start) < _MOST:
+        return
+    if last - first >= _MOST or np.abs(end - start).sum(dtype=np.float64) >= _MOST:
+        raise DamagedError(f"GPU operations at {first} to {last} ns, which would take more than a century")
 
 
 def _has(block: Block, name: str) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nsysprof.report.properties import known, named_rows, system_properties
+from nsysprof.report.properties import known, named_rows, system_properties, whole
 
 if TYPE_CHECKING:
     from nsysprof.report.columns import Source
@@ -80,6 +80,7 @@ def _listed(info: str | None) -> list[dict[str, Any]]:
 
 def _gpu(values: list[Any], place: int) -> Gpu:
     number, name, *sizes, chip, uuid = values
+    number = whole(number)
     sms, memory, bandwidth, clock, l2, major, minor = map(_count, sizes)
     # before 2022 some rates were kHz and kB/s; no GPU is below 10 MHz or 10 GB/s
     clock = clock * 1000 if clock and clock < 10**7 else clock
@@ -87,7 +88,7 @@ def _gpu(values: list[Any], place: int) -> Gpu:
     told = sizes[0] is not None or sizes[5] is not None  # an older table says nothing: then it is one
     named = str(name or "unknown GPU")
     return Gpu(
-        id=place if number is None else int(number),
+        id=place if number is None else number,
         name=named,
         sm_count=sms,
         memory_bytes=memory,
@@ -103,10 +104,8 @@ def _gpu(values: list[Any], place: int) -> Gpu:
 
 def _count(value: object) -> int | None:
     """A positive whole number, whichever way it is stored; None for what says nothing."""
-    try:
-        return int(value) or None if isinstance(value, (int, str)) else None
-    except ValueError:
-        return None
+    number = whole(value)
+    return number if number and number > 0 else None
 
 
 class GpuOfDevice(Mapping[tuple[int, int], int]):
@@ -144,7 +143,8 @@ def devices(source: Source) -> GpuOfDevice:
     index = {gpu.id: place for place, gpu in enumerate(gpus)}
     by_process: dict[tuple[int, int], int] = {}
     agreed: dict[int, set[int]] = {}
-    for pid, device, gpu_id in named_rows(source, "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId"):
+    for row in named_rows(source, "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId"):
+        pid, device, gpu_id = map(whole, row)
         if gpu_id in index and device is not None:
             by_process[pid or 0, device] = index[gpu_id]
             agreed.setdefault(device, set()).add(index[gpu_id])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.codes import Coder
-from nsysprof.report.columns import Growing, Progress, Source, column, present
+from nsysprof.report.columns import Growing, Progress, Source, column, present, times
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
@@ -113,11 +113,8 @@ def read_calls(
         process = _process_of(code, threads, processes)
         slot = keys.slots(process, column(block, "correlationId"))
         mine = np.flatnonzero(slot >= 0)
-        start, end = column(block, "start")[mine], column(block, "end")[mine]
-        open_end = block.nulls.get("end")
-        if open_end is not None:
-            end = np.where(open_end[mine], start, end)
-        rows.add(len(mine), start=start, end=end, thread=code[mine], slot=slot[mine])
+        start, end = times(block)
+        rows.add(len(mine), start=start[mine], end=end[mine], thread=code[mine], slot=slot[mine])
         if progress:
             progress(TABLE, block.rows)
     start, end, thread, slot = (rows.take(name) for name in ("start", "end", "thread", "slot"))

@@ -16,7 +16,7 @@ from typing import Literal
 from nsysprof.errors import NsysprofError
 from nsysprof.nsys import all_nsys, find_importer, version_numbers
 
-__all__ = ["Kind", "check_tables", "header_version", "identify", "reading"]
+__all__ = ["DamagedError", "Kind", "check_tables", "header_version", "identify", "reading", "told"]
 
 Kind = Literal["sqlite", "parquet", "nsys-rep"]
 
@@ -25,6 +25,7 @@ REPORT = b"NVIDIA Tegra Profiler Report "
 STREAM = b"NVIDIA Nsight Systems Stream "
 POINTER = b"version https://git-lfs.github.com/spec/"
 FEW = 5  # names shown
+MOST_TOLD = 160  # characters
 EXPORT = "nsys export --type sqlite"
 REPORT_ENDINGS = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", "_pqtdir")
 # First bytes of what people hand over by mistake, what it is, and the command or advice that helps.
@@ -43,6 +44,10 @@ OTHERS: tuple[tuple[bytes, str, str], ...] = (
     (b"\x89HDF", "an HDF5 export", f"export the report again: {EXPORT} REPORT.nsys-rep"),
     (b"NVR", "an Nsight Compute report", "nsysprof reads Nsight Systems reports: .nsys-rep or .sqlite"),
 )
+
+
+class DamagedError(Exception):
+    """What a table holds cannot be true; the message says in what. `reading` adds the file."""
 
 
 def identify(path: Path) -> Kind:
@@ -87,14 +92,22 @@ def _version(head: bytes) -> str | None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns what SQLite says about a damaged file, at whatever point, into a `NsysprofError`."""
+    """Turns what is found out about a damaged file, at whatever point, into a `NsysprofError`."""
     try:
         yield
     except sqlite3.Error as error:
-        what = f"{path}: reading failed part-way: {error}"
+        what = f"{path}: reading failed part-way: {told(error)}"
         raise NsysprofError(f"{what}: the file is damaged", _again(path)) from None
+    except DamagedError as error:
+        raise NsysprofError(f"{path}: {error}: the file is damaged", _again(path)) from None
     except OSError as error:
         raise NsysprofError(f"{path}: reading failed part-way: {error.strerror or error}") from None
+
+
+def told(error: BaseException) -> str:
+    """What an error says, on one line and not at length: SQLite quotes whole declarations."""
+    said = " ".join(str(error).split())
+    return said if len(said) <= MOST_TOLD else f"{said[:MOST_TOLD]}…"
 
 
 def _missing(path: Path) -> NsysprofError:
@@ -223,7 +236,7 @@ def _tables(path: Path) -> list[tuple[str, str]]:
             rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')")
             return [(str(name), str(sql or "")) for name, sql in rows]
     except sqlite3.Error as error:
-        raise NsysprofError(f"{path}: a damaged SQLite file: {error}", _again(path)) from None
+        raise NsysprofError(f"{path}: a damaged SQLite file: {told(error)}", _again(path)) from None
 
 
 def check_tables(path: Path, names: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.codes import Coder, Words
 from nsysprof.report.block import Block
-from nsysprof.report.columns import Growing, Progress, Source, column, present
+from nsysprof.report.columns import Growing, Progress, Source, column, present, times
 from nsysprof.report.host_calls import PROCESS_OF_THREAD
 
 TABLE = "NVTX_EVENTS"
@@ -67,15 +67,14 @@ def read_ranges(source: Source, threads: Coder, progress: Progress | None = None
         kind = np.where((event >= 0) & (event < 256), kinds[event & 255], np.uint8(255))
         names.note_domains(block, np.flatnonzero(event == _DOMAIN_CREATE))
         mine = np.flatnonzero(kind != 255)
-        start, end = column(block, "start")[mine], column(block, "end")[mine]
+        start, end = times(block)
         unended = block.nulls.get("end")
-        is_open = np.zeros(len(mine), bool) if unended is None else unended[mine]
         other = block.values.get("endGlobalTid")
         rows.add(
             len(mine),
-            start=start,
-            end=np.where(is_open, start, end),
-            open=is_open,
+            start=start[mine],
+            end=end[mine],
+            open=np.zeros(len(mine), bool) if unended is None else unended[mine],
             kind=kind[mine],
             thread=threads.encode(column(block, "globalTid")[mine]),
             name=names.encode(block, mine),

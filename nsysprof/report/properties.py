@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nsysprof.report.columns import Source
 
-__all__ = ["known", "named_rows", "named_values", "system_properties"]
+__all__ = ["known", "named_rows", "named_values", "system_properties", "whole"]
 
 SYSTEM = frozenset(
     ("NvDriverVersion", "CudaDriverVersion", "OsDescription", "CpuDescription", "CpuArchitecture", "GpuInfo")
@@ -43,6 +43,15 @@ def system_properties(source: Source) -> dict[str, str]:
         if known(value) is not None:
             found.setdefault(name, value)
     return found
+
+
+def whole(value: object) -> int | None:
+    """The value as a whole number, whichever way it is stored; None for what is none of 64 bits."""
+    try:
+        number = int(value) if isinstance(value, (int, float, str)) else None
+    except (ValueError, OverflowError):  # a text of something else, a real that is no number or infinite
+        return None
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
 
 
 def known(value: object) -> str | None:

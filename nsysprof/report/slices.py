@@ -26,10 +26,14 @@ def quoted(name: str) -> str:
 
 
 def integer(name: str) -> str:
-    """SQL for the integer of a column of the table `t`: reals are cut, NULL for text and blobs."""
+    """SQL for the integer of a column of the table `t`: reals are cut, and so are numbers that are spelled out, as
+    a table has them that went through a CSV file; NULL for other text and for blobs.
+    """
     column = f"t.{quoted(name)}"
+    number = f"{column} GLOB '*[0-9]*' AND {column} NOT GLOB '*[^0-9.-]*'"
     return (
-        f"CASE typeof({column}) WHEN 'integer' THEN {column} WHEN 'real' THEN CAST({column} AS INTEGER) END"
+        f"CASE typeof({column}) WHEN 'integer' THEN {column} WHEN 'real' THEN CAST({column} AS INTEGER)"
+        f" WHEN 'text' THEN CASE WHEN {number} THEN CAST({column} AS INTEGER) END END"
     )
 
 

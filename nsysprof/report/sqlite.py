@@ -24,6 +24,7 @@ from nsysprof.codes import Words
 from nsysprof.errors import NsysprofError
 from nsysprof.report import pages, slices
 from nsysprof.report.block import Block
+from nsysprof.report.identify import told
 from nsysprof.report.records import RefusedError
 
 _WAIT = 1.0  # seconds for a program that holds a lock on the file
@@ -63,8 +64,8 @@ class SqliteSource:
     ) -> Iterator[Block]:
         """Yield the columns in rowid order, 10,000 to 200,000 rows at a time; nothing for an absent table.
 
-        `ints` become int64: reals are cut to integers, text and blobs are NULL. `texts` become codes into
-        `words`: numbers are spelled out, blobs count as text.
+        `ints` become int64: reals are cut to integers, and so are numbers that are spelled out; other text and
+        blobs are NULL. `texts` become codes into `words`: numbers are spelled out, blobs count as text.
         """
         if table not in self._tables:
             return
@@ -104,8 +105,8 @@ class SqliteSource:
         if "StringIds" not in self._tables or not wanted:
             return {}
         layout = self._tables["StringIds"].layout
-        query = "SELECT id, CAST(value AS TEXT) FROM StringIds"
-        found: list[tuple[int, str | None]] = []
+        query = f"SELECT {slices.integer('id')}, {slices.text('value')} FROM StringIds AS t"
+        found: list[tuple[int | None, str | None]] = []
         with self._connection("StringIds") as connection:
             if layout is not None and layout.rowid == "id":
                 for at in range(0, len(wanted), _IDS):
@@ -114,7 +115,7 @@ class SqliteSource:
             else:  # a copy without its key: one pass instead of one for each query
                 found += connection.execute(query)
         needed = set(wanted)
-        return {at: value for at, value in found if at in needed and value is not None}
+        return {at: value for at, value in found if at in needed and at is not None and value is not None}
 
     def refusals(self) -> dict[str, str]:
         """Of the tables read so far, those that went through sqlite3, and why."""
@@ -164,7 +165,7 @@ class SqliteSource:
             raise self._explained(table, error) from error
 
     def _explained(self, table: str | None, error: BaseException) -> NsysprofError:
-        reason = str(error) or "out of memory"
+        reason = told(error) or "out of memory"
         if "unable to open" in reason:
             return NsysprofError(f"{self.path} cannot be opened ({reason})")
         if "locked" in reason:
