@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from nsysprof.breakdown import Breakdown
+    from nsysprof.render.painter import Painter
     from nsysprof.report import Report
 
 _TABLE_FILES = ("ranges.csv", "instances.csv", "kernels.csv", "analysis.json")
@@ -85,43 +86,57 @@ def analyze(
     ] = False,
 ) -> None:
     """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
-    from nsysprof.attribution import attribute
-    from nsysprof.breakdown import break_down
-    from nsysprof.commands.progress import progress_bar
-    from nsysprof.kernels import load_rules
-    from nsysprof.paths import DEFAULT_MERGE
-    from nsysprof.render.data import check_folder
-    from nsysprof.render.text import summary
-    from nsysprof.report import open_report
-    from nsysprof.tables import read_tables
+    from nsysprof.render.painter import start_painter
 
     if merge and no_merge:
         raise typer.BadParameter("give --merge or --no-merge, not both")
-    loaded = load_rules(rules)
-    with open_report(report, nsys=nsys) as opened:
-        named = report if report.stem.strip(".") else report.resolve()  # the folder itself may be called "."
-        folder = output or Path(f"{named.stem}.analysis")
-        names = _TABLE_FILES + (_CHART_FILES if charts else ())
-        earlier = check_folder(folder, opened, names, force=force)
-        with progress_bar(lambda: _work(opened)) as progress:
-            attribution = attribute(read_tables(opened, progress), threads.value, progress)
-            progress("adding up", 0)
-            breakdown = break_down(
-                attribution,
-                merge=None if no_merge else merge or DEFAULT_MERGE,
-                select=select,
-                skip=skip,
-                by=by.value if by else None,
-                rules=loaded,
-            )
-        print(summary(breakdown, top), end="", flush=True)
-        _write(breakdown, folder, top if charts else 0, instances=instances, earlier=earlier)
-        if verify:
-            _verify(breakdown, nsys)
+    with start_painter(apart=charts) as painter:  # first of all: it imports matplotlib meanwhile
+        from nsysprof.attribution import attribute
+        from nsysprof.breakdown import break_down
+        from nsysprof.commands.progress import progress_bar
+        from nsysprof.kernels import load_rules
+        from nsysprof.paths import DEFAULT_MERGE
+        from nsysprof.render.data import check_folder
+        from nsysprof.render.text import summary
+        from nsysprof.report import open_report
+        from nsysprof.tables import read_tables
+
+        loaded = load_rules(rules)
+        with open_report(report, nsys=nsys) as opened:
+            named = report if report.stem.strip(".") else report.resolve()  # the folder itself may be called "."
+            folder = output or Path(f"{named.stem}.analysis")
+            names = _TABLE_FILES + (_CHART_FILES if charts else ())
+            earlier = check_folder(folder, opened, names, force=force)
+            with progress_bar(lambda: _work(opened)) as progress:
+                attribution = attribute(read_tables(opened, progress), threads.value, progress)
+                progress("adding up", 0)
+                breakdown = break_down(
+                    attribution,
+                    merge=None if no_merge else merge or DEFAULT_MERGE,
+                    select=select,
+                    skip=skip,
+                    by=by.value if by else None,
+                    rules=loaded,
+                )
+                if charts:
+                    progress("drawing charts", 0)
+                    _begin_charts(painter, breakdown, top)
+            print(summary(breakdown, top), end="", flush=True)
+            _write(breakdown, folder, painter if charts else None, instances=instances, earlier=earlier)
+            if verify:
+                _verify(breakdown, nsys)
 
 
-def _write(breakdown: Breakdown, folder: Path, top: int, *, instances: bool, earlier: bool) -> None:
-    """Write the files, the charts of ``top`` ranges among them (0: none), and say so on stderr.
+def _begin_charts(painter: Painter, breakdown: Breakdown, top: int) -> None:
+    from nsysprof.render.charts import chart_plans
+
+    painter.paint(chart_plans(breakdown, top=top))
+
+
+def _write(
+    breakdown: Breakdown, folder: Path, painter: Painter | None, *, instances: bool, earlier: bool
+) -> None:
+    """Write the files, the charts that are being painted among them, and say so on stderr.
 
     Where the folder holds an earlier analysis, its charts do not stay beside new tables.
     """
@@ -133,12 +148,12 @@ def _write(breakdown: Breakdown, folder: Path, top: int, *, instances: bool, ear
         folder.mkdir(parents=True, exist_ok=True)
         progress("writing tables", 0)
         written, note = write_tables(breakdown, folder, instances=instances)
-        if earlier and not top:
+        if earlier and not painter:
             for name in _CHART_FILES:
                 (folder / name).unlink(missing_ok=True)
-        if top:
+        if painter:
             progress("drawing charts", 0)
-            written = [*_draw(breakdown, folder, top), *written]
+            written = [*_finish_charts(painter, folder), *written]
     names = ", ".join(path.name for path in written)
     print(f"\nWritten to {visible(str(folder))}/: {names}", file=sys.stderr)
     if note:
@@ -155,10 +170,10 @@ def _work(report: Report) -> int:
     return 2 * ops + report.source.rows(CALLS) + report.source.rows(NVTX)
 
 
-def _draw(breakdown: Breakdown, folder: Path, top: int) -> list[Path]:
-    from nsysprof.render.charts import save_charts
+def _finish_charts(painter: Painter, folder: Path) -> list[Path]:
+    from nsysprof.render.charts import write_pictures
 
-    return save_charts(breakdown, folder, top=top)
+    return write_pictures(painter.pictures(), folder)
 
 
 def _verify(breakdown: Breakdown, nsys: Path | None) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from nsysprof.breakdown import Breakdown
 from nsysprof.intervals import Ints, union_length
 from nsysprof.kernels import FAMILIES
-from nsysprof.render.style import shorten
+from nsysprof.render.texts import shorten
 
 DOMINANT = 0.95
 MOST_ROWS = 60

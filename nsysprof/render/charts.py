@@ -1,20 +1,25 @@
-"""The charts of an answer as files."""
+"""The charts of an answer: as plans, as figures, and as files."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from nsysprof.breakdown import Breakdown
 from nsysprof.errors import NsysprofError
 from nsysprof.render.chart_rows import chart_rows
-from nsysprof.render.kernel_breakdown import draw_kernel_breakdown
-from nsysprof.render.kernel_counts import draw_kernel_counts
-from nsysprof.render.lanes import PLOT_COLUMNS
-from nsysprof.render.style import message, style, subtitle, write_png
-from nsysprof.render.timeline_chart import draw_timeline
+from nsysprof.render.kernel_breakdown import plan_kernel_breakdown
+from nsysprof.render.kernel_counts import plan_kernel_counts
+from nsysprof.render.painter import start_painter
+from nsysprof.render.plans import Heading, Message, Plan
+from nsysprof.render.subject import subtitle
+from nsysprof.render.timeline_chart import COLUMNS, plan_timeline
 from nsysprof.timeline import timeline
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FILES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
 TOP = 20
@@ -22,23 +27,22 @@ TOP = 20
 
 def kernel_counts(breakdown: Breakdown, *, top: int = TOP) -> Figure:
     """Kernels and launches per range, by family; a figure that says why where there is no GPU work."""
-    with style():
-        rows = chart_rows(breakdown, top)
-        return _nothing(breakdown) if rows is None else draw_kernel_counts(breakdown, rows)
+    return _draw(_counts(breakdown, top))
 
 
 def kernel_breakdown(breakdown: Breakdown, *, top: int = TOP) -> Figure:
     """Busy and idle time per range, by family; a figure that says why where there is no GPU work."""
-    with style():
-        rows = chart_rows(breakdown, top)
-        return _nothing(breakdown) if rows is None else draw_kernel_breakdown(breakdown, rows)
+    return _draw(_breakdown(breakdown, top))
 
 
 def timeline_chart(breakdown: Breakdown) -> Figure:
     """Streams and ranges over time with a zoom on one instance; a figure that says why where there is neither."""
-    with style():
-        answer = timeline(breakdown, columns=PLOT_COLUMNS)
-        return draw_timeline(answer) if answer.streams or answer.ranges else _nothing(breakdown)
+    return _draw(_timeline(breakdown))
+
+
+def chart_plans(breakdown: Breakdown, *, top: int = TOP) -> list[Plan]:
+    """What the charts in `FILES` show, in that order, for a `Painter`; ``top`` ranges in the bar charts."""
+    return [_counts(breakdown, top), _breakdown(breakdown, top), _timeline(breakdown)]
 
 
 def save_charts(breakdown: Breakdown, folder: Path, *, top: int = TOP, overwrite: bool = True) -> list[Path]:
@@ -47,29 +51,57 @@ def save_charts(breakdown: Breakdown, folder: Path, *, top: int = TOP, overwrite
     ``top`` is how many ranges the bar charts show. Raises `NsysprofError` when a file cannot be written, and before
     anything is drawn when one exists and ``overwrite`` is False.
     """
-    paths = [Path(folder, name) for name in FILES]
-    existing = [path for path in paths if path.exists()]
+    existing = [path for name in FILES if (path := Path(folder, name)).exists()]
     if existing and not overwrite:
         raise NsysprofError(f"{existing[0]} exists already", "choose another folder, or allow overwriting")
-    figures = (
-        kernel_counts(breakdown, top=top),
-        kernel_breakdown(breakdown, top=top),
-        timeline_chart(breakdown),
-    )
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        for figure, path in zip(figures, paths, strict=True):
-            write_png(figure, path)
+        with start_painter(apart=False) as painter:
+            painter.paint(chart_plans(breakdown, top=top))
+            return write_pictures(painter.pictures(), folder)
     except OSError as error:
         raise NsysprofError(
             f"cannot write charts into {folder}: {error.strerror or error}", "choose another folder with -o"
         ) from error
+
+
+def write_pictures(pictures: Sequence[bytes], folder: Path) -> list[Path]:
+    """Write the pictures of `chart_plans` as `FILES` into an existing folder: each at once or not at all."""
+    paths = [Path(folder, name) for name in FILES]
+    for path, picture in zip(paths, pictures, strict=True):
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            unfinished.write_bytes(picture)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
     return paths
 
 
-def _nothing(breakdown: Breakdown) -> Figure:
-    lines = [
+def _draw(plan: Plan) -> Figure:
+    from nsysprof.render.drawing import draw  # noqa: PLC0415 (matplotlib is slow to import)
+
+    return draw(plan)
+
+
+def _counts(breakdown: Breakdown, top: int) -> Plan:
+    rows = chart_rows(breakdown, top)
+    return _nothing(breakdown) if rows is None else plan_kernel_counts(breakdown, rows)
+
+
+def _breakdown(breakdown: Breakdown, top: int) -> Plan:
+    rows = chart_rows(breakdown, top)
+    return _nothing(breakdown) if rows is None else plan_kernel_breakdown(breakdown, rows)
+
+
+def _timeline(breakdown: Breakdown) -> Plan:
+    answer = timeline(breakdown, columns=COLUMNS)
+    return plan_timeline(answer) if answer.streams or answer.ranges else _nothing(breakdown)
+
+
+def _nothing(breakdown: Breakdown) -> Message:
+    sentences = [
         "Either nothing ran on a GPU while nsys was recording, or CUDA was not traced.",
         "Capture again with:  nsys profile --trace=cuda,nvtx <program>",
     ]
-    return message("This report holds no GPU work", lines, subtitle(breakdown))
+    return Message(Heading("This report holds no GPU work", subtitle(breakdown)), sentences)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from nsysprof.breakdown import Breakdown
 from nsysprof.intervals import Ints
 from nsysprof.kernels import FAMILIES
-from nsysprof.render.bars import Column, add_bars, frame, percent_axis, stack, write_inside
 from nsysprof.render.chart_rows import ChartRows
-from nsysprof.render.style import IDLE, SMALL, Numbers, family_legend, outside_share, subtitle
+from nsysprof.render.palette import IDLE, family_legend
+from nsysprof.render.plans import BarPanel, Bars, Column, Heading, Numbers
+from nsysprof.render.stacks import add_part, stack, texts_inside
+from nsysprof.render.subject import outside_share, subtitle
 from nsysprof.units import format_count, format_ns, format_share, scale_ns
 
 _CUT = 3.0  # times the longest bar of a single range
@@ -19,54 +19,55 @@ _READABLE = 0.1  # of the share panel: narrower parts have no text
 _IDLE_LABEL = "idle (span − busy): none of the range's work runs"
 
 
-def draw_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Figure:
-    """Draw the rows twice: busy time on a common axis, and busy and idle time as shares of each row's own span."""
+def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
+    """The rows twice: busy time on a common axis, and busy and idle time as shares of each row's own span."""
     by_family, scaled = _scaled_to_busy(rows)
-    idle = rows.idle_ns
-    divisor, unit = scale_ns(int(rows.busy_ns.max(initial=0)))
-    entries = family_legend(rows.sum_ns.sum(axis=0) > 0)
-    if idle.any():
-        entries.append((_IDLE_LABEL, IDLE))
-    ranges = rows.of == "ranges"
-    panels = [(f"busy time of all instances ({unit})" if ranges else f"op time ({unit})", 0.45)]
-    if ranges:
-        panels.append((f"share of the range's own {'span' if idle.any() else 'busy time'}", 0.55))
-    made = frame(
-        rows,
-        title=title(rows),
-        subtitle=subtitle(breakdown),
-        entries=entries,
+    legend = family_legend((rows.sum_ns.sum(axis=0) > 0).tolist())
+    if rows.idle_ns.any():
+        legend.append((_IDLE_LABEL, IDLE))
+    panels = [_totals(rows, by_family)]
+    if rows.of == "ranges":
+        panels.append(_shares(rows, by_family))
+    return Bars(
+        heading=Heading(title(rows), subtitle(breakdown), legend, _notes(breakdown, rows, scaled)),
+        labels=rows.labels,
+        rest=rows.rest,
         panels=panels,
         columns=_columns(rows),
-        notes=_notes(breakdown, rows, scaled),
     )
-    totals = made.panels[0]
-    ends = stack(totals, by_family, scale=divisor)
-    _limit(totals, ends, rows)
-    if ranges:
-        shares = made.panels[1]
-        whole = np.maximum(rows.busy_ns + idle, 1)
-        parts = by_family / whole[:, None]
-        ends = stack(shares, parts)
-        add_bars(shares, ends, np.where(idle > 0, 1.0, ends), colour=IDLE, label="idle")
-        write_inside(shares, parts, np.ones(len(rows)), format_share, _READABLE)
-        percent_axis(shares)
-    return made.figure
 
 
-def _limit(axes: Axes, ends: Numbers, rows: ChartRows) -> None:
-    """End the axis after the longest bar. A last row that stands for many more may run out of it, and says so: the
-    bars of single ranges stay readable.
+def _totals(rows: ChartRows, by_family: Numbers) -> BarPanel:
+    """Bars of busy time. The axis ends after the longest one. A last row that stands for many more may run out of it,
+    and says so: the bars of single ranges stay readable.
     """
+    divisor, unit = scale_ns(int(rows.busy_ns.max(initial=0)))
+    parts, ends = stack(by_family, divisor)
     longest = float(ends[rows.named].max())
-    cut = rows.rest is not None and ends[rows.rest] > _CUT * longest > 0
-    axes.set_xlim(0, (longest if cut else float(ends.max())) * 1.02 or 1)
-    if cut:
-        where = axes.get_yaxis_transform()
-        axes.text(
-            1, len(rows) - 1, " cut off »", transform=where, ha="right", va="center_baseline",
-            fontsize=SMALL, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-        )  # fmt: skip
+    cut = rows.rest is not None and bool(ends[rows.rest] > _CUT * longest > 0)
+    return BarPanel(
+        label=f"busy time of all instances ({unit})" if rows.of == "ranges" else f"op time ({unit})",
+        share=0.45,
+        end=(longest if cut else float(ends.max())) * 1.02 or 1,
+        parts=parts,
+        cut=len(rows) - 1 if cut else None,
+    )
+
+
+def _shares(rows: ChartRows, by_family: Numbers) -> BarPanel:
+    idle = rows.idle_ns
+    whole = np.maximum(rows.busy_ns + idle, 1)
+    shares = by_family / whole[:, None]
+    parts, ends = stack(shares)
+    parts += add_part(ends, np.where(idle > 0, 1.0, ends), IDLE, "idle")
+    return BarPanel(
+        label=f"share of the range's own {'span' if idle.any() else 'busy time'}",
+        share=0.55,
+        end=1,
+        parts=parts,
+        inside=texts_inside(shares, format_share, _READABLE),
+        percent=True,
+    )
 
 
 def _scaled_to_busy(rows: ChartRows) -> tuple[Numbers, int]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from nsysprof.breakdown import Breakdown
 from nsysprof.kernels import FAMILIES
-from nsysprof.render.bars import Column, frame, stack
 from nsysprof.render.chart_rows import ChartRows
-from nsysprof.render.style import INK, Numbers, family_legend, outside_share, subtitle
+from nsysprof.render.palette import INK, family_legend
+from nsysprof.render.plans import BarPanel, Bars, Column, Heading, Numbers
+from nsysprof.render.stacks import stack
+from nsysprof.render.subject import outside_share, subtitle
 from nsysprof.units import format_count
 
 _MARK = "launches (host calls)"
@@ -18,36 +18,32 @@ _MEMORY = [FAMILIES.index("memcpy"), FAMILIES.index("memset")]
 _GRAPH = FAMILIES.index("graph")
 
 
-def draw_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Figure:
-    """Draw a bar of ops by family per row, per call where instances repeat, with a mark where the launches are."""
+def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
+    """A bar of ops by family per row, per call where instances repeat, with a mark where the launches are."""
     calls = rows.calls[:, None]
-    per_call = rows.ops / calls
     launches = np.where(rows.launches >= 0, rows.launches / rows.calls, np.nan)
-    entries = family_legend(rows.ops.sum(axis=0) > 0)
+    legend = family_legend((rows.ops.sum(axis=0) > 0).tolist())
     known = np.isfinite(launches).any()
     if known:
-        entries.append((_MARK, INK))
+        legend.append((_MARK, INK))
     repeated = bool((rows.calls > 1).any())
-    what = f"GPU operations per {rows.unit}" if repeated else "GPU operations"
-    made = frame(
-        rows,
-        title=title(rows),
-        subtitle=subtitle(breakdown),
-        entries=entries,
-        panels=[(what, 1.0)],
-        columns=_columns(rows, launches),
-        notes=_notes(breakdown, rows, repeated),
-    )
-    axes = made.panels[0]
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    ends = stack(axes, per_call)
-    if known:
-        y = np.arange(len(rows))
-        axes.vlines(launches, y - 0.45, y + 0.45, colors="white", linewidth=3.2, zorder=3)
-        axes.vlines(launches, y - 0.45, y + 0.45, colors=INK, linewidth=1.6, zorder=4, label=_MARK)
+    parts, ends = stack(rows.ops / calls)
     longest = max(float(ends.max(initial=0)), float(np.nanmax(launches)) if known else 0.0)
-    axes.set_xlim(0, longest * 1.03 or 1)
-    return made.figure
+    panel = BarPanel(
+        label=f"GPU operations per {rows.unit}" if repeated else "GPU operations",
+        share=1.0,
+        end=longest * 1.03 or 1,
+        parts=parts,
+        marks=(_MARK, launches) if known else None,
+        whole=True,
+    )
+    return Bars(
+        heading=Heading(title(rows), subtitle(breakdown), legend, _notes(breakdown, rows, repeated)),
+        labels=rows.labels,
+        rest=rows.rest,
+        panels=[panel],
+        columns=_columns(rows, launches),
+    )
 
 
 def _columns(rows: ChartRows, launches: Numbers) -> list[Column]:

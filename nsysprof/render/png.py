@@ -28,7 +28,7 @@ def png(pixels: NDArray[np.uint8], dpi: int) -> bytes:
             b"\x89PNG\r\n\x1a\n",
             _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, _RGB, 0, 0, 0)),
             _chunk(b"pHYs", struct.pack(">IIB", per_metre, per_metre, 1)),
-            _chunk(b"IDAT", zlib.compress(rows.tobytes(), 2)),
+            _chunk(b"IDAT", zlib.compress(rows.data, 2)),
             _chunk(b"IEND", b""),
         )
     )

@@ -3,102 +3,92 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from nsysprof.breakdown import Breakdown
-from nsysprof.kernels import FAMILIES
-from nsysprof.render.lanes import (
-    AXIS_BELOW,
-    LEFT,
-    PLOT,
+from nsysprof.kernels import FAMILIES, short_name
+from nsysprof.render.palette import COLOURS, IDLE, INK, OTHERS, TINTS, family_legend
+from nsysprof.render.plans import (
+    PLOT_COLUMNS,
     RANGE,
     STREAM,
-    TITLE_ABOVE,
+    STREAM_LEVELS,
+    Heading,
+    LanePanel,
+    Lanes,
     Marks,
-    Panel,
-    Tints,
-    draw_panel,
+    Stream,
 )
-from nsysprof.render.style import (
-    COLOURS,
-    DPI,
-    IDLE,
-    INK,
-    SMALL,
-    WIDTH,
-    boxes,
-    family_legend,
-    footer,
-    header,
-    header_height,
-    legend,
-    legend_height,
-    new_figure,
-    printable,
-    shorten,
-    subtitle,
-)
+from nsysprof.render.subject import subtitle
+from nsysprof.render.texts import printable, shorten
 from nsysprof.stream_lanes import NOTHING, StreamLane, stream_labels
 from nsysprof.timeline import RangeLane, Timeline
 from nsysprof.units import format_ns, format_share
 from nsysprof.zoom import Zoom
 
-OTHERS = "#c4c4c4"  # ops of other ranges
+COLUMNS = PLOT_COLUMNS  # that the timeline should have
+_LABEL = 34
+_NAME = 80
+_KERNEL = 40
+_OTHER = FAMILIES.index("other")
 
 
-def draw_timeline(answer: Timeline) -> Figure:
-    """Draw the overview and, below it, the zoom: one panel, or two where the host was far ahead of the GPU."""
-    zoom, breakdown = answer.zoom, answer.breakdown
-    label = "time since the first launch, range or op"
-    overview = Panel(_in_order(answer), answer.start_ns, answer.end_ns, "", label)
-    panels = [overview, *(_zoom_panels(answer, zoom) if zoom else [])]
-    entries = _legend_entries(answer)
-    notes = _notes(answer)
-    what = title(answer)
-    y = header_height(what) + legend_height([label for label, _ in entries]) + 0.2
-    bottom = 0.2 if notes else 0.0
-    height = (
-        y + bottom + sum(panel.height + (TITLE_ABOVE if panel.title else 0) + AXIS_BELOW for panel in panels)
+def plan_timeline(answer: Timeline) -> Lanes:
+    """The overview and, below it, the zoom: one panel, or two where the host was far ahead of the GPU."""
+    zoom = answer.zoom
+    overview = LanePanel(
+        lanes=_overview_lanes(answer),
+        length=answer.end_ns - answer.start_ns,
+        title="",
+        label="time since the first launch, range or op",
+        framed=(zoom.start_ns - answer.start_ns, zoom.end_ns - answer.start_ns) if zoom else None,
     )
-    figure = new_figure(height)
-    header(figure, what, subtitle(breakdown))
-    legend(figure, entries, header_height(what))
-    footer(figure, notes)
-    drawn = []
-    for panel in panels:
-        y += (TITLE_ABOVE if panel.title else 0) + panel.height
-        axes = figure.add_axes((LEFT / WIDTH, 1 - y / height, PLOT / WIDTH, panel.height / height))
-        draw_panel(axes, panel, answer)
-        drawn.append(axes)
-        y += AXIS_BELOW
-    if zoom:
-        _mark_zoom(drawn[0], zoom, answer.start_ns)
-        _draw_gaps(drawn[-1], zoom, panels[-1])
-    return figure
+    return Lanes(
+        Heading(title(answer), subtitle(answer.breakdown), _legend(answer), _notes(answer)),
+        [overview, *(_zoom_panels(answer, zoom) if zoom else [])],
+    )
 
 
-def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[Panel]:
-    host, streams = _zoom_lanes(zoom, answer.breakdown)
+def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
+    """Process by process: the host's ranges, the same on the GPU, streams."""
+    lanes: list[StreamLane | RangeLane] = [*answer.ranges, *answer.streams]
+    tint, origin = Tints(answer.breakdown), answer.start_ns
+    length = np.maximum(np.diff(answer.edges), 1)
+    out: list[Stream | Marks] = []
+    for lane in sorted(lanes, key=lambda lane: lane.process):
+        label = shorten(lane.label, _LABEL)
+        if isinstance(lane, StreamLane):
+            level = np.maximum(np.rint(lane.busy_ns / length * STREAM_LEVELS), 3)
+            level = np.where(lane.busy_ns > 0, level, 0).astype(np.uint8)
+            out.append(Stream(label, lane.process, level, lane.family))
+        else:
+            colours, names = tint.colours(lane.path), tint.names(lane.path, lane.count)
+            start, end = lane.start - origin, lane.end - origin
+            out.append(Marks(label, RANGE, start, end, colours, names, lane.process))
+    return out
+
+
+def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
+    host, streams = _host_lanes(zoom, answer.breakdown), _op_lanes(zoom, answer.breakdown)
     what = shorten(_zoom_title(zoom), 150)
+    gaps = (zoom.gap_start - zoom.start_ns, zoom.gap_end - zoom.start_ns) if len(zoom.gap_start) else None
+    length, begin = zoom.end_ns - zoom.start_ns, format_ns(zoom.start_ns - answer.start_ns)
     label = "time from {} of the axis at the top"
     if not zoom.ahead_ns:
-        below = label.format(format_ns(zoom.start_ns - answer.start_ns))
-        return [Panel([*host, *streams], zoom.start_ns, zoom.end_ns, what, below)]
-    times = [format_ns(start - answer.start_ns) for start in (zoom.host_start_ns, zoom.start_ns)]
+        return [LanePanel([*host, *streams], length, what, label.format(begin), gaps)]
+    if not host:
+        return [LanePanel(streams, length, what, label.format(begin), gaps)]
     which = "later" if zoom.ahead_ns > 0 else "earlier"
-    later = f"The same on the GPU, {format_ns(abs(zoom.ahead_ns))} {which}" if host else what
-    on_gpu = Panel(streams, zoom.start_ns, zoom.end_ns, later, label.format(times[1]))
-    return (
-        [Panel(host, zoom.host_start_ns, zoom.host_end_ns, what, label.format(times[0])), on_gpu]
-        if host
-        else [on_gpu]
-    )
+    later = f"The same on the GPU, {format_ns(abs(zoom.ahead_ns))} {which}"
+    called = label.format(format_ns(zoom.host_start_ns - answer.start_ns))
+    return [
+        LanePanel(host, zoom.host_end_ns - zoom.host_start_ns, what, called),
+        LanePanel(streams, length, later, label.format(begin), gaps),
+    ]
 
 
-def _legend_entries(answer: Timeline) -> list[tuple[str, str]]:
-    entries = family_legend(_families(answer))
+def _legend(answer: Timeline) -> list[tuple[str, str]]:
+    entries = family_legend(_families(answer).tolist())
     if answer.zoom and len(answer.zoom.gap_start):
         entries.append(("gap: none of its ops runs", IDLE))
     if answer.zoom and not answer.zoom.op_mine.all():
@@ -115,12 +105,6 @@ def _notes(answer: Timeline) -> list[str]:
     return notes
 
 
-def _in_order(answer: Timeline) -> list[StreamLane | RangeLane]:
-    """Process by process: the host's ranges, the same on the GPU, streams."""
-    lanes: list[StreamLane | RangeLane] = [*answer.ranges, *answer.streams]
-    return sorted(lanes, key=lambda lane: lane.process)
-
-
 def _families(answer: Timeline) -> NDArray[np.bool_]:
     shown = np.zeros(256, bool)
     for lane in answer.streams:
@@ -131,46 +115,78 @@ def _families(answer: Timeline) -> NDArray[np.bool_]:
     return shown[: len(FAMILIES)]
 
 
-def _zoom_lanes(zoom: Zoom, breakdown: Breakdown) -> tuple[list[Marks], list[Marks]]:
-    """What the host did: ranges by level, and launches; and what the streams did. Each a lane of boxes."""
-    tint, tables, inside = Tints(breakdown), breakdown.attribution.tables, zoom.ranges
-    host, streams = [], []
+def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
+    """What the host did: ranges by level, and launches."""
+    tint, inside, origin = Tints(breakdown), zoom.ranges, zoom.host_start_ns
+    out = []
     for level in np.unique(inside.level).tolist():
         mine = inside.level == level
-        path = inside.path[mine]
+        path, start, end = inside.path[mine], inside.start[mine] - origin, inside.end[mine] - origin
         label = "the range · host" if level == 0 else f"inside it, level {level} · host"
-        host.append(
-            Marks(label, RANGE, inside.start[mine], inside.end[mine], tint.colours(path), tint.names(path))
-        )
+        out.append(Marks(label, RANGE, start, end, tint.colours(path), tint.names(path)))
     if count := len(zoom.launch_start):
-        host.append(
-            Marks("launches · host", RANGE, zoom.launch_start, zoom.launch_end, [INK] * count, [""] * count)
-        )
-    labels = stream_labels(tables)
-    colour = np.array([COLOURS[name] for name in FAMILIES], object)
-    cause = np.array([printable(text) for text in zoom.names.cause], object)
+        start, end = zoom.launch_start - origin, zoom.launch_end - origin
+        out.append(Marks("launches · host", RANGE, start, end, [INK] * count, [""] * count))
+    return out
+
+
+def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
+    """What the streams did, a lane of boxes each."""
+    labels = stream_labels(breakdown.attribution.tables)
+    colour = np.array([*COLOURS.values()], object)
+    said = _said(zoom, breakdown)
+    out = []
     for stream in np.unique(zoom.op_stream).tolist():
         mine = np.flatnonzero(zoom.op_stream == stream)
         own, name = zoom.op_mine[mine], zoom.op_name[mine]
-        start, end = (
-            np.maximum(zoom.op_start[mine], zoom.start_ns),
-            np.minimum(zoom.op_end[mine], zoom.end_ns),
-        )
+        start = np.maximum(zoom.op_start[mine], zoom.start_ns) - zoom.start_ns
+        end = np.minimum(zoom.op_end[mine], zoom.end_ns) - zoom.start_ns
         colours = np.where(own, colour[zoom.names.family[name]], OTHERS).tolist()
-        names = np.where(own, cause[name], "").tolist()
-        streams.append(Marks(labels[stream], STREAM, start, end, colours, names))
-    return host, streams
+        names = [
+            said[code] if is_own else "" for code, is_own in zip(name.tolist(), own.tolist(), strict=True)
+        ]
+        out.append(Marks(shorten(labels[stream], _LABEL), STREAM, start, end, colours, names))
+    return out
 
 
-def _draw_gaps(axes: Axes, zoom: Zoom, panel: Panel) -> None:
-    """Shade behind the streams where none of the ops runs."""
-    if not len(zoom.gap_start):
-        return
-    tops = panel.tops
-    lanes = [lane for lane in panel.lanes if isinstance(lane, Marks)]
-    first = next(top for lane, top in zip(lanes, tops, strict=False) if lane.height == STREAM)
-    left, right = zoom.gap_start - zoom.start_ns, zoom.gap_end - zoom.start_ns
-    boxes(axes, left, right, np.array(first), np.array(tops[-1]), colours=IDLE, label="gaps").set_zorder(0.5)
+def _said(zoom: Zoom, breakdown: Breakdown) -> dict[int, str]:
+    """What is written into the boxes of an op: its cause, and where its family says nothing, its name."""
+    names = breakdown.attribution.tables.op_names
+    return {
+        code: shorten(short_name(names[code], _KERNEL), _KERNEL)
+        if zoom.names.family[code] == _OTHER
+        else printable(zoom.names.cause[code])
+        for code in np.unique(zoom.op_name[zoom.op_mine]).tolist()
+    }
+
+
+class Tints:
+    """Pale colours and names for ranges: one colour per merged path, in the order in which they are asked for."""
+
+    def __init__(self, breakdown: Breakdown) -> None:
+        self._breakdown = breakdown
+        self._number: dict[str, int] = {}
+
+    def colours(self, path: NDArray[np.int32]) -> list[str]:
+        """A colour per range, given as codes of ``breakdown.paths``."""
+        texts = self._breakdown.merged_texts
+        found = {
+            code: TINTS[self._number.setdefault(texts[code], len(self._number)) % len(TINTS)]
+            for code in dict.fromkeys(path.tolist())
+        }
+        return [found[code] for code in path.tolist()]
+
+    def names(self, path: NDArray[np.int32], count: NDArray[np.int32] | None = None) -> list[str]:
+        """A name per mark: of its range, or how many ranges it stands for."""
+        paths = self._breakdown.paths
+        found = {
+            code: shorten(paths.names[int(paths.name[code])], _NAME) for code in dict.fromkeys(path.tolist())
+        }
+        counts = count.tolist() if count is not None else [1] * len(path)
+        return [
+            found[code] if many == 1 else f"{many:,} ranges"
+            for code, many in zip(path.tolist(), counts, strict=True)
+        ]
 
 
 def _zoom_title(zoom: Zoom) -> str:
@@ -181,21 +197,6 @@ def _zoom_title(zoom: Zoom) -> str:
     text = f"Zoom: {zoom.what}: {ops} op{'s' * (ops != 1)} in {format_ns(span)}"
     text += f", idle for {format_share(gap / span)}" if gap else ", without a gap" if ops > 1 else ""
     return text
-
-
-def _mark_zoom(axes: Axes, zoom: Zoom, origin: int) -> None:
-    """Show in the overview where the zoom is: a frame around all lanes."""
-    low, high = axes.get_xlim()
-    pixel = (high - low) / (PLOT * DPI)
-    start, end = max(zoom.start_ns - origin, low), min(zoom.end_ns - origin, high)
-    middle, half = (start + end) / 2, max((end - start) / 2, 3 * pixel)
-    frame = axes.axvspan(middle - half, middle + half, fill=False, edgecolor=INK, linewidth=1.0, zorder=5)
-    frame.set_clip_on(False)
-    frame.set_label("zoom")
-    axes.annotate(
-        "zoom", (middle, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
-        ha="center", va="bottom", fontsize=SMALL, annotation_clip=False,
-    )  # fmt: skip
 
 
 def title(answer: Timeline) -> str:

@@ -1,0 +1,49 @@
+"""The colours of the charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+INK, FAINT, RULE = "#1a1a1a", "#595959", "#d0d0d0"
+IDLE = "#e8e8e8"
+OTHERS = "#c4c4c4"  # ops of other ranges
+
+# One colour per family in all charts, in the order of `FAMILIES`: any two are far enough apart for normal sight and
+# for protan, deutan and tritan readers (a test measures it), and adjacent parts of a bar have a white edge between
+# them.
+COLOURS = {
+    "gemm": "#203c78",
+    "attention": "#57b2f7",
+    "softmax": "#8055c1",
+    "elementwise": "#e99622",
+    "reduction": "#ca65b7",
+    "copy": "#f7e617",
+    "fill": "#b9aa74",
+    "mask": "#c44916",
+    "norm": "#179c83",
+    "rng": "#b9f7bb",
+    "communication": "#6c0819",
+    "memcpy": "#3d3947",
+    "memset": "#b9caf2",
+    "graph": "#0a6a80",
+    "other": "#7d6747",
+}
+# Ranges are pale, with their names in them: colour proper is for families.
+TINTS = ("#a9cbe8", "#f2c393", "#b2d8aa", "#cdb6e0", "#eeb1be", "#e3d88a", "#a3d6d6", "#cbc0b0")
+
+
+def family_legend(present: Sequence[bool]) -> list[tuple[str, str]]:
+    """Legend entries, ``(family, colour)``, of the families that a chart shows; a flag per family."""
+    return [entry for entry, shown in zip(COLOURS.items(), present, strict=True) if shown]
+
+
+def light(colour: str) -> bool:
+    """Whether dark text reads better on this colour than white text (WCAG contrast)."""
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179
+
+
+def text_on(colour: str) -> str:
+    """The colour of text on this one."""
+    return "black" if light(colour) else "white"
