@@ -188,13 +188,13 @@ def _selected(
 
 def _with_memory_ops(kinds: Kinds, tables: Tables) -> Kinds:
     """Ops that are no kernels are families of their own, whatever the rules say of their names."""
-    family = list(kinds.family)
+    family, cause = list(kinds.family), list(kinds.cause)
     kind_of_name = np.zeros(len(family), np.uint8)
     kind_of_name[tables.ops.name] = tables.ops.kind
     for kind, name in ((MEMCPY, "memcpy"), (MEMSET, "memset"), (GRAPH, "graph")):
         for code in np.flatnonzero(kind_of_name == kind).tolist():
-            family[code] = name
-    return replace(kinds, family=family)
+            family[code] = cause[code] = name
+    return replace(kinds, family=family, cause=cause)
 
 
 def _frames(

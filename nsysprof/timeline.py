@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from nsysprof.breakdown import Breakdown
 from nsysprof.intervals import Ints
-from nsysprof.kernels import FAMILIES, classify, load_rules
+from nsysprof.kernels import FAMILIES
 from nsysprof.stream_lanes import StreamLane, choose_streams, column, column_edges, longest_wait, stream_lanes
-from nsysprof.tables import GRAPH, MEMCPY, MEMSET, PUSH_POP, START_END, Tables
+from nsysprof.tables import PUSH_POP, START_END, Tables
 from nsysprof.zoom import OpNames, Zoom, zoom_in
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each
@@ -111,19 +111,9 @@ def _window(breakdown: Breakdown) -> tuple[int, int]:
 
 
 def _op_names(breakdown: Breakdown) -> OpNames:
-    """Family and cause of each op name, as the breakdown has them; names that it left out are classified again."""
-    tables, rows = breakdown.attribution.tables, breakdown.merged_kernels
-    known = dict(zip(rows["kernel"], zip(rows["family"], rows["cause"], strict=True), strict=True))
-    missing = [name for name in tables.op_names if name not in known]
-    if missing:
-        kinds = classify(load_rules(), missing)
-        known.update(zip(missing, zip(kinds.family, kinds.cause, strict=True), strict=True))
-    family = np.array([FAMILIES.index(known[name][0]) for name in tables.op_names], np.uint8)
-    kind = np.zeros(len(family), np.uint8)
-    kind[tables.ops.name] = tables.ops.kind
-    for code, name in ((MEMCPY, "memcpy"), (MEMSET, "memset"), (GRAPH, "graph")):
-        family[kind == code] = FAMILIES.index(name)
-    return OpNames(family, [known[name][1] for name in tables.op_names])
+    """Family and cause of each op name, as the breakdown has them."""
+    kinds = breakdown.kinds
+    return OpNames(np.array([FAMILIES.index(name) for name in kinds.family], np.uint8), kinds.cause)
 
 
 def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[tuple[RangeLane, ...], list[str]]:

@@ -103,7 +103,9 @@ def analyze(
 
         loaded = load_rules(rules)
         with open_report(report, nsys=nsys) as opened:
-            named = report if report.stem.strip(".") else report.resolve()  # the folder itself may be called "."
+            named = (
+                report if report.stem.strip(".") else report.resolve()
+            )  # the folder itself may be called "."
             folder = output or Path(f"{named.stem}.analysis")
             names = _TABLE_FILES + (_CHART_FILES if charts else ())
             earlier = check_folder(folder, opened, names, force=force)
@@ -148,14 +150,18 @@ def _write(
         folder.mkdir(parents=True, exist_ok=True)
         progress("writing tables", 0)
         written, note = write_tables(breakdown, folder, instances=instances)
-        if earlier and not painter:
-            for name in _CHART_FILES:
-                (folder / name).unlink(missing_ok=True)
+        stale = [
+            folder / name for name in _CHART_FILES if earlier and not painter and (folder / name).exists()
+        ]
+        for path in stale:
+            path.unlink()
         if painter:
             progress("drawing charts", 0)
             written = [*_finish_charts(painter, folder), *written]
     names = ", ".join(path.name for path in written)
     print(f"\nWritten to {visible(str(folder))}/: {names}", file=sys.stderr)
+    if stale:
+        print(f"removed from an earlier analysis: {', '.join(path.name for path in stale)}", file=sys.stderr)
     if note:
         print(note, file=sys.stderr)
 

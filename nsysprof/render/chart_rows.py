@@ -7,7 +7,7 @@ by the parts of a step; a range and its only child never stand beside each other
 time are shown, in the order of the program, and the others as one row that adds up.
 
 Calls. Where all the work of a row is in instances of its only child (`RUN::math` holding twenty `iter*`), those are
-its calls: counts are per call, so that ranges that ran for a different number of times compare.
+its calls: counts are per instance, so that ranges that ran for a different number of times compare.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nsysprof.breakdown import Breakdown
 from nsysprof.intervals import Ints, union_length
-from nsysprof.kernels import FAMILIES
+from nsysprof.kernels import FAMILIES, short_name
 from nsysprof.render.texts import shorten
 
 DOMINANT = 0.95
@@ -37,7 +37,7 @@ class ChartRows:
     instances that counts are divided by; ``launches`` int64 host calls (-1: not known); ``kernels`` int64; ``ops``
     and ``sum_ns`` int64, per row and family of `FAMILIES`; ``busy_ns``, ``span_ns`` int64 (span 0: not known);
     ``call_ns`` int64, the median busy time of a call. ``rest`` is the row that stands for ``left_out`` more, or None.
-    ``owned_ns`` is the op time of all ranges. ``unit`` says what is counted per: "instance", or "call", with
+    ``owned_ns`` is the op time of all ranges. ``unit`` says what is counted per: "instance", with
     the name of the calls where that is one.
     """
 
@@ -110,7 +110,7 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
     names = {row.call_name for row in shown}
     labels, left_out = [shorten(row.text, LABEL) for row in shown], len(others)
     if others:
-        shown = [*shown, _together(others)]
+        shown = [*shown, _together(others, kind)]
         labels.append(f"… and {left_out:,} more {kind}")
     return ChartRows(
         of=kind,
@@ -130,15 +130,15 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
 def _unit(names: set[str | None]) -> str:
     if names == {None}:
         return "instance"
-    return f"call ({shorten(str(next(iter(names))), LABEL)})" if len(names) == 1 else "call"
+    return f"instance ({shorten(str(next(iter(names))), LABEL)})" if len(names) == 1 else "instance"
 
 
-def _together(rows: list[_Row]) -> _Row:
+def _together(rows: list[_Row], kind: str) -> _Row:
     spans_known = all(row.span_ns for row in rows)
     return _Row(
         text="",
         order=0,
-        calls=sum(row.calls for row in rows),
+        calls=sum(row.calls for row in rows) if kind == "ranges" else 1,
         launches=-1 if any(row.launches < 0 for row in rows) else sum(row.launches for row in rows),
         kernels=sum(row.kernels for row in rows),
         ops=np.sum([row.ops for row in rows], axis=0),
@@ -300,7 +300,7 @@ def _kernel_rows(breakdown: Breakdown) -> list[_Row]:
         is_kernel = FAMILIES[int(family[number])] not in ("memcpy", "memset", "graph")
         out.append(
             _Row(
-                text=name.removeprefix("void "),
+                text=short_name(name, LABEL),
                 order=number,
                 calls=1,
                 launches=-1,

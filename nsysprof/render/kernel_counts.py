@@ -1,4 +1,4 @@
-"""``kernel_counts.png``: GPU operations per call of each range by kernel family, and the launches that caused them."""
+"""``kernel_counts.png``: GPU operations per instance of each range by kernel family, and the launches that caused them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GRAPH = FAMILIES.index("graph")
 
 
 def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
-    """A bar of ops by family per row, per call where instances repeat, with a mark where the launches are."""
+    """A bar of ops by family per row, per instance where instances repeat, with a mark where the launches are."""
     calls = rows.calls[:, None]
     launches = np.where(rows.launches >= 0, rows.launches / rows.calls, np.nan)
     legend = family_legend((rows.ops.sum(axis=0) > 0).tolist())
@@ -47,7 +47,7 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
 
 
 def _columns(rows: ChartRows, launches: Numbers) -> list[Column]:
-    """Numbers per call; columns that say the same for all rows, zero or one, are left out."""
+    """Numbers per instance; columns that say the same for all rows, zero or one, are left out."""
     out = [Column("kernels", [_number(count) for count in (rows.kernels / rows.calls).tolist()])]
     memory = rows.ops[:, _MEMORY].sum(axis=1) / rows.calls
     graphs = rows.ops[:, _GRAPH] / rows.calls
@@ -81,7 +81,7 @@ def _notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[str]:
 
 
 def title(rows: ChartRows) -> str:
-    """The finding: which range runs the most kernels per call, and which the fewest."""
+    """The finding: which range runs the most kernels per instance, and which the fewest."""
     named = rows.named
     if rows.of == "kernels":
         count = rows.ops.sum(axis=1)

@@ -473,7 +473,9 @@ def test_quirk_16_gpu_rows_without_launch(trace: Trace) -> None:
         "memcpy unified HtoD",
         "memcpy unified DtoH",
     ]
-    assert any("without a launch row in the report: 3 (90 % of op time)" in warning for warning in found.warnings)
+    assert any(
+        "without a launch row in the report: 3 (90 % of op time)" in warning for warning in found.warnings
+    )
 
 
 def test_quirk_16_launches_without_gpu_rows(trace: Trace) -> None:

@@ -118,7 +118,7 @@ def test_rows_of_the_shipped_report_are_its_twenty_runs(run: Breakdown) -> None:
     sizes, backends = (512, 1024, 2048, 4096, 8192), ("math", "flash", "efficient", "cudnn")
     assert rows.labels == [f"RUN::{backend}::S{size}" for size in sizes for backend in backends]
     assert rows.calls.tolist() == [20] * 20
-    assert rows.unit == "call (iter*)"
+    assert rows.unit == "instance (iter*)"
     top = run.merged[run.merged["depth"] == 0]
     assert rows.busy_ns.tolist() == top["busy_ns"].tolist()
     assert rows.sum_ns.sum() == run.merged["exclusive_sum_ns"].sum()
@@ -367,7 +367,7 @@ def test_every_lane_gets_its_share_of_the_names(trace: Trace) -> None:
 def test_titles_of_the_shipped_report_state_the_findings(run: Breakdown) -> None:
     """Each title is a sentence with the numbers that matter."""
     assert [title_of(chart(run)) for chart in (kernel_counts, kernel_breakdown)] == [
-        "20 kernels per call in RUN::math::S512 and 4 more, 1 in RUN::efficient::S512 and 12 more",
+        "20 kernels per instance in RUN::math::S512 and 4 more, 1 in RUN::efficient::S512 and 12 more",
         "RUN::math::S8192 takes 67 % of the op time in ranges: 30 % of it gemm, 22 % softmax, 21 % elementwise",
     ]
     assert title_of(timeline_chart(run)) == (
