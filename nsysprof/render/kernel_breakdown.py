@@ -109,6 +109,7 @@ def _notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]:
         notes.append("a row without idle time has no span of its own: its shares are of its busy time")
     if outside_share(breakdown) > 0:
         notes.append("GPU work outside of ranges is not in the bars")
+    notes += [warning for warning in breakdown.warnings if "--skip 1" in warning][:1]
     return notes
 
 
@@ -134,11 +135,7 @@ def title(rows: ChartRows) -> str:
         lead = f"{ties} ranges lead with {format_ns(int(busy.max()))} busy time each"
         return f"{lead}, first {rows.names[first]}: {parts}"
     whole = "all" if total == rows.owned_ns else share
-    text = f"{rows.names[first]} takes {whole} of the op time in ranges: {parts}"
-    span, idle = int(rows.span_ns[first]), int(rows.idle_ns[first])
-    if span and 2 * idle >= span:
-        text += f"; it is idle for {format_share(idle / span)} of its span"
-    return text
+    return f"{rows.names[first]} takes {whole} of the op time in ranges: {parts}"
 
 
 def _parts(sums: Ints, total: int) -> str:
