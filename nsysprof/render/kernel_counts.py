@@ -1,4 +1,4 @@
-"""``kernel_counts.png``: GPU operations per instance of each range by kernel family, and the launches that caused them."""
+"""``kernel_counts.png``: GPU operations per instance of each range by kernel family, and the launches behind them."""
 
 from __future__ import annotations
 
