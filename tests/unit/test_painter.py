@@ -189,7 +189,11 @@ def test_ctrl_c_leaves_no_process_behind() -> None:
         "    print(one._process.pid, flush=True)\n    time.sleep(60)"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
