@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from nsysprof.kernels import load_rules
     from nsysprof.paths import merged_paths, range_paths
     from nsysprof.report import Report, open_report
-    from nsysprof.tables import Tables, read_tables
+    from nsysprof.table_reader import read_tables
+    from nsysprof.tables import Tables
 
 __version__ = "0.1.0"
 
@@ -38,7 +39,7 @@ _HOMES = {
     "merged_paths": "paths",
     "open_report": "report",
     "range_paths": "paths",
-    "read_tables": "tables",
+    "read_tables": "table_reader",
 }
 __all__ = [
     "Attribution", "Breakdown", "NsysprofError", "Report", "Tables", "__version__", "attribute", "break_down",

@@ -17,7 +17,8 @@ from nsysprof.errors import NsysprofError
 from nsysprof.intervals import Nest, inside_any, nest
 from nsysprof.projection import LaunchWork, Totals, project, slice_calls, take_calls
 from nsysprof.report import Report
-from nsysprof.tables import START_END, Tables, read_tables
+from nsysprof.table_reader import read_tables
+from nsysprof.tables import START_END, Tables
 
 # The fate of an op, in the order of the ledger.
 OWN_THREAD, FOLLOWED, WINDOW, OUTSIDE, AMBIGUOUS, NO_LAUNCH = range(6)

@@ -99,7 +99,7 @@ def analyze(
         from nsysprof.render.data import check_folder
         from nsysprof.render.text import summary
         from nsysprof.report import open_report
-        from nsysprof.tables import read_tables
+        from nsysprof.table_reader import read_tables
 
         loaded = load_rules(rules)
         with open_report(report, nsys=nsys) as opened:

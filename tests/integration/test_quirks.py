@@ -14,7 +14,7 @@ import pytest
 from nsysprof.attribution import attribute
 from nsysprof.breakdown import Breakdown, break_down
 from nsysprof.report import open_report
-from nsysprof.tables import read_tables
+from nsysprof.table_reader import read_tables
 from tests.conftest import Trace
 from tests.schema import STYLES
 from tests.trace import (

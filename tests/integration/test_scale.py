@@ -15,7 +15,8 @@ import pytest
 
 from nsysprof.attribution import Attribution, attribute
 from nsysprof.report import open_report
-from nsysprof.tables import Tables, read_tables
+from nsysprof.table_reader import read_tables
+from nsysprof.tables import Tables
 from tests.conftest import Trace
 from tests.trace import Gpu, global_pid, global_tid
 

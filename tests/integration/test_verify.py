@@ -13,7 +13,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.nsys import Nsys, find_nsys, stats
 from nsysprof.render.text import verification
 from nsysprof.report import open_report
-from nsysprof.tables import read_tables
+from nsysprof.table_reader import read_tables
 from tests.conftest import Trace
 from tests.random_reports import random_report
 from tests.trace import Item, Items, Launch, Range, launch_graph, launch_kernel

@@ -28,7 +28,7 @@ from nsysprof.render.png import png
 from nsysprof.render.style import figure_png, shown, style, text_width, wrap
 from nsysprof.render.texts import printable, shorten
 from nsysprof.report import open_report
-from nsysprof.tables import read_tables
+from nsysprof.table_reader import read_tables
 from tests.conftest import Trace
 from tests.trace import Items, Range, launch_graph, launch_kernel, launch_memset
 

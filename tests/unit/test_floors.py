@@ -16,7 +16,7 @@ FLOORS: list[list[str]] = [
     ["errors", "units"],
     ["codes", "intervals", "nsys", "statistics"],
     ["report"],
-    ["tables"],
+    ["tables table_reader"],
     [
         "projection attribution cover paths warm_up range_table kernel_table",
         "kernel_names kernel_rules kernels",

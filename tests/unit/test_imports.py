@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import nsysprof
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "pyarrow", "torch"}
@@ -61,3 +64,10 @@ def test_opening_a_report_loads_no_pandas() -> None:
     heavy = loaded(code) & HEAVY
     assert "numpy" in heavy
     assert heavy <= {"numpy"}
+
+
+def test_no_module_hides_a_public_name() -> None:
+    """A module with the name of a public function would take its place once something imports that module."""
+    modules = {module.name for module in pkgutil.iter_modules(nsysprof.__path__)}
+    assert not modules & set(nsysprof.__all__)
+    assert all(hasattr(nsysprof, name) for name in nsysprof.__all__)

@@ -22,7 +22,7 @@ from nsysprof.render.drawing import picture
 from nsysprof.render.painter import Painter, start_painter
 from nsysprof.render.plans import Heading, Message, Plan
 from nsysprof.report import open_report
-from nsysprof.tables import read_tables
+from nsysprof.table_reader import read_tables
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "traces" / "run.sqlite"

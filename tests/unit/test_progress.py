@@ -14,7 +14,7 @@ from nsysprof.commands import progress
 from nsysprof.commands.analyze import _work
 from nsysprof.commands.progress import progress_bar
 from nsysprof.report import open_report
-from nsysprof.tables import read_tables
+from nsysprof.table_reader import read_tables
 from tests.conftest import Trace
 from tests.random_reports import random_report
 

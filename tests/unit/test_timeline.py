@@ -14,7 +14,7 @@ from nsysprof.intervals import Ints, union_length
 from nsysprof.kernels import FAMILIES
 from nsysprof.report import open_report
 from nsysprof.stream_lanes import MOST_LANES, NOTHING, column, column_edges
-from nsysprof.tables import read_tables
+from nsysprof.table_reader import read_tables
 from nsysprof.timeline import MOST_THREADS, WINDOWS, Timeline, timeline
 from nsysprof.zoom import READABLE_OPS, Zoom
 from tests.conftest import Trace
