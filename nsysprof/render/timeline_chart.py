@@ -29,6 +29,7 @@ from nsysprof.zoom import Zoom
 COLUMNS = PLOT_COLUMNS  # that the timeline should have
 _LABEL = 34
 _NAME = 80
+_ZOOMED = 80  # of what is close up, so that the line also has room for the numbers
 _KERNEL = 40
 _OTHER = FAMILIES.index("other")
 
@@ -194,7 +195,7 @@ def _zoom_title(zoom: Zoom) -> str:
     gap = int((zoom.gap_end - zoom.gap_start).sum())
     span = int(zoom.op_end[mine].max() - zoom.op_start[mine].min())
     ops = int(mine.sum())
-    text = f"Zoom: {zoom.what}: {ops} op{'s' * (ops != 1)} in {format_ns(span)}"
+    text = f"Zoom: {shorten(zoom.what, _ZOOMED)}: {ops} op{'s' * (ops != 1)} in {format_ns(span)}"
     text += f", idle for {format_share(gap / span)}" if gap else ", without a gap" if ops > 1 else ""
     return text
 
