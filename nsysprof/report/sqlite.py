@@ -156,7 +156,7 @@ class SqliteSource:
         path, options = self._place
         try:
             uri = f"{Path(path).as_uri()}?{options}"
-            with closing(sqlite3.connect(uri, _WAIT, uri=True, isolation_level=None)) as connection:
+            with closing(sqlite3.connect(uri, timeout=_WAIT, uri=True, isolation_level=None)) as connection:
                 connection.text_factory = text_factory or _tolerant
                 connection.execute("BEGIN")
                 yield connection

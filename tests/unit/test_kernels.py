@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -430,9 +431,7 @@ def test_cause_defaults_to_the_family(rules: kernel_rules.Rules) -> None:
 
 def test_real_report_leaves_under_one_percent_to_other(rules: kernel_rules.Rules) -> None:
     """On the shipped report `other` holds under 1 % of kernel time, and every attention backend is seen."""
-    if not REPORT.exists():
-        pytest.skip("traces/run.sqlite is not in this checkout")
-    with sqlite3.connect(f"file:{REPORT}?mode=ro", uri=True) as file:
+    with closing(sqlite3.connect(f"file:{REPORT}?mode=ro", uri=True)) as file:
         rows = file.execute(
             "SELECT value, sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName GROUP BY 1"
         ).fetchall()
