@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 import shutil
@@ -70,6 +71,7 @@ NEWER = re.compile(
 )
 PROGRESS = re.compile(r"\[[=\s]*\d+%\s*\]|^\s*(Processing|Exporting|Importing) .*\[|^\[\s*\d+/\d+\]")
 CHATTER = re.compile(r"(NOTICE|WARNING|SKIPPED|ERROR|Generating)\b")
+FAILED = re.compile(r"^ERROR: (.*internal error.*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,8 @@ def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) 
     """The rows of ``nsys stats --report NAME``, as text; empty where the report has no data for it.
 
     Runs on a private copy, since nsys may write into the file or beside it. Old versions are asked under the
-    old name. Raises `NsysprofError` where this nsys has no such report or fails.
+    old name. JSON is asked for first: in CSV nsys does not double the quotes that a name holds, and in JSON it writes
+    some names as numbers that are none. Raises `NsysprofError` where this nsys has no such report or fails.
     """
     with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
         copy = Path(folder, "report.sqlite")
@@ -234,35 +237,45 @@ def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) 
             shutil.copyfile(sqlite, copy)
         except OSError as error:
             raise NsysprofError(f"{sqlite}: cannot copy it for nsys stats: {error.strerror}") from None
-        base, _, options = report_name.partition(":")
-        names = [base, OLD_NAMES[base]] if base in OLD_NAMES else [base]
-        for name in names:
-            asked = f"{name}:{options}" if options else name
-            done = _run(nsys.path, ["stats", "--report", asked, "--format", "csv", str(copy)], timeout)
-            if "could not be found" not in done.stdout + done.stderr:
-                break
-        else:
-            raise NsysprofError(
-                f"nsys {nsys.version_text} has no report named {base}: not supported",
-                "use a newer nsys: --nsys PATH",
-            )
-        if done.returncode != 0:
-            what = last_line(done.stderr) or last_line(done.stdout) or f"exit code {done.returncode}"
-            raise NsysprofError(f"nsys stats --report {name} failed on {sqlite}: {what}")
-        return _rows(done.stdout, sqlite)
+        told = _told(nsys, sqlite, copy, report_name, "json", timeout)
+        if told.startswith("["):
+            try:
+                rows = json.loads(told, strict=False, parse_int=str, parse_float=str)
+                return [{name: str(value) for name, value in row.items()} for row in rows]
+            except ValueError:
+                told = _told(nsys, sqlite, copy, report_name, "csv", timeout)
+    try:
+        return list(csv.DictReader(io.StringIO(told, newline=""), restval=""))
+    except csv.Error as error:
+        raise NsysprofError(f"{sqlite}: cannot read what nsys stats printed: {error}") from None
 
 
-def _rows(output: str, sqlite: Path) -> list[dict[str, str]]:
-    """What `nsys stats` printed as CSV, without the lines before it."""
-    table = output.replace("\0", "\ufffd").splitlines(keepends=True)
+def _told(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, timeout: float) -> str:
+    """What `nsys stats` printed of the report's copy, without the lines before the table."""
+    base, _, options = report_name.partition(":")
+    names = [base, OLD_NAMES[base]] if base in OLD_NAMES else [base]
+    for name in names:
+        asked = f"{name}:{options}" if options else name
+        done = _run(nsys.path, ["stats", "--report", asked, "--format", form, str(copy)], timeout)
+        if "could not be found" not in done.stdout + done.stderr:
+            break
+    else:
+        raise NsysprofError(
+            f"nsys {nsys.version_text} has no report named {base}: not supported",
+            "use a newer nsys: --nsys PATH",
+        )
+    failed = FAILED.search(done.stderr)  # with exit code 0
+    if done.returncode != 0 or failed:
+        what = failed[1] if failed else last_line(done.stderr) or last_line(done.stdout)
+        raise NsysprofError(
+            f"nsys stats --report {name} failed on {sqlite}: {what or f'exit code {done.returncode}'}"
+        )
+    table = done.stdout.replace("\0", "\ufffd").splitlines(keepends=True)
     starts = [at for at, line in enumerate(table) if line.startswith("Processing [")]
     del table[: starts[0] + 1 if starts else 0]
     while table and (not table[0].strip() or CHATTER.match(table[0])):
         del table[0]
-    try:
-        return list(csv.DictReader(io.StringIO("".join(table), newline=""), restval=""))
-    except csv.Error as error:
-        raise NsysprofError(f"{sqlite}: cannot read what nsys stats printed: {error}") from None
+    return "".join(table)
 
 
 def last_line(output: str) -> str:

@@ -38,14 +38,14 @@ def parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) -> 
             for code, pid in enumerate(tables.processes.tolist())
             if (process == code).any() or (of_op == code).any()
         ]
-        return out or [Part(None, attribution, keep, None)]
+        return out or [Part("no process", attribution, keep, None)]
     of_op = tables.op_gpu
     labels = device_labels(tables)
     out = []
     for number in sorted(labels, key=lambda number: (len(labels[number]), labels[number])):
         part = attribute(only_ops(tables, of_op == number), attribution.threads)
         out.append(Part(labels[number], part, keep & (part.inclusive.launches > 0), None))
-    return out or [Part(None, attribution, keep, None)]
+    return out or [Part("no GPU", attribution, keep, None)]
 
 
 def device_labels(tables: Tables) -> dict[int, str]:

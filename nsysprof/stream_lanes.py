@@ -38,13 +38,13 @@ def column_edges(start: int, end: int, columns: int) -> Ints:
     """Column edges such that `column` of a time is ``(time - start) * columns // length``."""
     length = max(end - start, 1)
     columns = max(1, min(columns, length))
-    return start + -(-np.arange(columns + 1, dtype=np.int64) * length // columns)
+    # Python integers: the products of a long window do not fit into 64 bits
+    return np.array([start - (-k * length // columns) for k in range(columns + 1)], np.int64)
 
 
 def column(times: Ints, edges: Ints) -> Ints:
     """The column that each time is in; times outside are in the first or the last one."""
-    columns, length = len(edges) - 1, int(edges[-1] - edges[0])
-    out: Ints = np.clip((times - edges[0]) * columns // length, 0, columns - 1)
+    out: Ints = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(edges) - 2)
     return out
 
 

@@ -39,12 +39,13 @@ def read_tables(report: Report, progress: Progress | None = None) -> Tables:
     thread_code[order] = np.arange(len(order))
     launches = replace(launches, thread=thread_code[launches.thread])  # sorted by thread before, and still
     processes = np.array(sorted({*found.values.tolist(), *(threads & PROCESS_OF_THREAD).tolist()}), np.int64)
-    process_code = np.searchsorted(processes, found.values)
+    pids = found.values
+    process_code = np.searchsorted(processes, pids)
     duration = report.about.duration_ns or 0
     ends = [int(times.max()) for times in (ops.end, launches.end, nvtx.end) if len(times)]
     session_end = max([duration, *ends])
     devices = [
-        Device(int(process_code[code]), cuda_id, gpus.get((int(found.values[code]), cuda_id)))
+        Device(int(process_code[code]), cuda_id, gpus.get((int(pids[code]), cuda_id)))
         for code, cuda_id in work.devices
     ]
     warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice)

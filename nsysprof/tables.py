@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -114,7 +115,7 @@ class Tables:
     session_end: int
     warnings: tuple[str, ...]
 
-    @property
+    @cached_property
     def gpu_numbers(self) -> list[int]:
         """A number per device, the same for devices that are one GPU; a device of unknown GPU is one of its own."""
         numbers: dict[object, int] = {}
@@ -123,7 +124,7 @@ class Tables:
             for device in self.devices
         ]
 
-    @property
+    @cached_property
     def op_gpu(self) -> NDArray[np.int32]:
         """The GPU number of each op."""
         of_stream = np.array(self.gpu_numbers, np.int32)[self.stream_device]
@@ -134,7 +135,7 @@ class Tables:
         """The process of each op, as far as its row tells."""
         return self.stream_process.take(self.ops.stream)
 
-    @property
+    @cached_property
     def stream_device(self) -> NDArray[np.int32]:
         """The device of each stream."""
         return np.array([stream.device for stream in self.streams], np.int32)

@@ -74,6 +74,9 @@ class Timeline:
         return int(self.edges[-1])
 
 
+_LONGEST = 1 << 62  # ns: half of what the difference of two times may be
+
+
 def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
     """When streams and ranges were busy, with a `Zoom` on one instance. Near-linear in ops and ranges.
 
@@ -107,7 +110,12 @@ def _window(breakdown: Breakdown) -> tuple[int, int]:
     start, end = ranges.start[working], ranges.end[closed]
     starts = [int(times.min()) for times in (ops.start, launches.start, start) if len(times)]
     ends = [int(times.max()) for times in (ops.end, launches.end, end) if len(times)]
-    return (min(starts), max(ends)) if starts else (0, 0)
+    if not starts:
+        return 0, 0
+    first, last = min(starts), max(ends)
+    if last - first >= _LONGEST and len(ops):  # a host time that no recording reaches
+        first, last = int(ops.start.min()), int(ops.end.max())
+    return first, min(last, first + _LONGEST)
 
 
 def _op_names(breakdown: Breakdown) -> OpNames:
@@ -154,7 +162,9 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[tuple[RangeLane, ..
                     rows = rows[inside.launches[rows] > 0]
                 if len(rows):
                     process = int(tables.thread_process[thread])
-                    out.append(_range_lane(breakdown, rows, edges, who, process, number, on_gpu))
+                    lane = _range_lane(breakdown, rows, edges, who, process, number, on_gpu)
+                    if len(lane.start):  # some of them lie in the window
+                        out.append(lane)
     if hidden:
         notes.append(f"{hidden:,} start/end ranges are not drawn")
     return tuple(out), notes
@@ -201,8 +211,8 @@ def _range_lane(
     start, end, path = start[order], end[order], path[order]
     # Ranges shorter than half of two columns go with their neighbours in those columns.
     cell = column(start, edges) >> 1
-    tiny = (end - start) * (len(edges) - 1) < 2 * (edges[-1] - edges[0])
-    joins = np.append(False, tiny[1:] & tiny[:-1] & (cell[1:] == cell[:-1]))
+    tiny = end - start < -(-2 * (int(edges[-1]) - int(edges[0])) // (len(edges) - 1))
+    joins = np.append(False, tiny[1:] & tiny[:-1] & (cell[1:] == cell[:-1]))[: len(start)]
     first = np.flatnonzero(~joins)
     kind = "start/end" if level == WINDOWS else f"level {level + 1}"
     return RangeLane(

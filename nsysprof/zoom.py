@@ -104,6 +104,10 @@ def zoom_in(breakdown: Breakdown, names: OpNames) -> Zoom | None:
         marked[row] = True
         inner = ancestors_or_self(attribution.parent, marked)
         launches = np.append(inner, False)[attribution.owner]
+    if (
+        np.count_nonzero(launches) != attribution.inclusive.launches[row]
+    ):  # ranges that cross it own the others
+        launches = launches_inside(attribution, np.array([row]))
     mine = np.flatnonzero(np.append(launches, False)[tables.ops.launch])
     text = breakdown.path_texts[int(breakdown.paths.of[row])]
     what = f"{text}, the median of {instances:,} by span" if instances > 1 else text

@@ -34,7 +34,10 @@ class Threads(str, Enum):
 
 def analyze(
     report: Annotated[
-        Path, typer.Argument(metavar="REPORT", help="A .sqlite or .nsys-rep report, or a parquet export.")
+        Path,
+        typer.Argument(
+            metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report, or a parquet export."
+        ),
     ],
     output: Annotated[
         Path | None,

@@ -169,12 +169,17 @@ def check_folder(folder: Path, report: Report, names: Iterable[str], *, force: b
     """Whether the folder holds an earlier analysis of the same report; it need not exist, and is not made here.
 
     Raises `NsysprofError` where a file of the given names is somebody else's and ``force`` does not say to replace
-    it, or where the folder can be neither written into nor made.
+    it, where one is the report itself, or where the folder can be neither written into nor made.
     """
     there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         why = "no permission to write there" if there.is_dir() else f"{there} is no folder"
         raise NsysprofError(f"cannot write into {folder}: {why}", "choose another folder: -o DIR")
+    for place in (folder / name for name in names):
+        if place.exists() and any(
+            place.samefile(file) for file in {report.path, report.file} if file.exists()
+        ):
+            raise NsysprofError(f"{place} is the report itself", "choose another folder: -o DIR")
     ours = _is_ours(folder / "analysis.json", report)
     taken = [name for name in names if os.path.lexists(folder / name)]
     if taken and not ours and not force:

@@ -148,7 +148,9 @@ def serve() -> None:
 
 def _side_by_side(picture: Callable[[Plan], bytes], plans: Sequence[Plan]) -> Iterator[bytes | None]:
     """The pictures in order, each drawn by a copy of this process; None where that failed."""
-    copies = [_copy(picture, plan) for plan in plans]
+    copies: list[tuple[int, BinaryIO]] = []
+    for plan in plans:
+        copies.append(_copy(picture, plan, [result for _, result in copies]))
     for pid, result in copies:
         with result:
             answer = result.read()
@@ -156,13 +158,20 @@ def _side_by_side(picture: Callable[[Plan], bytes], plans: Sequence[Plan]) -> It
         yield answer if status == 0 else None
 
 
-def _copy(picture: Callable[[Plan], bytes], plan: Plan) -> tuple[int, BinaryIO]:
-    """Fork: the copy draws, writes into the pipe, and is gone."""
+def _copy(picture: Callable[[Plan], bytes], plan: Plan, others: Sequence[BinaryIO]) -> tuple[int, BinaryIO]:
+    """Fork: the copy draws, writes into the pipe, and is gone.
+
+    It keeps no end from which anybody could read, its own and those of the ``others`` before it: when this process
+    is gone, writing fails, and the copy ends too.
+    """
     mine, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
+            os.close(mine)
+            for other in others:
+                other.close()
             with os.fdopen(theirs, "wb") as result:
                 result.write(picture(plan))
             status = 0

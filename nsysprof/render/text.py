@@ -25,6 +25,7 @@ _TOP_RANGES, _TOP_KERNELS = 4, 5
 # The kernels that no range owns are shown when they take at least this share of the time.
 _UNOWNED_SHARE = 0.1
 _MOST_DIFFERENCES = 20
+_MOST_DIAGNOSTICS = 20
 
 
 def summary(breakdown: Breakdown, top: int = 20) -> str:
@@ -71,9 +72,12 @@ def _gpu(gpu: Any) -> str:
 
 
 def _warnings(breakdown: Breakdown) -> Iterator[str]:
-    for found in breakdown.attribution.tables.report.about.diagnostics:
+    diagnostics = breakdown.attribution.tables.report.about.diagnostics
+    for found in diagnostics[:_MOST_DIAGNOSTICS]:
         times = f" ({found.count} times)" if found.count > 1 else ""
         yield f"  nsys {found.severity}: {one_line(found.text, 160)}{times}"
+    if len(diagnostics) > _MOST_DIAGNOSTICS:
+        yield f"  nsys says {len(diagnostics) - _MOST_DIAGNOSTICS:,} things more: see analysis.json"
     for warning in breakdown.warnings:
         yield f"  warning  {one_line(warning, 400)}"
 
