@@ -18,7 +18,7 @@ _PER_CALL = re.compile(r", (?:op_id|seq|sizes|stashed seq|input_op_ids|in_size) 
 _NUMBERED = r"[ _:#=.\-]*\d+"
 _BEFORE_SLASH = re.compile(r"(\\+)(?=/|\Z)")
 # Text of all paths beyond which long ones are cut, and how much of either end is then kept.
-_MOST_CHARACTERS, _CUT = 1 << 28, 900
+_MOST_CHARACTERS, _CUT = 1 << 26, 900
 DEFAULT_MERGE = ("iter*", "step*")
 
 
