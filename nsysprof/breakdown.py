@@ -123,26 +123,13 @@ def break_down(
     keep = chosen[paths.of] & ~left_out
     kinds = classify(rules or load_rules(), tables.op_names)
     kinds = _with_memory_ops(kinds, tables)
-    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in _FRAMES}
     slices = parts(attribution, keep, by)
-    rows: list[NDArray[np.int64]] = []
-    for part in slices:
-        offset = sum(len(frame) for frame in frames["merged"])
-        found, row = _frames(part, paths, merged, path_texts, merged_texts, kinds, select is None, offset)
-        rows.append(row)
-        for name, frame in found.items():
-            if by is not None:
-                frame.insert(0, by, [part.label] * len(frame))
-            frames[name].append(frame)
-    whole = {
-        name: pd.concat(group, ignore_index=True) if len(group) > 1 else group[0]
-        for name, group in frames.items()
-    }
+    frames, rows = _all_frames(slices, paths, merged, path_texts, merged_texts, kinds, select is None, by)
     own = warnings(attribution, paths, left_out, skip, select, int(chosen[paths.of].sum()))
     answer = Breakdown(
         attribution=attribution,
         paths=paths,
-        **whole,
+        **frames,
         ledger=ledger_frame(attribution),
         totals=totals(attribution),
         warnings=(*tables.report.about.warnings, *tables.warnings, *own),
@@ -195,6 +182,34 @@ def _with_memory_ops(kinds: Kinds, tables: Tables) -> Kinds:
         for code in np.flatnonzero(kind_of_name == kind).tolist():
             family[code] = cause[code] = name
     return replace(kinds, family=family, cause=cause)
+
+
+def _all_frames(
+    slices: list[Part],
+    paths: Paths,
+    merged: Paths,
+    path_texts: list[str],
+    merged_texts: list[str],
+    kinds: Kinds,
+    unowned: bool,
+    by: str | None,
+) -> tuple[dict[str, pd.DataFrame], list[NDArray[np.int64]]]:
+    """The frames of all parts, one below the other, labelled where split, and each part's rows of ``merged``."""
+    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in _FRAMES}
+    rows: list[NDArray[np.int64]] = []
+    for part in slices:
+        offset = sum(len(frame) for frame in frames["merged"])
+        found, row = _frames(part, paths, merged, path_texts, merged_texts, kinds, unowned, offset)
+        rows.append(row)
+        for name, frame in found.items():
+            if by is not None:
+                frame.insert(0, by, [part.label] * len(frame))
+            frames[name].append(frame)
+    whole = {
+        name: pd.concat(group, ignore_index=True) if len(group) > 1 else group[0]
+        for name, group in frames.items()
+    }
+    return whole, rows
 
 
 def _frames(

@@ -17,7 +17,6 @@ from nsysprof.kernel_rules import FAMILIES, MATH_UNITS, Rule, Rules, fields_of, 
 
 __all__ = [
     "FAMILIES", "MATH_UNITS", "UNMATCHED", "Kinds", "Rules", "classify", "function_name", "load_rules", "short_name",
-    "split",
 ]  # fmt: skip
 
 UNMATCHED = "unmatched"
@@ -64,11 +63,6 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
             candidates |= found
         _append(kinds, *_first_match(rules, candidates, name))
     return kinds
-
-
-def split(name: str, rules: Rules | None = None) -> str:
-    """The cause label of one kernel: what `Kinds.cause` says for it."""
-    return classify(load_rules() if rules is None else rules, [name]).cause[0]
 
 
 _WORDS = re.compile(r"[a-z]{2,}").findall

@@ -34,10 +34,7 @@ class Report:
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
 
     def close(self) -> None:
-        """Close the file and remove the temporary export; a second call does nothing."""
-        close = getattr(self.source, "close", None)
-        if close is not None:
-            close()
+        """Remove the temporary export; a second call does nothing. No file is kept open between reads."""
         if self._folder is not None:
             self._folder.cleanup()
 

@@ -21,7 +21,6 @@ from nsysprof.kernels import (
     function_name,
     load_rules,
     short_name,
-    split,
 )
 
 REPORT = Path(__file__).parents[2] / "traces" / "run.sqlite"
@@ -416,7 +415,7 @@ def test_attention_backend(rules: kernel_rules.Rules, name: str, backend: str | 
 )
 def test_causes_of_math_attention(index: int, cause: str) -> None:
     """The extra work of math attention gets a finer label than its family, in both spellings."""
-    assert [split(name) for name in TWINS[index]] == [cause, cause]
+    assert classify(load_rules(), TWINS[index]).cause == [cause, cause]
 
 
 def test_cause_defaults_to_the_family(rules: kernel_rules.Rules) -> None:
