@@ -1,10 +1,7 @@
-"""Finds NVIDIA's ``nsys`` and runs the two of its commands that read reports: export and stats."""
+"""Finds NVIDIA's ``nsys`` and its importer, tells their versions, and exports reports with it."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
 import re
 import shutil
@@ -25,7 +22,11 @@ __all__ = [
     "export",
     "find_importer",
     "find_nsys",
-    "stats",
+    "header_version",
+    "last_line",
+    "newer_than",
+    "run_nsys",
+    "version_in",
     "version_numbers",
 ]
 
@@ -50,28 +51,12 @@ PLACES_WINDOWS = (
     r"NVIDIA Corporation\Nsight Systems *\target-windows-*\nsys.exe",
     r"NVIDIA Corporation\Nsight Compute *\host\target-windows-*\nsys.exe",
 )
-# What a report was called before 2023, where both names give the same table. The old gpukernsum splits by
-# grid and block, so it is not here; nvtxgpuproj was a trace, and there was no projected summary.
-OLD_NAMES = {
-    "cuda_api_sum": "cudaapisum",
-    "cuda_gpu_mem_size_sum": "gpumemsizesum",
-    "cuda_gpu_mem_time_sum": "gpumemtimesum",
-    "cuda_gpu_trace": "gputrace",
-    "nvtx_gpu_proj_trace": "nvtxgpuproj",
-    "nvtx_kern_sum": "nvtxkernsum",
-    "nvtx_pushpop_sum": "nvtxppsum",
-    "nvtx_pushpop_trace": "nvtxpptrace",
-    "nvtx_startend_sum": "nvtxsesum",
-    "nvtx_sum": "nvtxsum",
-}
 NEWER = re.compile(
     r"Report was created in Nsight Systems version \((?P<a>[^)]+)\), newer than"
     r"|Version number is invalid: (?P<b>\S+)"
     r"|Version not supported: (?P<build>\d+)"
 )
 PROGRESS = re.compile(r"\[[=\s]*\d+%\s*\]|^\s*(Processing|Exporting|Importing) .*\[|^\[\s*\d+/\d+\]")
-CHATTER = re.compile(r"(NOTICE|WARNING|SKIPPED|ERROR|Generating)\b")
-FAILED = re.compile(r"^ERROR: (.*internal error.*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -87,6 +72,18 @@ def version_numbers(text: str) -> tuple[int, ...]:
     """The leading numbers of a version, whichever way nsys writes it: 2024.2.3.38-v0, 2024@2@3@38-v0."""
     found = re.match(r"\d+(?:[.@]\d+)*", text)
     return tuple(int(part) for part in re.split(r"[.@]", found.group())) if found else ()
+
+
+def header_version(path: Path) -> str | None:
+    """The nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``; None where none stands."""
+    with path.open("rb") as file:
+        return version_in(file.read(256))
+
+
+def version_in(head: bytes) -> str | None:
+    """The same of the first bytes of a file."""
+    found = re.search(rb"(?:Profiler Report|Systems Stream) (20\d\d[.@]\d+[.@0-9]*(?:-[0-9a-v]*)?)", head)
+    return found[1].decode("ascii").replace("@", ".").rstrip(".") if found else None
 
 
 def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
@@ -130,7 +127,8 @@ def find_importer(nsys: Nsys | None = None) -> Path | None:
     """The QdstrmImporter that belongs to an nsys, None where it is not installed.
 
     nsys looks for it in ``../host-linux-x64``. Debian keeps nsys's own folder apart from the host folder, so
-    that nsys itself does not find the importer and leaves a .qdstrm; Debian's place is tried here too.
+    that nsys itself does not find the importer and leaves a .qdstrm; Debian's place is tried here too, and that
+    of Nsight Compute, ``../linux-desktop-glibc_*-x64``.
     """
     exe = "QdstrmImporter.exe" if sys.platform == "win32" else "QdstrmImporter"
     roots = []
@@ -138,7 +136,7 @@ def find_importer(nsys: Nsys | None = None) -> Path | None:
         for place in (Path(nsys.path), Path(os.path.realpath(nsys.path))):
             roots += [place.parent.parent, *(up / "nsight-systems" for up in place.parents)]
     for root in roots or [Path("/usr/lib/nsight-systems")]:
-        for found in sorted(root.glob(f"host-*/{exe}")):
+        for found in [*sorted(root.glob(f"host-*/{exe}")), *sorted(root.glob(f"*-desktop-*/{exe}"))]:
             if os.access(found, os.X_OK):
                 return found
     return None
@@ -164,7 +162,7 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
     with folder as name:
         part = Path(name, "report.sqlite")
         command = ["export", "--type", "sqlite", "--output", str(part), str(report.absolute())]
-        done = _run(nsys.path, command, timeout)
+        done = run_nsys(nsys.path, command, timeout)
         if done.returncode != 0 or not part.exists() or part.stat().st_size == 0:
             raise _export_error(nsys, report, done.stdout + "\n" + done.stderr, done.returncode)
         _publish(part, out)
@@ -224,60 +222,6 @@ def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
     )
 
 
-def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) -> list[dict[str, str]]:
-    """The rows of ``nsys stats --report NAME``, as text; empty where the report has no data for it.
-
-    Runs on a private copy, since nsys may write into the file or beside it. Old versions are asked under the
-    old name. JSON is asked for first: in CSV nsys does not double the quotes that a name holds, and in JSON it writes
-    some names as numbers that are none. Raises `NsysprofError` where this nsys has no such report or fails.
-    """
-    with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
-        copy = Path(folder, "report.sqlite")
-        try:
-            shutil.copyfile(sqlite, copy)
-        except OSError as error:
-            raise NsysprofError(f"{sqlite}: cannot copy it for nsys stats: {error.strerror}") from None
-        told = _told(nsys, sqlite, copy, report_name, "json", timeout)
-        if told.startswith("["):
-            try:
-                rows = json.loads(told, strict=False, parse_int=str, parse_float=str)
-                return [{name: str(value) for name, value in row.items()} for row in rows]
-            except ValueError:
-                told = _told(nsys, sqlite, copy, report_name, "csv", timeout)
-    try:
-        return list(csv.DictReader(io.StringIO(told, newline=""), restval=""))
-    except csv.Error as error:
-        raise NsysprofError(f"{sqlite}: cannot read what nsys stats printed: {error}") from None
-
-
-def _told(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, timeout: float) -> str:
-    """What `nsys stats` printed of the report's copy, without the lines before the table."""
-    base, _, options = report_name.partition(":")
-    names = [base, OLD_NAMES[base]] if base in OLD_NAMES else [base]
-    for name in names:
-        asked = f"{name}:{options}" if options else name
-        done = _run(nsys.path, ["stats", "--report", asked, "--format", form, str(copy)], timeout)
-        if "could not be found" not in done.stdout + done.stderr:
-            break
-    else:
-        raise NsysprofError(
-            f"nsys {nsys.version_text} has no report named {base}: not supported",
-            "use a newer nsys: --nsys PATH",
-        )
-    failed = FAILED.search(done.stderr)  # with exit code 0
-    if done.returncode != 0 or failed:
-        what = failed[1] if failed else last_line(done.stderr) or last_line(done.stdout)
-        raise NsysprofError(
-            f"nsys stats --report {name} failed on {sqlite}: {what or f'exit code {done.returncode}'}"
-        )
-    table = done.stdout.replace("\0", "\ufffd").splitlines(keepends=True)
-    starts = [at for at, line in enumerate(table) if line.startswith("Processing [")]
-    del table[: starts[0] + 1 if starts else 0]
-    while table and (not table[0].strip() or CHATTER.match(table[0])):
-        del table[0]
-    return "".join(table)
-
-
 def last_line(output: str) -> str:
     """What a failed nsys said last: its error where it names one, without progress bars and stack details."""
     lines = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip()]
@@ -314,7 +258,7 @@ def _asked(path: Path) -> tuple[Nsys | None, str]:
     if not path.exists():
         return None, "no such file"
     try:
-        done = _run(path, ["--version"], timeout=60)
+        done = run_nsys(path, ["--version"], timeout=60)
     except NsysprofError as error:
         return None, error.message
     said = re.search(r"Nsight Systems version (\d\S*)", done.stdout + done.stderr)
@@ -323,7 +267,8 @@ def _asked(path: Path) -> tuple[Nsys | None, str]:
     return Nsys(path.absolute(), version_numbers(said[1]), said[1]), ""
 
 
-def _run(nsys: Path, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+def run_nsys(nsys: Path, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+    """What an nsys prints, and its exit code, once it has ended; `NsysprofError` where it cannot run or takes too long."""
     try:
         return subprocess.run(
             [str(nsys), *arguments],

@@ -11,7 +11,8 @@ import numpy as np
 
 from nsysprof.attribution import attribute
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import find_nsys, stats
+from nsysprof.nsys import find_nsys
+from nsysprof.nsys_stats import stats
 from nsysprof.tables import GRAPH, START_END, Tables, only_ops, pid_of, tid_of
 
 _STYLES = {"PushPop": "push/pop", "StartEnd": "start/end"}

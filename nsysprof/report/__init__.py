@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from nsysprof.nsys import header_version
 from nsysprof.report.about import About, Diagnostic, Gpu, read_about
 from nsysprof.report.export import export_report
-from nsysprof.report.identify import check_tables, header_version, reading
+from nsysprof.report.identify import check_tables, reading
 from nsysprof.report.identify import identify as kind_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,16 @@ import tempfile
 from pathlib import Path
 
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, newer_than, version_numbers
-from nsysprof.report.identify import header_version
+from nsysprof.nsys import (
+    ENVIRONMENT,
+    Nsys,
+    all_nsys,
+    export,
+    find_nsys,
+    header_version,
+    newer_than,
+    version_numbers,
+)
 
 __all__ = ["export_report"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
@@ -14,9 +13,9 @@ from shlex import quote
 from typing import Literal
 
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import all_nsys, find_importer, version_numbers
+from nsysprof.nsys import version_in
 
-__all__ = ["DamagedError", "Kind", "check_tables", "header_version", "identify", "reading", "told"]
+__all__ = ["DamagedError", "Kind", "check_tables", "identify", "reading", "told"]
 
 Kind = Literal["sqlite", "parquet", "nsys-rep"]
 
@@ -77,17 +76,6 @@ def identify(path: Path) -> Kind:
     if head.startswith(REPORT):
         return "nsys-rep"
     raise _refusal(path, head, status.st_size)
-
-
-def header_version(path: Path) -> str | None:
-    """The nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``; None where none stands."""
-    with path.open("rb") as file:
-        return _version(file.read(256))
-
-
-def _version(head: bytes) -> str | None:
-    found = re.search(rb"(?:Profiler Report|Systems Stream) (20\d\d[.@]\d+[.@0-9]*(?:-[0-9a-v]*)?)", head)
-    return found[1].decode("ascii").replace("@", ".").rstrip(".") if found else None
 
 
 @contextmanager
@@ -180,13 +168,10 @@ def _looks(head: bytes) -> str:
 
 
 def _stream(path: Path, head: bytes) -> NsysprofError:
-    version = _version(head) or "an unknown version"
-    same = [nsys for nsys in all_nsys() if nsys.version[:3] == version_numbers(version)[:3]]
-    importer = next(filter(None, map(find_importer, same)), "QdstrmImporter")
+    version = version_in(head) or "an unknown version"
     return NsysprofError(
         f"{path}: a raw stream of nsys {version} that was never imported (.qdstrm)",
-        f"import it with the importer of nsys {version}, in its host-linux-x64 folder: {importer}"
-        f" -i {quote(str(path))} -o {quote(str(path.with_suffix('.nsys-rep')))}",
+        f"import it, with nsys {version} installed: nsysprof capture --resume {quote(str(path))}",
     )
 
 

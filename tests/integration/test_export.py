@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import Nsys, export, find_importer, find_nsys, stats, version_numbers
+from nsysprof.nsys import Nsys, export, find_importer, find_nsys, header_version, version_numbers
+from nsysprof.nsys_stats import stats
 from nsysprof.report import open_report
-from nsysprof.report.identify import header_version
 from tests.conftest import Trace
 from tests.trace import Range, launch_kernel
 
@@ -84,7 +84,7 @@ def test_a_stream_that_was_not_imported_names_its_version(real: Nsys, profiled: 
     with pytest.raises(NsysprofError) as caught:
         open_report(stream)
     assert f"raw stream of nsys {real.version_text}" in caught.value.message
-    assert f"-i {stream} -o {stream.with_suffix('.nsys-rep')}" in str(caught.value.hint)
+    assert str(caught.value.hint).endswith(f"nsysprof capture --resume {stream}")
 
 
 def test_a_report_is_exported_and_the_export_removed(real: Nsys, rep: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from nsysprof import cli, verify
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import Nsys, find_nsys, stats
+from nsysprof.nsys import Nsys, find_nsys
+from nsysprof.nsys_stats import stats
 from nsysprof.render.text import verification
 from nsysprof.report import open_report
 from nsysprof.table_reader import read_tables

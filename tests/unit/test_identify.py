@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from nsysprof.errors import NsysprofError
+from nsysprof.nsys import header_version
 from nsysprof.report import open_report
-from nsysprof.report.identify import header_version, identify
+from nsysprof.report.identify import identify
 
 NEW = "CREATE TABLE StringIds (\n    -- The texts.\n    id INTEGER, value TEXT)"
 EVENTS = "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER)"
@@ -107,15 +108,12 @@ def test_a_git_lfs_pointer_says_how_to_fetch_the_file(tmp_path: Path) -> None:
     assert error.hint == "git lfs pull --include r.sqlite"
 
 
-def test_a_raw_stream_names_its_nsys_and_the_importer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A .qdstrm must be imported by the QdstrmImporter of the same version."""
-    monkeypatch.setattr("nsysprof.report.identify.all_nsys", list)
+def test_a_raw_stream_names_its_nsys_and_how_to_import_it(tmp_path: Path) -> None:
+    """A .qdstrm must be imported first, with the nsys that recorded it."""
     (tmp_path / "r.qdstrm").write_bytes(STREAM)
     error = refused(tmp_path / "r.qdstrm")
     assert "raw stream of nsys 2022.4.2.1-df9881f" in error.message
-    assert str(error.hint).endswith(f"QdstrmImporter -i {tmp_path}/r.qdstrm -o {tmp_path}/r.nsys-rep")
+    assert str(error.hint).endswith(f"nsysprof capture --resume {tmp_path}/r.qdstrm")
 
 
 def test_another_database_is_named_by_its_tables(tmp_path: Path) -> None:

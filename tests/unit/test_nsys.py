@@ -12,7 +12,8 @@ import pytest
 
 from nsysprof import nsys as module
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import Nsys, all_nsys, export, find_importer, find_nsys, last_line, stats, version_numbers
+from nsysprof.nsys import Nsys, all_nsys, export, find_importer, find_nsys, last_line, version_numbers
+from nsysprof.nsys_stats import stats
 from nsysprof.report.export import export_report
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the made-up nsys are shell scripts")
