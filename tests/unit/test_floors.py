@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "nsysprof"
 # those to its left. Rooms of one floor do not import each other. A new module gets its floor here first.
 FLOORS: list[list[str]] = [
     ["errors", "units"],
-    ["codes", "intervals", "nsys", "statistics"],
+    ["codes", "intervals", "nsys nsys_stats", "statistics"],
     ["report"],
     ["tables table_reader"],
     [
@@ -23,6 +23,7 @@ FLOORS: list[list[str]] = [
     ],
     [
         "family_table frames ledger parts slow_start breakdown idleness highlights zoom stream_lanes timeline",
+        "backend_verdict",
         "comparison",
         "roofline",
         "verify",
