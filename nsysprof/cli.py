@@ -12,6 +12,8 @@ import typer
 
 from nsysprof import __version__
 from nsysprof.commands.analyze import analyze
+from nsysprof.commands.capture import capture
+from nsysprof.commands.doctor import doctor
 from nsysprof.errors import NsysprofError
 from nsysprof.render.terminal import visible
 
@@ -41,12 +43,12 @@ def _options(
 
 
 app.command()(analyze)
+app.command(context_settings={"allow_interspersed_args": False})(capture)
+app.command()(doctor)
 
 
 def main() -> None:
     """Run the command line and exit: 0, 1 for a known failure, 2 for usage, 3 for a negative answer."""
-    # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What is imported and read lives until the end: looking for garbage in it takes a tenth of a short run.
     gc.set_threshold(100_000, 20, 20)
     atexit.register(gc.freeze)
@@ -69,8 +71,8 @@ def main() -> None:
 
 
 def _fail(error: NsysprofError) -> NoReturn:
-    """Print one line and the hint, and exit with 1."""
+    """Print one line and the hint, and exit."""
     print(f"nsysprof: {visible(error.message)}", file=sys.stderr)
     if error.hint:
         print(f"  hint: {visible(error.hint)}", file=sys.stderr)
-    sys.exit(1)
+    sys.exit(error.exit_code)

@@ -6,13 +6,15 @@ from __future__ import annotations
 class NsysprofError(Exception):
     """A known failure: one line that says what and where, and a hint, a command where possible.
 
-    The command line prints both and exits with 1; library users catch it as an ordinary exception.
+    The command line prints both and exits with ``exit_code``: 1, but for the code that a profiled program ended with.
+    Library users catch it as an ordinary exception.
     """
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, hint: str | None = None, *, exit_code: int = 1) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.exit_code = exit_code
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message

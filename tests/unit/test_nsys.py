@@ -147,6 +147,14 @@ def test_the_importer_is_found_in_debians_folders_too(fake: Fake) -> None:
     assert find_importer(find_nsys(program)) == beside
 
 
+def test_the_importer_of_nsight_compute_is_found(fake: Fake) -> None:
+    """Nsight Compute keeps nsys in host/target-linux-x64 and its importer in host/linux-desktop-glibc_2_11_3-x64."""
+    host = "opt/nvidia/nsight-compute/2025.3.1/host"
+    program = fake(f"{host}/target-linux-x64/nsys", "2025.3.2.474-v0")
+    importer = fake(f"{host}/linux-desktop-glibc_2_11_3-x64/QdstrmImporter", "")
+    assert find_importer(find_nsys(program)) == importer
+
+
 def test_an_export_appears_under_its_name_only_when_it_is_whole(fake: Fake, tmp_path: Path) -> None:
     """nsys writes elsewhere; the file is moved to its name at the end and nothing else stays."""
     nsys = find_nsys(

@@ -1,0 +1,277 @@
+"""What a machine can do for a capture, found out by trying, and how to mend what it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from nsysprof.capture.child import run_child
+from nsysprof.capture.driver import Driver, ask_driver, too_new_for
+from nsysprof.capture.outputs import Outputs
+from nsysprof.capture.session import Request, UnfinishedError, capture_program
+from nsysprof.errors import NsysprofError
+from nsysprof.nsys import Nsys, all_nsys, find_nsys
+from nsysprof.units import format_bytes, format_ns
+
+__all__ = ["Check", "capture_works", "check_machine"]
+
+State = Literal["ok", "warn", "missing"]
+
+_LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
+_SECOND = 1.0
+# Ranges for about a second, as an import of torch would take; without the nvtx package a capture is tried all the same.
+_TRIAL = f"""
+import sys, time
+try:
+    import nvtx
+except ImportError:
+    time.sleep(0.5)
+    sys.exit()
+end = time.monotonic() + {_SECOND}
+while time.monotonic() < end:
+    with nvtx.annotate("RUN::doctor::S1"):
+        time.sleep(0.01)
+"""
+_PARAMS = Path("/proc/driver/nvidia/params")
+_PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+_NCU_PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
+_INSTALL_WORKLOADS = "pip install 'nsysprof[workloads]'"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding: what was looked for, how it stands, what was found, and the one-line fix (None where all is well).
+
+    ``needed``: without it nothing can be captured at all.
+    """
+
+    name: str
+    state: State
+    found: str
+    fix: str | None = None
+    needed: bool = False
+
+
+def check_machine(
+    folder: Path, *, nsys: Path | None = None, workload: Path | None = None, tell: Callable[[str], None]
+) -> Iterator[Check]:
+    """Everything a capture may need on this machine, one finding after the other, as it is found.
+
+    ``folder`` is where captures will be written, ``workload`` the attention workload (None: none is installed), and
+    ``tell`` hears what is being tried before it takes time.
+    """
+    yield from _nsys(nsys, tell)
+    driver, why = ask_driver()
+    yield from _gpu(driver, why, nsys)
+    yield _counters(driver)
+    yield from _torch(workload, driver, tell)
+    yield _disk(folder)
+    if sys.platform == "linux":
+        yield _paranoid()
+
+
+def capture_works(checks: list[Check]) -> bool:
+    """Whether a capture would work here: nothing that it needs is missing."""
+    return not any(check.needed and check.state == "missing" for check in checks)
+
+
+def _nsys(named: Path | None, tell: Callable[[str], None]) -> Iterator[Check]:
+    try:
+        nsys = find_nsys(named)
+    except NsysprofError as error:
+        yield Check("nsys", "missing", error.message, error.hint, needed=True)
+        return
+    others = [f"{other.version_text} at {other.path}" for other in all_nsys() if other.path != nsys.path]
+    also = f"; also {', '.join(others)}" if others else ""
+    yield Check("nsys", "ok", f"{nsys.version_text} at {nsys.path}{also}", needed=True)
+    tell("capturing for a second")
+    yield _trial(nsys)
+
+
+def _trial(nsys: Nsys) -> Check:
+    """A real capture of NVTX ranges, imported and exported, in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="nsysprof-") as name:
+        folder = Path(name)
+        work = folder / "work"
+        work.mkdir()
+        try:
+            staged = capture_program(
+                Request((sys.executable, "-c", _TRIAL), nsys),
+                work,
+                Outputs(folder, "trial"),
+                (),
+                lambda text: None,
+            )
+            ranges = _ranges_in(staged.sqlite)
+        except UnfinishedError as error:
+            return Check("capture", "missing", error.reason, error.fix, needed=True)
+        except NsysprofError as error:
+            return Check("capture", "missing", error.message, error.hint, needed=True)
+        except sqlite3.Error as error:
+            return Check("capture", "missing", f"nsys's export cannot be read: {error}", needed=True)
+    rescued = staged.record.get("rescued")
+    how = "imported by its importer, which nsys itself does not find" if rescued else "imported"
+    took = format_ns(staged.record["wall_ns"])
+    version = _nvtx_version()
+    if version is None:
+        return Check(
+            "capture", "warn", f"made a report in {took} ({how}); no nvtx here, so ranges were not tried",
+            f"{sys.executable} -m pip install nvtx", needed=True,
+        )  # fmt: skip
+    if not ranges:
+        return Check(
+            "capture", "warn", f"made a report in {took} ({how}), but without the ranges of nvtx {version}",
+            "pip install 'nvtx<0.2.13', or a newer nsys: --nsys PATH", needed=True,
+        )  # fmt: skip
+    return Check("capture", "ok", f"{ranges:,} NVTX ranges in {took}, {how}", needed=True)
+
+
+def _ranges_in(sqlite: Path) -> int:
+    with closing(sqlite3.connect(sqlite)) as database:
+        there = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone()
+        query = "SELECT count(*) FROM NVTX_EVENTS WHERE eventType IN (59, 60)"
+        return int(database.execute(query).fetchone()[0]) if there else 0
+
+
+def _nvtx_version() -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  takes 20 ms
+
+    try:
+        return version("nvtx")
+    except PackageNotFoundError:
+        return None
+
+
+def _gpu(driver: Driver | None, why: str, named: Path | None) -> Iterator[Check]:
+    if driver is None:
+        fix = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
+        yield Check("GPU", "missing", f"{why}; no kernels to capture", fix)
+        return
+    names = [gpu.get("name", "?") for gpu in driver.gpus]
+    cuda = f", CUDA {'.'.join(map(str, driver.cuda))}" if driver.cuda else ""
+    counted = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    yield Check("GPU", "ok", f"{counted}; driver {driver.version}{cuda}")
+    try:
+        warning = too_new_for(driver, find_nsys(named))
+    except NsysprofError:
+        return
+    if warning:
+        yield Check("driver and nsys", "warn", warning, "https://developer.nvidia.com/nsight-systems")
+
+
+def _counters(driver: Driver | None) -> Check:
+    """Nsight Compute, and whether the driver lets this user read hardware counters."""
+    ncu = shutil.which("ncu") or next(
+        (str(path) for place in _NCU_PLACES for path in sorted(Path("/").glob(place))), None
+    )
+    if ncu is None:
+        return Check(
+            "ncu", "missing", "no Nsight Compute: no hardware counters",
+            "https://developer.nvidia.com/nsight-compute, or the CUDA toolkit",
+        )  # fmt: skip
+    try:
+        restricted = "RmProfilingAdminOnly: 1" in _PARAMS.read_text(encoding="utf-8")
+    except OSError:
+        restricted = False
+    if driver is None:
+        return Check("ncu", "warn", f"{ncu}; no GPU to read counters of")
+    if restricted and hasattr(os, "geteuid") and os.geteuid() != 0:
+        return Check(
+            "ncu", "warn", f"{ncu}; the driver keeps hardware counters for root",
+            "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nsight.conf; reboot",
+        )  # fmt: skip
+    return Check("ncu", "ok", f"{ncu}; counters may be read")
+
+
+def _torch(workload: Path | None, driver: Driver | None, tell: Callable[[str], None]) -> Iterator[Check]:
+    """torch and each attention backend, by a tiny run of the workload in a process of its own."""
+    if workload is None:
+        yield Check(
+            "workloads", "missing", "none beside the package", "pip install --force-reinstall nsysprof"
+        )
+        return
+    tell("trying the attention backends")
+    device = "cuda" if driver else "cpu"
+    results, said = _tiny_run(workload, device)
+    if results is None and driver:
+        yield Check("torch", "warn", f"does not run on the GPU: {said}", _INSTALL_WORKLOADS)
+        device = "cpu"
+        results, said = _tiny_run(workload, device)
+    if results is None:
+        yield Check("torch", "missing", said, _INSTALL_WORKLOADS)
+        return
+    facts = results["environment"]
+    built = f"built for CUDA {facts['cuda']}" if facts.get("cuda") else "built without CUDA"
+    wrong = bool(driver) and not facts.get("cuda")
+    yield Check(
+        "torch",
+        "warn" if wrong else "ok",
+        f"{facts['torch']}, {built}",
+        _INSTALL_WORKLOADS if wrong else None,
+    )
+    yield from _backends(results, device)
+
+
+def _tiny_run(workload: Path, device: str) -> tuple[dict[str, Any] | None, str]:
+    with tempfile.TemporaryDirectory(prefix="nsysprof-") as name:
+        results, log = Path(name, "results.json"), Path(name, "log")
+        dtype = "fp16" if device == "cuda" else "fp32"
+        tiny = ["--seq", "128", "--iterations", "1", "--warmup", "1", "--dtype", dtype, "--device", device]
+        command = [sys.executable, str(workload), "--backend", *_BACKENDS, *tiny, "--results", str(results)]
+        run_child(command, log, lambda text: None)
+        try:
+            read = json.loads(results.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            return None, lines[-1] if lines else "the workload printed nothing"
+    return read, ""
+
+
+_BACKENDS = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flash_attn")
+
+
+def _backends(results: Mapping[str, Any], device: str) -> Iterator[Check]:
+    runs = {run["backend"]: run for run in results["runs"]}
+    works = [name for name, run in runs.items() if run["status"] == "measured"]
+    yield Check("attention", "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}")
+    for name, run in runs.items():
+        if name not in works:
+            fix = "pip install flash-attn" if name == "flash_attn" else None
+            yield Check(
+                f"attention {name}", "warn", f"{run['status']}: {run.get('reason') or 'no reason given'}", fix
+            )
+
+
+def _disk(folder: Path) -> Check:
+    there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+    free = shutil.disk_usage(there).free
+    found = f"{format_bytes(free)} free in {there.absolute()}"
+    if free >= _LITTLE_BYTES:
+        return Check("disk", "ok", found, needed=True)
+    state: State = "missing" if free < _TOO_LITTLE_BYTES else "warn"
+    return Check("disk", state, found, "-o FOLDER/NAME writes to another disk", needed=True)
+
+
+def _paranoid() -> Check:
+    """How much the kernel lets users sample; captures do not sample, so that nothing depends on it."""
+    try:
+        level = int(_PARANOID.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return Check(
+            "perf_event_paranoid", "warn", "cannot be read; only --nsys-arg=--sample=cpu would need it"
+        )
+    if level <= 2:
+        return Check("perf_event_paranoid", "ok", f"{level}: CPU sampling would be allowed")
+    return Check(
+        "perf_event_paranoid", "warn", f"{level}: no CPU sampling, which captures leave off anyway",
+        "sudo sysctl kernel.perf_event_paranoid=2",
+    )  # fmt: skip

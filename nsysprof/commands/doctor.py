@@ -1,0 +1,67 @@
+"""``nsysprof doctor``: what this machine can do, and how to mend what it cannot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from nsysprof.capture.checks import Check
+
+_SCHEMA = "nsysprof-doctor/1"
+_MARK = len("[missing]")
+
+
+def doctor(
+    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to try.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Try what a capture needs: nsys and its importer, driver, GPU, counters, torch, attention backends, disk.
+
+    Exit code 0 when a capture would work, 3 when not.
+    """
+    from nsysprof.capture.checks import capture_works, check_machine
+    from nsysprof.catalog import list_workloads
+
+    checks = []
+    for check in check_machine(Path("traces"), nsys=nsys, workload=list_workloads().get("sdpa"), tell=_tell):
+        checks.append(check)
+        if not as_json:
+            print(_finding(check), flush=True)
+    works = capture_works(checks)
+    if as_json:
+        document = {"schema": _SCHEMA, "capture_works": works, "checks": [asdict(check) for check in checks]}
+        print(json.dumps(document, indent=1, ensure_ascii=False))
+    else:
+        print(f"\n{_verdict(checks, works)}")
+    if not works:
+        raise typer.Exit(3)
+
+
+def _tell(what: str) -> None:
+    """Say on a terminal what takes its time."""
+    if sys.stderr.isatty():
+        print(f"{what} ...", file=sys.stderr, flush=True)
+
+
+def _finding(check: Check) -> str:
+    """A line of [ok], [warn] or [missing], and below it the fix where there is one."""
+    from nsysprof.render.terminal import visible
+
+    line = f"{f'[{check.state}]':<{_MARK}} {visible(f'{check.name}: {check.found}')}"
+    return f"{line}\n{'':<{_MARK}}   fix: {visible(check.fix)}" if check.fix else line
+
+
+def _verdict(checks: Sequence[Check], works: bool) -> str:
+    if not works:
+        missing = [check.name for check in checks if check.needed and check.state == "missing"]
+        return f"A capture would not work here: see {', '.join(missing)}."
+    if any(check.name == "GPU" and check.state == "missing" for check in checks):
+        return "A capture works here, of ranges and the CPU; there is no GPU whose kernels it could record."
+    return "A capture works here."

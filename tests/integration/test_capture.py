@@ -1,0 +1,395 @@
+"""`nsysprof capture` with an nsys that only plays its part: every way to fail, and what is left on the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import fake_nsys
+from tests.conftest import Trace
+from tests.trace import Range, launch_kernel
+
+HELLO = [sys.executable, "-c", "print('hello from the program')"]
+RESULTS = [".json", ".nsys-rep", ".sqlite"]
+
+
+class Captured:
+    """A finished `nsysprof capture`: exit code, output, and what lies in its folder."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str], folder: Path) -> None:
+        self.code, self.out, self.err, self.folder = done.returncode, done.stdout, done.stderr, folder
+
+    @property
+    def files(self) -> list[str]:
+        """Names in `traces`, hidden ones too."""
+        return sorted(path.name for path in (self.folder / "traces").iterdir())
+
+    def record(self, name: str) -> dict[str, Any]:
+        """The record of a capture."""
+        read = json.loads((self.folder / "traces" / f"{name}.json").read_text())
+        assert isinstance(read, dict)
+        return read
+
+
+Capture = Callable[..., Captured]
+
+
+@pytest.fixture
+def environment(trace: Trace, tmp_path: Path) -> dict[str, str]:
+    """A made-up nsys on the PATH whose exports hold a flash kernel in a range that asks for flash."""
+    report = trace(
+        Range("RUN::flash::S64", 0, 100),
+        launch_kernel("pytorch_flash::flash_fwd_kernel<X>", (10, 20), (30, 60), id=1),
+        name="export.sqlite",
+    )
+    return fake_nsys.install(tmp_path / "nsys", report)
+
+
+@pytest.fixture
+def capture(environment: dict[str, str], tmp_path: Path) -> Capture:
+    """Runs `nsysprof capture ARGUMENTS` in the test's folder, with a fault for the made-up nsys to play."""
+
+    def run(*arguments: str, fault: str = "") -> Captured:
+        done = subprocess.run(
+            [sys.executable, "-m", "nsysprof", "capture", *arguments],
+            env={**environment, "FAKE_NSYS": fault},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        return Captured(done, tmp_path)
+
+    return run
+
+
+def seen(environment: dict[str, str]) -> list[str]:
+    """The options that nsys was given."""
+    return Path(environment["FAKE_NSYS_SEEN"]).read_text().splitlines()
+
+
+def test_a_program_is_captured_with_its_record_and_the_next_command(
+    capture: Capture, environment: dict[str, str]
+) -> None:
+    """Report, export and record get their names; stdout has what ran and, last, the command to go on with."""
+    done = capture("-o", "run", "--", *HELLO)
+    assert done.code == 0, done.err
+    assert done.files == ["run.json", "run.nsys-rep", "run.sqlite"]
+    assert done.out.splitlines()[-1] == "nsysprof analyze traces/run.sqlite"
+    assert "RUN::flash::S64" in done.out
+    assert "hello from the program" in done.err
+    assert seen(environment)[:4] == [
+        "--trace=cuda,nvtx",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--cuda-graph-trace=node",
+    ]
+    record = done.record("run")
+    assert record["schema"] == "nsysprof-run/1"
+    assert record["program"] == HELLO
+    assert record["backends"][0]["requested"] == record["backends"][0]["observed"] == "flash"
+    assert record["environment"]["nsys"] == fake_nsys.VERSION
+    assert len(record["environment_hash"]) == 16
+    assert record["overhead"] is record["workload"] is None
+
+
+def test_another_backend_than_asked_for_is_exit_code_3(
+    capture: Capture, environment: dict[str, str], trace: Trace
+) -> None:
+    """The report is kept, one line says what ran instead."""
+    kernel = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_6"
+    environment["FAKE_NSYS_SQLITE"] = str(
+        trace(Range("RUN::flash::S64", 0, 100), launch_kernel(kernel, (10, 20), (30, 60), id=1))
+    )
+    done = capture("-o", "run", "--", *HELLO)
+    assert done.code == 3
+    assert "requested flash, ran cudnn" in done.err
+    assert done.files == ["run.json", "run.nsys-rep", "run.sqlite"]
+    assert done.record("run")["backends"][0]["agrees"] is False
+
+
+def test_nothing_is_overwritten_unasked(capture: Capture, tmp_path: Path) -> None:
+    """A taken name is refused before anything runs, whichever of the three files has it; --force replaces."""
+    for ending in RESULTS:
+        taken = tmp_path / "traces" / f"run{ending}"
+        taken.parent.mkdir(exist_ok=True)
+        taken.write_text("mine")
+        done = capture("-o", "run", "--", *HELLO)
+        assert done.code == 1
+        assert f"traces/run{ending}: exists already" in done.err
+        assert "hello" not in done.err
+        assert taken.read_text() == "mine"
+        if ending != RESULTS[-1]:
+            taken.unlink()
+    done = capture("-o", "run", "--force", "--", *HELLO)
+    assert done.code == 0
+    assert done.files == ["run.json", "run.nsys-rep", "run.sqlite"]
+
+
+def test_a_name_that_is_taken_during_the_capture_is_not_overwritten(capture: Capture, tmp_path: Path) -> None:
+    """The program itself writes the file: it stays, and the report is kept under another name."""
+    code = "open('traces/run.sqlite', 'w').write('mine')"
+    done = capture("-o", "run", "--", sys.executable, "-c", code)
+    assert done.code == 1
+    assert (tmp_path / "traces" / "run.sqlite").read_text() == "mine"
+    assert done.files == ["run.partial.log", "run.partial.nsys-rep", "run.sqlite"]
+
+
+@pytest.mark.parametrize(
+    ("program", "code"), [("raise SystemExit(42)", 42), ("import os; os.kill(os.getpid(), 9)", 137)]
+)
+def test_the_exit_code_of_the_program_is_passed_on(capture: Capture, program: str, code: int) -> None:
+    """A program that fails or is killed leaves nothing under the final names; log and report are kept apart."""
+    done = capture(
+        "-o", "run", "--", sys.executable, "-c", f"print('so far'); import sys; sys.stdout.flush(); {program}"
+    )
+    assert done.code == code
+    assert done.files == ["run.partial.log", "run.partial.nsys-rep"]
+    assert f"failed with exit code {code}" in done.err
+    assert "so far" in (done.folder / "traces" / "run.partial.log").read_text()
+    capture("-o", "run", "--", sys.executable, "-c", program)
+    assert "run.partial-2.log" in done.files
+
+
+FAULTS = {
+    "refuses": ("failed with exit code 1: Illegal --trace argument 'bogus'", ["run.partial.log"]),
+    "nothing": ("left no report", ["run.partial.log"]),
+    "full": ("No space left on device", ["run.partial.log"]),
+    "truncated": ("truncated", ["run.partial.log", "run.partial.nsys-rep"]),
+    "export": ("database or disk is full", ["run.partial.log", "run.partial.nsys-rep"]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_nsys_does_nothing_half_written_gets_a_final_name(capture: Capture, fault: str) -> None:
+    """One line says what went wrong; the log is kept, and the report where there is one."""
+    said, left = FAULTS[fault]
+    done = capture("-o", "run", "--", *HELLO, fault=fault)
+    assert done.code == 1
+    assert said in done.err.splitlines()[-2]
+    assert done.files == left
+    assert done.out == ""
+
+
+def test_a_stream_without_a_report_is_imported(capture: Capture) -> None:
+    """Where nsys left a .qdstrm only, its importer is found and run, and the record says so."""
+    done = capture("-o", "run", "--", *HELLO, fault="stream")
+    assert done.code == 0, done.err
+    assert done.files == ["run.json", "run.nsys-rep", "run.sqlite"]
+    assert done.record("run")["rescued"] is True
+
+
+def test_a_stream_whose_importer_cannot_start_is_kept_and_resumed(capture: Capture) -> None:
+    """The missing library is named with its package; the command of the hint finishes the capture, record included."""
+    done = capture("-o", "run", "--", *HELLO, fault="no importer")
+    assert done.code == 1
+    assert "libdw.so.1 is missing" in done.err
+    assert "apt-get install libdw1" in done.err
+    assert done.files == ["run.partial.qdstrm", "run.partial.run.json"]
+    assert "nsysprof capture --resume traces/run.partial.qdstrm" in done.err.splitlines()[-1]
+    done = capture("--resume", "traces/run.partial.qdstrm")
+    assert done.code == 0, done.err
+    assert done.files == [
+        "run.json",
+        "run.nsys-rep",
+        "run.partial.qdstrm",
+        "run.partial.run.json",
+        "run.sqlite",
+    ]
+    assert done.record("run")["program"] == HELLO
+    assert capture("--resume", "traces/run.partial.qdstrm").code == 1
+
+
+def test_a_stream_alone_is_resumed_too(capture: Capture, tmp_path: Path) -> None:
+    """Any .qdstrm of an installed nsys can be finished; what is none is refused by name."""
+    stream = tmp_path / "anybody's.qdstrm"
+    stream.write_text(f"NVIDIA Nsight Systems Stream {fake_nsys.VERSION}!")
+    done = capture("--resume", str(stream), "-o", "mine")
+    assert done.code == 0, done.err
+    assert done.record("mine")["workload"] is None
+    stream.write_text("NVIDIA Nsight Systems Stream 2021.1.1.66-abc!")
+    assert (
+        "recorded by nsys 2021.1.1.66-abc, which is not installed here"
+        in capture("--resume", str(stream)).err
+    )
+    stream.write_text("text")
+    assert "not a stream of nsys" in capture("--resume", str(stream)).err
+    assert "no such file" in capture("--resume", "missing.qdstrm").err
+
+
+def interrupted(
+    environment: dict[str, str], folder: Path, fault: str, program: str, signals: list[signal.Signals]
+) -> tuple[int, int]:
+    """Capture a program that does not end and send signals; returns the exit code and the program's process id."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nsysprof", "capture", "-o", "run", "--", sys.executable, "-c", program],
+        env={**environment, "FAKE_NSYS": fault},
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    ready = folder / "ready"
+    for _ in range(600):
+        if ready.exists() or process.poll() is not None:
+            break
+        time.sleep(0.05)
+    pid = int(Path(environment["FAKE_NSYS_SEEN"] + ".pid").read_text())
+    for number in signals:
+        process.send_signal(number)
+        time.sleep(0.5)
+    try:
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert "Traceback" not in err
+    return process.returncode, pid
+
+
+def alive(pid: int) -> bool:
+    """Whether a process still runs; a dead one that nobody waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_lets_nsys_finish_and_keeps_what_it_has(
+    environment: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    """Exit code 130, nothing under the final names, the report so far under a name of its own."""
+    program = "import pathlib, time; pathlib.Path('ready').touch(); time.sleep(60)"
+    code, pid = interrupted(environment, tmp_path, "", program, [number])
+    assert code == 130
+    assert not alive(pid)
+    assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == [
+        "run.partial.log",
+        "run.partial.nsys-rep",
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_second_interrupt_kills_an_nsys_that_hangs_and_its_program(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Neither nsys nor the program, which has a session of its own, is left behind."""
+    program = (
+        "import pathlib, signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN);"
+        " pathlib.Path('ready').touch(); time.sleep(60)"
+    )
+    code, pid = interrupted(environment, tmp_path, "deaf", program, [signal.SIGINT, signal.SIGINT])
+    assert code == 130
+    assert not alive(pid)
+    assert [path.name for path in (tmp_path / "traces").iterdir()] == ["run.partial.log"]
+
+
+def test_the_dry_run_prints_the_nsys_command_and_runs_nothing(capture: Capture, tmp_path: Path) -> None:
+    """One line, ready to paste, with the options of nsys and of the workload."""
+    done = capture(
+        "--dry-run",
+        "--backend",
+        "math",
+        "--backend",
+        "flash",
+        "--seq",
+        "1024",
+        "--no-causal",
+        "--dtype",
+        "bf16",
+    )
+    nsys, rest = done.out.split(" ", 1)
+    assert nsys.endswith("nsys/target-linux-x64/nsys")
+    options, _, program = rest.partition("--output=")
+    assert options == "profile --trace=cuda,nvtx --sample=none --cpuctxsw=none --cuda-graph-trace=node "
+    assert program.startswith("traces/sdpa-math-flash-S1024 ")
+    assert program.rstrip().endswith(
+        "workloads/sdpa.py --backend math --backend flash --seq 1024 --dtype bf16 --no-causal"
+    )
+    assert not (tmp_path / "traces").exists()
+
+
+def test_options_for_nsys_are_passed_on(capture: Capture, environment: dict[str, str]) -> None:
+    """--trace, --nsys-arg and both kinds of --capture-range reach nsys as its own options."""
+    capture(
+        "--trace",
+        "nvtx",
+        "--nsys-arg=--cudabacktrace=all",
+        "--capture-range",
+        "cudaProfilerApi",
+        "--",
+        *HELLO,
+    )
+    assert seen(environment) == [
+        "--trace=nvtx",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--capture-range=cudaProfilerApi",
+        "--capture-range-end=stop",
+        "--cudabacktrace=all",
+        f"--output={seen(environment)[-1].partition('=')[2]}",
+    ]
+    capture("--force", "--capture-range", "nvtx:step 3", "--", *HELLO)
+    assert "--nvtx-capture=step 3" in seen(environment)
+    assert "not a capture range" in capture("-o", "x", "--capture-range", "sometimes", "--", *HELLO).err
+
+
+def test_the_run_without_nsys_gives_the_overhead(capture: Capture) -> None:
+    """A program is timed as a whole; it ran twice."""
+    done = capture("--overhead", "-o", "run", "--", *HELLO)
+    assert done.err.count("hello from the program") == 2
+    overhead = done.record("run")["overhead"]
+    assert overhead["wall_ratio"] == pytest.approx(
+        overhead["profiled_wall_ns"] / overhead["plain_wall_ns"], abs=1e-4
+    )
+    assert "without nsys" in done.out
+
+
+MISUSE = {
+    "a program and a workload's options": (["--backend", "math", "--", "true"], 2, "give one of them"),
+    "a workload that is none": (["--workload", "resnet"], 1, "--workload is one of: sdpa, transformer_block"),
+    "a program that is none": (["--", "./no-such-program"], 1, "./no-such-program: no such program"),
+    "resume with a program": (["--resume", "x.qdstrm", "--", "true"], 2, "--resume takes no program"),
+    "an unknown option": (["--sequence", "1"], 2, "No such option"),
+    "no name": (["-o", "..", "--", "true"], 1, "not a name for files"),
+    "a folder that cannot be": (["-o", "/proc/x/run", "--", "true"], 1, "cannot write there"),
+}
+
+
+@pytest.mark.parametrize("case", MISUSE)
+def test_misuse_is_told_in_a_line(capture: Capture, case: str) -> None:
+    """Exit code 2 for usage, 1 for what does not exist; never a traceback."""
+    arguments, code, said = MISUSE[case]
+    done = capture(*arguments)
+    assert done.code == code
+    assert said in done.err
+
+
+def test_without_nsys_the_error_says_where_to_get_it(tmp_path: Path) -> None:
+    """A machine without nsys: exit code 1 and the download."""
+    environment = {**os.environ, "PATH": "/nowhere", "NSYSPROF_NSYS": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "nsysprof", "capture", "--", sys.executable, "-c", ""],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "no nsys found" not in done.stderr:
+        pytest.skip("an nsys is installed in one of the usual places")
+    assert done.returncode == 1
+    assert "https://developer.nvidia.com/nsight-systems" in done.stderr
