@@ -14,6 +14,7 @@ from nsysprof import __version__
 from nsysprof.commands.analyze import analyze
 from nsysprof.commands.capture import capture
 from nsysprof.commands.doctor import doctor
+from nsysprof.commands.scrub import scrub
 from nsysprof.errors import NsysprofError
 from nsysprof.render.terminal import visible
 
@@ -45,6 +46,7 @@ def _options(
 app.command()(analyze)
 app.command(context_settings={"allow_interspersed_args": False})(capture)
 app.command()(doctor)
+app.command()(scrub)
 
 
 def main() -> None:

@@ -97,7 +97,7 @@ def test_a_program_is_captured_with_its_record_and_the_next_command(
     ]
     record = done.record("run")
     assert record["schema"] == "nsysprof-run/1"
-    assert record["program"] == HELLO
+    assert "hello from the program" in record["program"]
     assert record["backends"][0]["requested"] == record["backends"][0]["observed"] == "flash"
     assert record["environment"]["nsys"] == fake_nsys.VERSION
     assert len(record["environment_hash"]) == 16
@@ -207,7 +207,7 @@ def test_a_stream_whose_importer_cannot_start_is_kept_and_resumed(capture: Captu
         "run.partial.run.json",
         "run.sqlite",
     ]
-    assert done.record("run")["program"] == HELLO
+    assert "hello from the program" in done.record("run")["program"]
     assert capture("--resume", "traces/run.partial.qdstrm").code == 1
 
 

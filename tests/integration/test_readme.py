@@ -37,10 +37,10 @@ def table_after(head: str) -> list[list[str]]:
     return rows
 
 
-def options() -> Iterator[tuple[str, ...]]:
-    """The names of each option of `analyze`, its negation included."""
+def options(name: str) -> Iterator[tuple[str, ...]]:
+    """The names of each option of a command, its negation included."""
     command = typer.main.get_command(cli.app)
-    for parameter in command.commands["analyze"].params:  # type: ignore[attr-defined]
+    for parameter in command.commands[name].params:  # type: ignore[attr-defined]
         names = (*parameter.opts, *parameter.secondary_opts)
         if names[0].startswith("-"):
             yield names
@@ -110,13 +110,18 @@ def test_the_columns_that_are_printed_are_explained(analyzed: Analyzed) -> None:
     assert " *\n" in analyzed[0]
 
 
-def test_every_option_is_explained() -> None:
-    """The README's table has every option of `analyze --help`, in one of its two forms, and none that is not there."""
-    known = {name for names in options() for name in names}
-    section = README[README.index("## What an analysis writes") : README.index("## As a library")]
+SECTIONS = {"analyze": ("## What an analysis writes", "## Capture"), "capture": ("## Capture", "## As a library")}
+
+
+@pytest.mark.parametrize("command", SECTIONS)
+def test_every_option_is_explained(command: str) -> None:
+    """The README has every option of the command's `--help`, in one of its two forms, and none that is not there."""
+    first, last = SECTIONS[command]
+    known = {name for names in options(command) for name in names} | {"--help"}
+    section = README[README.index(first) : README.index(last)]
     told = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", re.sub(r"```.*?```", "", section, flags=re.S)))
     assert told <= known, f"no such option: {sorted(told - known)}"
-    lacking = [names for names in options() if not told & set(names) and "--help" not in names]
+    lacking = [names for names in options(command) if not told & set(names) and "--help" not in names]
     assert lacking == []
 
 

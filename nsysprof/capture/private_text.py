@@ -1,0 +1,148 @@
+"""What a text says by its form: environments, private properties and keys of JSON, absolute paths.
+
+All text is bytes: reports hold environment variables that are not UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+__all__ = [
+    "assignments",
+    "is_system",
+    "kind_of_property",
+    "private_values",
+    "without_paths",
+    "without_private_keys",
+]
+
+REMOVED = b"[removed]"
+ENVIRONMENT, HOST, USER, HOME, FOLDER, PATH, COMMAND, PROCESS = (
+    *("environment", "host", "user", "home", "working folder", "path", "command line", "process"),
+)
+
+# What a property (`PROCESS_0:ENVIRONMENT_VARIABLE`, `Hostname`, `EXPORT_PARAM_INPUT_PATH_ABS`) or a key in JSON holds,
+# by its name in lower case without `_`. Seen in reports of 2019 to 2025.
+_PROPERTIES = (
+    (re.compile(r"environ|envvar"), ENVIRONMENT),
+    (re.compile(r"(host|hostname|devicedisplayname|computername|machinename|nodename|fqdn)$"), HOST),
+    (re.compile(r"systemuid$|nicinfo$|(serialnumber|macaddress|ipaddress)$"), HOST),
+    (re.compile(r"(user|username|login|logname|useraccount|email)$"), USER),
+    (re.compile(r"(workingdir|workingdirectory|workdir|currentdir|currentdirectory|cwd|pwd)$"), FOLDER),
+    (re.compile(r"home(dir|directory|path|folder)?$"), HOME),
+    (re.compile(r"argument\d*$|cmdline|commandline|^args?$|^argv$|^arguments$"), COMMAND),
+    (re.compile(r"(file|filename|path|dir|directory|folder)(abs)?$"), PATH),
+)
+_ASSIGNMENT = re.compile(rb"[^\s=/\0\"']{1,200}=")
+# Folders that every machine has: a path that begins with one tells nothing.
+_SYSTEM = re.compile(
+    rb"/(usr|bin|sbin|lib\w*|etc|dev|proc|sys|boot)(/|\Z)|/opt/nvidia(/|\Z)"
+    rb"|(?i:[a-z]:[\\/]+(windows|program files( \(x86\))?)([\\/]|\Z))"
+)
+_PART, _DRIVE_PART = rb"[^\s/\0:;,\"'<>|()\[\]{}=]+", rb"[^\\/:*?\"'<>|;,\r\n\0]+"
+# The folders of an absolute path with the slash behind them; of somebody's home the name too, slash or not.
+_PATHS = re.compile(
+    rb"(?:(?<=file://)|(?<![\w./~\x80-\xff-]))(?:"
+    rb"/(?:home|Users)/%(part)s/?(?:%(part)s/)*|/(?:%(part)s/)+"
+    rb"|(?:[A-Za-z]:|\\\\[\w.-]+)[\\/]{1,2}(?:(?i:users)[\\/]{1,2}%(drive)s[\\/]{0,2})?(?:%(drive)s[\\/]{1,2})*)"
+    % {b"part": _PART, b"drive": _DRIVE_PART}
+)
+# Where no key contains one of these, none is private: most JSON need not be parsed.
+_KEYS = re.compile(
+    rb"(?i)\"[^\"]*(environ|envvar|host|name|fqdn|uid|info|number|address|user|log|account|mail|dir|cwd|pwd|home|cmd"
+    rb"|command|arg)"
+)
+
+
+def is_system(path: bytes) -> bool:
+    """Whether a path begins with a folder that every machine has."""
+    return _SYSTEM.match(path) is not None
+
+
+def assignments(text: bytes) -> list[tuple[bytes, bytes]]:
+    """The variables in an environment: NUL-separated as the system keeps it, or ``A=b;C=d`` as nsys writes it.
+
+    Empty where most of the text is something else. A single ``A=b`` counts: a process may have one variable.
+    """
+    parts = text.split(b"\0") if b"\0" in text else re.split(rb";(?=[^\s=;/]+=)", text)
+    parts = [part for part in parts if part]
+    pairs = [part.partition(b"=") for part in parts if _ASSIGNMENT.match(part)]
+    return [(name, value) for name, _, value in pairs] if 2 * len(pairs) > len(parts) else []
+
+
+def kind_of_property(name: str) -> str | None:
+    """What a property or a JSON key of that name says that is private, None where nothing."""
+    plain = name.rpartition(":")[2].lower().replace("_", "").replace(" ", "").replace("-", "")
+    return next((kind for pattern, kind in _PROPERTIES if pattern.search(plain)), None)
+
+
+def without_paths(text: bytes) -> tuple[bytes, int]:
+    """The text with each absolute path that is not the system's cut down to ``[path]/file``; how many were."""
+    if text.startswith(b"/") and not is_system(text) and not re.search(rb"[\n\0]|: ", text):
+        folder, _, name = text.rpartition(b"/")  # the path of a module, blanks and all
+        if folder and folder not in (b"/home", b"/Users"):
+            return b"[path]/" + name, 1
+    count = 0
+
+    def cut(match: re.Match[bytes]) -> bytes:
+        nonlocal count
+        if is_system(match[0]):
+            return match[0]
+        count += 1
+        return b"[path]/"
+
+    return _PATHS.sub(cut, text), count
+
+
+def private_values(text: bytes) -> list[tuple[str, Any]]:
+    """What stands in JSON under a key that says it is private, with the kind; paths are found without their keys."""
+    found: list[tuple[str, Any]] = []
+    left = [_parsed(text)]
+    while left:
+        value = left.pop()
+        left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        kinds = [(kind_of_property(name), value[name]) for name in value] if isinstance(value, dict) else []
+        found += [(kind, inner) for kind, inner in kinds if kind is not None and kind != PATH]
+    return found
+
+
+def without_private_keys(text: bytes) -> bytes:
+    """The text, where it is JSON, without the keys that are private; it is spelled anew only where one goes."""
+    if text[:1] not in (b"{", b"[") or not _KEYS.search(text):
+        return text
+    value = _parsed(text)
+    try:
+        public = _public(value)
+    except RecursionError:
+        return REMOVED  # nobody nests so deep
+    if public == value:
+        return text
+    spelled = json.dumps(public, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return spelled.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a character, escaped in the JSON
+        return spelled.encode("utf-8", "replace")
+
+
+def _public(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_public(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _public(inner)
+        for name, inner in value.items()
+        # numbers say nothing: `user` may be a time
+        if kind_of_property(name) in (None, PATH) or isinstance(inner, (int, float, type(None)))
+    }
+
+
+def _parsed(text: bytes) -> Any:
+    if text[:1] not in (b"{", b"["):
+        return None
+    try:
+        return json.loads(text.decode("utf-8", "surrogateescape"), strict=False)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,205 @@
+"""A private copy of an SQLite report, for rewriting what it holds; the report itself is only read.
+
+Text passes through here as bytes in UTF-8, whatever the encoding of the file and whether or not it is valid.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CopiedTable", "ReportCopy", "copied_report"]
+
+Key = tuple[Any, ...]  # the bytes of a text, then the columns beside it
+
+
+@dataclass(frozen=True)
+class CopiedTable:
+    """A table of the copy: how it was declared, its columns, those that hold text or blobs, those that hold numbers."""
+
+    sql: str
+    columns: tuple[str, ...]
+    texts: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReportCopy:
+    """An open copy in one transaction; ``tables`` are its ordinary tables."""
+
+    path: Path
+    connection: sqlite3.Connection
+    encoding: str
+    tables: Mapping[str, CopiedTable]
+    indexes: tuple[bytes, ...]
+    dropped: int
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether there is such a table with all these columns."""
+        return table in self.tables and set(columns) <= set(self.tables[table].columns)
+
+    def rows(self, sql: str) -> list[Key]:
+        """The rows of a query; text as bytes."""
+        return self.connection.execute(sql).fetchall()
+
+    def delete(self, table: str, where: str = "1") -> int:
+        """Delete rows; how many."""
+        return self.connection.execute(f"DELETE FROM {quoted(table)} WHERE {where}").rowcount
+
+    def delete_named(self, table: str, names: set[bytes]) -> None:
+        """Delete the rows whose ``name`` is one of these."""
+        self.connection.create_function("doomed", 1, lambda name: self.read(name) in names)
+        if names:
+            self.delete(table, "typeof(name) = 'text' AND doomed(CAST(name AS BLOB))")
+
+    def texts(self, table: str, column: str, *beside: str, kind: str = "text") -> list[Key]:
+        """The distinct values of a column that are text (or blobs), each with what stands beside it."""
+        wanted = ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_plain, beside)])
+        rows = self.rows(
+            f"SELECT DISTINCT {wanted} FROM {quoted(table)} WHERE typeof({quoted(column)}) = '{kind}'"
+        )
+        return rows if self.encoding == "utf-8" else [self._key(row, kind) for row in rows]
+
+    def rewrite(
+        self, table: str, column: str, new: Mapping[Key, bytes], *beside: str, kind: str = "text"
+    ) -> None:
+        """Give values of a column, as `texts` told them, new ones."""
+        if not new:
+            return
+
+        # Only in UTF-8 does SQLite take bytes for text as they are; elsewhere it wants text, which is valid then.
+        as_bytes = kind == "blob" or self.encoding == "utf-8"
+
+        def changed(*row: Any) -> bytes | str | None:
+            found = new.get(row if self.encoding == "utf-8" else self._key(row, kind))
+            return found if found is None or as_bytes else found.decode("utf-8", "replace")
+
+        name, arguments = quoted(column), ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_plain, beside)])
+        self.connection.create_function("changed", 1 + len(beside), changed)
+        value = f"changed({arguments})" if kind == "blob" else f"CAST(changed({arguments}) AS TEXT)"
+        self.connection.execute(
+            f"UPDATE {quoted(table)} SET {name} = {value}"
+            f" WHERE typeof({name}) = '{kind}' AND changed({arguments}) IS NOT NULL"
+        )
+
+    def declarations(self) -> list[bytes]:
+        """The SQL of everything that is declared, with its name."""
+        raw = self.rows("SELECT CAST(name || ' ' || sql AS BLOB) FROM sqlite_master WHERE sql NOTNULL")
+        return [*(self.read(text) for (text,) in raw), *self.indexes]
+
+    def declare(self, clean: Callable[[bytes], bytes]) -> int:
+        """Declare tables and indexes without what is cut; drop what cannot do without it. How many were touched."""
+        listed = self.rows(
+            "SELECT type, CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_master WHERE sql NOTNULL"
+        )
+        touched = [row for row in listed if any(clean(text) != text for text in map(self.read, row[1:]))]
+        self.connection.execute("PRAGMA writable_schema = ON")
+        for kind, name, sql in touched:
+            if kind == b"table" and clean(self.read(name)) == self.read(name):
+                change = "UPDATE sqlite_master SET sql = ? WHERE CAST(name AS BLOB) = ?"
+                self.connection.execute(change, (_decoded(clean(self.read(sql))), name))
+            else:
+                self.connection.execute(f"DROP {kind.decode()} {quoted(_decoded(self.read(name)))}")
+        kept = [sql for sql in self.indexes if clean(sql) == sql]
+        for sql in kept:
+            with suppress(sqlite3.Error):  # what was unique may no longer be
+                self.connection.execute(_decoded(sql))
+        return len(touched) + len(self.indexes) - len(kept)
+
+    def finish(self, out: Path) -> None:
+        """Write what is left into a new file: rows alone, without free pages, slack or log."""
+        self.connection.execute("COMMIT")
+        self.connection.close()
+        with closing(sqlite3.connect(self.path)) as connection:  # another one: declarations may have changed
+            connection.execute("VACUUM INTO ?", (str(out),))
+
+    def _key(self, row: Key, kind: str) -> Key:
+        value, *rest = row
+        plain = value if kind == "blob" else self.read(value)
+        return (plain, *(self.read(one) if isinstance(one, bytes) else one for one in rest))
+
+    def read(self, raw: bytes) -> bytes:
+        """Text as the file has it, in UTF-8."""
+        return (
+            raw
+            if self.encoding == "utf-8"
+            else raw.decode(self.encoding, "replace").encode("utf-8", "replace")
+        )
+
+
+@contextmanager
+def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
+    """Copy a report and its log into a folder and open the copy, without what would act while rows change.
+
+    Triggers, virtual tables and the samples of ANALYZE are dropped for good: users add them, nsys does not.
+    Indexes come back at the end. Raises `OSError`, which names the source where that cannot be read.
+    """
+    copy = folder / "copy.sqlite"
+    real = os.path.realpath(source)
+    for ending in ("", "-wal", "-journal"):  # SQLite would have to write to read both in their place
+        if not ending or Path(real + ending).exists():
+            with Path(real + ending).open("rb") as file, Path(f"{copy}{ending}").open("wb") as into:
+                shutil.copyfileobj(file, into, 1 << 20)
+    with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+        connection.text_factory = bytes
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "ignore_check_constraints = ON"):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+        [(encoding,)] = connection.execute("PRAGMA encoding").fetchall()
+        connection.execute("BEGIN")
+        indexes, dropped = _drop_what_acts(connection)
+        listed = connection.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        ).fetchall()
+        names = [(_decoded(name), _decoded(sql)) for name, sql in listed]
+        tables = {name: _table(connection, name, sql) for name, sql in names}
+        yield ReportCopy(copy, connection, encoding.decode().lower(), tables, tuple(indexes), dropped)
+
+
+def quoted(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _plain(column: str) -> str:
+    """A column as it is, its text as bytes: Python's functions get text that is not UTF-8 in no other way."""
+    name = quoted(column)
+    return f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END"
+
+
+def _decoded(name: bytes | None) -> str:
+    return (name or b"").decode("utf-8", "surrogateescape")
+
+
+def _drop_what_acts(connection: sqlite3.Connection) -> tuple[list[bytes], int]:
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    listed = [(_decoded(kind), _decoded(name), _decoded(sql)) for kind, name, sql in rows]
+    indexes = [(name, sql) for kind, name, sql in listed if kind == "index" and sql]
+    doomed = [("INDEX", name) for name, _ in indexes]
+    others = [("TRIGGER", name) for kind, name, _ in listed if kind == "trigger"]
+    others += [("TABLE", name) for kind, name, sql in listed if re.match(r"(?i)create\s+virtual\b", sql)]
+    others += [("TABLE", name) for _, name, _ in listed if re.fullmatch(r"(?i)sqlite_stat\d", name)]
+    for kind, name in [*doomed, *others]:
+        connection.execute(f"DROP {kind} {quoted(name)}")
+    return [sql.encode("utf-8", "surrogateescape") for _, sql in indexes], len(others)
+
+
+def _table(connection: sqlite3.Connection, name: str, sql: str) -> CopiedTable:
+    rows = connection.execute(
+        "SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden = 0", (name,)
+    ).fetchall()
+    columns = {_decoded(column): _decoded(kind).upper() for column, kind in rows}
+    texts = [column for column, kind in columns.items() if not kind or re.search("CHAR|CLOB|TEXT|BLOB", kind)]
+    numbers = [column for column in columns if column not in texts]
+    # What is declared to hold numbers may hold anything else; that is greater than any number.
+    odd = " OR ".join(f"{quoted(column)} >= ''" for column in numbers)
+    if odd and connection.execute(f"SELECT 1 FROM {quoted(name)} WHERE {odd} LIMIT 1").fetchall():
+        texts += numbers
+    numbers += [column for column, kind in columns.items() if kind in ("", "BLOB")]
+    return CopiedTable(sql, tuple(columns), tuple(texts), tuple(numbers))
