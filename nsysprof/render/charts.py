@@ -65,9 +65,9 @@ def save_charts(breakdown: Breakdown, folder: Path, *, top: int = TOP, overwrite
         ) from error
 
 
-def write_pictures(pictures: Sequence[bytes], folder: Path) -> list[Path]:
-    """Write the pictures of `chart_plans` as `FILES` into an existing folder: each at once or not at all."""
-    paths = [Path(folder, name) for name in FILES]
+def write_pictures(pictures: Sequence[bytes], folder: Path, names: Sequence[str] = FILES) -> list[Path]:
+    """Write pictures, those of `chart_plans` or others, into an existing folder: each at once or not at all."""
+    paths = [Path(folder, name) for name in names]
     for path, picture in zip(paths, pictures, strict=True):
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:

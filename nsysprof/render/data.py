@@ -165,9 +165,18 @@ def writing(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def check_folder(folder: Path, report: Report, names: Iterable[str], *, force: bool) -> bool:
+def check_folder(
+    folder: Path,
+    report: Report,
+    names: Iterable[str],
+    *,
+    force: bool,
+    document: tuple[str, str] = ("analysis.json", SCHEMA),
+    made_by: tuple[str, str] = ("an analysis", "analyze"),
+) -> bool:
     """Whether the folder holds an earlier analysis of the same report; it need not exist, and is not made here.
 
+    ``document`` is the file that tells, with its schema; ``made_by`` what writes it, in words and as a command.
     Raises `NsysprofError` where a file of the given names is somebody else's and ``force`` does not say to replace
     it, where one is the report itself, or where the folder can be neither written into nor made.
     """
@@ -180,22 +189,22 @@ def check_folder(folder: Path, report: Report, names: Iterable[str], *, force: b
             place.samefile(file) for file in {report.path, report.file} if file.exists()
         ):
             raise NsysprofError(f"{place} is the report itself", "choose another folder: -o DIR")
-    ours = _is_ours(folder / "analysis.json", report)
+    ours = _is_ours(folder / document[0], document[1], report)
     taken = [name for name in names if os.path.lexists(folder / name)]
     if taken and not ours and not force:
         raise NsysprofError(
-            f"{folder} holds {', '.join(taken)}, not written by an analysis of {report.path}",
-            f"nsysprof analyze {quote(str(report.path))} -o OTHER-DIR   (or --force to replace them)",
+            f"{folder} holds {', '.join(taken)}, not written by {made_by[0]} of {report.path}",
+            f"nsysprof {made_by[1]} {quote(str(report.path))} -o OTHER-DIR   (or --force to replace them)",
         )
     return ours
 
 
-def _is_ours(path: Path, report: Report) -> bool:
-    """Whether this is an `analysis.json` of this file, or of its copy: of one with its name and its size."""
+def _is_ours(path: Path, schema: str, report: Report) -> bool:
+    """Whether this is a document of that schema and of this file, or its copy: of one with its name and its size."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             head = file.read(16_384)
-        if f'"schema": "{SCHEMA}"' not in head:
+        if f'"schema": "{schema}"' not in head:
             return False
         values = (line.strip().rstrip(",").partition(": ") for line in head.splitlines())
         first: dict[str, Any] = {}

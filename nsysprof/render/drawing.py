@@ -8,9 +8,11 @@ from typing import Any, TypeVar, cast
 from matplotlib.figure import Figure
 
 from nsysprof.render.bars import draw_bars
+from nsysprof.render.call_lanes import draw_calls
 from nsysprof.render.lanes import draw_lanes
-from nsysprof.render.plans import Bars, Lanes, Plan
+from nsysprof.render.plans import Bars, Calls, Lanes, Plan, Waterfalls
 from nsysprof.render.style import draw_message, figure_png, shown, style
+from nsysprof.render.waterfall import draw_waterfalls
 
 _P = TypeVar("_P")
 
@@ -21,6 +23,10 @@ def draw(plan: Plan) -> Figure:
     with style():
         if isinstance(plan, Bars):
             return draw_bars(plan)
+        if isinstance(plan, Waterfalls):
+            return draw_waterfalls(plan)
+        if isinstance(plan, Calls):
+            return draw_calls(plan)
         return draw_lanes(plan) if isinstance(plan, Lanes) else draw_message(plan)
 
 

@@ -148,4 +148,96 @@ class Lanes:
     panels: Sequence[LanePanel]
 
 
-Plan: TypeAlias = Message | Bars | Lanes
+@dataclass(frozen=True)
+class Waterfall:
+    """How one total becomes another, in the unit of the axis: steps from ``before`` to ``after``, one per cause.
+
+    ``totals`` are the first and the last bar as (busy, idle), ``total_texts`` what is written above them. Step by step
+    ``texts`` and ``shares``, empty where nothing changes. ``title`` stands above, ``label`` at the axis.
+    """
+
+    title: str
+    label: str
+    totals: tuple[tuple[float, float], tuple[float, float]]
+    total_texts: tuple[str, str]
+    before: Numbers
+    after: Numbers
+    texts: Sequence[str]
+    shares: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Waterfalls:
+    """Waterfalls one below the other with common columns: ``columns`` are their names, each with a remark or ""."""
+
+    heading: Heading
+    columns: Sequence[tuple[str, str]]
+    panels: Sequence[Waterfall]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """The name of the ``count`` boxes from ``start`` to ``end`` (ns), and how much they are.
+
+    It is written into the longest of them, from ``inner`` to ``outer``, where it fits; otherwise ``aloft``, if that is
+    no empty text, is written above the lane at the end of a pole.
+    """
+
+    text: str
+    amount: str
+    start: int
+    end: int
+    inner: int
+    outer: int
+    colour: str
+    count: int = 1
+    aloft: str = ""
+
+
+@dataclass(frozen=True)
+class CallLane:
+    """Boxes from ``start`` to ``end`` (int64 ns) in ``colours``; the most important of the ``flags`` come first.
+
+    ``level``, where given, is how high each box is filled, of 1.
+    """
+
+    label: str
+    height: float
+    start: Ints
+    end: Ints
+    colours: Sequence[str]
+    flags: Sequence[Flag] = ()
+    level: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class CallBlock:
+    """One call: the lanes of its streams and of its host, ``length`` ns long, which ``amount`` says at its end."""
+
+    title: str
+    length: int
+    amount: str
+    lanes: Sequence[CallLane]
+
+
+@dataclass(frozen=True)
+class CallPanel:
+    """A time axis from 0 to ``length`` ns with calls below each other; ``label`` is what it measures."""
+
+    blocks: Sequence[CallBlock]
+    length: int
+    label: str
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Time axes from top to bottom; ``zoomed``: the panel that shows more closely what another one has, and the number
+    of the call there, or None.
+    """
+
+    heading: Heading
+    panels: Sequence[CallPanel]
+    zoomed: tuple[int, int] | None
+
+
+Plan: TypeAlias = Message | Bars | Lanes | Waterfalls | Calls

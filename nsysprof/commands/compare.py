@@ -1,0 +1,178 @@
+"""``nsysprof compare``: why one range is slower than another."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nsysprof.commands.analyze import Threads
+
+if TYPE_CHECKING:
+    from nsysprof.comparison import Comparison
+    from nsysprof.render.painter import Painter
+
+
+def compare(
+    report: Annotated[
+        Path,
+        typer.Argument(
+            metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report, or a parquet export."
+        ),
+    ],
+    other: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[OTHER]", readable=False, help="The report after the change, REPORT being before."
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GLOB", help="Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'."
+        ),
+    ] = None,
+    new: Annotated[
+        str | None,
+        typer.Option(metavar="GLOB", help="Ranges to hold them against, paired by what the stars stand for."),
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            "--range", metavar="GLOB", help="Of two reports, equal paths that match [default: outermost]."
+        ),
+    ] = None,
+    per: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GLOB", help="Inner ranges that count as calls [default: iter*, step* and a number]."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder of the results [default: REPORT.compare in the current folder].",
+        ),
+    ] = None,
+    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes to print of a pair.")] = 20,
+    every: Annotated[
+        bool, typer.Option("--all", help="Print the ledger of every pair, not of one only.")
+    ] = False,
+    markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
+    record: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="JSON",
+            help="The run record of REPORT, and again of OTHER [default: the .json beside each].",
+        ),
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE", help="Attention shape where no record has it: B=1,H=8,D=64,fp16,causal."
+        ),
+    ] = None,
+    threads: Annotated[
+        Threads,
+        typer.Option(metavar="follow|strict", help="Work of threads without a range, as in `analyze`."),
+    ] = Threads.FOLLOW,
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
+    ] = None,
+    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
+    ] = False,
+) -> None:
+    """Say why one range of REPORT is slower than another, or than the same one in OTHER, cause by cause."""
+    if record and len(record) > (1 if other is None else 2):
+        raise typer.BadParameter("--record goes with a report: give it once for each at most")
+    if (base is None) != (new is None):
+        raise typer.BadParameter("--base and --new go together")
+    if base is not None and select is not None:
+        raise typer.BadParameter("give --range, or --base and --new")
+    if base is None and other is None:
+        raise typer.BadParameter("give --base and --new, or a second report")
+    # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from nsysprof.render.painter import start_painter
+
+    with ExitStack() as stack:
+        painter = stack.enter_context(start_painter(apart=charts))  # first of all: it imports matplotlib
+        from nsysprof.attribution import attribute
+        from nsysprof.commands.progress import progress_bar
+        from nsysprof.comparison import compare as compare_ranges
+        from nsysprof.kernels import load_rules
+        from nsysprof.render.compare_data import GAP_DOCUMENT, GAP_FILES
+        from nsysprof.render.compare_text import comparison_text
+        from nsysprof.render.comparison_charts import GAP_CHARTS, comparison_plans
+        from nsysprof.render.data import check_folder
+        from nsysprof.report import open_report
+        from nsysprof.table_reader import read_tables
+
+        loaded = load_rules(rules)
+        files = [report] if other is None else [report, other]
+        folder = output or Path(f"{'-'.join(_stem(file) for file in files)}.compare")
+        opened = [stack.enter_context(open_report(file, nsys=nsys)) for file in files]
+        made_by = ("a comparison", "compare")
+        names = GAP_FILES + (GAP_CHARTS if charts else ())
+        earlier = check_folder(folder, opened[0], names, force=force, document=GAP_DOCUMENT, made_by=made_by)
+        with progress_bar() as progress:
+            found = [attribute(read_tables(one, progress), threads.value, progress) for one in opened]
+            progress("comparing", 0)
+            comparison = compare_ranges(
+                *found,
+                base=base,
+                new=new,
+                select=select,
+                per=per,
+                rules=loaded,
+                records=record or (),
+                shape=shape,
+            )
+            if charts:
+                progress("drawing charts", 0)
+                painter.paint(comparison_plans(comparison))
+        print(comparison_text(comparison, top=top, every=every, markdown=markdown), end="", flush=True)
+        _write(comparison, folder, painter if charts else None, earlier=earlier)
+
+
+def _stem(file: Path) -> str:
+    return (file if file.stem.strip(".") else file.resolve()).stem
+
+
+def _write(comparison: Comparison, folder: Path, painter: Painter | None, *, earlier: bool) -> None:
+    """Write the files, the charts that are being painted among them, and say so on stderr.
+
+    Where the folder holds an earlier comparison, its charts do not stay beside new tables.
+    """
+    from nsysprof.render.charts import write_pictures
+    from nsysprof.render.compare_data import write_gaps
+    from nsysprof.render.comparison_charts import GAP_CHARTS
+    from nsysprof.render.data import writing
+    from nsysprof.render.terminal import visible
+
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        written = write_gaps(comparison, folder)
+        stale = [folder / name for name in GAP_CHARTS if earlier and not painter and (folder / name).exists()]
+        for path in stale:
+            path.unlink()
+        if painter:
+            written = [*write_pictures(painter.pictures(), folder, GAP_CHARTS), *written]
+    print(
+        f"\nWritten to {visible(str(folder))}/: {', '.join(path.name for path in written)}", file=sys.stderr
+    )
+    if stale:
+        print(
+            f"removed from an earlier comparison: {', '.join(path.name for path in stale)}", file=sys.stderr
+        )

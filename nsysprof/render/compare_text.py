@@ -1,0 +1,267 @@
+"""A comparison as text for a terminal or a pull request, plain or as Markdown: same numbers, same order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from nsysprof.comparison import Comparison
+from nsysprof.contrast import TOO_FEW_SAMPLES
+from nsysprof.findings import calls_text
+from nsysprof.gap_ledger import apportion
+from nsysprof.render.terminal import one_line, visible
+from nsysprof.render.text_table import column_table, noted, wrapped
+from nsysprof.report import Report
+from nsysprof.side_pairs import Pair
+from nsysprof.sides import Side
+from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
+
+_MOST_WARNINGS = 12
+_LEVEL = 0.9499  # of an interval that holds 95 % as far as anybody can tell
+_NAME_WIDTH, _SIDE_WIDTH = 60, 16
+# Units of a ledger: from this many ns on, one step of the last digit in ns, its decimals, and the unit.
+_STEPS = (
+    (100_000_000_000, 1_000_000, 3, "s"),
+    (100_000_000, 1_000, 3, "ms"),
+    (10_000, 100, 1, "µs"),
+    (0, 1, 0, "ns"),
+)
+_LARGER = {"s": 10**9, "ms": 10**6, "µs": 10**3, "ns": 1}
+
+
+def comparison_text(
+    comparison: Comparison, *, top: int = 20, every: bool = False, markdown: bool = False
+) -> str:
+    """The whole answer: reports, warnings, a table of all pairs where there are many, and the ledger of the pair with
+    the largest difference, or of ``every`` pair; ``top`` causes each, the rest in one row, so that it adds up.
+
+    What names hold that a terminal would obey is written out; the text ends with a newline.
+    """
+    blocks = [*_head(comparison)]
+    pairs = list(comparison.sides)
+    if len(pairs) > 1:
+        blocks.append(_overview(comparison, markdown))
+        if not every:
+            pairs = [pair for pair in pairs if pair.name == comparison.largest]
+            blocks.append([f"The largest difference, of {len(comparison.pairs):,} (--all shows the others):"])
+    for pair in pairs:
+        blocks += _pair(comparison, pair, top, markdown)
+    lines = [line for block in blocks if block for line in ("", *block)][1:]
+    return "".join(f"{visible(line)}\n" for text in lines for line in text.split("\n"))
+
+
+def _head(comparison: Comparison) -> Iterator[list[str]]:
+    reports = [
+        pair.examined.attribution.tables.report
+        for pair in (comparison.sides[0].base, comparison.sides[0].new)
+    ]
+    if comparison.one_report:
+        yield [_report(reports[0])]
+    else:
+        yield [f"base: {_report(reports[0])}", f"new:  {_report(reports[1])}"]
+    lines = [
+        wrapped(f"warning: {one_line(text, 400)}", "", "  ") for text in comparison.warnings[:_MOST_WARNINGS]
+    ]
+    more = len(comparison.warnings) - _MOST_WARNINGS
+    yield [*lines, f"and {more:,} warnings more: see gap.json"] if more > 0 else lines
+
+
+def _report(report: Report) -> str:
+    about = report.about
+    gpus = ", ".join(dict.fromkeys(str(gpu.name) for gpu in about.cuda_gpus))
+    facts = [gpus, f"nsys {about.nsys_version}" if about.nsys_version else ""]
+    return f"{report.path}: {', '.join(fact for fact in facts if fact)}".removesuffix(": ")
+
+
+def _overview(comparison: Comparison, markdown: bool) -> list[str]:
+    """A row per pair; where all have the same names for their sides, these stand in the head alone."""
+    names = list(dict.fromkeys((pair.base_name, pair.new_name) for pair in comparison.sides))
+    alike = len(names) == 1 and all(pair.place for pair in comparison.sides)
+    rows = []
+    for row, (_, gaps) in zip(
+        _rows(comparison.pairs), comparison.gaps.groupby("pair", sort=False), strict=True
+    ):
+        label = row.place if alike else f"{row.base_name} → {row.new_name} {row.place}".strip()
+        largest = gaps.iloc[int(gaps["share"].argmax())] if gaps["share"].notna().any() else None
+        rows.append(
+            [
+                one_line(label, _NAME_WIDTH),
+                format_ns(row.base_span_ns),
+                format_ns(row.new_span_ns),
+                format_ratio(row.base_span_ns / row.new_span_ns),
+                format_ratio(row.base_busy_ns / row.new_busy_ns) if row.new_busy_ns else "-",
+                row.verdict,
+                "" if largest is None else f"{one_line(largest.cause, 30)} {format_share(largest.share)}",
+            ]
+        )
+    heads = [one_line(name, _SIDE_WIDTH) for name in names[0]] if alike else ["base", "new"]
+    head = [
+        "at" if alike else "pair",
+        *heads,
+        "by span",
+        "by busy",
+        f"{heads[1]} is",
+        "most of the difference",
+    ]
+    return noted(
+        column_table(head, rows, markdown, "lrrrrll"), f"span per call, and {heads[0]}/{heads[1]}", markdown
+    )
+
+
+def _pair(comparison: Comparison, pair: Pair, top: int, markdown: bool) -> Iterator[list[str]]:
+    mine = [
+        frame[frame["pair"] == pair.name] for frame in (comparison.pairs, comparison.gaps, comparison.clocks)
+    ]
+    headline, *more = comparison.findings[pair.name]
+    if markdown:
+        yield [f"**{headline}**", "", *[f"- {line}" for line in more]]
+    else:
+        yield [wrapped(headline, "", "  "), *[wrapped(line, "  ", "    ") for line in more]]
+    yield _ledger(pair, next(_rows(mine[0])), mine[1], top, markdown)
+    yield _clocks(pair, mine[2], markdown)
+    yield _traffic(comparison, pair, markdown)
+    yield _evidence(mine[1].head(top), markdown)
+
+
+def _ledger(pair: Pair, row: Any, gaps: pd.DataFrame, top: int, markdown: bool) -> list[str]:
+    """The table of causes, in one unit whose last digit adds up as well."""
+    shown, rest = gaps.head(top), gaps.iloc[top:]
+    _, step, decimals, unit = next(
+        each for each in _STEPS if max(row.base_span_ns, row.new_span_ns) >= each[0]
+    )
+    scale = step / _LARGER[unit]
+    base, new = (
+        apportion([*shown[column].tolist(), int(rest[column].sum())], step)
+        for column in ("base_ns", "new_ns")
+    )
+    rows = []
+    for at, (cause, *counts, share) in enumerate(
+        zip(shown["cause"], shown["base_kernels"], shown["new_kernels"], shown["share"], strict=True)
+    ):
+        rows.append(
+            [
+                one_line(cause, _NAME_WIDTH),
+                *_cells(counts, base[at], new[at], scale, decimals),
+                _share(share),
+            ]
+        )
+    if len(rest):
+        counts = [float(rest[column].sum()) for column in ("base_kernels", "new_kernels")]
+        cells = _cells(counts, base[-1], new[-1], scale, decimals)
+        rows.append([f"{len(rest):,} causes more", *cells, _share(float(rest["share"].sum()))])
+    counts = [float(gaps[column].sum()) for column in ("base_kernels", "new_kernels")]
+    total = _cells(counts, sum(base), sum(new), scale, decimals)
+    rows.append(["total", *total, _share(1.0 if row.delta_ns else float("nan"))])
+    names = [one_line(name, _SIDE_WIDTH) for name in (pair.base_name, pair.new_name)]
+    head = ["cause", "kernels", *(f"{name}, {unit}" for name in names), f"change, {unit}", "share"]
+    per = pair.base.per if pair.base.per == pair.new.per else f"{pair.base.per} and {pair.new.per}"
+    table = column_table(head, rows, markdown, "lrrrrr", last_apart=True)
+    note = f"{unit} per call ({calls_text(row._asdict())} of {per}), adding up to the span of the whole range"
+    return noted(table, note, markdown)
+
+
+def _cells(counts: Sequence[float], base: int, new: int, scale: float, decimals: int) -> list[str]:
+    one, other = (f"{count:,.0f}" if count == int(count) else f"{count:,.2f}" for count in counts)
+    kernels = "" if not any(counts) else one if one == other else f"{one} → {other}"
+    times = ["" if not value else f"{value * scale:,.{decimals}f}" for value in (base, new)]
+    return [kernels, *times, f"{(new - base) * scale:+,.{decimals}f}"]
+
+
+def _share(share: float) -> str:
+    return "" if math.isnan(share) else format_share(share)
+
+
+def _clocks(pair: Pair, clocks: pd.DataFrame, markdown: bool) -> list[str]:
+    rows = []
+    for row in _rows(clocks):
+        each = [
+            _spread(
+                getattr(row, f"{side}_median_ns"), getattr(row, f"{side}_iqr_ns"), getattr(row, f"{side}_n")
+            )
+            for side in ("base", "new")
+        ]
+        told = ["", ""] if math.isnan(row.ratio) else [format_ratio(row.ratio), _interval(row)]
+        rows.append([row.clock, *each, *told, row.verdict])
+    names = [one_line(name, _SIDE_WIDTH) for name in (pair.base_name, pair.new_name)]
+    table = column_table(
+        ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"], rows, markdown, "lrrrrl"
+    )
+    return noted(
+        table, "median call ± half the IQR; span: from its first op to that of the next call", markdown
+    )
+
+
+def _interval(row: Any) -> str:
+    """From … to, with the level where it is less than 95 %; nothing where the samples are too few for anything."""
+    if row.verdict == TOO_FEW_SAMPLES:
+        return ""
+    held = "" if row.level > _LEVEL else f" ({100 * row.level:.0f} %)"
+    return f"{format_ratio(row.ratio_low)} to {format_ratio(row.ratio_high)}{held}"
+
+
+def _traffic(comparison: Comparison, pair: Pair, markdown: bool) -> list[str]:
+    """What each cause should move, and how fast that was, where the shape is known."""
+    frame = comparison.traffic[comparison.traffic["pair"] == pair.name]
+    models = comparison.models[pair.name]
+    if frame.empty:
+        return []
+    rows, cached = [], False
+    for row in _rows(frame):
+        cells = [one_line(row.cause, _NAME_WIDTH)]
+        for side, which in (("base", pair.base), ("new", pair.new)):
+            size, rate = getattr(row, f"{side}_bytes"), getattr(row, f"{side}_bytes_per_s")
+            most = _bandwidth(which)
+            beyond = bool(most and rate > most)
+            cached |= beyond
+            cells += [
+                "" if math.isnan(size) else format_bytes(size),
+                "cache" if beyond else _share(rate / most) if most else "",
+            ]
+        rows.append(cells)
+    names = [one_line(name, _SIDE_WIDTH) for name in (pair.base_name, pair.new_name)]
+    head = ["expected traffic", *(text for name in names for text in (name, "of bandwidth"))]
+    notes = [f"bytes per call by the model of {model.text}" for model in models if model]
+    note = f"{' and '.join(dict.fromkeys(notes))}; that over time, of the GPU's memory bandwidth"
+    if cached:
+        note += "; cache: more than the memory gives"
+    return noted(column_table(head, rows, markdown, "lrrrr"), note, markdown)
+
+
+def _bandwidth(side: Side) -> int | None:
+    """Bytes per second of the memory of the GPU that a side ran on; None where that is not known, or not one."""
+    tables = side.examined.attribution.tables
+    devices = dict(zip(tables.gpu_numbers, tables.devices, strict=True))
+    gpus = [tables.report.about.gpus[gpu] for number in side.gpus if (gpu := devices[number].gpu) is not None]
+    return gpus[0].bandwidth_bytes_per_s if len(gpus) == 1 else None
+
+
+def _spread(median: int, iqr: int, count: int) -> str:
+    if not count:
+        return ""
+    if count == 1 or median <= 0:
+        return format_ns(median)
+    return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}"
+
+
+def _evidence(gaps: pd.DataFrame, markdown: bool) -> list[str]:
+    """What stands behind each cause, beside it."""
+    told = [
+        (cause, text)
+        for cause, text in zip(gaps["cause"].tolist(), gaps["evidence"].tolist(), strict=True)
+        if text
+    ]
+    width = min(max((len(cause) for cause, _ in told), default=0), _NAME_WIDTH) + 2
+    lines = [
+        wrapped(one_line(text, 2000), one_line(cause, width - 2).ljust(width), " " * width)
+        for cause, text in told
+    ]
+    if not markdown:
+        return ["Evidence, per call", *lines]
+    return ["<details><summary>Evidence, per call</summary>", "", "```text", *lines, "```", "", "</details>"]
+
+
+def _rows(frame: pd.DataFrame) -> Iterator[Any]:
+    return frame.itertuples(index=False)

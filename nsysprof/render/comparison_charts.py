@@ -1,0 +1,56 @@
+"""The charts of a comparison: as plans, as figures, and as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nsysprof.comparison import Comparison
+from nsysprof.errors import NsysprofError
+from nsysprof.render.charts import write_pictures
+from nsysprof.render.compare_chart import plan_calls
+from nsysprof.render.data import writing
+from nsysprof.render.gap_chart import plan_gap
+from nsysprof.render.painter import start_painter
+from nsysprof.render.plans import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GAP_CHARTS = ("gap.png", "compare.png")
+
+
+def gap_waterfall(comparison: Comparison) -> Figure:
+    """How the time of a call of one side becomes that of the other, cause by cause; up to six pairs."""
+    return _figure(plan_gap(comparison))
+
+
+def call_timeline(comparison: Comparison) -> Figure:
+    """The median call of either side of the pair with the largest difference, kernel by kernel."""
+    return _figure(plan_calls(comparison))
+
+
+def comparison_plans(comparison: Comparison) -> list[Plan]:
+    """What the charts in `GAP_CHARTS` show, in that order, for a `Painter`."""
+    return [plan_gap(comparison), plan_calls(comparison)]
+
+
+def save_comparison_charts(comparison: Comparison, folder: Path, *, overwrite: bool = True) -> list[Path]:
+    """Write `GAP_CHARTS` into a folder, which is made if need be, and return their paths.
+
+    Raises `NsysprofError` when a file cannot be written, and before anything is drawn when one exists and
+    ``overwrite`` is False.
+    """
+    existing = [path for name in GAP_CHARTS if (path := Path(folder, name)).exists()]
+    if existing and not overwrite:
+        raise NsysprofError(f"{existing[0]} exists already", "choose another folder, or allow overwriting")
+    with writing(folder), start_painter(apart=False) as painter:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        painter.paint(comparison_plans(comparison))
+        return write_pictures(painter.pictures(), folder, GAP_CHARTS)
+
+
+def _figure(plan: Plan) -> Figure:
+    from nsysprof.render.drawing import draw  # noqa: PLC0415 (matplotlib is slow to import)
+
+    return draw(plan)
