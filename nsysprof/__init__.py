@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nsysprof.attribution import Attribution, attribute
     from nsysprof.breakdown import Breakdown, break_down
+    from nsysprof.comparison import Comparison, compare
     from nsysprof.errors import NsysprofError
+    from nsysprof.gate import check
     from nsysprof.kernels import load_rules
     from nsysprof.paths import merged_paths, range_paths
     from nsysprof.report import Report, open_report
@@ -30,11 +32,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "Attribution": "attribution",
     "Breakdown": "breakdown",
+    "Comparison": "comparison",
     "NsysprofError": "errors",
     "Report": "report",
     "Tables": "tables",
     "attribute": "attribution",
     "break_down": "breakdown",
+    "check": "gate",
+    "compare": "comparison",
     "load_rules": "kernels",
     "merged_paths": "paths",
     "open_report": "report",
@@ -42,8 +47,8 @@ _HOMES = {
     "read_tables": "table_reader",
 }
 __all__ = [
-    "Attribution", "Breakdown", "NsysprofError", "Report", "Tables", "__version__", "attribute", "break_down",
-    "load_rules", "merged_paths", "open_report", "range_paths", "read_tables",
+    "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Tables", "__version__", "attribute",
+    "break_down", "check", "compare", "load_rules", "merged_paths", "open_report", "range_paths", "read_tables",
 ]  # fmt: skip
 
 

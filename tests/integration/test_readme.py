@@ -110,7 +110,12 @@ def test_the_columns_that_are_printed_are_explained(analyzed: Analyzed) -> None:
     assert " *\n" in analyzed[0]
 
 
-SECTIONS = {"analyze": ("## What an analysis writes", "## Capture"), "capture": ("## Capture", "## As a library")}
+SECTIONS = {
+    "analyze": ("## What an analysis writes", "## Capture"),
+    "capture": ("## Capture", "## Why one range"),
+    "compare": ("## Why one range", "## A budget"),
+    "check": ("## A budget", "## As a library"),
+}
 
 
 @pytest.mark.parametrize("command", SECTIONS)

@@ -1,0 +1,131 @@
+"""``nsysprof check``: whether a report keeps to a budget."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_DRAFT = Path("budget.toml")
+
+
+def check(
+    report: Annotated[
+        Path,
+        typer.Argument(
+            metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report, or a parquet export."
+        ),
+    ],
+    budget: Annotated[
+        Path | None,
+        typer.Argument(metavar="BUDGET", readable=False, help="The limits, as TOML."),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="BASE", help="For limits on growth: an earlier report, or the folder of its analysis."
+        ),
+    ] = None,
+    init: Annotated[bool, typer.Option("--init", help="Write a budget that this report keeps to.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where --init writes [default: budget.toml]."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --init replace a file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="Print it as Markdown, for a pull request.")] = False,
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
+    ] = None,
+    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")] = None,
+) -> None:
+    """Hold REPORT against BUDGET and print what broke; exit code 3 if something did, 0 if nothing.
+
+    nsysprof check --init REPORT
+
+    nsysprof check REPORT budget.toml --baseline EARLIER
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if init:
+        if budget or baseline or as_json or as_md:
+            raise typer.BadParameter("--init takes a report, -o, --force, --rules and --nsys")
+        _draft(report, output or _DRAFT, force=force, rules=rules, nsys=nsys)
+        return
+    if budget is None:
+        raise typer.BadParameter("a budget is missing: nsysprof check REPORT BUDGET")
+    if output or force:
+        raise typer.BadParameter("-o and --force belong to --init")
+    if as_json and as_md:
+        raise typer.BadParameter("give --json or --md, not both")
+    _check(report, budget, baseline, as_json=as_json, as_md=as_md, rules=rules, nsys=nsys)
+
+
+def _check(
+    report: Path,
+    budget: Path,
+    baseline: Path | None,
+    *,
+    as_json: bool,
+    as_md: bool,
+    rules: Path | None,
+    nsys: Path | None,
+) -> None:
+    import json
+
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.gate import check as check_report
+    from nsysprof.render.check_text import check_document, check_markdown, check_summary
+
+    with progress_bar() as progress:
+        answer = check_report(report, budget, baseline=baseline, rules=rules, nsys=nsys, progress=progress)
+    if as_json:
+        print(json.dumps(check_document(answer), indent=1, ensure_ascii=False), flush=True)
+    else:
+        print(check_markdown(answer) if as_md else check_summary(answer), end="", flush=True)
+    if not answer.ok:
+        raise typer.Exit(3)
+
+
+def _draft(report: Path, out: Path, *, force: bool, rules: Path | None, nsys: Path | None) -> None:
+    from shlex import quote
+
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.errors import NsysprofError
+    from nsysprof.gate import draft
+    from nsysprof.render.terminal import visible
+
+    if os.path.lexists(out) and not force:
+        raise NsysprofError(
+            f"{out}: exists already, not overwritten", "--force, or name another file with -o"
+        )
+    if out.is_dir() or (out.exists() and report.exists() and out.samefile(report)):
+        what = "a folder" if out.is_dir() else "the report itself, which is never changed"
+        raise NsysprofError(f"{out}: {what}", "name another file with -o")
+    with progress_bar() as progress:
+        text = draft(report, rules=rules, nsys=nsys, progress=progress)
+    _write(text, out, force=force)
+    tables = text.count("\n[[range]]")
+    print(
+        f"Written to {visible(str(out))}: limits on {tables:,} range{'s' * (tables != 1)}; next:",
+        file=sys.stderr,
+    )
+    print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}"))
+
+
+def _write(text: str, out: Path, *, force: bool) -> None:
+    """Write the file whole or not at all."""
+    from nsysprof.capture.outputs import publish
+    from nsysprof.errors import NsysprofError
+
+    try:
+        with tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent) as folder:
+            part = Path(folder, out.name)
+            part.write_text(text, encoding="utf-8")
+            publish({part: out}, force=force)
+    except OSError as error:
+        raise NsysprofError(f"{out}: cannot be written: {error.strerror}", f"ls -ld {out.parent}") from None
