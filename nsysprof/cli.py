@@ -12,7 +12,10 @@ import typer
 
 from nsysprof import __version__
 from nsysprof.commands.analyze import analyze
+from nsysprof.commands.bench import bench_app
 from nsysprof.commands.capture import capture
+from nsysprof.commands.check import check
+from nsysprof.commands.compare import compare
 from nsysprof.commands.doctor import doctor
 from nsysprof.commands.scrub import scrub
 from nsysprof.errors import NsysprofError
@@ -44,7 +47,10 @@ def _options(
 
 
 app.command()(analyze)
+app.add_typer(bench_app, name="bench")
 app.command(context_settings={"allow_interspersed_args": False})(capture)
+app.command()(check)
+app.command()(compare)
 app.command()(doctor)
 app.command()(scrub)
 

@@ -14,23 +14,35 @@ PACKAGE = Path(__file__).parents[2] / "nsysprof"
 # those to its left. Rooms of one floor do not import each other. A new module gets its floor here first.
 FLOORS: list[list[str]] = [
     ["errors", "units"],
-    ["codes", "intervals", "nsys nsys_stats", "statistics"],
+    [
+        "attention_cost",
+        "checked_fields",
+        "codes",
+        "intervals",
+        "nsys nsys_stats",
+        "peaks",
+        "distributions dependence resampling effects statistics contrast",
+    ],
     ["report"],
     ["tables table_reader"],
     [
-        "projection attribution cover paths warm_up range_table kernel_table",
+        "projection attribution cover paths warm_up range_table kernel_table range_work pairing",
         "kernel_names kernel_rules kernels",
     ],
     [
-        "family_table frames ledger parts slow_start breakdown idleness highlights zoom stream_lanes timeline",
-        "backend_verdict",
-        "comparison",
+        "family_table frames ledger parts slow_start breakdown idleness highlights zoom stream_lanes timeline"
+        " backend_verdict budget_values budget call_samples baseline range_match range_ops budget_growth budget_facts"
+        " budget_limits budget_check budget_draft",
+        "run_record causes waiting gap_ledger sides side_pairs clocks attention_model findings comparison"
+        " median_call",
+        "bench_plan",
+        "bench_samples bench_shares bench_table bench_pairs bench_scaling bench_results bench_diff",
         "roofline",
         "verify",
     ],
     ["render"],
     ["capture", "catalog"],
-    ["__init__ commands cli __main__"],
+    ["gate __init__ commands cli __main__"],
 ]
 FLOOR = {name: (floor, room) for floor, rooms in enumerate(FLOORS) for room in rooms for name in room.split()}
 RENDER, LEAVES, TOP = 6, 7, 8

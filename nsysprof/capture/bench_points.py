@@ -1,0 +1,162 @@
+"""The file that a sweep grows in, as `nsysprof bench` sees it: begun, taken up again, and read when it is whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from nsysprof.errors import NsysprofError
+
+__all__ = ["SweepFile", "add_line", "begin_points", "differing", "read_points", "resume_points"]
+
+POINTS_SCHEMA = "nsysprof-bench-points/1"
+_AGAIN = "--force starts over"
+_SHOWN = 5
+
+
+@dataclass
+class SweepFile:
+    """What the file of a sweep holds so far. ``points`` by (id of the configuration, backend)."""
+
+    head: dict[str, Any]
+    start: dict[str, Any] | None = None
+    peaks: dict[str, Any] | None = None
+    points: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    auto: dict[str, str | None] = field(default_factory=dict)
+    trying: str | None = None
+    failed: dict[str, Any] | None = None
+    deaths: int = 0
+    done: bool = False
+
+    @property
+    def planned(self) -> int:
+        """How many points the plan has."""
+        return sum(len(each["backends"]) for each in self.head["plan"]["configurations"])
+
+
+def begin_points(path: Path, head: Mapping[str, Any]) -> None:
+    """Make the file of a new sweep. ``head`` has the plan, and what only this side knows of the machine."""
+    path.write_text(
+        json.dumps({"kind": "sweep", "schema": POINTS_SCHEMA, **head}, allow_nan=False) + "\n",
+        encoding="utf-8",
+    )
+
+
+def add_line(path: Path, kind: str, **content: Any) -> None:
+    """Add a line of our own."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"kind": kind, **content}, allow_nan=False) + "\n")
+
+
+def resume_points(path: Path, head: Mapping[str, Any]) -> SweepFile:
+    """Take up a sweep again, after cutting off a line that was not written to its end.
+
+    Raises `NsysprofError` where the plan or the machine is another one, naming what differs.
+    """
+    sweep = read_points(path, cut=True)
+    for what, there, here in (
+        ("plan", sweep.head["plan"], head["plan"]),
+        ("machine", sweep.head["machine"], head["machine"]),
+    ):
+        if differ := differing(there, json.loads(json.dumps(here))):
+            shown = [
+                *differ[:_SHOWN],
+                *([f"and {len(differ) - _SHOWN} more"] if len(differ) > _SHOWN else []),
+            ]
+            raise NsysprofError(f"{path.parent}: begun with another {what}: {'; '.join(shown)}", _AGAIN)
+    if head["measure_peaks"] and not sweep.head["measure_peaks"]:
+        raise NsysprofError(f"{path.parent}: begun without --measure-peaks", _AGAIN)
+    return sweep
+
+
+def read_points(path: Path, *, cut: bool = False) -> SweepFile:
+    """Read the file of a sweep; ``cut`` shortens it by a last line that has no end.
+
+    Raises `NsysprofError`, with the line, for a file that cannot be read, is damaged, or is none.
+    """
+    try:
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if cut and len(whole) < len(content):
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+    except OSError as error:
+        raise NsysprofError(f"{path}: cannot be read: {error.strerror}", _AGAIN) from None
+    sweep: SweepFile | None = None
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            read = json.loads(line, parse_constant=_refuse)
+            if sweep is None:
+                sweep = _head(read)
+            else:
+                _take(sweep, read)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise NsysprofError(f"{path}:{number}: not a line of a sweep: {error!r:.80}", _AGAIN) from None
+    if sweep is None:
+        raise NsysprofError(f"{path}: empty, not the file of a sweep", _AGAIN)
+    return sweep
+
+
+def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """What is not the same in two mappings, in words: `samples 100 there, 50 here`."""
+    found = []
+    for name in dict.fromkeys([*there, *here]):
+        old, new = there.get(name), here.get(name)
+        if old == new:
+            continue
+        if name == "configurations" and isinstance(old, list) and isinstance(new, list):
+            found += _differing_configurations(old, new)
+        else:
+            found.append(f"{name} {json.dumps(old)} there, {json.dumps(new)} here")
+    return found
+
+
+def _differing_configurations(there: list[dict[str, Any]], here: list[dict[str, Any]]) -> list[str]:
+    old, new = ({each["id"]: each["backends"] for each in side} for side in (there, here))
+    found = [f"{name} only there" for name in old if name not in new]
+    found += [f"{name} only here" for name in new if name not in old]
+    for name, backends in old.items():
+        if name in new and backends != new[name]:
+            found.append(f"backends of {name}: {' '.join(backends)} there, {' '.join(new[name])} here")
+    return found or ["the order of the configurations"]
+
+
+def _head(line: dict[str, Any]) -> SweepFile:
+    if line["kind"] != "sweep" or line["schema"] != POINTS_SCHEMA:
+        raise ValueError(f"schema {line['schema']!r}")
+    for each in line["plan"]["configurations"]:
+        each["id"], each["backends"]
+    line["machine"], line["measure_peaks"]
+    return SweepFile(line)
+
+
+def _take(sweep: SweepFile, line: dict[str, Any]) -> None:
+    kind = line["kind"]
+    if kind == "start":
+        sweep.start = sweep.start or line
+        sweep.failed = None
+    elif kind == "trying":
+        sweep.trying = f"{' '.join(line['backends'])} at {line['configuration']}"
+    elif kind == "point":
+        point = line["point"]
+        sweep.points[point["configuration"]["id"], point["backend"]] = point
+    elif kind == "auto":
+        sweep.auto[line["configuration"]] = line["backend"]
+    elif kind == "peaks":
+        sweep.peaks = line["peaks"]
+    elif kind == "died":
+        sweep.deaths += 1
+        sweep.trying = None
+    elif kind == "failed":
+        sweep.failed = {"message": str(line["message"]), "hint": line["hint"]}
+    elif kind == "done":
+        sweep.done = True
+    else:
+        raise ValueError(f"unknown kind {kind!r}")
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")

@@ -1,0 +1,205 @@
+"""``nsysprof bench``: backends measured against each other over a sweep of shapes, and two sweeps compared."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nsysprof.commands.bench_saved import diff_benches, report_bench
+from nsysprof.commands.capture import Device, DType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nsysprof.bench_plan import BenchPreset, Grid
+
+_Names = list[str] | None
+_Numbers = list[int] | None
+_WORKLOADS = ("sdpa", "transformer_block")
+_SAMPLES, _SAMPLES_WITH_CI = 100, 1000
+
+bench_app = typer.Typer(
+    invoke_without_command=True, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
+)
+bench_app.command("diff")(diff_benches)
+bench_app.command("report")(report_bench)
+
+
+@bench_app.callback()
+def bench(
+    context: typer.Context,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A classic sweep: math-vs-flash, baseline, scaling, long, single-head."
+        ),
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What a call is: sdpa or transformer_block [default: sdpa]."),
+    ] = None,
+    backend: Annotated[_Names, typer.Option(metavar="NAME", help="Attention backend; repeatable.")] = None,
+    seq: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Sequence length; repeatable.")] = None,
+    batch: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Batch size; repeatable.")] = None,
+    heads: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Attention heads; repeatable.")] = None,
+    head_dim: Annotated[
+        _Numbers, typer.Option(metavar="N", min=1, help="Size of a head; repeatable.")
+    ] = None,
+    dtype: Annotated[
+        list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")
+    ] = None,
+    causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")] = None,
+    backward: Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")] = False,
+    train: Annotated[bool, typer.Option("--train", help="transformer_block: whole training steps.")] = False,
+    device: Annotated[Device, typer.Option(metavar="cuda|cpu", help="Where it runs.")] = Device.CUDA,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Samples of each backend [default: 100; with --ci-width 1000]."
+        ),
+    ] = None,
+    ci_width: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Stop once the 95 % interval of every median is narrower: 0.01 for 1 %."
+        ),
+    ] = None,
+    min_sample_us: Annotated[
+        float, typer.Option(metavar="US", min=0, help="Repeat shorter calls within a sample up to this.")
+    ] = 20,
+    warm_cache: Annotated[
+        bool, typer.Option("--warm-cache", help="Do not flush the L2 cache before a call.")
+    ] = False,
+    graph: Annotated[
+        bool, typer.Option("--graph/--no-graph", help="Time replays of a CUDA graph as well.")
+    ] = True,
+    measure_peaks: Annotated[
+        bool,
+        typer.Option("--measure-peaks", help="First measure what the device reaches in copies and products."),
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of inputs and order.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder of the results [default: NAME.bench]."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace earlier results, or an unfinished sweep.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted sweep.")] = False,
+    database: Annotated[
+        Path | None, typer.Option("--db", metavar="FILE", help="Append the results to this SQLite file.")
+    ] = None,
+    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be measured, and measure nothing.")
+    ] = False,
+) -> None:
+    """Measure attention backends against each other over a sweep of shapes, without the profiler.
+
+    nsysprof bench --preset math-vs-flash
+
+    nsysprof bench --backend flash --backend cudnn --seq 1024 --seq 4096 --samples 200
+
+    nsysprof bench diff BEFORE AFTER
+
+    nsysprof bench report DIR
+    """
+    if context.invoked_subcommand:
+        _nothing_given(context)
+        return
+    from nsysprof.bench_plan import BLOCK, HowMeasured, bench_plan, find_preset
+    from nsysprof.capture.bench_run import SweepJob, known_backends
+    from nsysprof.catalog import find_workload
+    from nsysprof.commands.benched import run_job, show_matrix
+
+    chosen = find_preset(preset) if preset else None
+    sizes = {
+        "seq": seq,
+        "batch": batch,
+        "heads": heads,
+        "head_dim": head_dim,
+        "dtype": [each.value for each in dtype] if dtype else None,
+        "causal": causal,
+    }
+    grids = _grids(chosen, backend, sizes)
+    program = find_workload(_workload(chosen, workload))
+    name = program.stem
+    if backward and name == BLOCK:
+        raise typer.BadParameter("--backward is for sdpa; transformer_block has --train")
+    if train and name != BLOCK:
+        raise typer.BadParameter("--train is for transformer_block; sdpa has --backward")
+    if ci_width is not None and not 0 < ci_width < 1:
+        raise typer.BadParameter(
+            f"--ci-width {ci_width:g}: a part of the median between 0 and 1, such as 0.01"
+        )
+    how = HowMeasured(
+        device=device.value,
+        seed=seed,
+        training=backward or train,
+        samples=samples or (_SAMPLES if ci_width is None else _SAMPLES_WITH_CI),
+        ci_width=ci_width,
+        min_sample_ns=round(min_sample_us * 1000),
+        warm_cache=warm_cache,
+        graph=graph,
+    )
+    program = program.with_name("_bench.py")
+    plan = bench_plan(name, grids, how, list(known_backends(program)))
+    if dry_run:
+        show_matrix(plan)
+        return
+    folder = output or Path(f"{preset or name}.bench")
+    job = SweepJob(program, plan, _named(folder), ("nsysprof", *sys.argv[1:]), measure_peaks)
+    run_job(job, resume=resume, force=force, charts=charts, database=database)
+
+
+def _nothing_given(context: typer.Context) -> None:
+    """Refuse options of a sweep in front of a subcommand: they would do nothing."""
+    for parameter in context.params:
+        source = context.get_parameter_source(parameter)
+        if source is not None and source.name == "COMMANDLINE":
+            option = f"--{parameter.replace('_', '-')}"
+            raise typer.BadParameter(f"{option}: not for nsysprof bench {context.invoked_subcommand}")
+
+
+def _workload(preset: BenchPreset | None, workload: str | None) -> str:
+    """The name of the program to run."""
+    if preset and workload not in (None, preset.workload):
+        raise typer.BadParameter(f"this preset runs {preset.workload}: leave out --workload")
+    name = preset.workload if preset else workload or _WORKLOADS[0]
+    if name not in _WORKLOADS:
+        from nsysprof.errors import NsysprofError
+
+        raise NsysprofError(f"no workload {name!r}", f"--workload is one of: {', '.join(_WORKLOADS)}")
+    return name
+
+
+def _grids(preset: BenchPreset | None, backends: _Names, sizes: Mapping[str, Any]) -> Sequence[Grid]:
+    """The grids of a preset, or the one that the options make; backends may replace those of a preset."""
+    from dataclasses import replace
+
+    from nsysprof.bench_plan import DEFAULT_GRID
+
+    given = {name: value for name, value in sizes.items() if value is not None}
+    if preset and given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise typer.BadParameter(f"a preset has its own sizes: leave out {options}, or --preset")
+    chosen: dict[str, Any] = {"backends": tuple(backends)} if backends else {}
+    if preset:
+        return [replace(grid, **chosen) for grid in preset.grids]
+    lists: dict[str, Any] = {
+        name: tuple(dict.fromkeys(value)) if isinstance(value, list) else value
+        for name, value in given.items()
+    }
+    return [replace(DEFAULT_GRID, **chosen, **lists)]
+
+
+def _named(folder: Path) -> Path:
+    """The folder of the results, with a name of its own."""
+    if not folder.name:
+        folder = folder.resolve()
+    if folder.name in ("", ".."):
+        raise typer.BadParameter(f"-o {folder}: not a name for a folder")
+    return folder

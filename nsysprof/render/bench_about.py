@@ -1,0 +1,69 @@
+"""The last parts of a benchmark's report: how it was measured, on what, and how to repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from nsysprof import __version__
+from nsysprof.bench_results import BenchResults
+from nsysprof.render.bench_words import device_name
+from nsysprof.render.markdown import markdown_section, markdown_table
+from nsysprof.units import format_bandwidth, format_share
+
+
+def method_part(results: BenchResults) -> Iterator[str]:
+    """What the figures mean, and the rules that they were taken by."""
+    samples, rules = results.samples, results.rules
+    lines = [
+        f"- ±: half the 95 % interval of the median ({', '.join(_methods(results.results))})",
+        f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
+        f" samples a side, when its interval leaves 1 out and p stays below {rules.alpha:g}",
+        "- speed-up in brackets: no clear change; with “?”: too few samples",
+        "- TFLOP/s: of the matrix products, masked scores not counted; of peak: SMs × sampled clock × FLOPs per clock",
+        "- GB/s: inputs and outputs once, and the score matrices of unfused backends as often as they must be moved",
+        *(f"- {name}: {' '.join(str(rule).split())}" for name, rule in samples.rules.items()),
+    ]
+    yield from markdown_section("How it was measured", lines)
+
+
+def _methods(frame: pd.DataFrame) -> list[str]:
+    return [str(name) for name in frame["interval"].dropna().unique()] or ["none"]
+
+
+def environment_part(results: BenchResults) -> Iterator[str]:
+    """Machine and software, and what the machine can do at most."""
+    environment, limits = results.samples.environment, results.samples.limits
+    software = environment.get("workload") or {}
+    clock = results.results["sm_clock_mhz"].median()
+    facts = {
+        "device": device_name(results),
+        "SM clock, sampled": "" if pd.isna(clock) else f"{clock:,.0f} MHz",
+        "SMs": str(limits.sm_count or ""),
+        "bandwidth": format_bandwidth(limits.bytes_per_s) if limits.bytes_per_s else "",
+        "bandwidth, measured": format_bandwidth(limits.measured_bytes_per_s)
+        if limits.measured_bytes_per_s
+        else "",
+        **{
+            f"{dtype} product, measured": f"{flops / 1e12:,.3g} TFLOP/s"
+            for dtype, flops in (limits.measured_flops or {}).items()
+        },
+        **{name: str(software[name]) for name in ("torch", "cuda", "cudnn", "triton") if software.get(name)},
+        **{
+            name: str(environment[name])
+            for name in ("driver", "os", "python", "cpu")
+            if environment.get(name)
+        },
+        "environment": results.samples.environment_hash,
+        "nsysprof": __version__,
+    }
+    rows = [[name, value] for name, value in facts.items() if value]
+    yield from markdown_section("Environment", markdown_table(["", ""], rows, texts=2))
+
+
+def repeat_part(results: BenchResults) -> Iterator[str]:
+    """The command."""
+    command = results.samples.command
+    if command:
+        yield from markdown_section("How to repeat it", ["```sh", command, "```"])

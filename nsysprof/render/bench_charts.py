@@ -1,0 +1,48 @@
+"""The charts of a benchmark as figures and as files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from nsysprof.bench_results import BenchResults
+from nsysprof.errors import NsysprofError
+from nsysprof.render.bench_lines import latency_chart, memory_chart, speedup_chart, throughput_chart
+from nsysprof.render.bench_roofline import roofline_chart
+from nsysprof.render.bench_violins import violin_chart
+from nsysprof.render.style import figure_png
+
+__all__ = ["BENCH_CHARTS", "save_bench_charts"]
+
+# In the order in which a report shows them.
+BENCH_CHARTS: dict[str, Callable[[BenchResults], Figure]] = {
+    "latency.png": latency_chart,
+    "speedup.png": speedup_chart,
+    "memory.png": memory_chart,
+    "throughput.png": throughput_chart,
+    "roofline.png": roofline_chart,
+    "samples.png": violin_chart,
+}
+
+
+def save_bench_charts(results: BenchResults, folder: Path) -> list[Path]:
+    """Draw all charts into an existing folder and return their paths; each is there whole or not at all.
+
+    Raises `NsysprofError` when one cannot be written.
+    """
+    paths = []
+    for name, chart in BENCH_CHARTS.items():
+        path = folder / name
+        unfinished = path.with_name(f".{name}.{os.getpid()}")
+        try:
+            unfinished.write_bytes(figure_png(chart(results)))
+            unfinished.replace(path)
+        except OSError as error:
+            raise NsysprofError(f"cannot write {path}: {error.strerror}", "another folder: -o DIR") from None
+        finally:
+            unfinished.unlink(missing_ok=True)
+        paths.append(path)
+    return paths

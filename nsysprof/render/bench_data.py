@@ -1,0 +1,161 @@
+"""Results of a benchmark as files for machines: CSV tables, and a database that runs are added to.
+
+``results.csv`` has the columns of `nsysprof.bench_table`; ``comparisons.csv`` those of
+`nsysprof.bench_pairs.comparison_frame`, ``decisions.csv`` those of `decision_frame`, ``exponents.csv`` and
+``crossovers.csv`` those of `nsysprof.bench_scaling`. A cell that is not known is empty.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from nsysprof import __version__
+from nsysprof.bench_results import BenchResults
+from nsysprof.bench_samples import BenchPoint
+from nsysprof.errors import NsysprofError
+
+__all__ = ["BENCH_TABLES", "append_database", "write_bench_tables"]
+
+BENCH_TABLES = ("results", "comparisons", "decisions", "exponents", "crossovers")
+_OTHER_FILE = "--db FILE, a new one or one of nsysprof bench"
+_TABLES = ("samples", "results", "runs")
+_SETS = {"eager": "latency_ns", "aa": "aa_latency_ns", "graph": "graph_latency_ns"}
+_THROTTLED = {"eager": "throttled", "aa": "aa_throttled", "graph": "graph_throttled"}
+_TYPES: dict[str, type] = {"i": int, "u": int, "b": int, "f": float}
+_SAMPLE_TYPES = dict.fromkeys(("latency_ns", "sm_clock_mhz", "temperature_c", "power_w"), float)
+
+
+def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
+    """Write the tables as ``<name>.csv`` into an existing folder and return their paths.
+
+    Times have one decimal, other figures six significant digits. Raises `NsysprofError` when a file cannot be written.
+    """
+    paths = [folder / f"{name}.csv" for name in BENCH_TABLES]
+    try:
+        for name, path in zip(BENCH_TABLES, paths, strict=True):
+            table = getattr(results, name)
+            rounded = pd.DataFrame({column: _rounded(column, table[column]) for column in table.columns})
+            rounded.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
+    except OSError as error:
+        raise NsysprofError(
+            f"cannot write into {folder}: {error.strerror}", "choose another folder with -o"
+        ) from None
+    return paths
+
+
+def _rounded(name: str, values: pd.Series[Any]) -> pd.Series[Any]:
+    """The digits that measurements support, and whole numbers as such."""
+    if values.dtype.kind != "f":
+        return values
+    if name.endswith("_ns"):
+        return values.round(1)
+    known = values.dropna()
+    if name.endswith("_seq") and (known == known.round()).all():
+        return values.astype("Int64")
+    return values.map(lambda value: float(f"{value:.6g}"))
+
+
+def append_database(results: BenchResults, path: Path) -> bool:
+    """Add the run to an SQLite database, which is made if need be; False where that very run is in it already.
+
+    Tables: ``runs`` (a row per run, key ``run``, a hash of its file), ``results`` (a row per configuration and
+    backend, the columns of ``results.csv``) and ``samples`` (every latency in ns, of each ``set``: eager, aa, graph). A
+    run counts once its row in ``runs`` is there, which comes last: what an interrupted call left behind is replaced.
+    Raises `NsysprofError` for a file that is no database or cannot be written.
+    """
+    import sqlite_utils  # noqa: PLC0415 (takes a tenth of a second)
+
+    try:
+        if path.exists():
+            with path.open("rb") as file:
+                head = file.read(16)
+            if head not in (b"", b"SQLite format 3\0"):
+                raise NsysprofError(f"{path} is no SQLite database", _OTHER_FILE)
+        database = sqlite_utils.Database(sqlite3.connect(path))
+        try:
+            return _append(results, database, path)
+        finally:
+            database.conn.close()
+    except (sqlite3.Error, OSError) as error:
+        raise NsysprofError(f"cannot write {path}: {error}", "--db FILE, elsewhere") from None
+
+
+def _append(results: BenchResults, database: Any, path: Path) -> bool:
+    run = results.samples.digest
+    present = set(database.table_names())
+    if present and not set(_TABLES) & present:
+        raise NsysprofError(
+            f"{path} is a database of something else: it has {', '.join(sorted(present)[:4])}",
+            _OTHER_FILE,
+        )
+    if "runs" in present and database["runs"].count_where("run = ?", [run]):
+        return False
+    for name in {"results", "samples"} & present:
+        database[name].delete_where("run = ?", [run])
+    key = ["run", "configuration", "backend"]
+    rows = [{**_plain(row), "run": run} for row in results.results.to_dict("records")]
+    # Said, not guessed from the first rows: a column that is empty in one run has numbers in the next.
+    types = {name: _TYPES.get(column.dtype.kind, str) for name, column in results.results.items()}
+    database["results"].insert_all(rows, pk=tuple(key), columns=types, alter=True)
+    every = (row for point in results.samples.points for row in _sample_rows(run, point))
+    database["samples"].insert_all(every, pk=(*key, "set", "number"), columns=_SAMPLE_TYPES, alter=True)
+    database["runs"].insert(_run_row(results), pk="run", alter=True)
+    database["results"].create_index(["backend", "seq"], if_not_exists=True)
+    for name in ("results", "samples"):
+        if not any(each.column == "run" for each in database[name].foreign_keys):
+            database[name].add_foreign_key("run", "runs", "run")
+    return True
+
+
+def _run_row(results: BenchResults) -> dict[str, Any]:
+    samples = results.samples
+    started = [str(point.raw["started"]) for point in samples.points if point.raw.get("started")]
+    return {
+        "run": samples.digest,
+        "name": samples.name,
+        "started": min(started, default=None),
+        "workload": samples.workload,
+        "device": samples.limits.name or samples.device,
+        "points": len(samples.points),
+        "command": samples.command,
+        "environment_hash": samples.environment_hash,
+        "environment": json.dumps(samples.environment, sort_keys=True),
+        "plan": json.dumps(samples.plan, sort_keys=True),
+        "file": str(samples.path),
+        "nsysprof": __version__,
+    }
+
+
+def _plain(row: dict[Any, Any]) -> dict[str, Any]:
+    """Values that SQLite knows: None for what is missing, and Python's own numbers."""
+    return {
+        str(name): None if pd.isna(value) else value.item() if hasattr(value, "item") else value
+        for name, value in row.items()
+    }
+
+
+def _sample_rows(run: str, point: BenchPoint) -> Iterator[dict[str, Any]]:
+    states = point.raw.get("gpu")
+    for kind, field in _SETS.items():
+        values = point.raw.get(field) or []
+        throttled = point.raw.get(_THROTTLED[kind]) or [False] * len(values)
+        watched = states if kind == "eager" and isinstance(states, list) else [None] * len(values)
+        for number, (value, skip, state) in enumerate(zip(values, throttled, watched, strict=True)):
+            state = state or {}
+            yield {
+                "run": run,
+                "configuration": point.shape.id,
+                "backend": point.backend,
+                "set": kind,
+                "number": number,
+                "latency_ns": float(value) if math.isfinite(value) else None,
+                "throttled": int(skip),
+                **{name: state.get(name) for name in ("sm_clock_mhz", "temperature_c", "power_w")},
+            }

@@ -1,0 +1,163 @@
+"""How results of a benchmark are named and put into words: shapes, backends, numbers with their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.bench_pairs import AUTO
+from nsysprof.bench_results import BenchResults
+from nsysprof.bench_samples import BenchShape
+from nsysprof.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
+from nsysprof.render.terminal import one_line
+from nsysprof.units import format_ns, format_ratio, format_share
+
+_BASELINES = ("math", "naive")  # what speed-ups are held against, where it was measured
+
+
+def base_backend(results: pd.DataFrame) -> str:
+    """The backend that speed-ups and memory reductions are held against: math, naive, or the first one."""
+    backends = [str(name) for name in results["backend"].unique()]
+    return next((name for name in _BASELINES if name in backends), backends[0])
+
+
+def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
+    """What all shapes have in common (`B1 H8 D64 fp16 causal`), and what tells each from the others (`S1024`).
+
+    The second is a mapping from the shape's id.
+    """
+    texts = [
+        [f"B{each.batch}", f"H{each.heads}", f"S{each.seq}", f"D{each.head_dim}", each.dtype, _mask(each)]
+        for each in shapes
+    ]
+    same = [len(shapes) > 1 and len(set(column)) == 1 for column in zip(*texts, strict=True)]
+    own = {
+        each.id: " ".join(part for part, shared in zip(parts, same, strict=True) if not shared)
+        for each, parts in zip(shapes, texts, strict=True)
+    }
+    shared = [part for part, shared in zip(texts[0], same, strict=True) if shared] if texts else []
+    return " ".join(shared), own
+
+
+def _mask(shape: BenchShape) -> str:
+    return "causal" if shape.causal else "full"
+
+
+def shape_parts(results: BenchResults) -> tuple[str, dict[str, str]]:
+    """The `shape_labels` of all configurations of a run."""
+    return shape_labels(list({point.shape.id: point.shape for point in results.samples.points}.values()))
+
+
+def with_dtype(results: pd.DataFrame) -> bool:
+    """Whether a backend's name needs its dtype beside it: some shape was run in several."""
+    shapes = results.groupby(["batch", "heads", "seq", "head_dim", "causal"])["dtype"].nunique()
+    return bool((shapes > 1).any())
+
+
+def about_run(results: BenchResults) -> str:
+    """One line: what was measured, on what, and how much of it."""
+    samples, frame = results.samples, results.results
+    what = {"sdpa": "attention", "transformer_block": "transformer block"}.get(
+        samples.workload, samples.workload
+    )
+    if samples.backward:
+        what += ", training step" if samples.workload == "transformer_block" else ", forward and backward"
+    elif samples.workload == "sdpa":
+        what += " forward"
+    shared, _ = shape_parts(results)
+    counts = frame.loc[frame["n"] > 0, "n"]
+    some = (
+        f"{counts.min()}"
+        if len(counts) and counts.min() == counts.max()
+        else f"{counts.min()}–{counts.max()}"
+    )
+    parts = [
+        one_line(samples.name, 40),
+        f"{what} ({shared})" if shared else what,
+        one_line(device_name(results), 40),
+        f"{some} samples each" if len(counts) else "no samples",
+    ]
+    return " · ".join(parts)
+
+
+def device_name(results: BenchResults) -> str:
+    """The GPU, or the CPU, that was measured."""
+    samples = results.samples
+    if samples.device == "cuda":
+        return samples.limits.name or "GPU not recorded"
+    return str(samples.environment.get("cpu") or "CPU")
+
+
+def clock_words(results: BenchResults) -> str:
+    """How latencies were taken: `cold L2 cache, CUDA events`."""
+    frame = results.results[results.results["n"] > 0]
+    if frame.empty:
+        return "nothing was measured"
+    first = frame.iloc[0]
+    cache = "" if results.samples.device != "cuda" else f"{first['cache'] or 'unknown'} L2 cache, "
+    return f"{cache}{str(first['clock']).replace('cuda', 'CUDA')}"
+
+
+def plus_minus(median: float, low: float, high: float) -> str:
+    """Half the width of an interval as a share of the median: `± 0.3 %`."""
+    return f"± {format_share((high - low) / 2 / median)}" if median > 0 else ""
+
+
+def latency_cell(row: Any, *, graph: bool = False) -> str:
+    """`98.2 µs ± 0.3 %`, or the status where there is no latency."""
+    median, low, high = (
+        row[("graph_" if graph else "") + name] for name in ("median_ns", "low_ns", "high_ns")
+    )
+    if not math.isfinite(median):
+        return "" if graph else str(row["status"])
+    return f"{format_ns(median)} {plus_minus(median, low, high)}"
+
+
+def ratio_cell(row: Any, name: str = "speedup") -> str:
+    """`24.2x (24.0–24.4)`; `-` where it is not known."""
+    ratio, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
+    if not math.isfinite(ratio):
+        return "-"
+    return f"{format_ratio(ratio)} ({format_ratio(low)[:-1]}–{format_ratio(high)[:-1]})"
+
+
+def verdict_cell(found: dict[str, Any] | None) -> str:
+    """A speed-up with its interval; in brackets where it is no clear change, marked `?` with too few samples."""
+    if found is None:
+        return ""
+    cell = ratio_cell(found)
+    return {NO_CLEAR_CHANGE: f"[{cell}]", TOO_FEW_SAMPLES: f"{cell} ?"}.get(found["verdict"], cell)
+
+
+def decision_words(results: BenchResults, configuration: str, decision: str) -> str:
+    """The decision, with what `auto` came to where it is the one."""
+    picked = results.samples.auto.get(configuration)
+    words = decision.split(" or ")
+    return " or ".join(f"{AUTO} ({picked})" if word == AUTO and picked else word for word in words)
+
+
+def largest(frame: pd.DataFrame, column: str) -> dict[str, Any]:
+    """The first row with the largest known value of a column."""
+    place = int(np.nanargmax(frame[column].to_numpy(np.float64, na_value=np.nan)))
+    return {str(name): frame[name].iloc[place] for name in frame.columns}
+
+
+def tflops_text(value: float) -> str:
+    """`1,071`, `66.9`, `5.71`, `0.0042`."""
+    if value < 0.1:
+        return f"{value:.2g}"
+    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
+
+
+def known_text(value: object) -> str:
+    """The text of a cell; nothing for a missing one, whichever way pandas has it."""
+    return value if isinstance(value, str) else ""
+
+
+def in_words(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

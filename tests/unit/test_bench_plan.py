@@ -1,0 +1,172 @@
+"""The plan of a sweep: presets as they are published, options, what is refused, and how much memory it may take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsysprof.bench_plan import (
+    DEFAULT_GRID,
+    PRESETS,
+    BenchPreset,
+    Grid,
+    HowMeasured,
+    bench_plan,
+    estimated_bytes,
+    find_preset,
+)
+from nsysprof.errors import NsysprofError
+
+WORKLOADS = Path(__file__).parents[2] / "workloads"
+KNOWN = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex", "flash_attn")
+
+
+def configurations(preset: BenchPreset) -> list[dict[str, Any]]:
+    """What a preset comes to."""
+    plan = bench_plan(preset.workload, preset.grids, HowMeasured(), KNOWN)
+    found = plan["configurations"]
+    assert isinstance(found, list)
+    return found
+
+
+def shapes(name: str) -> set[tuple[Any, ...]]:
+    """Batch, heads, length, head dimension, type and mask of every configuration of a preset."""
+    keys = ("batch", "heads", "seq", "head_dim", "dtype", "causal")
+    return {tuple(each[key] for key in keys) for each in configurations(PRESETS[name])}
+
+
+PUBLISHED: dict[str, set[tuple[Any, ...]]] = {
+    "math-vs-flash": {(1, 8, seq, 64, "fp16", True) for seq in (1024, 2048, 4096)},
+    "baseline": {(32, 8, seq, 64, "fp16", False) for seq in (128, 256, 512, 1024, 2048)}
+    | {(batch, 8, 512, 64, "fp16", False) for batch in (8, 16, 32, 64)}
+    | {(32, heads, 512, 64, "fp16", False) for heads in (4, 8, 16)},
+    "long": {(1, 8, 2**power, 64, "fp16", True) for power in range(10, 16)},
+    "single-head": {(1, 1, seq, 64, "fp32", False) for seq in (512, 1024, 2048)},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_preset_is_the_sweep_of_its_name(name: str) -> None:
+    """Every shape of it, none besides, and none twice where its parts overlap."""
+    assert shapes(name) == PUBLISHED[name]
+    assert len(configurations(PRESETS[name])) == len(PUBLISHED[name])
+
+
+def test_math_vs_flash_is_these_two() -> None:
+    """Nothing else competes, so that nothing else has to fit into memory."""
+    assert [each["backends"] for each in configurations(PRESETS["math-vs-flash"])] == [["math", "flash"]] * 3
+
+
+def test_scaling_is_there_as_published_and_all_in_half_precision() -> None:
+    """fp32 has naive and auto, fp16 has these and flash; the two types of a length follow one another."""
+    found = configurations(PRESETS["scaling"])
+    assert PRESETS["scaling"].workload == "transformer_block"
+    backends = {each["dtype"]: set(each["backends"]) for each in found}
+    assert backends == {"fp32": {"naive", "auto"}, "fp16": {"naive", "auto", "flash"}}
+    lengths = [each["seq"] for each in found]
+    assert lengths == sorted(lengths)
+    assert [each["dtype"] for each in found[:2]] == ["fp32", "fp16"]
+
+
+def test_every_preset_has_backends_that_the_workloads_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names are those of workloads/_attention.py; what the options refuse is what is not in there."""
+    monkeypatch.syspath_prepend(str(WORKLOADS))
+    from _attention import BACKENDS
+
+    assert set(KNOWN) == set(BACKENDS)
+    for preset in PRESETS.values():
+        assert bench_plan(preset.workload, preset.grids, HowMeasured(), list(BACKENDS))
+
+
+def test_the_plan_says_what_is_measured_and_how() -> None:
+    """Its keys are what the program that measures reads."""
+    how = HowMeasured(device="cpu", seed=3, samples=50, ci_width=0.02, warm_cache=True, graph=False)
+    grid = Grid(("flash", "math", "flash"), seq=(8, 4), dtype=("fp32",), causal=False)
+    assert bench_plan("sdpa", [grid], how, KNOWN) == {
+        "schema": "nsysprof-bench-plan/1",
+        "workload": "sdpa",
+        "device": "cpu",
+        "seed": 3,
+        "backward": False,
+        "samples": 50,
+        "ci_width": 0.02,
+        "min_sample_ns": 20_000,
+        "warm_cache": True,
+        "graph": False,
+        "configurations": [
+            {
+                "id": f"B1.H8.S{seq}.D64.fp32.full",
+                **{"batch": 1, "heads": 8, "seq": seq, "head_dim": 64, "dtype": "fp32", "causal": False},
+                "backends": ["flash", "math"],
+            }
+            for seq in (4, 8)
+        ],
+    }
+    block = bench_plan("transformer_block", [DEFAULT_GRID], HowMeasured(training=True), KNOWN)
+    assert block["train"] is True
+    assert "backward" not in block
+
+
+def test_an_unknown_name_is_told_with_the_valid_ones() -> None:
+    """Backends and presets; all unknown ones at once."""
+    with pytest.raises(NsysprofError, match=r"no backend 'flash2', 'maths'") as refused:
+        bench_plan("sdpa", [Grid(("flash2", "math", "maths"))], HowMeasured(), KNOWN)
+    assert refused.value.hint == f"--backend is one of: {', '.join(KNOWN)}"
+    with pytest.raises(NsysprofError, match="no preset 'base'") as refused:
+        find_preset("base")
+    assert refused.value.hint == f"--preset is one of: {', '.join(PRESETS)}"
+
+
+def estimate(backend: str, seq: int, *, dtype: str = "fp16", batch: int = 1, **how: Any) -> int:
+    """What a point may need of memory."""
+    workload = how.pop("workload", "sdpa")
+    plan = bench_plan(
+        workload, [Grid((backend,), batch=(batch,), seq=(seq,), dtype=(dtype,))], HowMeasured(**how), KNOWN
+    )
+    return estimated_bytes(plan, plan["configurations"][0], backend)
+
+
+# Peak bytes of one causal call at B1 H8 D64 in fp16, published for another GPU (in units of 1,000 or 1,024 squared).
+MEASURED: Sequence[tuple[str, int, float]] = (
+    ("math", 1024, 127.13e6),
+    ("math", 2048, 462.14e6),
+    ("math", 4096, 1780.16e6),
+    ("flash", 2048, 16.13e6),
+    ("flash", 4096, 24.13e6),
+)
+
+
+@pytest.mark.parametrize(("backend", "seq", "measured"), MEASURED)
+def test_the_estimate_of_memory_is_of_the_right_size(backend: str, seq: int, measured: float) -> None:
+    """Within a factor of two of what was measured, besides 8 MB that libraries hold there."""
+    assert 0.5 < estimate(backend, seq) / (measured - 8e6) < 2
+
+
+def test_the_estimate_grows_with_what_it_depends_on() -> None:
+    """The square of the length for what holds the scores, the length for what does not; training needs more."""
+    assert estimate("naive", 8192) / estimate("naive", 4096) == pytest.approx(4, rel=0.02)
+    assert estimate("flash", 8192) == 2 * estimate("flash", 4096)
+    assert estimate("naive", 4096, dtype="fp32") == 2 * estimate("naive", 4096)
+    assert estimate("math", 512, batch=4) == 4 * estimate("math", 512)
+    for workload in ("sdpa", "transformer_block"):
+        for backend in ("math", "flash"):
+            trained = estimate(backend, 512, workload=workload, training=True)
+            assert trained > estimate(backend, 512, workload=workload)
+
+
+def test_ids_are_unique_and_tell_all() -> None:
+    """Two configurations that differ in anything have different names."""
+    grids = [
+        Grid(("math",), (1, 2), (4, 8), (16, 32), (64, 128), ("fp16", "bf16", "fp32"), causal=causal)
+        for causal in (True, False)
+    ]
+    found = bench_plan("sdpa", grids, HowMeasured(), KNOWN)["configurations"]
+    names = [each["id"] for each in found]
+    assert len(set(names)) == len(names) == 96
+    assert all(
+        re.fullmatch(r"B\d+\.H\d+\.S\d+\.D\d+\.(fp16|bf16|fp32)\.(causal|full)", name) for name in names
+    )

@@ -1,0 +1,231 @@
+"""Measures what `nsysprof bench` has planned; started by it, once, or again after a process was killed.
+
+    python workloads/_bench.py POINTS
+
+POINTS is the file that holds the plan and grows by a line for everything that is measured, see `_bench_points.py`. What
+is measured there already is not measured again. The exit code is 0 when nothing is left to do, 75 when the process has
+to be started anew because CUDA is broken in it, 1 when it cannot go on, and 130 when it was interrupted.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import _bench_points
+from _attention import BACKENDS
+from _harness import INTERRUPTED, _require
+from _results import WorkloadError, format_ns
+
+if TYPE_CHECKING:
+    from _bench_check import Setting
+    from _bench_nvml import GpuWatch
+    from _bench_points import Progress
+
+START_ANEW = 75
+# What the samples mean, for those who read them later.
+_RULES = {
+    "eager": "from an event on an idle GPU to one after the call: launching is a part of it",
+    "graph": "replay of one captured call, queued while the GPU is still busy: launching is no part of it",
+    "cache": "cold: at least twice the L2 cache is overwritten before every call; warm: it is not",
+    "sample": "mean of calls_per_sample calls, each timed by itself",
+}
+_CROWDED = "memory does not suffice beside the other backends"
+_KILLED_TOGETHER = "the process was killed while it was measured together with others"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--backends"]:
+        print(json.dumps({name: backend.says for name, backend in BACKENDS.items()}))
+        return 0
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print(__doc__)
+        return 0 if arguments == ["--help"] else 2
+    path = Path(arguments[0])
+    os.environ.setdefault("NVTX_DISABLE", "1")  # ranges are for the profiler, and take a microsecond each
+    try:
+        return _sweep(path)
+    except WorkloadError as failure:
+        _tell_failure(path, failure)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _tell_failure(path: Path, failure: WorkloadError) -> None:
+    try:
+        _bench_points.append(path, "failed", message=failure.message, hint=failure.hint)
+    except WorkloadError:  # the disk is full, or the file is none of ours
+        print(f"bench: {failure.message}\n  hint: {failure.hint}", file=sys.stderr)
+
+
+def _sweep(path: Path) -> int:
+    """Measure all that is left to measure."""
+    progress = _bench_points.read(path)
+    device = progress.plan["device"]
+    _require("bench", device)
+    import torch
+
+    from _bench_check import BrokenError
+
+    torch.set_float32_matmul_precision("highest")  # fp32 is fp32 here, whatever the machine was told
+    watch = _start(path, progress)
+    configurations = progress.plan["configurations"]
+    try:
+        for number, configuration in enumerate(configurations, 1):
+            left = [
+                name for name in configuration["backends"] if (configuration["id"], name) not in progress.done
+            ]
+            if left:
+                print(f"[{number}/{len(configurations)}] {configuration['id']}", flush=True)
+                _measure(path, progress, {**configuration, "backends": left}, watch)
+    except BrokenError as error:
+        print(f"starting anew: {error}", flush=True)
+        return START_ANEW
+    _bench_points.append(path, "done")
+    return 0
+
+
+def _start(path: Path, progress: Progress) -> GpuWatch | None:
+    """Write what is measured on, or hold it against what was; and measure the peaks, if asked to."""
+    from _bench_nvml import RULE, watch_gpu
+    from _bench_peaks import describe_peaks, peaks
+
+    device = progress.plan["device"]
+    watch, why = watch_gpu() if device == "cuda" else (None, "no GPU")
+    here = _surroundings(device, watch)
+    if progress.environment is not None and (differ := _differences(progress.environment, here)):
+        raise WorkloadError(
+            f"the rest was measured elsewhere: {'; '.join(differ)}", "nsysprof bench --force starts over"
+        )
+    watched = {"answers": watch is not None, "reason": why}
+    rules = {**_RULES, "throttled": RULE}
+    _bench_points.append(path, "start", environment=here, gpu_watch=watched, rules=rules)
+    if progress.measure_peaks and not progress.peaks:
+        found = peaks(device)
+        print(describe_peaks(found), flush=True)
+        _bench_points.append(path, "peaks", peaks=found)
+    return watch
+
+
+def _surroundings(device: str, watch: GpuWatch | None) -> dict[str, Any]:
+    """The environment as the workloads have it, with what the figures are held against."""
+    import torch
+
+    from _environment import environment
+
+    found = environment(device, {})
+    # Differs with the backends, and is in the points.
+    found["precision"] = {k: v for k, v in found["precision"].items() if "math_sdp" not in k}
+    if device == "cuda":
+        gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+        found |= {
+            "sm_count": gpu.multi_processor_count,
+            "memory_bytes": gpu.total_memory,
+            "l2_cache_bytes": getattr(gpu, "L2_cache_size", None),
+            **(watch.facts if watch else {}),
+        }
+    return found
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    now = json.loads(json.dumps(now))
+    names = sorted({*before, *now})
+    return [
+        f"{name} {before.get(name)} then, {now.get(name)} now"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _measure(
+    path: Path, progress: Progress, configuration: Mapping[str, Any], watch: GpuWatch | None
+) -> None:
+    """Measure what is left of a configuration, and write a point for each of its backends."""
+    from _bench_check import fitting, setting_of
+
+    setting = setting_of(progress.plan, configuration, watch)
+    checked, held = _checked(path, progress, setting)
+    alone = {name for name in held if (setting.id, name) in progress.alone}
+    crowded: list[str] = []
+    for group in fitting(held, alone, setting.device):
+        why = _KILLED_TOGETHER if group[0] in alone else _CROWDED
+        crowded += _sampled(path, setting, group, checked, why if len(held) > 1 and len(group) == 1 else None)
+    for name in crowded:
+        _sampled(path, setting, [name], checked, _CROWDED)
+
+
+def _checked(
+    path: Path, progress: Progress, setting: Setting
+) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+    """What was found of the backends that can be sampled, and how much of the GPU's memory each needs."""
+    from _bench_check import BrokenError, check, give_back
+
+    reference = functools.cache(setting.work.reference)  # one for all backends
+    checked: dict[str, dict[str, Any]] = {}
+    held: dict[str, int] = {}
+    for name in setting.configuration["backends"]:
+        if killed := progress.killed.get((setting.id, name)):
+            status = "out of memory" if "signal 9" in killed else "unsupported"
+            _write(path, setting.refused(name, status, killed))
+            continue
+        _bench_points.append(path, "trying", configuration=setting.id, backends=[name])
+        found, size, picked = check(setting, name, reference)
+        if name == "auto":
+            _bench_points.append(path, "auto", configuration=setting.id, backend=picked)
+        try:
+            give_back(setting.device)
+        except BrokenError as error:
+            if found["status"] == "measured":
+                found |= {"status": "unsupported", "reason": str(error)}
+            _write(path, setting.point(name, found))
+            raise
+        if found["status"] == "measured":
+            checked[name], held[name] = found, size
+        else:
+            _write(path, setting.point(name, found))
+    return checked, held
+
+
+def _sampled(
+    path: Path, setting: Setting, group: Sequence[str], checked: Mapping[str, Any], alone: str | None
+) -> list[str]:
+    """Sample backends in turn and write their points; returns those that are to be sampled alone."""
+    from _bench_check import give_back
+    from _bench_sampling import sample
+
+    _bench_points.append(path, "trying", configuration=setting.id, backends=list(group))
+    points, crowded, broken = sample(setting, group, checked, alone)
+    for point in points:
+        _write(path, point)
+    if broken:
+        raise broken
+    give_back(setting.device)
+    return crowded
+
+
+def _write(path: Path, point: Mapping[str, Any]) -> None:
+    """Keep a point, and say so in a line."""
+    _bench_points.append(path, "point", point=point)
+    said = [point["status"], point["reason"]]
+    if point["latency_ns"]:
+        said = [_spread(point["latency_ns"])]
+        said += [f"graph {_spread(point['graph_latency_ns'])}"] if point["graph_latency_ns"] else []
+    print(f"  {point['backend']}: {', '.join(filter(None, said))}", flush=True)
+
+
+def _spread(samples: Sequence[float]) -> str:
+    """The median of some samples, and how many they are."""
+    return f"{format_ns(statistics.median(samples))} ({len(samples)} samples)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""One configuration of a sweep: its problem, and what each backend comes to with nothing else on the device."""
+
+from __future__ import annotations
+
+import functools
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import sdpa
+import transformer_block
+from _attention import BACKENDS, Problem
+from _bench_auto import watched
+from _bench_rounds import Rule
+from _measure import Plan, measure, outcome, release
+from _options import Shape
+
+if TYPE_CHECKING:
+    from _attention import Attend
+    from _bench_nvml import GpuWatch
+    from _harness import Work
+
+_WORKLOADS = {"sdpa": sdpa.prepare, "transformer_block": transformer_block.prepare}
+# Of the memory that is free: blocks are rounded up, and the cache is flushed with some.
+_USABLE = 0.9
+_NO_SAMPLES: dict[str, Any] = {
+    "calls_per_sample": None,
+    "latency_ns": [],
+    "aa_latency_ns": [],
+    "graph_latency_ns": None,
+    "graph_reason": None,
+    "order": [],
+    "gpu": None,
+    "throttled": [],
+}
+
+
+class BrokenError(Exception):
+    """CUDA is broken in this process, by a kernel or a capture that failed: the rest needs a new one."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A configuration: its problem, and how it is measured."""
+
+    plan: Mapping[str, Any]
+    configuration: Mapping[str, Any]
+    work: Work
+    watch: GpuWatch | None
+
+    @property
+    def id(self) -> str:
+        """What the configuration is called."""
+        return str(self.configuration["id"])
+
+    @property
+    def device(self) -> str:
+        """Where it runs: "cuda" or "cpu"."""
+        return str(self.plan["device"])
+
+    @property
+    def rule(self) -> Rule:
+        """When a sample is long enough, and when there are enough."""
+        return Rule(self.plan["samples"], self.plan["ci_width"], self.plan["min_sample_ns"])
+
+    def make(self, backend: str) -> Callable[[], Attend]:
+        """What prepares a backend for this problem."""
+        at = self.configuration
+        problem = Problem(at["seq"], at["head_dim"], at["causal"], self.device)
+        return functools.partial(BACKENDS[backend].make, problem)
+
+    def point(
+        self, backend: str, found: Mapping[str, Any], samples: Mapping[str, Any] = _NO_SAMPLES
+    ) -> dict[str, Any]:
+        """What is written of a backend, from its check and its samples."""
+        configuration = {name: value for name, value in self.configuration.items() if name != "backends"}
+        return {"configuration": configuration, "backend": backend, **found, **samples}
+
+    def refused(self, backend: str, status: str, reason: str) -> dict[str, Any]:
+        """What is written of a backend that was not even tried."""
+        return self.point(backend, _without_latency(outcome(BACKENDS[backend], self._plan(), status, reason)))
+
+    def _plan(self) -> Plan:
+        return Plan(self.id, self.configuration["dtype"], self.device, 1, 1, _nothing)
+
+
+def setting_of(plan: Mapping[str, Any], configuration: Mapping[str, Any], watch: GpuWatch | None) -> Setting:
+    """The problem of a configuration; its tensors are made when they are needed."""
+    at = configuration
+    shape = Shape(at["batch"], at["heads"], at["seq"], at["head_dim"])
+    backward = bool(plan.get("backward") or plan.get("train"))
+    options = Namespace(
+        dtype=at["dtype"], seed=plan["seed"], backward=backward, causal=at["causal"], device=plan["device"]
+    )
+    return Setting(plan, configuration, _WORKLOADS[plan["workload"]](shape, options), watch)
+
+
+def check(
+    setting: Setting, backend: str, reference: Callable[[], Any]
+) -> tuple[dict[str, Any], int, str | None]:
+    """What a run of the workload finds of one backend, but for its latency: status, reason, errors, memory.
+
+    Also the bytes of the GPU that torch holds for it, and for `auto` the backend that was picked.
+    """
+    _forget_workspaces()
+    seen: list[str] = []
+    make = setting.make(backend)
+    make = watched(make, seen) if backend == "auto" else make
+    found = measure(BACKENDS[backend], make, setting.work.build, reference, setting._plan())
+    held = torch.cuda.max_memory_reserved() if setting.device == "cuda" else 0
+    return _without_latency(found), held, seen[0] if seen else None
+
+
+def give_back(device: str) -> None:
+    """Give back all memory that nothing holds. Raises `BrokenError` where that fails."""
+    if broken := release(device):
+        raise BrokenError(broken)
+
+
+def fitting(held: Mapping[str, int], alone: set[str], device: str) -> list[list[str]]:
+    """Who is sampled together: as many as fit into the free memory of the GPU, the small ones first; others alone."""
+    free = torch.cuda.mem_get_info()[0] if device == "cuda" else 0
+    together: list[str] = []
+    apart: list[list[str]] = []
+    planned = 0
+    for backend in sorted(held, key=lambda name: held[name]):
+        fits = device == "cpu" or planned + held[backend] <= _USABLE * free
+        if backend not in alone and (fits or not together):
+            together.append(backend)
+            planned += held[backend]
+        else:
+            apart.append([backend])
+    return [together, *apart] if together else apart
+
+
+def _without_latency(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if name != "latency_ns"}
+
+
+def _forget_workspaces() -> None:
+    """Let go of the memory that cuBLAS keeps from earlier backends: it would be counted as the next one's."""
+    forget = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if forget is not None and torch.cuda.is_initialized():
+        forget()
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,97 @@
+"""The file that a sweep grows in, one JSON object a line: what is in it survives whatever ends the process.
+
+The first line, which `nsysprof bench` writes, is ``{"kind": "sweep", "schema", "plan", "measure_peaks"}``. Then come
+
+    start    the environment of a process that measures, and the rules it keeps to
+    trying   the backends of one configuration that are at work from here on
+    point    what came out for one backend, see `_bench.py`
+    auto     the backend that PyTorch picked by itself for a configuration, null where that could not be seen
+    peaks    what the device reached in a large copy and in large products
+    died     a process was killed while it tried what it said last; `nsysprof bench` writes this
+    failed   why a process stopped: message and hint
+    done     all of the plan is measured
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from _results import WorkloadError
+
+SCHEMA = "nsysprof-bench-points/1"
+PLAN_SCHEMA = "nsysprof-bench-plan/1"
+_AGAIN = "nsysprof bench --force starts over"
+
+
+@dataclass
+class Progress:
+    """How far a sweep is; places are (id of the configuration, backend).
+
+    ``done`` have their point. ``alone`` were at work together when the process was killed, so that it is not known
+    which of them it was. ``killed`` was it for certain, with the reason.
+    """
+
+    plan: Mapping[str, Any]
+    measure_peaks: bool
+    environment: Mapping[str, Any] | None = None
+    peaks: bool = False
+    done: set[tuple[str, str]] = field(default_factory=set)
+    alone: set[tuple[str, str]] = field(default_factory=set)
+    killed: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+def read(path: Path) -> Progress:
+    """How far the sweep of this file is. Raises `WorkloadError` for a file that is none."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        head, *rest = lines
+        if head["schema"] != SCHEMA or head["plan"]["schema"] != PLAN_SCHEMA:
+            raise ValueError(f"its schema is {head['schema']!r}")
+        progress = Progress(head["plan"], bool(head["measure_peaks"]))
+        trying: list[tuple[str, str]] = []
+        for line in rest:
+            trying = _account(line, progress, trying)
+    except OSError as error:
+        raise WorkloadError(f"cannot read {path}: {error.strerror}", f"ls -l {path}") from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise WorkloadError(f"{path} is not the file of a sweep: {error}", _AGAIN) from None
+    return progress
+
+
+def _account(
+    line: Mapping[str, Any], progress: Progress, trying: list[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Take one line into account; returns what is being tried after it."""
+    match line["kind"]:
+        case "start":
+            progress.environment = progress.environment or line["environment"]
+        case "trying":
+            return [(line["configuration"], backend) for backend in line["backends"]]
+        case "point":
+            progress.done.add((line["point"]["configuration"]["id"], line["point"]["backend"]))
+        case "peaks":
+            progress.peaks = True
+        case "died":
+            left = [place for place in trying if place not in progress.done]
+            if len(left) == 1:
+                progress.killed[left[0]] = line["reason"]
+            progress.alone.update(left)
+            return []
+    return trying
+
+
+def append(path: Path, kind: str, **content: Any) -> None:
+    """Add a line, so that it is on the disk when this returns. Raises `WorkloadError` where it cannot be."""
+    line = json.dumps({"kind": kind, **content}, allow_nan=False) + "\n"
+    try:
+        with path.open("ab") as file:
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise WorkloadError(f"cannot write {path}: {error.strerror}", "df -h") from None
