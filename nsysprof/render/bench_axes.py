@@ -74,21 +74,24 @@ def backend_legend(backends: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def new_panels(
-    heading: Heading, count: int, *, height: float = 4.4, room: float = 1.25
+    heading: Heading, count: int, *, height: float = 4.4, room: float = 1.25, left: float = 0.85
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with ``count`` panels, up to three beside each other, and ``room`` inches for labels right of each."""
+    """A figure with ``count`` panels, up to three beside each other.
+
+    ``room`` and ``left``: inches for labels right and left of each.
+    """
     columns = min(count, 3)
     rows = -(-count // columns)
-    top, bottom, left, between = heading_height(heading) + (0.42 if count == 1 else 0.6), 0.85, 0.85, 1.0
+    top, bottom, between = heading_height(heading) + (0.42 if count == 1 else 0.6), 0.85, 1.0
     total = top + rows * height + (rows - 1) * between + bottom
     figure = framed(heading, total)
-    each = (WIDTH - left - MARGIN) / columns
+    each = (WIDTH - MARGIN) / columns
     panels = []
     for number in range(count):
         row, column = divmod(number, columns)
         x = left + column * each
+        width = each - room - left
         y = total - top - row * (height + between) - height
-        width = each - room - (left - 0.15 if column < columns - 1 else 0)
         panels.append(figure.add_axes((x / WIDTH, y / total, width / WIDTH, height / total)))
     return figure, panels
 

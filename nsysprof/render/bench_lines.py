@@ -52,7 +52,7 @@ from nsysprof.render.bench_titles import (
 from nsysprof.render.bench_words import base_backend, tflops_text
 from nsysprof.render.palette import FAINT, INK
 from nsysprof.render.plans import Heading
-from nsysprof.render.style import style
+from nsysprof.render.style import TEXT, style, text_width
 from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
 
 _MOST_PANELS = 6
@@ -167,7 +167,11 @@ class _Chart:
             notes.append(f"{len(self.results.sweeps) - len(sweeps)} sweeps more are in results.csv")
         heading = Heading(self.title, chart_subtitle(self.results), backend_legend(backends), notes)
         with style():
-            figure, panels = new_panels(heading, len(sweeps), height=4.6 if len(sweeps) == 1 else 3.6)
+            longest = max((text_width(f"{name} 88.8 ms", TEXT) for name in backends), default=0)
+            room = max(1.25, longest + 0.25) if len(sweeps) == 1 else 1.25
+            figure, panels = new_panels(
+                heading, len(sweeps), height=4.6 if len(sweeps) == 1 else 3.6, room=room
+            )
             for axes, sweep, lines in zip(panels, sweeps, found, strict=True):
                 extent = _extent(lines)
                 if extent is None:

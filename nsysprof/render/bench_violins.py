@@ -14,7 +14,7 @@ from nsysprof.render.bench_titles import chart_subtitle, violin_title
 from nsysprof.render.bench_words import shape_parts, with_dtype
 from nsysprof.render.palette import FAINT, INK, RULE
 from nsysprof.render.plans import Heading
-from nsysprof.render.style import SMALL, TEXT, style
+from nsysprof.render.style import SMALL, TEXT, style, text_width
 from nsysprof.units import format_ns, format_share
 
 _MOST_PANELS = 3
@@ -39,7 +39,13 @@ def violin_chart(results: BenchResults) -> Figure:
     heading = Heading(violin_title(results), chart_subtitle(results), [], notes)
     _, labels = shape_parts(results)
     with style():
-        figure, panels = new_panels(heading, max(len(groups), 1), height=0.35 + 0.62 * rows, room=1.15)
+        longest = max(
+            (text_width(point.backend, TEXT) for _, points in groups for point in points), default=0
+        )
+        left = max(0.85, longest + 0.3)
+        figure, panels = new_panels(
+            heading, max(len(groups), 1), height=0.35 + 0.62 * rows, room=1.25, left=left
+        )
         for axes, (configuration, points) in zip(panels, groups, strict=False):
             _panel(axes, points, several)
             finish_axes(axes, "deviation from the median", "", labels[configuration])

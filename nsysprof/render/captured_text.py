@@ -13,14 +13,20 @@ _MOST_NOT_RUN = 20
 
 def captured_summary(record: Mapping[str, Any]) -> str:
     """The record of a capture (`nsysprof-run/1`) in a few sentences, without the verdict; ends with a newline."""
-    lines = [_what(record["report"]), *_overhead(record.get("overhead")), *_not_run(record.get("workload"))]
+    lines = [_what(record["report"]), *_overhead(record["overhead"]), *_not_run(record["workload"])]
+    if record["backends"] and not record["report"]["kernels"]:
+        lines.append("no kernels: nothing tells which backend ran")
     return "".join(f"{line}\n" for line in lines)
 
 
 def _what(report: Mapping[str, Any]) -> str:
     sizes = [format_bytes(report[name]["size_bytes"]) for name in ("nsys_rep", "sqlite")]
+    counted = [
+        f"{format_count(report[name])} {name.removesuffix('s') if report[name] == 1 else name}"
+        for name in ("kernels", "ranges")
+    ]
     return (
-        f"captured {format_count(report['kernels'])} kernels and {format_count(report['ranges'])} ranges:"
+        f"captured {' and '.join(counted)}:"
         f" .nsys-rep {sizes[0]}, .sqlite {sizes[1]}{', scrubbed' if report['sqlite']['scrubbed'] else ''}"
     )
 
