@@ -114,7 +114,8 @@ SECTIONS = {
     "analyze": ("## What an analysis writes", "## Capture"),
     "capture": ("## Capture", "## Why one range"),
     "compare": ("## Why one range", "## A budget"),
-    "check": ("## A budget", "## As a library"),
+    "check": ("## A budget", "## Benchmark"),
+    "bench": ("## Benchmark", "`bench diff` prints"),
 }
 
 
