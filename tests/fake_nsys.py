@@ -36,17 +36,27 @@ elif word == "profile":
     try:
         code = child.wait()
     except KeyboardInterrupt:
+        if fault == "leaves":
+            pathlib.Path(out + ".nsys-rep").write_text("what was recorded until then")
+            sys.exit(130)
         child.terminate()
         child.wait()
         pathlib.Path(out + ".nsys-rep").write_text("what was recorded until then")
         sys.exit(130)
     ending = ".qdstrm" if fault in ("stream", "no importer") else ".nsys-rep"
+    if fault == "elsewhere":
+        out, ending = os.environ["FAKE_NSYS_SEEN"] + "-elsewhere", ".qdstrm"
+        print("Failed to create 'report.qdstrm': No space left on device.", "Generated:", sep="\\n")
+        print("    " + out + ending)
     if fault != "nothing":
         head = "NVIDIA Nsight Systems Stream {VERSION}!\\n" if ending == ".qdstrm" else "made-up report"
         pathlib.Path(out + ending).write_text(head)
     sys.exit(128 - code if code < 0 else code)
 elif word == "export":
     out = arguments[arguments.index("--output") + 1]
+    if fault == "slow export":
+        pathlib.Path("ready").touch()
+        time.sleep(60)
     whole = pathlib.Path(os.environ["FAKE_NSYS_SQLITE"]).read_bytes()
     pathlib.Path(out).write_bytes(whole[: len(whole) // 2] if fault == "truncated" else whole)
     if fault == "export":
@@ -68,7 +78,8 @@ def install(folder: Path, sqlite: Path) -> dict[str, str]:
     """Put a made-up nsys with its importer into a folder; returns the environment that makes it the one in use.
 
     ``sqlite`` is what its exports hold. ``FAKE_NSYS`` in the environment names the fault to play:
-    "refuses", "full", "deaf", "stream", "no importer", "nothing", "truncated", "export"; none by default.
+    "refuses", "full", "deaf" (to interrupts), "leaves" (its program running), "stream", "no importer", "elsewhere" (a
+    stream, since its own place is full), "nothing", "truncated", "export", "slow export"; none by default.
     """
     nsys = folder / "target-linux-x64" / "nsys"
     importer = folder / "host-linux-x64" / "QdstrmImporter"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from nsysprof.capture.child import run_child
+from nsysprof.capture.compose import Request
 from nsysprof.capture.driver import Driver, ask_driver, too_new_for
 from nsysprof.capture.outputs import Outputs
-from nsysprof.capture.session import Request, UnfinishedError, capture_program
+from nsysprof.capture.record import read_json
+from nsysprof.capture.session import capture_program
 from nsysprof.errors import NsysprofError
 from nsysprof.nsys import Nsys, all_nsys, find_nsys
 from nsysprof.units import format_bytes, format_ns
@@ -42,14 +45,18 @@ while time.monotonic() < end:
         time.sleep(0.01)
 """
 _PARAMS = Path("/proc/driver/nvidia/params")
+_STATUS = Path("/proc/self/status")
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+_CAP_SYS_ADMIN = 21
 _NCU_PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 _INSTALL_WORKLOADS = "pip install 'nsysprof[workloads]'"
+_GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
+_BACKENDS = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex", "flash_attn")
 
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: what was looked for, how it stands, what was found, and the one-line fix (None where all is well).
+    """One finding: what was looked for, how it stands, what was found, and a fix on one line (None where all is well).
 
     ``needed``: without it nothing can be captured at all.
     """
@@ -69,9 +76,15 @@ def check_machine(
     ``folder`` is where captures will be written, ``workload`` the attention workload (None: none is installed), and
     ``tell`` hears what is being tried before it takes time.
     """
-    yield from _nsys(nsys, tell)
+    try:
+        found: Nsys | None = find_nsys(nsys)
+    except NsysprofError as error:
+        found = None
+        yield Check("nsys", "missing", error.message, error.hint, needed=True)
+    if found is not None:
+        yield from _nsys(found, tell)
     driver, why = ask_driver()
-    yield from _gpu(driver, why, nsys)
+    yield from _gpu(driver, why, found)
     yield _counters(driver)
     yield from _torch(workload, driver, tell)
     yield _disk(folder)
@@ -84,41 +97,36 @@ def capture_works(checks: list[Check]) -> bool:
     return not any(check.needed and check.state == "missing" for check in checks)
 
 
-def _nsys(named: Path | None, tell: Callable[[str], None]) -> Iterator[Check]:
-    try:
-        nsys = find_nsys(named)
-    except NsysprofError as error:
-        yield Check("nsys", "missing", error.message, error.hint, needed=True)
-        return
+def _nsys(nsys: Nsys, tell: Callable[[str], None]) -> Iterator[Check]:
     others = [f"{other.version_text} at {other.path}" for other in all_nsys() if other.path != nsys.path]
     also = f"; also {', '.join(others)}" if others else ""
     yield Check("nsys", "ok", f"{nsys.version_text} at {nsys.path}{also}", needed=True)
     tell("capturing for a second")
-    yield _trial(nsys)
+    try:
+        with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
+            yield _trial(nsys, Path(folder))
+    except OSError as error:
+        where = error.filename or tempfile.gettempdir()
+        yield Check(
+            "capture", "missing", f"cannot write {where}: {error.strerror or error}",
+            f"df -h {tempfile.gettempdir()}, or TMPDIR=FOLDER for another folder", needed=True,
+        )  # fmt: skip
 
 
-def _trial(nsys: Nsys) -> Check:
-    """A real capture of NVTX ranges, imported and exported, in a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="nsysprof-") as name:
-        folder = Path(name)
-        work = folder / "work"
-        work.mkdir()
-        try:
-            staged = capture_program(
-                Request((sys.executable, "-c", _TRIAL), nsys),
-                work,
-                Outputs(folder, "trial"),
-                (),
-                lambda text: None,
-            )
-            ranges = _ranges_in(staged.sqlite)
-        except UnfinishedError as error:
-            return Check("capture", "missing", error.reason, error.fix, needed=True)
-        except NsysprofError as error:
-            return Check("capture", "missing", error.message, error.hint, needed=True)
-        except sqlite3.Error as error:
-            return Check("capture", "missing", f"nsys's export cannot be read: {error}", needed=True)
-    rescued = staged.record.get("rescued")
+def _trial(nsys: Nsys, folder: Path) -> Check:
+    """A real capture of NVTX ranges, imported and exported, in a folder that is thrown away."""
+    request = Request((sys.executable, "-c", _TRIAL), nsys)
+    try:
+        staged = capture_program(request, folder, Outputs(folder, "trial"), (), lambda text: None)
+        ranges = _ranges_in(staged.sqlite)
+    except NsysprofError as error:
+        found = error.message.replace(f"{folder}{os.sep}", "")
+        return Check("capture", "missing", found, error.hint or _by_hand(nsys), needed=True)
+    except sqlite3.Error as error:
+        return Check(
+            "capture", "missing", f"nsys's export cannot be read: {error}", _by_hand(nsys), needed=True
+        )
+    rescued = staged.record["rescued"]
     how = "imported by its importer, which nsys itself does not find" if rescued else "imported"
     took = format_ns(staged.record["wall_ns"])
     version = _nvtx_version()
@@ -133,6 +141,10 @@ def _trial(nsys: Nsys) -> Check:
             "pip install 'nvtx<0.2.13', or a newer nsys: --nsys PATH", needed=True,
         )  # fmt: skip
     return Check("capture", "ok", f"{ranges:,} NVTX ranges in {took}, {how}", needed=True)
+
+
+def _by_hand(nsys: Nsys) -> str:
+    return f"see what nsys says: {quote(str(nsys.path))} profile --trace=nvtx --output=trial true"
 
 
 def _ranges_in(sqlite: Path) -> int:
@@ -151,19 +163,15 @@ def _nvtx_version() -> str | None:
         return None
 
 
-def _gpu(driver: Driver | None, why: str, named: Path | None) -> Iterator[Check]:
+def _gpu(driver: Driver | None, why: str, nsys: Nsys | None) -> Iterator[Check]:
     if driver is None:
-        fix = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
-        yield Check("GPU", "missing", f"{why}; no kernels to capture", fix)
+        yield Check("GPU", "missing", f"{why}; no kernels to capture", _GET_GPU)
         return
     names = [gpu.get("name", "?") for gpu in driver.gpus]
     cuda = f", CUDA {'.'.join(map(str, driver.cuda))}" if driver.cuda else ""
     counted = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
     yield Check("GPU", "ok", f"{counted}; driver {driver.version}{cuda}")
-    try:
-        warning = too_new_for(driver, find_nsys(named))
-    except NsysprofError:
-        return
+    warning = too_new_for(driver, nsys) if nsys is not None else None
     if warning:
         yield Check("driver and nsys", "warn", warning, "https://developer.nvidia.com/nsight-systems")
 
@@ -178,18 +186,30 @@ def _counters(driver: Driver | None) -> Check:
             "ncu", "missing", "no Nsight Compute: no hardware counters",
             "https://developer.nvidia.com/nsight-compute, or the CUDA toolkit",
         )  # fmt: skip
+    if driver is None:
+        return Check("ncu", "warn", f"{ncu}; no GPU to read counters of", _GET_GPU)
     try:
         restricted = "RmProfilingAdminOnly: 1" in _PARAMS.read_text(encoding="utf-8")
     except OSError:
         restricted = False
-    if driver is None:
-        return Check("ncu", "warn", f"{ncu}; no GPU to read counters of")
-    if restricted and hasattr(os, "geteuid") and os.geteuid() != 0:
+    if restricted and not _is_admin():
         return Check(
-            "ncu", "warn", f"{ncu}; the driver keeps hardware counters for root",
-            "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nsight.conf; reboot",
+            "ncu", "warn", f"{ncu}; the driver keeps hardware counters for administrators",
+            "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nsight.conf;"
+            " reboot (a container: --cap-add SYS_ADMIN)",
         )  # fmt: skip
     return Check("ncu", "ok", f"{ncu}; counters may be read")
+
+
+def _is_admin() -> bool:
+    """Whether this process has what the driver asks for: CAP_SYS_ADMIN, which root in a container often lacks."""
+    try:
+        held = re.search(r"^CapEff:\s*([0-9a-f]+)", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
+        held = None
+    if held is None:
+        return hasattr(os, "geteuid") and os.geteuid() == 0
+    return bool(int(held[1], 16) >> _CAP_SYS_ADMIN & 1)
 
 
 def _torch(workload: Path | None, driver: Driver | None, tell: Callable[[str], None]) -> Iterator[Check]:
@@ -223,42 +243,47 @@ def _torch(workload: Path | None, driver: Driver | None, tell: Callable[[str], N
 
 def _tiny_run(workload: Path, device: str) -> tuple[dict[str, Any] | None, str]:
     with tempfile.TemporaryDirectory(prefix="nsysprof-") as name:
-        results, log = Path(name, "results.json"), Path(name, "log")
+        results = Path(name, "results.json")
         dtype = "fp16" if device == "cuda" else "fp32"
         tiny = ["--seq", "128", "--iterations", "1", "--warmup", "1", "--dtype", dtype, "--device", device]
         command = [sys.executable, str(workload), "--backend", *_BACKENDS, *tiny, "--results", str(results)]
-        run_child(command, log, lambda text: None)
-        try:
-            read = json.loads(results.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            return None, lines[-1] if lines else "the workload printed nothing"
+        ended = run_child(command, Path(name, "log"), lambda text: None)
+        read = read_json(results)
+    if not read:
+        lines = ended.said.strip().splitlines()
+        return None, lines[-1] if lines else "the workload printed nothing"
     return read, ""
-
-
-_BACKENDS = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flash_attn")
 
 
 def _backends(results: Mapping[str, Any], device: str) -> Iterator[Check]:
     runs = {run["backend"]: run for run in results["runs"]}
     works = [name for name, run in runs.items() if run["status"] == "measured"]
-    yield Check("attention", "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}")
+    instead = (
+        f"leave it out: {' '.join(f'--backend {name}' for name in works)}" if works else _INSTALL_WORKLOADS
+    )
+    yield Check(
+        "attention", "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}",
+        None if works else _INSTALL_WORKLOADS,
+    )  # fmt: skip
     for name, run in runs.items():
         if name not in works:
-            fix = "pip install flash-attn" if name == "flash_attn" else None
-            yield Check(
-                f"attention {name}", "warn", f"{run['status']}: {run.get('reason') or 'no reason given'}", fix
-            )
+            fix = "pip install flash-attn" if name == "flash_attn" else instead
+            said = f"{run['status']}: {run.get('reason') or 'no reason given'}"
+            yield Check(f"attention {name}", "warn", said, fix)
 
 
 def _disk(folder: Path) -> Check:
-    there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+    """Room for captures where they will be written, and whether they can be."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir()).absolute()
     free = shutil.disk_usage(there).free
-    found = f"{format_bytes(free)} free in {there.absolute()}"
+    found = f"{format_bytes(free)} free in {there}"
+    elsewhere = "-o FOLDER/NAME writes to another folder or disk"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Check("disk", "missing", f"no permission to write in {there}", elsewhere, needed=True)
     if free >= _LITTLE_BYTES:
         return Check("disk", "ok", found, needed=True)
     state: State = "missing" if free < _TOO_LITTLE_BYTES else "warn"
-    return Check("disk", state, found, "-o FOLDER/NAME writes to another disk", needed=True)
+    return Check("disk", state, found, elsewhere, needed=True)
 
 
 def _paranoid() -> Check:
@@ -267,7 +292,7 @@ def _paranoid() -> Check:
         level = int(_PARANOID.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return Check(
-            "perf_event_paranoid", "warn", "cannot be read; only --nsys-arg=--sample=cpu would need it"
+            "perf_event_paranoid", "warn", "cannot be read", "only --nsys-arg=--sample=process-tree needs it"
         )
     if level <= 2:
         return Check("perf_event_paranoid", "ok", f"{level}: CPU sampling would be allowed")

@@ -1,28 +1,38 @@
-"""Composes the command line of ``nsys profile``."""
+"""What to capture, and the command line of ``nsys profile`` for it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from nsysprof.capture.driver import Driver
 from nsysprof.errors import NsysprofError
 from nsysprof.nsys import Nsys
 
-__all__ = ["CUDA_PROFILER_API", "Tracing", "nsys_command"]
+__all__ = ["Request", "Tracing", "nsys_command"]
 
-CUDA_PROFILER_API = "cudaProfilerApi"
+_CUDA = "cudaProfilerApi"
 _NVTX = "nvtx:"
 # Without it, nsys waits for a range whose name was registered, and most programs do not register names.
 _UNREGISTERED = "NSYS_NVTX_PROFILER_REGISTER_ONLY=0"
+_LONG = {
+    "-t": "--trace",
+    "-s": "--sample",
+    "-c": "--capture-range",
+    "-p": "--nvtx-capture",
+    "-e": "--env-var",
+    "-o": "--output",
+}
 
 
 @dataclass(frozen=True)
 class Tracing:
-    """What nsys is to record: ``trace`` as its ``--trace`` has it, and further options for ``nsys profile``.
+    """What nsys is to record: ``trace`` as its ``--trace`` has it, and further arguments for ``nsys profile``.
 
     ``capture_range`` limits the recording: ``cudaProfilerApi`` (from cudaProfilerStart to Stop) or ``nvtx:NAME``
-    (the first range of that name); None records the whole run.
+    (the first range of that name); None records the whole run. An option in ``extra`` takes the place of the
+    same one here: nsys takes none of them twice.
     """
 
     trace: tuple[str, ...] = ("cuda", "nvtx")
@@ -30,41 +40,71 @@ class Tracing:
     extra: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Request:
+    """What to capture: a program with its arguments, with which nsys, traced how, on a machine with which driver.
+
+    ``results`` says that the program takes ``--results FILE`` and writes its own measurements there, as the workloads
+    do; ``overhead`` that it is run once without nsys before, to tell what nsys costs.
+    """
+
+    program: tuple[str, ...]
+    nsys: Nsys
+    tracing: Tracing = field(default_factory=Tracing)
+    driver: Driver | None = None
+    results: bool = False
+    overhead: bool = False
+
+
 def nsys_command(nsys: Nsys, tracing: Tracing, out: Path, program: Sequence[str]) -> list[str]:
     """The whole ``nsys profile`` command that runs a program and leaves ``out`` with .nsys-rep appended.
 
     CPU sampling and context switches stay off: they cost time and answer other questions. CUDA graphs are
     traced node by node, since a graph traced as a whole hides its kernels. Raises `NsysprofError` for a
-    capture range that is none.
+    capture range that is none, and for further arguments that would put the report elsewhere.
     """
-    quiet = ["--sample=none"]
+    given = {_name(one) for one in tracing.extra}
+    if "--output" in given:
+        raise NsysprofError("--nsys-arg: --output is nsysprof's own", "-o NAME, or -o FOLDER/NAME")
+    options = [f"--trace={','.join(tracing.trace)}", "--sample=none"]
     if nsys.version >= (2021, 3):
-        quiet.append("--cpuctxsw=none")
+        options.append("--cpuctxsw=none")
     if "cuda" in tracing.trace and nsys.version >= (2021, 5):
-        quiet.append("--cuda-graph-trace=node")
+        options.append("--cuda-graph-trace=node")
+    options += _range_options(tracing.capture_range)
+    extra = list(tracing.extra)
+    if f"--env-var={_UNREGISTERED}" in options:  # and the variables of the user, in one option
+        extra = [f"{one},{_UNREGISTERED}" if one.startswith("--env-var=") else one for one in extra]
     return [
         str(nsys.path),
         "profile",
-        f"--trace={','.join(tracing.trace)}",
-        *quiet,
-        *_range_options(tracing.capture_range),
-        *tracing.extra,
-        f"--output={out}",
+        *(one for one in options if _name(one) not in given),
+        *extra,
+        # nsys has a meaning for %p, %h and so on, and a folder may have such a name
+        f"--output={str(out).replace('%', '%%')}",
         *program,
     ]
 
 
-def _range_options(capture_range: str | None) -> list[str]:
+def _name(argument: str) -> str:
+    """``--sample`` of ``--sample=cpu`` as of ``-s`` and ``-scpu``; what is no option is its own name."""
+    if argument.startswith("--"):
+        return argument.partition("=")[0]
+    return _LONG.get(argument[:2], argument)
+
+
+def _range_options(capture_range: str | None) -> Iterator[str]:
     if capture_range is None:
-        return []
-    # "stop" lets the program run to its end; nsys's default would stop it with the recording.
-    end = "--capture-range-end=stop"
-    if capture_range == CUDA_PROFILER_API:
-        return [f"--capture-range={CUDA_PROFILER_API}", end]
+        return
     name = capture_range.removeprefix(_NVTX)
-    if name and name != capture_range:
-        return ["--capture-range=nvtx", f"--nvtx-capture={name}", f"--env-var={_UNREGISTERED}", end]
-    raise NsysprofError(
-        f"--capture-range {capture_range}: not a capture range",
-        f"--capture-range {CUDA_PROFILER_API}, or --capture-range {_NVTX}NAME for the first NVTX range NAME",
-    )
+    if capture_range == _CUDA:
+        yield f"--capture-range={_CUDA}"
+    elif name and name != capture_range:
+        yield from ("--capture-range=nvtx", f"--nvtx-capture={name}", f"--env-var={_UNREGISTERED}")
+    else:
+        raise NsysprofError(
+            f"--capture-range {capture_range}: not a capture range",
+            f"--capture-range {_CUDA}, or --capture-range {_NVTX}NAME for the first NVTX range NAME",
+        )
+    # "stop" lets the program run to its end; nsys's default would stop it with the recording.
+    yield "--capture-range-end=stop"

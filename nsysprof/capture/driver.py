@@ -24,6 +24,7 @@ _STATE = {
     "power.draw": "power_w",
     "power.limit": "power_limit_w",
 }
+_YEAR = 2000
 _ABSENT = {"", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]"}
 
 
@@ -48,7 +49,7 @@ def ask_driver() -> tuple[Driver | None, str]:
         return None, f"{smi}: {why or 'no GPU answers'}"
     cuda = re.search(r"CUDA Version:\s*(\d+(?:\.\d+)+)", told)
     return Driver(
-        rows[0]["driver_version"],
+        rows[0].get("driver_version", "unknown"),
         tuple(map(int, cuda[1].split("."))) if cuda else (),
         tuple({name: value for name, value in row.items() if name != "driver_version"} for row in rows),
     ), ""
@@ -70,7 +71,8 @@ def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
     folder = Path(os.path.realpath(nsys.path)).parent
     found = [re.fullmatch(r"libcupti\.so\.(\d+)\.(\d+)", path.name) for path in folder.glob("libcupti.so.*")]
     found += [re.match(r"cupti64_(\d+)\.(\d+)", path.name) for path in folder.glob("cupti64_*.dll")]
-    return max(((int(one[1]), int(one[2])) for one in found if one), default=())
+    # A CUPTI of the toolkit has the year in its name.
+    return max(((int(one[1]), int(one[2])) for one in found if one and int(one[1]) < _YEAR), default=())
 
 
 def too_new_for(driver: Driver, nsys: Nsys) -> str | None:

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["file_facts", "write_record"]
+__all__ = ["file_facts", "read_json", "write_record"]
+
+_WIDTH = 110
 
 
 def file_facts(path: Path) -> dict[str, Any]:
@@ -19,9 +21,43 @@ def file_facts(path: Path) -> dict[str, Any]:
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record as JSON that people can read; keys stay in their order, numbers as they are, no NaN."""
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False, default=str)
-    path.write_text(f"{text}\n", encoding="utf-8")
+    """Write a record as JSON that people can read: what is short, and any list of numbers, stands on one line.
+
+    Keys stay in their order and numbers as they are. Bytes of names that are not UTF-8 become the JSON escapes of
+    Python's surrogates, so that ``json.loads`` gives back what was there. The file is whole, or it is not there.
+    """
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.write_text(f"{_json(record, 0)}\n", encoding="utf-8", errors="backslashreplace")
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object of a JSON file; empty where there is none, or it holds something else. NaN and infinity are None."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: None)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _json(value: Any, depth: int) -> str:
+    flat = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    numbers = isinstance(value, list) and not any(isinstance(one, (dict, list, str)) for one in value)
+    if depth + len(flat) <= _WIDTH or numbers or not isinstance(value, (dict, list)):
+        return flat
+    if isinstance(value, dict):
+        parts = [
+            f"{json.dumps(key, ensure_ascii=False)}: {_json(one, depth + 1)}" for key, one in value.items()
+        ]
+    else:
+        parts = [_json(one, depth + 1) for one in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    indent = " " * (depth + 1)
+    return f"{opening}\n{indent}" + f",\n{indent}".join(parts) + f"\n{' ' * depth}{closing}"
 
 
 def _digest(file: Any) -> Any:

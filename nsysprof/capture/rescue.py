@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
@@ -13,19 +14,22 @@ from nsysprof.nsys import Nsys, find_importer, header_version, last_line
 
 __all__ = ["import_stream", "missing_libraries"]
 
+# Debian's and Ubuntu's package of a library, and Fedora's and RHEL's.
 _PACKAGES = {
-    "libdw.so.1": "libdw1 (Fedora, RHEL: elfutils-libs)",
-    "libelf.so.1": "libelf1 (Fedora, RHEL: elfutils-libelf)",
-    "libssh.so": "libssh-4 (Fedora, RHEL: libssh)",
-    "libssh.so.4": "libssh-4 (Fedora, RHEL: libssh)",
-    "libnss3.so": "libnss3 (Fedora, RHEL: nss)",
-    "libGL.so.1": "libgl1 (Fedora, RHEL: libglvnd-glx)",
-    "libglib-2.0.so.0": "libglib2.0-0 (Fedora, RHEL: glib2)",
+    "libdw.so.1": ("libdw1", "elfutils-libs"),
+    "libelf.so.1": ("libelf1", "elfutils-libelf"),
+    "libssh.so": ("libssh-4", "libssh"),
+    "libssh.so.4": ("libssh-4", "libssh"),
+    "libnss3.so": ("libnss3", "nss"),
+    "libGL.so.1": ("libgl1", "libglvnd-glx"),
+    "libglib-2.0.so.0": ("libglib2.0-0", "glib2"),
 }
 
 
 def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600) -> None:
     """Make the .nsys-rep ``out`` of a .qdstrm with the importer that belongs to ``nsys``; the stream stays.
+
+    The report appears under its name when it is whole.
 
     Raises `NsysprofError`: no importer, a library that it misses (with the package that has it), a stream that it
     refuses. The hint names nothing to resume with: that is for the caller, who knows where the stream stays.
@@ -37,9 +41,10 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
             "install it (Debian, Ubuntu: apt-get install nsight-systems; NVIDIA: nsight-systems instead of"
             " nsight-systems-cli), or import the stream on a machine that has it",
         )
+    part = out.with_name(f"part-{out.name}")
     try:
         done = subprocess.run(
-            [str(importer), "-i", str(stream), "-o", str(out)],
+            [str(importer), "-i", str(stream), "-o", str(part)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
@@ -53,21 +58,31 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
         raise NsysprofError(
             f"{importer} cannot be run: {error.strerror}", f"ls -l {quote(str(importer))}"
         ) from None
-    if done.returncode == 0 and out.is_file() and out.stat().st_size:
+    if done.returncode == 0 and part.is_file() and part.stat().st_size:
+        part.replace(out)
         return
-    out.unlink(missing_ok=True)
+    part.unlink(missing_ok=True)
     said = done.stderr + done.stdout
     missing = missing_libraries(importer) or re.findall(r"loading shared libraries: ([^:\s]+):", said)
     if missing:
-        packages = [_PACKAGES.get(library, f"the package with {library}") for library in missing]
         raise NsysprofError(
             f"nsys's importer cannot start: {', '.join(missing)} is missing ({importer})",
-            f"install it: apt-get install {', '.join(dict.fromkeys(packages))}",
+            _installation(missing),
         )
     raise NsysprofError(
         f"{importer} cannot read the stream: {_reason(said) or f'exit code {done.returncode}'}",
         f"only the importer of the nsys that recorded it reads a stream: nsys {header_version(stream) or '(unknown)'}",
     )
+
+
+def _installation(libraries: Sequence[str]) -> str:
+    """What to install for libraries; those of unknown packages are nsys's own, as a rule."""
+    known = dict.fromkeys(_PACKAGES[library] for library in libraries if library in _PACKAGES)
+    other = [library for library in libraries if library not in _PACKAGES]
+    debian, fedora = (" ".join(names) for names in zip(*known, strict=True)) if known else ("", "")
+    hints = [f"apt-get install {debian} (Fedora, RHEL: dnf install {fedora})"] if known else []
+    hints += [f"install the package with {', '.join(other)}, or nsys again"] if other else []
+    return "; ".join(hints)
 
 
 def missing_libraries(program: Path) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import sys
 from enum import Enum
@@ -11,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from nsysprof.capture.compose import Tracing
-    from nsysprof.capture.outputs import Outputs
-    from nsysprof.capture.session import Request
+    from nsysprof.capture.driver import Driver
+    from nsysprof.kernel_rules import Rules
     from nsysprof.nsys import Nsys
 
 
@@ -96,7 +97,7 @@ def capture(
     ] = False,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="X.qdstrm", help="Finish a capture whose stream could not be imported."),
+        typer.Option(metavar="FILE", help="Finish a capture from the .qdstrm or .nsys-rep that it left."),
     ] = None,
     rules: Annotated[
         Path | None,
@@ -114,13 +115,16 @@ def capture(
 
     nsysprof capture -o NAME -- python train.py ...
     """
-    from nsysprof.capture.compose import Tracing
+    from nsysprof.capture.compose import Request, Tracing, nsys_command
     from nsysprof.capture.outputs import making, outputs_of
-    from nsysprof.capture.session import capture_program, resume_stream
-    from nsysprof.commands.captured import finish
+    from nsysprof.capture.session import capture_program
+    from nsysprof.commands.captured import finish, tell_captured, to_stderr
     from nsysprof.kernels import load_rules
     from nsysprof.nsys import find_nsys
 
+    if sys.stderr is None:
+        # It was closed. Nothing of what goes there may end up in stdout, or in a file that takes its number.
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  to the end
     values = {
         "--backend": backend,
         "--seq": seq,
@@ -139,26 +143,55 @@ def capture(
     options = _given(values)
     if program and (options or workload != _WORKLOAD):
         raise typer.BadParameter("options of a workload and a program: give one of them")
+    if resume and (program or options or workload != _WORKLOAD or dry_run):
+        raise typer.BadParameter("--resume takes no program, no workload and no --dry-run")
     loaded = load_rules(rules)
     if resume:
-        if program or options:
-            raise typer.BadParameter("--resume takes no program and no workload")
-        outputs = outputs_of(output or resume.with_name(resume.name.replace(".partial", "", 1)), "")
-        with making(outputs, force=force) as folder:
-            staged = resume_stream(resume, folder, find_nsys(nsys) if nsys else None)
-            finish(staged, outputs, folder, rules=loaded, keep_environment=keep_environment, force=force)
+        _resume(resume, output, nsys, rules=loaded, keep_environment=keep_environment, force=force)
         return
     found = find_nsys(nsys)
-    tracing = Tracing(tuple(trace.split(",")), capture_range, tuple(nsys_arg or ()))
-    request = _request(program, workload, options, found, tracing, overhead)
+    command = tuple(program) if program else _workload_command(workload, options)
     outputs = outputs_of(output, _default_name(program, workload, backend, seq))
+    tracing = Tracing(tuple(one.strip() for one in trace.split(",")), capture_range, tuple(nsys_arg or ()))
+    shown = nsys_command(found, tracing, outputs.path(""), command)
     if dry_run:
-        _show(request, outputs)
+        print(shlex.join(shown))
         return
-    _introduce(request)
     with making(outputs, force=force) as folder:
-        staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], _echo)
-        finish(staged, outputs, folder, rules=loaded, keep_environment=keep_environment, force=force)
+        timed = overhead if overhead is not None else not program
+        request = Request(command, found, tracing, _introduced(found), results=not program, overhead=timed)
+        staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], to_stderr)
+        finished = finish(
+            staged, outputs, folder, rules=loaded, keep_environment=keep_environment, force=force
+        )
+    tell_captured(finished, outputs)
+
+
+def _resume(
+    recorded: Path,
+    output: str | None,
+    nsys: Path | None,
+    *,
+    rules: Rules,
+    keep_environment: bool,
+    force: bool,
+) -> None:
+    """Finish an earlier capture from what nsys left then: beside it, unless another name is given."""
+    from nsysprof.capture.outputs import Outputs, making, outputs_of
+    from nsysprof.capture.session import resume_capture
+    from nsysprof.commands.captured import finish, say, tell_captured
+    from nsysprof.nsys import find_nsys
+
+    name = re.sub(r"\.partial(-\d+)?$", "", recorded.stem)
+    outputs = outputs_of(output, name) if output else Outputs(recorded.parent, name)
+    with making(outputs, force=force) as folder:
+        staged = resume_capture(recorded, folder, outputs, find_nsys(nsys) if nsys else None)
+        if staged.record["program"] is None:
+            say("no record lies beside it: what ran, and on what, will not be in the new one")
+        finished = finish(
+            staged, outputs, folder, rules=rules, keep_environment=keep_environment, force=force
+        )
+    tell_captured(finished, outputs)
 
 
 def _given(values: dict[str, Any]) -> list[str]:
@@ -188,49 +221,22 @@ def _default_name(
     return "-".join([workload, *(backend or []), *(f"S{length}" for length in seq or [])])
 
 
-def _request(
-    program: list[str] | None,
-    workload: str,
-    options: list[str],
-    nsys: Nsys,
-    tracing: Tracing,
-    overhead: bool | None,
-) -> Request:
-    from nsysprof.capture.session import Request
+def _workload_command(workload: str, options: list[str]) -> tuple[str, ...]:
     from nsysprof.catalog import find_workload
 
-    if program:
-        return Request(tuple(program), nsys, tracing, overhead=bool(overhead))
-    path = find_workload(workload)
-    command = (sys.executable, str(path), *options)
-    return Request(command, nsys, tracing, results=True, overhead=overhead is not False)
+    return (sys.executable, str(find_workload(workload)), *options)
 
 
-def _show(request: Request, outputs: Outputs) -> None:
-    """Print the command that a capture would run, ready to paste."""
-    from nsysprof.capture.compose import nsys_command
-
-    print(shlex.join(nsys_command(request.nsys, request.tracing, outputs.path(""), request.program)))
-
-
-def _introduce(request: Request) -> None:
-    """Say on stderr which nsys and which driver will be at work, and what will not go well between them."""
+def _introduced(nsys: Nsys) -> Driver | None:
+    """The driver; tells which nsys and which driver will be at work, and what will not go well between them."""
     from nsysprof.capture.driver import ask_driver, too_new_for
+    from nsysprof.commands.captured import say
 
     driver, why = ask_driver()
-    what = f"driver {driver.version}" if driver else f"no GPU ({why})"
-    _say(f"nsys {request.nsys.version_text} ({request.nsys.path}); {what}")
-    warning = too_new_for(driver, request.nsys) if driver else None
+    say(
+        f"nsys {nsys.version_text} ({nsys.path}); {f'driver {driver.version}' if driver else f'no GPU ({why})'}"
+    )
+    warning = too_new_for(driver, nsys) if driver else None
     if warning:
-        _say(f"warning: {warning}")
-
-
-def _echo(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
-
-
-def _say(text: str) -> None:
-    from nsysprof.render.terminal import visible
-
-    _echo(f"{visible(text)}\n")
+        say(f"warning: {warning}")
+    return driver

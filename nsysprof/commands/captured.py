@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,39 +17,86 @@ if TYPE_CHECKING:
     from nsysprof.kernel_rules import Rules
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A capture under its final names: which backends ran, and its record."""
+
+    verdict: BackendVerdict
+    record: dict[str, Any]
+
+
 def finish(
     staged: Staged, outputs: Outputs, folder: Path, *, rules: Rules, keep_environment: bool, force: bool
-) -> None:
-    """Bring what was captured under its final names and print what ran; `typer.Exit` 3 where another backend ran.
+) -> Finished:
+    """Bring what was captured under its final names, all of it or nothing.
 
-    Raises `NsysprofError` where the export cannot be read or the names are taken; then the report stays as
-    ``NAME.partial.nsys-rep``.
+    Raises `NsysprofError` where the export cannot be read or the names are taken.
     """
-    from nsysprof.capture.outputs import keep, publish
+    from nsysprof import __version__
+    from nsysprof.capture.fingerprint import environment_hash
+    from nsysprof.capture.outputs import publish
     from nsysprof.capture.record import file_facts, write_record
-    from nsysprof.errors import NsysprofError
 
-    record = dict(staged.record)
-    try:
-        verdict, counts = _judged(staged.sqlite, rules)
-        sqlite = staged.sqlite
-        if not keep_environment:
-            sqlite, record = _scrubbed(staged.sqlite, folder, record)
-        record["report"] = {
-            "nsys_rep": file_facts(staged.report),
-            "sqlite": {**file_facts(sqlite), "scrubbed": not keep_environment},
-            **counts,
-        }
-        record["backends"] = verdict.records()
-        written = folder / "record.json"
-        write_record(written, record)
-        parts = {".nsys-rep": staged.report, ".sqlite": sqlite, ".json": written}
-        publish({part: outputs.path(ending) for ending, part in parts.items()}, force=force)
-    except NsysprofError as error:
-        kept = keep({staged.report: ".nsys-rep", folder / "output.log": ".log"}, outputs)
-        names = f"kept: {' '.join(map(str, kept))}"
-        raise NsysprofError(error.message, f"{error.hint}; {names}" if error.hint else names) from None
-    _tell(verdict, record, outputs, scrubbed=not keep_environment)
+    verdict, counts = _judged(staged.sqlite, rules)
+    sqlite, record = staged.sqlite, staged.record
+    if not keep_environment:
+        sqlite, record = _scrubbed(staged.sqlite, folder, record)
+    record = {"schema": record["schema"], "nsysprof": __version__, **record}
+    if record["environment"] is not None:  # as it stands there, so that the hash can be checked
+        record["environment_hash"] = environment_hash(record["environment"])
+    record["report"] = {
+        "nsys_rep": file_facts(staged.report),
+        "sqlite": {**file_facts(sqlite), "scrubbed": not keep_environment},
+        **counts,
+    }
+    record["backends"] = verdict.records()
+    written = folder / "published.json"
+    write_record(written, record)
+    parts = {".nsys-rep": staged.report, ".sqlite": sqlite, ".json": written}
+    publish({part: outputs.path(ending) for ending, part in parts.items()}, force=force)
+    return Finished(verdict, record)
+
+
+def tell_captured(finished: Finished, outputs: Outputs) -> None:
+    """Print what was captured and what ran, and last the command to go on with.
+
+    Raises `typer.Exit` with 3 where another backend ran than was asked for.
+    """
+    from nsysprof.capture.outputs import typed
+    from nsysprof.render.captured_text import captured_summary
+    from nsysprof.render.terminal import visible
+    from nsysprof.render.verdict_text import backend_table, difference_lines
+
+    verdict, report = finished.verdict, finished.record["report"]
+    ran = backend_table(verdict) if report["kernels"] else ""
+    print("\n".join(part for part in (captured_summary(finished.record), ran) if part), end="", flush=True)
+    if not report["kernels"] and (finished.record["environment"] or {}).get("driver"):
+        say(
+            "no kernels, although there is a GPU: did the program use it, and does nsysprof doctor find fault?"
+        )
+    if report["sqlite"]["scrubbed"]:
+        say(f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}")
+    differ = difference_lines(verdict)
+    for line in differ:
+        say(f"nsysprof: {line}")
+    say("next:")
+    print(f"nsysprof analyze {visible(typed(outputs.path('.sqlite')))}", flush=True)
+    if differ:
+        raise typer.Exit(3)
+
+
+def say(text: str) -> None:
+    """Print a line on stderr, where control characters are shown."""
+    from nsysprof.render.terminal import visible
+
+    to_stderr(f"{visible(text)}\n")
+
+
+def to_stderr(text: str) -> None:
+    """Print on stderr at once; a capture goes on where nobody reads that any more."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def _judged(sqlite: Path, rules: Rules) -> tuple[BackendVerdict, dict[str, int]]:
@@ -74,33 +122,3 @@ def _scrubbed(sqlite: Path, folder: Path, record: dict[str, Any]) -> tuple[Path,
     scrubbed = folder / "scrubbed.sqlite"
     scrub_report(sqlite, scrubbed)
     return scrubbed, redacted(record, machine_secrets())
-
-
-def _tell(verdict: BackendVerdict, record: dict[str, Any], outputs: Outputs, *, scrubbed: bool) -> None:
-    """Print what was captured and what ran, and last the command to go on with."""
-    from nsysprof.render.captured_text import captured_summary
-    from nsysprof.render.terminal import visible
-    from nsysprof.render.verdict_text import backend_table, difference_lines
-
-    ran = (
-        backend_table(verdict)
-        if record["report"]["kernels"]
-        else "no kernels: nothing to tell which backend ran\n"
-    )
-    parts = [captured_summary(record), ran]
-    print("\n".join(part for part in parts if part), end="", flush=True)
-    if scrubbed:
-        _say(f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}")
-    differ = difference_lines(verdict)
-    for line in differ:
-        _say(f"nsysprof: {line}")
-    _say("next:")
-    print(f"nsysprof analyze {visible(quote(str(outputs.path('.sqlite'))))}", flush=True)
-    if differ:
-        raise typer.Exit(3)
-
-
-def _say(text: str) -> None:
-    from nsysprof.render.terminal import visible
-
-    print(visible(text), file=sys.stderr, flush=True)

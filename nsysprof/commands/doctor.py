@@ -27,13 +27,19 @@ def doctor(
     Exit code 0 when a capture would work, 3 when not.
     """
     from nsysprof.capture.checks import capture_works, check_machine
+    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
     from nsysprof.catalog import list_workloads
 
     checks = []
-    for check in check_machine(Path("traces"), nsys=nsys, workload=list_workloads().get("sdpa"), tell=_tell):
-        checks.append(check)
-        if not as_json:
-            print(_finding(check), flush=True)
+    workload = list_workloads().get("sdpa")
+    try:
+        with interrupts_raised():
+            for check in check_machine(Path("traces"), nsys=nsys, workload=workload, tell=_tell):
+                checks.append(check)
+                if not as_json:
+                    print(_finding(check), flush=True)
+    except Interrupt as interrupt:
+        raise interrupted(interrupt) from None
     works = capture_works(checks)
     if as_json:
         document = {"schema": _SCHEMA, "capture_works": works, "checks": [asdict(check) for check in checks]}
@@ -46,7 +52,7 @@ def doctor(
 
 def _tell(what: str) -> None:
     """Say on a terminal what takes its time."""
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         print(f"{what} ...", file=sys.stderr, flush=True)
 
 

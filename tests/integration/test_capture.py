@@ -2,76 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
+import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests import fake_nsys
 from tests.conftest import Trace
+from tests.integration.conftest import Capture, Captured
 from tests.trace import Range, launch_kernel
 
 HELLO = [sys.executable, "-c", "print('hello from the program')"]
 RESULTS = [".json", ".nsys-rep", ".sqlite"]
-
-
-class Captured:
-    """A finished `nsysprof capture`: exit code, output, and what lies in its folder."""
-
-    def __init__(self, done: subprocess.CompletedProcess[str], folder: Path) -> None:
-        self.code, self.out, self.err, self.folder = done.returncode, done.stdout, done.stderr, folder
-
-    @property
-    def files(self) -> list[str]:
-        """Names in `traces`, hidden ones too."""
-        return sorted(path.name for path in (self.folder / "traces").iterdir())
-
-    def record(self, name: str) -> dict[str, Any]:
-        """The record of a capture."""
-        read = json.loads((self.folder / "traces" / f"{name}.json").read_text())
-        assert isinstance(read, dict)
-        return read
-
-
-Capture = Callable[..., Captured]
-
-
-@pytest.fixture
-def environment(trace: Trace, tmp_path: Path) -> dict[str, str]:
-    """A made-up nsys on the PATH whose exports hold a flash kernel in a range that asks for flash."""
-    report = trace(
-        Range("RUN::flash::S64", 0, 100),
-        launch_kernel("pytorch_flash::flash_fwd_kernel<X>", (10, 20), (30, 60), id=1),
-        name="export.sqlite",
-    )
-    return fake_nsys.install(tmp_path / "nsys", report)
-
-
-@pytest.fixture
-def capture(environment: dict[str, str], tmp_path: Path) -> Capture:
-    """Runs `nsysprof capture ARGUMENTS` in the test's folder, with a fault for the made-up nsys to play."""
-
-    def run(*arguments: str, fault: str = "") -> Captured:
-        done = subprocess.run(
-            [sys.executable, "-m", "nsysprof", "capture", *arguments],
-            env={**environment, "FAKE_NSYS": fault},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr
-        return Captured(done, tmp_path)
-
-    return run
 
 
 def seen(environment: dict[str, str]) -> list[str]:
@@ -143,7 +88,7 @@ def test_a_name_that_is_taken_during_the_capture_is_not_overwritten(capture: Cap
     done = capture("-o", "run", "--", sys.executable, "-c", code)
     assert done.code == 1
     assert (tmp_path / "traces" / "run.sqlite").read_text() == "mine"
-    assert done.files == ["run.partial.log", "run.partial.nsys-rep", "run.sqlite"]
+    assert done.files == ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json", "run.sqlite"]
 
 
 @pytest.mark.parametrize(
@@ -163,11 +108,11 @@ def test_the_exit_code_of_the_program_is_passed_on(capture: Capture, program: st
 
 
 FAULTS = {
-    "refuses": ("failed with exit code 1: Illegal --trace argument 'bogus'", ["run.partial.log"]),
+    "refuses": ("left no report (exit code 1): Illegal --trace argument 'bogus'", ["run.partial.log"]),
     "nothing": ("left no report", ["run.partial.log"]),
     "full": ("No space left on device", ["run.partial.log"]),
-    "truncated": ("truncated", ["run.partial.log", "run.partial.nsys-rep"]),
-    "export": ("database or disk is full", ["run.partial.log", "run.partial.nsys-rep"]),
+    "truncated": ("truncated", ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"]),
+    "export": ("disk is full", ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"]),
 }
 
 
@@ -196,13 +141,14 @@ def test_a_stream_whose_importer_cannot_start_is_kept_and_resumed(capture: Captu
     assert done.code == 1
     assert "libdw.so.1 is missing" in done.err
     assert "apt-get install libdw1" in done.err
-    assert done.files == ["run.partial.qdstrm", "run.partial.run.json"]
-    assert "nsysprof capture --resume traces/run.partial.qdstrm" in done.err.splitlines()[-1]
+    assert done.files == ["run.partial.log", "run.partial.qdstrm", "run.partial.run.json"]
+    assert done.err.splitlines()[-1].endswith("nsysprof capture --resume traces/run.partial.qdstrm")
     done = capture("--resume", "traces/run.partial.qdstrm")
     assert done.code == 0, done.err
     assert done.files == [
         "run.json",
         "run.nsys-rep",
+        "run.partial.log",
         "run.partial.qdstrm",
         "run.partial.run.json",
         "run.sqlite",
@@ -212,12 +158,14 @@ def test_a_stream_whose_importer_cannot_start_is_kept_and_resumed(capture: Captu
 
 
 def test_a_stream_alone_is_resumed_too(capture: Capture, tmp_path: Path) -> None:
-    """Any .qdstrm of an installed nsys can be finished; what is none is refused by name."""
+    """Any .qdstrm of an installed nsys can be finished, without a record or with a damaged one; what is none is not."""
     stream = tmp_path / "anybody's.qdstrm"
     stream.write_text(f"NVIDIA Nsight Systems Stream {fake_nsys.VERSION}!")
+    stream.with_suffix(".run.json").write_text('{"schema": "nsysprof-run/1", "overhead": 5, "program"')
     done = capture("--resume", str(stream), "-o", "mine")
     assert done.code == 0, done.err
-    assert done.record("mine")["workload"] is None
+    assert "no record lies beside it" in done.err
+    assert done.record("mine")["workload"] is done.record("mine")["program"] is None
     stream.write_text("NVIDIA Nsight Systems Stream 2021.1.1.66-abc!")
     assert (
         "recorded by nsys 2021.1.1.66-abc, which is not installed here"
@@ -225,76 +173,7 @@ def test_a_stream_alone_is_resumed_too(capture: Capture, tmp_path: Path) -> None
     )
     stream.write_text("text")
     assert "not a stream of nsys" in capture("--resume", str(stream)).err
-    assert "no such file" in capture("--resume", "missing.qdstrm").err
-
-
-def interrupted(
-    environment: dict[str, str], folder: Path, fault: str, program: str, signals: list[signal.Signals]
-) -> tuple[int, int]:
-    """Capture a program that does not end and send signals; returns the exit code and the program's process id."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nsysprof", "capture", "-o", "run", "--", sys.executable, "-c", program],
-        env={**environment, "FAKE_NSYS": fault},
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    ready = folder / "ready"
-    for _ in range(600):
-        if ready.exists() or process.poll() is not None:
-            break
-        time.sleep(0.05)
-    pid = int(Path(environment["FAKE_NSYS_SEEN"] + ".pid").read_text())
-    for number in signals:
-        process.send_signal(number)
-        time.sleep(0.5)
-    try:
-        _, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert "Traceback" not in err
-    return process.returncode, pid
-
-
-def alive(pid: int) -> bool:
-    """Whether a process still runs; a dead one that nobody waited for does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_lets_nsys_finish_and_keeps_what_it_has(
-    environment: dict[str, str], tmp_path: Path, number: signal.Signals
-) -> None:
-    """Exit code 130, nothing under the final names, the report so far under a name of its own."""
-    program = "import pathlib, time; pathlib.Path('ready').touch(); time.sleep(60)"
-    code, pid = interrupted(environment, tmp_path, "", program, [number])
-    assert code == 130
-    assert not alive(pid)
-    assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == [
-        "run.partial.log",
-        "run.partial.nsys-rep",
-    ]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_second_interrupt_kills_an_nsys_that_hangs_and_its_program(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    """Neither nsys nor the program, which has a session of its own, is left behind."""
-    program = (
-        "import pathlib, signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN);"
-        " pathlib.Path('ready').touch(); time.sleep(60)"
-    )
-    code, pid = interrupted(environment, tmp_path, "deaf", program, [signal.SIGINT, signal.SIGINT])
-    assert code == 130
-    assert not alive(pid)
-    assert [path.name for path in (tmp_path / "traces").iterdir()] == ["run.partial.log"]
+    assert "No such file" in capture("--resume", "missing.qdstrm").err
 
 
 def test_the_dry_run_prints_the_nsys_command_and_runs_nothing(capture: Capture, tmp_path: Path) -> None:
@@ -344,12 +223,21 @@ def test_options_for_nsys_are_passed_on(capture: Capture, environment: dict[str,
     ]
     capture("--force", "--capture-range", "nvtx:step 3", "--", *HELLO)
     assert "--nvtx-capture=step 3" in seen(environment)
-    assert "not a capture range" in capture("-o", "x", "--capture-range", "sometimes", "--", *HELLO).err
+    done = capture("--overhead", "-o", "x", "--capture-range", "sometimes", "--", *HELLO)
+    assert "not a capture range" in done.err
+    assert "hello" not in done.err  # told before anything runs
 
 
-def test_the_run_without_nsys_gives_the_overhead(capture: Capture) -> None:
-    """A program is timed as a whole; it ran twice."""
-    done = capture("--overhead", "-o", "run", "--", *HELLO)
+def test_the_run_without_nsys_gives_the_overhead(environment: dict[str, str], tmp_path: Path) -> None:
+    """A program is timed as a whole; it ran twice, and read the same from a file on stdin both times."""
+    (tmp_path / "input").write_text("hello")
+    reads = [sys.executable, "-c", "import sys; print(sys.stdin.read(), 'from the program')"]
+    with (tmp_path / "input").open() as stdin:
+        run = subprocess.run(
+            [sys.executable, "-m", "nsysprof", "capture", "--overhead", "-o", "run", "--", *reads],
+            env=environment, cwd=tmp_path, stdin=stdin, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    done = Captured(run, tmp_path)
     assert done.err.count("hello from the program") == 2
     overhead = done.record("run")["overhead"]
     assert overhead["wall_ratio"] == pytest.approx(
@@ -358,11 +246,76 @@ def test_the_run_without_nsys_gives_the_overhead(capture: Capture) -> None:
     assert "without nsys" in done.out
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the stream")
+@pytest.mark.parametrize(
+    "closed", ["2>&-", "2>&1 >out | head -c 10 >/dev/null; sleep 1", ">&-", "2>/dev/full"]
+)
+def test_a_capture_needs_nobody_who_reads_what_it_says(
+    environment: dict[str, str], tmp_path: Path, closed: str
+) -> None:
+    """Streams that are closed, from the start or half-way, or full cost neither results nor a deadlock."""
+    talks = [sys.executable, "-c", "print('spam ' * 100_000)"]
+    command = [sys.executable, "-m", "nsysprof", "capture", "-o", "run", "--", *talks]
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *command],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == sorted(
+        f"run{one}" for one in RESULTS
+    )
+    assert "spam" not in done.stdout
+
+
+def test_a_failed_capture_leaves_earlier_results_alone(capture: Capture, tmp_path: Path) -> None:
+    """--force replaces them by new ones only."""
+    earlier = tmp_path / "traces" / "run.json"
+    earlier.parent.mkdir()
+    earlier.write_text("mine")
+    done = capture("--force", "-o", "run", "--", *HELLO, fault="truncated")
+    assert done.code == 1
+    assert earlier.read_text() == "mine"
+
+
+def test_the_exit_code_of_a_program_without_a_report_is_passed_on(capture: Capture) -> None:
+    """One that fails before its capture range comes, say."""
+    exits = [sys.executable, "-c", "raise SystemExit(7)"]
+    done = capture("--capture-range", "nvtx:later", "-o", "run", "--", *exits, fault="nothing")
+    assert done.code == 7
+    assert done.files == ["run.partial.log"]
+
+
+def test_a_stream_that_nsys_left_among_the_temporary_files_is_found(
+    capture: Capture, environment: dict[str, str]
+) -> None:
+    """nsys does so where its own place is full; the record is put beside it, and the hint finishes the capture."""
+    done = capture("-o", "run", "--", *HELLO, fault="elsewhere")
+    assert done.code == 1
+    assert "could not write its report: Failed to create" in done.err
+    found = re.search(r"capture --resume (\S+)", done.err)
+    assert found is not None
+    assert found[1] == environment["FAKE_NSYS_SEEN"] + "-elsewhere.qdstrm"
+    done = capture("--resume", found[1], "-o", "run")
+    assert done.code == 0, done.err
+    assert "hello from the program" in done.record("run")["program"]
+
+
+def test_a_capture_whose_folder_is_deleted_by_the_program_says_so(capture: Capture, tmp_path: Path) -> None:
+    """No traceback, and nothing but the program's own doing."""
+    code = "import shutil; shutil.rmtree('traces')"
+    done = capture("-o", "run", "--", sys.executable, "-c", code, fault="nothing")
+    assert done.code == 1
+    assert "left no report" in done.err
+    assert not (tmp_path / "traces").exists()
+
+
 MISUSE = {
     "a program and a workload's options": (["--backend", "math", "--", "true"], 2, "give one of them"),
     "a workload that is none": (["--workload", "resnet"], 1, "--workload is one of: sdpa, transformer_block"),
     "a program that is none": (["--", "./no-such-program"], 1, "./no-such-program: no such program"),
     "resume with a program": (["--resume", "x.qdstrm", "--", "true"], 2, "--resume takes no program"),
+    "resume and nothing": (["--resume", "x.qdstrm", "--dry-run"], 2, "no --dry-run"),
+    "a program like an option": (["--", "-x"], 1, "-x: no such program"),
     "an unknown option": (["--sequence", "1"], 2, "No such option"),
     "no name": (["-o", "..", "--", "true"], 1, "not a name for files"),
     "a folder that cannot be": (["-o", "/proc/x/run", "--", "true"], 1, "cannot write there"),

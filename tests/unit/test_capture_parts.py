@@ -1,21 +1,25 @@
-"""The parts of a capture one by one: the command, the names, the overhead, the fingerprint, the catalog."""
+"""The parts of a capture one by one: command, failures, record, import, overhead, fingerprint, catalog."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from nsysprof import catalog
-from nsysprof.capture.child import Ended, run_child
-from nsysprof.capture.compose import Tracing, nsys_command
+from nsysprof.capture.child import Ended
+from nsysprof.capture.compose import Request, Tracing, nsys_command
 from nsysprof.capture.driver import Driver
+from nsysprof.capture.failure import check_ended, last_said
 from nsysprof.capture.fingerprint import environment_hash, fingerprint
-from nsysprof.capture.outputs import Outputs, making, outputs_of, publish
+from nsysprof.capture.outputs import Outputs
 from nsysprof.capture.overhead import overhead_of
-from nsysprof.capture.record import file_facts
+from nsysprof.capture.record import file_facts, read_json, write_record
+from nsysprof.capture.rescue import import_stream
+from nsysprof.capture.session import capture_program
 from nsysprof.errors import NsysprofError
 from nsysprof.nsys import Nsys
 
@@ -32,59 +36,134 @@ def test_an_old_nsys_is_not_given_options_that_it_does_not_know() -> None:
     assert "--cuda-graph-trace=node" not in nsys_command(NSYS, Tracing(("nvtx",)), Path("out"), ["./a"])
 
 
-NAMES = {
-    (None, "sdpa-math"): ("traces", "sdpa-math"),
-    ("run", "x"): ("traces", "run"),
-    ("run.sqlite", "x"): ("traces", "run"),
-    ("run.nsys-rep", "x"): ("traces", "run"),
-    ("v1.5", "x"): ("traces", "v1.5"),
-    ("out/run", "x"): ("out", "run"),
-    ("./run", "x"): (".", "run"),
-    ("/tmp/run.json", "x"): ("/tmp", "run"),
+@pytest.mark.parametrize(
+    ("extra", "left"),
+    [
+        (("--sample=process-tree",), "--sample=none"),
+        (("-s", "process-tree"), "--sample=none"),
+        (("-sprocess-tree",), "--sample=none"),
+        (("--cuda-graph-trace=graph",), "--cuda-graph-trace=node"),
+    ],
+)
+def test_an_argument_for_nsys_takes_the_place_of_our_own(extra: tuple[str, ...], left: str) -> None:
+    """nsys ends with an error where an option is there twice."""
+    command = nsys_command(NSYS, Tracing(extra=extra), Path("out"), ["./a"])
+    assert left not in command
+    assert [one for one in command if one in extra] == list(extra)
+    assert left in nsys_command(NSYS, Tracing(), Path("out"), ["./a"])
+
+
+@pytest.mark.parametrize("extra", ["--output=x", "-o", "-ox"])
+def test_nobody_else_says_where_the_report_goes(extra: str) -> None:
+    """It would not be found there, and -o alone would swallow the next option."""
+    with pytest.raises(NsysprofError, match="--output is nsysprof's own"):
+        nsys_command(NSYS, Tracing(extra=(extra,)), Path("out"), ["./a"])
+
+
+def test_a_range_to_capture_goes_with_other_variables() -> None:
+    """Both set environment variables, by one option that nsys takes once."""
+    tracing = Tracing(capture_range="nvtx:step", extra=("--env-var=A=B",))
+    command = nsys_command(NSYS, tracing, Path("out"), ["./a"])
+    (variables,) = [one for one in command if one.startswith("--env-var=")]
+    assert variables == "--env-var=A=B,NSYS_NVTX_PROFILER_REGISTER_ONLY=0"
+
+
+def test_a_percent_sign_in_a_folder_is_one(tmp_path: Path) -> None:
+    """nsys would put its process id for %p."""
+    assert "--output=100%%p/out" in nsys_command(NSYS, Tracing(), Path("100%p", "out"), ["./a"])
+
+
+def test_a_program_that_nsys_ends_after_its_duration_did_not_fail(tmp_path: Path) -> None:
+    """Otherwise the same exit code, SIGTERM's, is a failure, told with the name of the signal."""
+    limited = Request(("./a",), NSYS, Tracing(extra=("--duration=5",)))
+    check_ended(Ended(143, 0), limited, tmp_path)
+    with pytest.raises(NsysprofError, match=r"exit code 143 \(SIGTERM\)") as caught:
+        check_ended(Ended(143, 0), Request(("./a",), NSYS), tmp_path)
+    assert caught.value.exit_code == 143
+
+
+def test_a_full_folder_for_temporary_files_is_refused_before_nsys_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nsys records there, and waits for ever where it cannot."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    with pytest.raises(NsysprofError, match=r"only 1.00 MiB free in .*, where nsys keeps") as caught:
+        capture_program(Request((sys.executable,), NSYS), tmp_path, Outputs(tmp_path, "run"), (), print)
+    assert "TMPDIR=FOLDER" in str(caught.value.hint)
+
+
+USAGE = "\n\nusage: nsys profile [<args>]\nTry 'nsys profile --help' for more information.\n"
+CHATTER = "\nGenerating '/tmp/x.qdstrm'\nGenerated:\n    /tmp/x.qdstrm\n"
+SAID = {
+    f"option '--sample' cannot be specified more than once{USAGE}": "option '--sample' cannot",
+    f"Illegal --trace argument 'x'\nPossible values are 'cuda'{USAGE}": "Illegal --trace",
+    f"hello\nFailed to create 'x': No space left on device.{CHATTER}": "Failed to create",
+    f"so far\nValueError: no{CHATTER}": "ValueError: no",
 }
 
 
-@pytest.mark.parametrize("given", NAMES)
-def test_a_bare_name_goes_to_traces_and_a_path_where_it_says(given: tuple[str | None, str]) -> None:
-    """Endings that a capture writes are not a part of the name, other dots are."""
-    outputs = outputs_of(*given)
-    assert (str(outputs.folder), outputs.name) == NAMES[given]
-    assert outputs.path(".sqlite").name == f"{outputs.name}.sqlite"
+@pytest.mark.parametrize("text", SAID)
+def test_the_reason_of_a_failure_is_neither_usage_nor_chatter(text: str) -> None:
+    """What nsys prints around it says nothing."""
+    assert last_said(Ended(1, 0, text)).startswith(SAID[text])
 
 
-def test_a_long_default_name_is_cut() -> None:
-    """Twenty backends and lengths do not make a name that no file system takes."""
-    assert len(outputs_of(None, "x" * 400).name) == 100
+def test_a_record_is_short_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    """Samples stand on one line, however many; names that are not UTF-8 survive; NaN is read as None."""
+    record = {
+        "command": "echo caf\udce9 ü",
+        "latency_ns": list(range(10_000_000, 10_000_100)),
+        "runs": [{"range": "RUN::math::S1024", "errors": {"output": 1e-7}}, {"range": "x" * 120}],
+        "workload": None,
+    }
+    path = tmp_path / "record.json"
+    write_record(path, record)
+    assert json.loads(path.read_text(encoding="utf-8")) == record
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 11
+    assert [one.name for one in tmp_path.iterdir()] == ["record.json"]
+    path.write_text('{"error": NaN, "largest": -Infinity}')
+    assert read_json(path) == {"error": None, "largest": None}
 
 
-def test_publishing_is_all_or_nothing(tmp_path: Path) -> None:
-    """Where the second name is taken, the first is taken back and the files stay where they were made."""
-    parts = {tmp_path / name: tmp_path / f"final-{name}" for name in ("a", "b", "c")}
-    for part in parts:
-        part.write_text(part.name)
-    (tmp_path / "final-b").write_text("mine")
-    with pytest.raises(NsysprofError, match="final-b: exists already"):
-        publish(parts)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c", "final-b"]
-    assert (tmp_path / "final-b").read_text() == "mine"
-    publish(parts, force=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["final-a", "final-b", "final-c"]
-    assert (tmp_path / "final-b").read_text() == "b"
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\x00", "[" * 100_000])
+def test_a_damaged_record_is_none(tmp_path: Path, text: str) -> None:
+    """A half-written one, or something else of that name."""
+    (tmp_path / "record.json").write_text(text)
+    assert read_json(tmp_path / "record.json") == {}
 
 
-def test_the_folder_of_a_capture_is_gone_however_it_ends(tmp_path: Path) -> None:
-    """Also after an exception."""
-    outputs = Outputs(tmp_path / "new" / "traces", "run")
+def importer(folder: Path, text: str) -> Nsys:
+    """An nsys whose importer is a shell script."""
+    path = folder / "host-linux-x64" / "QdstrmImporter"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return Nsys(folder / "target-linux-x64" / "nsys", (2025, 3), "2025.3.2")
 
-    def fails() -> None:
-        with making(outputs) as folder:
-            assert folder.is_absolute()
-            (folder / "file").touch()
-            raise KeyError
 
-    with pytest.raises(KeyError):
-        fails()
-    assert list(outputs.folder.iterdir()) == []
+def test_an_import_that_fails_half_way_leaves_no_report(tmp_path: Path) -> None:
+    """Otherwise it would be kept for a whole one, and the stream thrown away."""
+    (tmp_path / "a.qdstrm").write_text("a stream")
+    nsys = importer(tmp_path, 'echo half > "$4"; echo "std::exception::what: disk full" >&2; exit 1')
+    with pytest.raises(NsysprofError, match="disk full"):
+        import_stream(tmp_path / "a.qdstrm", tmp_path / "a.nsys-rep", nsys)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.qdstrm", "host-linux-x64"]
+
+
+def test_missing_libraries_are_named_with_what_can_be_installed(tmp_path: Path) -> None:
+    """A command for packages that are known; no made-up package for a library of nsys's own."""
+    (tmp_path / "a.qdstrm").touch()
+    said = "echo 'x: error while loading shared libraries: {}: cannot open' >&2; exit 127"
+    for library, fix in (
+        ("libdw.so.1", "apt-get install libdw1 (Fedora, RHEL: dnf install elfutils-libs)"),
+        ("libAnalysis.so", "install the package with libAnalysis.so, or nsys again"),
+    ):
+        (tmp_path / library).mkdir()
+        nsys = importer(tmp_path / library, said.format(library))
+        with pytest.raises(NsysprofError, match=f"{library} is missing") as caught:
+            import_stream(tmp_path / "a.qdstrm", tmp_path / "a.nsys-rep", nsys)
+        assert caught.value.hint == fix
 
 
 def test_the_overhead_is_a_ratio_of_medians_per_range() -> None:
@@ -118,23 +197,6 @@ def test_file_facts_are_size_and_digest(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"abc")
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert file_facts(tmp_path / "f") == {"size_bytes": 3, "sha256": digest}
-
-
-def test_a_log_on_a_full_disk_does_not_stop_the_program(tmp_path: Path) -> None:
-    """What the program prints is still handed on."""
-    full = Path("/dev/full")
-    if not full.exists():
-        pytest.skip("no /dev/full")
-    heard: list[str] = []
-    ended = run_child([sys.executable, "-c", "print('x' * 100000)"], full, heard.append)
-    assert ended.code == 0
-    assert len("".join(heard)) >= 100_000
-
-
-def test_the_code_of_a_killed_program_is_a_shells(tmp_path: Path) -> None:
-    """128 + 15 for a SIGTERM, as a shell tells it."""
-    command = [sys.executable, "-c", "import os; os.kill(os.getpid(), 15)"]
-    assert run_child(command, tmp_path / "log", lambda text: None).code == 143
 
 
 def test_the_workloads_are_found_in_a_wheel_and_in_a_checkout(

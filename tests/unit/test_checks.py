@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import tempfile
 from collections import namedtuple
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+import typer
 
 from nsysprof.capture import checks as module
 from nsysprof.capture.checks import Check, capture_works, check_machine
 from nsysprof.capture.driver import Driver
+from nsysprof.capture.interrupts import Interrupt
+from nsysprof.commands.doctor import doctor
+from nsysprof.errors import NsysprofError
 from tests import fake_nsys
 from tests.conftest import Trace
 from tests.trace import Range
@@ -44,7 +51,8 @@ def nsys(tmp_path: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> Path:
 def found(folder: Path, **how: Path | None) -> dict[str, Check]:
     """The findings by name."""
     named = {check.name: check for check in check_machine(folder, tell=lambda text: None, **how)}
-    assert all(check.fix is None or "\n" not in check.fix for check in named.values())
+    assert all((check.state == "ok") == (check.fix is None) for check in named.values())
+    assert not any("\n" in str(check.fix) for check in named.values())
     return named
 
 
@@ -71,9 +79,9 @@ def test_an_nsys_that_records_no_ranges_is_warned_of(
 
 @pytest.mark.parametrize(("fault", "said", "fix"), [
     ("no importer", "libdw.so.1 is missing", "apt-get install libdw1"),
-    ("refuses", "Illegal --trace argument", ""),
-    ("nothing", "left no report", ""),
-    ("truncated", "", ""),
+    ("refuses", "Illegal --trace argument", "nsys profile --trace=nvtx"),
+    ("nothing", "left no report", "nsys profile --trace=nvtx"),
+    ("truncated", "", "nsys profile --trace=nvtx"),
 ])  # fmt: skip
 def test_a_capture_that_fails_makes_the_answer_negative(
     nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, said: str, fix: str
@@ -87,6 +95,54 @@ def test_a_capture_that_fails_makes_the_answer_negative(
     assert "resume" not in str(checks["capture"])
     assert "partial" not in str(checks["capture"])
     assert not capture_works(list(checks.values()))
+
+
+def test_a_folder_for_temporary_files_that_is_full_is_told(
+    nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial cannot be made there, and neither can a capture."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    checks = found(tmp_path)
+    assert checks["capture"].state == "missing"
+    assert "cannot write" in checks["capture"].found
+    assert "TMPDIR" in str(checks["capture"].fix)
+
+
+def test_findings_are_lines_with_their_fixes_below(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In columns, with the answer last; what is needed and missing makes the exit code 3."""
+    checks = [
+        Check("nsys", "ok", "2025.3 at /n/nsys", needed=True),
+        Check("GPU", "missing", "no nvidia-smi", "install the driver"),
+    ]
+    monkeypatch.setattr(module, "check_machine", lambda folder, **how: iter(checks))
+    doctor()
+    assert capsys.readouterr().out == (
+        "[ok]      nsys: 2025.3 at /n/nsys\n"
+        "[missing] GPU: no nvidia-smi\n"
+        "            fix: install the driver\n"
+        "\nA capture works here, of ranges and the CPU; there is no GPU whose kernels it could record.\n"
+    )
+    checks.append(Check("disk", "missing", "full", "-o FOLDER/NAME", needed=True))
+    with pytest.raises(typer.Exit) as caught:
+        doctor(as_json=True)
+    assert caught.value.exit_code == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document["capture_works"] is False
+    assert [one["state"] for one in document["checks"]] == ["ok", "missing", "missing"]
+
+
+def test_an_interrupt_ends_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no finding: the exit code is a shell's."""
+
+    def interrupts(*arguments: object, **how: object) -> NoReturn:
+        raise Interrupt(2)
+
+    monkeypatch.setattr(module, "check_machine", interrupts)
+    with pytest.raises(NsysprofError, match="interrupted") as caught:
+        doctor()
+    assert caught.value.exit_code == 130
 
 
 def test_without_nsys_nothing_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,18 +169,20 @@ def test_gpus_are_counted(nsys: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_counters_need_root_where_the_driver_keeps_them(
     nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fix is the line for modprobe; root needs none."""
+    """The fix is the line for modprobe; with CAP_SYS_ADMIN, which root in a container may lack, none is needed."""
     monkeypatch.setattr(module, "ask_driver", lambda: (DRIVER, ""))
     ncu = tmp_path / "fake" / "target-linux-x64" / "ncu"
     shutil.copy2(nsys, ncu)
     params = tmp_path / "params"
     params.write_text("EnableMSI: 1\nRmProfilingAdminOnly: 1\n")
     monkeypatch.setattr(module, "_PARAMS", params)
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    status = tmp_path / "status"
+    status.write_text("CapInh:\t0000000000000000\nCapEff:\t00000000a80425fb\n")
+    monkeypatch.setattr(module, "_STATUS", status)
     checks = found(tmp_path)
     assert checks["ncu"].state == "warn"
     assert "NVreg_RestrictProfilingToAdminUsers=0" in str(checks["ncu"].fix)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    status.write_text("CapEff:\t000001ffffffffff\n")
     assert found(tmp_path)["ncu"].state == "ok"
 
 
@@ -171,6 +229,16 @@ def test_little_disk_is_warned_of_and_none_is_missing(
     checks = found(tmp_path / "traces")
     assert checks["disk"].state == state
     assert capture_works([checks["disk"]]) == (state != "missing")
+
+
+def test_a_folder_without_permission_is_missing(
+    nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much room there is."""
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.X_OK)
+    checks = found(tmp_path / "traces")
+    assert checks["disk"].state == "missing"
+    assert str(tmp_path) in checks["disk"].found
 
 
 @pytest.mark.parametrize(("text", "state"), [("2\n", "ok"), ("4\n", "warn"), ("", "warn")])

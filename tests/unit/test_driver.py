@@ -105,6 +105,19 @@ def test_an_nsys_knows_the_cuda_of_its_newest_cupti(tmp_path: Path) -> None:
     assert newest_cuda(nsys(tmp_path / "windows", "cupti64_12.4.dll")) == (12, 4)
 
 
+def test_a_cupti_of_the_toolkit_says_nothing_of_cuda(tmp_path: Path) -> None:
+    """Its file has the year in its name."""
+    assert newest_cuda(nsys(tmp_path, "libcupti.so.12.4", "libcupti.so.2024.1")) == (12, 4)
+
+
+def test_a_driver_without_a_version_is_one(smi: Path) -> None:
+    """Some virtual GPUs do not tell it."""
+    smi.write_text(SMI.replace('"580.159.04, NVIDIA', '"[N/A], NVIDIA'))
+    driver, _ = ask_driver()
+    assert driver is not None
+    assert driver.version == "unknown"
+
+
 def test_a_driver_newer_than_nsys_is_warned_of(tmp_path: Path) -> None:
     """Only a newer one, and only where both are known."""
     old = nsys(tmp_path, "libcupti.so.12.4")

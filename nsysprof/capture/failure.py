@@ -1,0 +1,100 @@
+"""What to say of a program, or an nsys, that did not do its part."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import join
+
+from nsysprof.capture.child import Ended
+from nsysprof.capture.compose import Request
+from nsysprof.capture.outputs import LOG, REPORT, STREAM
+from nsysprof.errors import NsysprofError
+from nsysprof.nsys import last_line
+
+__all__ = ["check_ended", "check_made", "last_said", "made_by_nsys"]
+
+_USAGE = 2  # what argparse exits with
+_LONGEST = 120
+# With --duration nsys ends the program itself, by this signal unless --kill names another.
+_ENDED_BY_NSYS = {128 + 15, 128 + 9}
+_COMPLAINT = re.compile(r"No space left on device|^Executable not found|^Failed to create")
+# What nsys adds to the output of a program, and nobody needs to read as its reason.
+_NSYS_CHATTER = re.compile(
+    r"^(Generat(ing|ed)\b|Importer error status|Unable to retrieve the importer|Collecting data|Capture range"
+    r"|Processing events|Saving |\s*/\S+\.(qdstrm|nsys-rep)$)"
+)
+
+
+def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
+    """The report and the stream that nsys left, None for what is not there."""
+    found = [folder / name for name in (REPORT, STREAM)]
+    report, stream = (path if path.is_file() and path.stat().st_size else None for path in found)
+    return report, stream
+
+
+def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
+    """Raises `NsysprofError` for an nsys that made nothing, whatever the program did.
+
+    Where it could not write into the folder it leaves a stream in the one for temporary files: that is returned.
+    """
+    if any(made_by_nsys(folder)):
+        return None
+    listed = re.search(r"^Generated:\s*\n((?:[ \t]+\S.*\n?)+)", ended.said, re.MULTILINE)
+    named = [Path(line.strip()) for line in listed[1].splitlines()] if listed else []
+    stranded = [path for path in named if path.suffix in (".qdstrm", ".nsys-rep") and path.is_file()]
+    several = sorted(path.name for path in folder.glob("report*"))
+    if stranded and not several:
+        return stranded[0]
+    said = last_said(ended)
+    what = f"left {len(several)} reports" if len(several) > 1 else "left no report"
+    hint = None
+    if len(several) > 1:
+        hint = "a capture is of one: leave repeat out, or finish each with --resume"
+    elif request.tracing.capture_range and not ended.code:
+        hint = f"did the program ever come to {request.tracing.capture_range}? Try without --capture-range"
+    code = f" (exit code {ended.code})" if ended.code else ""
+    raise NsysprofError(
+        f"nsys {request.nsys.version_text} {what}{code}{f': {said}' if said else ''}",
+        hint,
+        exit_code=ended.code or 1,
+    )
+
+
+def check_ended(ended: Ended, request: Request, folder: Path) -> None:
+    """Raises `NsysprofError`, with its own exit code, for a program that did not end well."""
+    limited = any(re.match(r"--duration|-d", one) for one in request.tracing.extra)
+    if not ended.code or (limited and ended.code in _ENDED_BY_NSYS):
+        return
+    said = last_said(ended)
+    if request.results and ended.code == _USAGE:
+        (folder / LOG).unlink(missing_ok=True)  # there is nothing else in it
+        raise NsysprofError(said, f"{join(request.program[:2])} --help", exit_code=_USAGE)
+    try:
+        killed = f" ({signal.Signals(ended.code - 128).name})"
+    except ValueError:
+        killed = ""
+    raise NsysprofError(
+        f"{_shown(request.program)}: failed with exit code {ended.code}{killed}{f': {said}' if said else ''}",
+        exit_code=ended.code,
+    )
+
+
+def last_said(ended: Ended) -> str:
+    """What was printed last, or, where nsys complained of its own options, that."""
+    lines = [line.strip() for line in ended.said.splitlines()]
+    usage = next((number for number, line in enumerate(lines) if line.startswith("usage: nsys")), None)
+    if usage is not None:
+        before = "\n".join(lines[:usage]).strip().split("\n\n")
+        return before[-1].split("\n")[0]
+    complaints = [line for line in lines if _COMPLAINT.search(line)]
+    lines = [line for line in lines if not _NSYS_CHATTER.search(line)]
+    return complaints[-1] if complaints else last_line("\n".join(lines[-20:]))
+
+
+def _shown(program: Sequence[str]) -> str:
+    """A command on a line that can be read."""
+    text = " ".join(join(program).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -1,0 +1,65 @@
+"""Interrupts while a capture runs: Ctrl-C, SIGTERM of a batch system, SIGHUP of a closed terminal."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from nsysprof.errors import NsysprofError
+
+__all__ = ["Interrupt", "interrupted", "interrupts_ignored", "interrupts_raised", "interrupts_to"]
+
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+
+
+class Interrupt(KeyboardInterrupt):
+    """An interrupt that came; ``number`` is the signal's. No `Exception`: nothing may swallow it on the way."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def interrupted(interrupt: Interrupt) -> NsysprofError:
+    """The error to end with, whose exit code is a shell's: 130 for Ctrl-C, 143 for SIGTERM."""
+    return NsysprofError("interrupted", exit_code=128 + interrupt.number)
+
+
+@contextmanager
+def interrupts_to(handler: Callable[[int], None]) -> Iterator[None]:
+    """Interrupts go to ``handler`` meanwhile; those that are ignored, as SIGHUP is under nohup, stay ignored.
+
+    Only the main thread may handle signals: in another one nothing is changed.
+    """
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, lambda number, frame: handler(number))
+    try:
+        yield
+    finally:
+        for number, own in before.items():
+            # None: a handler that was not set from Python, and that Python cannot set again
+            signal.signal(number, signal.SIG_DFL if own is None else own)
+
+
+@contextmanager
+def interrupts_raised() -> Iterator[None]:
+    """Interrupts raise `Interrupt` meanwhile, so that all of them, not only Ctrl-C, let files be cleaned up."""
+
+    def stop(number: int) -> NoReturn:
+        raise Interrupt(number)
+
+    with interrupts_to(stop):
+        yield
+
+
+@contextmanager
+def interrupts_ignored() -> Iterator[None]:
+    """Interrupts do nothing meanwhile: what is being put in its place takes no time and must not stop half-way."""
+    with interrupts_to(lambda number: None):
+        yield
