@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -60,6 +61,8 @@ def main() -> None:
     # What is imported and read lives until the end: looking for garbage in it takes a tenth of a short run.
     gc.set_threshold(100_000, 20, 20)
     atexit.register(gc.freeze)
+    if sys.stderr is None:  # closed, as by 2>&-: print would take stdout for it
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  for as long as the process lives
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # range names may hold what the terminal cannot show

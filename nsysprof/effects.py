@@ -81,13 +81,10 @@ def delta_of(
     """
     base, new = sides
     ordered_base, ordered_new = np.sort(base), np.sort(new)
-    above = (
-        len(new) - np.searchsorted(ordered_new, base, "right") - np.searchsorted(ordered_new, base, "left")
-    )
-    below = (
-        np.searchsorted(ordered_base, new, "left") + np.searchsorted(ordered_base, new, "right") - len(base)
-    )
-    dominance = above / len(new), below / len(base)  # of new over each of base, of each of new over base
+    smaller = np.searchsorted(ordered_new, base, "left") + np.searchsorted(ordered_new, base, "right")
+    larger = np.searchsorted(ordered_base, new, "left") + np.searchsorted(ordered_base, new, "right")
+    # of new over each of base, and of each of new over base
+    dominance = 1 - smaller / len(new), larger / len(base) - 1
     delta = float(dominance[0].mean())
     effective = [order.effective for order in orders]
     fewest, total = min(effective), sum(effective)

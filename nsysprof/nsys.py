@@ -257,6 +257,7 @@ def _asked(path: Path) -> tuple[Nsys | None, str]:
         path = path / ("nsys.exe" if sys.platform == "win32" else "nsys")
     if not path.exists():
         return None, "no such file"
+    path = path.absolute()  # a bare name would be looked for on the PATH
     try:
         done = run_nsys(path, ["--version"], timeout=60)
     except NsysprofError as error:

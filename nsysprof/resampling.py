@@ -73,37 +73,61 @@ def median_ratio(
 
     Each side is resampled for itself, and the distances of its limits from its median are put together as the root of
     the sum of their squares, on logarithms (Donner and Zou 2012, Closed-form confidence intervals, Statistical Methods
-    in Medical Research 21, "MOVER"). The p-value is that of Student's t as far out as the limit next to 1 says. Swapped
-    sides give the reciprocal and the same p-value. Neither median may be 0; a limit that is counts as half the
-    smallest sample above 0.
+    in Medical Research 21, "MOVER"). Swapped sides give the reciprocal and the same p-value. Neither median may be 0; a
+    limit that is counts as half the smallest sample above 0.
 
     The limits of independent samples are not expanded here, because they are rarely off together. Those of correlated
-    samples are, and as distances, which can reach farther than all samples where these hardly differ from each other.
+    samples are, by the degrees of freedom of Welch and Satterthwaite, and as distances, which can reach farther than
+    all samples where these hardly differ from each other. The p-value is that of Student's t with the degrees of
+    freedom of the side with fewer blocks, so that below 1 - level it implies that the interval leaves 1 out.
     """
-    plain = normal_quantile((1 + level) / 2)
-    found, far = [], []
+    limits, far = [], []
     for values, order in zip(sides, orders, strict=True):
-        few = order.n < _FEWEST
-        limits = (
-            _range(values, order.n, level)
-            if few
-            else _resampled(values, order, plain, level, resamples, seed)
-        )
-        least = values[values > 0].min() / 2
-        low, middle, high = np.log(np.maximum([limits.low, np.median(values), limits.high], least))
-        wider = _reach(order, level) / plain if order.correlated and not few else 1.0
-        far.append((wider * (middle - low), wider * (high - middle)))
-        found.append(limits)
-    ratio = float(np.log(np.median(sides[1]) / np.median(sides[0])))
+        found, distances = _log_distances(values, order, level, resamples, seed)
+        limits.append(found)
+        far.append(distances)
     (base_below, base_above), (new_below, new_above) = far
     below, above = np.array([base_above, new_below]), np.array([base_below, new_above])
-    held = (
-        min(level, found[0].level * found[1].level) if RANGE in {found[0].method, found[1].method} else level
-    )
-    method = next(name for name in (RANGE, BLOCKS, BCA) if name in {found[0].method, found[1].method})
-    low, high = np.exp([ratio - np.hypot(*below), ratio + np.hypot(*above)]).tolist()
-    p = _p_of_ratio(ratio, below if ratio > 0 else above, orders, held)
+    held, method = level, BLOCKS if any(order.correlated for order in orders) else BCA
+    if any(one.method == RANGE for one in limits):
+        held, method = min(level, limits[0].level * limits[1].level), RANGE
+    ratio = float(np.log(np.median(sides[1]) / np.median(sides[0])))
+    low = float(np.exp(ratio - _joined(below, orders, level)))
+    high = float(np.exp(ratio + _joined(above, orders, level)))
+    fewest = min(order.blocks for order in orders)
+    p = _p_of_ratio(ratio, float(np.hypot(*(below if ratio > 0 else above))), held, fewest - 1)
     return ConfidenceInterval(low, high, held, method), p
+
+
+def _log_distances(
+    values: Floats, order: Dependence, level: float, resamples: int, seed: int
+) -> tuple[ConfidenceInterval, tuple[float, float]]:
+    """The plain limits of the median, and how far below and above it they are on logarithms."""
+    plain = normal_quantile((1 + level) / 2)
+    few = order.n < _FEWEST
+    found = (
+        _range(values, order.n, level) if few else _resampled(values, order, plain, level, resamples, seed)
+    )
+    least = values[values > 0].min() / 2
+    low, middle, high = np.log(np.maximum([found.low, np.median(values), found.high], least)).tolist()
+    wider = _missing(order) if order.correlated else 1.0
+    return found, (wider * (middle - low), wider * (high - middle))
+
+
+def _joined(far: Floats, orders: tuple[Dependence, Dependence], level: float) -> float:
+    """How far from a ratio its limit is, on logarithms, if either side's is ``far`` from its median."""
+    if not far.any() or not any(order.correlated for order in orders):
+        return float(np.hypot(*far))
+    blocks = np.array([order.blocks for order in orders])
+    freedom = float((far**2).sum() ** 2 / (far**4 / np.maximum(blocks - 1, 1)).sum())
+    return float(np.hypot(*far)) * t_quantile(level, freedom) / normal_quantile((1 + level) / 2)
+
+
+def _p_of_ratio(ratio: float, limit: float, held: float, freedom: float) -> float:
+    """The p-value of a logarithm that is ``ratio`` and has a limit so far off at the level ``held``."""
+    if limit == 0:
+        return 1.0 if ratio == 0 else 0.0
+    return t_outside(ratio / limit * normal_quantile((1 + held) / 2), max(freedom, 1.0))
 
 
 def _range(values: Floats, worth: float, level: float) -> ConfidenceInterval:
@@ -113,9 +137,13 @@ def _range(values: Floats, worth: float, level: float) -> ConfidenceInterval:
 
 
 def _reach(order: Dependence, level: float) -> float:
-    """How far out to read resampled medians, in standard deviations: a t quantile, times the root of the shortfall."""
-    missing = shortfall(order.phi, order.n, order.block, "median")
-    return t_quantile(level, order.blocks - 1) * float(np.sqrt(missing))
+    """How far out to read resampled medians, in standard deviations: a block counts as a sample."""
+    return t_quantile(level, order.blocks - 1) * _missing(order)
+
+
+def _missing(order: Dependence) -> float:
+    """The standard deviation of the median over what resampling shows of it."""
+    return float(np.sqrt(shortfall(order.phi, order.n, order.block, "median")))
 
 
 def _resampled(
@@ -193,15 +221,3 @@ def median_acceleration(values: Floats) -> float:
     away = (left * often).sum() / n - left
     square = (often * away**2).sum()
     return float((often * away**3).sum() / (6 * square**1.5)) if square > 0 else 0.0
-
-
-def _p_of_ratio(ratio: float, far: Floats, orders: tuple[Dependence, Dependence], level: float) -> float:
-    """The p-value of a logarithm that is ``ratio``, with limits of either side that are ``far`` from their medians.
-
-    The degrees of freedom are those of Welch and Satterthwaite, where a block counts as a sample.
-    """
-    if not far.any():
-        return 1.0 if ratio == 0 else 0.0
-    blocks = np.array([order.blocks for order in orders])
-    freedom = float((far**2).sum() ** 2 / (far**4 / np.maximum(blocks - 1, 1)).sum())
-    return t_outside(ratio / float(np.hypot(*far)) * t_quantile(level, freedom), freedom)

@@ -680,7 +680,9 @@ def test_a_real_export_holds_what_was_planted(real: Path) -> None:
         b"planted output",
     ):
         assert secret in raw, secret
-    if ask(real, "SELECT 1 FROM sqlite_master WHERE name = 'META_DATA_CAPTURE'"):  # before 2023.3 no arguments
+    if ask(
+        real, "SELECT 1 FROM sqlite_master WHERE name = 'META_DATA_CAPTURE'"
+    ):  # before 2023.3 no arguments
         assert b"planted-argument" in raw
     assert b"planted-proc" in raw
     assert b"planted-only" in raw

@@ -138,6 +138,19 @@ def test_a_named_nsys_that_does_not_work_is_an_error_even_where_another_is_insta
         find_nsys()
 
 
+def test_an_nsys_named_in_the_current_folder_is_that_one(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--nsys nsys` and `--nsys ./nsys` mean the file here, not one of that name on the PATH."""
+    here = fake("here/nsys", "2024.2.3.38-2423v0")
+    other = fake("path/nsys", "2025.3.2.474-v0")
+    monkeypatch.setenv("PATH", f"{other.parent}:/bin")
+    monkeypatch.chdir(here.parent)
+    for name in ("nsys", "./nsys"):
+        found = find_nsys(name)
+        assert (found.path, found.version[:2]) == (here, (2024, 2))
+
+
 def test_the_importer_is_found_in_debians_folders_too(fake: Fake) -> None:
     """Debian keeps nsys in usr/lib/ARCH/nsight-systems and its importer in usr/lib/nsight-systems."""
     program = fake("usr/lib/x86_64-linux-gnu/nsight-systems/target-linux-x64/nsys", "2022.4.2.1-df9881f")

@@ -189,14 +189,15 @@ def test_swapped_sides_give_the_reciprocal(base: list[int], new: list[int]) -> N
 
 
 def test_the_p_value_of_a_ratio_agrees_with_its_interval() -> None:
-    """It is below 1 - level exactly where the interval leaves 1 out, independent or not."""
+    """Below 1 - level only where the interval leaves 1 out, independent or not, and mostly where it does."""
     rng = np.random.default_rng(11)
     seen = Counter[tuple[bool, str]]()
     for _ in range(200):
         phi = float(rng.choice([0, 0.5]))
         base, new = np.exp(0.2 * autoregressive(rng, phi, (2, 40))) * [[1], [1.12]]
         found, p = ratio(base, new, resamples=300)
-        assert (p < 0.05) == (not found.holds(1))
+        assert p >= 0.05 or not found.holds(1)
+        assert p < 0.12 or found.holds(1)
         seen[p < 0.05, found.method] += 1
     assert set(seen) >= {(True, BCA), (False, BCA), (True, BLOCKS), (False, BLOCKS)}
 
