@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nsysprof.attribution import Attribution, attribute
     from nsysprof.breakdown import Breakdown, break_down
-    from nsysprof.comparison import Comparison, compare
+    from nsysprof.comparison.comparing import Comparison, compare
     from nsysprof.errors import NsysprofError
     from nsysprof.gate import check
     from nsysprof.kernels import load_rules
@@ -32,14 +32,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "Attribution": "attribution",
     "Breakdown": "breakdown",
-    "Comparison": "comparison",
+    "Comparison": "comparison.comparing",
     "NsysprofError": "errors",
     "Report": "report",
     "Tables": "tables",
     "attribute": "attribution",
     "break_down": "breakdown",
     "check": "gate",
-    "compare": "comparison",
+    "compare": "comparison.comparing",
     "load_rules": "kernels",
     "merged_paths": "paths",
     "open_report": "report",

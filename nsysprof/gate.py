@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from nsysprof.attribution import attribute
-from nsysprof.baseline import ANALYSIS, Baseline, baseline_of, read_analysis
 from nsysprof.breakdown import Breakdown, break_down
-from nsysprof.budget import Budget, read_budget
-from nsysprof.budget_check import BudgetCheck, check_budget
-from nsysprof.budget_draft import draft_budget
+from nsysprof.budget.baseline import ANALYSIS, Baseline, baseline_of, read_analysis
+from nsysprof.budget.check import BudgetCheck, check_budget
+from nsysprof.budget.draft import draft_budget
+from nsysprof.budget.reading import Budget, read_budget
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels import Rules, load_rules
 from nsysprof.render.check_text import check_summary

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution import Attribution
-from nsysprof.statistics import grouped_quartiles
+from nsysprof.statistics.summary import grouped_quartiles
 
 
 @dataclass(frozen=True)

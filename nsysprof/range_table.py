@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution import Attribution
 from nsysprof.cover import added_up, cover, overlapping
 from nsysprof.paths import Paths
-from nsysprof.statistics import Quartiles, grouped_quartiles
+from nsysprof.statistics.summary import Quartiles, grouped_quartiles
 from nsysprof.tables import GRAPH, KERNEL, MEMCPY, MEMSET, START_END
 
 

@@ -14,7 +14,7 @@ from nsysprof.commands.capture import Device, DType
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nsysprof.bench_plan import BenchPreset, Grid
+    from nsysprof.bench.plan import BenchPreset, Grid
 
 _Names = list[str] | None
 _Numbers = list[int] | None
@@ -110,7 +110,7 @@ def bench(
     if context.invoked_subcommand:
         _nothing_given(context)
         return
-    from nsysprof.bench_plan import BLOCK, HowMeasured, bench_plan, find_preset
+    from nsysprof.bench.plan import BLOCK, HowMeasured, bench_plan, find_preset
     from nsysprof.capture.bench_run import SweepJob, known_backends
     from nsysprof.catalog import find_workload
     from nsysprof.commands.benched import run_job, show_matrix
@@ -180,7 +180,7 @@ def _grids(preset: BenchPreset | None, backends: _Names, sizes: Mapping[str, Any
     """The grids of a preset, or the one that the options make; backends may replace those of a preset."""
     from dataclasses import replace
 
-    from nsysprof.bench_plan import DEFAULT_GRID
+    from nsysprof.bench.plan import DEFAULT_GRID
 
     given = {name: value for name, value in sizes.items() if value is not None}
     if preset and given:

@@ -27,8 +27,8 @@ def diff_benches(
 ) -> None:
     """Compare two saved runs: a row per point and metric; exit code 3 on a significant regression."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nsysprof.bench_diff import compare_runs
-    from nsysprof.bench_samples import read_bench_samples
+    from nsysprof.bench.diff import compare_runs
+    from nsysprof.bench.samples import read_bench_samples
     from nsysprof.commands.benched import say
     from nsysprof.render.bench_diff_text import diff_table, regression_lines
 

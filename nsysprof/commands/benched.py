@@ -13,13 +13,13 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nsysprof.bench_results import BenchResults
+    from nsysprof.bench.results import BenchResults
     from nsysprof.capture.bench_run import SweepJob
 
 
 def show_matrix(plan: Mapping[str, Any]) -> None:
     """Print each configuration with what its backends need of memory, about, and which of them may not fit."""
-    from nsysprof.bench_plan import estimated_bytes
+    from nsysprof.bench.plan import estimated_bytes
     from nsysprof.units import format_bytes
 
     rows = plan["configurations"]
@@ -95,7 +95,7 @@ def run_job(job: SweepJob, *, resume: bool, force: bool, charts: bool, database:
 def make_results(folder: Path, *, charts: bool) -> BenchResults:
     """Make of the ``samples.json`` in a folder all that belongs beside it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # starting more takes longer than what they do here
-    from nsysprof.bench_results import read_bench_results
+    from nsysprof.bench.results import read_bench_results
     from nsysprof.commands.progress import progress_bar
     from nsysprof.render.bench_data import write_bench_tables
     from nsysprof.render.bench_report import bench_report

@@ -13,7 +13,7 @@ import typer
 from nsysprof.commands.analyze import Threads
 
 if TYPE_CHECKING:
-    from nsysprof.comparison import Comparison
+    from nsysprof.comparison.comparing import Comparison
     from nsysprof.render.painter import Painter
 
 
@@ -110,7 +110,7 @@ def compare(
         painter = stack.enter_context(start_painter(apart=charts))  # first of all: it imports matplotlib
         from nsysprof.attribution import attribute
         from nsysprof.commands.progress import progress_bar
-        from nsysprof.comparison import compare as compare_ranges
+        from nsysprof.comparison.comparing import compare as compare_ranges
         from nsysprof.kernels import load_rules
         from nsysprof.render.compare_data import GAP_DOCUMENT, GAP_FILES
         from nsysprof.render.compare_text import comparison_text

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from nsysprof import __version__
-from nsysprof.bench_results import BenchResults
+from nsysprof.bench.results import BenchResults
 from nsysprof.render.bench_words import device_name
 from nsysprof.render.markdown import markdown_section, markdown_table
 from nsysprof.units import format_bandwidth, format_share

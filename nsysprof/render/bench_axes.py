@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsysprof.distributions import Floats
 from nsysprof.render.palette import FAINT, INK, RULE
 from nsysprof.render.plans import Heading
 from nsysprof.render.style import MARGIN, TEXT, WIDTH, framed, heading_height
+from nsysprof.statistics.distributions import Floats
 
 # Colour and marker of each backend. Colours are told apart by readers of all kinds (a test measures it); where lines
 # lie on each other, markers tell them. A backend that is not here looks like `OTHER_LOOK`.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from nsysprof.bench_results import BenchResults
+from nsysprof.bench.results import BenchResults
 from nsysprof.errors import NsysprofError
 from nsysprof.render.bench_lines import latency_chart, memory_chart, speedup_chart, throughput_chart
 from nsysprof.render.bench_roofline import roofline_chart

@@ -1,8 +1,8 @@
 """Results of a benchmark as files for machines: CSV tables, and a database that runs are added to.
 
-``results.csv`` has the columns of `nsysprof.bench_table`; ``comparisons.csv`` those of
-`nsysprof.bench_pairs.comparison_frame`, ``decisions.csv`` those of `decision_frame`, ``exponents.csv`` and
-``crossovers.csv`` those of `nsysprof.bench_scaling`. A cell that is not known is empty.
+``results.csv`` has the columns of `nsysprof.bench.table`; ``comparisons.csv`` those of
+`nsysprof.bench.pairs.comparison_frame`, ``decisions.csv`` those of `decision_frame`, ``exponents.csv`` and
+``crossovers.csv`` those of `nsysprof.bench.scaling`. A cell that is not known is empty.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import pandas as pd
 
 from nsysprof import __version__
-from nsysprof.bench_results import BenchResults
-from nsysprof.bench_samples import BenchPoint
+from nsysprof.bench.results import BenchResults
+from nsysprof.bench.samples import BenchPoint
 from nsysprof.errors import NsysprofError
 
 __all__ = ["BENCH_TABLES", "append_database", "write_bench_tables"]

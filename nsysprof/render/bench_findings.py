@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench_pairs import AUTO
-from nsysprof.bench_results import BenchResults
+from nsysprof.bench.pairs import AUTO
+from nsysprof.bench.results import BenchResults
 from nsysprof.render.bench_words import base_backend, in_words, known_text, largest, ratio_cell, shape_parts
 from nsysprof.units import format_ratio, format_share
 

@@ -12,8 +12,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsysprof.bench_pairs import AUTO, between
-from nsysprof.bench_results import BenchResults
+from nsysprof.bench.pairs import AUTO, between
+from nsysprof.bench.results import BenchResults
 from nsysprof.render.bench_axes import (
     EndLabel,
     backend_legend,

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from nsysprof.bench_pairs import AUTO
-from nsysprof.bench_results import BenchResults
-from nsysprof.bench_scaling import BenchSweep
+from nsysprof.bench.pairs import AUTO
+from nsysprof.bench.results import BenchResults
+from nsysprof.bench.scaling import BenchSweep
 from nsysprof.render.bench_axes import backend_look, panel_width
 from nsysprof.render.bench_words import tflops_text
 from nsysprof.render.palette import FAINT, INK

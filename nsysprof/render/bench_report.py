@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.bench_pairs import between
-from nsysprof.bench_results import BenchResults
-from nsysprof.bench_scaling import AXES, BenchSweep
+from nsysprof.bench.pairs import between
+from nsysprof.bench.results import BenchResults
+from nsysprof.bench.scaling import AXES, BenchSweep
 from nsysprof.render.bench_about import environment_part, method_part, repeat_part
 from nsysprof.render.bench_findings import bench_findings, exponent_words, mixed_rows, picked_words
 from nsysprof.render.bench_words import (

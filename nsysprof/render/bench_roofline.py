@@ -11,9 +11,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsysprof.bench_pairs import AUTO
-from nsysprof.bench_results import BenchResults
-from nsysprof.bench_scaling import AXES
+from nsysprof.bench.pairs import AUTO
+from nsysprof.bench.results import BenchResults
+from nsysprof.bench.scaling import AXES
 from nsysprof.render.bench_axes import (
     EndLabel,
     backend_legend,

@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.bench_pairs import between
-from nsysprof.bench_results import BenchResults
-from nsysprof.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
+from nsysprof.bench.pairs import between
+from nsysprof.bench.results import BenchResults
 from nsysprof.render.bench_findings import bench_findings, picked_words
 from nsysprof.render.bench_words import (
     about_run,
@@ -25,6 +24,7 @@ from nsysprof.render.bench_words import (
     tflops_text,
 )
 from nsysprof.render.terminal import one_line, visible
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
 
 __all__ = ["bench_summary"]

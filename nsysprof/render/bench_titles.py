@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.bench_pairs import AUTO, between
-from nsysprof.bench_results import BenchResults
-from nsysprof.bench_scaling import AXES, BenchSweep
+from nsysprof.bench.pairs import AUTO, between
+from nsysprof.bench.results import BenchResults
+from nsysprof.bench.scaling import AXES, BenchSweep
 from nsysprof.render.bench_words import (
     about_run,
     base_backend,

@@ -6,15 +6,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsysprof.bench_results import BenchResults
-from nsysprof.bench_samples import BenchPoint
-from nsysprof.distributions import Floats
+from nsysprof.bench.results import BenchResults
+from nsysprof.bench.samples import BenchPoint
 from nsysprof.render.bench_axes import backend_look, finish_axes, new_panels
 from nsysprof.render.bench_titles import chart_subtitle, violin_title
 from nsysprof.render.bench_words import shape_parts, with_dtype
 from nsysprof.render.palette import FAINT, INK, RULE
 from nsysprof.render.plans import Heading
 from nsysprof.render.style import SMALL, TEXT, style, text_width
+from nsysprof.statistics.distributions import Floats
 from nsysprof.units import format_ns, format_share
 
 _MOST_PANELS = 3

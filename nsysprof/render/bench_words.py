@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench_pairs import AUTO
-from nsysprof.bench_results import BenchResults
-from nsysprof.bench_samples import BenchShape
-from nsysprof.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
+from nsysprof.bench.pairs import AUTO
+from nsysprof.bench.results import BenchResults
+from nsysprof.bench.samples import BenchShape
 from nsysprof.render.terminal import one_line
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.units import format_ns, format_ratio, format_share
 
 _BASELINES = ("math", "naive")  # what speed-ups are held against, where it was measured

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from tabulate import tabulate
 
-from nsysprof.budget_check import BudgetCheck
+from nsysprof.budget.check import BudgetCheck
 from nsysprof.render.terminal import one_line, visible
 from nsysprof.units import format_count, format_ns, format_share
 

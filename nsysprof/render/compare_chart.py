@@ -8,19 +8,19 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.comparison import Comparison
-from nsysprof.findings import speed
+from nsysprof.comparison.comparing import Comparison
+from nsysprof.comparison.findings import speed
+from nsysprof.comparison.median_call import MedianCall, median_call
+from nsysprof.comparison.side_pairs import Pair
+from nsysprof.comparison.waiting import WAITING_FOR, covered_before
 from nsysprof.intervals import Ints, merge
 from nsysprof.kernels import FAMILIES, short_name
-from nsysprof.median_call import MedianCall, median_call
 from nsysprof.render.gap_chart import compared_reports
 from nsysprof.render.palette import COLOURS, IDLE, INK, family_legend
 from nsysprof.render.plans import CallBlock, CallLane, CallPanel, Calls, Flag, Heading, Numbers
 from nsysprof.render.texts import printable, shorten
-from nsysprof.side_pairs import Pair
 from nsysprof.stream_lanes import stream_labels
 from nsysprof.units import format_ns, format_ratio, format_share
-from nsysprof.waiting import WAITING_FOR, covered_before
 
 MOST_BOXES = 600  # of a lane: more of them, each at least a pixel wide, would hide how idle it is
 _MOST_STREAMS = 4

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from nsysprof import __version__
-from nsysprof.attention_model import Expected
-from nsysprof.comparison import Comparison
+from nsysprof.comparison.attention_model import Expected
+from nsysprof.comparison.comparing import Comparison
 from nsysprof.render.data import describe_report, write_csv
 
 GAP_SCHEMA = "nsysprof-gap/1"

@@ -8,15 +8,15 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.comparison import Comparison
-from nsysprof.contrast import TOO_FEW_SAMPLES
-from nsysprof.findings import calls_text
-from nsysprof.gap_ledger import apportion
+from nsysprof.comparison.comparing import Comparison
+from nsysprof.comparison.findings import calls_text
+from nsysprof.comparison.gap_ledger import apportion
+from nsysprof.comparison.side_pairs import Pair
+from nsysprof.comparison.sides import Side
 from nsysprof.render.terminal import one_line, visible
 from nsysprof.render.text_table import column_table, noted, wrapped
 from nsysprof.report import Report
-from nsysprof.side_pairs import Pair
-from nsysprof.sides import Side
+from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
 
 _MOST_WARNINGS = 12

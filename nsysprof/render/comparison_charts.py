@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsysprof.comparison import Comparison
+from nsysprof.comparison.comparing import Comparison
 from nsysprof.errors import NsysprofError
 from nsysprof.render.charts import write_pictures
 from nsysprof.render.compare_chart import plan_calls

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.comparison import Comparison
-from nsysprof.contrast import NO_CLEAR_CHANGE
-from nsysprof.findings import calls_text, speed
-from nsysprof.gap_ledger import apportion
+from nsysprof.comparison.comparing import Comparison
+from nsysprof.comparison.findings import calls_text, speed
+from nsysprof.comparison.gap_ledger import apportion
 from nsysprof.render.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.render.plans import Heading, Numbers, Waterfall, Waterfalls
 from nsysprof.render.texts import printable, shorten
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
 from nsysprof.units import format_ns, format_ratio, format_share, scale_ns
 
 MOST_PAIRS, MOST_STEPS = 6, 11

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import typer
 
-from nsysprof.bench_plan import Grid, HowMeasured, bench_plan
+from nsysprof.bench.plan import Grid, HowMeasured, bench_plan
 from nsysprof.capture.bench_run import SweepJob, known_backends, open_sweep, run_sweep
 from nsysprof.commands.benched import run_job
 from nsysprof.errors import NsysprofError

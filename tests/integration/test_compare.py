@@ -19,8 +19,18 @@ import pytest
 
 from nsysprof import cli
 from nsysprof.attribution import Attribution, attribute
-from nsysprof.causes import CAST_DOWN, CAST_UP, GUARD, MASK_ADD, MASK_BUILD, PV, QK, SCALING, SOFTMAX
-from nsysprof.comparison import Comparison, compare
+from nsysprof.comparison.causes import (
+    CAST_DOWN,
+    CAST_UP,
+    GUARD,
+    MASK_ADD,
+    MASK_BUILD,
+    PV,
+    QK,
+    SCALING,
+    SOFTMAX,
+)
+from nsysprof.comparison.comparing import Comparison, compare
 from nsysprof.report import open_report
 from tests.calls import math_and_flash
 from tests.conftest import Trace

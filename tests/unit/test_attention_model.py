@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsysprof.attention_model import expected, read_shape, shape_of, traffic_rows
-from nsysprof.causes import (
+from nsysprof.comparison.attention_model import expected, read_shape, shape_of, traffic_rows
+from nsysprof.comparison.causes import (
     CAST_DOWN,
     CAST_UP,
     FUSED,
@@ -20,9 +20,9 @@ from nsysprof.causes import (
     SCALING,
     SOFTMAX,
 )
+from nsysprof.comparison.gap_ledger import Entry, SideLedger
+from nsysprof.comparison.run_record import RecordedRun
 from nsysprof.errors import NsysprofError
-from nsysprof.gap_ledger import Entry, SideLedger
-from nsysprof.run_record import RecordedRun
 
 RUN = RecordedRun((), 1, 8, 4096, 64, "fp16", True, False)
 SCORES, INPUT = 8 * 4096 * 4096, 8 * 4096 * 64

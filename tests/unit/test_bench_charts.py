@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from PIL import Image
 
-from nsysprof.bench_results import BenchResults, read_bench_results
+from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.errors import NsysprofError
 from nsysprof.render.bench_axes import LOOKS, OTHER_LOOK, binary_ticks, pushed_apart, readable, round_ticks
 from nsysprof.render.bench_charts import BENCH_CHARTS, save_bench_charts

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nsysprof.bench_results import BenchResults, read_bench_results
-from nsysprof.bench_table import RESULT_COLUMNS
+from nsysprof.bench.results import BenchResults, read_bench_results
+from nsysprof.bench.table import RESULT_COLUMNS
 from nsysprof.errors import NsysprofError
 from nsysprof.render.bench_data import BENCH_TABLES, append_database, write_bench_tables
 from tests.bench_samples import made_up, point_of, write_samples

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nsysprof.bench_diff import DIFF_COLUMNS, BenchDiff, compare_runs, regressions
-from nsysprof.bench_samples import read_bench_samples
+from nsysprof.bench.diff import DIFF_COLUMNS, BenchDiff, compare_runs, regressions
+from nsysprof.bench.samples import read_bench_samples
 from nsysprof.errors import NsysprofError
 from nsysprof.render.bench_diff_text import diff_table, regression_lines
 from tests.bench_samples import made_up, point_of, write_samples

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.bench_plan import (
+from nsysprof.bench.plan import (
     DEFAULT_GRID,
     PRESETS,
     BenchPreset,

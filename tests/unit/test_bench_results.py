@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysprof import bench_table
 from nsysprof.attention_cost import AttentionShape, attention_flops
-from nsysprof.bench_pairs import COMPARISON_COLUMNS, between
-from nsysprof.bench_results import BenchResults, read_bench_results, results_of_samples
-from nsysprof.bench_samples import read_bench_samples
-from nsysprof.bench_scaling import find_sweeps, fit_exponent
-from nsysprof.bench_table import RESULT_COLUMNS
-from nsysprof.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, Rules
-from nsysprof.distributions import Floats
-from nsysprof.statistics import summarize
+from nsysprof.bench import table as bench_table
+from nsysprof.bench.pairs import COMPARISON_COLUMNS, between
+from nsysprof.bench.results import BenchResults, read_bench_results, results_of_samples
+from nsysprof.bench.samples import read_bench_samples
+from nsysprof.bench.scaling import find_sweeps, fit_exponent
+from nsysprof.bench.table import RESULT_COLUMNS
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, Rules
+from nsysprof.statistics.distributions import Floats
+from nsysprof.statistics.summary import summarize
 from tests.bench_samples import latency_model, made_up, merged, point_of, write_samples
 
 ALL = ("math", "flash", "efficient", "cudnn", "auto")

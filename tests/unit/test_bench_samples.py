@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.bench_samples import read_bench_samples
+from nsysprof.bench.samples import read_bench_samples
 from nsysprof.errors import NsysprofError
 from tests.bench_samples import made_up, point_of, write_samples
 

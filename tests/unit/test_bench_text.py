@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.bench_results import BenchResults, read_bench_results
+from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.render.bench_report import bench_report
 from nsysprof.render.bench_text import bench_summary
 from tests.bench_samples import made_up, merged, point_of, write_samples

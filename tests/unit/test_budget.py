@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof import budget as format_of_budgets
-from nsysprof.budget import Budget, Forbidden, UnitShare, read_budget
+from nsysprof.budget import reading as format_of_budgets
+from nsysprof.budget.reading import Budget, Forbidden, UnitShare, read_budget
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels import FAMILIES, MATH_UNITS
 from nsysprof.paths import DEFAULT_MERGE

@@ -12,16 +12,16 @@ import pytest
 
 import nsysprof
 from nsysprof.attribution import attribute
-from nsysprof.baseline import Baseline
 from nsysprof.breakdown import break_down
-from nsysprof.budget_check import BudgetCheck
-from nsysprof.budget_growth import growths
-from nsysprof.call_samples import CallSamples, call_samples, spread_of
+from nsysprof.budget.baseline import Baseline
+from nsysprof.budget.call_samples import CallSamples, call_samples, spread_of
+from nsysprof.budget.check import BudgetCheck
+from nsysprof.budget.growth import growths
+from nsysprof.budget.range_match import RangeFinder
+from nsysprof.budget.range_ops import backends_seen, ops_inside
 from nsysprof.errors import NsysprofError
 from nsysprof.gate import draft
 from nsysprof.kernels import load_rules
-from nsysprof.range_match import RangeFinder
-from nsysprof.range_ops import backends_seen, ops_inside
 from nsysprof.render.check_text import check_document, check_markdown, check_summary
 from nsysprof.report import open_report
 from tests.conftest import Trace
@@ -652,7 +652,7 @@ def test_a_test_can_assert_it(trace: Trace) -> None:
 
 def test_an_open_report_and_a_read_budget(trace: Trace, tmp_path: Path) -> None:
     """`check` takes what was opened and read before as well."""
-    from nsysprof.budget import read_budget
+    from nsysprof.budget.reading import read_budget
 
     path = tmp_path / "b.toml"
     path.write_text('[[range]]\npath = "step*"\nmax_kernels = 1', encoding="utf-8")

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from nsysprof.causes import (
+from nsysprof.comparison.causes import (
     CAST_DOWN,
     CAST_UP,
     COMBINE,

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.clocks import CLOCKS, clock_rows
-from nsysprof.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
+from nsysprof.comparison.clocks import CLOCKS, clock_rows
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 
 NONE = np.empty(0, np.int64)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nsysprof.attribution import attribute
-from nsysprof.comparison import Comparison, compare
+from nsysprof.comparison.comparing import Comparison, compare
 from nsysprof.render.compare_data import gap_document
 from nsysprof.render.compare_text import comparison_text
 from nsysprof.report import open_report

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import nsysprof
-from nsysprof import side_pairs
 from nsysprof.attribution import attribute
-from nsysprof.comparison import Comparison, compare
+from nsysprof.comparison import side_pairs
+from nsysprof.comparison.comparing import Comparison, compare
 from nsysprof.errors import NsysprofError
 from nsysprof.report import open_report
 from tests.calls import FLASH, GEMM, math_and_flash, run

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu
 
-from nsysprof.contrast import (
+from nsysprof.errors import NsysprofError
+from nsysprof.statistics.contrast import (
     FASTER,
     NO_CLEAR_CHANGE,
     RANK_TEST,
@@ -25,7 +26,6 @@ from nsysprof.contrast import (
     holm,
     judged,
 )
-from nsysprof.errors import NsysprofError
 from tests.unit.test_dependence import autoregressive
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.stats import rankdata
 
-from nsysprof.dependence import (
+from nsysprof.statistics.dependence import (
     ALARM,
     Drift,
     Statistic,

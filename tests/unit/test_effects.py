@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu, norm
 
-from nsysprof.dependence import Dependence, dependence
-from nsysprof.effects import delta_of, delta_word, ranked_differences, shift_of
-from nsysprof.resampling import RANGE, RANKS, ConfidenceInterval
+from nsysprof.statistics.dependence import Dependence, dependence
+from nsysprof.statistics.effects import delta_of, delta_word, ranked_differences, shift_of
+from nsysprof.statistics.resampling import RANGE, RANKS, ConfidenceInterval
 from tests.unit.test_dependence import autoregressive
 
 Floats = NDArray[np.float64]

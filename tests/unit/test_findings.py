@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysprof.attention_model import expected
-from nsysprof.causes import CAST_UP, FUSED, QK
-from nsysprof.clocks import CLOCKS
-from nsysprof.contrast import FASTER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
-from nsysprof.findings import findings, speed
-from nsysprof.gap_ledger import Entry, SideLedger
-from nsysprof.run_record import RecordedRun
-from nsysprof.waiting import HOST, QUEUE, WAITING_FOR
+from nsysprof.comparison.attention_model import expected
+from nsysprof.comparison.causes import CAST_UP, FUSED, QK
+from nsysprof.comparison.clocks import CLOCKS
+from nsysprof.comparison.findings import findings, speed
+from nsysprof.comparison.gap_ledger import Entry, SideLedger
+from nsysprof.comparison.run_record import RecordedRun
+from nsysprof.comparison.waiting import HOST, QUEUE, WAITING_FOR
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 
 PAIR: dict[str, Any] = {
     "base_name": "math", "new_name": "flash", "place": "S=1024", "base_calls": 20, "new_calls": 20,

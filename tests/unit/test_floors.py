@@ -21,7 +21,7 @@ FLOORS: list[list[str]] = [
         "intervals",
         "nsys nsys_stats",
         "peaks",
-        "distributions dependence resampling effects statistics contrast",
+        "statistics",
     ],
     ["report"],
     ["tables table_reader"],
@@ -31,12 +31,9 @@ FLOORS: list[list[str]] = [
     ],
     [
         "family_table frames ledger parts slow_start breakdown idleness highlights zoom stream_lanes timeline"
-        " backend_verdict budget_values budget call_samples baseline range_match range_ops budget_growth budget_facts"
-        " budget_limits budget_check budget_draft",
-        "run_record causes waiting gap_ledger sides side_pairs clocks attention_model findings comparison"
-        " median_call",
-        "bench_plan",
-        "bench_samples bench_shares bench_table bench_pairs bench_scaling bench_results bench_diff",
+        " backend_verdict budget",
+        "comparison",
+        "bench",
         "roofline",
         "verify",
     ],
@@ -142,7 +139,11 @@ MADE_UP = {
         "from nsysprof.breakdown import rows",
         "floor 3 imports nsysprof.breakdown from floor 5",
     ),
-    "sideways": ("intervals.py", "import nsysprof.statistics", "imports nsysprof.statistics from floor 1"),
+    "sideways": (
+        "intervals.py",
+        "import nsysprof.statistics",
+        "imports nsysprof.statistics from floor 1",
+    ),
     "inside a function": ("units.py", "def f():\n    from nsysprof import tables", "imports nsysprof.tables"),
     "relative": ("report/pages.py", "from ..tables import Tables", "imports nsysprof.tables from floor 3"),
     "by the front door": ("kernels.py", "from nsysprof import open_report", "imports nsysprof from floor 8"),

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from numpy.typing import NDArray
 
 from nsysprof.attribution import attribute
-from nsysprof.comparison import Comparison, compare
+from nsysprof.comparison.comparing import Comparison, compare
 from nsysprof.errors import NsysprofError
 from nsysprof.render.comparison_charts import (
     GAP_CHARTS,

@@ -10,11 +10,19 @@ import pandas as pd
 import pytest
 
 from nsysprof.attribution import attribute
-from nsysprof.gap_ledger import OVERLAP, Entry, SideLedger, apportion, evidence_texts, gap_rows, nearest
+from nsysprof.comparison.gap_ledger import (
+    OVERLAP,
+    Entry,
+    SideLedger,
+    apportion,
+    evidence_texts,
+    gap_rows,
+    nearest,
+)
+from nsysprof.comparison.sides import Side, examine, pick, sides
+from nsysprof.comparison.waiting import HOST, QUEUE, WAITING_FOR
 from nsysprof.kernels import load_rules
 from nsysprof.report import open_report
-from nsysprof.sides import Side, examine, pick, sides
-from nsysprof.waiting import HOST, QUEUE, WAITING_FOR
 from tests.conftest import Trace
 from tests.random_reports import random_report
 from tests.trace import Range, launch_graph, launch_kernel, launch_memcpy

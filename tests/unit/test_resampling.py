@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binom, bootstrap, gamma, norm, t
 
-from nsysprof import resampling
-from nsysprof.dependence import Dependence, dependence
-from nsysprof.resampling import (
+from nsysprof.statistics import resampling
+from nsysprof.statistics.dependence import Dependence, dependence
+from nsysprof.statistics.resampling import (
     BCA,
     BLOCKS,
     RANGE,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from nsysprof.comparison.run_record import RecordedRun, read_runs, record_beside
 from nsysprof.errors import NsysprofError
-from nsysprof.run_record import RecordedRun, read_runs, record_beside
 
 RUN = {
     "range": "RUN::math::S8",

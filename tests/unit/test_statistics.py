@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nsysprof.errors import NsysprofError
-from nsysprof.resampling import BLOCKS, RANGE
-from nsysprof.statistics import Quartiles, checked_sample, grouped_quartiles, sorted_in_groups, summarize
+from nsysprof.statistics.resampling import BLOCKS, RANGE
+from nsysprof.statistics.summary import (
+    Quartiles,
+    checked_sample,
+    grouped_quartiles,
+    sorted_in_groups,
+    summarize,
+)
 from tests.unit.test_dependence import autoregressive
 
 Ints = NDArray[np.int64]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from nsysprof.attribution import attribute
+from nsysprof.comparison.waiting import HOST, OTHERS, QUEUE, SYNC, Gaps, covered_before, find_gaps
 from nsysprof.range_work import index_work, range_work
 from nsysprof.report import open_report
 from nsysprof.report.waits import read_waits
-from nsysprof.waiting import HOST, OTHERS, QUEUE, SYNC, Gaps, covered_before, find_gaps
 from tests.conftest import Trace
 from tests.random_reports import random_report
 from tests.trace import Launch, Range, launch_kernel, launch_memcpy

@@ -1,0 +1,1 @@
+"""Benchmarks: what to measure, what was measured, and what that says."""

@@ -1,0 +1,212 @@
+"""Two saved runs of a benchmark against each other: what changed from one to the other, and how surely."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.bench.samples import BenchPoint, BenchSamples
+from nsysprof.errors import NsysprofError
+from nsysprof.statistics.contrast import DEFAULT_RULES, NO_CLEAR_CHANGE, SLOWER, Rules, contrast, judged
+from nsysprof.statistics.distributions import Floats
+from nsysprof.statistics.summary import summarize
+
+__all__ = ["BenchDiff", "compare_runs", "regressions"]
+
+MORE, LESS = "more", "less"
+DIFF_COLUMNS = [
+    "configuration", "seq", "dtype", "backend", "metric", "before", "before_low", "before_high", "before_n",
+    "after", "after_low", "after_high", "after_n", "change", "change_low", "change_high", "overlap",
+    "delta", "delta_word", "p", "adjusted_p", "verdict", "reason",
+]  # fmt: skip
+# What two runs must have in common to be about the same thing.
+_SAME = ("workload", "device", "backward")
+_SHOWN = 6
+_METRICS = ("latency", "graph latency", "peak memory")
+
+_Place = tuple[str, str]  # configuration and backend
+_Points = Mapping[_Place, BenchPoint]
+
+
+@dataclass(frozen=True)
+class BenchDiff:
+    """``rows``: a row per configuration, backend and metric that both runs have, `DIFF_COLUMNS`.
+
+    Metrics are "latency" and "graph latency" (ns; verdicts of `statistics.contrast`) and "peak memory" (bytes; "more",
+    "less" or "no clear change" by the least effect alone, since it does not vary). ``change`` is after over before less
+    1, with its 95 % interval; ``overlap`` whether the intervals of both medians do; ``delta`` Cliff's delta.
+
+    ``differences``: what is not the same in the two environments; ``only_before`` and ``only_after``: points of one run
+    alone, with their status where they were not measured.
+    """
+
+    before: BenchSamples
+    after: BenchSamples
+    rules: Rules
+    rows: pd.DataFrame
+    differences: tuple[str, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+
+
+def compare_runs(
+    before: BenchSamples, after: BenchSamples, rules: Rules = DEFAULT_RULES, *, unlike: bool = False
+) -> BenchDiff:
+    """The `BenchDiff` of two runs.
+
+    Raises `NsysprofError` where they measured different things or have no point in common, and, unless ``unlike``
+    allows it, where they were made on unlike machines or software, or measured in another way; it names what differs.
+    """
+    for name in _SAME:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            raise NsysprofError(
+                f"{before.path} and {after.path} measured different things: {name} is {old} in one, {new} in the other",
+                "compare two runs of one command",
+            )
+    differences = tuple(environment_differences(before, after))
+    if differences and not unlike:
+        more = f", and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+        raise NsysprofError(
+            f"{before.path} and {after.path} are not comparable: {'; '.join(differences[:_SHOWN])}{more}",
+            "--unlike compares them all the same",
+        )
+    old, new = (_by_place(samples) for samples in (before, after))
+    common = [place for place in old if place in new]
+    if not common:
+        raise NsysprofError(
+            f"{before.path} and {after.path} have no measured point in common",
+            "compare runs of the same shapes and backends",
+        )
+    return BenchDiff(
+        before=before,
+        after=after,
+        rules=rules,
+        rows=pd.DataFrame(_rows(old, new, common, rules), columns=DIFF_COLUMNS),
+        differences=differences,
+        only_before=tuple(_missing(before, new, after)),
+        only_after=tuple(_missing(after, old, before)),
+    )
+
+
+def regressions(diff: BenchDiff, max_regress: float) -> pd.DataFrame:
+    """The rows that got worse, by their verdict, and by more than ``max_regress`` (0.05: 5 %)."""
+    worse = diff.rows["verdict"].isin([SLOWER, MORE])
+    return diff.rows[worse & (diff.rows["change"] > max_regress)]
+
+
+def environment_differences(before: BenchSamples, after: BenchSamples) -> Iterator[str]:
+    """What is not the same in environment and way of measuring: `torch 2.11.0 before, 2.12.0 after`."""
+    if before.environment_hash != after.environment_hash:
+        yield from _differing("", before.environment, after.environment)
+    for name in ("warm_cache", "min_sample_ns", "seed"):
+        old, new = before.plan.get(name), after.plan.get(name)
+        if old != new:
+            yield f"{name} {old} before, {new} after"
+
+
+def _differing(where: str, old: Any, new: Any) -> Iterator[str]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in dict.fromkeys([*old, *new]):
+            yield from _differing(f"{where}.{name}" if where else str(name), old.get(name), new.get(name))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, pair in enumerate(zip(old, new, strict=True)):
+            yield from _differing(f"{where}[{number}]" if len(old) > 1 else where, *pair)
+    elif old != new:
+        yield f"{where} {old} before, {new} after"
+
+
+def _by_place(samples: BenchSamples) -> dict[_Place, BenchPoint]:
+    return {(point.shape.id, point.backend): point for point in samples.measured}
+
+
+def _missing(samples: BenchSamples, others: _Points, other: BenchSamples) -> Iterator[str]:
+    """The points that only these samples measured, with what became of them in the other run."""
+    became = {(point.shape.id, point.backend): point.status for point in other.points}
+    for point in samples.measured:
+        place = point.shape.id, point.backend
+        if place not in others:
+            yield f"{point.name}" + (f" ({became[place]} in the other)" if place in became else "")
+
+
+def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> list[dict[str, Any]]:
+    """A row per place and metric, place by place."""
+    found = {metric: _times(old, new, common, metric, rules) for metric in _METRICS[:2]}
+    found[_METRICS[2]] = {
+        place: _memory(before, after, rules)
+        for place in common
+        if (before := old[place].memory["peak"]) and (after := new[place].memory["peak"])
+    }
+    return [
+        {**_where(old[place]), "metric": metric, "overlap": _overlap(row), **row}
+        for place in common
+        for metric in _METRICS
+        if (row := found[metric].get(place))
+    ]
+
+
+def _times(
+    old: _Points, new: _Points, common: list[_Place], metric: str, rules: Rules
+) -> dict[_Place, dict[str, Any]]:
+    """The rows of a kind of latency, judged as one family, of the places where both runs have it."""
+    names = ("before", "after")
+    sides = {place: (_samples_for(old[place], metric), _samples_for(new[place], metric)) for place in common}
+    sides = {place: pair for place, pair in sides.items() if len(pair[0]) and len(pair[1])}
+    contrasts = [contrast(before, after, rules, names=names) for before, after in sides.values()]
+    found = {}
+    for (place, pair), one in zip(sides.items(), judged(contrasts, rules), strict=True):
+        before, after = (summarize(side, name) for side, name in zip(pair, names, strict=True))
+        found[place] = {
+            **_ends(before.median, before.interval.low, before.interval.high, before.n, "before"),
+            **_ends(after.median, after.interval.low, after.interval.high, after.n, "after"),
+            "change": one.ratio - 1,
+            "change_low": one.ratio_interval.low - 1,
+            "change_high": one.ratio_interval.high - 1,
+            "delta": one.delta,
+            "delta_word": one.delta_word,
+            "p": one.p,
+            "adjusted_p": one.adjusted_p,
+            "verdict": one.verdict,
+            "reason": one.reason,
+        }
+    return found
+
+
+def _samples_for(point: BenchPoint, metric: str) -> Floats:
+    return point.latency_ns if metric == "latency" else point.graph_latency_ns
+
+
+def _where(point: BenchPoint) -> dict[str, Any]:
+    shape = point.shape
+    return {"configuration": shape.id, "seq": shape.seq, "dtype": shape.dtype, "backend": point.backend}
+
+
+def _ends(median: float, low: float, high: float, n: int, name: str) -> dict[str, Any]:
+    return {name: median, f"{name}_low": low, f"{name}_high": high, f"{name}_n": n}
+
+
+def _memory(before: int, after: int, rules: Rules) -> dict[str, Any]:
+    """Memory is counted, not sampled: any change is sure, and counts from the least effect on."""
+    change = after / before - 1
+    clear = max(after / before, before / after) - 1 >= rules.least_effect
+    return {
+        **_ends(before, before, before, 1, "before"),
+        **_ends(after, after, after, 1, "after"),
+        "change": change,
+        "change_low": change,
+        "change_high": change,
+        "delta": float(np.sign(after - before)),
+        "delta_word": "large" if after != before else "negligible",
+        "p": np.nan,
+        "adjusted_p": np.nan,
+        "verdict": (MORE if after > before else LESS) if clear else NO_CLEAR_CHANGE,
+        "reason": "counted, does not vary",
+    }
+
+
+def _overlap(row: Mapping[str, Any]) -> bool:
+    return bool(row["before_low"] <= row["after_high"] and row["after_low"] <= row["before_high"])

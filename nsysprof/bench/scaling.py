@@ -1,0 +1,206 @@
+"""How the results of a sweep grow: which configurations belong together, fitted exponents, and who overtakes whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.statistics.contrast import FASTER, SLOWER
+from nsysprof.statistics.distributions import Floats, t_quantile
+
+__all__ = ["AXES", "BenchSweep", "crossover_frame", "exponent_frame", "find_sweeps", "fit_exponent"]
+
+# What a sweep may vary, and how a title names it.
+AXES = {"seq": "S", "batch": "B", "heads": "H", "head_dim": "D"}
+_METRICS = {
+    "latency": "median_ns",
+    "graph latency": "graph_median_ns",
+    "peak memory": "peak_bytes",
+    "temporary memory": "temporary_bytes",
+}
+_POWERS = {0: "constant", 1: "as S", 2: "as S²"}
+_NEAR = 0.1  # an exponent this close to a whole number is called by it
+_STRAIGHT = 0.95  # below this R² the points are no line in a log-log chart
+
+
+@dataclass(frozen=True)
+class BenchSweep:
+    """Configurations that differ in one size alone, and maybe in the dtype.
+
+    ``axis`` is the column that varies, ``fixed`` the others as a title has them (`B1 H8 D64 causal`), ``rows`` are the
+    rows of the results frame in the order of the axis.
+    """
+
+    axis: str
+    fixed: str
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """value = c · x^``exponent`` as it fits best in logarithms, with the 95 % interval of the exponent.
+
+    ``last`` is the slope between the two largest x, ``r_squared`` how well the line fits, ``points`` how many there
+    were. The interval is NaN for two points.
+    """
+
+    exponent: float
+    low: float
+    high: float
+    last: float
+    r_squared: float
+    points: int
+
+    @property
+    def growth(self) -> str:
+        """In words: `constant`, `as S`, `as S²`, `between S and S²`, `no single power, S^1.9 at the end`, and so on."""
+        if self.points < 3:
+            return "too few points"
+        if self.r_squared < _STRAIGHT:
+            return f"no single power, S^{self.last:.1f} at the end"
+        near = [word for power, word in _POWERS.items() if abs(self.exponent - power) <= _NEAR]
+        held = near or [word for power, word in _POWERS.items() if self.low <= power <= self.high]
+        if held:
+            return held[0] if len(held) == 1 else "unclear"
+        if self.exponent > 2:
+            return "faster than S²"
+        return "between S and S²" if self.exponent > 1 else "slower than S"
+
+
+def find_sweeps(results: pd.DataFrame) -> list[BenchSweep]:
+    """The sweeps of a grid: over S first, then over what these leave uncovered; a rest of single shapes is one each.
+
+    So every configuration is in at least one sweep, and a full matrix is shown by its lengths alone.
+    """
+    found: list[BenchSweep] = []
+    covered: set[str] = set()
+    for axis in AXES:
+        others = [name for name in (*AXES, "causal") if name != axis]
+        for _, group in results.groupby(others, sort=False):
+            names = set(group["configuration"])
+            if group[axis].nunique() > 1 and names - covered:
+                found.append(_sweep(group, axis))
+                covered |= names
+    for _, group in results[~results["configuration"].isin(covered)].groupby([*AXES, "causal"], sort=False):
+        found.append(_sweep(group, "seq"))
+    return found
+
+
+def _sweep(group: pd.DataFrame, axis: str) -> BenchSweep:
+    first = group.iloc[0]
+    sizes = [f"{short}{first[name]}" for name, short in AXES.items() if name != axis]
+    fixed = " ".join([*sizes, *(["causal"] if first["causal"] else [])])
+    return BenchSweep(axis, fixed, tuple(group.sort_values(axis, kind="stable").index.tolist()))
+
+
+def fit_exponent(x: Floats, y: Floats) -> PowerLaw:
+    """Least squares of log y over log x, with Student's t for the interval; both above zero, at least two x."""
+    order = np.argsort(x, kind="stable")
+    across, up = np.log(x[order]), np.log(y[order])
+    centred = across - across.mean()
+    slope = float(centred @ up / (centred @ centred))
+    rest = up - up.mean() - slope * centred
+    total = float(((up - up.mean()) ** 2).sum())
+    last = float((up[-1] - up[-2]) / (across[-1] - across[-2]))
+    freedom = len(x) - 2
+    reach = np.nan
+    if freedom > 0:
+        reach = t_quantile(0.95, freedom) * float(np.sqrt((rest @ rest) / freedom / (centred @ centred)))
+    flat = total < 1e-12 * len(x)  # the same value everywhere
+    r_squared = 1.0 if flat else 1 - float(rest @ rest) / total
+    return PowerLaw(slope, slope - reach, slope + reach, last, r_squared, len(x))
+
+
+def exponent_frame(results: pd.DataFrame) -> pd.DataFrame:
+    """A row per sweep over S, backend, dtype and metric: the `PowerLaw` of latency and memory in S.
+
+    Columns: sweep, backend, dtype, metric, points, exponent, low, high, last_exponent, r_squared, growth.
+    """
+    rows = []
+    for sweep in find_sweeps(results):
+        part = results.loc[list(sweep.rows)]
+        if sweep.axis != "seq":
+            continue
+        for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
+            for metric, column in _METRICS.items():
+                known = group[group[column].notna() & (group[column] > 0)]
+                if known["seq"].nunique() < 2:
+                    continue
+                law = fit_exponent(
+                    known["seq"].to_numpy(np.float64), known[column].to_numpy(np.float64, na_value=np.nan)
+                )
+                rows.append(
+                    (
+                        sweep.fixed,
+                        backend,
+                        dtype,
+                        metric,
+                        law.points,
+                        law.exponent,
+                        law.low,
+                        law.high,
+                        law.last,
+                        law.r_squared,
+                        law.growth,
+                    )
+                )
+    names = ["sweep", "backend", "dtype", "metric", "points", "exponent", "low", "high", "last_exponent"]
+    return pd.DataFrame(rows, columns=[*names, "r_squared", "growth"])
+
+
+def crossover_frame(results: pd.DataFrame, comparisons: pd.DataFrame) -> pd.DataFrame:
+    """A row per sweep over S, pair of backends of one dtype, and kind: from which S on one of them beats the other.
+
+    ``from_seq``: the smallest S from which the winner is faster at every S that both were measured at; ``status``:
+    "everywhere" where that is the first S, "from there on", or "no clear difference" where nobody is ahead at the
+    largest S. ``crossing_seq``: where the lines cross between measured S (by their logarithms), NaN where they do not.
+    ``first_speedup`` and ``last_speedup``: of the winner at the smallest and the largest S.
+    """
+    rows = []
+    for sweep in find_sweeps(results):
+        if sweep.axis != "seq":
+            continue
+        names = set(results.loc[list(sweep.rows), "configuration"])
+        inside = comparisons[comparisons["configuration"].isin(names) & ~comparisons["mixed"]]
+        for (kind, dtype, base, new), group in inside.groupby(
+            ["kind", "base_dtype", "base", "new"], sort=False
+        ):
+            row = _crossover(str(base), str(new), group.sort_values("seq"))
+            rows.append({"sweep": sweep.fixed, "kind": kind, "dtype": dtype, **row})
+    columns = ["sweep", "kind", "dtype", "winner", "loser", "status", "from_seq", "crossing_seq"]
+    return pd.DataFrame(rows, columns=[*columns, "first_seq", "last_seq", "first_speedup", "last_speedup"])
+
+
+def _crossover(base: str, new: str, group: pd.DataFrame) -> dict[str, object]:
+    ahead = group["verdict"].map({FASTER: 1, SLOWER: -1}).fillna(0).to_numpy(np.int64)
+    seq, speedup = group["seq"].to_numpy(np.float64), group["speedup"].to_numpy(np.float64)
+    if ahead[-1] < 0:
+        base, new, ahead, speedup = new, base, -ahead, 1 / speedup
+    start = len(ahead)
+    while start > 0 and ahead[start - 1] == 1:
+        start -= 1
+    won = start < len(seq)
+    return {
+        "winner": new,
+        "loser": base,
+        "status": "everywhere" if start == 0 else "from there on" if won else "no clear difference",
+        "from_seq": seq[start] if won else np.nan,
+        "crossing_seq": _crossing(seq, speedup),
+        "first_seq": int(seq[0]),
+        "last_seq": int(seq[-1]),
+        "first_speedup": speedup[0],
+        "last_speedup": speedup[-1],
+    }
+
+
+def _crossing(x: Floats, speedup: Floats) -> float:
+    """The largest x at which a speed-up becomes more than 1, between measured x by logarithms; NaN where it is so."""
+    up = np.log(speedup)
+    places = [place for place in range(len(x) - 1) if up[place] <= 0 < up[place + 1]]
+    if not places or up[-1] <= 0:
+        return float("nan")
+    place = places[-1]
+    part = -up[place] / (up[place + 1] - up[place])
+    return float(np.exp(np.log(x[place]) + part * np.log(x[place + 1] / x[place])))

@@ -1,0 +1,215 @@
+"""The columns of ``results.csv``: a row per configuration and backend. They are an interface: add, do not rename.
+
+| column | is |
+|---|---|
+| `run`, `workload`, `device` | name of the run; `sdpa` or `transformer_block`; `cuda` or `cpu` |
+| `configuration`, `backend`, `batch`, `heads`, `seq`, `head_dim`, `dtype`, `causal`, `backward` | what was run |
+| `status`, `reason` | `measured`, `unsupported`, `out of memory`, `wrong`, or `left out` (every sample was), and why |
+| `n`, `left_out`, `outliers` | samples that count; taken while throttled and left out; far outside, kept |
+| `n_effective` | how many independent samples they are worth |
+| `median_ns`, `low_ns`, `high_ns`, `interval` | latency of a call; 95 % interval of the median, and how it was made |
+| `cv`, `q05_ns`, `q25_ns`, `q75_ns`, `q95_ns`, `min_ns`, `max_ns` | standard deviation over mean; quantiles |
+| `calls_per_sample`, `clock`, `cache` | calls inside one sample; `cuda events` or `perf_counter`; `cold` or `warm` |
+| `graph_n`, `graph_median_ns`, `graph_low_ns`, `graph_high_ns`, `graph_reason` | replayed as a CUDA graph |
+| `aa_ratio`, `aa_verdict` | the second set of samples of this backend over the first, and whether they differ |
+| `flops` | of the matrix products, masked scores and recomputation not counted (`nsysprof.attention_cost`) |
+| `compulsory_bytes`, `traffic_bytes` | every input and output once; with the score matrices of unfused backends |
+| `intensity` | FLOP per byte of `traffic_bytes` |
+| `tflops`, `gb_per_s`, `tokens_per_s` | 10^12 FLOP/s, 10^9 B/s of traffic, batch × seq, at the median |
+| `graph_tflops` | 10^12 FLOP/s at `graph_median_ns` |
+| `sm_clock_mhz` | median of the samples that count |
+| `peak_tflops`, `share_of_peak`, `graph_share_of_peak` | SMs × clock × FLOPs per clock and SM; shares |
+| `measured_peak_tflops`, `share_of_measured_peak` | what a large product reached on this machine; share of it |
+| `peak_gb_per_s`, `share_of_bandwidth`, `measured_gb_per_s`, `share_of_measured_bandwidth` | the same of memory |
+| `refused` | why a share that would be above 100 % is empty |
+| `before_bytes`, `inputs_bytes`, `outputs_bytes`, `temporary_bytes`, `peak_bytes` | memory of one call, in parts |
+| `score_matrix_bytes`, `temporary_matrices`, `peak_matrices` | of the batch, in the dtype; memory in these |
+| `error`, `tolerance`, `error_of_tolerance` | relative error against float64, of what is nearest to its limit |
+
+Shares are parts of 1. Shares of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 %
+because their score matrices stay in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.attention_cost import (
+    attention_flops,
+    attention_traffic,
+    block_flops,
+    block_traffic,
+    score_matrix_bytes,
+    score_traffic_bytes,
+)
+from nsysprof.bench.samples import MEMORY_PARTS, BenchPoint, BenchSamples
+from nsysprof.bench.shares import shares_of_peaks
+from nsysprof.statistics.contrast import Control, Rules, control
+from nsysprof.statistics.summary import Summary, summarize
+
+__all__ = ["RESULT_COLUMNS", "result_frame"]
+
+RESULT_COLUMNS = [
+    "run", "workload", "device", "configuration", "backend", "batch", "heads", "seq", "head_dim", "dtype",
+    "causal", "backward", "status", "reason", "n", "left_out", "outliers", "n_effective", "median_ns",
+    "low_ns", "high_ns", "interval", "cv", "q05_ns", "q25_ns", "q75_ns", "q95_ns", "min_ns", "max_ns",
+    "calls_per_sample", "clock", "cache", "graph_n", "graph_median_ns", "graph_low_ns", "graph_high_ns",
+    "graph_reason", "aa_ratio", "aa_verdict", "flops", "compulsory_bytes", "traffic_bytes", "intensity",
+    "tflops", "gb_per_s", "tokens_per_s", "graph_tflops", "sm_clock_mhz", "peak_tflops", "share_of_peak",
+    "graph_share_of_peak", "measured_peak_tflops", "share_of_measured_peak", "peak_gb_per_s",
+    "share_of_bandwidth", "measured_gb_per_s", "share_of_measured_bandwidth", "refused", "before_bytes",
+    "inputs_bytes", "outputs_bytes", "temporary_bytes", "peak_bytes", "score_matrix_bytes",
+    "temporary_matrices", "peak_matrices", "error", "tolerance", "error_of_tolerance",
+]  # fmt: skip
+
+_NAN = float("nan")
+_LEFT_OUT = "left out"  # the status of a point of which every sample was
+# Columns of whole numbers that may be unknown.
+_WHOLE = {"n", "left_out", "outliers", "calls_per_sample", "graph_n", "flops"}
+
+
+def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, list[str]]:
+    """A row per point with the columns above, in the order of the file; and warnings, a line each."""
+    warnings: list[str] = []
+    rows = [_row(point, samples, rules, warnings) for point in samples.points]
+    frame = pd.DataFrame(rows, columns=RESULT_COLUMNS)
+    for name in frame.columns:
+        if name in _WHOLE or name.endswith("_bytes"):
+            frame[name] = frame[name].astype("Int64")
+    return frame, warnings
+
+
+def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[str]) -> dict[str, Any]:
+    shape, measured = point.shape, len(point.latency_ns) > 0
+    row: dict[str, Any] = {
+        "run": samples.name,
+        "workload": samples.workload,
+        "device": samples.device,
+        "configuration": shape.id,
+        "backend": point.backend,
+        **{name: getattr(shape, name) for name in ("batch", "heads", "seq", "head_dim", "dtype", "causal")},
+        "backward": samples.backward,
+        "status": point.status if measured or point.status != "measured" else _LEFT_OUT,
+        "reason": point.reason,
+        "n": len(point.latency_ns),
+        "left_out": point.left_out,
+        "graph_n": len(point.graph_latency_ns),
+        "graph_reason": point.graph_reason,
+        "calls_per_sample": point.calls_per_sample if measured else None,
+        "clock": point.raw.get("latency_clock"),
+        "cache": point.raw.get("cache"),
+        "sm_clock_mhz": point.sm_clock_mhz,
+        **_memory(point),
+        **_error(point),
+    }
+    cost = _cost(point, samples)
+    row |= {name: cost[name] for name in ("flops", "compulsory_bytes", "traffic_bytes")}
+    row["intensity"] = cost["flops"] / cost["traffic_bytes"]
+    if point.left_out:
+        warnings.append(
+            f"{point.name}: {point.left_out} of {len(point.all_latency_ns)} samples were taken while the GPU was"
+            " throttled, and are left out"
+        )
+    if point.raw.get("alone_reason"):
+        warnings.append(f"{point.name}: not sampled in turn with the others: {point.raw['alone_reason']}")
+    if point.raw.get("warm_until") == "limit":
+        warnings.append(f"{point.name}: its latency had not settled when warming up was given up")
+    if measured:
+        row |= _measured(point, samples, cost, rules, warnings)
+    return row
+
+
+def _measured(
+    point: BenchPoint, samples: BenchSamples, cost: Mapping[str, int], rules: Rules, warnings: list[str]
+) -> dict[str, Any]:
+    """What there is of a point with samples."""
+    summary = summarize(point.latency_ns, point.name)
+    warnings += summary.warnings
+    graph = summarize(point.graph_latency_ns, f"{point.name}, graph") if len(point.graph_latency_ns) else None
+    again = _aa_control(point, rules)
+    per_ns = 1e9 / summary.median
+    graph_ns = graph.median if graph else _NAN
+    shares = shares_of_peaks(point, samples.limits, cost, summary.median, graph_ns)
+    if shares["refused"]:
+        warnings.append(f"{point.name}: {shares['refused']}")
+    return {
+        **_latency(summary),
+        "graph_median_ns": graph_ns,
+        "graph_low_ns": graph.interval.low if graph else _NAN,
+        "graph_high_ns": graph.interval.high if graph else _NAN,
+        "aa_ratio": again.contrast.ratio if again else _NAN,
+        "aa_verdict": again.contrast.verdict if again else None,
+        "tflops": cost["flops"] * per_ns / 1e12,
+        "gb_per_s": cost["traffic_bytes"] * per_ns / 1e9,
+        "tokens_per_s": point.shape.batch * point.shape.seq * per_ns,
+        "graph_tflops": cost["flops"] / graph_ns / 1e3,
+        **shares,
+    }
+
+
+def _aa_control(point: BenchPoint, rules: Rules) -> Control | None:
+    """The second set of samples of a backend against its first; None where there is none."""
+    if not (len(point.latency_ns) and len(point.aa_latency_ns)):
+        return None
+    return control(point.latency_ns, point.aa_latency_ns, rules, name=point.name)
+
+
+def _latency(summary: Summary) -> dict[str, Any]:
+    return {
+        "n_effective": summary.order.effective,
+        "outliers": summary.outliers,
+        "median_ns": summary.median,
+        "low_ns": summary.interval.low,
+        "high_ns": summary.interval.high,
+        "interval": summary.interval.method,
+        "cv": _NAN if summary.cv is None else summary.cv,
+        "q05_ns": summary.p5,
+        "q25_ns": summary.p25,
+        "q75_ns": summary.p75,
+        "q95_ns": summary.p95,
+        "min_ns": summary.minimum,
+        "max_ns": summary.maximum,
+    }
+
+
+def _cost(point: BenchPoint, samples: BenchSamples) -> dict[str, int]:
+    """FLOPs and bytes of one call."""
+    shape, dtype, backward = point.shape.attention, point.shape.dtype, samples.backward
+    if samples.workload == "transformer_block":
+        flops, least = block_flops(shape, train=backward), block_traffic(shape, dtype, train=backward)
+    else:
+        flops = attention_flops(shape, backward=backward)
+        least = attention_traffic(shape, dtype, backward=backward)
+    scores = score_traffic_bytes(shape, dtype, point.backend, backward=backward)
+    return {
+        "flops": flops,
+        "read_bytes": least.read_bytes,
+        "compulsory_bytes": least.total_bytes,
+        "traffic_bytes": least.total_bytes + scores,
+    }
+
+
+def _memory(point: BenchPoint) -> dict[str, Any]:
+    unit = score_matrix_bytes(point.shape.attention, point.shape.dtype)
+    found: dict[str, Any] = {f"{part}_bytes": point.memory[part] for part in MEMORY_PARTS}
+    found["score_matrix_bytes"] = unit
+    for part in ("temporary", "peak"):
+        size = point.memory[part]
+        found[f"{part}_matrices"] = _NAN if size is None else size / unit
+    return found
+
+
+def _error(point: BenchPoint) -> dict[str, Any]:
+    """The error that is nearest to its tolerance, or furthest above it; NaN where it was NaN or infinite itself."""
+    found = [
+        (_NAN if error is None else error, point.tolerances.get(name) or point.tolerance or _NAN)
+        for name, error in point.errors.items()
+    ]
+    if not found:
+        return {"error": _NAN, "tolerance": point.tolerance, "error_of_tolerance": _NAN}
+    error, limit = max(found, key=lambda each: np.inf if np.isnan(each[0]) else each[0] / each[1])
+    return {"error": error, "tolerance": limit, "error_of_tolerance": error / limit}

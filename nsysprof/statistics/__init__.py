@@ -1,0 +1,1 @@
+"""Statistics of samples: quartiles, summaries, intervals, effect sizes and verdicts."""

@@ -1,0 +1,228 @@
+"""Two samples of times against each other: by how much, how surely, and a verdict in one of four fixed words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nsysprof.errors import NsysprofError
+from nsysprof.statistics.dependence import dependence, drift
+from nsysprof.statistics.distributions import Floats, split_p
+from nsysprof.statistics.effects import delta_of, delta_word, shift_of
+from nsysprof.statistics.resampling import (
+    LEVEL,
+    RESAMPLES,
+    SEED,
+    ConfidenceInterval,
+    median_ratio,
+)
+from nsysprof.statistics.summary import LEAST_SAMPLES, checked_sample, sample_warnings
+from nsysprof.units import format_share
+
+FASTER, SLOWER = "faster", "slower"
+NO_CLEAR_CHANGE, TOO_FEW_SAMPLES = "no clear change", "too few samples"
+LEAST_EFFECT = 0.02
+ALPHA = 0.05
+RANK_TEST, RATIO_TEST = "Mann-Whitney U", "block bootstrap"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What it takes for a verdict.
+
+    ``least_effect``: the smallest change of the median that counts, as a share: 0.02 asks for a ratio of 1.02 or more,
+    or of 1 / 1.02 or less. ``least_samples``: how many samples either side must have. ``alpha``: what the p-value after
+    Holm's correction must stay below.
+    """
+
+    least_effect: float = LEAST_EFFECT
+    least_samples: int = LEAST_SAMPLES
+    alpha: float = ALPHA
+
+
+DEFAULT_RULES = Rules()
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """``new`` against ``base``, with ``base_n`` and ``new_n`` samples.
+
+    ``ratio``: the median of new over that of base. ``shift``: the Hodges-Lehmann shift, the median of all differences
+    new - base, in the unit of the samples. ``delta``: Cliff's delta, the share of pairs in which new is the larger less
+    that in which it is the smaller, and its word by `effects.DELTA_WORDS`.
+
+    ``p``: two-sided, by ``test``: the Mann-Whitney U test for independent samples; where samples depend on the ones
+    before them, and that test would find differences that are none, the block bootstrap of the ratio. ``adjusted_p``:
+    by Holm's correction over ``family`` comparisons.
+
+    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about new, as `judged` says; ``reason``
+    in one line. ``warnings``: what to know of the two samples.
+    """
+
+    base_n: int
+    new_n: int
+    base_median: float
+    new_median: float
+    ratio: float
+    ratio_interval: ConfidenceInterval
+    shift: float
+    shift_interval: ConfidenceInterval
+    delta: float
+    delta_interval: ConfidenceInterval
+    delta_word: str
+    test: str
+    p: float
+    adjusted_p: float
+    family: int
+    verdict: str
+    reason: str
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Control:
+    """A thing against itself (A/A): what the same rules say where nothing changed.
+
+    ``noise``: by how much the larger median exceeds the smaller, as a share. ``sound``: no difference was declared.
+    """
+
+    contrast: Contrast
+    noise: float
+    sound: bool
+
+    def widened(self, rules: Rules = DEFAULT_RULES) -> Rules:
+        """The rules with a least effect that is no smaller than the noise."""
+        return replace(rules, least_effect=max(rules.least_effect, self.noise))
+
+
+def contrast(
+    base: ArrayLike,
+    new: ArrayLike,
+    rules: Rules = DEFAULT_RULES,
+    *,
+    names: tuple[str, str] = ("base", "new"),
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+) -> Contrast:
+    """The `Contrast` of two samples, each in the order it was taken, judged as a family of one.
+
+    For many comparisons give what comes back to `judged`. The same samples and seed give the same answer; swapped
+    samples give its mirror image. Raises NsysprofError as `checked_sample` does, and for a median of 0, to which there
+    is no ratio.
+    """
+    sides = checked_sample(base, names[0]), checked_sample(new, names[1])
+    for sample, name in zip(sides, names, strict=True):
+        if np.median(sample) == 0:
+            raise NsysprofError(f"{name}: the median of the samples is 0, which has no ratio to anything")
+    orders = dependence(sides[0]), dependence(sides[1])
+    ratio_interval, p = median_ratio(sides, orders, level=level, resamples=resamples, seed=seed)
+    test = RATIO_TEST
+    if not any(order.correlated for order in orders):
+        test, p = RANK_TEST, _rank_test(*sides)
+    shift, shift_interval = shift_of(sides, orders, level)
+    delta, delta_interval = delta_of(sides, orders, level)
+    base_median, new_median = (float(np.median(sample)) for sample in sides)
+    found = Contrast(
+        base_n=len(sides[0]),
+        new_n=len(sides[1]),
+        base_median=base_median,
+        new_median=new_median,
+        ratio=new_median / base_median,
+        ratio_interval=ratio_interval,
+        shift=shift,
+        shift_interval=shift_interval,
+        delta=delta,
+        delta_interval=delta_interval,
+        delta_word=delta_word(delta),
+        test=test,
+        p=p,
+        adjusted_p=p,
+        family=1,
+        verdict="",
+        reason="",
+        warnings=tuple(
+            line
+            for name, sample, order in zip(names, sides, orders, strict=True)
+            for line in sample_warnings(name, order, drift(sample))
+        ),
+    )
+    return judged([found], rules)[0]
+
+
+def judged(contrasts: Sequence[Contrast], rules: Rules = DEFAULT_RULES) -> list[Contrast]:
+    """The same contrasts as one family: p-values corrected by Holm, verdicts by the rules.
+
+    "too few samples" where a side has fewer than ``least_samples``, or where the rank test could not pass in so large
+    a family whatever the samples were. "faster" or "slower" where all of this holds: the ratio is beyond the least
+    effect, its interval leaves 1 out, and the corrected p-value is below ``alpha``. All else is "no clear change": a
+    p-value alone makes no verdict, and none is made of a test that did not pass.
+    """
+    adjusted = holm([one.p for one in contrasts])
+    found = []
+    for one, p in zip(contrasts, adjusted, strict=True):
+        one = replace(one, adjusted_p=p, family=len(contrasts))
+        verdict, reason = _verdict(one, rules)
+        found.append(replace(one, verdict=verdict, reason=reason))
+    return found
+
+
+def control(
+    first: ArrayLike, second: ArrayLike | None = None, rules: Rules = DEFAULT_RULES, *, name: str = "control"
+) -> Control:
+    """The `Control` of two runs of the same thing, or of the two halves of one run.
+
+    Samples of one run only tell what one run is like: the next may have other clocks and other addresses. So a second
+    run is the better control. Raises NsysprofError as `contrast` does, and for a single sample, which has no halves.
+    """
+    if second is None:
+        whole = checked_sample(first, name)
+        if len(whole) < 2:
+            raise NsysprofError(f"{name}: one sample has no two halves")
+        first, second = whole[: len(whole) // 2], whole[len(whole) // 2 :]
+        names = f"{name}, first half", f"{name}, second half"
+    else:
+        names = f"{name}, first run", f"{name}, second run"
+    found = contrast(first, second, rules, names=names)
+    noise = max(found.ratio, 1 / found.ratio) - 1
+    return Control(found, noise, found.verdict not in (FASTER, SLOWER))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of a family corrected as Holm (1979) does: a test passes if its own stays below alpha."""
+    p = np.asarray(p_values, np.float64)
+    if np.isnan(p).any() or (p < 0).any() or (p > 1).any():
+        raise ValueError("p-values lie between 0 and 1")
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    out = np.empty(len(p))
+    out[order] = np.minimum(stepped, 1)
+    return [float(one) for one in out]
+
+
+def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
+    fewest = min(one.base_n, one.new_n)
+    if fewest < rules.least_samples:
+        return TOO_FEW_SAMPLES, f"n = {fewest}, and it takes {rules.least_samples} on either side"
+    if split_p(one.base_n, one.new_n) * one.family >= rules.alpha:
+        return TOO_FEW_SAMPLES, f"n = {fewest} cannot tell anything among {one.family:,} comparisons"
+    effect = max(one.ratio, 1 / one.ratio) - 1
+    if effect < rules.least_effect:
+        return NO_CLEAR_CHANGE, f"below the least effect of {format_share(rules.least_effect)}"
+    if one.ratio_interval.holds(1):
+        return NO_CLEAR_CHANGE, "the interval of the ratio holds 1"
+    if one.adjusted_p >= rules.alpha:
+        return NO_CLEAR_CHANGE, f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,})"
+    reason = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,}), and the interval leaves 1 out"
+    return FASTER if one.ratio < 1 else SLOWER, reason
+
+
+def _rank_test(base: Floats, new: Floats) -> float:
+    if base.min() == base.max() == new.min() == new.max():
+        return 1.0
+    from scipy.stats import mannwhitneyu  # noqa: PLC0415 (slow to import)
+
+    return float(mannwhitneyu(new, base).pvalue)

@@ -1,0 +1,207 @@
+"""How far the samples of a run depend on the ones before them, and how many independent samples they are worth.
+
+Everything goes by ranks, so that a few very slow samples hide no pattern, and nothing depends on the unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from nsysprof.statistics.distributions import Floats, normal_below, t_outside
+
+Statistic = Literal["median", "rank"]
+
+# From which p-value on dependence is allowed for. A false alarm makes intervals a few percent wider, while one that was
+# missed makes them far too narrow, so this is more cautious than `SIGNIFICANT`, from which on it is told.
+ALARM = 0.20
+SIGNIFICANT = 0.05
+_MOST_PHI = 0.98
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """How the ``n`` samples of a run, in the order they were taken, hang together.
+
+    ``lag1``: the autocorrelation of neighbours' ranks, None below 3 samples; 0 for constant samples. ``p``: how often
+    independent samples would show as much. ``correlated``: whether p is below `ALARM`, so that it is allowed for; if
+    not, ``phi`` is 0, ``block`` 1 and ``effective`` is ``n``. ``phi``: the first-order autoregression that fits,
+    corrected for its bias in short runs. ``block``: the length of block to resample by. ``effective``: the number of
+    independent samples whose mean rank would be as sure as that of these.
+    """
+
+    n: int
+    lag1: float | None
+    p: float
+    correlated: bool
+    phi: float
+    block: int
+    effective: float
+
+    @property
+    def blocks(self) -> float:
+        """How many blocks the samples make."""
+        return self.n / self.block
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Whether ``n`` samples grow or shrink in the course of the run.
+
+    ``change``: the median of the second half over that of the first, less 1; None where it cannot be told (fewer than
+    4 samples, or a half whose median is 0). ``p``: of the rank correlation with the order of the samples, allowing for
+    autocorrelation about the trend.
+    """
+
+    n: int
+    change: float | None
+    p: float
+
+    @property
+    def significant(self) -> bool:
+        """At least 1 % between the halves, and p below 0.01."""
+        return self.change is not None and abs(self.change) >= 0.01 and self.p < 0.01
+
+
+def mid_ranks(values: Floats) -> Floats:
+    """The ranks of the values, 1 the smallest; equal values share their mean rank."""
+    _, code, count = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    ranks: Floats = (last - (count - 1) / 2)[code.reshape(-1)]
+    return ranks
+
+
+def dependence(values: Floats) -> Dependence:
+    """The `Dependence` of samples in the order they were taken.
+
+    ``lag1`` is tested against its distribution in independent samples: mean -1/n, standard deviation 1/sqrt(n).
+    """
+    n = len(values)
+    ranks = mid_ranks(values)
+    lag1 = _lag1(ranks)
+    p = _p_of_lag1(lag1, n)
+    if lag1 is None or p >= ALARM:
+        return Dependence(n, lag1, p, False, 0.0, 1, float(n))
+    phi = _phi(lag1, n)
+    block = max(1, min(max(block_length(ranks), _autoregressive_block(phi, n)), n // 4))
+    inflation = _inflation(ranks, block) * shortfall(phi, n, block, "rank")
+    return Dependence(n, lag1, p, True, phi, block, float(np.clip(n / inflation, 1, n)))
+
+
+def drift(values: Floats) -> Drift:
+    """The `Drift` of samples in the order they were taken."""
+    n = len(values)
+    if n < 4:
+        return Drift(n, None, 1.0)
+    early, late = np.median(values[: n // 2]), np.median(values[(n + 1) // 2 :])
+    change = float(late / early - 1) if early > 0 and late > 0 else None
+    return Drift(n, change, _trend_p(mid_ranks(values)))
+
+
+def _trend_p(ranks: Floats) -> float:
+    n = len(ranks)
+    time = np.arange(n) - (n - 1) / 2
+    centred = ranks - ranks.mean()
+    spread = float(np.sqrt((centred @ centred) * (time @ time)))
+    if spread == 0:
+        return 1.0
+    trend = float(centred @ time) / spread
+    rest = centred - time * (centred @ time) / (time @ time)
+    lag1 = _lag1(rest)
+    phi = 0.0 if lag1 is None or _p_of_lag1(lag1, n) >= ALARM else _phi(lag1, n)
+    independent = max(1 / _mean_variance(phi, n, "rank"), 3.0)
+    t = abs(trend) * np.sqrt((independent - 2) / max(1 - trend**2, 1e-12))
+    return t_outside(float(t), independent - 2)
+
+
+def block_length(series: Floats) -> int:
+    """The length of circular blocks that estimates the variance of a mean best (Politis and White).
+
+    Source: Politis and White (2004), Automatic block-length selection for the dependent bootstrap, Econometric
+    Reviews 23, with the correction of Patton, Politis and White (2009), Econometric Reviews 28: the autocovariances
+    are summed under a flat-top window that reaches twice as far as the last of the autocorrelations which stand out.
+    """
+    n = len(series)
+    run = max(5, int(np.ceil(np.log10(n))))
+    longest = min(int(np.ceil(np.sqrt(n))) + run, n - 1)
+    centred = series - series.mean()
+    covariance = np.array([centred[: n - lag] @ centred[lag:] for lag in range(longest + 1)]) / n
+    if covariance[0] == 0:
+        return 1
+    stands_out = np.abs(covariance[1:] / covariance[0]) >= 2 * np.sqrt(np.log10(n) / n)
+    lags = np.flatnonzero(stands_out)
+    quiet = [last for last in (0, *(lags + 1).tolist()) if not stands_out[last : last + run].any()]
+    window = min(2 * max(quiet[0], 1), longest)
+    lag = np.arange(1, window + 1)
+    weight = np.minimum(1, 2 * (1 - lag / window)) * covariance[1 : window + 1]
+    long_run = covariance[0] + 2 * weight.sum()
+    if long_run <= 0:
+        return 1
+    best = (2 * (2 * (lag * weight).sum()) ** 2 / (4 / 3 * long_run**2) * n) ** (1 / 3)
+    return max(1, int(np.ceil(min(best, 3 * np.sqrt(n), n / 3))))
+
+
+def shortfall(phi: float, n: int, block: int, statistic: Statistic) -> float:
+    """The variance of a statistic of ``n`` samples over what circular blocks show of it on average.
+
+    For samples that are a monotone function of a Gaussian first-order autoregression ``phi``. Blocks show too little,
+    because they cut dependence off at their ends, and because deviations are taken from the mean of the same samples:
+    without any dependence this is the familiar n / (n - 1).
+    """
+    correlation = _correlation(phi, n, statistic)
+    true = _mean_variance(phi, n, statistic)
+    lag = np.arange(1, block)
+    around = (1 - lag / n) * correlation[lag] + lag / n * correlation[(n - lag) % n]
+    shown = (1 - true + 2 * ((1 - lag / block) * (around - true)).sum()) / n
+    return float(true / shown) if shown > 0 else 1.0
+
+
+def _correlation(phi: float, n: int, statistic: Statistic) -> Floats:
+    """The autocorrelation at lags 0 to n - 1 of the signs about the median, or of the ranks."""
+    power = phi ** np.arange(n)
+    found: Floats = (
+        np.arcsin(power) * 2 / np.pi if statistic == "median" else np.arcsin(power / 2) * 6 / np.pi
+    )
+    return found
+
+
+def _mean_variance(phi: float, n: int, statistic: Statistic) -> float:
+    """The variance of the mean of n of them, in units of the variance of one."""
+    correlation = _correlation(phi, n, statistic)
+    lag = np.arange(1, n)
+    return float(1 + 2 * ((1 - lag / n) * correlation[1:]).sum()) / n
+
+
+def _lag1(series: Floats) -> float | None:
+    if len(series) < 3:
+        return None
+    centred = series - series.mean()
+    square = float(centred @ centred)
+    return float(centred[:-1] @ centred[1:]) / square if square > 0 else 0.0
+
+
+def _p_of_lag1(lag1: float | None, n: int) -> float:
+    return 1.0 if lag1 is None else float(normal_below([-(lag1 + 1 / n) * np.sqrt(n)])[0])
+
+
+def _phi(lag1: float, n: int) -> float:
+    """The autoregression behind a rank autocorrelation, less its bias of -(1 + 3 phi) / n (Kendall 1954)."""
+    if n <= 3:
+        return 0.0
+    gaussian = 2 * np.sin(np.pi * min(lag1, 1.0) / 6)
+    return float(np.clip((n * gaussian + 1) / (n - 3), 0, _MOST_PHI))
+
+
+def _autoregressive_block(phi: float, n: int) -> int:
+    """The best block length for a first-order autoregression: Politis and White's formula with the sums solved."""
+    return int(np.ceil((1.5 * (2 * phi / (1 - phi**2)) ** 2 * n) ** (1 / 3)))
+
+
+def _inflation(ranks: Floats, block: int) -> float:
+    """The variance of the mean rank as circular blocks show it, over that of independent samples."""
+    centred = ranks - ranks.mean()
+    total = np.append(0.0, np.cumsum(np.append(centred, centred[: block - 1])))
+    sums = total[block:] - total[:-block]
+    return float((sums @ sums) / block / (centred @ centred))
