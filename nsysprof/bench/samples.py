@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attention_cost import AttentionShape
-from nsysprof.checked_fields import CheckedFields
+from nsysprof.bench.checked_fields import CheckedFields
+from nsysprof.bench.peaks import GpuLimits, memory_bandwidth
 from nsysprof.errors import NsysprofError
-from nsysprof.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
 
 __all__ = ["BENCH_SCHEMA", "BenchPoint", "BenchSamples", "BenchShape", "read_bench_samples"]

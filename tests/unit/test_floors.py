@@ -16,11 +16,9 @@ FLOORS: list[list[str]] = [
     ["errors", "units"],
     [
         "attention_cost",
-        "checked_fields",
         "codes",
         "intervals",
         "nsys nsys_stats",
-        "peaks",
         "statistics",
     ],
     ["report"],

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsysprof.errors import NsysprofError
-from nsysprof.peaks import (
+from nsysprof.bench.peaks import (
     GpuLimits,
     flops_per_clock,
     format_flops,
@@ -13,6 +12,7 @@ from nsysprof.peaks import (
     peak_flops,
     share_of_peak,
 )
+from nsysprof.errors import NsysprofError
 
 # Datasheet or whitepaper: name, compute capability, SMs, boost clock (MHz), dtype, TFLOP/s without sparsity and
 # accumulated in float32.
