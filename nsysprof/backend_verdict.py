@@ -30,7 +30,6 @@ _STANDS_FOR = {"math_reduced": _MATH, "naive": _MATH, "flash_attn": "flash"}
 _OTHER_SOFTMAX = ("log-softmax", "expert routing")
 # What is asked of every op; the fused backends follow, a column each.
 _IS_KERNEL, _IS_GRAPH, _IS_UNKNOWN, _IS_GEMM, _IS_SOFTMAX, _FUSED = range(6)
-_PIECE = 1 << 22  # ops at a time
 _MOST_NAMED = 5
 
 
@@ -119,31 +118,15 @@ def _outermost_runs(attribution: Attribution) -> _Runs:
 
 def _work_inside(attribution: Attribution, runs: NDArray[np.intp]) -> pd.DataFrame:
     """``run, name, kind, count, sum_ns`` of the ops launched inside each run: a number in ``runs``, an op name code."""
-    ops = attribution.tables.ops
-    number = np.zeros(len(attribution.tables.ranges), np.int32)
+    tables = attribution.tables
+    number = np.zeros(len(tables.ranges), np.int32)
     number[runs] = np.arange(len(runs))
-    by_launch = np.argsort(ops.launch, kind="stable")
-    bounds = np.searchsorted(ops.launch, np.arange(len(attribution.tables.launches) + 1), sorter=by_launch)
-    found = [_added_up(attribution.tables, number[:0].astype(np.int64), by_launch[:0])]
-    for launches, run, low, high in cover(attribution, runs, number, len(runs)).parts:
-        size = np.diff(bounds)[launches]
-        mine = by_launch[_spread(bounds[launches], size)]
-        edges = np.append(0, np.cumsum(size))
-        low, length = edges[low], edges[high] - edges[low]
-        # Windows of many names may hold the same ops: not all pairs at once.
-        group = np.cumsum(length) // _PIECE
-        for piece in np.split(np.arange(len(run)), np.flatnonzero(np.diff(group)) + 1):
-            rows = mine[_spread(low[piece], length[piece])]
-            found.append(_added_up(attribution.tables, np.repeat(run[piece], length[piece]), rows))
+    found = [_added_up(tables, number[:0], runs[:0])]
+    found += [
+        _added_up(tables, run, rows) for run, rows in cover(attribution, runs, number, len(runs)).ops(tables)
+    ]
     work = pd.concat(found, ignore_index=True)
     return work.groupby(["run", "name", "kind"], as_index=False).sum()
-
-
-def _spread(first: NDArray[np.integer], count: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The numbers of all stretches: ``count`` of them from each ``first`` on."""
-    before = np.cumsum(count) - count
-    out: NDArray[np.int64] = np.arange(int(count.sum())) + np.repeat(first - before, count)
-    return out
 
 
 def _added_up(tables: Tables, run: NDArray[np.integer], rows: NDArray[np.integer]) -> pd.DataFrame:

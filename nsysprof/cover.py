@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution import FOLLOWED, Attribution
-from nsysprof.intervals import Index, contained_slices, layers, merge, slice_reduce
-from nsysprof.tables import PUSH_POP, START_END
+from nsysprof.intervals import Index, contained_slices, layers, merge, slice_reduce, stretches
+from nsysprof.tables import PUSH_POP, START_END, Tables
+
+_PIECE = 1 << 22  # ops at a time
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,22 @@ class Cover:
             before = np.append(0, np.cumsum(per_launch[launches], dtype=np.int64))
             np.add.at(out, path, before[high] - before[low])
         return out
+
+    def ops(self, tables: Tables) -> Iterator[tuple[NDArray[np.int32], NDArray[np.intp]]]:
+        """Paths and, beside them, rows of ``tables.ops``: every op once per path in whose ranges it was launched.
+
+        Not all at once, since ranges inside one another hold the same ops again and again.
+        """
+        by_launch = np.argsort(tables.ops.launch, kind="stable")
+        bounds = np.searchsorted(tables.ops.launch, np.arange(len(tables.launches) + 1), sorter=by_launch)
+        for launches, path, low, high in self.parts:
+            size = np.diff(bounds)[launches]
+            mine = by_launch[stretches(bounds[launches], size)]
+            edges = np.append(0, np.cumsum(size))
+            low, length = edges[low], edges[high] - edges[low]
+            group = np.cumsum(length) // _PIECE
+            for piece in np.split(np.arange(len(path)), np.flatnonzero(np.diff(group)) + 1):
+                yield np.repeat(path[piece], length[piece]), mine[stretches(low[piece], length[piece])]
 
 
 def cover(attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.int32], count: int) -> Cover:

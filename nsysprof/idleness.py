@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.breakdown import Breakdown
-from nsysprof.intervals import Ints, merge
+from nsysprof.intervals import covered_before, merge
 from nsysprof.projection import DEVICE_BITS
 
 # A range with more than this share of idle waits for its launches, or for the host.
@@ -38,17 +38,8 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64
                 continue  # these GPUs share a bit, so nobody can tell which of them a range uses
             uses = (inside.devices[instances] >> gpu) & 1
             span += uses * (last - first)
-            busy += uses * (_run_before(start, end, last) - _run_before(start, end, first))
+            busy += uses * (covered_before(start, end, last) - covered_before(start, end, first))
         some = span > 0
         if some.any():
             out[place] = float(np.median(1 - busy[some] / span[some]))
     return out
-
-
-def _run_before(start: Ints, end: Ints, moment: Ints) -> Ints:
-    """How long disjoint, sorted intervals cover time before each moment."""
-    before = np.append(0, np.cumsum(end - start))
-    place = np.searchsorted(start, moment, side="right")
-    last_end = np.append(np.iinfo(np.int64).min, end)[place]
-    covered: Ints = before[place] - np.where(place > 0, np.maximum(last_end - moment, 0), 0)
-    return covered

@@ -301,3 +301,19 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
             del line[at]
     pairs = np.array(out, np.int64).reshape(-1, 3)
     return Overlaps(pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.intp), pairs[:, 2])
+
+
+def covered_before(start: Ints, end: Ints, moment: Ints) -> Ints:
+    """How long disjoint, sorted intervals cover the time before each moment."""
+    before = np.append(0, np.cumsum(end - start))
+    place = np.searchsorted(start, moment, side="right")
+    last_end = np.append(np.iinfo(np.int64).min, end)[place]
+    covered: Ints = before[place] - np.where(place > 0, np.maximum(last_end - moment, 0), 0)
+    return covered
+
+
+def stretches(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
+    """The numbers of all stretches: ``size`` of them from each ``first`` on."""
+    before = np.cumsum(size) - size
+    out: NDArray[np.int64] = np.arange(int(size.sum())) + np.repeat(first - before, size)
+    return out

@@ -269,7 +269,7 @@ def _asked(path: Path) -> tuple[Nsys | None, str]:
 
 
 def run_nsys(nsys: Path, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """What an nsys printed, and its exit code; `NsysprofError` where it cannot run or takes too long."""
+    """What an nsys, or its importer, printed, and its exit code; `NsysprofError` if it cannot run or takes too long."""
     try:
         return subprocess.run(
             [str(nsys), *arguments],

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution import Attribution
 from nsysprof.cover import cover
-from nsysprof.intervals import Ints, merge
+from nsysprof.intervals import Ints, merge, stretches
 from nsysprof.projection import DEVICE_BITS
 
 
@@ -59,13 +59,6 @@ def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
         begin,
         by_launch,
     )
-
-
-def stretches(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The numbers of all stretches: ``size`` of them from each ``first`` on."""
-    before = np.cumsum(size) - size
-    out: NDArray[np.int64] = np.arange(int(size.sum())) + np.repeat(first - before, size)
-    return out
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.intervals import Ints, merge
+from nsysprof.intervals import Ints, covered_before, merge
 from nsysprof.kernels import FAMILIES
 from nsysprof.parts import device_labels
 from nsysprof.tables import Tables, pid_of
@@ -86,7 +86,7 @@ def stream_lanes(tables: Tables, names: OpNames, chosen: list[int], edges: Ints)
     for number, stream in enumerate(chosen):
         mine = slice(int(bounds[number]), int(bounds[number + 1]))
         first, last = merge(start[mine], end[mine])
-        busy = np.diff(_covered_before(first, last, edges))
+        busy = np.diff(covered_before(first, last, edges))
         per_family = _time_per_family(start[mine], end[mine], family[mine], edges)
         longest = per_family.argmax(axis=0).astype(np.uint8)
         out.append(
@@ -101,17 +101,6 @@ def stream_lanes(tables: Tables, names: OpNames, chosen: list[int], edges: Ints)
         )
     assert all(len(lane.busy_ns) == columns for lane in out)
     return tuple(out)
-
-
-def _covered_before(start: Ints, end: Ints, moments: Ints) -> Ints:
-    """How much of the disjoint, sorted intervals lies before each moment."""
-    total = np.append(np.int64(0), np.cumsum(end - start))
-    at = np.searchsorted(start, moments, side="right")
-    last = np.maximum(at - 1, 0)
-    if not len(start):
-        return np.zeros(len(moments), np.int64)
-    beyond = np.where(at > 0, np.maximum(end[last] - moments, 0), 0)
-    return total[at] - beyond
 
 
 def _time_per_family(start: Ints, end: Ints, family: NDArray[np.uint8], edges: Ints) -> Ints:

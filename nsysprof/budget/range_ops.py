@@ -14,10 +14,7 @@ from nsysprof.backend_verdict import judge_backends
 from nsysprof.breakdown import Breakdown
 from nsysprof.cover import cover
 from nsysprof.kernels import Rules
-from nsysprof.range_work import stretches
 from nsysprof.tables import RangeName
-
-_PIECE = 1 << 22  # ops at a time
 
 
 @dataclass(frozen=True)
@@ -47,22 +44,12 @@ def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> OpsInside:
     attribution = breakdown.attribution
     ops = attribution.tables.ops
     instances, row = _instances(breakdown, rows)
-    by_launch = np.argsort(ops.launch, kind="stable")
-    bounds = np.searchsorted(ops.launch, np.arange(len(attribution.tables.launches) + 1), sorter=by_launch)
     names = max(len(attribution.tables.op_names), 1)
     none = np.empty(0, np.int64)
     found = [(none, none, none)]
-    for launches, path, low, high in cover(attribution, instances, row, len(breakdown.merged)).parts:
-        size = np.diff(bounds)[launches]
-        mine = by_launch[stretches(bounds[launches], size)]
-        edges = np.append(0, np.cumsum(size))
-        low, length = edges[low], edges[high] - edges[low]
-        # Ranges inside one another hold the same ops again and again: not all of them at once.
-        group = np.cumsum(length) // _PIECE
-        for piece in np.split(np.arange(len(path)), np.flatnonzero(np.diff(group)) + 1):
-            op = mine[stretches(low[piece], length[piece])]
-            key = np.repeat(path[piece].astype(np.int64), length[piece]) * names + ops.name[op]
-            found.append(_added_up(key, np.ones(len(op), np.int64), ops.end[op] - ops.start[op]))
+    for path, op in cover(attribution, instances, row, len(breakdown.merged)).ops(attribution.tables):
+        key = path.astype(np.int64) * names + ops.name[op]
+        found.append(_added_up(key, np.ones(len(op), np.int64), ops.end[op] - ops.start[op]))
     key, count, total = _added_up(*(np.concatenate(column) for column in zip(*found, strict=True)))
     return OpsInside(key // names, key % names, count, total)
 

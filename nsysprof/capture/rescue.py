@@ -7,10 +7,9 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
 
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import Nsys, find_importer, header_version, last_line
+from nsysprof.nsys import Nsys, find_importer, header_version, last_line, run_nsys
 
 __all__ = ["import_stream", "missing_libraries"]
 
@@ -42,22 +41,7 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
             " nsight-systems-cli), or import the stream on a machine that has it",
         )
     part = out.with_name(f"part-{out.name}")
-    try:
-        done = subprocess.run(
-            [str(importer), "-i", str(stream), "-o", str(part)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise NsysprofError(f"{importer} did not end within {timeout:g} s: stopped") from None
-    except OSError as error:
-        raise NsysprofError(
-            f"{importer} cannot be run: {error.strerror}", f"ls -l {quote(str(importer))}"
-        ) from None
+    done = run_nsys(importer, ["-i", str(stream), "-o", str(part)], timeout)
     if done.returncode == 0 and part.is_file() and part.stat().st_size:
         part.replace(out)
         return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.intervals import Ints
+from nsysprof.intervals import Ints, covered_before
 from nsysprof.range_work import RangeWork, WorkIndex, reach_so_far, union_of
 from nsysprof.report.waits import Waits
 from nsysprof.tables import MEMCPY
@@ -105,12 +105,3 @@ def _others(index: WorkIndex, work: RangeWork, start: Ints, end: Ints, behind: N
         first, last = union_of(index, mask)
         out[mine] = covered_before(first, last, end[mine]) - covered_before(first, last, start[mine])
     return out
-
-
-def covered_before(start: Ints, end: Ints, moment: Ints) -> Ints:
-    """How long disjoint, sorted intervals cover the time before each moment."""
-    before = np.append(0, np.cumsum(end - start))
-    place = np.searchsorted(start, moment, side="right")
-    last_end = np.append(np.iinfo(np.int64).min, end)[place]
-    covered: Ints = before[place] - np.where(place > 0, np.maximum(last_end - moment, 0), 0)
-    return covered

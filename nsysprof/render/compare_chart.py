@@ -12,8 +12,8 @@ from nsysprof.comparison.comparing import Comparison
 from nsysprof.comparison.findings import speed
 from nsysprof.comparison.median_call import MedianCall, median_call
 from nsysprof.comparison.side_pairs import Pair
-from nsysprof.comparison.waiting import WAITING_FOR, covered_before
-from nsysprof.intervals import Ints, merge
+from nsysprof.comparison.waiting import WAITING_FOR
+from nsysprof.intervals import Ints, covered_before, merge
 from nsysprof.kernels import FAMILIES, short_name
 from nsysprof.render.gap_chart import compared_reports
 from nsysprof.render.palette import COLOURS, IDLE, INK, family_legend

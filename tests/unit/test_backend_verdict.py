@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof import backend_verdict
+from nsysprof import cover
 from nsysprof.attribution import attribute
 from nsysprof.backend_verdict import BackendVerdict, judge_backends
 from nsysprof.kernels import classify, load_rules
@@ -326,7 +326,7 @@ def test_overlapping_windows_each_count_all(
     trace: Trace, monkeypatch: pytest.MonkeyPatch, pieces: int
 ) -> None:
     """Counts are those of plain loops, also when the work is added up in small pieces."""
-    monkeypatch.setattr(backend_verdict, "_PIECE", pieces)
+    monkeypatch.setattr(cover, "_PIECE", pieces)
     random = np.random.default_rng(7)
     starts = random.integers(0, 900, 40).tolist()
     windows = [

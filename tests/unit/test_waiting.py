@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from nsysprof.attribution import attribute
-from nsysprof.comparison.waiting import HOST, OTHERS, QUEUE, SYNC, Gaps, covered_before, find_gaps
+from nsysprof.comparison.waiting import HOST, OTHERS, QUEUE, SYNC, Gaps, find_gaps
+from nsysprof.intervals import covered_before
 from nsysprof.range_work import index_work, range_work
 from nsysprof.report import open_report
 from nsysprof.report.waits import read_waits
