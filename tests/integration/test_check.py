@@ -10,15 +10,13 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import nsysprof
-from nsysprof import cli
+from tests.command_line import Done, Run, runner
 from tests.conftest import Trace
 from tests.trace import Items, Range, launch_kernel
 
@@ -86,34 +84,11 @@ MARKDOWN = """\
 """  # noqa: E501
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a run printed and how it ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `nsysprof check …` in this process, through `main()`, in the test's own folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str | Path, command: str = "check") -> Done:
-        monkeypatch.setattr(sys, "argv", ["nsysprof", command, *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        code = stop.value.code
-        assert code is None or isinstance(code, int)
-        printed = capsys.readouterr()
-        return Done(code or 0, printed.out, printed.err)
-
-    return call
+    called = runner(tmp_path, capsys, monkeypatch)
+    return lambda *arguments, command="check": called(command, *arguments)
 
 
 @pytest.fixture

@@ -13,8 +13,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ import typer
 
 from nsysprof import cli
 from nsysprof.render import data
+from tests.command_line import Done, Run, runner
 from tests.conftest import Trace
 from tests.trace import Gpu, Items, Kernel, Range, launch_kernel, launch_memcpy
 
@@ -68,34 +67,10 @@ orphan   other           1   4 ns    7.5 %
 """
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a run printed and how it ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `nsysprof …` in this process, through `main()`, in the test's own folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str | Path) -> Done:
-        monkeypatch.setattr(sys, "argv", ["nsysprof", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        code = stop.value.code
-        assert code is None or isinstance(code, int)
-        printed = capsys.readouterr()
-        return Done(code or 0, printed.out, printed.err)
-
-    return call
+    return runner(tmp_path, capsys, monkeypatch)
 
 
 def shell(line: str, folder: Path, **environment: str) -> Done:

@@ -7,8 +7,6 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 from pathlib import Path
@@ -17,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof import cli
 from nsysprof.attribution import Attribution, attribute
 from nsysprof.comparison.causes import (
     CAST_DOWN,
@@ -33,6 +30,7 @@ from nsysprof.comparison.causes import (
 from nsysprof.comparison.comparing import Comparison, compare
 from nsysprof.report import open_report
 from tests.calls import math_and_flash
+from tests.command_line import Run, runner
 from tests.conftest import Trace
 from tests.trace import Range
 
@@ -266,34 +264,10 @@ def test_the_model_stays_within_what_the_memory_gives() -> None:
 # ---- the command
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a run printed and how it ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `nsysprof compare --no-charts …` in this process, through `main()`, in the test's own folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str | Path) -> Done:
-        monkeypatch.setattr(sys, "argv", ["nsysprof", "compare", "--no-charts", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        code = stop.value.code
-        assert code is None or isinstance(code, int)
-        printed = capsys.readouterr()
-        return Done(code or 0, printed.out, printed.err)
-
-    return call
+    return runner(tmp_path, capsys, monkeypatch, "compare", "--no-charts")
 
 
 @pytest.fixture

@@ -1,0 +1,43 @@
+"""The command line in this process, for tests that compare what it prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nsysprof import cli
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a run printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+def runner(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *first: str
+) -> Run:
+    """Runs `nsysprof FIRST … ARGUMENTS …` in this process, through `main()`, in a folder."""
+    monkeypatch.chdir(folder)
+
+    def call(*arguments: str | Path) -> Done:
+        monkeypatch.setattr(sys, "argv", ["nsysprof", *first, *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        code = stop.value.code
+        assert code is None or isinstance(code, int)
+        printed = capsys.readouterr()
+        return Done(code or 0, printed.out, printed.err)
+
+    return call
