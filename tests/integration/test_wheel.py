@@ -53,7 +53,9 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path
     shutil.rmtree(source / "build", ignore_errors=True)
     sdist = build(source, folder / "sdist", "--sdist")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+        if hasattr(tarfile, "data_filter"):  # Debian 12's Python 3.11.2 has none
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder / "unpacked")
     (unpacked,) = (folder / "unpacked").iterdir()
     return wheel, sdist, build(unpacked, folder / "again", "--wheel")
 
