@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import _bench_points
 from _attention import BACKENDS
-from _harness import INTERRUPTED, _require
+from _harness import INTERRUPTED, require
 from _results import WorkloadError, format_ns
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _sweep(path: Path) -> int:
     """Measure all that is left to measure."""
     progress = _bench_points.read(path)
     device = progress.plan["device"]
-    _require("bench", device)
+    require("bench", device)
     import torch
 
     from _bench_check import BrokenError

@@ -56,7 +56,7 @@ def main(workload: str, options: argparse.Namespace, prepare: Prepare) -> int:
     try:
         if options.results:
             _results.check_target(options.results, force=options.force)
-        _require(workload, options.device)
+        require(workload, options.device)
         found = _document(workload, options, prepare)
         try:
             if options.results:
@@ -75,7 +75,7 @@ def main(workload: str, options: argparse.Namespace, prepare: Prepare) -> int:
     return 0
 
 
-def _require(workload: str, device: str) -> None:
+def require(workload: str, device: str) -> None:
     """Raises `WorkloadError` when torch, nvtx or the GPU is missing."""
     try:
         with _ending_at_once(workload):

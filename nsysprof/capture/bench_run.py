@@ -19,7 +19,7 @@ from nsysprof.capture.driver import ask_driver
 from nsysprof.capture.fingerprint import environment_hash, fingerprint
 from nsysprof.capture.interrupts import Interrupt, interrupts_raised
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import Nsys, last_line
+from nsysprof.nsys import last_line
 
 __all__ = ["SweepJob", "known_backends", "open_sweep", "publish_results", "run_sweep", "write_samples"]
 
@@ -167,7 +167,7 @@ def _refuse(job: SweepJob, *, force: bool) -> None:
 def _machine() -> dict[str, Any]:
     """The fingerprint of a capture without nsys, which has no part in this, and without the workload's software."""
     driver, _ = ask_driver()
-    found = fingerprint(Nsys(Path(), (), ""), driver, None)
+    found = fingerprint(None, driver, None)
     return {name: value for name, value in found.items() if name not in ("nsys", "workload")}
 
 

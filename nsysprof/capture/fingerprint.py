@@ -16,7 +16,9 @@ from nsysprof.nsys import Nsys
 __all__ = ["environment_hash", "fingerprint"]
 
 
-def fingerprint(nsys: Nsys, driver: Driver | None, workload: Mapping[str, Any] | None) -> dict[str, Any]:
+def fingerprint(
+    nsys: Nsys | None, driver: Driver | None, workload: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """GPUs, driver, nsys, Python, OS and CPU of this machine, and what a workload says of its own software.
 
     A plain mapping for JSON, without anything that changes from run to run; ``workload`` is the ``environment`` of
@@ -26,7 +28,7 @@ def fingerprint(nsys: Nsys, driver: Driver | None, workload: Mapping[str, Any] |
         "gpus": [dict(gpu) for gpu in driver.gpus] if driver else [],
         "driver": driver.version if driver else None,
         "driver_cuda": ".".join(map(str, driver.cuda)) or None if driver else None,
-        "nsys": nsys.version_text,
+        "nsys": nsys.version_text if nsys else None,
         "python": platform.python_version(),
         "os": _os(),
         "kernel": f"{platform.system()} {platform.release()}",
