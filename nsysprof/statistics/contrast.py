@@ -160,6 +160,11 @@ def judged(contrasts: Sequence[Contrast], rules: Rules = DEFAULT_RULES) -> list[
     a family whatever the samples were. "faster" or "slower" where all of this holds: the ratio is beyond the least
     effect, its interval leaves 1 out, and the corrected p-value is below ``alpha``. All else is "no clear change": a
     p-value alone makes no verdict, and none is made of a test that did not pass.
+
+    Simulated pairs of samples of one source (see `Summary`), with any effect counting, were declared different in 1 to
+    5 of 100 from n = 20 on, however much the samples depended on each other (phi up to 0.7), and from n = 10 on for phi
+    up to 0.3; at n = 10 in 6 for phi = 0.5 and in 8 for phi = 0.7. Runs that wander for as long as they last are not
+    like that: two of them do differ, which a `control` shows.
     """
     adjusted = holm([one.p for one in contrasts])
     found = []
