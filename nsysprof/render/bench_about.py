@@ -36,10 +36,10 @@ def environment_part(results: BenchResults) -> Iterator[str]:
     """Machine and software, and what the machine can do at most."""
     environment, limits = results.samples.environment, results.samples.limits
     software = environment.get("workload") or {}
-    clock = results.results["sm_clock_mhz"].median()
+    clocks = results.results["sm_clock_mhz"].dropna()
     facts = {
         "device": device_name(results),
-        "SM clock, sampled": "" if pd.isna(clock) else f"{clock:,.0f} MHz",
+        "SM clock, sampled": f"{clocks.median():,.0f} MHz" if len(clocks) else "",
         "SMs": str(limits.sm_count or ""),
         "bandwidth": format_bandwidth(limits.bytes_per_s) if limits.bytes_per_s else "",
         "bandwidth, measured": format_bandwidth(limits.measured_bytes_per_s)
