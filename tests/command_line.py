@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,3 +42,15 @@ def runner(
         return Done(code or 0, printed.out, printed.err)
 
     return call
+
+
+def known_failure(done: Done) -> str:
+    """The message of a known failure: nothing on stdout, one line and perhaps a hint on stderr, exit code 1."""
+    assert done.code == 1, done
+    assert done.out == ""
+    lines = done.err.splitlines()
+    assert 1 <= len(lines) <= 2, done.err
+    assert lines[0].startswith("nsysprof: ")
+    if len(lines) == 2:
+        assert re.match(r"  hint: \S", lines[1])
+    return done.err

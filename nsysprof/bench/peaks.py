@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nsysprof.errors import NsysprofError
-from nsysprof.units import format_bandwidth, format_share
+from nsysprof.units import format_share
 
 __all__ = [
     "GpuLimits",
     "flops_per_clock",
-    "format_flops",
     "memory_bandwidth",
     "peak_flops",
     "share_of_peak",
@@ -116,8 +115,3 @@ def share_of_peak(achieved: float, peak: float, *, what: str, suspects: Sequence
             "share refused: look at what is suspect, and at the peak itself",
         )
     return share
-
-
-def format_flops(flops_per_s: float) -> str:
-    """FLOP/s as data sheets give them: `989 TFLOP/s`."""
-    return format_bandwidth(flops_per_s).replace("B/s", "FLOP/s")

@@ -69,9 +69,7 @@ def _table(diff: BenchDiff) -> str:
                 _value(row, "after"),
                 _change(row),
                 "overlap" if row["overlap"] else "apart",
-                ""
-                if math.isnan(row["adjusted_p"])
-                else f"{row['delta']:+.2f} {row['delta_word']}".replace("-0.00", "+0.00"),
+                _effect(row),
                 row["verdict"],
             ]
         )

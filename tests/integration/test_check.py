@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import nsysprof
-from tests.command_line import Done, Run, runner
+from tests.command_line import Done, Run, known_failure, runner
 from tests.conftest import Trace
 from tests.trace import Items, Range, launch_kernel
 
@@ -130,18 +130,6 @@ KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 NAMED = "demangledName IN (SELECT id FROM StringIds WHERE value LIKE '%{}%')"
 # Ranges of one backend whose kernels take half as long again: the kernels stand in a queue, so their order stays.
 SLOWER = f"UPDATE {KERNELS} SET end = end + (end - start) / 2 WHERE {NAMED.format('fmha_cutlassF')}"
-
-
-def known_failure(done: Done) -> str:
-    """The message of a known failure: nothing on stdout, one line and perhaps a hint on stderr, exit code 1."""
-    assert done.code == 1, done
-    assert done.out == ""
-    lines = done.err.splitlines()
-    assert 1 <= len(lines) <= 2, done.err
-    assert lines[0].startswith("nsysprof: ")
-    if len(lines) == 2:
-        assert re.match(r"  hint: \S", lines[1])
-    return done.err
 
 
 # ---- what is printed

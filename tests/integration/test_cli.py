@@ -20,7 +20,7 @@ import typer
 
 from nsysprof import cli
 from nsysprof.render import data
-from tests.command_line import Done, Run, runner
+from tests.command_line import Done, Run, known_failure, runner
 from tests.conftest import Trace
 from tests.trace import Gpu, Items, Kernel, Range, launch_kernel, launch_memcpy
 
@@ -116,18 +116,6 @@ def digest(path: Path) -> str:
 def files(folder: Path) -> list[str]:
     """Everything below a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def known_failure(done: Done) -> str:
-    """The message of a known failure: nothing on stdout, one line and perhaps a hint on stderr, exit code 1."""
-    assert done.code == 1, done
-    assert done.out == ""
-    lines = done.err.splitlines()
-    assert 1 <= len(lines) <= 2, done.err
-    assert lines[0].startswith("nsysprof: ")
-    if len(lines) == 2:
-        assert re.match(r"  hint: \S", lines[1])
-    return done.err
 
 
 # ---- what it prints and writes

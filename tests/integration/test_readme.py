@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 
 from nsysprof import cli
 from nsysprof.render.data import SCHEMA
+from tests.command_line import runner
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -81,6 +83,20 @@ def test_the_printed_block_is_what_is_printed(analyzed: Analyzed) -> None:
         found = analyzed[0].find(part, at)
         assert found >= 0, f"not printed any more:\n{part}"
         at = found + len(part)
+
+
+def test_the_printed_comparison_is_what_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The README's comparison, line by line, is what its own command prints."""
+    line = next(
+        line for block in blocks("sh") for line in block.splitlines() if line.startswith("nsysprof compare")
+    )
+    run = runner(ROOT, capsys, monkeypatch)
+    printed = run(*shlex.split(line)[1:], "--no-charts", "-o", tmp_path / "out").out.splitlines()
+    example = next(block for block in blocks("text") if "safe-softmax guard" in block).splitlines()
+    assert len(example) > 10
+    assert [line for line in example if line != "..." and line not in printed] == []
 
 
 def test_the_table_of_files_is_what_is_written(analyzed: Analyzed) -> None:

@@ -7,7 +7,6 @@ import pytest
 from nsysprof.bench.peaks import (
     GpuLimits,
     flops_per_clock,
-    format_flops,
     memory_bandwidth,
     peak_flops,
     share_of_peak,
@@ -94,9 +93,3 @@ def test_a_share_above_all_is_refused_with_its_suspects() -> None:
     assert refused.value.message == (
         "flash at S=4096: 183 % of the peak is impossible, suspect is the clock or the dtype"
     )
-
-
-def test_flops_are_printed_like_datasheets() -> None:
-    """Powers of a thousand."""
-    assert format_flops(989.4e12) == "989 TFLOP/s"
-    assert format_flops(1.83e9) == "1.83 GFLOP/s"
