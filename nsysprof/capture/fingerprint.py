@@ -13,7 +13,14 @@ from typing import Any
 from nsysprof.capture.driver import Driver
 from nsysprof.nsys import Nsys
 
-__all__ = ["environment_hash", "fingerprint"]
+__all__ = ["environment_hash", "fingerprint", "rank_in_job"]
+
+# What launchers tell each process of a job: torchrun, Open MPI, MPICH and its kin, Slurm; the first that is set counts.
+_RANK_VARIABLES = {
+    "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"),
+    "local_rank": ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),
+    "world_size": ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"),
+}
 
 
 def fingerprint(
@@ -43,6 +50,19 @@ def environment_hash(environment: Mapping[str, Any]) -> str:
     """The first 16 digits of the SHA-256 of a fingerprint, whatever the order of its keys."""
     text = json.dumps(environment, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def rank_in_job(variables: Mapping[str, str]) -> dict[str, int] | None:
+    """``rank``, ``local_rank`` and ``world_size`` of a process that a launcher started, as far as it said so.
+
+    None where no rank is set. It is recorded apart because scrubbing a report removes the variables.
+    """
+    found = {
+        name: int(variables[first])
+        for name, known in _RANK_VARIABLES.items()
+        if (first := next((each for each in known if variables.get(each, "").isdecimal()), None))
+    }
+    return found if "rank" in found else None
 
 
 def _os() -> str:

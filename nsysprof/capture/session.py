@@ -17,7 +17,7 @@ from nsysprof.capture.child import Echo, Ended, run_child
 from nsysprof.capture.compose import Request, nsys_command
 from nsysprof.capture.driver import gpu_states
 from nsysprof.capture.failure import check_ended, check_made, last_said, made_by_nsys
-from nsysprof.capture.fingerprint import fingerprint
+from nsysprof.capture.fingerprint import fingerprint, rank_in_job
 from nsysprof.capture.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs, typed
 from nsysprof.capture.overhead import overhead_of
 from nsysprof.capture.record import read_json, write_record
@@ -32,7 +32,7 @@ SCHEMA = "nsysprof-run/1"
 WORKLOAD_SCHEMA = "nsysprof-workload/1"
 _LEAST_BYTES = 16 << 20
 _KEYS = (
-    "schema", "name", "started", "command", "program", "nsys_command", "wall_ns", "rescued", "environment",
+    "schema", "name", "started", "command", "program", "nsys_command", "wall_ns", "rescued", "job", "environment",
     "environment_hash", "gpu_state", "overhead", "workload",
 )  # fmt: skip
 
@@ -76,6 +76,7 @@ def capture_program(
         "nsys_command": join(nsys_command(request.nsys, request.tracing, outputs.path(""), request.program)),
         "wall_ns": ended.wall_ns,
         "rescued": False,
+        "job": rank_in_job(os.environ),
         "environment": fingerprint(request.nsys, request.driver, (measured or {}).get("environment")),
         "environment_hash": None,
         "gpu_state": {"before": before, "after": gpu_states()},

@@ -14,7 +14,7 @@ from nsysprof.capture.child import Ended
 from nsysprof.capture.compose import Request, Tracing, nsys_command
 from nsysprof.capture.driver import Driver
 from nsysprof.capture.failure import check_ended, last_said
-from nsysprof.capture.fingerprint import environment_hash, fingerprint
+from nsysprof.capture.fingerprint import environment_hash, fingerprint, rank_in_job
 from nsysprof.capture.outputs import Outputs
 from nsysprof.capture.overhead import overhead_of
 from nsysprof.capture.record import file_facts, read_json, write_record
@@ -190,6 +190,21 @@ def test_the_hash_is_of_what_is_stable() -> None:
     newer = fingerprint(NSYS, Driver("581.0", (13, 0), driver.gpus), flags)
     assert len({environment_hash(one) for one in (first, other, newer, fingerprint(NSYS, None, None))}) == 4
     json.dumps(first)
+
+
+@pytest.mark.parametrize(
+    ("variables", "job"),
+    [
+        ({}, None),
+        ({"WORLD_SIZE": "2"}, None),
+        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}, {"rank": 3, "local_rank": 1, "world_size": 4}),
+        ({"OMPI_COMM_WORLD_RANK": "0", "SLURM_PROCID": "7"}, {"rank": 0}),
+        ({"RANK": "first", "SLURM_PROCID": "2", "SLURM_NTASKS": "8"}, {"rank": 2, "world_size": 8}),
+    ],
+)
+def test_rank_in_job(variables: dict[str, str], job: dict[str, int] | None) -> None:
+    """What launchers tell a process of its place in a job is known by the names that they use."""
+    assert rank_in_job(variables) == job
 
 
 def test_file_facts_are_size_and_digest(tmp_path: Path) -> None:
