@@ -105,7 +105,7 @@ PRESETS: Mapping[str, BenchPreset] = {
             Grid(
                 ("naive", "math", "efficient", "auto"),
                 heads=(1,),
-                seq=(512, 1024, 2048),
+                seq=(512, 1024, 1536, 2048),
                 dtype=("fp32",),
                 causal=False,
             ),
