@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution import Attribution
+from nsysprof.path_text import path_part
 
 # PyTorch's autograd profiler appends what changes from call to call: `aten::mm, op_id = 17, sizes = [[2, 3]]`.
 _PER_CALL = re.compile(r", (?:op_id|seq|sizes|stashed seq|input_op_ids|in_size) = .*", re.DOTALL)
 # What may stand for the star of a default glob: a number, and what separates it from the word.
 _NUMBERED = r"[ _:#=.\-]*\d+"
-_BEFORE_SLASH = re.compile(r"(\\+)(?=/|\Z)")
 # Text of all paths beyond which long ones are cut, and how much of either end is then kept.
 _MOST_CHARACTERS, _CUT = 1 << 26, 900
 DEFAULT_MERGE = ("iter*", "step*")
@@ -46,7 +46,7 @@ class Paths:
         A program that forgets to close its ranges nests them ever deeper. Where all paths of all rows would take more
         than `_MOST_CHARACTERS`, the long ones are cut in the middle and say how many names they leave out.
         """
-        parts = [_part(name) for name in self.names]
+        parts = [path_part(name) for name in self.names]
         if self.too_long:
             return _cut_texts(self, parts)
         out: list[str] = []
@@ -62,13 +62,6 @@ class Paths:
         length = np.array([len(name) + 1 for name in self.names], np.int64)[self.name]
         used = np.bincount(self.of, minlength=len(self)) + 1
         return int((_added_up(length, self.parent) * used).sum()) > _MOST_CHARACTERS
-
-
-def _part(name: str) -> str:
-    r"""A name within a path: ``/`` becomes ``\/``, and so that this is clear, ``\`` before it or at the end ``\\``."""
-    if "/" not in name and not name.endswith("\\"):
-        return name
-    return _BEFORE_SLASH.sub(r"\1\1", name).replace("/", "\\/")
 
 
 def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
@@ -130,17 +123,29 @@ def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> P
     None merges nothing.
     """
     codes: dict[str, int] = {}
-    if merge is None:
-        recode = [codes.setdefault(name, len(codes)) for name in paths.names]
-    else:
-        numbered = [
-            (g, re.compile(re.escape(g).replace(r"\*", _NUMBERED))) for g in merge if g in DEFAULT_MERGE
-        ]
-        anything = [g for g in merge if g not in DEFAULT_MERGE]
-        recode = [
-            codes.setdefault(_merged_name(name, numbered, anything), len(codes)) for name in paths.names
-        ]
+    recode = [codes.setdefault(name, len(codes)) for name in merged_names(paths.names, merge)]
     return _group(paths.parent, np.array(recode, np.int32)[paths.name], paths.kind, list(codes))
+
+
+def merged_names(names: Sequence[str], merge: Sequence[str] | None = DEFAULT_MERGE) -> list[str]:
+    """What `merged_paths` makes of each name."""
+    if merge is None:
+        return list(names)
+    numbered = [(g, re.compile(re.escape(g).replace(r"\*", _NUMBERED))) for g in merge if g in DEFAULT_MERGE]
+    anything = [g for g in merge if g not in DEFAULT_MERGE]
+    return [_merged_name(name, numbered, anything) for name in names]
+
+
+def split_path(path: str) -> list[str]:
+    r"""The parts of a range path, as they stand in it; a ``/`` that is written ``\/`` belongs to its part."""
+    parts, escapes = [""], 0
+    for character in path:
+        if character == "/" and escapes % 2 == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+        escapes = escapes + 1 if character == "\\" else 0
+    return parts
 
 
 def _merged_name(name: str, numbered: list[tuple[str, re.Pattern[str]]], anything: list[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sqlite3
 import sys
@@ -17,7 +16,9 @@ from typing import Any, Literal
 
 from nsysprof.capture.child import run_child
 from nsysprof.capture.compose import Request
+from nsysprof.capture.counter_permission import PERMISSION_FIX, counters_kept_from_us
 from nsysprof.capture.driver import Driver, ask_driver, too_new_for
+from nsysprof.capture.ncu import find_ncu
 from nsysprof.capture.outputs import Outputs
 from nsysprof.capture.record import read_json
 from nsysprof.capture.session import capture_program
@@ -44,11 +45,7 @@ while time.monotonic() < end:
     with nvtx.annotate("RUN::doctor::S1"):
         time.sleep(0.01)
 """
-_PARAMS = Path("/proc/driver/nvidia/params")
-_STATUS = Path("/proc/self/status")
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
-_CAP_SYS_ADMIN = 21
-_NCU_PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 _INSTALL_WORKLOADS = "pip install 'nsysprof[workloads]'"
 _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
 _BACKENDS = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex", "flash_attn")
@@ -178,38 +175,18 @@ def _gpu(driver: Driver | None, why: str, nsys: Nsys | None) -> Iterator[Check]:
 
 def _counters(driver: Driver | None) -> Check:
     """Nsight Compute, and whether the driver lets this user read hardware counters."""
-    ncu = shutil.which("ncu") or next(
-        (str(path) for place in _NCU_PLACES for path in sorted(Path("/").glob(place))), None
-    )
-    if ncu is None:
-        return Check(
-            "ncu", "missing", "no Nsight Compute: no hardware counters",
-            "https://developer.nvidia.com/nsight-compute, or the CUDA toolkit",
-        )  # fmt: skip
+    try:
+        ncu = find_ncu()
+    except NsysprofError as error:
+        return Check("ncu", "missing", f"{error.message}: no hardware counters", error.hint)
+    found = f"{ncu.version_text} at {ncu.path}"
     if driver is None:
-        return Check("ncu", "warn", f"{ncu}; no GPU to read counters of", _GET_GPU)
-    try:
-        restricted = "RmProfilingAdminOnly: 1" in _PARAMS.read_text(encoding="utf-8")
-    except OSError:
-        restricted = False
-    if restricted and not _is_admin():
+        return Check("ncu", "warn", f"{found}; no GPU to read counters of", _GET_GPU)
+    if counters_kept_from_us():
         return Check(
-            "ncu", "warn", f"{ncu}; the driver keeps hardware counters for administrators",
-            "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nsight.conf;"
-            " reboot (a container: --cap-add SYS_ADMIN)",
-        )  # fmt: skip
-    return Check("ncu", "ok", f"{ncu}; counters may be read")
-
-
-def _is_admin() -> bool:
-    """Whether this process has what the driver asks for: CAP_SYS_ADMIN, which root in a container often lacks."""
-    try:
-        held = re.search(r"^CapEff:\s*([0-9a-f]+)", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
-    except OSError:
-        held = None
-    if held is None:
-        return hasattr(os, "geteuid") and os.geteuid() == 0
-    return bool(int(held[1], 16) >> _CAP_SYS_ADMIN & 1)
+            "ncu", "warn", f"{found}; the driver keeps hardware counters for administrators", PERMISSION_FIX
+        )
+    return Check("ncu", "ok", f"{found}; counters may be read")
 
 
 def _torch(workload: Path | None, driver: Driver | None, tell: Callable[[str], None]) -> Iterator[Check]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from shlex import join
+from shlex import join, quote
 
 from nsysprof.capture.child import Ended
 from nsysprof.capture.compose import Request
-from nsysprof.capture.outputs import LOG, REPORT, STREAM
+from nsysprof.capture.outputs import LOG, REPORT, STREAM, typed
 from nsysprof.errors import NsysprofError
 from nsysprof.nsys import last_line
 
-__all__ = ["check_ended", "check_made", "last_said", "made_by_nsys"]
+__all__ = ["check_ended", "check_made", "check_program", "failed_program", "last_said", "made_by_nsys"]
 
 _USAGE = 2  # what argparse exits with
 _LONGEST = 120
@@ -33,6 +34,18 @@ def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
     found = [folder / name for name in (REPORT, STREAM)]
     report, stream = (path if path.is_file() and path.stat().st_size else None for path in found)
     return report, stream
+
+
+def check_program(program: str, profiler: str) -> None:
+    """Raises `NsysprofError` for a program that a profiler could not even start."""
+    if shutil.which(program) is None:
+        raise NsysprofError(
+            f"{quote(program)}: no such program, or it cannot be run", f"ls -l {typed(Path(program))}"
+        )
+    if program.startswith("-"):
+        raise NsysprofError(
+            f"{program}: {profiler} would take it for an option", f"-- {shutil.which(program)} ..."
+        )
 
 
 def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
@@ -68,17 +81,27 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
     limited = any(re.match(r"--duration|-d", one) for one in request.tracing.extra)
     if not ended.code or (limited and ended.code in _ENDED_BY_NSYS):
         return
-    said = last_said(ended)
-    if request.results and ended.code == _USAGE:
-        (folder / LOG).unlink(missing_ok=True)  # there is nothing else in it
-        raise NsysprofError(said, f"{join(request.program[:2])} --help", exit_code=_USAGE)
+    raise failed_program(
+        request.program, ended.code, last_said(ended), folder / LOG if request.results else None
+    )
+
+
+def failed_program(program: Sequence[str], code: int, said: str, log: Path | None) -> NsysprofError:
+    """The error, with its own exit code, for a program that failed; ``said`` is what it printed last.
+
+    ``log`` is that of a workload, None for any other program: where it was called wrongly there is nothing else in it,
+    and it is removed.
+    """
+    if log is not None and code == _USAGE:
+        log.unlink(missing_ok=True)
+        return NsysprofError(said, f"{join(program[:2])} --help", exit_code=_USAGE)
     try:
-        killed = f" ({signal.Signals(ended.code - 128).name})"
+        killed = f" ({signal.Signals(code - 128).name})"
     except ValueError:
         killed = ""
-    raise NsysprofError(
-        f"{_shown(request.program)}: failed with exit code {ended.code}{killed}{f': {said}' if said else ''}",
-        exit_code=ended.code,
+    return NsysprofError(
+        f"{_shown(program)}: failed with exit code {code}{killed}{f': {said}' if said else ''}",
+        exit_code=code,
     )
 
 

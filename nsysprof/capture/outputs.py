@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,14 +80,15 @@ def typed(path: Path) -> str:
 
 
 @contextmanager
-def making(outputs: Outputs, *, force: bool = False) -> Iterator[Path]:
+def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = ENDINGS) -> Iterator[Path]:
     """A folder beside the results to make them in; it is gone afterwards, however that ends.
 
-    Raises `NsysprofError` at once where a result exists already (unless ``force``), or its folder cannot be written.
+    ``endings`` are those of the results. Raises `NsysprofError` at once where a result exists already (unless
+    ``force``), or its folder cannot be written.
     Later, whatever stops the capture, what there is of the log, of what nsys recorded and of the record is kept as
     ``NAME.partial.*``, and known failures and interrupts are raised as `NsysprofError` that says so.
     """
-    _check_names(outputs, force=force)
+    _check_names(outputs, endings, force=force)
     new = not os.path.lexists(outputs.folder)
     try:
         outputs.folder.mkdir(parents=True, exist_ok=True)
@@ -148,9 +149,9 @@ def publish(parts: Mapping[Path, Path], *, force: bool = False) -> None:
             path.unlink(missing_ok=True)
 
 
-def _check_names(outputs: Outputs, *, force: bool) -> None:
+def _check_names(outputs: Outputs, endings: Sequence[str], *, force: bool) -> None:
     """Refuse names that are taken."""
-    for ending in ENDINGS:
+    for ending in endings:
         final = outputs.path(ending)
         if not force:
             _refuse(final)

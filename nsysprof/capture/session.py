@@ -16,10 +16,11 @@ from typing import Any
 from nsysprof.capture.child import Echo, Ended, run_child
 from nsysprof.capture.compose import Request, nsys_command
 from nsysprof.capture.driver import gpu_states
-from nsysprof.capture.failure import check_ended, check_made, last_said, made_by_nsys
+from nsysprof.capture.failure import check_ended, check_made, check_program, last_said, made_by_nsys
 from nsysprof.capture.fingerprint import fingerprint, rank_in_job
 from nsysprof.capture.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs, typed
 from nsysprof.capture.overhead import overhead_of
+from nsysprof.capture.program_input import input_kept, with_results, workload_results
 from nsysprof.capture.record import read_json, write_record
 from nsysprof.capture.rescue import import_stream
 from nsysprof.errors import NsysprofError
@@ -29,7 +30,6 @@ from nsysprof.units import format_bytes
 __all__ = ["Staged", "capture_program", "resume_capture"]
 
 SCHEMA = "nsysprof-run/1"
-WORKLOAD_SCHEMA = "nsysprof-workload/1"
 _LEAST_BYTES = 16 << 20
 _KEYS = (
     "schema", "name", "started", "command", "program", "nsys_command", "wall_ns", "rescued", "job", "environment",
@@ -55,18 +55,19 @@ def capture_program(
     it failed, and `Interrupt`; log, recording and record so far are then in ``folder`` under the names that
     `nsysprof.capture.outputs` gives them.
     """
-    _check_program(request.program[0])
+    check_program(request.program[0], "nsys")
     _check_room()
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     before = gpu_states()
     plain, plain_results = _plain(request, folder, echo) if request.overhead else (None, None)
     echo("running under nsys\n")
-    program = _with_results(request, folder / "profiled.json")
+    results = folder / "profiled.json" if request.results else None
+    program = with_results(request.program, results)
     under_nsys = nsys_command(request.nsys, request.tracing, folder / Path(REPORT).stem, program)
     ended = run_child(under_nsys, folder / LOG, echo)
     stranded = check_made(ended, request, folder)
     check_ended(ended, request, folder)
-    measured = _results(request, folder / "profiled.json")
+    measured = workload_results(results, request.program)
     record = {
         "schema": SCHEMA,
         "name": outputs.name,
@@ -92,16 +93,11 @@ def capture_program(
 def _plain(request: Request, folder: Path, echo: Echo) -> tuple[Ended, dict[str, Any] | None]:
     """Run the program without nsys, for its time; what it reads from a file on stdin is there for the next run too."""
     echo("running without nsys, for comparison\n")
-    try:
-        read: int | None = os.lseek(0, 0, os.SEEK_CUR)
-    except OSError:  # a pipe, a terminal
-        read = None
-    results = folder / "plain.json"
-    ended = run_child(_with_results(request, results), folder / LOG, echo)
-    check_ended(ended, request, folder)
-    if read is not None:
-        os.lseek(0, read, os.SEEK_SET)
-    return ended, _results(request, results)
+    results = folder / "plain.json" if request.results else None
+    with input_kept():
+        ended = run_child(with_results(request.program, results), folder / LOG, echo)
+        check_ended(ended, request, folder)
+    return ended, workload_results(results, request.program)
 
 
 def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | None) -> Staged:
@@ -166,15 +162,6 @@ def _copy(recorded: Path, folder: Path) -> Path:
     return copy
 
 
-def _check_program(program: str) -> None:
-    if shutil.which(program) is None:
-        raise NsysprofError(
-            f"{quote(program)}: no such program, or it cannot be run", f"ls -l {typed(Path(program))}"
-        )
-    if program.startswith("-"):
-        raise NsysprofError(f"{program}: nsys would take it for an option", f"-- {shutil.which(program)} ...")
-
-
 def _check_room() -> None:
     """Refuse to start where nsys could not even write what it records meanwhile: it would hang for ever."""
     place = tempfile.gettempdir()
@@ -184,20 +171,6 @@ def _check_room() -> None:
             f"only {format_bytes(free)} free in {place}, where nsys keeps what it records until the end",
             f"df -h {quote(place)}, or TMPDIR=FOLDER for another folder",
         )
-
-
-def _with_results(request: Request, results: Path) -> list[str]:
-    return [*request.program, "--results", str(results)] if request.results else list(request.program)
-
-
-def _results(request: Request, path: Path) -> dict[str, Any] | None:
-    """What a workload wrote; None for a program that writes nothing."""
-    if not request.results:
-        return None
-    read = read_json(path)
-    if read.get("schema") != WORKLOAD_SCHEMA:
-        raise NsysprofError(f"{join(request.program)}: ended well but wrote no results")
-    return read
 
 
 def _report(nsys: Nsys, folder: Path, record: dict[str, Any], echo: Echo) -> Staged:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nsysprof.commands.bench_saved import diff_benches, report_bench
-from nsysprof.commands.capture import Device, DType
+from nsysprof.commands.workload_options import Device, DType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

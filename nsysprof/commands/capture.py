@@ -6,11 +6,34 @@ import os
 import re
 import shlex
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from nsysprof.commands.workload_options import (
+    WORKLOAD,
+    BackendOption,
+    BackwardOption,
+    BatchOption,
+    CausalOption,
+    DeviceOption,
+    DTypeOption,
+    ForceOption,
+    HeadDimOption,
+    HeadsOption,
+    IterationsOption,
+    OutputOption,
+    ProgramArgument,
+    SeedOption,
+    SeqOption,
+    TrainOption,
+    WarmupOption,
+    WorkloadOption,
+    default_name,
+    program_to_run,
+    says_what_to_run,
+)
 
 if TYPE_CHECKING:
     from nsysprof.capture.driver import Driver
@@ -18,70 +41,35 @@ if TYPE_CHECKING:
     from nsysprof.nsys import Nsys
 
 
-class DType(str, Enum):
-    """What the workloads compute in."""
-
-    FP16 = "fp16"
-    BF16 = "bf16"
-    FP32 = "fp32"
-
-
-class Device(str, Enum):
-    """Where the workloads run."""
-
-    CUDA = "cuda"
-    CPU = "cpu"
-
-
-_Names = list[str] | None
-_Numbers = list[int] | None
-_WORKLOAD = "sdpa"
 _TRACE = "cuda,nvtx"
 
 
 def capture(
-    program: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- PROGRAM ...]", help="Any program, instead of a workload."),
-    ] = None,
-    workload: Annotated[
-        str, typer.Option(metavar="NAME", help="The workload to run: sdpa or transformer_block.")
-    ] = _WORKLOAD,
-    backend: Annotated[_Names, typer.Option(metavar="NAME", help="Attention backend; repeatable.")] = None,
-    seq: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Sequence length; repeatable.")] = None,
-    batch: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Batch size; repeatable.")] = None,
-    heads: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Attention heads; repeatable.")] = None,
-    head_dim: Annotated[
-        _Numbers, typer.Option(metavar="N", min=1, help="Size of a head; repeatable.")
-    ] = None,
-    dtype: Annotated[DType | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type.")] = None,
-    causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")] = None,
-    backward: Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")] = False,
-    train: Annotated[bool, typer.Option("--train", help="transformer_block: whole training steps.")] = False,
-    device: Annotated[
-        Device | None, typer.Option(metavar="cuda|cpu", help="Where the workload runs.")
-    ] = None,
-    warmup: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Calls before what is measured.")
-    ] = None,
-    iterations: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Calls measured per range.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Seed of the inputs.")] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="NAME", help="Name of the results, or FOLDER/NAME [default: traces/…]."
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace earlier results of that name.")] = False,
+    context: typer.Context,
+    program: ProgramArgument = None,
+    workload: WorkloadOption = WORKLOAD,
+    backend: BackendOption = None,
+    seq: SeqOption = None,
+    batch: BatchOption = None,
+    heads: HeadsOption = None,
+    head_dim: HeadDimOption = None,
+    dtype: DTypeOption = None,
+    causal: CausalOption = None,
+    backward: BackwardOption = False,
+    train: TrainOption = False,
+    device: DeviceOption = None,
+    warmup: WarmupOption = None,
+    iterations: IterationsOption = None,
+    seed: SeedOption = None,
+    output: OutputOption = None,
+    force: ForceOption = False,
     trace: Annotated[str, typer.Option(metavar="LIST", help="What nsys traces.")] = _TRACE,
     capture_range: Annotated[
         str | None,
         typer.Option(metavar="cudaProfilerApi|nvtx:NAME", help="Record this range only, not the whole run."),
     ] = None,
     nsys_arg: Annotated[
-        _Names, typer.Option(metavar="ARG", help="One more argument for nsys profile; repeatable.")
+        list[str] | None, typer.Option(metavar="ARG", help="One more argument for nsys profile; repeatable.")
     ] = None,
     nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to capture with.")] = None,
     overhead: Annotated[
@@ -125,33 +113,15 @@ def capture(
     if sys.stderr is None:
         # It was closed. Nothing of what goes there may end up in stdout, or in a file that takes its number.
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  to the end
-    values = {
-        "--backend": backend,
-        "--seq": seq,
-        "--batch": batch,
-        "--heads": heads,
-        "--head-dim": head_dim,
-        "--dtype": dtype,
-        "--causal": causal,
-        "--backward": backward or None,
-        "--train": train or None,
-        "--device": device,
-        "--warmup": warmup,
-        "--iterations": iterations,
-        "--seed": seed,
-    }
-    options = _given(values)
-    if program and (options or workload != _WORKLOAD):
-        raise typer.BadParameter("options of a workload and a program: give one of them")
-    if resume and (program or options or workload != _WORKLOAD or dry_run):
+    if resume and (says_what_to_run(context) or dry_run):
         raise typer.BadParameter("--resume takes no program, no workload and no --dry-run")
+    command = program_to_run(context)
     loaded = load_rules(rules)
     if resume:
         _resume(resume, output, nsys, rules=loaded, keep_environment=keep_environment, force=force)
         return
     found = find_nsys(nsys)
-    command = tuple(program) if program else _workload_command(workload, options)
-    outputs = outputs_of(output, _default_name(program, workload, backend, seq))
+    outputs = outputs_of(output, default_name(context))
     tracing = Tracing(tuple(one.strip() for one in trace.split(",")), capture_range, tuple(nsys_arg or ()))
     shown = nsys_command(found, tracing, outputs.path(""), command)
     if dry_run:
@@ -192,39 +162,6 @@ def _resume(
             staged, outputs, folder, rules=rules, keep_environment=keep_environment, force=force
         )
     tell_captured(finished, outputs)
-
-
-def _given(values: dict[str, Any]) -> list[str]:
-    """The options that were given, as a workload takes them; what was not given is the workload's to choose."""
-    options: list[str] = []
-    for name, value in values.items():
-        if value is None or value == []:
-            continue
-        if value is False:
-            options.append(f"--no-{name.removeprefix('--')}")
-        elif value is True:
-            options.append(name)
-        else:
-            several = value if isinstance(value, list) else [value]
-            for one in several:
-                options += [name, str(one.value if isinstance(one, Enum) else one)]
-    return options
-
-
-def _default_name(
-    program: list[str] | None, workload: str, backend: list[str] | None, seq: list[int] | None
-) -> str:
-    """`sdpa-math-flash-S1024-S4096`, or the script of a program: `train` for `python train.py`."""
-    if program:
-        scripts = [part for part in program if part.endswith(".py")]
-        return Path(scripts[0] if scripts else program[0]).stem
-    return "-".join([workload, *(backend or []), *(f"S{length}" for length in seq or [])])
-
-
-def _workload_command(workload: str, options: list[str]) -> tuple[str, ...]:
-    from nsysprof.catalog import find_workload
-
-    return (sys.executable, str(find_workload(workload)), *options)
 
 
 def _introduced(nsys: Nsys) -> Driver | None:

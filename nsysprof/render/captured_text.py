@@ -13,7 +13,7 @@ _MOST_NOT_RUN = 20
 
 def captured_summary(record: Mapping[str, Any]) -> str:
     """The record of a capture (`nsysprof-run/1`) in a few sentences, without the verdict; ends with a newline."""
-    lines = [_what(record["report"]), *_overhead(record["overhead"]), *_not_run(record["workload"])]
+    lines = [_what(record["report"]), *_overhead(record["overhead"]), *not_run_lines(record["workload"])]
     if record["backends"] and not record["report"]["kernels"]:
         lines.append("no kernels: nothing tells which backend ran")
     return "".join(f"{line}\n" for line in lines)
@@ -50,7 +50,7 @@ def _overhead(overhead: Mapping[str, Any] | None) -> Iterator[str]:
     yield f"whole run: {walls}"
 
 
-def _not_run(workload: Mapping[str, Any] | None) -> Iterator[str]:
+def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
     """What could not be measured, each with its reason."""
     missed = [run for run in (workload or {}).get("runs", []) if run["status"] != "measured"]
     for run in missed[:_MOST_NOT_RUN]:

@@ -14,12 +14,13 @@ import pytest
 import typer
 
 from nsysprof.capture import checks as module
+from nsysprof.capture import counter_permission
 from nsysprof.capture.checks import Check, capture_works, check_machine
 from nsysprof.capture.driver import Driver
 from nsysprof.capture.interrupts import Interrupt
 from nsysprof.commands.doctor import doctor
 from nsysprof.errors import NsysprofError
-from tests import fake_nsys
+from tests import fake_ncu, fake_nsys
 from tests.conftest import Trace
 from tests.trace import Range
 
@@ -171,14 +172,14 @@ def test_counters_need_root_where_the_driver_keeps_them(
 ) -> None:
     """The fix is the line for modprobe; with CAP_SYS_ADMIN, which root in a container may lack, none is needed."""
     monkeypatch.setattr(module, "ask_driver", lambda: (DRIVER, ""))
-    ncu = tmp_path / "fake" / "target-linux-x64" / "ncu"
-    shutil.copy2(nsys, ncu)
+    for name, value in fake_ncu.install(nsys.parent, []).items():
+        monkeypatch.setenv(name, value)
     params = tmp_path / "params"
     params.write_text("EnableMSI: 1\nRmProfilingAdminOnly: 1\n")
-    monkeypatch.setattr(module, "_PARAMS", params)
+    monkeypatch.setattr(counter_permission, "_PARAMS", params)
     status = tmp_path / "status"
     status.write_text("CapInh:\t0000000000000000\nCapEff:\t00000000a80425fb\n")
-    monkeypatch.setattr(module, "_STATUS", status)
+    monkeypatch.setattr(counter_permission, "_STATUS", status)
     checks = found(tmp_path)
     assert checks["ncu"].state == "warn"
     assert "NVreg_RestrictProfilingToAdminUsers=0" in str(checks["ncu"].fix)

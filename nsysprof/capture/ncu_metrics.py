@@ -1,0 +1,114 @@
+"""Which metrics of Nsight Compute make which column of the counters, on which chip, and in which of the two runs.
+
+The run for *traffic* asks for so little that one pass counts it all. Where a kernel has to be replayed, ncu saves and
+restores its memory in between, and that empties the L2 cache whatever ``--cache-control`` says: a kernel would seem to
+read from DRAM what the one before it has just left in L2. What several passes are needed for, FLOPs above all, does
+not depend on caches and is counted in a run of its own, the *work*.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["COLUMNS", "TRAFFIC", "WORK", "CountingRun", "plan_runs"]
+
+TRAFFIC, WORK = "traffic", "work"
+
+Terms = dict[str, int]
+"""Metrics with the factors that they are added up with."""
+
+_TENSOR = "sm__inst_executed_pipe_tensor"
+_OPS = "sm__ops_path_tensor_src_"
+_ELAPSED = "avg.pct_of_peak_sustained_elapsed"
+
+
+def _threads(prefix: str, factors: Mapping[str, int]) -> Terms:
+    name = f"{prefix}__sass_thread_inst_executed_op_{{}}_pred_on.sum"
+    return {name.format(operation): factor for operation, factor in factors.items()}
+
+
+def _flops(letter: str) -> list[Terms]:
+    """Adds, products, and multiply-adds twice; newer chips count packed pairs of float32 apart."""
+    single = {f"{letter}add": 1, f"{letter}mul": 1, f"{letter}fma": 2}
+    pairs = {f"{name}2": 2 * factor for name, factor in single.items()} if letter == "f" else {}
+    factors = [{**single, **pairs}, single] if pairs else [single]
+    return [_threads(prefix, each) for each in factors for prefix in ("sm", "smsp")]
+
+
+# For each column what it is made of, best first: the first of which a chip has every metric is taken.
+_CHOICES: dict[str, dict[str, list[Terms]]] = {
+    TRAFFIC: {
+        "duration_ns": [{"gpu__time_duration.sum": 1}],
+        "dram_read_bytes": [{"dram__bytes_read.sum": 1}, {"dram__bytes_op_read.sum": 1}],
+        "dram_write_bytes": [{"dram__bytes_write.sum": 1}, {"dram__bytes_op_write.sum": 1}],
+        "l2_bytes": [{"lts__t_bytes.sum": 1}],
+        # Without HFMA2.MMA, which compilers load constants with: it would be in every kernel.
+        "tensor_instructions": [
+            {f"{_TENSOR}.sum": 1, f"{_TENSOR}_op_hmma_type_hfma2.sum": -1},
+            {f"{_TENSOR}.sum": 1},
+        ],
+        "occupancy_percent": [{"sm__warps_active.avg.pct_of_peak_sustained_active": 1}],
+        "dram_percent": [{f"gpu__dram_throughput.{_ELAPSED}": 1}, {f"dram__throughput.{_ELAPSED}": 1}],
+        "l2_percent": [{f"lts__t_sectors.{_ELAPSED}": 1}],
+    },
+    WORK: {
+        "tensor_flops": [],  # of what the chip has
+        "fp32_flops": _flops("f"),
+        "fp16_flops": _flops("h"),
+        "fp64_flops": _flops("d"),
+        "sm_percent": [{f"sm__throughput.{_ELAPSED}": 1}],
+    },
+}
+COLUMNS = (
+    *("duration_ns", "dram_read_bytes", "dram_write_bytes", "l2_bytes"),
+    *("tensor_instructions", "tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops"),
+    *("occupancy_percent", "dram_percent", "sm_percent", "l2_percent"),
+)
+
+
+@dataclass(frozen=True)
+class CountingRun:
+    """One run under ncu: ``columns`` are made of these metrics; ``missing`` are those that the chip has nothing for."""
+
+    name: str
+    columns: Mapping[str, Terms]
+    missing: tuple[str, ...] = field(default=())
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """All metrics of the run, each once."""
+        return tuple(dict.fromkeys(metric for terms in self.columns.values() for metric in terms))
+
+
+def plan_runs(available: Collection[str] | None, *, quick: bool = False) -> list[CountingRun]:
+    """The runs for a chip that has these metrics (names without suffixes; None: not known, so those of an H100).
+
+    ``quick`` leaves out the one in which kernels are replayed.
+    """
+    planned = []
+    for name, choices in _CHOICES.items():
+        columns: dict[str, Terms] = {}
+        for column, options in choices.items():
+            terms = _tensor_flops(available) if column == "tensor_flops" else _chosen(options, available)
+            if terms:
+                columns[column] = terms
+        planned.append(CountingRun(name, columns, tuple(each for each in choices if each not in columns)))
+    return [each for each in planned if each.columns][: 1 if quick else None]
+
+
+def _chosen(options: list[Terms], available: Collection[str] | None) -> Terms:
+    if available is None:
+        return next((terms for terms in options if not any("2_pred" in metric for metric in terms)), {})
+    fits = (terms for terms in options if all(metric.split(".")[0] in available for metric in terms))
+    return next(fits, {})
+
+
+def _tensor_flops(available: Collection[str] | None) -> Terms:
+    """Operations on tensor cores by type of input, integers left out; of a type and its subtypes the type alone."""
+    if available is None:
+        return {f"{_OPS}{kind}.sum": 1 for kind in ("bf16_dst_fp32", "fp16", "fp64", "fp8", "tf32_dst_fp32")}
+    names = sorted(name for name in available if re.match(rf"{_OPS}(fp|bf|tf)", name))
+    whole = [name for name in names if not any(name.startswith(f"{other}_") for other in names)]
+    return {f"{name}.sum": 1 for name in whole}

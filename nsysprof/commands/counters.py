@@ -1,0 +1,200 @@
+"""``nsysprof counters``: a program under Nsight Compute, for what the hardware counts of each kernel."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nsysprof.commands.analyze import Threads
+from nsysprof.commands.workload_options import (
+    WORKLOAD,
+    BackendOption,
+    BackwardOption,
+    BatchOption,
+    CausalOption,
+    DeviceOption,
+    DTypeOption,
+    ForceOption,
+    HeadDimOption,
+    HeadsOption,
+    OutputOption,
+    ProgramArgument,
+    SeedOption,
+    SeqOption,
+    TrainOption,
+    WorkloadOption,
+    default_name,
+    program_to_run,
+)
+
+if TYPE_CHECKING:
+    from nsysprof.capture.counters_run import StagedCounters
+    from nsysprof.capture.ncu import Ncu
+    from nsysprof.capture.outputs import Outputs
+    from nsysprof.kernel_rules import Rules
+
+
+class CacheControl(str, Enum):
+    """What ncu does to the caches before a kernel."""
+
+    NONE = "none"
+    ALL = "all"
+
+
+class ClockControl(str, Enum):
+    """What ncu does to the clocks."""
+
+    NONE = "none"
+    BASE = "base"
+
+
+_WARMUP, _ITERATIONS = 1, 2
+_RUNS = "RUN::*"
+
+
+def counters(
+    context: typer.Context,
+    program: ProgramArgument = None,
+    workload: WorkloadOption = WORKLOAD,
+    backend: BackendOption = None,
+    seq: SeqOption = None,
+    batch: BatchOption = None,
+    heads: HeadsOption = None,
+    head_dim: HeadDimOption = None,
+    dtype: DTypeOption = None,
+    causal: CausalOption = None,
+    backward: BackwardOption = False,
+    train: TrainOption = False,
+    device: DeviceOption = None,
+    warmup: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Calls before what is counted [default: 1].")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Calls counted per range [default: 2].")
+    ] = None,
+    seed: SeedOption = None,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            "--range",
+            metavar="GLOB",
+            help="Count kernels in these ranges only [default: RUN::* of a workload, all of a program].",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Run the program once only: bytes and occupancy, but no FLOPs."),
+    ] = False,
+    threads: Annotated[
+        Threads,
+        typer.Option(metavar="follow|strict", help="Work of threads without a range, as in `analyze`."),
+    ] = Threads.FOLLOW,
+    cache_control: Annotated[
+        CacheControl,
+        typer.Option(metavar="none|all", help="Leave caches as the kernel before left them, or flush them."),
+    ] = CacheControl.NONE,
+    clock_control: Annotated[
+        ClockControl, typer.Option(metavar="none|base", help="Leave the clocks alone, or lock them to base.")
+    ] = ClockControl.NONE,
+    ncu_arg: Annotated[
+        list[str] | None, typer.Option(metavar="ARG", help="One more argument for ncu; repeatable.")
+    ] = None,
+    ncu: Annotated[Path | None, typer.Option(metavar="PATH", help="The ncu to count with.")] = None,
+    keep_report: Annotated[
+        bool, typer.Option("--keep-report", help="Keep ncu's own reports too; they name the host.")
+    ] = False,
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the ncu commands and run nothing.")
+    ] = False,
+) -> None:
+    """Run a workload, or any program, under Nsight Compute and leave a table of what each kernel's hardware counted.
+
+    nsysprof counters --backend math --backend flash --seq 4096
+
+    nsysprof counters -o NAME --range 'step3' -- python train.py ...
+
+    `nsysprof compare` puts the table beside the times of a capture of the same program.
+    """
+    from nsysprof.capture.counters_run import count_program, counter_endings, counting_commands
+    from nsysprof.capture.driver import ask_driver
+    from nsysprof.capture.ncu import find_ncu
+    from nsysprof.capture.ncu_command import Counting, CountRequest
+    from nsysprof.capture.outputs import making, publish
+    from nsysprof.commands.captured import to_stderr
+    from nsysprof.kernels import load_rules
+
+    if sys.stderr is None:
+        # It was closed. Nothing of what goes there may end up in stdout, or in a file that takes its number.
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  to the end
+    command = program_to_run(context, warmup=_WARMUP, iterations=_ITERATIONS)
+    loaded = load_rules(rules)
+    counting = Counting(
+        select=select or (None if program else _RUNS),
+        threads=threads.value,
+        cache_control=cache_control.value,
+        clock_control=clock_control.value,
+        quick=quick,
+        extra=tuple(ncu_arg or ()),
+    )
+    found = find_ncu(ncu)
+    driver, why = (None, "") if dry_run else ask_driver()
+    request = CountRequest(command, found, counting, driver, results=not program, keep_reports=keep_report)
+    outputs = _outputs(output, default_name(context))
+    if dry_run:
+        for shown in counting_commands(request, outputs):
+            print(shlex.join(shown))
+        return
+    endings = counter_endings(request)
+    with making(outputs, force=force, endings=endings) as folder:
+        _introduce(found, f"driver {driver.version}" if driver else why)
+        staged = count_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], to_stderr)
+        publish({path: outputs.path(ending) for ending, path in staged.files.items()}, force=force)
+    _tell(staged, outputs, loaded)
+
+
+def _outputs(output: str | None, default: str) -> Outputs:
+    """The names of the results: `NAME.counters`, whichever of the files of a name was given."""
+    from nsysprof.capture.outputs import Outputs, outputs_of
+
+    named = outputs_of(output, default)
+    name = named.name.removesuffix(".csv").removesuffix(".counters")
+    return Outputs(named.folder, f"{name}.counters")
+
+
+def _introduce(ncu: Ncu, driver: str) -> None:
+    from nsysprof.commands.captured import say
+
+    say(f"ncu {ncu.version_text} ({ncu.path}); {driver}")
+
+
+def _tell(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
+    """Print what was counted, and last the command to go on with."""
+    from nsysprof.capture.outputs import typed
+    from nsysprof.commands.captured import say
+    from nsysprof.kernels import classify
+    from nsysprof.render.counters_text import compare_command, counters_summary
+    from nsysprof.render.terminal import visible
+
+    names = list(dict.fromkeys(row.kernel for row in staged.rows))
+    families = dict(zip(names, classify(rules, names).family, strict=True))
+    print(counters_summary(staged.rows, staged.record, families), end="", flush=True)
+    for warning in staged.record["warnings"]:
+        say(f"warning: {warning}")
+    table = outputs.path(".csv")
+    report = table.with_name(f"{outputs.name.removesuffix('.counters')}.sqlite")
+    if not report.exists():
+        say(f"there is no {report} yet: nsysprof capture makes one of the same program")
+    say("next:")
+    print(visible(compare_command(staged.rows, typed(report), typed(table))), flush=True)
