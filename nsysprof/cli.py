@@ -17,6 +17,7 @@ from nsysprof.commands.bench import bench_app
 from nsysprof.commands.capture import capture
 from nsysprof.commands.check import check
 from nsysprof.commands.compare import compare
+from nsysprof.commands.counters import counters
 from nsysprof.commands.doctor import doctor
 from nsysprof.commands.scrub import scrub
 from nsysprof.errors import NsysprofError
@@ -52,6 +53,7 @@ app.add_typer(bench_app, name="bench")
 app.command(context_settings={"allow_interspersed_args": False})(capture)
 app.command()(check)
 app.command()(compare)
+app.command(context_settings={"allow_interspersed_args": False})(counters)
 app.command()(doctor)
 app.command()(scrub)
 
