@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from nsysprof.attention_cost import AttentionShape
 from nsysprof.bench.checked_fields import CheckedFields
-from nsysprof.bench.peaks import GpuLimits, memory_bandwidth
 from nsysprof.errors import NsysprofError
+from nsysprof.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
 
 __all__ = ["BENCH_SCHEMA", "BenchPoint", "BenchSamples", "BenchShape", "read_bench_samples"]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from nsysprof.attention_cost import score_pairs
-from nsysprof.bench.peaks import GpuLimits, share_of_peak
 from nsysprof.bench.samples import BenchPoint
 from nsysprof.errors import NsysprofError
+from nsysprof.peaks import GpuLimits, share_of_peak
 from nsysprof.units import format_ns
 
 __all__ = ["shares_of_peaks"]

@@ -80,6 +80,13 @@ def compare(
             metavar="SHAPE", help="Attention shape where no record has it: B=1,H=8,D=64,fp16,causal."
         ),
     ] = None,
+    counters: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="CSV",
+            help="Hardware counters of REPORT, and again of OTHER [default: the .counters.csv beside each].",
+        ),
+    ] = None,
     threads: Annotated[
         Threads,
         typer.Option(metavar="follow|strict", help="Work of threads without a range, as in `analyze`."),
@@ -94,8 +101,9 @@ def compare(
     ] = False,
 ) -> None:
     """Say why one range of REPORT is slower than another, or than the same one in OTHER, cause by cause."""
-    if record and len(record) > (1 if other is None else 2):
-        raise typer.BadParameter("--record goes with a report: give it once for each at most")
+    for option, given in (("--record", record), ("--counters", counters)):
+        if given and len(given) > (1 if other is None else 2):
+            raise typer.BadParameter(f"{option} goes with a report: give it once for each at most")
     if (base is None) != (new is None):
         raise typer.BadParameter("--base and --new go together")
     if base is not None and select is not None:
@@ -114,7 +122,7 @@ def compare(
         from nsysprof.kernels import load_rules
         from nsysprof.render.compare_data import GAP_DOCUMENT, GAP_FILES
         from nsysprof.render.compare_text import comparison_text
-        from nsysprof.render.comparison_charts import GAP_CHARTS, comparison_plans
+        from nsysprof.render.comparison_charts import GAP_CHARTS, ROOFLINE, comparison_plans
         from nsysprof.render.data import check_folder
         from nsysprof.report import open_report
         from nsysprof.table_reader import read_tables
@@ -124,7 +132,7 @@ def compare(
         folder = output or Path(f"{'-'.join(_stem(file) for file in files)}.compare")
         opened = [stack.enter_context(open_report(file, nsys=nsys)) for file in files]
         made_by = ("a comparison", "compare")
-        names = GAP_FILES + (GAP_CHARTS if charts else ())
+        names = GAP_FILES + ((*GAP_CHARTS, ROOFLINE) if charts else ())
         earlier = check_folder(folder, opened[0], names, force=force, document=GAP_DOCUMENT, made_by=made_by)
         with progress_bar() as progress:
             found = [attribute(read_tables(one, progress), threads.value, progress) for one in opened]
@@ -138,6 +146,7 @@ def compare(
                 rules=loaded,
                 records=record or (),
                 shape=shape,
+                counters=counters or (),
             )
             if charts:
                 progress("drawing charts", 0)
@@ -157,18 +166,20 @@ def _write(comparison: Comparison, folder: Path, painter: Painter | None, *, ear
     """
     from nsysprof.render.charts import write_pictures
     from nsysprof.render.compare_data import write_gaps
-    from nsysprof.render.comparison_charts import GAP_CHARTS
+    from nsysprof.render.comparison_charts import GAP_CHARTS, ROOFLINE, comparison_charts
     from nsysprof.render.data import writing
     from nsysprof.render.terminal import visible
 
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         written = write_gaps(comparison, folder)
-        stale = [folder / name for name in GAP_CHARTS if earlier and not painter and (folder / name).exists()]
+        drawn = comparison_charts(comparison) if painter else ()
+        others = [name for name in (*GAP_CHARTS, ROOFLINE) if earlier and name not in drawn]
+        stale = [folder / name for name in others if (folder / name).exists()]
         for path in stale:
             path.unlink()
         if painter:
-            written = [*write_pictures(painter.pictures(), folder, GAP_CHARTS), *written]
+            written = [*write_pictures(painter.pictures(), folder, drawn), *written]
     print(
         f"\nWritten to {visible(str(folder))}/: {', '.join(path.name for path in written)}", file=sys.stderr
     )

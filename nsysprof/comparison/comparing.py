@@ -7,14 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from nsysprof.attribution import Attribution
 from nsysprof.comparison.attention_model import Expected, expected, read_shape, shape_of, traffic_rows
 from nsysprof.comparison.clocks import SPAN, clock_rows
+from nsysprof.comparison.counter_file import library_versions
+from nsysprof.comparison.counting import BothMeasured, Models, load_counters, measured_pairs
 from nsysprof.comparison.findings import findings
 from nsysprof.comparison.gap_ledger import evidence_texts, gap_rows
-from nsysprof.comparison.run_record import RecordedRun, read_runs, record_beside
+from nsysprof.comparison.measured import COLUMNS
+from nsysprof.comparison.run_record import RecordedRun, read_environment, read_runs, record_beside
 from nsysprof.comparison.side_pairs import (
     Pair,
     check_request,
@@ -39,7 +43,9 @@ class Comparison:
     ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls. ``models``: for each
     pair what a call of either side should do, where its shape is known; ``traffic``: ``pair, cause``, of each side its
     bytes by that model, and per second of its time. ``findings``: for each pair its sentences, the headline first.
-    ``sides`` are the pairs as objects, with all ops. ``options``: what `compare` was asked for.
+    ``sides`` are the pairs as objects, with all ops. ``options``: what `compare` was asked for. ``measured``: for each
+    pair what hardware counters say of either side, empty without counters; ``gaps`` then has, for either side, the
+    columns `measured.COLUMNS`.
     """
 
     pairs: pd.DataFrame
@@ -49,9 +55,10 @@ class Comparison:
     findings: dict[str, tuple[str, ...]]
     warnings: tuple[str, ...]
     options: dict[str, Any]
-    models: dict[str, tuple[Expected | None, Expected | None]]
+    models: dict[str, Models]
     traffic: pd.DataFrame
     sides: tuple[Pair, ...] = field(repr=False)
+    measured: dict[str, BothMeasured] = field(default_factory=dict, repr=False)
 
     @property
     def one_report(self) -> bool:
@@ -77,6 +84,7 @@ def compare(
     rules: Rules | None = None,
     records: Sequence[Path | None] = (),
     shape: str | None = None,
+    counters: Sequence[Path | None] = (),
 ) -> Comparison:
     """Compare ranges of one attributed report, or of two: ``report`` before, ``other`` after.
 
@@ -84,7 +92,8 @@ def compare(
     paired by what the stars stand for. Of two reports ``select`` pairs equal paths; without any glob the outermost
     ranges. ``per`` is a glob of the inner ranges that count as calls, otherwise numbered ``iter*`` and ``step*``, and
     where there are none each instance is one. ``records`` are the run records of the reports; one that lies beside a
-    report is found. ``shape`` says for attention what no record does: `B=1,H=8,D=64,fp16,causal`.
+    report is found. ``shape`` says for attention what no record does: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the
+    hardware counters of the reports, as `nsysprof counters` writes them; those that lie beside a report are found.
 
     Raises `NsysprofError` where a glob matches nothing or nothing can be compared.
     """
@@ -92,11 +101,16 @@ def compare(
     given = read_shape(shape) if shape else None
     rules = rules or load_rules()
     attributions = [report] if other is None else [report, other]
-    wanted = [*records, *[None] * len(attributions)]
-    examined = [
-        examine(attribution, rules, merge, _runs(attribution, record))
-        for attribution, record in zip(attributions, wanted, strict=False)
+    found = [
+        record or record_beside(each.tables.report.path)
+        for each, record in zip(attributions, (*records, None, None), strict=False)
     ]
+    examined = [
+        examine(attribution, rules, merge, read_runs(record) if record else {})
+        for attribution, record in zip(attributions, found, strict=True)
+    ]
+    versions = [library_versions(read_environment(record)) if record else {} for record in found]
+    files, doubts = load_counters(examined, counters, versions)
     matched, warnings = match_ranges(examined, base, new, select)
     matched, more = largest_pairs(matched, examined)
     pairs, without_work = pair_sides(examined, matched, per)
@@ -107,17 +121,15 @@ def compare(
     every = [*_report_warnings(examined), *warnings, *more, *without_work, *pair_warnings(pairs)]
     options = {"base": base, "new": new, "select": select, "per": per, "shape": shape}
     models = {pair.name: (_expected(pair.base, given), _expected(pair.new, given)) for pair in pairs}
-    return _answer(pairs, every, options, models)
+    measured, unmeasured = (
+        measured_pairs(pairs, files, models, merge, named=any(counters)) if any(files) else ({}, [])
+    )
+    return _answer(pairs, [*every, *doubts, *unmeasured], options, models, measured)
 
 
 def _expected(side: Side, given: RecordedRun | None) -> Expected | None:
     """The model of a side, where the record, or the shape that was given, tells what it computes."""
     return expected(shape_of(side.name, side.examined.runs.get(side.name, given)), side.ledger)
-
-
-def _runs(attribution: Attribution, record: Path | None) -> dict[str, RecordedRun]:
-    found = record or record_beside(attribution.tables.report.path)
-    return read_runs(found) if found else {}
 
 
 def _report_warnings(examined: Sequence[Examined]) -> Iterator[str]:
@@ -132,9 +144,12 @@ def _answer(
     pairs: Sequence[Pair],
     warnings: Sequence[str],
     options: dict[str, Any],
-    models: dict[str, tuple[Expected | None, Expected | None]],
+    models: dict[str, Models],
+    measured: dict[str, BothMeasured],
 ) -> Comparison:
     gaps = pd.concat([_gaps(pair) for pair in pairs], ignore_index=True)
+    if measured:
+        gaps = _with_measured(gaps, measured)
     clocks, doubts = clock_rows(
         [(pair.name, pair.titles, pair.base.samples, pair.new.samples) for pair in pairs]
     )
@@ -158,7 +173,8 @@ def _answer(
     for row in rows.to_dict("records"):
         name, known = str(row["pair"]), {str(key): value for key, value in row.items()}
         mine = [frame[frame["pair"] == name] for frame in (gaps, clocks, evidence)]
-        told[name] = findings(known, mine[0], mine[1], mine[2], models[name])
+        both = measured.get(name, (None, None))
+        told[name] = findings(known, mine[0], mine[1], mine[2], models[name], both)
     return Comparison(
         pairs=rows,
         gaps=gaps,
@@ -170,7 +186,24 @@ def _answer(
         models=models,
         traffic=pd.concat(moved, ignore_index=True),
         sides=tuple(pairs),
+        measured=measured,
     )
+
+
+def _with_measured(gaps: pd.DataFrame, measured: dict[str, BothMeasured]) -> pd.DataFrame:
+    """The rows with what was measured of each side, NaN where nothing was."""
+    gaps = gaps.copy()
+    for at, name in enumerate(("base", "new")):
+        for column in COLUMNS:
+            known = {
+                (pair, cause): value
+                for pair, both in measured.items()
+                if (side := both[at]) is not None
+                for cause, value in side.causes[column].items()
+            }
+            keys = zip(gaps["pair"], gaps["cause"], strict=True)
+            gaps[f"{name}_{column}"] = [known.get(key, np.nan) for key in keys]
+    return gaps
 
 
 def _pair_row(pair: Pair) -> dict[str, Any]:

@@ -10,9 +10,11 @@ import pandas as pd
 
 from nsysprof.comparison.attention_model import Expected
 from nsysprof.comparison.clocks import EVENTS, SPAN
+from nsysprof.comparison.measured import Measured
+from nsysprof.comparison.traffic_findings import traffic_findings
 from nsysprof.comparison.waiting import HOST, OTHERS, QUEUE, SYNC, WAITING_FOR
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
-from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
+from nsysprof.units import format_ns, format_ratio, format_share
 
 # Causes are named in a sentence from this share of the difference on, and so many of them.
 _LEAST_SHARE, _MOST_CAUSES = 0.1, 3
@@ -36,6 +38,7 @@ def findings(
     clocks: pd.DataFrame,
     evidence: pd.DataFrame,
     models: tuple[Expected | None, Expected | None] = (None, None),
+    measured: tuple[Measured | None, Measured | None] = (None, None),
 ) -> tuple[str, ...]:
     """The sentences of one pair, the headline first; the arguments are its rows of a `Comparison`'s frames."""
     rows: list[dict[Any, Any]] = clocks.to_dict("records")
@@ -47,7 +50,7 @@ def findings(
         *_kernels(pair, gaps, evidence),
         *_bound(pair, gaps),
     ]
-    found += _traffic(pair, models)
+    found += traffic_findings(pair, models, measured)
     return (*found, *_events(pair, times[EVENTS]), *_skewed(pair, times[SPAN]))
 
 
@@ -143,20 +146,6 @@ def _bound(pair: Mapping[str, Any], gaps: pd.DataFrame) -> Iterator[str]:
     if _apart(by_span, by_busy):
         texts[-1] += f", so {format_ratio(by_span)} by span is {format_ratio(by_busy)} by busy"
     yield "; ".join(texts)
-
-
-def _traffic(pair: Mapping[str, Any], models: tuple[Expected | None, Expected | None]) -> Iterator[str]:
-    """What either side moves by the model of its shape."""
-    base, new = models
-    if base is None or new is None or not base.bytes_of or not new.bytes_of or base.shape != new.shape:
-        return
-    texts: list[str] = []
-    for side, model in (("base", base), ("new", new)):
-        total = sum(model.bytes_of.values())
-        times = total / model.matrix_bytes if model.matrix_bytes else 0.0
-        held = f" ({times:.1f} times its score matrix of {format_bytes(model.matrix_bytes)})" if times else ""
-        texts.append(f"{pair[f'{side}_name']} {format_bytes(total)}{held}")
-    yield f"expected memory traffic per call at {base.text}: {texts[0]}, {texts[1]}"
 
 
 def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]:

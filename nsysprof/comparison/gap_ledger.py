@@ -142,10 +142,11 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
 
 def evidence_rows(
     index: WorkIndex, work: RangeWork, causes: Causes, kinds: Kinds, grids: NDArray[np.int64]
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, NDArray[np.intp]]:
     """``cause, kernel, math_unit, grid, count, sum_ns``: what stands behind each cause over all calls, most time first.
 
-    ``kernel`` is the full name (or that of a memory operation), ``grid`` the blocks as `32x32x8` where recorded.
+    ``kernel`` is the full name (or that of a memory operation), ``grid`` the blocks as `32x32x8` where recorded. With
+    the row of each op.
     """
     tables = index.attribution.tables
     name = tables.ops.name[work.op]
@@ -158,8 +159,9 @@ def evidence_rows(
     blocks, block = np.unique(grid, return_inverse=True)
     key = (causes.of.astype(np.int64) * max(len(tables.op_names), 1) + name) * max(len(blocks), 1)
     distinct, group = np.unique(key + block.reshape(-1), return_inverse=True)
+    group = group.reshape(-1)
     total = np.zeros(len(distinct), np.int64)
-    np.add.at(total, group.reshape(-1), work.end - work.start)
+    np.add.at(total, group, work.end - work.start)
     rest, block = np.divmod(distinct, max(len(blocks), 1))
     cause, name = np.divmod(rest, max(len(tables.op_names), 1))
     frame = pd.DataFrame(
@@ -168,11 +170,14 @@ def evidence_rows(
             "kernel": pd.Series([tables.op_names[code] for code in name.tolist()], dtype=object),
             "math_unit": pd.Series([kinds.math_unit[code] for code in name.tolist()], dtype=object),
             "grid": pd.Series([grid_text(int(blocks[code])) for code in block.tolist()], dtype=object),
-            "count": np.bincount(group.reshape(-1), minlength=len(distinct)),
+            "count": np.bincount(group, minlength=len(distinct)),
             "sum_ns": total,
         }
     )
-    return frame.sort_values("sum_ns", ascending=False, kind="stable", ignore_index=True)
+    order = np.argsort(-total, kind="stable")
+    place = np.empty(len(order), np.intp)
+    place[order] = np.arange(len(order))
+    return frame.iloc[order].reset_index(drop=True), place[group]
 
 
 def evidence_texts(rows: pd.DataFrame, gaps: Gaps, work: RangeWork) -> dict[str, str]:

@@ -61,6 +61,15 @@ def read_runs(path: Path) -> dict[str, RecordedRun]:
     }
 
 
+def read_environment(path: Path) -> dict[str, Any]:
+    """The environment that a record, which `read_runs` has read, was made in; empty where it does not say."""
+    read = json.loads(path.read_text(encoding="utf-8"))
+    found = read.get("environment")
+    if read.get("schema") == _WORKLOAD:
+        return {"workload": found} if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
 def record_beside(report: Path) -> Path | None:
     """The record beside a report, as ``nsysprof capture`` puts it there; None where there is none."""
     path = report.with_suffix(".json")

@@ -24,6 +24,7 @@ from nsysprof.pairing import near_names
 from nsysprof.paths import DEFAULT_MERGE, Paths, ancestors_or_self, merged_paths, range_paths
 from nsysprof.projection import DEVICE_BITS
 from nsysprof.range_work import Pieces, RangeWork, WorkIndex, cut, index_work, range_work
+from nsysprof.report.gpus import Gpu
 from nsysprof.report.grids import read_grids
 from nsysprof.report.waits import Waits, read_waits
 from nsysprof.tables import GRAPH
@@ -62,6 +63,13 @@ class Examined:
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel."""
         return read_grids(self.attribution.tables.report.source)
+
+    @cached_property
+    def code_of(self) -> NDArray[np.int64]:
+        """The merged path of each range instance."""
+        codes = np.empty(len(self._order), np.int64)
+        codes[self._order] = np.repeat(np.arange(len(self.merged)), np.diff(self._begin))
+        return codes
 
     def instances(self, codes: Sequence[int]) -> NDArray[np.intp]:
         """The range instances of some merged paths, sorted."""
@@ -132,7 +140,8 @@ class Side:
     """One side: ``code`` its merged path, ``windows`` its range instances and ``calls`` those that it is divided by.
 
     ``work`` are the ops inside, ``causes`` what each is there for, ``gaps`` where nothing of it ran, ``pieces`` its
-    span cut into calls, ``ledger`` what adds up to the span. ``per`` is what a call is called.
+    span cut into calls, ``ledger`` what adds up to the span. ``per`` is what a call is called. ``evidence`` are the
+    rows of `evidence_rows`, ``evidence_of`` is the row of each op.
     """
 
     examined: Examined
@@ -146,6 +155,7 @@ class Side:
     pieces: Pieces
     ledger: SideLedger
     evidence: pd.DataFrame
+    evidence_of: NDArray[np.intp]
 
     @property
     def text(self) -> str:
@@ -181,6 +191,14 @@ class Side:
         together = int(np.bitwise_or.reduce(self.work.gpus)) if len(self.work.gpus) else 0
         return [number for number in range(DEVICE_BITS + 1) if together >> number & 1]
 
+    @property
+    def only_gpu(self) -> Gpu | None:
+        """The GPU that it ran on; None where that is not known, or not one."""
+        tables = self.examined.attribution.tables
+        devices = dict(zip(tables.gpu_numbers, tables.devices, strict=True))
+        found = [devices[number].gpu for number in self.gpus]
+        return tables.report.about.gpus[found[0]] if len(found) == 1 and found[0] is not None else None
+
 
 def sides(examined: Examined, picks: Sequence[Pick]) -> dict[int, Side]:
     """The `Side` of each pick by its merged path; those without GPU work have an empty ``work``."""
@@ -195,6 +213,7 @@ def _side(examined: Examined, index: WorkIndex, picked: Pick) -> Side:
     work = range_work(index, picked.windows, picked.calls)
     gaps = find_gaps(index, work, picked.windows, examined.waits)
     causes = _causes(examined, work)
+    evidence, evidence_of = evidence_rows(index, work, causes, examined.kinds, examined.grids)
     return Side(
         examined=examined,
         code=picked.code,
@@ -206,7 +225,8 @@ def _side(examined: Examined, index: WorkIndex, picked: Pick) -> Side:
         gaps=gaps,
         pieces=cut(work),
         ledger=side_ledger(index, work, causes, gaps),
-        evidence=evidence_rows(index, work, causes, examined.kinds, examined.grids),
+        evidence=evidence,
+        evidence_of=evidence_of,
     )
 
 

@@ -11,7 +11,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsysprof.bench.pairs import AUTO
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import AXES
 from nsysprof.render.bench_axes import (
@@ -50,7 +49,9 @@ class Ceiling:
         return min(self.tflops, intensity * self.gb_per_s / 1e3)
 
 
-_End = tuple[float, float, str, str]  # x, y, name and colour of the end of a path
+# x, y, name and colour of the end of a path, and where its name may stand, in widths and heights of it
+_End = tuple[float, float, str, str, Sequence[tuple[int, int]]]
+_BEFORE, _AFTER = ((-1, 0), (0, -1), (0, 1), (1, 0)), ((1, 0), (0, 1), (0, -1), (-1, 0))
 
 
 def roofline_chart(results: BenchResults) -> Figure:
@@ -65,6 +66,7 @@ def roofline_chart(results: BenchResults) -> Figure:
         ]
         with style():
             return draw_message(Message(Heading(title, subtitle), sentences))
+    frame = frame[~frame["backend"].isin(results.repeats)]
     rate = frame["graph_tflops"].fillna(frame["tflops"])
     dtypes = dtypes_of(frame)
     notes = [
@@ -74,7 +76,7 @@ def roofline_chart(results: BenchResults) -> Figure:
     ]
     if frame["graph_tflops"].notna().any():
         notes.insert(0, "FLOP/s without launches, from CUDA graphs")
-    backends = [str(name) for name in frame["backend"].unique() if name != AUTO]
+    backends = [str(name) for name in frame["backend"].unique()]
     with style():
         figure, (axes,) = new_panels(
             Heading(title, subtitle, backend_legend(backends), notes), 1, height=5.4, room=1.85
@@ -85,13 +87,14 @@ def roofline_chart(results: BenchResults) -> Figure:
         ends: list[_End] = []
         for number, sweep in enumerate(results.sweeps):
             part = frame.loc[[row for row in sweep.rows if row in frame.index]]
-            part = part[part["backend"] != AUTO]
             for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
                 x, y = group["intensity"].tolist(), rate[group.index].tolist()
                 _path(axes, str(backend), dtype_style(dtypes, str(dtype)) if number == 0 else "none", x, y)
                 for place in (0, -1) if number == 0 else ():
                     name = f"{AXES[sweep.axis]}{group[sweep.axis].iloc[place]}"
-                    ends.append((x[place], y[place], name, backend_look(str(backend))[0]))
+                    along = x[0] <= x[-1]
+                    sides = _BEFORE if (place == 0) == along else _AFTER
+                    ends.append((x[place], y[place], name, backend_look(str(backend))[0], sides))
         _name_ends(axes, ends, list(zip(frame["intensity"], rate, strict=True)))
     return figure
 
@@ -172,7 +175,7 @@ def _name_ends(axes: Axes, ends: Sequence[_End], points: Sequence[tuple[float, f
     places = [axes.transData.transform(point) for point in points]
     taken = [_box(float(place[0]), float(place[1]), 6.0, 6.0) for place in places]
     named: list[tuple[str, float, float]] = []
-    for x, y, name, colour in ends:
+    for x, y, name, colour, sides in ends:
         middle = axes.transData.transform((x, y))
         if any(
             name == other and np.hypot(middle[0] - left, middle[1] - up) < 15 for other, left, up in named
@@ -180,7 +183,8 @@ def _name_ends(axes: Axes, ends: Sequence[_End], points: Sequence[tuple[float, f
             continue
         named.append((name, float(middle[0]), float(middle[1])))
         width = text_width(name, SMALL) * DPI / 2
-        for across, up in ((width + 14, 0), (0, 22), (0, -22), (-width - 14, 0)):
+        for right, above in sides:
+            across, up = right * (width + 14), above * 22
             wanted = _box(middle[0] + across, middle[1] + up, width, 8.0)
             if not any(_overlap(wanted, other) for other in taken):
                 taken.append(wanted)

@@ -12,6 +12,8 @@ import pandas as pd
 from nsysprof import __version__
 from nsysprof.comparison.attention_model import Expected
 from nsysprof.comparison.comparing import Comparison
+from nsysprof.comparison.counting import BothMeasured
+from nsysprof.comparison.measured import COLUMNS
 from nsysprof.render.data import describe_report, write_csv
 
 GAP_SCHEMA = "nsysprof-gap/1"
@@ -29,11 +31,16 @@ def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
     document = json.dumps(gap_document(comparison), indent=1, ensure_ascii=False, allow_nan=False)
     # first: it is what tells whose folder this is, should we be stopped half-way
     written[1].write_text(f"{document}\n", encoding="utf-8", errors="replace")
-    frame = comparison.gaps[_COLUMNS].astype(object)
+    frame = comparison.gaps[[*_COLUMNS, *_measured_columns(comparison)]].astype(object)
     for name in frame.columns:
         frame[name] = pd.Series([_plain(value, "") for value in frame[name].tolist()], dtype=object)
     write_csv(frame, written[0])
     return written
+
+
+def _measured_columns(comparison: Comparison) -> list[str]:
+    """What either side has more where there are counters, behind what there always is."""
+    return [f"{side}_{name}" for side in ("base", "new") for name in COLUMNS] if comparison.measured else []
 
 
 def gap_document(comparison: Comparison) -> dict[str, Any]:
@@ -54,9 +61,9 @@ def gap_document(comparison: Comparison) -> dict[str, Any]:
         findings = list(comparison.findings[str(row["pair"])])
         base, new = (_model(model) for model in comparison.models[str(row["pair"])])
         models = {"base_model": base, "new_model": new}
-        pairs.append(
-            {**row, "findings": findings, **models, **{name: _records(frame) for name, frame in mine.items()}}
-        )
+        tables = {name: _records(frame) for name, frame in mine.items()}
+        both = comparison.measured.get(str(row["pair"]))
+        pairs.append({**row, "findings": findings, **models, **tables, **(_counted(both) if both else {})})
     return {
         "schema": GAP_SCHEMA,
         "report": describe_report(reports[0]),
@@ -66,6 +73,23 @@ def gap_document(comparison: Comparison) -> dict[str, Any]:
         "warnings": list(comparison.warnings),
         "pairs": pairs,
     }
+
+
+def _counted(both: BothMeasured) -> dict[str, Any]:
+    """What the counters say: how much of either side they match, its totals per call, and its kernels, per launch."""
+    found: dict[str, Any] = {"base_counters": None, "new_counters": None, "counters": []}
+    for name, side in zip(("base", "new"), both, strict=True):
+        if side is not None:
+            found[f"{name}_counters"] = {
+                "file": side.path.name,
+                "calls": side.calls,
+                "launches": side.launches,
+                "matched": side.matched,
+                "matched_share": side.matched_share,
+                **{key: _plain(value, None) for key, value in side.total.items()},
+            }
+            found["counters"] += [{"side": name, **row} for row in _records(side.kernels)]
+    return found
 
 
 def _model(model: Expected | None) -> dict[str, Any] | None:

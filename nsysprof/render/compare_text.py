@@ -12,12 +12,12 @@ from nsysprof.comparison.comparing import Comparison
 from nsysprof.comparison.findings import calls_text
 from nsysprof.comparison.gap_ledger import apportion
 from nsysprof.comparison.side_pairs import Pair
-from nsysprof.comparison.sides import Side
 from nsysprof.render.terminal import one_line, visible
 from nsysprof.render.text_table import column_table, noted, wrapped
+from nsysprof.render.traffic_text import traffic_tables
 from nsysprof.report import Report
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
-from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
+from nsysprof.units import format_ns, format_ratio, format_share
 
 _MOST_WARNINGS = 12
 _LEVEL = 0.9499  # of an interval that holds 95 % as far as anybody can tell
@@ -122,7 +122,7 @@ def _pair(comparison: Comparison, pair: Pair, top: int, markdown: bool) -> Itera
         yield [wrapped(headline, "", "  "), *[wrapped(line, "  ", "    ") for line in more]]
     yield _ledger(pair, next(_rows(mine[0])), mine[1], top, markdown)
     yield _clocks(pair, mine[2], markdown)
-    yield _traffic(comparison, pair, markdown)
+    yield from traffic_tables(comparison, pair, markdown)
     yield _evidence(mine[1].head(top), markdown)
 
 
@@ -200,42 +200,6 @@ def _interval(row: Any) -> str:
         return ""
     held = "" if row.level > _LEVEL else f" ({100 * row.level:.0f} %)"
     return f"{format_ratio(row.ratio_low)} to {format_ratio(row.ratio_high)}{held}"
-
-
-def _traffic(comparison: Comparison, pair: Pair, markdown: bool) -> list[str]:
-    """What each cause should move, and how fast that was, where the shape is known."""
-    frame = comparison.traffic[comparison.traffic["pair"] == pair.name]
-    models = comparison.models[pair.name]
-    if frame.empty:
-        return []
-    rows, cached = [], False
-    for row in _rows(frame):
-        cells = [one_line(row.cause, _NAME_WIDTH)]
-        for side, which in (("base", pair.base), ("new", pair.new)):
-            size, rate = getattr(row, f"{side}_bytes"), getattr(row, f"{side}_bytes_per_s")
-            most = _bandwidth(which)
-            beyond = bool(most and rate > most)
-            cached |= beyond
-            cells += [
-                "" if math.isnan(size) else format_bytes(size),
-                "cache" if beyond else _share(rate / most) if most else "",
-            ]
-        rows.append(cells)
-    names = [one_line(name, _SIDE_WIDTH) for name in (pair.base_name, pair.new_name)]
-    head = ["expected traffic", *(text for name in names for text in (name, "of bandwidth"))]
-    notes = [f"bytes per call by the model of {model.text}" for model in models if model]
-    note = f"{' and '.join(dict.fromkeys(notes))}; that over time, of the GPU's memory bandwidth"
-    if cached:
-        note += "; cache: more than the memory gives"
-    return noted(column_table(head, rows, markdown, "lrrrr"), note, markdown)
-
-
-def _bandwidth(side: Side) -> int | None:
-    """Bytes per second of the memory of the GPU that a side ran on; None where that is not known, or not one."""
-    tables = side.examined.attribution.tables
-    devices = dict(zip(tables.gpu_numbers, tables.devices, strict=True))
-    gpus = [tables.report.about.gpus[gpu] for number in side.gpus if (gpu := devices[number].gpu) is not None]
-    return gpus[0].bandwidth_bytes_per_s if len(gpus) == 1 else None
 
 
 def _spread(median: int, iqr: int, count: int) -> str:

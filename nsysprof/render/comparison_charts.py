@@ -11,6 +11,7 @@ from nsysprof.render.charts import write_pictures
 from nsysprof.render.compare_chart import plan_calls
 from nsysprof.render.data import writing
 from nsysprof.render.gap_chart import plan_gap
+from nsysprof.render.kernel_roofline import plan_roofline
 from nsysprof.render.painter import start_painter
 from nsysprof.render.plans import Plan
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GAP_CHARTS = ("gap.png", "compare.png")
+ROOFLINE = "roofline.png"
 
 
 def gap_waterfall(comparison: Comparison) -> Figure:
@@ -30,24 +32,36 @@ def call_timeline(comparison: Comparison) -> Figure:
     return _figure(plan_calls(comparison))
 
 
+def kernel_roofline(comparison: Comparison) -> Figure:
+    """The kernels of the pair with the largest difference below what its GPU can do; words without counters."""
+    return _figure(plan_roofline(comparison))
+
+
+def comparison_charts(comparison: Comparison) -> tuple[str, ...]:
+    """The names of the charts: `GAP_CHARTS`, and `ROOFLINE` where there are counters."""
+    return (*GAP_CHARTS, ROOFLINE) if comparison.measured else GAP_CHARTS
+
+
 def comparison_plans(comparison: Comparison) -> list[Plan]:
-    """What the charts in `GAP_CHARTS` show, in that order, for a `Painter`."""
-    return [plan_gap(comparison), plan_calls(comparison)]
+    """What the charts of `comparison_charts` show, in that order, for a `Painter`."""
+    plans: list[Plan] = [plan_gap(comparison), plan_calls(comparison)]
+    return [*plans, plan_roofline(comparison)] if comparison.measured else plans
 
 
 def save_comparison_charts(comparison: Comparison, folder: Path, *, overwrite: bool = True) -> list[Path]:
-    """Write `GAP_CHARTS` into a folder, which is made if need be, and return their paths.
+    """Write the charts of `comparison_charts` into a folder, which is made if need be, and return their paths.
 
     Raises `NsysprofError` when a file cannot be written, and before anything is drawn when one exists and
     ``overwrite`` is False.
     """
-    existing = [path for name in GAP_CHARTS if (path := Path(folder, name)).exists()]
+    names = comparison_charts(comparison)
+    existing = [path for name in names if (path := Path(folder, name)).exists()]
     if existing and not overwrite:
         raise NsysprofError(f"{existing[0]} exists already", "choose another folder, or allow overwriting")
     with writing(folder), start_painter(apart=False) as painter:
         Path(folder).mkdir(parents=True, exist_ok=True)
         painter.paint(comparison_plans(comparison))
-        return write_pictures(painter.pictures(), folder, GAP_CHARTS)
+        return write_pictures(painter.pictures(), folder, names)
 
 
 def _figure(plan: Plan) -> Figure:

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from nsysprof.render.bars import draw_bars
 from nsysprof.render.call_lanes import draw_calls
 from nsysprof.render.lanes import draw_lanes
-from nsysprof.render.plans import Bars, Calls, Lanes, Plan, Waterfalls
+from nsysprof.render.plans import Bars, Calls, Lanes, Plan, Roofs, Waterfalls
+from nsysprof.render.roofs import draw_roofs
 from nsysprof.render.style import draw_message, figure_png, shown, style
 from nsysprof.render.waterfall import draw_waterfalls
 
@@ -27,6 +28,8 @@ def draw(plan: Plan) -> Figure:
             return draw_waterfalls(plan)
         if isinstance(plan, Calls):
             return draw_calls(plan)
+        if isinstance(plan, Roofs):
+            return draw_roofs(plan)
         return draw_lanes(plan) if isinstance(plan, Lanes) else draw_message(plan)
 
 

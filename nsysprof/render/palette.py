@@ -9,6 +9,8 @@ IDLE = "#e8e8e8"
 OTHERS = "#c4c4c4"  # ops of other ranges
 # A whole, and what makes it less or more: blue and orange, which nobody confuses.
 WHOLE, LESS, MORE = "#4d4d4d", "#3b7dc4", "#e08214"
+# The two sides of a comparison, where both stand in one picture.
+BASE, NEW = "#c44916", "#0127bb"
 
 # One colour per family in all charts, in the order of `FAMILIES`: any two are far enough apart for normal sight and
 # for protan, deutan and tritan readers (a test measures it), and adjacent parts of a bar have a white edge between

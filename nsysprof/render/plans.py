@@ -240,4 +240,38 @@ class Calls:
     zoomed: tuple[int, int] | None
 
 
-Plan: TypeAlias = Message | Bars | Lanes | Waterfalls | Calls
+@dataclass(frozen=True)
+class Bubble:
+    """A mark at ``x``, ``y`` in the units of its axes; ``size`` is its area as a part of the largest one's.
+
+    ``text`` is written beside it, where there is room; the most important bubbles come first. ``beyond``: it belongs
+    further right than the axes reach, and an arrow says so.
+    """
+
+    x: float
+    y: float
+    size: float
+    colour: str
+    text: str
+    beyond: bool = False
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """Bubbles below a slope and ceilings, on logarithmic axes, and ``flat`` ones below on a linear axis of their own.
+
+    ``slope``: how much y grows per x, with a text; ``ceilings``: y and a text each. The flat bubbles are in the rows 0,
+    1, …; ``flat_end`` is where their axis ends, with its text, or None. ``labels``: of x, of y, of the flat axis, and
+    what stands above that.
+    """
+
+    heading: Heading
+    bubbles: Sequence[Bubble]
+    slope: tuple[float, str] | None
+    ceilings: Sequence[tuple[float, str]]
+    flat: Sequence[Bubble]
+    flat_end: tuple[float, str] | None
+    labels: tuple[str, str, str, str]
+
+
+Plan: TypeAlias = Message | Bars | Lanes | Waterfalls | Calls | Roofs

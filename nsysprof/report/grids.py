@@ -20,9 +20,18 @@ def read_grids(source: Source) -> NDArray[np.int64]:
     known = len(present(source, TABLE, ("start", "end", *_COLUMNS))) == len(_COLUMNS) + 2
     for block in source.blocks(TABLE, _COLUMNS) if known else ():
         x, y, z = (column(block, name) for name in _COLUMNS)
-        rows.add(block.rows, grid=(x & 0x7FFFFFFF) << 32 | (y & 0xFFFF) << 16 | z & 0xFFFF)
+        rows.add(block.rows, grid=_packed(x, y, z))
     grids: NDArray[np.int64] = rows.take("grid")
     return grids
+
+
+def grid_number(x: int, y: int = 1, z: int = 1) -> int:
+    """The same number for one grid."""
+    return int(_packed(np.array(x), np.array(y), np.array(z)))
+
+
+def _packed(x: NDArray[np.int64], y: NDArray[np.int64], z: NDArray[np.int64]) -> NDArray[np.int64]:
+    return (x & 0x7FFFFFFF) << 32 | (y & 0xFFFF) << 16 | z & 0xFFFF
 
 
 def grid_text(grid: int) -> str:

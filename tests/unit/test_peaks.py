@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from nsysprof.bench.peaks import (
+from nsysprof.errors import NsysprofError
+from nsysprof.peaks import (
     GpuLimits,
     flops_per_clock,
     memory_bandwidth,
     peak_flops,
     share_of_peak,
 )
-from nsysprof.errors import NsysprofError
 
 # Datasheet or whitepaper: name, compute capability, SMs, boost clock (MHz), dtype, TFLOP/s without sparsity and
 # accumulated in float32.

@@ -1,0 +1,106 @@
+"""Finds places for names beside marks: as near as possible, and on nothing else."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+Point = tuple[float, float]
+Line = tuple[Point, Point]
+_DISTANCES = (0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.2, 1.5)  # inches from the mark
+_LINE_FROM = 0.1
+_STEPS = 16
+
+
+class Box(NamedTuple):
+    """A rectangle in inches from the lower left corner of its area."""
+
+    left: float
+    right: float
+    low: float
+    high: float
+
+
+class Places:
+    """An area of ``wide`` × ``high`` inches, and what of it is taken: by marks and lines, and by names."""
+
+    def __init__(self, wide: float, high: float) -> None:
+        self.wide, self.high = wide, high
+        self._taken: list[Box] = []
+        self._whole: list[Box] = []
+
+    def take(self, *boxes: Box) -> None:
+        """Keep names off these."""
+        self._taken += boxes
+
+    def mark(self, *boxes: Box) -> None:
+        """Keep names off these, and lines that lead to others."""
+        self._taken += boxes
+        self._whole += boxes
+
+    def put(self, name: Box, line: Line | None) -> None:
+        """A name, off which names and lines are kept, and a line, off which names are."""
+        self.mark(name)
+        if line:
+            self.take(*(Box(x - 0.02, x + 0.02, y - 0.02, y + 0.02) for x, y in _along(line)))
+
+    def free(self, box: Box) -> bool:
+        """Whether a box lies inside the area and on nothing that is taken."""
+        if box.left < 0 or box.right > self.wide or box.low < 0 or box.high > self.high:
+            return False
+        if not self._taken:
+            return True
+        left, right, low, high = np.array(self._taken).T
+        meets = (box.left < right) & (left < box.right) & (box.low < high) & (low < box.high)
+        return not meets.any()
+
+    def crosses(self, line: Line) -> bool:
+        """Whether a line goes through a name, or through a mark that it does not begin in."""
+        (x, y), *others = _along(line)
+        found = [box for box in self._whole if not (box.left <= x <= box.right and box.low <= y <= box.high)]
+        return any(box.left < x < box.right and box.low < y < box.high for x, y in others for box in found)
+
+
+def free_place(places: Places, mark: Box, wide: float, tall: float) -> tuple[Box, Line | None] | None:
+    """The nearest free place for a text of that size beside a round mark, right of it if possible.
+
+    With a line from the mark's middle where it is not close by; None where there is no place.
+    """
+    x, y, radius = (mark.left + mark.right) / 2, (mark.low + mark.high) / 2, (mark.right - mark.left) / 2
+    half, up = wide / 2 + 0.03, tall / 2
+    for distance in _DISTANCES:
+        for angle in _ANGLES:
+            across, rise = math.cos(angle), math.sin(angle)
+            middle = x + across * (radius + distance) + half * _side(across)
+            level = y + rise * (radius + distance) + up * _side(rise)
+            box = Box(middle - half, middle + half, level - up, level + up)
+            line = _line((x, y), box) if distance >= _LINE_FROM else None
+            if places.free(box) and not (line and places.crosses(line)):
+                return box, line
+    return None
+
+
+# Right, left, then further and further up and down from there.
+_ANGLES = [
+    side + turn * 2 * math.pi / _STEPS
+    for step in range(_STEPS // 4 + 1)
+    for turn in dict.fromkeys((step, -step))
+    for side in (0.0, math.pi)
+]
+
+
+def _side(part: float) -> float:
+    return 0.0 if abs(part) < 0.3 else math.copysign(1.0, part)
+
+
+def _line(middle: Point, box: Box) -> Line:
+    """From a mark's middle to the nearest point of a text's edge."""
+    x, y = middle
+    return middle, (min(max(x, box.left), box.right), min(max(y, box.low), box.high))
+
+
+def _along(line: Line) -> list[Point]:
+    (x, y), (to_x, to_y) = line
+    return [(x + (to_x - x) * part / 20, y + (to_y - y) * part / 20) for part in range(20)]
