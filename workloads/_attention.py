@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from _tiled_stages import STAGES
+
 if TYPE_CHECKING:
     import torch
 
@@ -139,6 +141,13 @@ def _flash_attn(problem: Problem) -> Attend:
     return attend
 
 
+def _tiled(name: str, problem: Problem) -> Attend:
+    """A stage of the project's own kernel."""
+    from _tiled import prepare
+
+    return prepare(name, causal=problem.causal, device=problem.device)
+
+
 BACKENDS: dict[str, Backend] = {
     "math": Backend("PyTorch's unfused one, in float32 inside", _sdpa, partial(_only, "MATH"), "math"),
     "math_reduced": Backend(
@@ -155,5 +164,5 @@ BACKENDS: dict[str, Backend] = {
     ),
     "flex": Backend("FlexAttention, compiled", _flex),
     "flash_attn": Backend("the flash-attn package", _flash_attn),
-    # The project's own kernel will be one more line here.
+    **{name: Backend(stage.says, partial(_tiled, name)) for name, stage in STAGES.items()},
 }

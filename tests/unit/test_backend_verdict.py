@@ -196,6 +196,8 @@ def test_log_softmax_has_a_cause_of_its_own() -> None:
         ("cudnn", (FLASH,), False),
         ("flex", (FLEX,), True),
         ("flex", (GEMM, SOFTMAX), False),
+        ("tiled_o3", ("tiled_o3",), True),
+        ("tiled_o3", ("tiled_o2",), False),
         ("math", (GEMM, SOFTMAX), True),
         ("math_reduced", (GEMM, SOFTMAX), True),
         ("naive", (GEMM, SOFTMAX), True),

@@ -1,0 +1,232 @@
+"""Runs the tiled attention kernels: compiled with NVRTC through CuPy when they are first called, launched on torch's
+stream.
+
+Tensors are passed by their addresses, nothing is copied; only what is not contiguous is made so first, by PyTorch. A
+call allocates the output and nothing else, and can be captured into a CUDA graph once it was made outside of one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from _tiled_stages import (
+    STAGES,
+    Device,
+    Tile,
+    TiledError,
+    compile_options,
+    fitting_tile,
+    launch_grid,
+    macros,
+    require,
+)
+
+if TYPE_CHECKING:
+    from _attention import Attend
+
+KERNELS = Path(__file__).parent / "kernels"
+_SHARED_SIZE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_MOST_THREADS = 0  # CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+# Numbers of cudaDeviceAttr: those that `Device` has, and the two of the compute capability.
+_LIMITS = {"threads": 1, "multiprocessors": 16, "major": 75, "minor": 76, "shared_bytes": 97}
+
+
+class _Arguments(ctypes.Structure):
+    """What kernels are called with, one after the other; those that do not ask for the heads do not see them."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "out")),
+        *((name, ctypes.c_int) for name in ("queries", "keys")),
+        ("scale_log2e", ctypes.c_float),
+        *((name, ctypes.c_int) for name in ("causal", "diagonal", "heads")),
+    ]
+
+
+_OFFSETS = [getattr(_Arguments, field[0]).offset for field in _Arguments._fields_]
+_Addresses = ctypes.c_void_p * len(_OFFSETS)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel on a device, compiled for one type and head dimension.
+
+    ``function`` is CuPy's, which keeps it loaded, and ``start`` CUDA's `cuLaunchKernel`.
+    """
+
+    name: str
+    head_dim: int
+    tile: Tile
+    device: Device
+    function: Any
+    start: Callable[..., None]
+
+    def launch(self, tensors: Sequence[torch.Tensor], causal: bool, diagonal: int) -> None:
+        """Compute the last of four tensors from the others, all contiguous, on torch's current stream."""
+        q, k, _, out = tensors
+        batch, heads, queries, _ = q.shape
+        if not out.numel():
+            return
+        scale_log2e = self.head_dim**-0.5 / math.log(2)
+        addresses = [each.data_ptr() for each in tensors]
+        values = _Arguments(*addresses, queries, k.shape[2], scale_log2e, causal, diagonal, batch * heads)
+        begin = ctypes.addressof(values)
+        places = [begin + offset for offset in _OFFSETS]
+        if module := STAGES[self.name].arguments:
+            own = importlib.import_module(module).arguments(self, tensors)
+            places[: len(own)] = map(ctypes.addressof, own)
+        held = _Addresses(*places)
+        self.start(
+            self.function.ptr,
+            *launch_grid(self.name, self.tile, batch * heads, queries, self.device),
+            *(self.tile.threads, 1, 1),
+            self.tile.shared_bytes,
+            torch.cuda.current_stream().cuda_stream,
+            ctypes.addressof(held),
+            0,
+        )
+
+
+_kernels: dict[tuple[str, str, int, int], Kernel] = {}
+
+
+def prepare(name: str, *, causal: bool, diagonal: int = 0, device: str = "cuda") -> Attend:
+    """Attention by a stage of the kernel, of (batch, heads, sequence, head dimension) tensors on a GPU.
+
+    With ``causal`` a query sees the keys up to its own place plus ``diagonal``; where it sees none, the output is zero.
+    Raises `TiledError`, then or when called, with what cannot be done here and why.
+    """
+    if device != "cuda":
+        raise TiledError(f"{name} runs on NVIDIA GPUs only, not on {device}")
+    _require_cupy(name)
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+            raise TiledError(f"{name} is forward only, it has no gradients")
+        _check_tensors(name, q, k, v)
+        kernel = kernel_for(name, str(q.dtype), q.shape[-1], q.get_device())
+        q, k, v = _plain(q), _plain(k), _plain(v)
+        out = torch.empty_like(q)
+        kernel.launch((q, k, v, out), causal, diagonal)
+        return out
+
+    return attend
+
+
+def _check_tensors(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Raises `TiledError` for tensors that a kernel would read wrongly."""
+    if not q.dtype == k.dtype == v.dtype:
+        raise TiledError(f"{name} needs tensors of one type, not {q.dtype}, {k.dtype} and {v.dtype}")
+    if not q.ndim == k.ndim == 4 or k.shape != v.shape:
+        raise TiledError(
+            f"{name} needs (batch, heads, sequence, head dimension) tensors, keys and values alike, not"
+            f" {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
+        )
+    if (*q.shape[:2], q.shape[3]) != (*k.shape[:2], k.shape[3]):
+        raise TiledError(
+            f"{name} needs as many heads of keys as of queries, not {tuple(k.shape)} for {tuple(q.shape)}"
+        )
+    if not q.get_device() == k.get_device() == v.get_device() == torch.cuda.current_device():
+        raise TiledError(f"{name} needs all tensors on the current GPU")
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy where it is not contiguous or does not start where 16 bytes can be read at once."""
+    tensor = tensor.contiguous()
+    return tensor.clone() if tensor.data_ptr() % 16 else tensor
+
+
+def kernel_for(name: str, dtype: str, head_dim: int, index: int) -> Kernel:
+    """The kernel of a stage on the GPU of a number, compiled where it is not yet; ``dtype`` as torch writes it."""
+    place = (name, dtype, head_dim, index)
+    if place not in _kernels:
+        short = {"torch.float16": "fp16", "torch.float32": "fp32", "torch.bfloat16": "bf16"}.get(dtype, dtype)
+        device = device_limits(index)
+        require(name, short, head_dim, device)
+        tile = fitting_tile(name, short, head_dim, device)
+        options = compile_options(name, macros(short, head_dim, tile), device)
+        _kernels[place] = _loaded(name, head_dim, tile, device, options)
+    return _kernels[place]
+
+
+def device_limits(index: int) -> Device:
+    """What the GPU of this number allows."""
+    from cupy.cuda import runtime
+
+    limits = {name: runtime.deviceGetAttribute(number, index) for name, number in _LIMITS.items()}
+    return Device(
+        name=runtime.getDeviceProperties(index)["name"].decode(),
+        capability=(limits.pop("major"), limits.pop("minor")),
+        **limits,
+    )
+
+
+def _loaded(name: str, head_dim: int, tile: Tile, device: Device, options: tuple[str, ...]) -> Kernel:
+    """The compiled kernel, allowed the shared memory that it needs."""
+    from cupy.cuda import driver
+    from cupy.cuda.function import Module
+
+    module = Module()
+    module.load(compiled(name, options))
+    function = module.get_function(name)
+    driver.funcSetAttribute(function.ptr, _SHARED_SIZE, tile.shared_bytes)
+    most = driver.funcGetAttribute(_MOST_THREADS, function.ptr)
+    if most < tile.threads:
+        raise TiledError(
+            f"{name} has blocks of {tile.threads} threads, the registers of {device.name} suffice for {most}"
+        )
+    return Kernel(name, head_dim, tile, device, function, driver.launchKernel)
+
+
+def compiled(name: str, options: tuple[str, ...]) -> bytes:
+    """The machine code of a stage. Raises `TiledError` with the first error; all of NVRTC's log goes to stderr."""
+    from cupy.cuda import nvrtc
+
+    path = KERNELS / f"{name}.cu"
+    program = nvrtc.createProgram(path.read_text(encoding="utf-8"), str(path), (), ())
+    try:
+        nvrtc.compileProgram(program, (*options, *_include_options()))
+        return bytes(nvrtc.getCUBIN(program))
+    except nvrtc.NVRTCError as error:
+        log = str(nvrtc.getProgramLog(program)).strip() or str(error)
+        print(f"{name} does not compile with {' '.join(options)}:\n{log}", file=sys.stderr)
+        lines = log.splitlines()
+        first = next((line for line in lines if "error" in line), lines[0])
+        raise TiledError(f"{name} does not compile: {first.strip()}") from None
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _include_options() -> tuple[str, ...]:
+    """Where CUDA's own headers are, if they are installed."""
+    import cupy
+
+    home = cupy.cuda.get_cuda_path()
+    return (f"-I{home}/include",) if home else ()
+
+
+def _require_cupy(name: str) -> None:
+    """Raises `TiledError` naming the package to install where CuPy is missing or made for another CUDA."""
+    if not torch.version.cuda:
+        raise TiledError(f"{name} needs a torch that is built with CUDA")
+    wanted = torch.version.cuda.split(".")[0]
+    package = f"cupy-cuda{wanted}x"
+    try:
+        import cupy
+    except ImportError as error:
+        why = "CuPy" if isinstance(error, ModuleNotFoundError) else f"a working CuPy ({error})"
+        raise TiledError(f"{name} needs {why}: pip install {package}") from None
+    found = str(cupy.cuda.runtime.runtimeGetVersion() // 1000)
+    if found != wanted:
+        raise TiledError(
+            f"{name} needs CuPy for CUDA {wanted} as torch is, the installed one is for CUDA {found}:"
+            f" pip uninstall cupy-cuda{found}x, then pip install {package}"
+        )

@@ -1,0 +1,236 @@
+"""The stages of the tiled attention kernel: what each can do, how it is cut up, and whether a device can run it.
+
+This is the one place with launch parameters and shared-memory sizes. The kernels get them as macros, the launcher in
+`_tiled.py` as numbers. Without torch and CuPy, so that all of it can be checked on a machine without a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+ITEM_BYTES = {"fp16": 2, "fp32": 4}
+LARGEST_HEAD_DIM = 128
+
+
+class TiledError(RuntimeError):
+    """Something that a stage or this machine cannot do, as one line."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a GPU allows a block: bytes of shared memory, threads."""
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    shared_bytes: int
+    threads: int
+
+    @property
+    def arch(self) -> str:
+        """The compute capability as compilers write it."""
+        major, minor = self.capability
+        return f"{major}{minor}"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a block is cut up: query rows, keys of a tile, warps; the bytes of shared memory that it takes.
+
+    ``blocks`` is how many of them are meant to be on a multiprocessor at once, which limits the registers. ``more``
+    are macros of the stage's own, with their values.
+    """
+
+    rows: int
+    columns: int
+    warps: int
+    shared_bytes: int
+    blocks: int = 1
+    more: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps
+
+
+Grid = tuple[int, int, int]
+
+
+def rows_of_one_head(blocks: int, _heads: int, _device: Device) -> Grid:
+    """Blocks of query rows; every block goes through all heads."""
+    return blocks, 1, 1
+
+
+def heads_and_rows(blocks: int, heads: int, _device: Device) -> Grid:
+    """x: heads, y: blocks of query rows. Blocks start in the order of x, then y: the kernels count y from the end,
+    where causal rows have most to do.
+    """
+    return heads, blocks, 1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One kernel, ``kernels/<name>.cu``, whose symbol is its name.
+
+    ``tiles`` gives, for a type and a head dimension, the ways to cut it up, best first: the first that fits the device
+    is taken. ``head_dims`` are those it can do, all up to 128 where none is named. ``capability`` is the least, or with
+    ``exactly`` the only one, for which it is then compiled with all of that architecture's own instructions
+    (``sm_90a``). ``arguments`` names a module whose function of that name makes the first four of the kernel's
+    arguments, as ctypes objects, where these are not the addresses of the tensors.
+    """
+
+    says: str
+    tiles: Callable[[str, int], Sequence[Tile]]
+    grid: Callable[[int, int, Device], Grid] = heads_and_rows
+    dtypes: tuple[str, ...] = ("fp16", "fp32")
+    head_dims: tuple[int, ...] = ()
+    capability: tuple[int, int] = (5, 0)
+    exactly: bool = False
+    arguments: str = ""
+
+
+def _o0_tiles(_dtype: str, head_dim: int) -> list[Tile]:
+    """All in float32: queries, keys (rows padded by one against bank conflicts), values, and the scores."""
+    rows, columns = 8, 32
+    floats = rows * head_dim + columns * (head_dim + 1) + columns * head_dim + rows * columns
+    return [Tile(rows, columns, rows, 4 * floats)]
+
+
+def _o1_tiles(_dtype: str, head_dim: int) -> list[Tile]:
+    """As `_o0_tiles`, with more rows for each tile that is loaded, and tiles of twice the width where they fit."""
+    found = []
+    for columns in (64, 32):
+        rows = 16
+        floats = rows * head_dim + columns * (head_dim + 1) + columns * head_dim + rows * columns
+        found.append(Tile(rows, columns, rows, 4 * floats, blocks=2))
+    return found
+
+
+def _o2_tiles(dtype: str, head_dim: int) -> list[Tile]:
+    """Keys and values in the type of the inputs; a row of queries is spread over head_dim / 16 threads."""
+    warps = 8
+    rows = warps * 32 * 16 // head_dim
+    size = 2 * head_dim * ITEM_BYTES[dtype]
+    return [Tile(rows, columns, warps, columns * size, blocks=2) for columns in (64, 32)]
+
+
+def _o3_tiles(dtype: str, head_dim: int) -> list[Tile]:
+    """The next keys and values as they come (rows padded by 16 bytes), and in float32 the queries, these keys and
+    values, and the weights. Narrow tiles for wide heads: two blocks on a multiprocessor count for more.
+    """
+    sizes = [(64, 32, 4), (32, 32, 2)]
+    if head_dim <= 64:
+        sizes.insert(0, (64, 64, 4))
+    found = []
+    for rows, columns, warps in sizes:
+        coming = 2 * columns * (head_dim * ITEM_BYTES[dtype] + 16)
+        floats = rows * head_dim + 2 * columns * head_dim + columns * rows
+        found.append(Tile(rows, columns, warps, coming + 4 * floats, blocks=2))
+    return found
+
+
+def _o4_tiles(_dtype: str, head_dim: int) -> list[Tile]:
+    rows, columns, warps = 128, 64, 8
+    return [Tile(rows, columns, warps, 2 * (rows + 2 * columns) * head_dim, blocks=1)]
+
+
+def _o5_tiles(_dtype: str, head_dim: int) -> list[Tile]:
+    rows, columns, warps = 128, 128, 12
+    return [Tile(rows, columns, warps, 2 * (rows + 4 * columns) * head_dim + 1024, blocks=1)]
+
+
+STAGES: dict[str, Stage] = {
+    "tiled_o0": Stage("own kernel: tiles in shared memory, online softmax", _o0_tiles, rows_of_one_head),
+    "tiled_o1": Stage("own kernel: + parallel over heads, masked tiles skipped", _o1_tiles),
+    "tiled_o2": Stage("own kernel: + 16-byte loads, queries in registers", _o2_tiles, head_dims=(64, 128)),
+    "tiled_o3": Stage(
+        "own kernel: + cp.async, register blocking",
+        _o3_tiles,
+        head_dims=(64, 128),
+        capability=(8, 0),
+    ),
+    "tiled_o4": Stage(
+        "own kernel: + tensor cores (mma.sync)",
+        _o4_tiles,
+        dtypes=("fp16",),
+        head_dims=(64, 128),
+        capability=(8, 0),
+    ),
+    "tiled_o5": Stage(
+        "own kernel: Hopper's wgmma and TMA",
+        _o5_tiles,
+        dtypes=("fp16",),
+        head_dims=(64, 128),
+        capability=(9, 0),
+        exactly=True,
+        arguments="_tiled_tma",
+    ),
+}
+
+
+def require(name: str, dtype: str, head_dim: int, device: Device) -> None:
+    """Raises `TiledError` where a stage cannot compute this, or not on this device."""
+    stage = STAGES[name]
+    if dtype not in stage.dtypes:
+        raise TiledError(f"{name} computes {' and '.join(stage.dtypes)}, not {dtype}")
+    if stage.head_dims and head_dim not in stage.head_dims:
+        some = " and ".join(map(str, stage.head_dims))
+        raise TiledError(f"{name} is for head dimensions {some}, not {head_dim}")
+    if head_dim > LARGEST_HEAD_DIM:
+        raise TiledError(f"{name} is for head dimensions up to {LARGEST_HEAD_DIM}, not {head_dim}")
+    right = device.capability == stage.capability if stage.exactly else device.capability >= stage.capability
+    if not right:
+        needed = ".".join(map(str, stage.capability)) + ("" if stage.exactly else " or newer")
+        found = ".".join(map(str, device.capability))
+        raise TiledError(f"{name} needs a GPU of compute capability {needed}, {device.name} has {found}")
+
+
+def fitting_tile(name: str, dtype: str, head_dim: int, device: Device) -> Tile:
+    """The best tile of a stage that the device has room for; `TiledError` names what is lacking."""
+    lacking = ""
+    for tile in STAGES[name].tiles(dtype, head_dim):
+        if tile.threads > device.threads:
+            lacking = f"{tile.threads} threads a block, {device.name} has {device.threads}"
+        elif tile.shared_bytes > device.shared_bytes:
+            lacking = (
+                f"{tile.shared_bytes:,} bytes of shared memory a block, {device.name} has"
+                f" {device.shared_bytes:,}"
+            )
+        else:
+            return tile
+    raise TiledError(f"{name} needs for {dtype} of head dimension {head_dim} {lacking}")
+
+
+def macros(dtype: str, head_dim: int, tile: Tile) -> dict[str, int]:
+    """What a kernel is compiled with."""
+    return {
+        "HALF": int(dtype == "fp16"),
+        "HEAD_DIM": head_dim,
+        "ROWS": tile.rows,
+        "COLUMNS": tile.columns,
+        "WARPS": tile.warps,
+        "BLOCKS": tile.blocks,
+        **dict(tile.more),
+    }
+
+
+def compile_options(name: str, defined: Mapping[str, int], device: Device) -> tuple[str, ...]:
+    """NVRTC's options. Numbers below 1e-38 count as zero, which makes of exp2f one instruction; nothing else is fast
+    and loose.
+    """
+    arch = f"sm_{device.arch}{'a' if STAGES[name].exactly else ''}"
+    defines = (f"-D{macro}={value}" for macro, value in defined.items())
+    return (f"-arch={arch}", "-std=c++17", "-ftz=true", "-lineinfo", *defines)
+
+
+def launch_grid(name: str, tile: Tile, heads: int, queries: int, device: Device) -> Grid:
+    """How many blocks there are; `TiledError` where they are more than a grid can have."""
+    grid = STAGES[name].grid(-(-queries // tile.rows), heads, device)
+    for size, most, axis in zip(grid, (2**31 - 1, 65535, 65535), "xyz", strict=True):
+        if size > most:
+            raise TiledError(
+                f"{name} needs {size:,} blocks along {axis}, CUDA has {most:,}: too many rows or heads"
+            )
+    return grid
