@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsysprof.comparison.attention_model import Expected
 from nsysprof.comparison.clocks import EVENTS, SPAN
+from nsysprof.comparison.gap_ledger import causes_cancel
 from nsysprof.comparison.measured import Measured
 from nsysprof.comparison.traffic_findings import traffic_findings
 from nsysprof.comparison.waiting import HOST, OTHERS, QUEUE, SYNC, WAITING_FOR
@@ -95,7 +96,16 @@ def calls_text(pair: Mapping[str, Any]) -> str:
 
 
 def _causes(gaps: pd.DataFrame) -> Iterator[str]:
-    """Which causes make most of the difference."""
+    """Which causes make most of the difference; where they cancel, what they change by."""
+    if causes_cancel(gaps):
+        changed = gaps[gaps["delta_ns"] != 0].head(_MOST_CAUSES)
+        named = [
+            f"{_IN_WORDS.get(cause, cause)} {'+' if change > 0 else '-'}{format_ns(abs(change))}"
+            for cause, change in zip(changed["cause"].tolist(), changed["delta_ns"].tolist(), strict=True)
+        ]
+        if len(named) > 1:
+            yield f"the causes cancel for the most part: {_joined(named)}"
+        return
     most = gaps[gaps["share"] >= _LEAST_SHARE].sort_values("share", ascending=False).head(_MOST_CAUSES)
     parts = [
         f"{format_share(share)}{' of the difference' if not at else ''} is {_IN_WORDS.get(cause, cause)}"

@@ -26,6 +26,8 @@ from nsysprof.units import format_ns
 
 OVERLAP = "overlap"
 _MOST_NAMED = 4
+# Where causes gain and lose so many times the difference, shares of it say nothing.
+_CANCELS = 10.0
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,12 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
     size = np.maximum(frame["base_ns"].abs(), frame["new_ns"].abs())
     order = np.lexsort((-size, -frame["delta_ns"].abs()))
     return frame.iloc[order].reset_index(drop=True)
+
+
+def causes_cancel(gaps: pd.DataFrame) -> bool:
+    """Whether the causes of a pair gain and lose far more than is left as its difference; ``gaps`` as of `gap_rows`."""
+    changes = gaps["delta_ns"]
+    return bool(changes.abs().sum() > _CANCELS * abs(int(changes.sum())))
 
 
 def evidence_rows(

@@ -10,10 +10,10 @@ import pandas as pd
 
 from nsysprof.comparison.comparing import Comparison
 from nsysprof.comparison.findings import calls_text
-from nsysprof.comparison.gap_ledger import apportion
+from nsysprof.comparison.gap_ledger import apportion, causes_cancel
 from nsysprof.comparison.side_pairs import Pair
 from nsysprof.render.terminal import one_line, visible
-from nsysprof.render.text_table import column_table, noted, wrapped
+from nsysprof.render.text_table import TextTable, wrapped
 from nsysprof.render.traffic_text import traffic_tables
 from nsysprof.report import Report
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
@@ -43,7 +43,7 @@ def comparison_text(
     blocks = [*_head(comparison)]
     pairs = list(comparison.sides)
     if len(pairs) > 1:
-        blocks.append(_overview(comparison, markdown))
+        blocks.append(pair_table(comparison).lines(markdown))
         if not every:
             pairs = [pair for pair in pairs if pair.name == comparison.largest]
             blocks.append([f"The largest difference, of {len(comparison.pairs):,} (--all shows the others):"])
@@ -76,7 +76,7 @@ def _report(report: Report) -> str:
     return f"{report.path}: {', '.join(fact for fact in facts if fact)}".removesuffix(": ")
 
 
-def _overview(comparison: Comparison, markdown: bool) -> list[str]:
+def pair_table(comparison: Comparison) -> TextTable:
     """A row per pair; where all have the same names for their sides, these stand in the head alone."""
     names = list(dict.fromkeys((pair.base_name, pair.new_name) for pair in comparison.sides))
     alike = len(names) == 1 and all(pair.place for pair in comparison.sides)
@@ -85,7 +85,8 @@ def _overview(comparison: Comparison, markdown: bool) -> list[str]:
         _rows(comparison.pairs), comparison.gaps.groupby("pair", sort=False), strict=True
     ):
         label = row.place if alike else f"{row.base_name} → {row.new_name} {row.place}".strip()
-        largest = gaps.iloc[int(gaps["share"].argmax())] if gaps["share"].notna().any() else None
+        shared = gaps["share"].notna().any() and not causes_cancel(gaps)
+        largest = gaps.iloc[int(gaps["share"].argmax())] if shared else None
         rows.append(
             [
                 one_line(label, _NAME_WIDTH),
@@ -106,28 +107,29 @@ def _overview(comparison: Comparison, markdown: bool) -> list[str]:
         f"{heads[1]} is",
         "most of the difference",
     ]
-    return noted(
-        column_table(head, rows, markdown, "lrrrrll"), f"span per call, and {heads[0]}/{heads[1]}", markdown
-    )
+    return TextTable(head, rows, "lrrrrll", f"span per call, and {heads[0]}/{heads[1]}")
 
 
 def _pair(comparison: Comparison, pair: Pair, top: int, markdown: bool) -> Iterator[list[str]]:
-    mine = [
-        frame[frame["pair"] == pair.name] for frame in (comparison.pairs, comparison.gaps, comparison.clocks)
-    ]
+    gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
     headline, *more = comparison.findings[pair.name]
     if markdown:
         yield [f"**{headline}**", "", *[f"- {line}" for line in more]]
     else:
         yield [wrapped(headline, "", "  "), *[wrapped(line, "  ", "    ") for line in more]]
-    yield _ledger(pair, next(_rows(mine[0])), mine[1], top, markdown)
-    yield _clocks(pair, mine[2], markdown)
-    yield from traffic_tables(comparison, pair, markdown)
-    yield _evidence(mine[1].head(top), markdown)
+    for table in (
+        gap_table(comparison, pair, top),
+        clock_table(comparison, pair),
+        *traffic_tables(comparison, pair),
+    ):
+        yield table.lines(markdown)
+    yield _evidence(gaps.head(top), markdown)
 
 
-def _ledger(pair: Pair, row: Any, gaps: pd.DataFrame, top: int, markdown: bool) -> list[str]:
-    """The table of causes, in one unit whose last digit adds up as well."""
+def gap_table(comparison: Comparison, pair: Pair, top: int) -> TextTable:
+    """The ``top`` causes of a pair, the others and the total, in one unit whose last digit adds up as well."""
+    row = next(_rows(comparison.pairs[comparison.pairs["pair"] == pair.name]))
+    gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
     shown, rest = gaps.head(top), gaps.iloc[top:]
     _, step, decimals, unit = next(
         each for each in _STEPS if max(row.base_span_ns, row.new_span_ns) >= each[0]
@@ -137,9 +139,10 @@ def _ledger(pair: Pair, row: Any, gaps: pd.DataFrame, top: int, markdown: bool) 
         apportion([*shown[column].tolist(), int(rest[column].sum())], step)
         for column in ("base_ns", "new_ns")
     )
+    shares = gaps["share"] * float("nan") if causes_cancel(gaps) else gaps["share"]
     rows = []
     for at, (cause, *counts, share) in enumerate(
-        zip(shown["cause"], shown["base_kernels"], shown["new_kernels"], shown["share"], strict=True)
+        zip(shown["cause"], shown["base_kernels"], shown["new_kernels"], shares.head(top), strict=True)
     ):
         rows.append(
             [
@@ -151,16 +154,19 @@ def _ledger(pair: Pair, row: Any, gaps: pd.DataFrame, top: int, markdown: bool) 
     if len(rest):
         counts = [float(rest[column].sum()) for column in ("base_kernels", "new_kernels")]
         cells = _cells(counts, base[-1], new[-1], scale, decimals)
-        rows.append([f"{len(rest):,} causes more", *cells, _share(float(rest["share"].sum()))])
+        rows.append(
+            [f"{len(rest):,} causes more", *cells, _share(float(shares.iloc[top:].sum(skipna=False)))]
+        )
     counts = [float(gaps[column].sum()) for column in ("base_kernels", "new_kernels")]
     total = _cells(counts, sum(base), sum(new), scale, decimals)
     rows.append(["total", *total, _share(1.0 if row.delta_ns else float("nan"))])
     names = [one_line(name, _SIDE_WIDTH) for name in (pair.base_name, pair.new_name)]
     head = ["cause", "kernels", *(f"{name}, {unit}" for name in names), f"change, {unit}", "share"]
     per = pair.base.per if pair.base.per == pair.new.per else f"{pair.base.per} and {pair.new.per}"
-    table = column_table(head, rows, markdown, "lrrrrr", last_apart=True)
     note = f"{unit} per call ({calls_text(row._asdict())} of {per}), adding up to the span of the whole range"
-    return noted(table, note, markdown)
+    if causes_cancel(gaps):
+        note += "; what the causes gain and lose cancels for the most part, and is told in no shares"
+    return TextTable(head, rows, "lrrrrr", note, last_apart=True)
 
 
 def _cells(counts: Sequence[float], base: int, new: int, scale: float, decimals: int) -> list[str]:
@@ -174,9 +180,10 @@ def _share(share: float) -> str:
     return "" if math.isnan(share) else format_share(share)
 
 
-def _clocks(pair: Pair, clocks: pd.DataFrame, markdown: bool) -> list[str]:
+def clock_table(comparison: Comparison, pair: Pair) -> TextTable:
+    """What each clock says of a call of either side of a pair, and the verdict by it."""
     rows = []
-    for row in _rows(clocks):
+    for row in _rows(comparison.clocks[comparison.clocks["pair"] == pair.name]):
         each = [
             _spread(
                 getattr(row, f"{side}_median_ns"), getattr(row, f"{side}_iqr_ns"), getattr(row, f"{side}_n")
@@ -186,11 +193,11 @@ def _clocks(pair: Pair, clocks: pd.DataFrame, markdown: bool) -> list[str]:
         told = ["", ""] if math.isnan(row.ratio) else [format_ratio(row.ratio), _interval(row)]
         rows.append([row.clock, *each, *told, row.verdict])
     names = [one_line(name, _SIDE_WIDTH) for name in (pair.base_name, pair.new_name)]
-    table = column_table(
-        ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"], rows, markdown, "lrrrrl"
-    )
-    return noted(
-        table, "median call ± half the IQR; span: from its first op to that of the next call", markdown
+    return TextTable(
+        ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
+        rows,
+        "lrrrrl",
+        "median call ± half the IQR; span: from its first op to that of the next call",
     )
 
 

@@ -106,3 +106,17 @@ def test_many_warnings_are_cut(trace: Trace) -> None:
     assert hidden > 0
     assert f"and {hidden} warnings more: see gap.json" in text
     assert gap_document(found)["warnings"] == list(found.warnings)
+
+
+def test_causes_that_cancel_are_not_told_as_shares(trace: Trace) -> None:
+    """Where the softmax loses what the product gains but 1 ns, the text says by how much, and no share."""
+    items = [
+        *run("a", 0, [(GEMM, 500), (SOFTMAX, 101)]),
+        *run("b", 5000, [(GEMM, 100), (SOFTMAX, 500)], first_id=50),
+    ]
+    text = comparison_text(answer(trace(*items, duration=20_000), "a", "b"))
+    assert "the causes cancel for the most part: gemm -400 ns and softmax +399 ns" in text
+    assert "of the difference is" not in text
+    _, _, *rows, _, _ = ledger(text)
+    assert [row[-1] for row in rows] == [""] * len(rows)
+    assert "told in no shares" in text
