@@ -11,7 +11,15 @@ import pandas as pd
 
 from nsysprof.bench.samples import BenchPoint, BenchSamples
 from nsysprof.errors import NsysprofError
-from nsysprof.statistics.contrast import DEFAULT_RULES, NO_CLEAR_CHANGE, SLOWER, Rules, contrast, judged
+from nsysprof.statistics.contrast import (
+    DEFAULT_RULES,
+    NO_CLEAR_CHANGE,
+    SLOWER,
+    Rules,
+    contrast,
+    judged,
+    noise_of,
+)
 from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.summary import summarize
 
@@ -107,6 +115,24 @@ def environment_differences(before: BenchSamples, after: BenchSamples) -> Iterat
         old, new = before.plan.get(name), after.plan.get(name)
         if old != new:
             yield f"{name} {old} before, {new} after"
+    yield from _neighbours(_by_place(before), _by_place(after))
+
+
+def _neighbours(before: _Points, after: _Points) -> Iterator[str]:
+    """Backends that took turns with others in one run only: how long a call takes to launch depends on the one before.
+
+    On an H200 this moved the median of short calls of cuDNN by a fifth (analysis/call-order).
+    """
+    only: dict[str, set[str]] = {"before": set(), "after": set()}
+    for place in before:
+        if place not in after:
+            continue
+        old, new = (set(points[place].raw.get("sampled_with") or ()) for points in (before, after))
+        only["before"] |= old - new
+        only["after"] |= new - old
+    for when, backends in only.items():
+        if backends:
+            yield f"sampled in turn with {', '.join(sorted(backends))} only {when}"
 
 
 def _differing(where: str, old: Any, new: Any) -> Iterator[str]:
@@ -152,13 +178,22 @@ def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> lis
 def _times(
     old: _Points, new: _Points, common: list[_Place], metric: str, rules: Rules
 ) -> dict[_Place, dict[str, Any]]:
-    """The rows of a kind of latency, judged as one family, of the places where both runs have it."""
+    """The rows of a kind of latency, judged as one family, of the places where both runs have it.
+
+    An eager call must have changed by more than it differs from itself within either run.
+    """
     names = ("before", "after")
     sides = {place: (_samples_for(old[place], metric), _samples_for(new[place], metric)) for place in common}
     sides = {place: pair for place, pair in sides.items() if len(pair[0]) and len(pair[1])}
     contrasts = [contrast(before, after, rules, names=names) for before, after in sides.values()]
+    widened = [
+        rules.widened(*(_aa_noise(points[place]) for points in (old, new)))
+        if metric == _METRICS[0]
+        else rules
+        for place in sides
+    ]
     found = {}
-    for (place, pair), one in zip(sides.items(), judged(contrasts, rules), strict=True):
+    for (place, pair), one in zip(sides.items(), judged(contrasts, widened), strict=True):
         before, after = (summarize(side, name) for side, name in zip(pair, names, strict=True))
         found[place] = {
             **_ends(before.median, before.interval.low, before.interval.high, before.n, "before"),
@@ -178,6 +213,13 @@ def _times(
 
 def _samples_for(point: BenchPoint, metric: str) -> Floats:
     return point.latency_ns if metric == "latency" else point.graph_latency_ns
+
+
+def _aa_noise(point: BenchPoint) -> float:
+    """By how much the second set of samples of a backend differs from its first; NaN where there is none."""
+    if not len(point.aa_latency_ns):
+        return np.nan
+    return noise_of(float(np.median(point.aa_latency_ns) / np.median(point.latency_ns)))
 
 
 def _where(point: BenchPoint) -> dict[str, Any]:

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from nsysprof.bench.samples import BenchPoint, BenchSamples
-from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, Contrast, Rules, contrast, judged
+from nsysprof.statistics.contrast import (
+    FASTER,
+    NO_CLEAR_CHANGE,
+    SLOWER,
+    Contrast,
+    Rules,
+    contrast,
+    judged,
+    noise_of,
+)
 from nsysprof.statistics.distributions import Floats
 
 __all__ = ["AUTO", "COMPARISON_COLUMNS", "auto_frame", "comparison_frame", "decision_frame"]
 
 AUTO = "auto"  # no backend of its own: whatever PyTorch picks
 
+_Place = tuple[str, str]  # configuration and backend
+
 COMPARISON_COLUMNS = [
     "configuration", "batch", "heads", "seq", "head_dim", "causal", "base", "base_dtype", "new",
     "new_dtype", "mixed", "kind", "base_n", "new_n", "base_ns", "new_ns", "speedup", "speedup_low",
     "speedup_high", "shift_ns", "shift_low_ns", "shift_high_ns", "delta", "delta_low", "delta_high",
     "delta_word", "p", "adjusted_p", "family", "test", "verdict", "reason", "base_aa", "new_aa",
-    "memory_ratio",
+    "memory_ratio", "least_effect",
 ]  # fmt: skip
 
 
@@ -39,6 +51,11 @@ class _Pair:
     def sides(self) -> tuple[Floats, Floats]:
         return _samples_of(self.base, self.kind), _samples_of(self.new, self.kind)
 
+    @property
+    def places(self) -> tuple[_Place, _Place]:
+        """Configuration and backend of either side."""
+        return (self.base.shape.id, self.base.backend), (self.new.shape.id, self.new.backend)
+
 
 def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules) -> pd.DataFrame:
     """A row per pair of backends, configuration and ``kind`` ("eager", "graph"): `COMPARISON_COLUMNS`.
@@ -46,18 +63,24 @@ def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules)
     ``new`` against ``base``: ``speedup`` is the median of base over that of new, with its 95 % interval;
     ``shift_ns`` the Hodges-Lehmann shift, ``delta`` Cliff's delta, ``p`` and Holm's ``adjusted_p`` over all pairs of
     the kind; ``verdict`` (faster, slower, no clear change, too few samples) is about new. ``base_aa`` and ``new_aa``
-    are the verdicts on each against itself. ``memory_ratio``: peak memory of base over that of new. Pairs are of one
-    dtype, or, where a shape was run in several, also of two: these are ``mixed``, and say nothing of the algorithm
-    alone.
+    are the verdicts on each against itself. ``memory_ratio``: peak memory of base over that of new. ``least_effect``:
+    what a difference must come to, by the rules or, where that is more, by what either side differs from itself (which
+    is measured for eager calls alone). Pairs are of one dtype, or, where a shape was run in several, also of two: these
+    are ``mixed``, and say nothing of the algorithm alone.
     """
-    names = zip(results["configuration"], results["backend"], strict=True)
-    aa = dict(zip(names, results["aa_verdict"], strict=True))
+    places = list(zip(results["configuration"], results["backend"], strict=True))
+    aa = dict(zip(places, results["aa_verdict"], strict=True))
+    noise = dict(zip(places, results["aa_ratio"].map(noise_of), strict=True))
     rows = []
     for kind in ("eager", "graph"):
         pairs = [pair for pair in _pairs(samples, kind) if all(len(side) for side in pair.sides)]
         found = [contrast(*pair.sides, rules, names=(pair.base.name, pair.new.name)) for pair in pairs]
-        for pair, one in zip(pairs, judged(found, rules), strict=True):
-            rows.append(_row(pair, one, aa))
+        widened = [
+            rules.widened(*(noise[place] for place in pair.places)) if kind == "eager" else rules
+            for pair in pairs
+        ]
+        for pair, one, its_rules in zip(pairs, judged(found, widened), widened, strict=True):
+            rows.append({**_row(pair, one, aa), "least_effect": its_rules.least_effect})
     return pd.DataFrame(rows, columns=COMPARISON_COLUMNS)
 
 
@@ -77,7 +100,7 @@ def _pairs(samples: BenchSamples, kind: str) -> Iterator[_Pair]:
             yield _Pair(base, new, kind)
 
 
-def _row(pair: _Pair, one: Contrast, aa: dict[tuple[str, str], str | None]) -> dict[str, Any]:
+def _row(pair: _Pair, one: Contrast, aa: Mapping[_Place, str | None]) -> dict[str, Any]:
     base, new = pair.base, pair.new
     before, after = base.memory["peak"], new.memory["peak"]
     return {
@@ -109,8 +132,7 @@ def _row(pair: _Pair, one: Contrast, aa: dict[tuple[str, str], str | None]) -> d
         "test": one.test,
         "verdict": one.verdict,
         "reason": one.reason,
-        "base_aa": aa[base.shape.id, base.backend],
-        "new_aa": aa[new.shape.id, new.backend],
+        **dict(zip(("base_aa", "new_aa"), (aa[place] for place in pair.places), strict=True)),
         "memory_ratio": before / after if before and after else float("nan"),
     }
 
@@ -140,6 +162,17 @@ def between(comparisons: pd.DataFrame, configuration: str, base: str, new: str) 
 _TURNED = {FASTER: SLOWER, SLOWER: FASTER}
 
 
+def repeating(samples: BenchSamples, results: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows show again what another one shows: `auto`, where what it picked was measured under its own name."""
+    known = results[results["median_ns"].notna()]
+    named = set(zip(known["configuration"], known["backend"], strict=True))
+    found = [
+        backend == AUTO and (configuration, samples.auto.get(configuration)) in named
+        for configuration, backend in zip(results["configuration"], results["backend"], strict=True)
+    ]
+    return np.array(found, np.bool_)
+
+
 def decision_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd.DataFrame) -> pd.DataFrame:
     """Which backend to take at which shape: a row per configuration and kind ("eager", "graph").
 
@@ -149,14 +182,10 @@ def decision_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd
     all that run. `auto` takes no part where what it picked was measured under its own name.
     """
     rows = []
-    named = set(zip(results["configuration"], results["backend"], strict=True))
-    stands_in = [
-        backend != AUTO or (configuration, samples.auto.get(configuration)) not in named
-        for configuration, backend in zip(results["configuration"], results["backend"], strict=True)
-    ]
+    counts = ~repeating(samples, results)
     for kind, column in (("eager", "median_ns"), ("graph", "graph_median_ns")):
         of_kind = comparisons[comparisons["kind"] == kind]
-        able = results[results[column].notna() & np.array(stands_in, bool)]
+        able = results[results[column].notna() & counts]
         for configuration, group in able.groupby("configuration", sort=False):
             rows.append(_decision(str(configuration), kind, group.sort_values(column), of_kind))
     names = [
@@ -205,30 +234,47 @@ def auto_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd.Dat
     """What PyTorch picked by itself, and what it costs: a row per configuration that `auto` was measured on.
 
     ``picked``: the backend that was seen to run, None where it was not seen. ``best``: the fastest of those asked for
-    by name; ``speedup`` of best over auto with its interval, ``verdict`` about best, None where auto is alone.
-    ``error``, ``equivalent``: of auto's output against float64, and whether it is within the tolerance.
+    by name; ``speedup`` of best over auto with its interval, ``verdict`` about best, None where auto is alone. The same
+    with ``graph_``: without launches. ``error``, ``equivalent``: of auto's output against float64, and whether it is
+    within the tolerance.
     """
-    eager = comparisons[comparisons["kind"] == "eager"]
     rows = []
     for row in results[(results["backend"] == AUTO) & results["median_ns"].notna()].to_dict("records"):
-        same = results[(results["configuration"] == row["configuration"]) & (results["backend"] != AUTO)]
-        named = same[same["median_ns"].notna()].sort_values("median_ns")
-        best = str(named["backend"].iloc[0]) if len(named) else None
-        found = (between(eager, row["configuration"], AUTO, best) if best else None) or {}
         rows.append(
             {
-                **{name: row[name] for name in ("configuration", "seq", "dtype", "median_ns")},
+                **{
+                    name: row[name]
+                    for name in ("configuration", "seq", "dtype", "median_ns", "graph_median_ns")
+                },
                 "picked": samples.auto.get(row["configuration"]),
-                "best": best,
-                "best_ns": float(named["median_ns"].iloc[0]) if len(named) else float("nan"),
-                "speedup": found.get("speedup", float("nan")),
-                "speedup_low": found.get("speedup_low", float("nan")),
-                "speedup_high": found.get("speedup_high", float("nan")),
-                "verdict": found.get("verdict"),
+                **_best_other(row, results, comparisons, "eager", ""),
+                **_best_other(row, results, comparisons, "graph", "graph_"),
                 "error": row["error"],
                 "equivalent": bool(row["error_of_tolerance"] <= 1),
             }
         )
-    names = ["configuration", "seq", "dtype", "picked", "best", "median_ns", "best_ns", "speedup"]
-    names += ["speedup_low", "speedup_high", "verdict", "error", "equivalent"]
-    return pd.DataFrame(rows, columns=names)
+    names = ["best", "best_ns", *(f"speedup{end}" for end in ("", "_low", "_high")), "verdict"]
+    columns = ["configuration", "seq", "dtype", "picked", "median_ns", "graph_median_ns"]
+    columns += [*names, *(f"graph_{name}" for name in names), "error", "equivalent"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _best_other(
+    row: Mapping[Any, Any], results: pd.DataFrame, comparisons: pd.DataFrame, kind: str, prefix: str
+) -> dict[str, Any]:
+    """The fastest backend asked for by name where `auto` has this row, held against it; names begin with ``prefix``."""
+    column = f"{prefix}median_ns"
+    same = results[(results["configuration"] == row["configuration"]) & (results["backend"] != AUTO)]
+    named = same[same[column].notna()].sort_values(column)
+    best = str(named["backend"].iloc[0]) if len(named) and not np.isnan(row[column]) else None
+    of_kind = comparisons[comparisons["kind"] == kind]
+    found = (between(of_kind, row["configuration"], AUTO, best) if best else None) or {}
+    return {
+        f"{prefix}best": best,
+        f"{prefix}best_ns": float(named[column].iloc[0]) if best else float("nan"),
+        **{
+            f"{prefix}{name}": found.get(name, float("nan"))
+            for name in ("speedup", "speedup_low", "speedup_high")
+        },
+        f"{prefix}verdict": found.get("verdict"),
+    }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from nsysprof.bench.pairs import auto_frame, comparison_frame, decision_frame
+from nsysprof.bench.pairs import AUTO, auto_frame, comparison_frame, decision_frame, repeating
 from nsysprof.bench.samples import BenchSamples, read_bench_samples
 from nsysprof.bench.scaling import BenchSweep, crossover_frame, exponent_frame, find_sweeps
 from nsysprof.bench.table import result_frame
@@ -23,7 +23,8 @@ class BenchResults:
     ``results``: a row per configuration and backend (`nsysprof.bench.table`). ``comparisons``, ``decisions``, ``auto``:
     see `nsysprof.bench.pairs`. ``exponents``, ``crossovers``, ``sweeps``: see `nsysprof.bench.scaling`.
     ``aa_compared`` and ``aa_different``: how many backends were held against themselves, and for how many of these
-    a difference was declared although there is none. ``warnings``: a line each.
+    a difference was declared although there is none. ``repeats``: backends that show nothing of their own, which is
+    `auto` where all that it picked was measured by name as well. ``warnings``: a line each.
     """
 
     samples: BenchSamples
@@ -37,6 +38,7 @@ class BenchResults:
     sweeps: tuple[BenchSweep, ...]
     aa_compared: int
     aa_different: int
+    repeats: frozenset[str]
     warnings: tuple[str, ...]
 
 
@@ -62,8 +64,15 @@ def results_of_samples(samples: BenchSamples, rules: Rules = DEFAULT_RULES) -> B
         sweeps=tuple(find_sweeps(results)),
         aa_compared=int(aa.notna().sum()),
         aa_different=int(aa.isin([FASTER, SLOWER]).sum()),
+        repeats=_repeats(samples, results),
         warnings=(*_whole_run(samples, results), *warnings),
     )
+
+
+def _repeats(samples: BenchSamples, results: pd.DataFrame) -> frozenset[str]:
+    again = results["median_ns"].isna() | repeating(samples, results)
+    auto = results["backend"] == AUTO
+    return frozenset([AUTO]) if auto.any() and again[auto].all() else frozenset()
 
 
 def _whole_run(samples: BenchSamples, results: pd.DataFrame) -> list[str]:

@@ -10,7 +10,17 @@ import pandas as pd
 from nsysprof.statistics.contrast import FASTER, SLOWER
 from nsysprof.statistics.distributions import Floats, t_quantile
 
-__all__ = ["AXES", "BenchSweep", "crossover_frame", "exponent_frame", "find_sweeps", "fit_exponent"]
+__all__ = [
+    "AXES",
+    "CONSTANT",
+    "NAMED_GROWTHS",
+    "NO_SINGLE_POWER",
+    "BenchSweep",
+    "crossover_frame",
+    "exponent_frame",
+    "find_sweeps",
+    "fit_exponent",
+]
 
 # What a sweep may vary, and how a title names it.
 AXES = {"seq": "S", "batch": "B", "heads": "H", "head_dim": "D"}
@@ -20,9 +30,14 @@ _METRICS = {
     "peak memory": "peak_bytes",
     "temporary memory": "temporary_bytes",
 }
-_POWERS = {0: "constant", 1: "as S", 2: "as S²"}
+CONSTANT, NO_SINGLE_POWER = "constant", "no single power"
+_POWERS = {0: CONSTANT, 1: "as S", 2: "as S²"}
+_BETWEEN = ("slower than S", "between S and S²", "faster than S²")
+NAMED_GROWTHS = (*_POWERS.values(), *_BETWEEN)
 _NEAR = 0.1  # an exponent this close to a whole number is called by it
-_STRAIGHT = 0.95  # below this R² the points are no line in a log-log chart
+# The points are no line in a log-log chart below this R², or where the last step is this much steeper or flatter.
+_STRAIGHT, _BEND = 0.95, 0.25
+_WIDE = 0.5  # an exponent that is no surer than this is not called by any word
 
 
 @dataclass(frozen=True)
@@ -58,15 +73,15 @@ class PowerLaw:
         """In words: `constant`, `as S`, `as S²`, `between S and S²`, `no single power, S^1.9 at the end`, and so on."""
         if self.points < 3:
             return "too few points"
-        if self.r_squared < _STRAIGHT:
-            return f"no single power, S^{self.last:.1f} at the end"
+        if self.r_squared < _STRAIGHT or abs(self.last - self.exponent) > _BEND:
+            return f"{NO_SINGLE_POWER}, S^{self.last:.1f} at the end"
+        if self.high - self.low > 2 * _WIDE:
+            return "unclear"
         near = [word for power, word in _POWERS.items() if abs(self.exponent - power) <= _NEAR]
         held = near or [word for power, word in _POWERS.items() if self.low <= power <= self.high]
         if held:
             return held[0] if len(held) == 1 else "unclear"
-        if self.exponent > 2:
-            return "faster than S²"
-        return "between S and S²" if self.exponent > 1 else "slower than S"
+        return _BETWEEN[int(self.exponent > 1) + int(self.exponent > 2)]
 
 
 def find_sweeps(results: pd.DataFrame) -> list[BenchSweep]:

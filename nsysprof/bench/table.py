@@ -49,7 +49,7 @@ from nsysprof.attention_cost import (
 from nsysprof.bench.samples import MEMORY_PARTS, BenchPoint, BenchSamples
 from nsysprof.bench.shares import shares_of_peaks
 from nsysprof.statistics.contrast import Control, Rules, control
-from nsysprof.statistics.summary import Summary, summarize
+from nsysprof.statistics.summary import ALLOWED_FOR, SURE_FROM, Summary, summarize
 
 __all__ = ["RESULT_COLUMNS", "result_frame"]
 
@@ -77,10 +77,28 @@ def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, lis
     warnings: list[str] = []
     rows = [_row(point, samples, rules, warnings) for point in samples.points]
     frame = pd.DataFrame(rows, columns=RESULT_COLUMNS)
+    warnings = [line for line in warnings if not line.endswith(ALLOWED_FOR)] + _allowed_for(frame, warnings)
     for name in frame.columns:
         if name in _WHOLE or name.endswith("_bytes"):
             frame[name] = frame[name].astype("Int64")
     return frame, warnings
+
+
+def _allowed_for(frame: pd.DataFrame, warnings: list[str]) -> list[str]:
+    """One line about all points whose samples depend on each other, as far as their intervals allow for it."""
+    count = sum(line.endswith(ALLOWED_FOR) for line in warnings)
+    if not count:
+        return []
+    measured = frame[frame["n"] > 0]
+    worth = (measured["n_effective"] / measured["n"].astype(float)).where(
+        measured["n_effective"] >= SURE_FROM
+    )
+    worst = measured.iloc[int(np.nanargmin(worth.to_numpy(np.float64)))]
+    return [
+        f"at {count} of {len(measured)} points samples depend on the ones before them, {ALLOWED_FOR}; the most at"
+        f" {worst['backend']} at {worst['configuration']}, where {worst['n']} are worth {worst['n_effective']:,.0f}"
+        " independent ones"
+    ]
 
 
 def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[str]) -> dict[str, Any]:

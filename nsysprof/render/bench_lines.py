@@ -67,7 +67,8 @@ def latency_chart(results: BenchResults) -> Figure:
 
     def lines(part: pd.DataFrame, axis: str) -> Iterator[BenchLine]:
         yield from _columns(part, axis, "median_ns", ("low_ns", "high_ns"))
-        yield from _columns(part, axis, "graph_median_ns", ("graph_low_ns", "graph_high_ns"), graph=True)
+        own = part[~part["backend"].isin(results.repeats)]
+        yield from _columns(own, axis, "graph_median_ns", ("graph_low_ns", "graph_high_ns"), graph=True)
 
     notes = ["bands: 95 % interval of the median, mostly thinner than the line"]
     if results.results["graph_median_ns"].notna().any():
@@ -86,9 +87,13 @@ def memory_chart(results: BenchResults) -> Figure:
     def lines(part: pd.DataFrame, axis: str) -> Iterator[BenchLine]:
         yield from _columns(part, axis, "peak_bytes", None)
 
-    notes = ["what PyTorch asked for at the peak of one call, inputs and outputs included"]
-    if (results.results["status"] == "out of memory").any():
-        notes.append("crosses: out of memory")
+    notes = [
+        "what PyTorch asked for at the peak of one call: inputs, outputs and libraries' workspaces included"
+    ]
+    full = results.results[results.results["status"] == "out of memory"]
+    if len(full):
+        names = dict.fromkeys(f"{row['backend']} {row['dtype']}" for row in full.to_dict("records"))
+        notes.append(f"crosses: out of memory ({', '.join(names)})")
     chart = _Chart(
         results, memory_title(results), "peak memory of a call", lines, byte_tick, format_bytes, notes
     )
@@ -122,6 +127,7 @@ def speedup_chart(results: BenchResults) -> Figure:
             found = [
                 {**row, **(between(comparisons, row["configuration"], base, row["backend"]) or _NO_SPEEDUP)}
                 for row in part[part["backend"] != base].to_dict("records")
+                if kind == "eager" or row["backend"] not in results.repeats
             ]
             if found:
                 rows = pd.DataFrame(found)
@@ -222,7 +228,7 @@ def _columns(
     """A line for each backend and dtype, of what is known."""
     for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
         known = group[group[value].notna() & (group[value] > 0)].sort_values(axis)
-        if known.empty or (graph and backend == AUTO):
+        if known.empty:
             continue
         y = known[value].astype(float).tolist()
         low, high = (known[name].astype(float).tolist() for name in band) if band else (y, y)

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from nsysprof.bench.pairs import AUTO
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import BenchSweep
 from nsysprof.render.bench_axes import backend_look, panel_width
@@ -94,10 +93,11 @@ def passings(results: BenchResults, sweep: BenchSweep, lines: Sequence[BenchLine
         (results.crossovers["sweep"] == sweep.fixed)
         & (results.crossovers["kind"] == "eager")
         & results.crossovers["crossing_seq"].notna()
-        & (results.crossovers["winner"] != AUTO)
-        & (results.crossovers["loser"] != AUTO)
+        & ~results.crossovers["winner"].isin(results.repeats)
+        & ~results.crossovers["loser"].isin(results.repeats)
     ]
-    eager = {(line.backend, line.dtype): line for line in lines if not line.graph and line.backend != AUTO}
+    own = [line for line in lines if not line.graph and line.backend not in results.repeats]
+    eager = {(line.backend, line.dtype): line for line in own}
     if found.empty or not eager or sweep.axis != "seq":
         return []
     end = max(line.x[-1] for line in eager.values())

@@ -13,9 +13,11 @@ from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import AXES, BenchSweep
 from nsysprof.render.bench_about import environment_part, method_part, repeat_part
-from nsysprof.render.bench_findings import bench_findings, exponent_words, mixed_rows, picked_words
+from nsysprof.render.bench_findings import bench_findings, exponent_words, picked_words
+from nsysprof.render.bench_mixed import mixed_rows
 from nsysprof.render.bench_words import (
     about_run,
+    backend_name,
     base_backend,
     clock_words,
     decision_words,
@@ -23,6 +25,7 @@ from nsysprof.render.bench_words import (
     largest,
     latency_cell,
     ratio_cell,
+    reason_words,
     shape_parts,
     tflops_text,
     verdict_cell,
@@ -181,30 +184,25 @@ def _decisions(results: BenchResults) -> Iterator[str]:
 
 def _auto(results: BenchResults) -> Iterator[str]:
     _, labels = shape_parts(results)
-    rows = [
-        [
-            labels[row["configuration"]],
-            picked_words(results, row["configuration"]),
-            format_ns(row["median_ns"]),
-            known_text(row["best"]),
-            "" if math.isnan(row["best_ns"]) else format_ns(row["best_ns"]),
-            ratio_cell(row),
-            known_text(row["verdict"]),
-            "yes" if row["equivalent"] else "no",
-        ]
-        for row in results.auto.to_dict("records")
-    ]
-    head = [
-        "shape",
-        "auto picks",
-        "auto",
-        "best other",
-        "its latency",
-        "best over auto",
-        "best is",
-        "output right",
-    ]
+    rows = []
+    for row in results.auto.to_dict("records"):
+        cells = [labels[row["configuration"]], picked_words(results, row["configuration"])]
+        for prefix in ("", "graph_"):
+            cells += [
+                _ns(row[f"{prefix}median_ns"]),
+                known_text(row[f"{prefix}best"]),
+                _ns(row[f"{prefix}best_ns"]),
+                ratio_cell(row, f"{prefix}speedup") if known_text(row[f"{prefix}best"]) else "",
+                known_text(row[f"{prefix}verdict"]),
+            ]
+        rows.append([*cells, "yes" if row["equivalent"] else "no"])
+    columns = ["auto", "best other", "its latency", "best over auto", "best is"]
+    head = ["shape", "auto picks", *columns, *(f"graph: {name}" for name in columns), "output right"]
     yield from markdown_section("What PyTorch picks by itself", markdown_table(head, rows, texts=2))
+
+
+def _ns(value: float) -> str:
+    return "" if math.isnan(value) else format_ns(value)
 
 
 def _outputs(frame: pd.DataFrame) -> Iterator[str]:
@@ -260,16 +258,12 @@ def _growth(results: BenchResults) -> Iterator[str]:
 
 
 def _mixed(results: BenchResults) -> Iterator[str]:
-    rows = [
-        [
-            f"S{row['seq']}",
-            f"{row['base']} {row['base_dtype']} → {row['new']} {row['new_dtype']}",
-            format_ratio(row["total"]),
-            format_ratio(row["precision"]),
-            format_ratio(row["algorithm"]),
-        ]
-        for row in mixed_rows(results).to_dict("records")
-    ]
+    rows = []
+    for row in mixed_rows(results).to_dict("records"):
+        base = backend_name(results, row["base"], [row["base_configuration"]])
+        new = backend_name(results, row["new"], [row["configuration"]])
+        parts = [ratio_cell(row, name) for name in ("total", "precision", "algorithm")]
+        rows.append([f"S{row['seq']}", f"{base} {row['base_dtype']} → {new} {row['new_dtype']}", *parts])
     head = ["S", "from, to", "speed-up", "by the dtype", "by the algorithm"]
     yield from markdown_section("What mixed dtypes hide", markdown_table(head, rows, texts=2))
 
@@ -301,7 +295,7 @@ def _pairs(results: BenchResults) -> Iterator[str]:
 def _not_measured(results: BenchResults) -> Iterator[str]:
     _, labels = shape_parts(results)
     rows = [
-        [labels[row["configuration"]], str(row["backend"]), str(row["status"]), known_text(row["reason"])]
+        [labels[row["configuration"]], str(row["backend"]), str(row["status"]), reason_words(row["reason"])]
         for row in results.results[results.results["n"] == 0].to_dict("records")
     ]
     yield from markdown_section(

@@ -32,8 +32,8 @@ __all__ = ["bench_summary"]
 _WIDTH = 110
 _MOST_WARNINGS = 12
 _LEGEND = (
-    "(1.01x): no clear change; 1.3x ?: too few samples. matrices: peak memory in score matrices of the dtype. error:"
-    " relative, against float64."
+    "(1.01x): no clear change; 1.3x ?: too few samples. of peak: of SMs × sampled clock × FLOPs per clock."
+    " matrices: peak memory in score matrices of the dtype. error: relative, against float64."
 )
 
 

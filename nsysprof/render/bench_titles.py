@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from nsysprof.bench.pairs import AUTO, between
+from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.scaling import AXES, BenchSweep
+from nsysprof.bench.scaling import AXES, NAMED_GROWTHS, BenchSweep
 from nsysprof.render.bench_words import (
     about_run,
+    backend_name,
     base_backend,
     clock_words,
+    configurations_of,
     decision_words,
     in_words,
     known_text,
@@ -32,7 +35,7 @@ __all__ = [
     "violin_title",
 ]
 
-_NOTHING = "Nothing was measured"
+_NOTHING, _NONE = "Nothing was measured", "none"
 
 
 def chart_subtitle(results: BenchResults) -> str:
@@ -46,25 +49,25 @@ def latency_title(results: BenchResults) -> str:
     if found is None:
         return _NOTHING
     sweep, spans = found
-    last = _last(results, sweep)
-    times = _over_base(results, last)
+    times = _over_base(results, _last(results, sweep))
+    values, winner = spans[-1]
     if len(spans) == 1:
-        ends = (
-            f"{AXES[sweep.axis]}={_many(spans[0][0])}"
-            if len(spans[0][0]) > 1
-            else _at(sweep, spans[0][0][-1])
-        )
-        return f"{(spans[0][1])} is fastest at {ends}{times}"
-    parts = [f"{spans[0][1]} is fastest up to {_at(sweep, spans[0][0][-1])}"]
-    parts += [f"{words} from {_at(sweep, places[0])}" for places, words in spans[1:3]]
-    return ", ".join(parts) + times
+        if len(values) == 1:
+            return f"{winner} is fastest at {_at(sweep, values[0])}{times}"
+        return f"{winner} is fastest at {AXES[sweep.axis]}={_many(values)}{times}"
+    end = f"at {_at(sweep, values[0])}" if len(values) == 1 else f"from {_at(sweep, values[0])} on"
+    places, words = spans[0]
+    before = (
+        f" ({words} at {AXES[sweep.axis]}={_many(places)})" if len(spans) == 2 else ""
+    )  # more is too much
+    return f"{winner} is fastest {end}{before}{times}"
 
 
 def memory_title(results: BenchResults) -> str:
     """Which backend needs most and least memory at the end of the first sweep, and how their temporaries grow."""
     frame, base = results.results, base_backend(results.results)
     first = frame.loc[list(results.sweeps[0].rows)] if results.sweeps else frame
-    part = first[first["peak_bytes"].notna() & (first["backend"] != AUTO)]
+    part = first[first["peak_bytes"].notna() & ~first["backend"].isin(results.repeats)]
     if part.empty:
         return "Memory is not known: it is counted on GPUs only" if len(frame) else _NOTHING
     shapes = part.groupby("configuration", sort=False)["backend"].nunique()
@@ -75,13 +78,8 @@ def memory_title(results: BenchResults) -> str:
     if most["backend"] == least["backend"]:
         return f"{(most['backend'])} needs {format_bytes(most['peak_bytes'])} at {at}"
     times = format_ratio(most["peak_bytes"] / least["peak_bytes"])
-    grown = [_growth(results, str(row["backend"]), str(row["dtype"])) for row in (most, least)]
-    growth = (
-        f"; its temporaries grow as {grown[0]}, those of {least['backend']} as {grown[1]}"
-        if all(grown)
-        else ""
-    )
-    return f"{most['backend']} needs {times} the memory of {least['backend']} at {at}{growth}"
+    growth = _growths(results, first, most, least)
+    return f"{most['backend']} needs {times} the memory of {_who(results, least)} at {at}{growth}"
 
 
 def throughput_title(results: BenchResults) -> str:
@@ -93,7 +91,7 @@ def throughput_title(results: BenchResults) -> str:
     share = (
         "" if math.isnan(best["share_of_peak"]) else f", {format_share(best['share_of_peak'])} of the peak"
     )
-    title = f"{best['backend']} reaches {tflops_text(best['tflops'])} TFLOP/s at S={best['seq']}{share}"
+    title = f"{_who(results, best)} reaches {tflops_text(best['tflops'])} TFLOP/s at S={best['seq']}{share}"
     base = part[(part["backend"] == base_backend(part)) & (part["configuration"] == best["configuration"])]
     if len(base) and base["backend"].iloc[0] != best["backend"]:
         title += f"; {base['backend'].iloc[0]} {tflops_text(base['tflops'].iloc[0])} TFLOP/s"
@@ -104,38 +102,46 @@ def speedup_title(results: BenchResults) -> str:
     """How the largest speed-up over the baseline develops along the first sweep."""
     base = base_backend(results.results)
     found = results.crossovers
-    found = found[(found["loser"] == base) & (found["winner"] != AUTO) & (found["kind"] == "eager")]
+    found = found[(found["loser"] == base) & ~found["winner"].isin(results.repeats)]
+    found = found[found["kind"] == "eager"]
     found = found[found["status"] != "no clear difference"]
     if found.empty:
         pairs = results.comparisons[(results.comparisons["kind"] == "eager") & ~results.comparisons["mixed"]]
-        pairs = pairs[(pairs["base"] == base) & (pairs["new"] != AUTO)]
+        pairs = pairs[(pairs["base"] == base) & ~pairs["new"].isin(results.repeats)]
         if pairs.empty:
             return f"Nothing to hold against {base}"
         best = largest(pairs, "speedup")
-        return f"{best['new']} is {format_ratio(best['speedup'])} as fast as {base} at S={best['seq']}"
+        who = backend_name(results, best["new"], [best["configuration"]])
+        return f"{who} is {format_ratio(best['speedup'])} as fast as {base} at S={best['seq']}"
     best = largest(found, "last_speedup")
+    who = backend_name(results, best["winner"], configurations_of(results, best["sweep"], best["dtype"]))
     ends = [format_ratio(best[f"{end}_speedup"]) + f" at S={best[f'{end}_seq']}" for end in ("first", "last")]
     if best["first_seq"] == best["last_seq"]:
-        return f"{best['winner']} is {ends[1]} as fast as {base}"
-    return f"{best['winner']} over {base}: {ends[0]}, {ends[1]}"
+        return f"{who} is {ends[1]} as fast as {base}"
+    return f"{who} over {base}: {ends[0]}, {ends[1]}"
 
 
 def roofline_title(results: BenchResults) -> str:
-    """Which share of its ceiling the best and the baseline reach at the largest S."""
+    """Which share of its ceiling the best and the baseline reach, without launches where there is such a figure."""
     part = _named(results, "share_of_peak")
     if part.empty:
         return "No roofline: the peaks of this device are not known"
     base = base_backend(results.results)
-    best = largest(part, "share_of_peak")
-    title = (
-        f"{best['backend']} reaches {format_share(best['share_of_peak'])} of the FLOP/s at S={best['seq']}"
+    dtypes = part["dtype"].value_counts()
+    part = part[part["dtype"] == dtypes.index[0]]
+    rate = part["graph_tflops"].fillna(part["tflops"])
+    part = part.assign(
+        reached=rate / part["peak_tflops"], moved=rate / part["intensity"] * 1e3 / part["peak_gb_per_s"]
     )
+    best = largest(part, "reached")
+    limit = f"{best['dtype']} FLOP/s" if len(dtypes) > 1 else "FLOP/s"
+    title = f"{_who(results, best)} reaches {format_share(best['reached'])} of the {limit} at S={best['seq']}"
     other = part[(part["backend"] == base) & (part["configuration"] == best["configuration"])]
     if len(other) and base != best["backend"]:
         row = other.iloc[0]
-        known = not math.isnan(row["share_of_bandwidth"])
-        moved = f" and {format_share(row['share_of_bandwidth'])} of the bandwidth" if known else ""
-        title += f"; {base} {format_share(row['share_of_peak'])} of the FLOP/s{moved}"
+        known = not math.isnan(row["share_of_bandwidth"]) and row["moved"] <= 1
+        moved = f", and {format_share(row['moved'])} of the bandwidth" if known else ""
+        title += f"; {base} {format_share(row['reached'])}{moved}"
     return title
 
 
@@ -165,8 +171,12 @@ def _many(values: list[Any]) -> str:
 def _named(results: BenchResults, column: str) -> pd.DataFrame:
     """What is known of backends asked for by name, or of auto where there is nothing else."""
     known = results.results[results.results[column].notna()]
-    named = known[known["backend"] != AUTO]
+    named = known[~known["backend"].isin(results.repeats)]
     return named if len(named) else known
+
+
+def _who(results: BenchResults, row: Mapping[str, Any]) -> str:
+    return backend_name(results, row["backend"], [row["configuration"]])
 
 
 def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[Any], str]]] | None:
@@ -222,11 +232,27 @@ def _least(there: pd.DataFrame, base: str) -> dict[str, Any]:
     return largest(ordered.sort_values("is_base", kind="stable"), "less")
 
 
-def _growth(results: BenchResults, backend: str, dtype: str) -> str:
-    """`S^2.00 (1.99–2.01)` for the temporary memory of a backend; nothing where it was not fitted."""
+def _growths(
+    results: BenchResults, frame: pd.DataFrame, most: Mapping[str, Any], least: Mapping[str, Any]
+) -> str:
+    """`; its temporaries grow as S^2.00, not S^1.00`, as far as those of both follow a power of S."""
+    ends = [_growth(results, frame, str(row["backend"]), str(row["dtype"])) for row in (most, least)]
+    if not ends[0].startswith("S"):
+        return ""
+    said = f"; its temporaries grow as {ends[0]}"
+    if ends[1] == _NONE:
+        return f"{said}, {least['backend']} has none"
+    return f"{said}, not {ends[1]}" if ends[1] else said
+
+
+def _growth(results: BenchResults, frame: pd.DataFrame, backend: str, dtype: str) -> str:
+    """`S^2.00` for the temporary memory of a backend, `none`, or nothing where it follows no single power."""
+    own = frame[(frame["backend"] == backend) & (frame["dtype"] == dtype)]
+    if (own["temporary_bytes"].dropna() == 0).all():
+        return _NONE
     found = results.exponents
     found = found[
         (found["metric"] == "temporary memory") & (found["backend"] == backend) & (found["dtype"] == dtype)
     ]
-    found = found[found["points"] >= 3]
+    found = found[found["growth"].isin(NAMED_GROWTHS)]
     return f"S^{found['exponent'].iloc[0]:.2f}" if len(found) else ""

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BenchPoint
-from nsysprof.render.bench_axes import backend_look, finish_axes, new_panels
+from nsysprof.render.bench_axes import backend_look, finish_axes, new_panels, panel_width
 from nsysprof.render.bench_titles import chart_subtitle, violin_title
-from nsysprof.render.bench_words import shape_parts, with_dtype
+from nsysprof.render.bench_words import shape_parts
 from nsysprof.render.palette import FAINT, INK, RULE
 from nsysprof.render.plans import Heading
 from nsysprof.render.style import SMALL, TEXT, style, text_width
@@ -20,13 +20,14 @@ from nsysprof.units import format_ns, format_share
 _MOST_PANELS = 3
 _GRID = 256  # points at which a density is drawn
 _LEAST_REACH, _MOST_REACH = 0.01, 0.25
+_STEPS = (0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+_TICK_WIDTH = 0.62  # inches of a tick's text, with some room
 _FEW = 8  # below so many samples they are drawn one by one
 
 
 def violin_chart(results: BenchResults) -> Figure:
     """Deviations from the median in per cent, a row per backend: its samples above, the second set (A/A) below."""
     groups = shown_points(results)
-    several = with_dtype(results.results)
     rows = max((len(points) for _, points in groups), default=1)
     notes = [
         "thick: middle half of the samples; white: median",
@@ -47,34 +48,38 @@ def violin_chart(results: BenchResults) -> Figure:
             heading, max(len(groups), 1), height=0.35 + 0.62 * rows, room=1.25, left=left
         )
         for axes, (configuration, points) in zip(panels, groups, strict=False):
-            _panel(axes, points, several)
+            _panel(axes, points)
             finish_axes(axes, "deviation from the median", "", labels[configuration])
             axes.grid(visible=False, axis="y")
     return figure
 
 
 def shown_points(results: BenchResults) -> list[tuple[str, list[BenchPoint]]]:
-    """The points of up to three configurations: the smallest, the middle and the largest of the first sweep."""
+    """The points of up to three configurations: the smallest, the middle and the largest of the first sweep.
+
+    Of several dtypes the one of most points is shown, so that the panels show the same backends.
+    """
     frame = results.results[results.results["n"] > 0]
     if frame.empty:
         return []
-    rows = [row for row in results.sweeps[0].rows if row in frame.index]
-    names = list(dict.fromkeys(frame.loc[rows, "configuration"])) or list(frame["configuration"].unique())
+    part = frame.loc[[row for row in results.sweeps[0].rows if row in frame.index]]
+    part = part if len(part) else frame
+    part = part[part["dtype"] == part["dtype"].value_counts().index[0]]
+    names = list(dict.fromkeys(part["configuration"]))
     picked = dict.fromkeys(names[round(place)] for place in np.linspace(0, len(names) - 1, _MOST_PANELS))
     measured = results.samples.measured
     return [(name, [point for point in measured if point.shape.id == name]) for name in picked]
 
 
-def _panel(axes: Axes, points: list[BenchPoint], with_dtypes: bool) -> None:
+def _panel(axes: Axes, points: list[BenchPoint]) -> None:
     reach = _reach(points)
     axes.set_xlim(-reach, reach)
     axes.set_ylim(len(points) - 0.45, -0.55)
-    axes.set_yticks(
-        range(len(points)),
-        [point.backend + (f"\n{point.shape.dtype}" if with_dtypes else "") for point in points],
-    )
-    step = next(step for step in (0.0025, 0.005, 0.01, 0.02, 0.05, 0.1) if reach / step <= 2.9 or step == 0.1)
-    ticks = [step * number for number in range(-2, 3) if abs(step * number) <= reach]
+    axes.set_yticks(range(len(points)), [point.backend for point in points])
+    # A tick or two on either side, as there is room for their texts. Steps grow by up to 2.5.
+    side, most = (2, 3.0) if panel_width(axes) >= 5 * _TICK_WIDTH else (1, 2.5)
+    step = next(step for step in _STEPS if reach / step < most or step == _STEPS[-1])
+    ticks = [step * number for number in range(-side, side + 1) if abs(step * number) <= reach]
     axes.set_xticks(ticks, [f"{tick * 100:+g} %" if tick else "0" for tick in ticks])
     axes.axvline(0, color=RULE, linewidth=1)
     for row, point in enumerate(points):
@@ -120,7 +125,21 @@ def _half(axes: Axes, values: Floats, row: int, side: int, colour: str, strength
         ):
             if count:
                 arrow = f"{count} ›" if edge > 0 else f"‹ {count}"
-                axes.text(edge, row - 0.16, arrow, ha=align, va="center", fontsize=SMALL, color=INK)
+                axes.text(
+                    edge,
+                    row - 0.16,
+                    arrow,
+                    ha=align,
+                    va="center",
+                    fontsize=SMALL,
+                    color=INK,
+                    bbox={
+                        "boxstyle": "square,pad=0.1",
+                        "facecolor": "white",
+                        "edgecolor": "none",
+                        "alpha": 0.8,
+                    },
+                )
 
 
 def density(values: Floats, grid: Floats) -> Floats:

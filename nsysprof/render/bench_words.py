@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,6 @@ def _mask(shape: BenchShape) -> str:
 def shape_parts(results: BenchResults) -> tuple[str, dict[str, str]]:
     """The `shape_labels` of all configurations of a run."""
     return shape_labels(list({point.shape.id: point.shape for point in results.samples.points}.values()))
-
-
-def with_dtype(results: pd.DataFrame) -> bool:
-    """Whether a backend's name needs its dtype beside it: some shape was run in several."""
-    shapes = results.groupby(["batch", "heads", "seq", "head_dim", "causal"])["dtype"].nunique()
-    return bool((shapes > 1).any())
 
 
 def about_run(results: BenchResults) -> str:
@@ -135,9 +130,23 @@ def verdict_cell(found: dict[str, Any] | None) -> str:
 
 def decision_words(results: BenchResults, configuration: str, decision: str) -> str:
     """The decision, with what `auto` came to where it is the one."""
-    picked = results.samples.auto.get(configuration)
-    words = decision.split(" or ")
-    return " or ".join(f"{AUTO} ({picked})" if word == AUTO and picked else word for word in words)
+    return " or ".join(backend_name(results, word, [configuration]) for word in decision.split(" or "))
+
+
+def backend_name(results: BenchResults, backend: str, configurations: Iterable[str]) -> str:
+    """The backend; `auto (cudnn)` for `auto` where it came to the same one on all these configurations."""
+    picked = {results.samples.auto.get(name) for name in configurations} if backend == AUTO else set()
+    [pick] = picked if len(picked) == 1 else [None]
+    return f"{backend} ({pick})" if pick else backend
+
+
+def configurations_of(results: BenchResults, fixed: str, dtype: str) -> list[str]:
+    """The configurations of a dtype in the sweep over S with this title."""
+    rows = [
+        row for sweep in results.sweeps if sweep.axis == "seq" and sweep.fixed == fixed for row in sweep.rows
+    ]
+    part = results.results.loc[rows]
+    return [str(name) for name in part.loc[part["dtype"] == dtype, "configuration"].unique()]
 
 
 def largest(frame: pd.DataFrame, column: str) -> dict[str, Any]:
@@ -156,6 +165,22 @@ def tflops_text(value: float) -> str:
 def known_text(value: object) -> str:
     """The text of a cell; nothing for a missing one, whichever way pandas has it."""
     return value if isinstance(value, str) else ""
+
+
+# What PyTorch says about memory, of which the rest is advice.
+_OUT_OF_MEMORY = re.compile(
+    r"Tried to allocate (?P<asked>[\d.]+ \w+)\..*total capacity of (?P<all>[\d.]+ \w+)"
+    r" of which (?P<free>[\d.]+ \w+) is free"
+)
+
+
+def reason_words(reason: object) -> str:
+    """Why something was not measured; `tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were free`."""
+    text = known_text(reason)
+    found = _OUT_OF_MEMORY.search(text)
+    if not found:
+        return text
+    return f"tried to allocate {found['asked']} when {found['free']} of {found['all']} were free"
 
 
 def in_words(words: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -41,6 +42,14 @@ class Rules:
     least_effect: float = LEAST_EFFECT
     least_samples: int = LEAST_SAMPLES
     alpha: float = ALPHA
+
+    def widened(self, *noise: float) -> Rules:
+        """The same with a least effect no smaller than any `Control.noise` of the two sides; NaN is of no control.
+
+        What a thing differs from itself by is no difference between it and another.
+        """
+        known = [size for size in noise if not math.isnan(size)]
+        return replace(self, least_effect=max(self.least_effect, *known)) if known else self
 
 
 DEFAULT_RULES = Rules()
@@ -92,10 +101,6 @@ class Control:
     contrast: Contrast
     noise: float
     sound: bool
-
-    def widened(self, rules: Rules = DEFAULT_RULES) -> Rules:
-        """The rules with a least effect that is no smaller than the noise."""
-        return replace(rules, least_effect=max(rules.least_effect, self.noise))
 
 
 def contrast(
@@ -153,8 +158,8 @@ def contrast(
     return judged([found], rules)[0]
 
 
-def judged(contrasts: Sequence[Contrast], rules: Rules = DEFAULT_RULES) -> list[Contrast]:
-    """The same contrasts as one family: p-values corrected by Holm, verdicts by the rules.
+def judged(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAULT_RULES) -> list[Contrast]:
+    """The same contrasts as one family: p-values corrected by Holm, verdicts by the rules, of all or of each.
 
     "too few samples" where a side has fewer than ``least_samples``, or where the rank test could not pass in so large
     a family whatever the samples were. "faster" or "slower" where all of this holds: the ratio is beyond the least
@@ -167,10 +172,11 @@ def judged(contrasts: Sequence[Contrast], rules: Rules = DEFAULT_RULES) -> list[
     like that: two of them do differ, which a `control` shows.
     """
     adjusted = holm([one.p for one in contrasts])
+    each = [rules] * len(contrasts) if isinstance(rules, Rules) else rules
     found = []
-    for one, p in zip(contrasts, adjusted, strict=True):
+    for one, p, its_rules in zip(contrasts, adjusted, each, strict=True):
         one = replace(one, adjusted_p=p, family=len(contrasts))
-        verdict, reason = _verdict(one, rules)
+        verdict, reason = _verdict(one, its_rules)
         found.append(replace(one, verdict=verdict, reason=reason))
     return found
 
@@ -192,8 +198,12 @@ def control(
     else:
         names = f"{name}, first run", f"{name}, second run"
     found = contrast(first, second, rules, names=names)
-    noise = max(found.ratio, 1 / found.ratio) - 1
-    return Control(found, noise, found.verdict not in (FASTER, SLOWER))
+    return Control(found, noise_of(found.ratio), found.verdict not in (FASTER, SLOWER))
+
+
+def noise_of(ratio: float) -> float:
+    """By how much the larger of two exceeds the smaller, from their ratio: 0.25 for 1.25 and for 0.8; NaN for NaN."""
+    return math.nan if math.isnan(ratio) else max(ratio, 1 / ratio) - 1
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -214,7 +224,7 @@ def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
         return TOO_FEW_SAMPLES, f"n = {fewest}, and it takes {rules.least_samples} on either side"
     if split_p(one.base_n, one.new_n) * one.family >= rules.alpha:
         return TOO_FEW_SAMPLES, f"n = {fewest} cannot tell anything among {one.family:,} comparisons"
-    effect = max(one.ratio, 1 / one.ratio) - 1
+    effect = noise_of(one.ratio)
     if effect < rules.least_effect:
         return NO_CLEAR_CHANGE, f"below the least effect of {format_share(rules.least_effect)}"
     if one.ratio_interval.holds(1):

@@ -16,6 +16,9 @@ from nsysprof.units import format_share
 LEAST_SAMPLES = 10
 # Correlated samples must be worth so many independent ones for their intervals to hold what they say; see `Summary`.
 SURE_FROM = 10
+ALLOWED_FOR = (
+    "which is allowed for"  # how the warning about correlated samples ends where nothing is to be done
+)
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
             f"are worth {order.effective:,.0f} independent ones"
         )
         sure = order.effective >= SURE_FROM
-        found.append(f"{line}, which is allowed for" if sure else f"{line}, too few to rely on the intervals")
+        found.append(f"{line}, {ALLOWED_FOR}" if sure else f"{line}, too few to rely on the intervals")
     if trend.significant and trend.change is not None:
         way = "above" if trend.change > 0 else "below"
         size = format_share(abs(trend.change))
@@ -157,11 +160,11 @@ class Quartiles:
 
 def grouped_quartiles(group: NDArray[np.integer], values: NDArray[np.int64], count: int) -> Quartiles:
     """The `Quartiles` of ``values`` in each of ``count`` groups; ``group`` holds a code below ``count`` per value."""
-    ordered = sorted_in_groups(group, values)
     size = np.bincount(group, minlength=count)
     first = np.cumsum(size) - size
-    ordered = np.append(ordered, np.int64(0))  # what empty groups point at
     some = size > 0
+    # the one value is for empty groups to point at
+    ordered = sorted_in_groups(group, values) if len(values) else np.zeros(1, np.int64)
 
     def at(numerator: int) -> NDArray[np.int64]:
         place = numerator * np.maximum(size - 1, 0)  # in quarters

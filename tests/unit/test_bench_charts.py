@@ -15,12 +15,21 @@ from PIL import Image
 
 from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.errors import NsysprofError
-from nsysprof.render.bench_axes import LOOKS, OTHER_LOOK, binary_ticks, pushed_apart, readable, round_ticks
+from nsysprof.render.bench_axes import (
+    LOOKS,
+    OTHER_LOOK,
+    binary_ticks,
+    panel_width,
+    pushed_apart,
+    readable,
+    round_ticks,
+)
 from nsysprof.render.bench_charts import BENCH_CHARTS, save_bench_charts
 from nsysprof.render.bench_lines import latency_chart, memory_chart, speedup_chart, throughput_chart
 from nsysprof.render.bench_roofline import roofline_chart
 from nsysprof.render.bench_violins import density, violin_chart
 from nsysprof.render.style import figure_png
+from nsysprof.units import format_share
 from tests.bench_samples import made_up, merged, point_of, write_samples
 from tests.unit.test_charts import SIGHT, lab, texts, title_of
 
@@ -102,7 +111,9 @@ def test_latency_lines_are_the_medians_with_their_bands(sweep: BenchResults) -> 
 
 def test_the_title_states_the_finding(sweep: BenchResults) -> None:
     """Who is fastest from where on, and by how much."""
-    assert title_of(latency_chart(sweep)).startswith("flash is fastest up to S=1024, cudnn from S=2048: 7")
+    assert title_of(latency_chart(sweep)).startswith(
+        "cudnn is fastest from S=2048 on (flash at S=256 to 1024): 7"
+    )
     assert " as fast as math at S=4096 (" in title_of(latency_chart(sweep))
     assert title_of(memory_chart(sweep)).startswith(
         "math needs 96.3x the memory of flash at S=4096; its temporaries grow as S^2.00"
@@ -110,9 +121,7 @@ def test_the_title_states_the_finding(sweep: BenchResults) -> None:
     assert title_of(throughput_chart(sweep)).startswith("cudnn reaches 43")
     assert "of the peak; math 5.7" in title_of(throughput_chart(sweep))
     assert title_of(speedup_chart(sweep)).startswith("cudnn over math: 7.")
-    assert "of the FLOP/s at S=4096; math 0.5 % of the FLOP/s and 22 % of the bandwidth" in title_of(
-        roofline_chart(sweep)
-    )
+    assert "of the FLOP/s at S=4096; math 0.5 %, and 22 % of the bandwidth" in title_of(roofline_chart(sweep))
     assert "held against itself, none of 25 differs" in title_of(violin_chart(sweep))
 
 
@@ -219,6 +228,38 @@ def test_violins_show_three_lengths_with_their_counts(sweep: BenchResults) -> No
     for axes in figure.axes:
         halves = [band for band in axes.collections if band.get_label() == "violin"]
         assert len(halves) == 2 * 5
+
+
+def test_ticks_of_violins_are_apart(sweep: BenchResults) -> None:
+    """At least one on either side of the median, and none in reach of its neighbour."""
+    for axes in violin_chart(sweep).axes:
+        names = [tick.get_text() for tick in axes.get_xticklabels()]
+        assert "0" in names
+        assert len(names) >= 3
+        step = (axes.get_xticks()[1] - axes.get_xticks()[0]) / (axes.get_xlim()[1] - axes.get_xlim()[0])
+        assert step * panel_width(axes) > 0.5
+
+
+def test_violins_of_several_dtypes_show_one(mixed: BenchResults) -> None:
+    """That of most points, at three lengths."""
+    assert [name.split()[1] for name in texts(violin_chart(mixed)) if name.startswith("S")][:3] == [
+        "fp16"
+    ] * 3
+
+
+def test_the_title_of_the_roofline_is_about_its_points(sweep: BenchResults) -> None:
+    """Which are those of graphs; and its names stand outside of the paths."""
+    best = sweep.results[sweep.results["backend"] == "cudnn"].sort_values("seq").iloc[-1]
+    share = format_share(best["graph_tflops"] / best["peak_tflops"])
+    assert title_of(roofline_chart(sweep)).startswith(f"cudnn reaches {share} of the FLOP/s")
+
+
+def test_auto_is_drawn_where_it_stands_for_a_backend(mixed: BenchResults, sweep: BenchResults) -> None:
+    """With its graphs and in the roofline, and named by what it came to."""
+    assert "auto fp16 graph" in lines_of(latency_chart(mixed).axes[0])
+    assert "auto" in lines_of(roofline_chart(mixed).axes[0])
+    assert "auto" not in lines_of(roofline_chart(sweep).axes[0])
+    assert title_of(speedup_chart(mixed)).startswith("auto (cudnn) over naive")
 
 
 def test_samples_that_were_left_out_are_counted(tmp_path: Path) -> None:

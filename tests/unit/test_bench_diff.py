@@ -14,6 +14,8 @@ from nsysprof.errors import NsysprofError
 from nsysprof.render.bench_diff_text import diff_table, regression_lines
 from tests.bench_samples import made_up, point_of, write_samples
 
+METRICS = ("latency", "graph latency")
+
 
 def runs(folder: Path, before: dict[str, Any], after: dict[str, Any], **how: Any) -> BenchDiff:
     """The difference of two made-up runs."""
@@ -124,6 +126,36 @@ def test_different_things_are_never_compared(tmp_path: Path, other: dict[str, An
     """Not even when asked to ignore the environment."""
     with pytest.raises(NsysprofError, match=said):
         runs(tmp_path, made_up(samples=5), other, unlike=True)
+
+
+def test_other_company_is_another_way_of_measuring(tmp_path: Path) -> None:
+    """A backend that took turns with others in one run is refused, which of them is named."""
+    before, after = made_up(samples=10), made_up(samples=10)
+    for data, company in ((before, ["math", "math_reduced"]), (after, ["math"])):
+        point_of(data, "flash", 2048)["sampled_with"] = company
+    with pytest.raises(NsysprofError, match="sampled in turn with math_reduced only before") as refused:
+        runs(tmp_path, before, after)
+    assert refused.value.hint == "--unlike compares them all the same"
+    assert runs(tmp_path, before, after, unlike=True).differences == (
+        "sampled in turn with math_reduced only before",
+    )
+    with pytest.raises(NsysprofError, match="sampled in turn with math_reduced only after"):
+        runs(tmp_path, after, before)
+
+
+def test_a_change_must_exceed_what_a_backend_differs_from_itself_by(tmp_path: Path) -> None:
+    """8 % slower, but 10 % apart within one of the runs; graphs have no such control."""
+    data = made_up(samples=60)
+    after = again(data, samples=60, slower={"flash": 1.08})
+    point = point_of(after, "flash", 2048)
+    point["aa_latency_ns"] = [value * 1.1 for value in point["latency_ns"]]
+    diff = runs(tmp_path, data, after)
+    verdicts = {
+        row["metric"]: row["verdict"] for row in [row_of(diff, "flash", 2048, name) for name in METRICS]
+    }
+    assert verdicts == {"latency": "no clear change", "graph latency": "slower"}
+    assert row_of(diff, "flash", 1024, "latency")["verdict"] == "slower"
+    assert row_of(diff, "flash", 2048, "latency")["reason"].startswith("below the least effect of 10")
 
 
 def test_points_of_one_run_alone_are_named(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ PUBLISHED: dict[str, set[tuple[Any, ...]]] = {
     | {(batch, 8, 512, 64, "fp16", False) for batch in (8, 16, 32, 64)}
     | {(32, heads, 512, 64, "fp16", False) for heads in (4, 8, 16)},
     "long": {(1, 8, 2**power, 64, "fp16", True) for power in range(10, 16)},
-    "single-head": {(1, 1, seq, 64, "fp32", False) for seq in (512, 1024, 2048)},
+    "single-head": {(1, 1, seq, 64, "fp32", False) for seq in (512, 1024, 1536, 2048)},
 }
 
 

@@ -284,6 +284,32 @@ def test_a_larger_least_effect_takes_verdicts_away(tmp_path: Path) -> None:
         assert pair_of(results, "cudnn", "auto", 4096)["verdict"] == verdict
 
 
+def test_what_differs_from_itself_differs_from_others_by_more(tmp_path: Path) -> None:
+    """5 % between two backends, 20 % between two sets of one of them: no verdict on calls, but one on graphs."""
+    data = made_up(("flash", "cudnn", "math"), (4096,), samples=60, slower={"cudnn": 1.05 * 0.755})
+    cudnn = point_of(data, "cudnn", 4096)
+    cudnn["latency_ns"] = [value * 1.05 for value in point_of(data, "flash", 4096)["latency_ns"]]
+    cudnn["aa_latency_ns"] = [value * 1.2 for value in cudnn["latency_ns"]]
+    results = results_of(tmp_path, data)
+    assert pair_of(results, "flash", "cudnn", 4096)["verdict"] == NO_CLEAR_CHANGE
+    eager = results.comparisons[results.comparisons["kind"] == "eager"].set_index(["base", "new"])
+    assert eager["least_effect"]["flash", "cudnn"] == pytest.approx(0.2)
+    assert eager["reason"]["flash", "cudnn"] == "below the least effect of 20 %"
+    assert pair_of(results, "math", "flash", 4096)["verdict"] == "faster"
+    graph = results.comparisons[results.comparisons["kind"] == "graph"]
+    assert set(graph["least_effect"]) == {0.02}
+
+
+def test_auto_repeats_what_was_measured_by_name(sweep: BenchResults, tmp_path: Path) -> None:
+    """Unless one of its picks was not, or was not seen."""
+    assert sweep.repeats == {"auto"}
+    alone = made_up(("math", "auto"), (1024,), samples=10)
+    assert results_of(tmp_path / "alone", alone).repeats == frozenset()
+    unseen = made_up(ALL, (1024,), samples=10)
+    unseen["auto"] = {}
+    assert results_of(tmp_path / "unseen", unseen).repeats == frozenset()
+
+
 # ---- decisions, auto, crossings
 
 
@@ -324,6 +350,8 @@ def test_auto_is_held_against_the_best(sweep: BenchResults) -> None:
     assert (auto["best"][512], auto["verdict"][512]) == ("flash", "faster")
     assert auto["speedup"][512] == pytest.approx(12_600 / 9_800, rel=0.02)
     assert (auto["best"][4096], auto["verdict"][4096]) == ("cudnn", NO_CLEAR_CHANGE)
+    assert (auto["graph_best"][4096], auto["graph_verdict"][4096]) == ("cudnn", NO_CLEAR_CHANGE)
+    assert auto["graph_speedup_low"][4096] <= 1 <= auto["graph_speedup_high"][4096]
     assert auto["equivalent"].all()
 
 
@@ -383,6 +411,15 @@ def test_a_power_law_is_found(power: float, noise: float, growth: str) -> None:
     assert law.exponent == pytest.approx(power, abs=0.03)
     assert law.low - 1e-9 <= power <= law.high + 1e-9
     assert law.growth == growth
+
+
+def test_a_bend_is_no_power_and_a_wide_interval_no_word() -> None:
+    """Flat, then steep, with a good fit all the same; and three points that would be called by chance."""
+    x = np.array([1024.0, 2048, 4096, 8192, 16384, 32768])
+    assert fit_exponent(x, x**2 + 3e7).growth == "no single power, S^1.9 at the end"
+    wide = fit_exponent(x[:3], np.array([10.0, 26, 41]))
+    assert abs(wide.exponent - 1) < 0.1 < wide.high - wide.low
+    assert wide.growth != "as S"
 
 
 def test_two_points_are_too_few_for_a_law() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,11 @@ S4096  flash    math by 60.3x (60.0–60.5)  flash
 flash beats math at every S (19.9x at S=1024, 60.3x at S=4096)
 temporary memory grows as S²: math S^2.00
 temporary memory grows as S: flash S^1.00
-launches: 21 % of flash at S1024 is launching; flash over math is 19.9x with launches and 25.0x without, at
-  S1024
+launches: 21 % of a call of flash at S1024 is launching; flash is 19.9x as fast as math with launches and
+  25.0x without, at S1024
 A/A: held against themselves, 0 of 6 differ; chance allows 1 in 20
-(1.01x): no clear change; 1.3x ?: too few samples. matrices: peak memory in score matrices of the dtype.
-  error: relative, against float64.
+(1.01x): no clear change; 1.3x ?: too few samples. of peak: of SMs × sampled clock × FLOPs per clock.
+  matrices: peak memory in score matrices of the dtype. error: relative, against float64.
 """
 
 
@@ -125,7 +126,7 @@ def test_mixed_dtypes_are_taken_apart(mixed: BenchResults) -> None:
     report = bench_report(mixed)
     assert "## What mixed dtypes hide" in report
     row = next(line for line in report.splitlines() if line.startswith("| S16384 | naive fp32 → flash fp16"))
-    total, precision, algorithm = (float(cell.strip(" x")) for cell in row.split("|")[3:6])
+    total, precision, algorithm = (float(cell.split("x")[0]) for cell in row.split("|")[3:6])
     assert total == pytest.approx(precision * algorithm, rel=0.01)
     assert "mixed dtypes: flash fp16 is" in bench_summary(mixed)
 
@@ -176,10 +177,68 @@ def test_every_table_of_the_report_is_rectangular(many: BenchResults, mixed: Ben
 
 
 def test_auto_that_is_slower_is_said(many: BenchResults) -> None:
-    """Where, how much at worst, and which backend would be better."""
+    """Where, how much at worst, and which backend would be better; and what it is without launches."""
     summary = " ".join(bench_summary(many).split())
-    assert "auto is slower than the best of the others at" in summary
-    assert "flash is 1.2" in summary.split("at worst")[1]
+    line = summary.split("auto against the best of the others: ")[1]
+    assert line.startswith("no clear difference at ")
+    assert "slower at" in line
+    assert "where flash is 1.2" in line.split("at worst")[1]
+    assert "; without launches no clear difference at" in line
+
+
+def test_auto_counts_where_its_pick_has_no_name_of_its_own(mixed: BenchResults) -> None:
+    """Here cudnn runs as auto alone: it beats the baseline, and the sentence says what it was."""
+    assert "auto (cudnn) beats naive at every S" in bench_summary(mixed)
+
+
+def test_a_backend_that_differs_from_itself_is_named(tmp_path: Path) -> None:
+    """By how much; and no smaller difference to others counts."""
+    data = made_up(("flash", "cudnn"), (2048,), samples=60, slower={"cudnn": 1.05})
+    flash = point_of(data, "flash", 2048)
+    flash["aa_latency_ns"] = [value * 1.2 for value in flash["latency_ns"]]
+    summary = " ".join(bench_summary(results_of(tmp_path, data)).split())
+    assert "1 of 2 differ (flash at B1 H8 S2048 D64 fp16 causal, by 20 %)" in summary
+    assert "cudnn or flash" in summary or "flash or cudnn" in summary
+
+
+def test_graphs_that_are_slower_than_the_call_are_said(tmp_path: Path) -> None:
+    """A replay is no faster by nature."""
+    data = made_up(("math", "flash"), (2048,), samples=40)
+    math = point_of(data, "math", 2048)
+    math["graph_latency_ns"] = [value * 1.06 for value in math["latency_ns"]]
+    summary = " ".join(bench_summary(results_of(tmp_path, data)).split())
+    assert "graphs: at 1 of 2 points a replay takes longer than the call; math at" in summary
+    assert "6.0 % longer" in summary
+
+
+def test_the_reason_of_pytorch_is_cut_to_what_it_says(tmp_path: Path) -> None:
+    """How much was asked for and how much there was, without the advice."""
+    data = made_up(("math", "flash"), (2048,), samples=10)
+    said = (
+        "CUDA out of memory. Tried to allocate 256.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 134.05 GiB"
+        " is free. Including non-PyTorch memory, this process has 5.74 GiB memory in use. Of the allocated memory"
+    )
+    point_of(data, "math", 2048).update(status="out of memory", reason=said, latency_ns=[], throttled=[])
+    report = bench_report(results_of(tmp_path, data))
+    assert "| tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were free |" in report
+
+
+def test_memory_that_follows_no_single_power_is_said_in_sizes(tmp_path: Path) -> None:
+    """flash at the shortest length needs a buffer that it needs nowhere else."""
+    data = made_up(("math", "flash"), (1024, 2048, 4096, 8192), samples=10)
+    point_of(data, "flash", 1024)["memory"]["temporary_bytes"] = 4_292_632
+    summary = " ".join(bench_summary(results_of(tmp_path, data)).split())
+    assert (
+        "temporary memory grows with no single power of S: flash (4.09 MiB at S=1024, 64.0 KiB at S=2048 and 256 KiB at"
+        " S=8192, S^1.0 in the last step)" in summary
+    )
+
+
+def test_correlated_samples_are_one_warning(many: BenchResults) -> None:
+    """However many points have them, as long as their intervals allow for it."""
+    lines = [line for line in many.warnings if "which is allowed for" in line]
+    assert len(lines) == 1
+    assert re.match(r"at \d+ of 30 points samples depend on the ones before them", lines[0])
 
 
 def test_names_cannot_command_the_terminal(tmp_path: Path) -> None:

@@ -236,12 +236,20 @@ def test_control_of_two_runs() -> None:
     """A second run of the same is the same; one that is not tells how large an effect must be to count."""
     same = control(noisy(13), noisy(14))
     assert same.sound
-    assert same.widened() == Rules()
+    assert Rules().widened(same.noise) == Rules() == Rules().widened(float("nan"))
     other = control(noisy(13), noisy(14, middle=1080), name="math")
     assert not other.sound
     assert other.noise == pytest.approx(0.08, abs=0.02)
-    assert other.widened(Rules(alpha=0.01)) == Rules(other.noise, alpha=0.01)
-    assert contrast(noisy(15), noisy(16, middle=1050), other.widened()).verdict == NO_CLEAR_CHANGE
+    widened = Rules(alpha=0.01).widened(same.noise, other.noise)
+    assert widened == Rules(other.noise, alpha=0.01)
+    assert contrast(noisy(15), noisy(16, middle=1050), widened).verdict == NO_CLEAR_CHANGE
+
+
+def test_each_contrast_of_a_family_can_have_rules_of_its_own() -> None:
+    """The same 5 % count for the one that is steady and not for the one that differs from itself by more."""
+    found = contrast(noisy(15), noisy(16, middle=1050))
+    verdicts = [one.verdict for one in judged([found, found], [Rules(), Rules().widened(0.08)])]
+    assert verdicts == [SLOWER, NO_CLEAR_CHANGE]
 
 
 def test_control_of_one_run_compares_its_halves() -> None:
