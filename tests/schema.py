@@ -43,7 +43,7 @@ _DECLARED = {
     ),
     "CUPTI_ACTIVITY_KIND_MEMCPY": (
         f"{_GPU_OP}, bytes!, copyKind!, deprecatedSrcId, srcKind, dstKind, srcDeviceId, srcContextId,"
-        " dstDeviceId, dstContextId, migrationCause, graphNodeId, virtualAddress"
+        " dstDeviceId, dstContextId, migrationCause, graphNodeId, virtualAddress, copyCount"
     ),
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{_GPU_OP}, value!, bytes!, graphNodeId, memKind",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": f"{_GPU_OP}, graphId!, graphExecId!",
@@ -91,6 +91,7 @@ TABLES: dict[str, dict[str, Column]] = {
 
 _OLDER_COLUMNS = {
     **{table: ("greenContextId",) for table, text in _DECLARED.items() if "greenContextId" in text},
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("greenContextId", "copyCount"),
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": ("greenContextId", "deprecatedSyncType", "eventSyncId"),
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": ("greenContextId", "eventSyncId"),
     "CUDA_GPU_MEMORY_USAGE_EVENTS": ("streamId",),
@@ -102,7 +103,9 @@ _OLDEST_COLUMNS = {
     "CUPTI_ACTIVITY_KIND_KERNEL": (
         *("greenContextId", "mangledName", "graphNodeId", "sharedMemoryExecuted", "sharedMemoryLimitConfig"),
     ),
-    "CUPTI_ACTIVITY_KIND_MEMCPY": ("greenContextId", "graphNodeId", "virtualAddress", "migrationCause"),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": (
+        *("greenContextId", "graphNodeId", "virtualAddress", "migrationCause", "copyCount"),
+    ),
     "CUPTI_ACTIVITY_KIND_MEMSET": ("greenContextId", "graphNodeId"),
     "NVTX_EVENTS": ("binaryData", "jsonTextId"),
     "DIAGNOSTIC_EVENT": ("globalPid",),

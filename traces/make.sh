@@ -9,11 +9,11 @@ out=${1:-traces/made}
 nsysprof() { python3 -m nsysprof "$@"; }
 
 # Why math is slow, backend by backend.
-nsysprof capture -o "$out/run" --seq 1024 --seq 2048 --seq 4096 \
+nsysprof capture -o "$out/run" --seq 1024 --seq 2048 --seq 4096 --warmup 20 --iterations 40 \
     --backend math --backend math_reduced --backend flash --backend efficient --backend cudnn --backend auto
 
 # A training step: the work of backward is launched by the autograd thread.
-nsysprof capture -o "$out/block" --workload transformer_block --train --seq 1024 --iterations 10 \
+nsysprof capture -o "$out/block" --workload transformer_block --train --seq 1024 --warmup 20 --iterations 20 \
     --backend math --backend flash --backend cudnn
 
 # Two processes at once on one GPU: their correlation ids collide.

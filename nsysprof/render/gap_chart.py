@@ -12,7 +12,7 @@ import pandas as pd
 
 from nsysprof.comparison.comparing import Comparison
 from nsysprof.comparison.findings import calls_text, speed
-from nsysprof.comparison.gap_ledger import apportion
+from nsysprof.comparison.gap_ledger import apportion, causes_cancel
 from nsysprof.render.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.render.plans import Heading, Numbers, Waterfall, Waterfalls
 from nsysprof.render.texts import printable, shorten
@@ -96,7 +96,7 @@ def _panel(row: dict[str, Any], gap: pd.DataFrame, steps: Sequence[_Step], *, ti
     for was, now, change in zip(*written, [*delta.tolist(), 0], strict=True):
         digits = f"{(now - was) * step / divisor:+,.{decimals}f}".replace("-", "−")
         texts.append("" if not change else digits if now != was else "≈ 0")
-        share = change / difference if difference else 0.0
+        share = change / difference if difference and not causes_cancel(gap) else 0.0
         shares.append(format_share(share).replace("-", "−") if abs(share) >= 0.001 else "")
     totals = [f"{sum(one) * step / divisor:,.{decimals}f} {unit}" for one in written]
     return Waterfall(
@@ -164,7 +164,7 @@ def _common_names(rows: Sequence[dict[str, Any]]) -> tuple[str, str]:
 
 
 def pair_headline(row: dict[str, Any]) -> str:
-    """`math is 23.9x slower than flash at S=4096`, from a row of `Comparison.pairs`."""
+    """`math is 24.1x slower than flash at S=4096`, from a row of `Comparison.pairs`."""
     base, new = shorten(row["base_name"], _NAME), shorten(row["new_name"], _NAME)
     where = f" at {shorten(row['place'], _NAME)}" if row["place"] else ""
     if row["verdict"] == NO_CLEAR_CHANGE:
@@ -177,6 +177,8 @@ def _single_title(row: dict[str, Any], gap: pd.DataFrame) -> str:
     text = pair_headline(row)
     if row["verdict"] == NO_CLEAR_CHANGE:
         return f"{text}: {format_ns(row['base_span_ns'])} against {format_ns(row['new_span_ns'])} per call"
+    if causes_cancel(gap):
+        return text
     found = gap["share"].sort_values(ascending=False, kind="stable")
     named: list[str] = []
     total = 0.0
@@ -210,14 +212,14 @@ def _common_title(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) 
         (first, most), *more = [(said, count) for said, count in counts.items() if count]
         text = f"{base} is {first} {new} in {most} of {len(rows)} pairs"
         text += "".join(f", {said.rpartition(' ')[0]} in {count}" for said, count in more)
-    return f"{text}: {'; '.join(_most_of_it(rows, gaps))}"
+    return ": ".join(filter(None, (text, "; ".join(_most_of_it(rows, gaps)))))
 
 
 def _most_of_it(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) -> Iterator[str]:
     """The largest cause, and where it is that; the most frequent ones first."""
     places: dict[str, list[str]] = {}
     for number, (row, gap) in enumerate(zip(rows, gaps, strict=True), 1):
-        if gap["share"].notna().any():
+        if gap["share"].notna().any() and not causes_cancel(gap):
             place = shorten(row["place"], 20) if row["place"] else f"pair {number}"
             places.setdefault(str(gap["share"].idxmax()), []).append(place)
     largest = sorted(places, key=lambda cause: -len(places[cause]))[:2]

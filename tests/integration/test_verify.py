@@ -19,7 +19,7 @@ from tests.conftest import Trace
 from tests.random_reports import random_report
 from tests.trace import Item, Items, Launch, Range, launch_graph, launch_kernel
 
-SHIPPED = Path(__file__).parents[2] / "traces" / "run.sqlite"
+TRACES = Path(__file__).parents[2] / "traces"
 LATE = 1_000_000
 Row = dict[str, str]
 Fake = Callable[..., None]
@@ -235,12 +235,13 @@ def real() -> Nsys:
 
 
 @pytest.mark.nsys
-def test_the_shipped_report_equals_nsys(real: Nsys) -> None:
-    """All 420 ranges of the shipped report have nsys's span, first op and launch count."""
+@pytest.mark.parametrize(("name", "ranges"), [("run", 795), ("block", 446), ("two-processes", 30)])
+def test_the_shipped_reports_equal_nsys(name: str, ranges: int, real: Nsys) -> None:
+    """All ranges with GPU work of each shipped report have nsys's span, first op and launch count."""
     if real.version < (2023,):
         pytest.skip("the projection of this nsys takes minutes")
-    result = verified(SHIPPED)
-    assert (result.nsys, result.compared, result.equal) == (real.version_text, 420, 420)
+    result = verified(TRACES / f"{name}.sqlite")
+    assert (result.nsys, result.compared, result.equal) == (real.version_text, ranges, ranges)
     assert (result.explained, result.differences) == ({}, ())
 
 

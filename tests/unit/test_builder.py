@@ -27,7 +27,7 @@ from tests.trace import (
     launch_memset,
 )
 
-REAL = Path(__file__).parents[2] / "traces" / "run.sqlite"
+TRACES = Path(__file__).parents[2] / "traces"
 
 
 def ask(path: Path, sql: str) -> list[Any]:
@@ -154,14 +154,15 @@ def test_each_report_is_a_file_of_its_own(trace: Trace) -> None:
     assert trace(Launch(0, 1, 1)) != trace(Launch(2, 3, 1))
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="traces/run.sqlite is not there")
-def test_schema_equals_a_real_export() -> None:
-    """Every table the builder and the shipped report share has the same columns, types and NOT NULLs."""
-    shared = tables(REAL) & set(TABLES)
+@pytest.mark.parametrize("name", ["run", "block", "two-processes"])
+def test_schema_equals_a_real_export(name: str) -> None:
+    """Every table the builder and a shipped report share has the same columns, types and NOT NULLs."""
+    path = TRACES / f"{name}.sqlite"
+    shared = tables(path) & set(TABLES)
     assert len(shared) >= 15
     for table in shared:
         real = {
-            name: (kind, bool(need)) for _, name, kind, need, *_ in ask(REAL, f"PRAGMA table_info({table})")
+            name: (kind, bool(need)) for _, name, kind, need, *_ in ask(path, f"PRAGMA table_info({table})")
         }
         assert {name: tuple(column) for name, column in STYLES["2025.3"].columns(table).items()} == real, (
             table

@@ -29,10 +29,12 @@ from nsysprof.render.style import figure_png, shown, style, text_width, wrap
 from nsysprof.render.texts import printable, shorten
 from nsysprof.report import open_report
 from nsysprof.table_reader import read_tables
+from nsysprof.timeline import timeline
 from tests.conftest import Trace
 from tests.trace import Items, Range, launch_graph, launch_kernel, launch_memset
 
 RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
+BLOCK = RUN.with_name("block.sqlite")
 GEMM, SOFTMAX = "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "void cunn_SoftMaxForward<int>"
 CHARTS = (kernel_counts, kernel_breakdown, timeline_chart)
 UGLY = [
@@ -41,16 +43,28 @@ UGLY = [
 ]  # fmt: skip
 
 
-def broken_down(path: Path, **options: Any) -> Breakdown:
+def broken_down(path: Path, threads: str = "follow", **options: Any) -> Breakdown:
     """The breakdown of a report, whose file is closed again."""
     with open_report(path) as report:
-        return break_down(attribute(read_tables(report)), **options)
+        return break_down(attribute(read_tables(report), threads), **options)
 
 
 @pytest.fixture(scope="module")
 def run() -> Breakdown:
-    """The breakdown of the shipped report."""
+    """The breakdown of the shipped report, warm-up and checks included."""
     return broken_down(RUN)
+
+
+@pytest.fixture(scope="module")
+def measured() -> Breakdown:
+    """What is measured in the shipped report."""
+    return broken_down(RUN, select="RUN::*")
+
+
+@pytest.fixture(scope="module", params=["all", "measured", "block"])
+def real(request: pytest.FixtureRequest, run: Breakdown, measured: Breakdown) -> Breakdown:
+    """Each of them, and the training step."""
+    return {"all": run, "measured": measured}.get(request.param) or broken_down(BLOCK)
 
 
 def rows_of(breakdown: Breakdown, top: int = 20) -> ChartRows:
@@ -112,15 +126,28 @@ def loop() -> list[Items]:
 # ---- rows
 
 
-def test_rows_of_the_shipped_report_are_its_twenty_runs(run: Breakdown) -> None:
+def test_rows_of_the_shipped_report_are_its_eighteen_runs(measured: Breakdown) -> None:
     """Backends are compared as they are, in the order of the program; their iterations are the calls."""
-    rows = rows_of(run)
-    sizes, backends = (512, 1024, 2048, 4096, 8192), ("math", "flash", "efficient", "cudnn")
-    assert rows.labels == [f"RUN::{backend}::S{size}" for size in sizes for backend in backends]
-    assert rows.calls.tolist() == [20] * 20
+    rows = rows_of(measured)
+    backends = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto")
+    assert rows.labels == [f"RUN::{backend}::S{size}" for size in (1024, 2048, 4096) for backend in backends]
+    assert rows.calls.tolist() == [40] * 18
     assert rows.unit == "instance (iter*)"
-    top = run.merged[run.merged["depth"] == 0]
+    top = measured.merged[measured.merged["depth"] == 0]
     assert rows.busy_ns.tolist() == top["busy_ns"].tolist()
+    assert rows.sum_ns.sum() == measured.merged["exclusive_sum_ns"].sum()
+
+
+def test_warm_up_and_checks_are_rows_beside_the_runs(run: Breakdown) -> None:
+    """Of 54 outermost ranges the twenty busiest are shown, in the order of the program, and the others add up."""
+    rows = rows_of(run)
+    top = run.merged[run.merged["depth"] == 0]
+    busiest = top.sort_values("busy_ns", ascending=False)["name"][:20]
+    assert len(top) == 54
+    assert rows.labels == [*(name for name in top["name"] if name in set(busiest)), "… and 34 more ranges"]
+    calls = [40 if label.startswith("RUN::") else 1 for label in rows.labels[:-1]]
+    assert rows.calls.tolist() == [*calls, 11 * 40 - 16]
+    assert rows.busy_ns.sum() == top["busy_ns"].sum()
     assert rows.sum_ns.sum() == run.merged["exclusive_sum_ns"].sum()
 
 
@@ -211,31 +238,38 @@ def test_rows_split_by_process_name_it(trace: Trace) -> None:
 # ---- bars
 
 
-def test_bars_of_the_breakdown_are_the_busy_times(run: Breakdown) -> None:
+def test_bars_of_the_breakdown_are_the_busy_times(real: Breakdown) -> None:
     """The parts of a bar add up to the row's busy time, and each is its family's time."""
-    rows = rows_of(run)
-    totals, shares = kernel_breakdown(run).axes
+    rows = rows_of(real)
+    totals, shares = kernel_breakdown(real).axes
     found = bars(totals, len(rows))
     for number, family in enumerate(FAMILIES):
-        np.testing.assert_allclose(found.get(family, np.zeros(20)), rows.sum_ns[:, number] / 1e6, atol=1e-9)
+        there = found.get(family, np.zeros(len(rows)))
+        np.testing.assert_allclose(there, rows.sum_ns[:, number] / 1e6, atol=1e-9)
     np.testing.assert_allclose(np.sum(list(found.values()), axis=0), rows.busy_ns / 1e6)
     found = bars(shares, len(rows))
     np.testing.assert_allclose(found["idle"], rows.idle_ns / rows.span_ns, atol=1e-9)
-    np.testing.assert_allclose(np.sum(list(found.values()), axis=0), np.ones(20))
+    np.testing.assert_allclose(np.sum(list(found.values()), axis=0), np.ones(len(rows)))
 
 
-def test_bars_of_the_counts_are_ops_per_call(run: Breakdown) -> None:
-    """Math runs twenty kernels per call, cuDNN one and a memset, and the marks are where the launches are."""
-    rows = rows_of(run)
-    (axes,) = kernel_counts(run).axes
+def test_bars_of_the_counts_are_ops_per_call(real: Breakdown) -> None:
+    """A bar is as long as there are ops per call, and the marks are where the launches are."""
+    rows = rows_of(real)
+    (axes,) = kernel_counts(real).axes
     found = bars(axes, len(rows))
     length = np.sum(list(found.values()), axis=0)
-    np.testing.assert_allclose(length, rows.ops.sum(axis=1) / 20)
-    np.testing.assert_allclose(length[:4], [20, 2, 1, 2])
-    assert found["memset"][3] == pytest.approx(1)
+    np.testing.assert_allclose(length, rows.ops.sum(axis=1) / rows.calls)
     (marks,) = [artist for artist in axes.collections if artist.get_label() == "launches (host calls)"]
     at = [float(np.asarray(path.vertices)[0, 0]) for path in marks.get_paths()]
-    assert at == pytest.approx((rows.launches / 20).tolist())
+    assert at == pytest.approx((rows.launches / rows.calls).tolist())
+
+
+def test_bars_of_the_counts_are_those_of_the_backends(measured: Breakdown) -> None:
+    """Math runs twenty kernels per call, flash two at S=1024, cuDNN one and a memset."""
+    (axes,) = kernel_counts(measured).axes
+    found = bars(axes, 18)
+    np.testing.assert_allclose(np.sum(list(found.values()), axis=0)[:6], [20, 15, 2, 1, 2, 2])
+    np.testing.assert_allclose(found["memset"][:6], [0, 0, 0, 0, 1, 1])
 
 
 def test_overlapping_families_are_scaled_to_the_busy_time(trace: Trace) -> None:
@@ -283,7 +317,7 @@ def test_streams_of_the_timeline_are_pictures(run: Breakdown) -> None:
     assert [image.get_label() for image in overview.images] == ["GPU 0 · stream 7", "GPU 0 · stream 14"]
     marks = [artist for artist in overview.collections if isinstance(artist, PolyCollection)]
     assert [artist.get_label() for artist in marks] == [
-        f"pid 444 · level {level} · {where}" for where in ("host", "on the GPU") for level in (1, 2)
+        f"pid 515 · level {level} · {where}" for where in ("host", "on the GPU") for level in (1, 2)
     ]
     assert max(len(artist.get_paths()) for artist in marks) <= 2000
 
@@ -292,8 +326,11 @@ def test_the_zoom_has_a_box_per_op(run: Breakdown) -> None:
     """Each of the twenty kernels of a call is drawn where it ran, beside those of its neighbours."""
     zoom = timeline_chart(run).axes[-1]
     (stream,) = [artist for artist in zoom.collections if artist.get_label() == "GPU 0 · stream 7"]
-    assert len(stream.get_paths()) == 22
-    assert zoom.get_xlim()[1] > 11_000_000
+    shown = timeline(run, columns=100).zoom
+    assert shown is not None
+    assert int(shown.op_mine.sum()) == 20
+    assert 20 < len(stream.get_paths()) == len(shown.op_mine)
+    assert 2_800_000 < zoom.get_xlim()[1] < 3_100_000
 
 
 def numbers_below(axes: Axes) -> list[str]:
@@ -308,17 +345,17 @@ def numbers_below(axes: Axes) -> list[str]:
     return [text.get_text() for text in sorted(ticks, key=lambda text: text.get_position()[0])]
 
 
-def test_axes_are_numbered_from_zero_to_their_ends(run: Breakdown) -> None:
+def test_axes_are_numbered_from_zero_to_their_ends(measured: Breakdown) -> None:
     """Whole numbers where things are counted, per cent where there are shares, each with a line upwards."""
-    (counts,) = kernel_counts(run).axes
-    totals, shares = kernel_breakdown(run).axes
+    (counts,) = kernel_counts(measured).axes
+    totals, shares = kernel_breakdown(measured).axes
     assert numbers_below(counts) == ["0", "4", "8", "12", "16", "20"]
-    assert numbers_below(totals) == ["0", "50", "100", "150", "200"]
+    assert numbers_below(totals) == ["0", "20", "40", "60", "80", "100"]
     assert numbers_below(shares) == ["0 %", "25 %", "50 %", "75 %", "100 %"]
-    assert numbers_below(timeline_chart(run).axes[0])[:3] == ["0", "0.25", "0.5"]
+    assert numbers_below(timeline_chart(measured).axes[0])[:3] == ["0", "0.25", "0.5"]
     lines = [artist for artist in totals.collections if isinstance(artist, LineCollection)]
     assert [[float(line[0, 0]) for line in artist.get_segments()] for artist in lines] == [
-        [0, 50, 100, 150, 200]
+        [0, 20, 40, 60, 80, 100]
     ] * 2
 
 
@@ -364,23 +401,34 @@ def test_every_lane_gets_its_share_of_the_names(trace: Trace) -> None:
 # ---- words
 
 
-def test_titles_of_the_shipped_report_state_the_findings(run: Breakdown) -> None:
+def test_titles_of_the_shipped_report_state_the_findings(run: Breakdown, measured: Breakdown) -> None:
     """Each title is a sentence with the numbers that matter."""
-    assert [title_of(chart(run)) for chart in (kernel_counts, kernel_breakdown)] == [
-        "20 kernels per instance in RUN::math::S512 and 4 more, 1 in RUN::efficient::S512 and 12 more",
-        "RUN::math::S8192 takes 67 % of the op time in ranges: 30 % of it gemm, 22 % softmax, 21 % elementwise",
+    assert [title_of(chart(measured)) for chart in (kernel_counts, kernel_breakdown)] == [
+        "20 kernels per instance in RUN::math::S1024 and 2 more, 1 in RUN::efficient::S1024 and 10 more",
+        "RUN::math::S4096 takes 42 % of the op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask",
     ]
+    assert title_of(kernel_breakdown(run)) == (
+        "RUN::math::S4096 takes 24 % of the op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask"
+    )
     assert title_of(timeline_chart(run)) == (
-        "The GPU is busy for 35 % of the 2.27 s from the first op to the last; the longest wait is 749 ms"
+        "The GPU is busy for 22 % of the 2.13 s from the first op to the last; the longest wait is 77.4 ms"
     )
 
 
 def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
     """File, GPU, nsys, how much, and what is not covered stand below every title."""
-    expected = "run.sqlite · NVIDIA H200 · nsys 2025.3.2.0 · 5,280 kernels · 420 ranges"
-    expected += " · 56 % of op time belongs to no range"
-    for chart in CHARTS:
-        assert expected in [text.replace("\u00a0", " ") for text in texts(chart(run))]
+    strict = broken_down(BLOCK, "strict")
+    expected = (
+        (run, "run.sqlite · NVIDIA H200 · nsys 2025.3.2.0 · 7,655 kernels · 795 ranges"),
+        (
+            strict,
+            "block.sqlite · NVIDIA H200 · nsys 2025.3.2.0 · 3,737 kernels · 569 ranges"
+            " · 39 % of op time belongs to no range",
+        ),
+    )
+    for answer, subtitle in expected:
+        for chart in CHARTS:
+            assert subtitle in [text.replace("\u00a0", " ") for text in texts(chart(answer))]
 
 
 @pytest.mark.parametrize(

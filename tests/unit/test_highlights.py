@@ -17,14 +17,15 @@ from tests.conftest import Trace
 from tests.trace import Items, Range, launch_kernel, launch_memcpy
 
 SHIPPED = Path(__file__).parents[2] / "traces" / "run.sqlite"
+BLOCK = SHIPPED.with_name("block.sqlite")
 DEEP = 1009
 LATE = 1_000_000  # the end of the session, so that no range seems to end with it
 
 
-def broken_down(path: Path, **how: Any) -> Breakdown:
+def broken_down(path: Path, threads: str = "follow", **how: Any) -> Breakdown:
     """The answer for a report."""
     with open_report(path) as report:
-        return break_down(attribute(report), **how)
+        return break_down(attribute(report, threads), **how)
 
 
 def paths(breakdown: Breakdown, count: int) -> list[str]:
@@ -84,8 +85,9 @@ def test_the_busiest_ranges_come_in_the_order_of_the_program(trace: Trace) -> No
 
 
 def test_a_range_around_a_shown_one_is_shown(trace: Trace) -> None:
-    """Whatever is shown has its ancestors shown, on the shipped report and on a tree, for every count."""
-    for answer in (broken_down(SHIPPED), broken_down(trace(*three_phases()), merge=None)):
+    """Whatever is shown has its ancestors shown, on shipped reports and on a tree, for every count."""
+    tree = broken_down(trace(*three_phases()), merge=None)
+    for answer in (broken_down(SHIPPED), broken_down(BLOCK), tree):
         parent = answer.merged["parent"].tolist()
         for count in (1, 2, 5, 500):
             shown = top_rows(answer, count).tolist()
@@ -97,10 +99,18 @@ def test_a_range_around_a_shown_one_is_shown(trace: Trace) -> None:
 def test_all_work_of_the_parent_is_not_counted() -> None:
     """`iter*`, which holds all that its `RUN::` range holds, comes along and takes no place of the count."""
     answer = broken_down(SHIPPED)
-    assert len(answer.merged) == 40
-    assert paths(answer, 1) == ["RUN::math::S8192", "RUN::math::S8192/iter*"]
-    assert len(paths(answer, 7)) == 14
-    assert len(paths(answer, 20)) == len(paths(answer, 500)) == 40
+    assert len(answer.merged) == 93
+    assert paths(answer, 1) == ["RUN::math::S4096", "RUN::math::S4096/iter*"]
+    assert paths(answer, 7) == [
+        *("RUN::math::S2048", "RUN::math::S2048/iter*"),
+        *("RUN::math_reduced::S2048", "RUN::math_reduced::S2048/iter*"),
+        *("CHECK::math::S4096", "WARMUP::math::S4096"),
+        *("RUN::math::S4096", "RUN::math::S4096/iter*"),
+        "WARMUP::math_reduced::S4096",
+        *("RUN::math_reduced::S4096", "RUN::math_reduced::S4096/iter*"),
+    ]
+    measured = broken_down(SHIPPED, select="RUN::*")
+    assert len(paths(measured, 18)) == len(paths(measured, 500)) == 36
 
 
 def test_the_ends_of_a_long_chain_stand_for_it(trace: Trace) -> None:
@@ -145,13 +155,15 @@ def test_kernels_inside_are_those_of_all_inner_ranges(trace: Trace) -> None:
     assert found["sum_ns"].sum() == answer.merged["sum_ns"][train]
 
 
-def test_kernels_inside_add_up_on_the_shipped_report() -> None:
+@pytest.mark.parametrize(("path", "threads"), [(SHIPPED, "follow"), (BLOCK, "follow"), (BLOCK, "strict")])
+def test_kernels_inside_add_up_on_shipped_reports(path: Path, threads: str) -> None:
     """For every row, and for what no range owns, the kernels add up to what the frames say."""
-    answer = broken_down(SHIPPED)
+    answer = broken_down(path, threads)
     for row, total in enumerate(answer.merged["sum_ns"].tolist()):
         assert kernels_inside(answer, row)["sum_ns"].sum() == total
     outside = answer.ledger.set_index("fate")["sum_ns"]["outside every range"]
-    assert kernels_inside(answer, -1)["sum_ns"].sum() == outside > 0
+    assert kernels_inside(answer, -1)["sum_ns"].sum() == outside
+    assert (outside > 0) == (threads == "strict")
 
 
 def test_unowned_kernels_of_a_split_answer_are_one_table(trace: Trace) -> None:
@@ -244,7 +256,7 @@ def test_each_part_is_told_apart(trace: Trace) -> None:
 
 
 def test_nothing_starts_slowly_where_nothing_is(trace: Trace) -> None:
-    """Reports without ranges, or without work, and the shipped one have no slow start."""
+    """Reports without ranges, or without work, and shipped ones have no slow start."""
     assert warned(trace(work("k", 1, 2, 1))) == []
     assert warned(trace(*[Range("step", 10 * number, 10 * number + 5) for number in range(9)])) == []
-    assert warned(SHIPPED) == []
+    assert warned(SHIPPED) == warned(BLOCK) == []
