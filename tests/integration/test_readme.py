@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import typer
 
+import nsysprof
 from nsysprof import cli
 from nsysprof.render.data import SCHEMA
 from tests.command_line import runner
@@ -50,11 +51,16 @@ def options(name: str) -> Iterator[tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def analyzed(tmp_path_factory: pytest.TempPathFactory) -> Analyzed:
-    """What `nsysprof analyze traces/run.sqlite` prints, the files it writes, and what `analysis.json` holds."""
+    """What the README's first command prints of the measured ranges, the files it writes, and its `analysis.json`."""
     folder = tmp_path_factory.mktemp("readme")
+    [line] = [
+        line for block in blocks("sh") for line in block.splitlines() if "nsysprof analyze traces/" in line
+    ]
+    [more] = re.findall(r"With `(--range '[^`]*')`", README)
+    arguments = shlex.split(f"{line.rpartition(' && ')[2]} {more}")[1:]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        patch.setattr(sys, "argv", ["nsysprof", "analyze", "traces/run.sqlite", "-o", str(folder)])
+        patch.setattr(sys, "argv", ["nsysprof", *arguments, "-o", str(folder)])
         printed: list[str] = []
 
         class Out:
@@ -129,7 +135,8 @@ def test_the_columns_that_are_printed_are_explained(analyzed: Analyzed) -> None:
 SECTIONS = {
     "analyze": ("## What an analysis writes", "## Capture"),
     "capture": ("## Capture", "## Why one range"),
-    "compare": ("## Why one range", "## A budget"),
+    "compare": ("## Why one range", "## What the hardware"),
+    "counters": ("## What the hardware", "## A budget"),
     "check": ("## A budget", "## Benchmark"),
     "bench": ("## Benchmark", "`bench diff` prints"),
 }
@@ -176,14 +183,29 @@ def test_the_library_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_numbers_of_the_prose_are_true(analyzed: Analyzed) -> None:
-    """`33 times slower` and `FP32 on CUDA cores` follow from what is printed."""
-    busy = {}
-    for name in ("math", "flash"):
-        line = next(line for line in analyzed[0].splitlines() if line.startswith(f"RUN::{name}::S8192 "))
-        value = re.findall(r"([\d.]+) ms", line)[2]
-        busy[name] = float(value)
-    assert f"`math` is {round(busy['math'] / busy['flash'])} times slower than `flash` at S=8192" in README
+    """How many times as long, `FP32 on CUDA cores` and how long the GPU waits follow from what is printed."""
+    busy, lines = (
+        {},
+        {line.split(" ")[0]: line for line in analyzed[0].splitlines() if line.startswith("RUN::")},
+    )
+    for name in ("math", "math_reduced", "flash"):
+        busy[name] = float(re.findall(r"([\d.]+) ms", lines[f"RUN::{name}::S4096"])[2])
+    prose = " ".join(README.split())
+    ratio = round(busy["math"] / busy["flash"])
+    assert f"at S=4096 `math` keeps the GPU busy {ratio} times as long as `flash`" in prose
+    ratio = round(busy["math_reduced"] / busy["flash"])
+    assert f"`math_reduced` takes {ratio} times as long as `flash`" in prose
+    [share] = re.findall(r"(\d+) % \*$", lines["RUN::flash::S1024"])
+    assert f"for {100 - int(share)} % of it the GPU waits for flash to be launched" in prose
     assert "gemm, FP32 FMA" in analyzed[0]
+
+
+def test_the_share_of_another_thread_is_true() -> None:
+    """How much of a training step the autograd thread launches is what its ledger says."""
+    with nsysprof.open_report(ROOT / "traces" / "block.sqlite") as report:
+        ledger = nsysprof.break_down(nsysprof.attribute(report)).ledger
+    [share] = [round(100 * row["share"]) for row in ledger.to_dict("records") if row["fate"] == "followed"]
+    assert f"({share} % of the op time of the training step in `traces/block.sqlite`)" in README
 
 
 def test_files_and_folders_that_are_named_exist() -> None:
