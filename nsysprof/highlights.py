@@ -11,6 +11,8 @@ from nsysprof.paths import ancestors_or_self
 
 # Of ranges that hold one another with nothing beside, so many are shown at either end.
 _CHAIN_ENDS = 2
+# Outermost ranges by which the workloads name what they measure, and what they do before it.
+_MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 
 
 def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
@@ -18,21 +20,34 @@ def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
 
     A range that holds all the work of the range around it (``iter*`` in ``RUN::math::S4096``) comes along with that
     one and is not counted; of a long chain of such ranges only the ends come along. Siblings stand in the order of
-    their first appearance.
+    their first appearance. What is `preparing` comes after all that is measured.
     """
     merged = breakdown.merged
     parent = merged["parent"].to_numpy()
     work = merged["sum_ns"].to_numpy()
     alike = (parent >= 0) & (work > 0) & (work == work[parent])
     shown = np.zeros(len(merged), bool)
-    order = np.argsort(-merged["busy_ns"].to_numpy(), kind="stable")
+    order = np.lexsort((-merged["busy_ns"].to_numpy(), preparing(merged)))
     for row in order[~alike[order]][:count].tolist():
         while row >= 0 and not shown[row]:
             shown[row] = True
             row = int(parent[row])
     for row in np.flatnonzero(alike).tolist():  # parents stand before children
         shown[row] |= shown[parent[row]]
-    return _tree_order(parent, np.flatnonzero(shown & ~_inside_chain(parent, alike)))
+    return tree_order(parent, np.flatnonzero(shown & ~_inside_chain(parent, alike)))
+
+
+def preparing(merged: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows of ``merged`` lie in warm-up and checks, in an answer that has ``RUN::`` ranges; none in any other."""
+    parent = merged["parent"].to_numpy()
+    outermost = parent < 0
+    names = merged["name"].where(outermost, "")
+    if not names.str.startswith(_MEASURED).any():
+        return np.zeros(len(merged), bool)
+    inside = np.array(names.str.startswith(_BEFORE), bool)
+    for row in np.flatnonzero(~outermost).tolist():  # parents stand before children
+        inside[row] = inside[parent[row]]
+    return inside
 
 
 def _inside_chain(parent: NDArray[np.integer], alike: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -46,7 +61,7 @@ def _inside_chain(parent: NDArray[np.integer], alike: NDArray[np.bool_]) -> NDAr
     return (before >= _CHAIN_ENDS) & (behind >= _CHAIN_ENDS)
 
 
-def _tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[np.intp]:
+def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """The rows with children behind their parents; a row whose parent is not among them belongs to the next one up."""
     chosen, children = set(rows.tolist()), dict[int, list[int]]()
     for row in rows.tolist():

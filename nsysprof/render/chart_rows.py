@@ -6,6 +6,8 @@ as a row of its own ("itself"). So `RUN::math`, `RUN::flash`, … are compared a
 by the parts of a step; a range and its only child never stand beside each other. Of many rows the `top` ones by busy
 time are shown, in the order of the program, and the others as one row that adds up.
 
+Warm-up and checks of the workloads are among the others wherever what they measure is in the answer as well.
+
 Calls. Where all the work of a row is in instances of its only child (`RUN::math` holding twenty `iter*`), those are
 its calls: counts are per instance, so that ranges that ran for a different number of times compare.
 """
@@ -19,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.breakdown import Breakdown
+from nsysprof.highlights import preparing
 from nsysprof.intervals import Ints, union_length
 from nsysprof.kernels import FAMILIES, short_name
 from nsysprof.render.texts import shorten
@@ -87,6 +90,7 @@ class _Row:
     span_ns: int
     call_ns: int
     call_name: str | None = None
+    prepares: bool = False
 
 
 def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
@@ -101,7 +105,8 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
     if not rows:
         return None
     top = max(1, min(top, MOST_ROWS))
-    by_time = sorted(rows, key=lambda row: -row.busy_ns)
+    by_time = sorted(rows, key=lambda row: (row.prepares, -row.busy_ns))
+    top = min(top, sum(not row.prepares for row in rows))
     shown, others = by_time[:top], by_time[top:]
     if len(others) == 1:  # a row that says "1 more" takes as much place as the one it stands for
         shown, others = by_time, []
@@ -164,6 +169,7 @@ def _range_rows(breakdown: Breakdown) -> list[_Row]:
         for name in ("instances", "launches", "kernels", "busy_ns", "span_ns", "busy_median_ns")
     }
     texts, names = merged["merged_path"], merged["name"]
+    before = preparing(merged)
     who = "pid " if breakdown.by == "process" else ""
     prefix = who + merged[breakdown.by].astype(str) if breakdown.by else None
     out = []
@@ -182,6 +188,7 @@ def _range_rows(breakdown: Breakdown) -> list[_Row]:
                 span_ns=int(columns["span_ns"][row]),
                 call_ns=int(columns["busy_median_ns"][call]),
                 call_name=names.iloc[call] if call != row else None,
+                prepares=bool(before[row]),
             )
         )
     return out + [own for chain in opened if (own := _own_row(breakdown, chain)) is not None]

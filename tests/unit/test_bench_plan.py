@@ -22,7 +22,10 @@ from nsysprof.bench.plan import (
 from nsysprof.errors import NsysprofError
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
-KNOWN = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex", "flash_attn")
+KNOWN = (
+    *("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex", "flash_attn"),
+    *(f"tiled_o{stage}" for stage in range(6)),
+)
 
 
 def configurations(preset: BenchPreset) -> list[dict[str, Any]]:

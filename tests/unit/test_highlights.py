@@ -11,6 +11,7 @@ import pytest
 from nsysprof.attribution import attribute
 from nsysprof.breakdown import Breakdown, break_down
 from nsysprof.highlights import kernels_inside, top_rows
+from nsysprof.render.chart_rows import chart_rows
 from nsysprof.report import open_report
 from nsysprof.slow_start import slow_starts
 from tests.conftest import Trace
@@ -101,14 +102,9 @@ def test_all_work_of_the_parent_is_not_counted() -> None:
     answer = broken_down(SHIPPED)
     assert len(answer.merged) == 93
     assert paths(answer, 1) == ["RUN::math::S4096", "RUN::math::S4096/iter*"]
-    assert paths(answer, 7) == [
-        *("RUN::math::S2048", "RUN::math::S2048/iter*"),
-        *("RUN::math_reduced::S2048", "RUN::math_reduced::S2048/iter*"),
-        *("CHECK::math::S4096", "WARMUP::math::S4096"),
-        *("RUN::math::S4096", "RUN::math::S4096/iter*"),
-        "WARMUP::math_reduced::S4096",
-        *("RUN::math_reduced::S4096", "RUN::math_reduced::S4096/iter*"),
-    ]
+    busiest = ("math::S1024", "math::S2048", "math_reduced::S2048", "math::S4096", "math_reduced::S4096")
+    each = [*busiest, "flash::S4096", "efficient::S4096"]
+    assert paths(answer, 7) == [path for name in each for path in (f"RUN::{name}", f"RUN::{name}/iter*")]
     measured = broken_down(SHIPPED, select="RUN::*")
     assert len(paths(measured, 18)) == len(paths(measured, 500)) == 36
 
@@ -135,6 +131,24 @@ def test_what_follows_a_chain_stands_below_it(trace: Trace) -> None:
     answer = broken_down(trace(*nested, *inner, duration=10_000))
     names = [path.rsplit("/", 1)[-1] for path in paths(answer, 20)]
     assert names == ["r0", "r1", "r6", "r7", "x", "y"]
+
+
+def test_what_is_measured_comes_before_warm_up_and_checks(trace: Trace) -> None:
+    """However long they take, as long as the answer has `RUN::` ranges; a program's own CHECK:: is a range like any."""
+    items = [
+        *(Range("CHECK::a::S8", 0, 9_000), Range("REFERENCE::S8", 100, 8_000), work("k", 200, 7_000, 1)),
+        *(Range("WARMUP::a::S8", 10_000, 19_000), work("k", 10_010, 800, 2)),
+        *(Range("RUN::a::S8", 20_000, 29_000), work("k", 20_010, 100, 3)),
+        *(Range("other", 30_000, 39_000), work("k", 30_010, 50, 4)),
+    ]
+    found = broken_down(trace(*items))
+    assert paths(found, 2) == ["RUN::a::S8", "other"]
+    assert paths(found, 3) == ["CHECK::a::S8", "CHECK::a::S8/REFERENCE::S8", "RUN::a::S8", "other"]
+    rows = chart_rows(found, top=10)
+    assert rows is not None
+    assert rows.labels == ["RUN::a::S8", "other", "… and 2 more ranges"]
+    own = broken_down(trace(*items[:5]))
+    assert paths(own, 1) == ["CHECK::a::S8", "CHECK::a::S8/REFERENCE::S8"]
 
 
 def test_without_ranges_nothing_is_shown(trace: Trace) -> None:
