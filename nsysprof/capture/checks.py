@@ -48,7 +48,10 @@ while time.monotonic() < end:
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 _INSTALL_WORKLOADS = "pip install 'nsysprof[workloads]'"
 _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
-_BACKENDS = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex", "flash_attn")
+_BACKENDS = (
+    *("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex", "flash_attn"),
+    *(f"tiled_o{stage}" for stage in range(6)),
+)
 
 
 @dataclass(frozen=True)
@@ -242,11 +245,14 @@ def _backends(results: Mapping[str, Any], device: str) -> Iterator[Check]:
         "attention", "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}",
         None if works else _INSTALL_WORKLOADS,
     )  # fmt: skip
+    refused: dict[str, dict[str, str]] = {}  # those that have the same reason are told together
     for name, run in runs.items():
         if name not in works:
-            fix = "pip install flash-attn" if name == "flash_attn" else instead
             said = f"{run['status']}: {run.get('reason') or 'no reason given'}"
-            yield Check(f"attention {name}", "warn", said, fix)
+            refused.setdefault(said.replace(name, ""), {})[name] = said
+    for alike in refused.values():
+        fix = "pip install flash-attn" if [*alike] == ["flash_attn"] else instead
+        yield Check(f"attention {', '.join(alike)}", "warn", next(iter(alike.values())), fix)
 
 
 def _disk(folder: Path) -> Check:

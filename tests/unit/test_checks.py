@@ -32,6 +32,8 @@ runs = [
     {"backend": "math", "status": "measured"},
     {"backend": "cudnn", "status": "unsupported", "reason": "needs sm80"},
     {"backend": "flash_attn", "status": "unsupported", "reason": "no module"},
+    {"backend": "tiled_o0", "status": "unsupported", "reason": "tiled_o0 needs CuPy"},
+    {"backend": "tiled_o1", "status": "unsupported", "reason": "tiled_o1 needs CuPy"},
 ]
 json.dump({"environment": {"torch": "2.11.0", "cuda": CUDA}, "runs": runs}, open(path, "w"))
 """
@@ -196,6 +198,7 @@ def test_backends_that_do_not_run_are_told_with_the_reason(nsys: Path, tmp_path:
     assert checks["attention"].found == "on cpu: math"
     assert checks["attention cudnn"].found == "unsupported: needs sm80"
     assert checks["attention flash_attn"].fix == "pip install flash-attn"
+    assert checks["attention tiled_o0, tiled_o1"].found == "unsupported: tiled_o0 needs CuPy"
 
 
 def test_a_torch_without_cuda_on_a_machine_with_a_gpu_is_warned_of(
