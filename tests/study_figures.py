@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import pandas as pd
 
 from nsysprof.bench.pairs import between
+from nsysprof.comparison.gap_ledger import apportion
 from nsysprof.render.bench_findings import exponent_words
 from nsysprof.render.bench_words import ratio_cell, tflops_text
-from nsysprof.units import format_bytes, format_ns, format_share
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
+from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
 
 ANALYSIS = Path(__file__).parents[1] / "analysis"
 TABLES = ("results", "comparisons", "decisions", "exponents")
@@ -102,3 +105,69 @@ class StudyFigures:
 def study_figures(name: str) -> StudyFigures:
     """The tables in the folder of a study."""
     return StudyFigures(*(pd.read_csv(ANALYSIS / name / f"{table}.csv") for table in TABLES))
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """The ``gap.json`` of a comparison of two backends at several S; methods give texts unless they say otherwise."""
+
+    pairs: dict[int, dict[str, Any]]
+
+    def cause(self, name: str, seq: int) -> dict[str, Any]:
+        """The row of a cause in the ledger; of nothing where it has none."""
+        [row] = [row for row in self.pairs[seq]["gaps"] if row["cause"] == name] or [
+            {"base_ns": 0, "new_ns": 0, "delta_ns": 0, "share": 0.0}
+        ]
+        return dict(row)
+
+    def clock(self, name: str, seq: int) -> dict[str, Any]:
+        """The medians by a clock, and what comes of them."""
+        [row] = [row for row in self.pairs[seq]["clocks"] if row["clock"] == name]
+        return dict(row)
+
+    def ratio(self, seq: int) -> str:
+        """By span and by busy: `1.34x, 2.11x`; the former in brackets where it is no clear change."""
+        pair = self.pairs[seq]
+        span, busy = (
+            format_ratio(pair[f"base_{kind}_ns"] / pair[f"new_{kind}_ns"]) for kind in ("span", "busy")
+        )
+        return f"{f'({span})' if pair['verdict'] == NO_CLEAR_CHANGE else span}, {busy}"
+
+    def causes(self) -> list[str]:
+        """All of them, by how much they change at the longest S."""
+        return sorted(
+            {row["cause"] for pair in self.pairs.values() for row in pair["gaps"]},
+            key=lambda cause: [-abs(self.cause(cause, seq)["delta_ns"]) for seq in sorted(self.pairs)[::-1]],
+        )
+
+    def cells(self, seq: int) -> dict[str, str]:
+        """`508.2 → 81.7` µs by cause, rounded as `compare` does, so that they add up; empty where neither has any."""
+        rows = [self.cause(cause, seq) for cause in self.causes()]
+        base, new = (apportion([row[f"{side}_ns"] for row in rows], 100) for side in ("base", "new"))
+        texts = [
+            " → ".join(f"{tenths / 10:,.1f}" if tenths else "0" for tenths in both) if any(both) else ""
+            for both in zip(base, new, strict=True)
+        ]
+        return dict(zip(self.causes(), texts, strict=True))
+
+    def ledger(self) -> list[str]:
+        """The rows of a Markdown table: cause, both sides at each S, share of the difference at the longest."""
+        columns = [self.cells(seq) for seq in self.pairs]
+        rows = []
+        for cause in self.causes():
+            share = self.cause(cause, max(self.pairs))["share"]
+            said = format_share(share).replace("-", "−") if abs(share) >= 0.001 else ""
+            rows.append(f"| {' | '.join([cause, *(column[cause] for column in columns), said])} |")
+        sums = [
+            " → ".join(f"{pair[f'{side}_span_ns'] / 1000:,.1f}" for side in ("base", "new"))
+            for pair in self.pairs.values()
+        ]
+        return [*rows, f"| total | {' | '.join(sums)} | 100 % |"]
+
+
+@cache
+def step_figures(name: str) -> StepFigures:
+    """A step of `why-math-is-slow`, by its folder."""
+    path = ANALYSIS / "why-math-is-slow" / name / "gap.json"
+    pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
+    return StepFigures({pair["base_model"]["seq"]: pair for pair in pairs})

@@ -16,7 +16,7 @@ from nsysprof.render.terminal import one_line, visible
 from nsysprof.render.text_table import TextTable, wrapped
 from nsysprof.render.traffic_text import traffic_tables
 from nsysprof.report import Report
-from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.units import format_ns, format_ratio, format_share
 
 _MOST_WARNINGS = 12
@@ -85,7 +85,8 @@ def pair_table(comparison: Comparison) -> TextTable:
         _rows(comparison.pairs), comparison.gaps.groupby("pair", sort=False), strict=True
     ):
         label = row.place if alike else f"{row.base_name} → {row.new_name} {row.place}".strip()
-        shared = gaps["share"].notna().any() and not causes_cancel(gaps)
+        told = row.verdict != NO_CLEAR_CHANGE and not causes_cancel(gaps)
+        shared = told and gaps["share"].notna().any()
         largest = gaps.iloc[int(gaps["share"].argmax())] if shared else None
         rows.append(
             [

@@ -39,7 +39,7 @@ def plan_gap(comparison: Comparison) -> Waterfalls:
     labels = [names[0], *[step.label for step in steps], names[1]]
     return Waterfalls(
         Heading(
-            title, _subtitle(comparison, rows), _legend(panels, names[1]), _notes(comparison, rows, steps)
+            title, _subtitle(comparison, rows), _legend(panels, names[1]), _notes(comparison, gaps, steps)
         ),
         list(zip(labels, remarks, strict=True)),
         panels,
@@ -216,10 +216,10 @@ def _common_title(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) 
 
 
 def _most_of_it(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) -> Iterator[str]:
-    """The largest cause, and where it is that; the most frequent ones first."""
+    """The largest cause of what is clear, and where it is that; the most frequent ones first."""
     places: dict[str, list[str]] = {}
     for number, (row, gap) in enumerate(zip(rows, gaps, strict=True), 1):
-        if gap["share"].notna().any() and not causes_cancel(gap):
+        if row["verdict"] != NO_CLEAR_CHANGE and gap["share"].notna().any() and not causes_cancel(gap):
             place = shorten(row["place"], 20) if row["place"] else f"pair {number}"
             places.setdefault(str(gap["share"].idxmax()), []).append(place)
     largest = sorted(places, key=lambda cause: -len(places[cause]))[:2]
@@ -287,13 +287,14 @@ def _legend(panels: Sequence[Waterfall], new: str) -> list[tuple[str, str]]:
     return entries
 
 
-def _notes(comparison: Comparison, rows: Sequence[dict[str, Any]], steps: Sequence[_Step]) -> list[str]:
-    notes = ["per cent of the difference; all steps add up to it"] if steps else []
+def _notes(comparison: Comparison, gaps: Sequence[pd.DataFrame], steps: Sequence[_Step]) -> list[str]:
+    where = ", left out where causes cancel" if any(causes_cancel(gap) for gap in gaps) else ""
+    notes = [f"per cent of the difference{where}; all steps add up to it"] if steps else []
     if steps and len(steps[-1].causes) > 1:
         some = [shorten(cause, 30) for cause in steps[-1].causes[:4]]
         more = len(steps[-1].causes) - len(some)
         notes.append(f"the {steps[-1].label}: {', '.join(some)}{f' and {more:,} more' if more else ''}")
-    left = len(comparison.pairs) - len(rows)
+    left = len(comparison.pairs) - len(gaps)
     if left:
         notes.insert(0, f"{left:,} more pair{'s' * (left != 1)} with smaller differences are not drawn")
     return notes

@@ -13,14 +13,20 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from nsysprof.attribution import attribute
 from nsysprof.bench.results import read_bench_results
+from nsysprof.comparison.comparing import compare
 from nsysprof.errors import NsysprofError
 from nsysprof.peaks import peak_flops, share_of_peak
 from nsysprof.render.bench_data import write_bench_tables
 from nsysprof.render.bench_report import bench_report
 from nsysprof.render.bench_text import bench_summary
 from nsysprof.render.bench_words import ratio_cell
+from nsysprof.render.compare_data import write_gaps
+from nsysprof.render.comparison_charts import GAP_CHARTS, ROOFLINE
+from nsysprof.report import open_report
 from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
+from tests.ledger_claims import STEPS, claims_of_why_math_is_slow
 from tests.study_figures import ANALYSIS, study_figures
 
 BENCHES = ("math-vs-flash", "baseline", "scaling", "long")
@@ -69,6 +75,32 @@ def test_the_order_of_calls_follows_from_the_samples(tmp_path: Path, monkeypatch
     made, kept = ((folder / "order.csv").read_bytes() for folder in (tmp_path, ANALYSIS / "call-order"))
     assert made == kept
     assert (tmp_path / "order.png").stat().st_size > 10_000
+
+
+def test_the_ledgers_follow_from_the_report_and_its_counters(tmp_path: Path) -> None:
+    """Each command of the study makes what lies in its folder: the table to the byte, the document as it is."""
+    study = ANALYSIS / "why-math-is-slow"
+    text = re.sub(r"\s*\\\n\s*", " ", (study / "README.md").read_text(encoding="utf-8"))
+    asked = re.findall(
+        r"^nsysprof compare (\S+) --base '(\S+)' --new '(\S+)' -o analysis/why-math-is-slow/(\S+) --force$",
+        text,
+        re.M,
+    )
+    assert sorted(step for _, _, _, step in asked) == sorted(STEPS)
+    [report] = {report for report, _, _, _ in asked}
+    with open_report(ANALYSIS.parent / report) as opened:
+        attribution = attribute(opened)
+    for _, base, new, step in asked:
+        write_gaps(compare(attribution, base=base, new=new), tmp_path)
+        folders = (tmp_path, study / step)
+        table, kept_table = ((folder / "gap.csv").read_bytes() for folder in folders)
+        assert table == kept_table, step
+        document, kept_document = (
+            {**json.loads((folder / "gap.json").read_bytes()), "nsysprof": "", "report": ""}
+            for folder in folders
+        )
+        assert document == kept_document, step
+        assert all((study / step / name).stat().st_size > 10_000 for name in (*GAP_CHARTS, ROOFLINE))
 
 
 def test_every_study_is_in_the_index() -> None:
@@ -336,6 +368,7 @@ CLAIMS = {
     "scaling": claims_of_scaling,
     "long": claims_of_long,
     "call-order": claims_of_call_order,
+    "why-math-is-slow": claims_of_why_math_is_slow,
 }
 
 
@@ -354,6 +387,7 @@ GIVEN = {
     "scaling": ["95 %", "256 GiB", "128 GiB", "140 GiB"],
     "long": ["95 %"],
     "call-order": ["95 %"],
+    "why-math-is-slow": [],
 }
 UNIT = r"(?:x|%|µs|ms|[KMG]iB|MB|TFLOP/s|GB/s|MHz|W)"
 
@@ -362,7 +396,8 @@ UNIT = r"(?:x|%|µs|ms|[KMG]iB|MB|TFLOP/s|GB/s|MHz|W)"
 def test_every_figure_in_a_readme_is_in_the_data(study: str) -> None:
     """Each figure is quoted as the tables have it, and there is none beside these and the published ones."""
     text = (ANALYSIS / study / "README.md").read_text(encoding="utf-8")
-    prose = re.sub(r"```.*", "", text, flags=re.S)  # the commands and the machine are the last part
+    prose, _, _ = text.rpartition("```")  # the machine is the last part
+    prose = re.sub(r"```.*?(```|\Z)", "", prose, flags=re.S)
     left = " ".join(prose.split())
     for claim in sorted(CLAIMS[study](), key=len, reverse=True):
         assert " ".join(claim.split()) in readme_of(study), claim

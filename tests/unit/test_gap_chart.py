@@ -43,6 +43,7 @@ ASKED = {
     "all": ("run", "RUN::math::*", "RUN::flash::*"),
     "fused": ("run", "RUN::efficient::*", "RUN::cudnn::*"),
     "same": ("run", "RUN::cudnn::*", "RUN::auto::*"),
+    "kernel": ("run", "RUN::flash::*", "RUN::cudnn::*"),
     "step": ("block", "RUN::math::*", "RUN::flash::*"),
 }
 NAMES = tuple(ASKED)
@@ -174,6 +175,11 @@ def test_the_digits_add_up(shipped: dict[str, Comparison], name: str) -> None:
             "efficient is slower than cudnn in 2 of 3 pairs, not clearly different in 1: the largest part is fused"
             " attention at S=2048 and S=4096",
         ),
+        (
+            "kernel",
+            "flash is slower than cudnn in 1 of 3 pairs, not clearly different in 2: the largest part is fused"
+            " attention at S=4096",
+        ),
     ],
 )
 def test_the_title_states_the_finding(shipped: dict[str, Comparison], name: str, title: str) -> None:
@@ -217,6 +223,16 @@ def test_the_subtitle_says_how_it_was_measured(shipped: dict[str, Comparison]) -
         "Per cent of the difference; all steps add up to it; the 2 others: scaling, idle: waiting for the host."
     ) in texts
     assert {"2.842 ms", "0.118 ms", "−0.642", "24 %", "4 → 0 kernels", "20 kernels", "1 kernel"} <= set(texts)
+
+
+def test_no_per_cent_where_causes_cancel(shipped: dict[str, Comparison]) -> None:
+    """A waterfall of such causes has none, the others have, and the note says so."""
+    plan = plan_gap(shipped["kernel"])
+    assert [any(panel.shares) for panel in plan.panels] == [True, False, True]
+    assert plan.heading.notes == [
+        "per cent of the difference, left out where causes cancel; all steps add up to it"
+    ]
+    assert not any("left out" in note for note in plan_gap(shipped["all"]).heading.notes)
 
 
 def test_colours_say_which_way(shipped: dict[str, Comparison]) -> None:
