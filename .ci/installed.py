@@ -12,7 +12,12 @@ def main() -> int:
     inside = [file for file in files if ".." not in file.parts]
     names = sorted({file.parts[0] for file in inside if not file.parts[0].endswith(".dist-info")})
     print("installed at top level:", ", ".join(names))
-    wanted = {"nsysprof/kernels.toml", "nsysprof/py.typed", "nsysprof/workloads/__init__.py"}
+    wanted = {
+        "nsysprof/kernels.toml",
+        "nsysprof/py.typed",
+        "nsysprof/render/page/parts/uPlot.LICENSE",
+        "nsysprof/workloads/__init__.py",
+    }
     missing = sorted(wanted - {file.as_posix() for file in inside})
     if missing:
         print("missing:", ", ".join(missing), file=sys.stderr)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution import Attribution
-from nsysprof.cover import added_up, cover, crossing
+from nsysprof.cover import cover, crossing
 from nsysprof.kernels import FAMILIES, Kinds
 from nsysprof.paths import Paths
-from nsysprof.tables import KERNEL, START_END
+from nsysprof.tables import KERNEL, START_END, Ops
+
+_CHUNK = 1 << 20  # ops at a time where temporaries would be large
+# What is added up: a value per op, of some ops.
+_COLUMNS: dict[str, Callable[[Ops, slice], NDArray[np.int64]]] = {
+    "ops": lambda ops, part: np.ones(len(ops.kind[part]), np.int64),
+    "kernels": lambda ops, part: (ops.kind[part] == KERNEL).astype(np.int64),
+    "sum_ns": lambda ops, part: ops.end[part] - ops.start[part],
+}
 
 
 def family_table(
@@ -30,13 +37,13 @@ def family_table(
     others, are asked for the launches inside instead.
     """
     family = np.array([FAMILIES.index(name) for name in kinds.family], np.int64)
-    columns = _columns(attribution)
-    shape = (len(merged) + 1, len(FAMILIES))  # the last row takes what no kept range has inside
-    sums = [np.zeros(shape, np.int64) for _ in columns]
-    home = _kept_home(attribution.parent, keep)
-    path = np.append(merged_of, len(merged))[home][attribution.op_owner]
-    for total, per_op in zip(sums, columns, strict=True):
-        np.add.at(total, (path, family[attribution.tables.ops.name]), per_op)
+    # The last row takes what no kept range has inside.
+    sums = [np.zeros((len(merged) + 1, len(FAMILIES)), np.int64) for _ in _COLUMNS]
+    path_of = np.append(merged_of, len(merged))[_kept_home(attribution.parent, keep)]
+    for part in _parts(attribution):
+        cell = path_of[attribution.owner_of(part)] * len(FAMILIES) + family[attribution.tables.ops.name[part]]
+        for total, values in zip(sums, _COLUMNS.values(), strict=True):
+            np.add.at(total.reshape(-1), cell, values(attribution.tables.ops, part))
     for level in _deepest_first(merged):
         for total in sums:
             np.add.at(total, merged.parent[level], total[level])
@@ -44,26 +51,21 @@ def family_table(
         (attribution.tables.ranges.kind == START_END) | crossing(attribution, merged.depth[merged_of])
     )
     if odd.any():
-        _count_inside(
-            sums, columns, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), family
-        )
+        _count_inside(sums, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), family)
     row, column = np.nonzero(sums[0][:-1])
     return pd.DataFrame(
         {
             "path": row,
             "family": np.array(FAMILIES, object)[column],
-            **{
-                name: total[row, column]
-                for name, total in zip(("ops", "kernels", "sum_ns"), sums, strict=True)
-            },
+            **{name: total[row, column] for name, total in zip(_COLUMNS, sums, strict=True)},
         }
     )
 
 
-def _columns(attribution: Attribution) -> tuple[NDArray[Any], ...]:
-    """What is added up, per op: ops, kernels, and ns."""
-    ops = attribution.tables.ops
-    return np.ones(len(ops), np.int64), (ops.kind == KERNEL).astype(np.int64), ops.end - ops.start
+def _parts(attribution: Attribution) -> Iterator[slice]:
+    """All ops, some at a time."""
+    for first in range(0, len(attribution.tables.ops), _CHUNK):
+        yield slice(first, first + _CHUNK)
 
 
 def _kept_home(parent: NDArray[np.int32], keep: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -90,18 +92,21 @@ def _deepest_first(merged: Paths) -> Iterator[NDArray[np.intp]]:
 
 def _count_inside(
     sums: list[NDArray[np.int64]],
-    columns: tuple[NDArray[Any], ...],
     attribution: Attribution,
     merged_of: NDArray[np.int32],
     ranges: NDArray[np.bool_],
     family: NDArray[np.int64],
 ) -> None:
     """Put what lies inside the ranges, family by family, in place of what was added up along the tree."""
+    ops = attribution.tables.ops
     rows = np.flatnonzero(ranges)
     inside = cover(attribution, rows, merged_of, len(sums[0]) - 1)
     paths = np.flatnonzero(np.bincount(merged_of[rows]))
-    family_of_op = family[attribution.tables.ops.name]
-    for code in np.flatnonzero(np.bincount(family_of_op)).tolist():
-        ops = np.flatnonzero(family_of_op == code)
-        for total, per_op in zip(sums, columns, strict=True):
-            total[paths, code] = inside.sums(added_up(attribution, per_op[ops], ops))[paths]
+    family_of_op = attribution.tables.room.take(family.astype(np.int8), ops.name)
+    for code in np.unique(family_of_op).tolist():
+        for total, values in zip(sums, _COLUMNS.values(), strict=True):
+            per_launch = np.zeros(len(attribution.tables.launches) + 1, np.int64)
+            for part in _parts(attribution):
+                mine = np.flatnonzero(family_of_op[part] == code)
+                np.add.at(per_launch, ops.launch[part][mine], values(ops, part)[mine])
+            total[paths, code] = inside.sums(per_launch[:-1])[paths]

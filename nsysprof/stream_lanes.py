@@ -14,6 +14,7 @@ from nsysprof.tables import Tables, pid_of
 from nsysprof.zoom import OpNames
 
 MOST_LANES = 16
+_CHUNK = 1 << 20  # ops at a time where temporaries would be large
 NOTHING = 255  # the family of a column in which nothing ran
 
 
@@ -52,7 +53,10 @@ def choose_streams(tables: Tables) -> tuple[list[int], list[str]]:
     """The streams to draw, in the order of process, GPU and stream; and a note on those left out."""
     count = len(tables.streams)
     total = np.zeros(count, np.int64)
-    np.add.at(total, tables.ops.stream, np.maximum(tables.ops.end - tables.ops.start, 0))
+    for first in range(0, len(tables.ops), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        length = np.maximum(tables.ops.end[part] - tables.ops.start[part], 0)
+        np.add.at(total, tables.ops.stream[part], length)
     numbers = tables.gpu_numbers
     gpu = [numbers[stream.device] for stream in tables.streams]
     by_time = np.argsort(-total, kind="stable").tolist()
@@ -75,19 +79,15 @@ def stream_lanes(tables: Tables, names: OpNames, chosen: list[int], edges: Ints)
     lane_of = np.full(len(tables.streams), lanes, np.uint8)
     lane_of[chosen] = np.arange(lanes)
     lane = lane_of[ops.stream]
-    order = np.argsort(lane, kind="stable").astype(np.int32)
-    bounds = np.searchsorted(lane[order], np.arange(lanes + 1))
-    order = order[: bounds[-1]]
-    start = ops.start[order]
-    end = np.maximum(ops.end[order], start)
-    family = names.family[ops.name[order]]
     labels = stream_labels(tables)
     out = []
     for number, stream in enumerate(chosen):
-        mine = slice(int(bounds[number]), int(bounds[number + 1]))
-        first, last = merge(start[mine], end[mine])
+        mine = np.flatnonzero(lane == number)
+        start = ops.start[mine]
+        end = np.maximum(ops.end[mine], start)
+        first, last = merge(start, end)
         busy = np.diff(covered_before(first, last, edges))
-        per_family = _time_per_family(start[mine], end[mine], family[mine], edges)
+        per_family = time_per_family(start, end, names.family[ops.name[mine]], edges)
         longest = per_family.argmax(axis=0).astype(np.uint8)
         out.append(
             StreamLane(
@@ -95,7 +95,7 @@ def stream_lanes(tables: Tables, names: OpNames, chosen: list[int], edges: Ints)
                 process=int(tables.stream_process[stream]),
                 busy_ns=busy,
                 family=np.where(busy > 0, longest, np.uint8(NOTHING)),
-                ops=mine.stop - mine.start,
+                ops=len(mine),
                 total_ns=int((last - first).sum()),
             )
         )
@@ -103,9 +103,10 @@ def stream_lanes(tables: Tables, names: OpNames, chosen: list[int], edges: Ints)
     return tuple(out)
 
 
-def _time_per_family(start: Ints, end: Ints, family: NDArray[np.uint8], edges: Ints) -> Ints:
-    """Op time in each (family, column). Most ops lie in one column; of a longer one the whole columns are counted
-    by where they begin and end.
+def time_per_family(start: Ints, end: Ints, family: NDArray[np.uint8], edges: Ints) -> Ints:
+    """Op time in each (family, column), int64 ns of shape (families, columns).
+
+    Most ops lie in one column; of a longer one the whole columns are counted by where they begin and end.
     """
     columns = len(edges) - 1
     first, last = column(start, edges), column(np.maximum(end - 1, start), edges)
@@ -146,9 +147,8 @@ def longest_wait(tables: Tables) -> int:
     ops, longest = tables.ops, 0
     if not len(ops):
         return 0
-    gpu = np.array(tables.gpu_numbers, np.uint16)[tables.stream_device][ops.stream]
     for number in set(tables.gpu_numbers):
-        mine = gpu == number
+        mine = tables.ops_of_gpu(number)
         start, end = merge(ops.start[mine], ops.end[mine])
         longest = max(longest, int((start[1:] - end[:-1]).max(initial=0)))
     return longest

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from nsysprof.comparison.comparing import Comparison
     from nsysprof.render.painter import Painter
 
+_PAGE = "report.html"
+
 
 def compare(
     report: Annotated[
@@ -62,6 +64,9 @@ def compare(
         ),
     ] = None,
     charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
+    html: Annotated[
+        bool, typer.Option("--html", help="Also write report.html: everything on one page, with timelines.")
+    ] = False,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes to print of a pair.")] = 20,
     every: Annotated[
         bool, typer.Option("--all", help="Print the ledger of every pair, not of one only.")
@@ -132,7 +137,7 @@ def compare(
         folder = output or Path(f"{'-'.join(_stem(file) for file in files)}.compare")
         opened = [stack.enter_context(open_report(file, nsys=nsys)) for file in files]
         made_by = ("a comparison", "compare")
-        names = GAP_FILES + ((*GAP_CHARTS, ROOFLINE) if charts else ())
+        names = GAP_FILES + ((*GAP_CHARTS, ROOFLINE) if charts else ()) + ((_PAGE,) if html else ())
         earlier = check_folder(folder, opened[0], names, force=force, document=GAP_DOCUMENT, made_by=made_by)
         with progress_bar() as progress:
             found = [attribute(read_tables(one, progress), threads.value, progress) for one in opened]
@@ -152,17 +157,19 @@ def compare(
                 progress("drawing charts", 0)
                 painter.paint(comparison_plans(comparison))
         print(comparison_text(comparison, top=top, every=every, markdown=markdown), end="", flush=True)
-        _write(comparison, folder, painter if charts else None, earlier=earlier)
+        _write(comparison, folder, painter if charts else None, html=html, earlier=earlier)
 
 
 def _stem(file: Path) -> str:
     return (file if file.stem.strip(".") else file.resolve()).stem
 
 
-def _write(comparison: Comparison, folder: Path, painter: Painter | None, *, earlier: bool) -> None:
+def _write(
+    comparison: Comparison, folder: Path, painter: Painter | None, *, html: bool, earlier: bool
+) -> None:
     """Write the files, the charts that are being painted among them, and say so on stderr.
 
-    Where the folder holds an earlier comparison, its charts do not stay beside new tables.
+    Where the folder holds an earlier comparison, its charts and its page do not stay beside new tables.
     """
     from nsysprof.render.charts import write_pictures
     from nsysprof.render.compare_data import write_gaps
@@ -174,12 +181,15 @@ def _write(comparison: Comparison, folder: Path, painter: Painter | None, *, ear
         folder.mkdir(parents=True, exist_ok=True)
         written = write_gaps(comparison, folder)
         drawn = comparison_charts(comparison) if painter else ()
-        others = [name for name in (*GAP_CHARTS, ROOFLINE) if earlier and name not in drawn]
-        stale = [folder / name for name in others if (folder / name).exists()]
+        others = [name for name in (*GAP_CHARTS, ROOFLINE) if name not in drawn]
+        others += [] if html else [_PAGE]
+        stale = [folder / name for name in others if earlier and (folder / name).exists()]
         for path in stale:
             path.unlink()
-        if painter:
-            written = [*write_pictures(painter.pictures(), folder, drawn), *written]
+        pictures = write_pictures(painter.pictures(), folder, drawn) if painter else []
+        if html:
+            written = [_write_page(comparison, pictures, folder), *written]
+        written = [*pictures, *written]
     print(
         f"\nWritten to {visible(str(folder))}/: {', '.join(path.name for path in written)}", file=sys.stderr
     )
@@ -187,3 +197,10 @@ def _write(comparison: Comparison, folder: Path, painter: Painter | None, *, ear
         print(
             f"removed from an earlier comparison: {', '.join(path.name for path in stale)}", file=sys.stderr
         )
+
+
+def _write_page(comparison: Comparison, charts: list[Path], folder: Path) -> Path:
+    from nsysprof.render.page.comparison_page import comparison_page
+    from nsysprof.render.page.template import write_page
+
+    return write_page(comparison_page(comparison, [path.read_bytes() for path in charts]), folder)

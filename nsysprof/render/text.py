@@ -26,6 +26,10 @@ _TOP_RANGES, _TOP_KERNELS = 4, 5
 _UNOWNED_SHARE = 0.1
 _MOST_DIFFERENCES = 20
 _MOST_DIAGNOSTICS = 20
+RANGE_HEAD = (
+    *("range", "instances", "launches", "kernels", "CPU", "span", "busy", "share"),
+    *("span each", "busy each", "busy/span"),
+)
 
 
 def summary(breakdown: Breakdown, top: int = 20) -> str:
@@ -34,8 +38,8 @@ def summary(breakdown: Breakdown, top: int = 20) -> str:
     What names hold that a terminal would obey is written out; the text ends with a newline.
     """
     parts = [
-        [*_report(breakdown.attribution.tables.report), *_warnings(breakdown)],
-        [_work(breakdown)],
+        [*report_lines(breakdown.attribution.tables.report), *warning_lines(breakdown)],
+        [work_line(breakdown)],
         [*_ledger(breakdown)],
         [*_ranges(breakdown, top)],
         *_kernels(breakdown),
@@ -44,7 +48,8 @@ def summary(breakdown: Breakdown, top: int = 20) -> str:
     return "".join(f"{visible(line)}\n" for block in lines for line in block.split("\n"))
 
 
-def _report(report: Report) -> Iterator[str]:
+def report_lines(report: Report) -> Iterator[str]:
+    """What the report says of itself: its file, GPUs, system and command."""
     about = report.about
     made = f"nsys {about.nsys_version}" if about.nsys_version else "an nsys that does not state its version"
     lasted = f", {format_ns(about.duration_ns)} of recording" if about.duration_ns else ""
@@ -71,7 +76,8 @@ def _gpu(gpu: Any) -> str:
     return f"{gpu.name} ({known})" if known else str(gpu.name)
 
 
-def _warnings(breakdown: Breakdown) -> Iterator[str]:
+def warning_lines(breakdown: Breakdown) -> Iterator[str]:
+    """What nsys itself recorded, and the warnings of the analysis."""
     diagnostics = breakdown.attribution.tables.report.about.diagnostics
     for found in diagnostics[:_MOST_DIAGNOSTICS]:
         times = f" ({found.count} times)" if found.count > 1 else ""
@@ -82,7 +88,8 @@ def _warnings(breakdown: Breakdown) -> Iterator[str]:
         yield f"  warning  {one_line(warning, 400)}"
 
 
-def _work(breakdown: Breakdown) -> str:
+def work_line(breakdown: Breakdown) -> str:
+    """One sentence: how much work there is, and for how much of the time the GPUs are busy."""
     totals = breakdown.totals
     if not totals["ops"]:
         return "no GPU work"
@@ -121,11 +128,10 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         return
     numbers = top_rows(breakdown, top)
     shown = merged.iloc[numbers]
-    waiting = _launch_bound(breakdown, numbers)
+    waiting = launch_bound(breakdown, numbers)
     rows: list[list[str]] = []
     around: list[int] = []  # depths of the ranges around the row, as far as they are shown
-    head = ["range", "instances", "launches", "kernels", "CPU", "span", "busy", "share"]
-    head += ["span each", "busy each", "busy/span"]
+    head = [*RANGE_HEAD]
     for row, waits in zip(_rows(shown), waiting, strict=True):
         while around and around[-1] >= row.depth:
             around.pop()
@@ -137,16 +143,10 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
             )
             rows.append([*([""] if by else []), gap, *[""] * (len(head) - 1)])
         around.append(row.depth)
-        cells = _range_cells(row, breakdown.totals["sum_ns"], waits)
+        cells = range_cells(row, breakdown.totals["sum_ns"], waits)
         rows.append([one_line(str(getattr(row, by)), 30), *cells] if by else cells)
     yield _table([by, *head] if by else head, rows, texts=2 if by else 1)
-    yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op"
-    yield "to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR."
-    if any(waiting):
-        idle = format_share(LAUNCH_BOUND_IDLE)
-        yield f"* launch-bound: for more than {idle} of the span the GPU runs nothing, not even ops of other ranges."
-    if (shown["busy_ns"] > shown["span_ns"]).any():
-        yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
+    yield from range_notes(shown, waiting)
     if (shown["depth"] > _MOST_INDENTS).any():
         yield "[n]: n ranges are around this one."
     if len(merged) > len(shown):
@@ -154,14 +154,26 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         yield f"{_many(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
 
 
-def _launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> list[bool]:
+def range_notes(shown: pd.DataFrame, waiting: Sequence[bool]) -> Iterator[str]:
+    """What the columns of `RANGE_HEAD` mean, for these rows of ``merged``."""
+    yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op"
+    yield "to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR."
+    if any(waiting):
+        idle = format_share(LAUNCH_BOUND_IDLE)
+        yield f"* launch-bound: for more than {idle} of the span the GPU runs nothing, not even ops of other ranges."
+    if (shown["busy_ns"] > shown["span_ns"]).any():
+        yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
+
+
+def launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> list[bool]:
     """For which ranges the GPU waits for one launch after the other: a single launch waits for nothing."""
     merged = breakdown.merged.iloc[rows]
     idle = idle_shares(breakdown, rows.tolist()) > LAUNCH_BOUND_IDLE
     return [bool(waits) for waits in idle & (merged["launches"] > merged["instances"]).to_numpy()]
 
 
-def _range_cells(row: Any, total: int, waits: bool) -> list[str]:
+def range_cells(row: Any, total: int, waits: bool) -> list[str]:
+    """The cells of a row of ``merged`` below `RANGE_HEAD`; ``total`` is the sum of all ops, ``waits`` adds the mark."""
     many = row.instances > 1
     span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)
     return [

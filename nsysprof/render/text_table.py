@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tabulate import tabulate
 
@@ -13,9 +14,23 @@ WIDTH = 110
 _LEAST_NAME = 16
 
 
-def noted(table: str, note: str, markdown: bool) -> list[str]:
-    """A table with a note below it, which Markdown would take for another row."""
-    return [table, "", note] if markdown else [table, wrapped(note, "", "")]
+@dataclass(frozen=True)
+class TextTable:
+    """A table whose cells are texts, for whatever shows it: ``align`` has an `l` or an `r` per column.
+
+    ``last_apart``: the last row is a total; ``note`` stands below the table.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    align: str
+    note: str
+    last_apart: bool = False
+
+    def lines(self, markdown: bool) -> list[str]:
+        """The table as lines of text, its note below it, which Markdown would take for another row."""
+        table = column_table(self.head, self.rows, markdown, self.align, last_apart=self.last_apart)
+        return [table, "", self.note] if markdown else [table, wrapped(self.note, "", "")]
 
 
 def wrapped(text: str, first: str, others: str) -> str:

@@ -13,17 +13,17 @@ from nsysprof.comparison.comparing import Comparison
 from nsysprof.comparison.measured import Measured, flops_of, tensor_share
 from nsysprof.comparison.side_pairs import Pair
 from nsysprof.render.terminal import one_line
-from nsysprof.render.text_table import column_table, noted
+from nsysprof.render.text_table import TextTable
 from nsysprof.units import format_bytes, format_count, format_share
 
 _NAME_WIDTH, _SIDE_WIDTH = 60, 16
 
 
-def traffic_tables(comparison: Comparison, pair: Pair, markdown: bool) -> Iterator[list[str]]:
+def traffic_tables(comparison: Comparison, pair: Pair) -> Iterator[TextTable]:
     """One table for both sides of what the model expects; where there are counters, one for each side with both."""
     both = comparison.measured.get(pair.name, (None, None))
     if not any(both):
-        yield _expected(comparison, pair, markdown)
+        yield from _expected(comparison, pair)
         return
     gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
     names = (pair.base_name, pair.new_name)
@@ -37,15 +37,15 @@ def traffic_tables(comparison: Comparison, pair: Pair, markdown: bool) -> Iterat
             if kernels
         ]
         if found:
-            yield _measured(name, causes, model, found, markdown, last=found is last)
+            yield _measured(name, causes, model, found, last=found is last)
 
 
-def _expected(comparison: Comparison, pair: Pair, markdown: bool) -> list[str]:
+def _expected(comparison: Comparison, pair: Pair) -> Iterator[TextTable]:
     """What each cause should move, and how fast that was, where the shape is known."""
     frame = comparison.traffic[comparison.traffic["pair"] == pair.name]
     models = comparison.models[pair.name]
     if frame.empty:
-        return []
+        return
     rows, cached = [], False
     for row in frame.itertuples(index=False):
         cells = [one_line(str(row.cause), _NAME_WIDTH)]
@@ -62,7 +62,7 @@ def _expected(comparison: Comparison, pair: Pair, markdown: bool) -> list[str]:
     note = f"{' and '.join(dict.fromkeys(notes))}; that over time, of the GPU's memory bandwidth"
     if cached:
         note += "; cache: more than the memory gives"
-    return noted(column_table(head, rows, markdown, "lrrrr"), note, markdown)
+    yield TextTable(head, rows, "lrrrr", note)
 
 
 def _measured(
@@ -70,10 +70,9 @@ def _measured(
     causes: list[str],
     model: Expected | None,
     found: Measured,
-    markdown: bool,
     *,
     last: bool,
-) -> list[str]:
+) -> TextTable:
     """A side's causes with what the model expects and what was counted; columns without any figure are left out."""
     rows = [[one_line(cause, _NAME_WIDTH), *_cells(_of(found.causes, cause))] for cause in causes]
     rows.append(["total", *_cells(found.total)])
@@ -83,10 +82,13 @@ def _measured(
     ]
     shown = [at for at in range(len(head)) if at == 0 or any(row[at] for row in rows)]
     rows = [[row[at] for at in shown] for row in rows]
-    table = column_table(
-        [head[at] for at in shown], rows, markdown, "l" + "r" * (len(shown) - 1), last_apart=True
+    return TextTable(
+        [head[at] for at in shown],
+        rows,
+        "l" + "r" * (len(shown) - 1),
+        "; ".join(_notes(model, found, last=last)),
+        last_apart=True,
     )
-    return noted(table, "; ".join(_notes(model, found, last=last)), markdown)
 
 
 def _notes(model: Expected | None, found: Measured, *, last: bool) -> Iterator[str]:

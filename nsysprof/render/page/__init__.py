@@ -1,0 +1,1 @@
+"""Answers as one HTML file: offline, self-contained, readable without JavaScript and better with it."""

@@ -1,0 +1,161 @@
+// Tables of a page: search, sort, fold and choose rows. Without it they are plain tables that show everything.
+"use strict";
+document.documentElement.classList.add("ready");
+
+(() => {
+  const FOLDED_FROM = 60; // rows of a tree that begins folded
+  const number = (cell) => (cell ? Number(cell.dataset.v ?? NaN) : NaN);
+
+  function grid(table) {
+    const body = table.tBodies[0];
+    const tree = table.classList.contains("tree");
+    let rows = [...body.rows];
+    const tools = document.querySelector(`[data-for="${table.id}"]`);
+    const search = tools.querySelector("[data-search]");
+    const count = tools.querySelector("[data-count]");
+    const all = rows.length;
+    const text = new Map(rows.map((row) => [row, (row.dataset.path || row.textContent).toLowerCase()]));
+    const byId = new Map(rows.map((row) => [row.dataset.id, row]));
+    const up = (row) => (tree ? byId.get(row.dataset.parent) : undefined);
+    const fold = (row) => row.querySelector(".fold");
+    const open = (row) => !fold(row) || fold(row).getAttribute("aria-expanded") === "true";
+    const setOpen = (row, is) => fold(row) && fold(row).setAttribute("aria-expanded", String(is));
+    let among = null; // rows that a choice elsewhere leaves
+
+    function refresh() {
+      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const hit = (row) => words.every((word) => text.get(row).includes(word)) && (!among || among.has(row.dataset.row));
+      const shown = new Set();
+      let hits = 0;
+      for (const row of rows) {
+        if (!hit(row)) continue;
+        hits += 1;
+        if (!tree || words.length) for (let at = row; at && !shown.has(at); at = up(at)) shown.add(at);
+      }
+      if (tree && !words.length) {
+        for (const row of rows) if (!up(row) || (shown.has(up(row)) && open(up(row)))) shown.add(row);
+      }
+      for (const row of rows) row.hidden = !shown.has(row);
+      count.textContent = words.length || among ? `${hits.toLocaleString("en")} of ${all.toLocaleString("en")}` : "";
+      focusable();
+    }
+
+    function focusable(to) {
+      const now = to || rows.find((row) => row.tabIndex === 0 && !row.hidden) || rows.find((row) => !row.hidden);
+      for (const row of rows) if (row !== now) row.tabIndex = -1;
+      if (now) now.tabIndex = 0;
+      if (to) to.focus();
+    }
+
+    function sort(head) {
+      const down = head.getAttribute("aria-sort") ? head.getAttribute("aria-sort") !== "descending" : head.dataset.sort === "number";
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const at = head.cellIndex;
+      const key = new Map(rows.map((row) => [row, head.dataset.sort === "number" ? number(row.cells[at]) : row.cells[at].textContent]));
+      const order = (one, other) => {
+        const [a, b] = [key.get(one), key.get(other)];
+        const less = typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b;
+        return down ? -less : less;
+      };
+      const inner = new Map();
+      for (const row of rows) {
+        const around = up(row);
+        if (!inner.has(around)) inner.set(around, []);
+        inner.get(around).push(row);
+      }
+      const sorted = [];
+      const add = (around) => {
+        for (const row of (inner.get(around) || []).sort(order)) {
+          sorted.push(row);
+          if (tree) add(row);
+        }
+      };
+      add(undefined);
+      rows = sorted;
+      body.append(...rows);
+      focusable();
+    }
+
+    for (const head of table.tHead.rows[0].cells) {
+      if (!head.dataset.sort) continue;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = head.textContent;
+      head.replaceChildren(button);
+      button.addEventListener("click", () => sort(head));
+    }
+
+    function choose(row) {
+      const same = row.classList.contains("chosen");
+      for (const other of rows) other.classList.remove("chosen");
+      if (!same) row.classList.add("chosen");
+      if (!tree) return;
+      const inside = new Set();
+      for (const other of rows) {
+        for (let at = other; at; at = up(at)) if (at === row) inside.add(other.dataset.id);
+      }
+      const detail = same ? null : { inside, path: row.dataset.path, start: Number(row.dataset.start), end: Number(row.dataset.end) };
+      document.dispatchEvent(new CustomEvent("nsysprof-range", { detail }));
+    }
+
+    body.addEventListener("click", (event) => {
+      const row = event.target.closest("tr");
+      if (event.target.closest(".fold")) {
+        setOpen(row, !open(row));
+        refresh();
+      } else if (row && !String(getSelection())) {
+        focusable(row);
+        choose(row);
+      }
+    });
+    body.addEventListener("keydown", (event) => {
+      const row = event.target.closest("tr");
+      if (event.target !== row) return;
+      const visible = rows.filter((other) => !other.hidden);
+      const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (move) focusable(visible[visible.indexOf(row) + move] || row);
+      else if (event.key === "Enter" || event.key === " ") choose(row);
+      else if (tree && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
+        if (event.key === "ArrowLeft" && (!fold(row) || !open(row))) focusable(up(row) || row);
+        else setOpen(row, event.key === "ArrowRight");
+        refresh();
+      } else return;
+      event.preventDefault();
+    });
+    search.addEventListener("input", refresh);
+    for (const [name, is] of [["expand", true], ["collapse", false]]) {
+      const button = tools.querySelector(`[data-${name}]`);
+      if (!button) continue;
+      button.addEventListener("click", () => {
+        rows.forEach((row) => setOpen(row, is));
+        refresh();
+      });
+    }
+    const reset = tools.querySelector("[data-reset]");
+    if (reset) {
+      document.addEventListener("nsysprof-range", (event) => {
+        among = event.detail && event.detail.inside;
+        reset.hidden = !among;
+        refresh();
+      });
+      reset.addEventListener("click", () => {
+        document.querySelectorAll("tr.chosen").forEach((row) => row.classList.remove("chosen"));
+        document.dispatchEvent(new CustomEvent("nsysprof-range", { detail: null }));
+      });
+    }
+    if (tree && all > FOLDED_FROM) rows.forEach((row) => setOpen(row, false));
+    refresh();
+  }
+
+  document.querySelectorAll("table.grid").forEach(grid);
+
+  const names = document.getElementById("op-names");
+  document.getElementById("t-ops")?.addEventListener("pointerover", (event) => {
+    const row = event.target.closest("tr[data-n]");
+    if (row && !row.cells[0].title) row.cells[0].title = names.children[Number(row.dataset.n)].textContent;
+  });
+  addEventListener("beforeprint", () => {
+    document.querySelectorAll("details.pair").forEach((one) => (one.open = true));
+  });
+})();

@@ -1,0 +1,563 @@
+// The timeline: lanes on a canvas, drawn at the level of detail that the pixels can show; the overview is uPlot's.
+"use strict";
+(() => {
+  const HEIGHT = { ops: 34, ranges: 20, calls: 14, gaps: 14 };
+  const [HEADING, AXIS, GAP, RIGHT] = [21, 24, 3, 10];
+  const FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif';
+  const [INK, FAINT, RULE, IDLE, ACCENT] = ["#1a1a1a", "#595959", "#e2e2e2", "#d0d0d0", "#0127bb"];
+  const GPU_COLOURS = ["#0127bb", "#c44916", "#179c83", "#8055c1"];
+  const NOTHING = 255;
+  const { labelled, place, ticks, time, unpack } = timelineData;
+
+  function dark(colour) {
+    const part = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * part[0] + 0.7152 * part[1] + 0.0722 * part[2] <= 0.179;
+  }
+
+  function element(name, className, text) {
+    const made = document.createElement(name);
+    if (className) made.className = className;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
+
+  // ---- the timeline
+
+  class Timeline {
+    constructor(figure, head) {
+      Object.assign(this, { figure, head, rows: head.rows, length: head.length });
+      this.view = { from: 0, to: head.length };
+      this.colours = head.families.map(([, colour]) => colour);
+      this.letters = this.colours.map((colour) => (dark(colour) ? "#fff" : "#000"));
+      this.draws = 0;
+      this.drawn = { ms: 0, boxes: 0 };
+      this.current = null; // the mark with its facts shown: {row, at}
+      this.makeParts();
+      this.listen();
+      this.resize();
+    }
+
+    makeParts() {
+      const controls = element("div", "controls");
+      const button = (label, title, action) => {
+        const made = element("button", "", label);
+        made.type = "button";
+        made.title = title;
+        made.setAttribute("aria-label", title);
+        made.addEventListener("click", action);
+        controls.append(made);
+      };
+      button("+", "Zoom in", () => this.zoom(0.5));
+      button("−", "Zoom out", () => this.zoom(2));
+      button("◀", "Earlier", () => this.pan(-0.3));
+      button("▶", "Later", () => this.pan(0.3));
+      button("All", "The whole time", () => this.show(0, this.length));
+      for (const [name, from, to] of this.head.views) {
+        const short = name.length > 48 ? `${name.slice(0, 47)}…` : name;
+        button(this.head.gpus.length ? `Close up: ${short}` : short, `Show ${name}`, () => this.show(from, to));
+      }
+      this.where = element("span", "where");
+      controls.append(this.where);
+      this.plate = element("div", "plate");
+      this.overview = element("div", "overview");
+      this.canvas = element("canvas", "lanes");
+      this.canvas.tabIndex = 0;
+      this.canvas.setAttribute("role", "application");
+      this.canvas.setAttribute("aria-label", "Timeline: plus and minus zoom, arrows move, N and P go from mark to mark, up and down change the lane, Home shows all");
+      this.tip = element("div", "tip");
+      this.tip.hidden = true;
+      this.tip.setAttribute("aria-live", "polite");
+      this.plate.append(this.overview, this.canvas, this.tip);
+      const legend = element("div", "legend");
+      const used = new Set();
+      for (const row of this.rows) if (row.kind === "ops") for (const name of new Set(row.data[0])) used.add(this.head.names[name][1]);
+      for (const family of [...used].sort((a, b) => a - b)) {
+        const entry = element("span", "");
+        entry.append(element("i", `swatch f-${this.head.families[family][0]}`), this.head.families[family][0]);
+        legend.append(entry);
+      }
+      const hint = element("p", "hint", "Drag to move; click, then the wheel zooms (or Ctrl + wheel); double-click an item to fit it. Keys: + − ← → Home, N and P from mark to mark, ↑ ↓ between lanes. Where ops are narrower than a pixel, a bar is as high as its stream is busy, in the colour of what ran longest.");
+      this.figure.querySelector("figcaption").after(controls, this.plate, legend, hint);
+    }
+
+    layout() {
+      let y = AXIS;
+      let group = null;
+      this.headings = [];
+      let label = null;
+      for (const row of this.rows) {
+        if (row.group !== group) {
+          this.headings.push([row.group, y]);
+          [group, label] = [row.group, null];
+          y += HEADING;
+        }
+        row.named = row.label !== label;
+        label = row.label;
+        [row.y, row.height] = [y, HEIGHT[row.kind]];
+        y += row.height + GAP;
+      }
+      this.height = y + 4;
+    }
+
+    resize() {
+      const width = this.plate.clientWidth;
+      if (!width || width === this.width) return;
+      this.width = width;
+      this.left = width < 640 ? 92 : 212;
+      this.inner = width - this.left - RIGHT;
+      this.layout();
+      this.ratio = Math.min(devicePixelRatio || 1, 2);
+      this.canvas.width = Math.round(width * this.ratio);
+      this.canvas.height = Math.round(this.height * this.ratio);
+      this.canvas.style.height = `${this.height}px`;
+      this.makeOverview();
+      this.draw();
+    }
+
+    makeOverview() {
+      const { gpus } = this.head;
+      if (!gpus.length) return;
+      this.plot?.destroy();
+      const columns = gpus[0].busy.length;
+      const x = Array.from({ length: columns }, (_, i) => ((i + 0.5) * this.length) / columns);
+      const axis = { font: `11px ${FONT}`, stroke: FAINT, ticks: { show: false } };
+      this.plot = new uPlot(
+        {
+          width: this.width,
+          height: 92,
+          padding: [8, RIGHT, 0, 0],
+          legend: { show: false },
+          cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false } },
+          select: { over: true },
+          scales: { x: { time: false, range: [0, this.length] }, y: { range: [0, 100] } },
+          axes: [
+            { ...axis, size: 24, grid: { show: false }, splits: () => ticks(0, this.length, this.inner / 110)[1], values: () => labelled(0, this.length, this.inner / 110).map(([, text]) => text) },
+            { ...axis, size: this.left, grid: { stroke: RULE }, splits: () => [0, 50, 100], values: () => (this.left > 100 ? ["", "GPU busy 50 %", "100 %"] : ["", "50 %", "100 %"]) },
+          ],
+          series: [{}, ...gpus.map((gpu, i) => ({
+            label: gpu.label,
+            stroke: GPU_COLOURS[i % GPU_COLOURS.length],
+            width: 1,
+            fill: gpus.length === 1 ? "rgba(1,39,187,.18)" : undefined,
+            points: { show: false },
+          }))],
+          hooks: {
+            setSelect: [(plot) => {
+              const { left, width } = plot.select;
+              if (this.selecting || width < 2) return;
+              this.show(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
+            }],
+          },
+        },
+        [x, ...gpus.map((gpu) => gpu.busy)],
+        this.overview,
+      );
+      this.overview.setAttribute("aria-hidden", "true");
+    }
+
+    // ---- moving
+
+    show(from, to) {
+      const least = Math.min(50, this.length);
+      const size = Math.min(Math.max(to - from, least), this.length);
+      const begin = Math.min(Math.max((from + to - size) / 2, 0), this.length - size);
+      this.view = { from: begin, to: begin + size };
+      this.redraw();
+    }
+
+    zoom(factor, around = (this.view.from + this.view.to) / 2) {
+      const { from, to } = this.view;
+      const size = Math.min(Math.max((to - from) * factor, Math.min(50, this.length)), this.length);
+      const share = (around - from) / (to - from);
+      const begin = Math.min(Math.max(around - share * size, 0), this.length - size);
+      this.view = { from: begin, to: begin + size };
+      this.redraw();
+    }
+
+    pan(share) {
+      const by = share * (this.view.to - this.view.from);
+      this.show(this.view.from + by, this.view.to + by);
+    }
+
+    redraw() {
+      if (this.waiting) return;
+      this.waiting = requestAnimationFrame(() => {
+        this.waiting = 0;
+        this.draw();
+      });
+    }
+
+    x(ns) {
+      return this.left + ((ns - this.view.from) / (this.view.to - this.view.from)) * this.inner;
+    }
+
+    ns(x) {
+      return this.view.from + ((x - this.left) / this.inner) * (this.view.to - this.view.from);
+    }
+
+    // ---- drawing
+
+    draw() {
+      const began = performance.now();
+      const pen = (this.pen = this.canvas.getContext("2d"));
+      pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+      pen.clearRect(0, 0, this.width, this.height);
+      pen.font = `12px ${FONT}`;
+      pen.textBaseline = "middle";
+      this.boxes = 0;
+      this.drawAxis(pen);
+      pen.save();
+      pen.beginPath();
+      pen.rect(this.left, 0, this.inner, this.height);
+      pen.clip();
+      for (const row of this.rows) {
+        if (row.kind === "ops") this.drawOps(pen, row);
+        else this.drawMarks(pen, row);
+      }
+      this.drawCurrent(pen);
+      pen.restore();
+      this.drawLabels(pen);
+      const { from, to } = this.view;
+      const shown = to - from >= this.length ? `all ${time(this.length)}` : `${time(to - from)} from ${time(from, 7)}`;
+      this.where.textContent = `Shown: ${shown}`;
+      this.select();
+      this.draws += 1;
+      this.drawn = { ms: performance.now() - began, boxes: this.boxes };
+    }
+
+    select() {
+      if (!this.plot) return;
+      const { from, to } = this.view;
+      const all = to - from >= this.length;
+      const [left, right] = [from, to].map((ns) => (ns / this.length) * this.inner);
+      this.selecting = true;
+      this.plot.setSelect({ left, width: all ? 0 : Math.max(right - left, 2), top: 0, height: this.plot.over.clientHeight }, false);
+      this.selecting = false;
+    }
+
+    drawAxis(pen) {
+      const { from, to } = this.view;
+      pen.textAlign = "center";
+      for (const [ns, text] of labelled(from, to, this.inner / 105)) {
+        const x = this.x(ns);
+        pen.fillStyle = RULE;
+        pen.fillRect(x, AXIS - 4, 1, this.height);
+        pen.fillStyle = FAINT;
+        const half = pen.measureText(text).width / 2;
+        pen.fillText(text, Math.min(Math.max(x, this.left + half), this.width - half - 2), AXIS - 13);
+      }
+      pen.textAlign = "left";
+    }
+
+    drawLabels(pen) {
+      for (const [name, y] of this.headings) {
+        pen.fillStyle = INK;
+        pen.font = `600 12px ${FONT}`;
+        pen.fillText(this.fit(pen, name, this.width - 20), 10, y + HEADING / 2 + 1);
+      }
+      pen.font = `12px ${FONT}`;
+      pen.fillStyle = FAINT;
+      for (const row of this.rows) {
+        if (!row.named) continue;
+        const label = this.left > 100 ? row.label : row.label.replace(/^thread \d+ · |^GPU (\d+) · /, "");
+        pen.fillText(this.fit(pen, label, this.left - 18), 10, row.y + row.height / 2);
+      }
+    }
+
+    fit(pen, text, width) {
+      if (width < 14) return "";
+      if (pen.measureText(text).width <= width) return text;
+      let [low, high] = [0, text.length];
+      while (low < high) {
+        const middle = (low + high + 1) >> 1;
+        if (pen.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
+        else high = middle - 1;
+      }
+      return low > 1 ? `${text.slice(0, low)}…` : "";
+    }
+
+    visible(row) {
+      const low = place(row.reach, this.view.from, true);
+      return [low, place(row.start, this.view.to, false, low)];
+    }
+
+    level(row) {
+      // the coarsest level with a column per pixel
+      const share = (this.view.to - this.view.from) / this.length;
+      for (let at = row.detail.length - 1; at >= 0; at--) if (row.detail[at].busy.length * share >= this.inner) return row.detail[at];
+      return null;
+    }
+
+    drawOps(pen, row) {
+      const [low, high] = this.visible(row);
+      const many = 2 * (high - low) > this.inner || row.marks < row.of;
+      const level = many ? this.level(row) : null;
+      if (level) return this.drawLevel(pen, row, level);
+      if (row.marks < row.of && row.detail.length) this.drawColumns(pen, row, row.detail[0]); // behind: all of them
+      const { data: [names], start, end } = row;
+      const kinds = this.head.names;
+      let [colour, edge] = ["", -1];
+      for (let i = low; i < high; i++) {
+        const left = Math.max(this.x(start[i]), this.left - 2);
+        const right = Math.min(this.x(end[i]), this.left + this.inner + 2);
+        if (right <= edge) continue; // its pixel is taken
+        const family = kinds[names[i]][1];
+        if (colour !== this.colours[family]) pen.fillStyle = colour = this.colours[family];
+        const width = Math.max(right - left, 0.6);
+        pen.fillRect(left, row.y, width > 4 ? width - 0.6 : width, row.height);
+        this.boxes += 1;
+        edge = Math.max(left + 0.35, right - 0.65);
+        if (width > 34) {
+          pen.fillStyle = this.letters[family];
+          pen.fillText(this.fit(pen, this.called(names[i]), width - 8), left + 4, row.y + row.height / 2);
+          colour = "";
+        }
+      }
+    }
+
+    called(name) {
+      const [text, family, , cause] = this.head.names[name];
+      return this.head.families[family][0] === "other" ? text : cause;
+    }
+
+    // Of a level: one bar per pixel, as high as the row is busy there, in the colour of the longest family.
+    drawLevel(pen, row, { busy, family }) {
+      const scale = busy.length / this.length;
+      let colour = "";
+      for (let x = 0; x < this.inner; x++) {
+        const first = Math.floor(this.ns(this.left + x) * scale);
+        const last = Math.min(Math.max(Math.ceil(this.ns(this.left + x + 1) * scale), first + 1), busy.length);
+        let [sum, most, which] = [0, 0, NOTHING];
+        for (let at = first; at < last; at++) {
+          sum += busy[at];
+          if (busy[at] > most) [most, which] = [busy[at], family[at]];
+        }
+        if (!sum) continue;
+        const height = Math.max((sum / (last - first) / 255) * row.height, 2);
+        if (colour !== this.colours[which]) pen.fillStyle = colour = this.colours[which];
+        pen.fillRect(this.left + x, row.y + row.height - height, 1, height);
+        this.boxes += 1;
+      }
+    }
+
+    // Columns wider than a pixel, pale: where not every op is held one by one.
+    drawColumns(pen, row, { busy, family }) {
+      const step = this.length / busy.length;
+      pen.globalAlpha = 0.3;
+      for (let at = Math.floor(this.view.from / step); at < Math.min(Math.ceil(this.view.to / step), busy.length); at++) {
+        if (!busy[at]) continue;
+        const [x, height] = [this.x(at * step), (busy[at] / 255) * row.height];
+        pen.fillStyle = this.colours[family[at]];
+        pen.fillRect(x, row.y + row.height - height, this.x((at + 1) * step) - x, height);
+        this.boxes += 1;
+      }
+      pen.globalAlpha = 1;
+    }
+
+    colour(row, at) {
+      if (row.kind === "calls") return INK;
+      if (row.kind === "gaps") return IDLE;
+      return this.head.tints[this.head.paths[2][row.data[0][at]]];
+    }
+
+    drawMarks(pen, row) {
+      const [low, high] = this.visible(row);
+      const [{ start, end }, pixel] = [row, (this.view.to - this.view.from) / this.inner];
+      for (let i = low; i < high; ) {
+        const left = Math.max(this.x(start[i]), this.left - 2);
+        pen.fillStyle = this.colour(row, i);
+        this.boxes += 1;
+        if (end[i] - start[i] < 1.5 * pixel) {
+          // all that begin within this pixel and a half, as one
+          const next = Math.max(place(row.start, start[i] + 1.5 * pixel, true, i), i + 1);
+          const until = this.x(Math.min(row.reach[next - 1], start[i] + 1.5 * pixel));
+          pen.fillRect(left, row.y, Math.max(until - left, 0.8), row.height);
+          i = next;
+          continue;
+        }
+        const right = Math.min(this.x(end[i]), this.left + this.inner + 2);
+        const width = Math.max(right - left, 0.8);
+        pen.fillRect(left, row.y, width > 4 ? width - 0.8 : width, row.height);
+        if (row.kind === "ranges" && width > 26) {
+          pen.fillStyle = INK;
+          pen.fillText(this.fit(pen, this.head.pathNames[this.head.paths[1][row.data[0][i]]], width - 8), left + 4, row.y + row.height / 2 + 0.5);
+        }
+        i += 1;
+      }
+    }
+
+    drawCurrent(pen) {
+      if (!this.current) return;
+      const { row, at } = this.current;
+      const left = this.x(row.start[at]);
+      const width = Math.max(this.x(row.end[at]) - left, 2);
+      pen.strokeStyle = INK;
+      pen.lineWidth = 2;
+      pen.strokeRect(left - 1, row.y - 1, width + 2, row.height + 2);
+      if (row.kind !== "ops" || !row.data[2][at]) return;
+      const launched = this.x(row.start[at] - (row.data[2][at] - 1));
+      if (launched < this.left) return;
+      pen.strokeStyle = ACCENT;
+      pen.lineWidth = 1;
+      pen.setLineDash([4, 3]);
+      pen.beginPath();
+      pen.moveTo(launched, AXIS - 4);
+      pen.lineTo(launched, row.y + row.height);
+      pen.lineTo(left, row.y + row.height);
+      pen.stroke();
+      pen.setLineDash([]);
+    }
+
+    // ---- facts
+
+    find(x, y) {
+      const row = this.rows.find((each) => y >= each.y - GAP / 2 && y < each.y + each.height + GAP / 2);
+      if (!row || x < this.left || !row.marks) return null;
+      const [ns, near] = [this.ns(x), (3 * (this.view.to - this.view.from)) / this.inner];
+      const first = place(row.reach, ns - near, false);
+      let best = null;
+      for (let at = first; at < row.marks && row.start[at] <= ns + near && at < first + 4000; at++) {
+        const off = Math.max(row.start[at] - ns, ns - row.end[at], 0);
+        if (off <= near && (!best || off <= best.off)) best = { row, at, off };
+      }
+      return best;
+    }
+
+    path(code) {
+      const [parent, name] = this.head.paths;
+      const parts = [];
+      for (let at = code; at >= 0 && parts.length < 60; at = parent[at]) parts.unshift(this.head.pathNames[name[at]].replaceAll("/", "\\/"));
+      return parts.join("/");
+    }
+
+    facts({ row, at }) {
+      const when = `${time(row.end[at] - row.start[at])}, from ${time(row.start[at], 7)}`;
+      const value = (column) => row.data[column][at];
+      if (row.kind === "ops") {
+        const [text, family, unit, cause] = this.head.names[value(0)];
+        const kind = this.head.families[family][0];
+        const facts = [text, ["family", unit === "unknown" ? kind : `${kind}, ${unit}`], ["time", when], ["stream", row.label]];
+        if (cause !== kind) facts.splice(2, 0, ["does", cause]);
+        if (value(1)) facts.push(["range", this.path(value(1) - 1)]);
+        else if (this.head.pathNames.length) facts.push(["range", "none"]);
+        if (value(2)) facts.push(["launched", `${time(value(2) - 1)} before it began`]);
+        return facts;
+      }
+      if (row.kind === "ranges") {
+        const own = [["path", this.path(value(0))], ["time", when], ["lane", row.label]];
+        return [this.head.pathNames[this.head.paths[1][value(0)]], ...own, ["launches", value(1).toLocaleString("en")], ["kernels", value(2).toLocaleString("en")], ["busy", time(value(3))]];
+      }
+      if (row.kind === "gaps") return [this.head.gaps[value(0)], ["time", when]];
+      return ["Host call that launched work", ["time", when], ...(value(0) > 1 ? [["ops", value(0).toLocaleString("en")]] : [])];
+    }
+
+    tell(found, x, y) {
+      this.current = found;
+      this.tip.hidden = !found;
+      if (found) {
+        const [title, ...facts] = this.facts(found);
+        this.tip.replaceChildren(element("b", "", title), ...facts.map(([name, text]) => {
+          const line = element("div");
+          line.append(element("span", "", `${name}: `), text);
+          return line;
+        }));
+        const top = this.canvas.offsetTop;
+        this.tip.style.left = `${Math.max(4, Math.min(x + 14, this.width - this.tip.offsetWidth - 4))}px`;
+        this.tip.style.top = `${top + found.row.y + found.row.height + 6 + (y === undefined ? 0 : 0)}px`;
+      }
+      this.redraw();
+    }
+
+    step(by) {
+      const row = this.current?.row || this.rows.find((each) => each.kind === "ops" && each.marks) || this.rows.find((each) => each.marks);
+      if (!row) return;
+      const at = this.current ? Math.min(Math.max(this.current.at + by, 0), row.marks - 1) : Math.min(this.visible(row)[0], row.marks - 1);
+      this.goTo(row, at);
+    }
+
+    lane(by) {
+      const rows = this.rows.filter((each) => each.marks);
+      const now = rows.indexOf(this.current?.row);
+      const row = rows[now < 0 ? 0 : Math.min(Math.max(now + by, 0), rows.length - 1)];
+      if (row) this.goTo(row, Math.min(this.visible(row)[0], row.marks - 1));
+    }
+
+    goTo(row, at) {
+      const [{ from, to }, middle] = [this.view, (row.start[at] + row.end[at]) / 2];
+      if (row.end[at] < from || row.start[at] > to) this.show(middle - (to - from) / 2, middle + (to - from) / 2);
+      this.tell({ row, at }, Math.min(Math.max(this.x(middle), this.left), this.width));
+    }
+
+    // ---- events
+
+    listen() {
+      const canvas = this.canvas;
+      let drag = null;
+      const spot = (event) => {
+        const box = canvas.getBoundingClientRect();
+        return [event.clientX - box.left, event.clientY - box.top];
+      };
+      canvas.addEventListener("pointerdown", (event) => {
+        canvas.focus({ preventScroll: true });
+        drag = { x: event.clientX, view: { ...this.view } };
+        canvas.setPointerCapture(event.pointerId);
+      });
+      canvas.addEventListener("pointermove", (event) => {
+        const [x, y] = spot(event);
+        if (!drag) return this.tell(this.find(x, y), x, y);
+        const by = ((drag.x - event.clientX) / this.inner) * (drag.view.to - drag.view.from);
+        if (Math.abs(drag.x - event.clientX) > 2) this.tell(null);
+        this.show(drag.view.from + by, drag.view.to + by);
+      });
+      for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => (drag = null));
+      canvas.addEventListener("pointerleave", () => drag || this.tell(null));
+      canvas.addEventListener("dblclick", (event) => {
+        const found = this.find(...spot(event));
+        if (!found) return;
+        const { row, at } = found;
+        const margin = (row.end[at] - row.start[at]) * 0.1;
+        this.show(row.start[at] - margin, row.end[at] + margin);
+      });
+      canvas.addEventListener("wheel", (event) => {
+        if (document.activeElement !== canvas && !event.ctrlKey && !event.metaKey) return;
+        event.preventDefault();
+        const step = event.deltaMode ? 40 : 1;
+        if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan(((event.deltaX || event.deltaY) * step) / 1500);
+        else this.zoom(Math.exp((event.deltaY * step) / 450), this.ns(spot(event)[0]));
+      }, { passive: false });
+      const keys = {
+        "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2),
+        ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2),
+        ArrowUp: () => this.lane(-1), ArrowDown: () => this.lane(1),
+        n: () => this.step(1), p: () => this.step(-1),
+        Home: () => this.show(0, this.length), Escape: () => this.tell(null),
+      };
+      canvas.addEventListener("keydown", (event) => {
+        const action = !event.ctrlKey && !event.metaKey && !event.altKey && keys[event.key];
+        if (!action) return;
+        event.preventDefault();
+        action();
+      });
+      canvas.addEventListener("blur", () => this.tell(null));
+      new ResizeObserver(() => this.resize()).observe(this.plate);
+      if (!this.head.gpus.length) return;
+      document.addEventListener("nsysprof-range", ({ detail }) => {
+        if (!detail) return this.show(0, this.length);
+        const [from, to] = [detail.start - this.head.origin, detail.end - this.head.origin];
+        const margin = (to - from) * 0.05;
+        this.show(from - margin, to + margin);
+      });
+    }
+  }
+
+  async function start(figure) {
+    const source = figure.querySelector("script");
+    try {
+      figure.timeline = new Timeline(figure, await unpack(source.textContent.trim()));
+    } catch (error) {
+      figure.querySelector("figcaption").after(element("p", "note", `The timeline cannot be drawn: ${error.message}`));
+    }
+  }
+
+  document.querySelectorAll("[data-timeline]").forEach(start);
+})();
