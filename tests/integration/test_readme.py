@@ -136,7 +136,7 @@ SECTIONS = {
     "analyze": ("## What an analysis writes", "## Capture"),
     "capture": ("## Capture", "## Why one range"),
     "compare": ("## Why one range", "## What the hardware"),
-    "counters": ("## What the hardware", "## A budget"),
+    "counters": ("## What the hardware", "## One page"),
     "check": ("## A budget", "## Benchmark"),
     "bench": ("## Benchmark", "`bench diff` prints"),
 }
