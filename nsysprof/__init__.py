@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nsysprof.breakdown import Breakdown, break_down
     from nsysprof.comparison.comparing import Comparison, compare
     from nsysprof.errors import NsysprofError
+    from nsysprof.exporting import export
     from nsysprof.gate import check
     from nsysprof.kernels import load_rules
     from nsysprof.paths import merged_paths, range_paths
@@ -40,6 +41,7 @@ _HOMES = {
     "break_down": "breakdown",
     "check": "gate",
     "compare": "comparison.comparing",
+    "export": "exporting",
     "load_rules": "kernels",
     "merged_paths": "paths",
     "open_report": "report",
@@ -48,7 +50,8 @@ _HOMES = {
 }
 __all__ = [
     "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Tables", "__version__", "attribute",
-    "break_down", "check", "compare", "load_rules", "merged_paths", "open_report", "range_paths", "read_tables",
+    "break_down", "check", "compare", "export", "load_rules", "merged_paths", "open_report", "range_paths",
+    "read_tables",
 ]  # fmt: skip
 
 

@@ -53,9 +53,8 @@ def options(name: str) -> Iterator[tuple[str, ...]]:
 def analyzed(tmp_path_factory: pytest.TempPathFactory) -> Analyzed:
     """What the README's first command prints of the measured ranges, the files it writes, and its `analysis.json`."""
     folder = tmp_path_factory.mktemp("readme")
-    [line] = [
-        line for block in blocks("sh") for line in block.splitlines() if "nsysprof analyze traces/" in line
-    ]
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    [line] = [line for line in lines if " && .venv/bin/nsysprof analyze traces/" in line]
     [more] = re.findall(r"With `(--range '[^`]*')`", README)
     arguments = shlex.split(f"{line.rpartition(' && ')[2]} {more}")[1:]
     with pytest.MonkeyPatch.context() as patch:
@@ -139,6 +138,7 @@ SECTIONS = {
     "counters": ("## What the hardware", "## One page"),
     "check": ("## A budget", "## Benchmark"),
     "bench": ("## Benchmark", "`bench diff` prints"),
+    "export": ("## Other tools", "## A kernel of our own"),
 }
 
 

@@ -1,0 +1,98 @@
+"""``nsysprof export``: one report in the formats of other tools."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nsysprof.commands.analyze import Threads
+
+
+class To(str, Enum):
+    """The formats that ``--to`` knows."""
+
+    PERFETTO = "perfetto"
+    PARQUET = "parquet"
+    CSV = "csv"
+
+
+def export(
+    report: Annotated[
+        Path,
+        typer.Argument(
+            metavar="REPORT",
+            readable=False,
+            help="A .sqlite or .nsys-rep report, or a parquet export of nsys.",
+        ),
+    ],
+    to: Annotated[
+        To,
+        typer.Option(
+            metavar="perfetto|parquet|csv",
+            help="A trace for ui.perfetto.dev, or tables of ops, launches, ranges and instances.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="File of the trace (compressed if it ends with .gz), or folder of the tables"
+            " [default: REPORT.pftrace, .parquet or .csv in the current folder].",
+        ),
+    ] = None,
+    threads: Annotated[
+        Threads,
+        typer.Option(
+            metavar="follow|strict",
+            help="Work of threads without a range: follow the range open elsewhere, or, as nsys does, own thread only.",
+        ),
+    ] = Threads.FOLLOW,
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
+    ] = None,
+    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")] = False,
+) -> None:
+    """Write REPORT, with the owner of every operation, for Perfetto, or as Parquet or CSV tables."""
+    # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.exporting import export as write
+
+    try:
+        with interrupts_raised(), progress_bar() as progress:
+            written = write(
+                report,
+                to.value,
+                output,
+                threads=threads.value,
+                rules=rules,
+                force=force,
+                nsys=nsys,
+                progress=progress,
+            )
+    except Interrupt as stop:
+        raise interrupted(stop) from None
+    _tell(written, to)
+
+
+def _tell(written: Path, to: To) -> None:
+    from nsysprof.render.terminal import visible
+    from nsysprof.units import format_bytes
+
+    files = sorted(written.iterdir()) if written.is_dir() else [written]
+    size = format_bytes(sum(file.stat().st_size for file in files))
+    if to is To.PERFETTO:
+        what = f"{visible(str(written))} ({size}); open it in https://ui.perfetto.dev"
+    else:
+        what = f"{visible(str(written))}/ ({size}): {', '.join(file.name for file in files)}"
+    print(f"Written to {what}", file=sys.stderr)
