@@ -135,9 +135,10 @@ SECTIONS = {
     "analyze": ("## What an analysis writes", "## Capture"),
     "capture": ("## Capture", "## Why one range"),
     "compare": ("## Why one range", "## What the hardware"),
-    "counters": ("## What the hardware", "## One page"),
+    "counters": ("## What the hardware", "## Many ranks"),
     "check": ("## A budget", "## Benchmark"),
     "bench": ("## Benchmark", "`bench diff` prints"),
+    "fleet": ("## Many ranks", "## One page"),
     "export": ("## Other tools", "## A kernel of our own"),
 }
 
