@@ -17,6 +17,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.intervals import Nest, inside_any, nest
 from nsysprof.projection import LaunchWork, Totals, project, slice_calls, take_calls
 from nsysprof.report import Report
+from nsysprof.scratch import Room
 from nsysprof.table_reader import read_tables
 from nsysprof.tables import START_END, Tables
 
@@ -60,6 +61,14 @@ class Attribution:
         """The owner of each op, -1 for none."""
         return np.append(self.owner, np.int32(-1))[self.tables.ops.launch]
 
+    def owner_of(self, ops: slice) -> NDArray[np.int32]:
+        """The owners of some ops, -1 for none."""
+        launch = self.tables.ops.launch[ops]
+        out = np.full(len(launch), -1, np.int32)
+        known = launch >= 0
+        out[known] = self.owner[launch[known]]
+        return out
+
     @property
     def op_fate(self) -> NDArray[np.uint8]:
         """The fate of each op."""
@@ -82,15 +91,15 @@ def attribute(
             f"unknown way to treat helper threads: {threads!r}", f"choose {' or '.join(THREADS)}"
         )
     tables = report if isinstance(report, Tables) else read_tables(report, progress)
-    ranges, launches = tables.ranges, tables.launches
+    ranges, launches, room = tables.ranges, tables.launches, tables.room
     result = Attribution(
         tables=tables,
         threads=threads,
-        owner=np.full(len(launches), -1, np.int32),
-        fate=np.full(len(launches), OUTSIDE, np.uint8),
-        parent=np.full(len(ranges), -1, np.int32),
-        inclusive=Totals.zeros(len(ranges)),
-        exclusive_sum_ns=np.zeros(len(ranges), np.int64),
+        owner=room.full(len(launches), -1, np.int32),
+        fate=room.full(len(launches), OUTSIDE, np.uint8),
+        parent=room.full(len(ranges), -1, np.int32),
+        inclusive=Totals.zeros(len(ranges), room),
+        exclusive_sum_ns=room.zeros(len(ranges), np.int64),
         ledger=(),
     )
     range_bounds = _bounds(ranges.thread, len(tables.threads))
@@ -120,18 +129,19 @@ def _ops_by_launch(tables: Tables) -> tuple[NDArray[np.int32], NDArray[np.intp] 
     None for the latter says that every launch caused one op; that takes no sorting.
     """
     launch, count = tables.ops.launch, len(tables.launches)
-    with_launch = np.arange(len(launch), dtype=np.int32)
-    if len(launch) and launch.min() < 0:
-        with_launch = with_launch[launch >= 0]
-        launch = launch[with_launch]
-    if len(launch) == count:
-        rows = np.full(count, -1, np.int32)
-        rows[launch] = with_launch
+    if np.count_nonzero(launch >= 0) == count:
+        rows = tables.room.full(count, -1, np.int32)
+        for first in range(0, len(launch), _CHUNK):
+            part = launch[first : first + _CHUNK]
+            known = np.flatnonzero(part >= 0)
+            rows[part[known]] = first + known
         if not count or rows.min() >= 0:
             return rows, None
+    with_launch = np.flatnonzero(launch >= 0).astype(np.int32)
+    launch = launch[with_launch]
     order = np.argsort(launch, kind="stable")
     begins = np.cumsum(np.bincount(launch, minlength=count))
-    return with_launch[order], np.append(0, begins)
+    return tables.room.take(with_launch, order), np.append(0, begins)
 
 
 def _calls(
@@ -144,16 +154,16 @@ def _calls(
     else:
         mine = rows[begins[first] : begins[last]]
         call = np.repeat(np.arange(last - first, dtype=np.int32), np.diff(begins[first : last + 1]))
-    gpu = np.array(tables.gpu_numbers, np.int32)[tables.stream_device]
     return LaunchWork.build(
         tables.launches.start[first:last],
         tables.launches.end[first:last],
         call=call,
-        op_start=ops.start[mine],
-        op_end=ops.end[mine],
-        device=gpu.take(ops.stream[mine]),
+        op_start=tables.room.take(ops.start, mine),
+        op_end=tables.room.take(ops.end, mine),
+        device=tables.stream_gpu.take(ops.stream[mine]),
         kind=ops.kind[mine],
         from_graph=ops.from_graph[mine],
+        room=tables.room,
     )
 
 
@@ -166,7 +176,7 @@ def _attribute_process(
 ) -> None:
     """Fill in what concerns one process: its threads are ``members``, its launches ``calls``."""
     base, stop = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
-    owner, fate = result.owner[base:stop], result.fate[base:stop]
+    owner, fate, room = result.owner[base:stop], result.fate[base:stop], result.tables.room
     own = {thread: slice(*(launch_bounds[thread : thread + 2] - base).tolist()) for thread in members}
     nests, windows = _nests(result, members, range_bounds)
     for thread, (first, thread_nest) in nests.items():
@@ -179,9 +189,9 @@ def _attribute_process(
     if windows:
         _fill_windows(result, windows, calls, owner, fate, own)
     for thread, (first, thread_nest) in nests.items():
-        part = _calls_of_lane(calls, own[thread], followers.get(thread))
+        part = _calls_of_lane(calls, own[thread], followers.get(thread), room)
         rows = slice(first, first + len(thread_nest.start))
-        result.inclusive.fill(rows, project(part, thread_nest.start, thread_nest.end))
+        result.inclusive.fill(rows, project(part, thread_nest.start, thread_nest.end, room))
     owned = owner >= 0
     np.add.at(result.exclusive_sum_ns, owner[owned], calls.sum_ns[owned])
 
@@ -208,12 +218,14 @@ def _nests(
     return nests, windows
 
 
-def _calls_of_lane(calls: LaunchWork, own: slice, followers: NDArray[np.intp] | None) -> LaunchWork:
+def _calls_of_lane(
+    calls: LaunchWork, own: slice, followers: NDArray[np.intp] | None, room: Room
+) -> LaunchWork:
     """The launches that are in the ranges of one thread: its ``own``, and those that follow it."""
     if followers is None:
         return slice_calls(calls, own.start, own.stop)
     rows = np.concatenate([np.arange(own.start, own.stop), followers])
-    return take_calls(calls, rows, np.arange(len(rows)) >= own.stop - own.start)
+    return take_calls(calls, rows, np.arange(len(rows)) >= own.stop - own.start, room)
 
 
 def _follow(
@@ -261,7 +273,7 @@ def _fill_windows(
 
     A window is open to its whole process, or under ``strict`` to the thread that started it.
     """
-    ranges = result.tables.ranges
+    ranges, room = result.tables.ranges, result.tables.room
     if result.threads == "strict":
         groups = [(np.arange(rows.start, rows.stop), own[int(ranges.thread[rows.start])]) for rows in windows]
     else:
@@ -271,7 +283,7 @@ def _fill_windows(
     for rows, among in groups:
         start, end = ranges.start[rows], ranges.end[rows]
         mine = among.start + np.flatnonzero(inside_any(start, end, calls.start[among], calls.end[among]))
-        result.inclusive.fill(rows, project(take_calls(calls, mine), start, end))
+        result.inclusive.fill(rows, project(take_calls(calls, mine, None, room), start, end, room))
         free = mine[(owner[mine] < 0) & (fate[mine] != AMBIGUOUS)]
         inside = nest(start, end).innermost(calls.start[free], calls.end[free])
         hit = inside >= 0
@@ -282,12 +294,13 @@ def _fill_windows(
 def _ledger(result: Attribution) -> tuple[LedgerRow, ...]:
     """A row per fate, checked against the ops themselves and against what the ranges own."""
     ops = result.tables.ops
-    fate_of = np.append(result.fate, np.uint8(NO_LAUNCH))
     count, total = np.zeros(len(FATES), np.int64), np.zeros(len(FATES), np.int64)
     whole = np.zeros(1, np.int64)
     for first in range(0, len(ops), _CHUNK):
         part = slice(first, first + _CHUNK)
-        fate = fate_of[ops.launch[part]]
+        launch = ops.launch[part]
+        fate = np.full(len(launch), NO_LAUNCH, np.uint8)
+        fate[launch >= 0] = result.fate[launch[launch >= 0]]
         count += np.bincount(fate, minlength=len(FATES))
         length = ops.end[part] - ops.start[part]
         np.add.at(total, fate, length)

@@ -27,6 +27,7 @@ from nsysprof.tables import GRAPH, MEMCPY, MEMSET, Tables
 from nsysprof.warm_up import warm_up
 
 BY = ("process", "device")
+_CHUNK = 1 << 20  # ops at a time where temporaries would be large
 _FRAMES = ("ranges", "merged", "families", "kernels", "merged_kernels")
 
 
@@ -177,7 +178,9 @@ def _with_memory_ops(kinds: Kinds, tables: Tables) -> Kinds:
     """Ops that are no kernels are families of their own, whatever the rules say of their names."""
     family, cause = list(kinds.family), list(kinds.cause)
     kind_of_name = np.zeros(len(family), np.uint8)
-    kind_of_name[tables.ops.name] = tables.ops.kind
+    for first in range(0, len(tables.ops), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        kind_of_name[tables.ops.name[part]] = tables.ops.kind[part]
     for kind, name in ((MEMCPY, "memcpy"), (MEMSET, "memset"), (GRAPH, "graph")):
         for code in np.flatnonzero(kind_of_name == kind).tolist():
             family[code] = cause[code] = name

@@ -31,7 +31,8 @@ class Cover:
         """For each path the sum of a column of launches over those in its ranges."""
         out = np.zeros(self.count, np.int64)
         for launches, path, low, high in self.parts:
-            before = np.append(0, np.cumsum(per_launch[launches], dtype=np.int64))
+            before = np.zeros(len(launches) + 1, np.int64)
+            np.cumsum(per_launch[launches], out=before[1:])
             np.add.at(out, path, before[high] - before[low])
         return out
 

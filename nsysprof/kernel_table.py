@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution import Attribution
+from nsysprof.scratch import Room
 from nsysprof.statistics.summary import grouped_quartiles
+
+_CHUNK = 1 << 20  # ops at a time where temporaries would be large
 
 
 @dataclass(frozen=True)
@@ -40,24 +43,33 @@ def kernel_table(
 
     ``unowned`` adds the rows of path -1; ``ops`` leaves ops out.
     """
-    tables = attribution.tables
-    owner = attribution.op_owner
-    mine = np.append(keep, unowned)[owner]
-    if ops is not None:
-        mine &= ops
-    rows = np.flatnonzero(mine)
-    path = np.append(of, np.int32(-1))[owner[rows]].astype(np.int64)
+    tables, room = attribution.tables, attribution.tables.room
     names = max(len(tables.op_names), 1)
-    distinct, group = _groups((path + 1) * names + tables.ops.name[rows])
-    length = tables.ops.end[rows] - tables.ops.start[rows]
+    path_of, counts = np.append(of, np.int32(-1)), np.append(keep, unowned)
+    key, length = (room.empty(len(tables.ops), np.int64) for _ in range(2))
+    stop = 0
+    for first in range(0, len(tables.ops), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        owner = attribution.owner_of(part)
+        mine = np.flatnonzero(counts[owner] if ops is None else counts[owner] & ops[part])
+        place = slice(stop, stop + len(mine))
+        key[place] = (path_of[owner[mine]].astype(np.int64) + 1) * names + tables.ops.name[part][mine]
+        length[place] = tables.ops.end[part][mine] - tables.ops.start[part][mine]
+        stop = place.stop
+    key, length = key[:stop], length[:stop]
+    distinct, group = _groups(key, room)
+    del key
+    count, total = np.zeros(len(distinct), np.int64), np.zeros(len(distinct), np.int64)
+    for first in range(0, stop, _CHUNK):
+        part = slice(first, first + _CHUNK)
+        count += np.bincount(group[part], minlength=len(distinct))
+        np.add.at(total, group[part], length[part])
     spread = grouped_quartiles(group, length, len(distinct))
-    total = np.zeros(len(distinct), np.int64)
-    np.add.at(total, group, length)
     order = np.lexsort((-total, distinct // names))
     return KernelTable(
         (distinct // names - 1).astype(np.int32)[order],
         (distinct % names).astype(np.int32)[order],
-        np.bincount(group, minlength=len(distinct))[order],
+        count[order],
         total[order],
         spread.median[order],
         spread.low[order],
@@ -65,13 +77,20 @@ def kernel_table(
     )
 
 
-def _groups(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+def _groups(key: NDArray[np.int64], room: Room) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
     """The distinct non-negative keys, sorted, and the index of each key among them."""
     limit = int(key.max()) + 1 if len(key) else 0
+    parts = [slice(first, first + _CHUNK) for first in range(0, len(key), _CHUNK)]
+    group = room.empty(len(key), np.int32)
     if limit > 4 * len(key) + (1 << 20):
-        distinct, group = np.unique(key, return_inverse=True)
-        return distinct, group.reshape(-1)
+        distinct = np.unique(np.concatenate([np.unique(key[part]) for part in parts]))
+        for part in parts:
+            group[part] = np.searchsorted(distinct, key[part])
+        return distinct, group
     used = np.zeros(limit, bool)
     used[key] = True
     place = np.cumsum(used, dtype=np.int32)
-    return np.flatnonzero(used), place[key] - np.int32(1)
+    place -= np.int32(1)
+    for part in parts:
+        group[part] = place[key[part]]
+    return np.flatnonzero(used), group

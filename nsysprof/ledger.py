@@ -32,17 +32,16 @@ def totals(attribution: Attribution) -> dict[str, int]:
     """Counts and times of the whole report; busy per GPU, added; span from the first op to the last end."""
     tables = attribution.tables
     ops = tables.ops
-    gpu = tables.op_gpu
     busy = sum(
         union_length(ops.start[mine], ops.end[mine])
         for number in set(tables.gpu_numbers)
-        for mine in [gpu == number]
+        for mine in [tables.ops_of_gpu(number)]
     )
     return {
         "ops": len(ops),
-        "kernels": int((ops.kind == KERNEL).sum()),
-        "memops": int(((ops.kind == MEMCPY) | (ops.kind == MEMSET)).sum()),
-        "graph_traces": int((ops.kind == GRAPH).sum()),
+        "kernels": int(np.count_nonzero(ops.kind == KERNEL)),
+        "memops": int(np.count_nonzero((ops.kind == MEMCPY) | (ops.kind == MEMSET))),
+        "graph_traces": int(np.count_nonzero(ops.kind == GRAPH)),
         "launches": len(tables.launches),
         "ranges": len(tables.ranges),
         "sum_ns": int((ops.end - ops.start).sum()),

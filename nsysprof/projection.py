@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.intervals import Index, Ints, contained_slices, layers, overlaps, slice_reduce, union_length
+from nsysprof.scratch import IN_MEMORY, Room
 from nsysprof.tables import GRAPH, KERNEL
 
 # Devices from this one on share the last bit of a mask.
@@ -38,11 +39,11 @@ class Totals:
     devices: Ints
 
     @classmethod
-    def zeros(cls, count: int) -> Totals:
+    def zeros(cls, count: int, room: Room = IN_MEMORY) -> Totals:
         """Totals of ``count`` ranges with nothing in them."""
         small = {"launches", "kernels", "memops", "graph_launches"}
         columns: dict[str, Any] = {
-            f.name: np.zeros(count, np.int32 if f.name in small else np.int64) for f in fields(cls)
+            f.name: room.zeros(count, np.int32 if f.name in small else np.int64) for f in fields(cls)
         }
         return cls(**columns)
 
@@ -96,17 +97,19 @@ class LaunchWork:
         device: NDArray[np.int32],
         kind: NDArray[np.uint8],
         from_graph: NDArray[np.bool_],
+        room: Room = IN_MEMORY,
     ) -> LaunchWork:
         """Add up the ops of each launch. Every launch has caused at least one op."""
-        length = op_end - op_start
+        length = room.empty(len(op_start), np.int64)
+        np.subtract(op_end, op_start, out=length)
         kernel, graph = kind == KERNEL, kind == GRAPH
         columns = {
             "sum_ns": (np.add, length),
             "first_ns": (np.minimum, op_start),
             "last_ns": (np.maximum, op_end),
-            "kernels": (np.add, kernel.astype(np.int32)),
-            "memops": (np.add, (~kernel & ~graph).astype(np.int32)),
-            "graph": (np.maximum, (graph | from_graph).astype(np.int32)),
+            "kernels": (np.add, room.cast(kernel, np.int32)),
+            "memops": (np.add, room.cast(~kernel & ~graph, np.int32)),
+            "graph": (np.maximum, room.cast(graph | from_graph, np.int32)),
         }
         if (length < 0).any():
             columns["negative_ns"] = (np.add, np.maximum(-length, 0))
@@ -142,7 +145,10 @@ def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
 
 
 def take_calls(
-    calls: LaunchWork, rows: NDArray[np.intp], followed: NDArray[np.bool_] | None = None
+    calls: LaunchWork,
+    rows: NDArray[np.intp],
+    followed: NDArray[np.bool_] | None = None,
+    room: Room = IN_MEMORY,
 ) -> LaunchWork:
     """The launches ``rows``, sorted by start, with their ops. ``followed`` marks those from helper threads."""
     start = calls.start[rows]
@@ -158,17 +164,17 @@ def take_calls(
         call = np.repeat(call, size)
         ops = np.arange(len(call)) + np.repeat(first - (np.cumsum(size) - size), size)
     return LaunchWork(
-        **{name: getattr(calls, name)[rows] for name in _PER_LAUNCH},
-        **{name: getattr(calls, name)[ops] for name in _PER_OP},
+        **{name: room.take(getattr(calls, name), rows) for name in _PER_LAUNCH},
+        **{name: room.take(getattr(calls, name), ops) for name in _PER_OP},
         call=call,
         followed=followed,
         negative_ns=None if calls.negative_ns is None else calls.negative_ns[rows],
     )
 
 
-def project(calls: LaunchWork, start: Ints, end: Ints) -> Totals:
+def project(calls: LaunchWork, start: Ints, end: Ints, room: Room = IN_MEMORY) -> Totals:
     """The `Totals` of ranges sorted by start: over all launches whose host call lies wholly inside the range."""
-    out = Totals.zeros(len(start))
+    out = Totals.zeros(len(start), room)
     if len(start) == 0 or len(calls.start) == 0:
         return out
     first, last = np.full(len(start), _LATE), np.full(len(start), _EARLY)

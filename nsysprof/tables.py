@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.report import Report
 from nsysprof.report.gpu_work import GRAPH, KERNEL, MEMCPY, MEMSET
 from nsysprof.report.nvtx import PUSH_POP, START_END, RangeName
+from nsysprof.scratch import IN_MEMORY, Room
 
 __all__ = [
     "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "PUSH_POP", "START_END",
@@ -98,7 +99,7 @@ class Tables:
     """Everything that attribution needs of a report.
 
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
-    the other. ``session_end`` is where unclosed ranges end, in ns.
+    the other. ``session_end`` is where unclosed ranges end, in ns; ``room`` is where long columns live.
     """
 
     report: Report
@@ -114,6 +115,7 @@ class Tables:
     streams: list[Stream]
     session_end: int
     warnings: tuple[str, ...]
+    room: Room = field(default=IN_MEMORY, repr=False)
 
     @cached_property
     def gpu_numbers(self) -> list[int]:
@@ -127,8 +129,17 @@ class Tables:
     @cached_property
     def op_gpu(self) -> NDArray[np.int32]:
         """The GPU number of each op."""
-        of_stream = np.array(self.gpu_numbers, np.int32)[self.stream_device]
-        return of_stream.take(self.ops.stream)
+        return self.room.take(self.stream_gpu, self.ops.stream)
+
+    def ops_of_gpu(self, number: int) -> NDArray[np.bool_]:
+        """Which ops ran on the GPU of that number."""
+        mine: NDArray[np.bool_] = (self.stream_gpu == number)[self.ops.stream]
+        return mine
+
+    @cached_property
+    def stream_gpu(self) -> NDArray[np.int32]:
+        """The GPU number of each stream."""
+        return np.array(self.gpu_numbers, np.int32)[self.stream_device]
 
     @property
     def op_process(self) -> NDArray[np.int32]:
@@ -161,16 +172,17 @@ def tid_of(global_id: Id) -> Id:
 
 def only_ops(tables: Tables, mine: NDArray[np.bool_]) -> Tables:
     """The same report with only some of its ops, and the launches that caused those."""
-    ops, launches = tables.ops, tables.launches
-    launch = ops.launch[mine]
+    ops, launches, room = tables.ops, tables.launches, tables.room
+    rows = np.flatnonzero(mine)
+    launch = room.take(ops.launch, rows)
     used = np.zeros(len(launches) + 1, bool)
     used[launch] = True
     used[-1] = False  # where ops without a launch point
     place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
-    used = used[:-1]
-    kept = {name: values[mine] for name, values in ops.__dict__.items()}
+    calls = np.flatnonzero(used)
+    kept = {name: room.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
     return replace(
         tables,
-        ops=replace(ops, **{**kept, "launch": place[launch]}),
-        launches=Launches(launches.thread[used], launches.start[used], launches.end[used]),
+        ops=Ops(**kept, launch=room.take(place, launch)),
+        launches=Launches(*(room.take(values, calls) for values in launches.__dict__.values())),
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _TABLE_FILES = ("ranges.csv", "instances.csv", "kernels.csv", "analysis.json")
 _CHART_FILES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
+_PAGE = "report.html"
 
 
 class By(str, Enum):
@@ -50,6 +51,9 @@ def analyze(
         ),
     ] = None,
     charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
+    html: Annotated[
+        bool, typer.Option("--html", help="Also write report.html: everything on one page, with a timeline.")
+    ] = False,
     select: Annotated[
         str | None,
         typer.Option("--range", metavar="GLOB", help="Only ranges that match, and what lies in them."),
@@ -85,6 +89,13 @@ def analyze(
     nsys: Annotated[
         Path | None, typer.Option(metavar="PATH", help="The nsys to export and to verify with.")
     ] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Keep what would take more memory, such as 3GB, in scratch files [default: half of the memory].",
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
     ] = False,
@@ -105,18 +116,21 @@ def analyze(
         from nsysprof.render.data import check_folder
         from nsysprof.render.text import summary
         from nsysprof.report import open_report
-        from nsysprof.table_reader import read_tables
+        from nsysprof.scratch import default_limit, parse_size
+        from nsysprof.table_reader import read_tables, room_for
 
+        limit = parse_size(memory_limit) if memory_limit is not None else default_limit()
         loaded = load_rules(rules)
         with open_report(report, nsys=nsys) as opened:
             named = (
                 report if report.stem.strip(".") else report.resolve()
             )  # the folder itself may be called "."
             folder = output or Path(f"{named.stem}.analysis")
-            names = _TABLE_FILES + (_CHART_FILES if charts else ())
+            names = _TABLE_FILES + (_CHART_FILES if charts else ()) + ((_PAGE,) if html else ())
             earlier = check_folder(folder, opened, names, force=force)
             with progress_bar(lambda: _work(opened)) as progress:
-                attribution = attribute(read_tables(opened, progress), threads.value, progress)
+                tables = read_tables(opened, progress, room_for(opened, limit))
+                attribution = attribute(tables, threads.value, progress)
                 progress("adding up", 0)
                 breakdown = break_down(
                     attribution,
@@ -130,7 +144,8 @@ def analyze(
                     progress("drawing charts", 0)
                     _begin_charts(painter, breakdown, top)
             print(summary(breakdown, top), end="", flush=True)
-            _write(breakdown, folder, painter if charts else None, instances=instances, earlier=earlier)
+            drawing = painter if charts else None
+            _write(breakdown, folder, drawing, html=html, instances=instances, earlier=earlier)
             if verify:
                 _verify(breakdown, nsys)
 
@@ -142,11 +157,17 @@ def _begin_charts(painter: Painter, breakdown: Breakdown, top: int) -> None:
 
 
 def _write(
-    breakdown: Breakdown, folder: Path, painter: Painter | None, *, instances: bool, earlier: bool
+    breakdown: Breakdown,
+    folder: Path,
+    painter: Painter | None,
+    *,
+    html: bool,
+    instances: bool,
+    earlier: bool,
 ) -> None:
     """Write the files, the charts that are being painted among them, and say so on stderr.
 
-    Where the folder holds an earlier analysis, its charts do not stay beside new tables.
+    Where the folder holds an earlier analysis, its charts and its page do not stay beside new tables.
     """
     from nsysprof.commands.progress import progress_bar
     from nsysprof.render.data import write_tables, writing
@@ -156,14 +177,18 @@ def _write(
         folder.mkdir(parents=True, exist_ok=True)
         progress("writing tables", 0)
         written, note = write_tables(breakdown, folder, instances=instances)
-        stale = [
-            folder / name for name in _CHART_FILES if earlier and not painter and (folder / name).exists()
-        ]
+        others = [*(() if painter else _CHART_FILES), *(() if html else (_PAGE,))]
+        stale = [folder / name for name in others if earlier and (folder / name).exists()]
         for path in stale:
             path.unlink()
+        charts: list[Path] = []
         if painter:
             progress("drawing charts", 0)
-            written = [*_finish_charts(painter, folder), *written]
+            charts = _finish_charts(painter, folder)
+        if html:
+            progress("writing the page", 0)
+            written = [_write_page(breakdown, charts, folder), *written]
+        written = [*charts, *written]
     names = ", ".join(path.name for path in written)
     print(f"\nWritten to {visible(str(folder))}/: {names}", file=sys.stderr)
     if stale:
@@ -186,6 +211,13 @@ def _finish_charts(painter: Painter, folder: Path) -> list[Path]:
     from nsysprof.render.charts import write_pictures
 
     return write_pictures(painter.pictures(), folder)
+
+
+def _write_page(breakdown: Breakdown, charts: list[Path], folder: Path) -> Path:
+    from nsysprof.render.page.analysis_page import analysis_page
+    from nsysprof.render.page.template import write_page
+
+    return write_page(analysis_page(breakdown, [path.read_bytes() for path in charts]), folder)
 
 
 def _verify(breakdown: Breakdown, nsys: Path | None) -> None:

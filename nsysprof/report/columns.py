@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.codes import Words
 from nsysprof.report.block import Block
+from nsysprof.scratch import IN_MEMORY, Room, enough_space
 
 # Told the table's name and the rows just read.
 Progress = Callable[[str, int], None]
@@ -40,10 +41,15 @@ class Source(Protocol):
 
 
 class Growing:
-    """Named columns that grow by appended arrays, in place where the system can move pages instead of copying."""
+    """Named columns that grow by appended arrays, in place where the system can move pages instead of copying.
 
-    def __init__(self, **dtypes: str) -> None:
+    Where the room has a limit they grow in scratch files, out of memory.
+    """
+
+    def __init__(self, room: Room = IN_MEMORY, **dtypes: str) -> None:
+        self._room = room
         self._columns: dict[str, NDArray[Any]] = {name: np.empty(0, dtype) for name, dtype in dtypes.items()}
+        self._files = {name: room.file() for name in dtypes} if room.limit is not None else {}
         self._rows = 0
 
     def add(self, rows: int, **values: NDArray[Any] | int) -> None:
@@ -51,6 +57,10 @@ class Growing:
         stop = self._rows + rows
         for name, part in values.items():
             mine = self._columns[name]
+            if name in self._files:
+                with enough_space(rows * mine.itemsize):
+                    self._files[name].write(np.full(rows, part, mine.dtype).data)
+                continue
             if len(mine) < stop:
                 mine.resize(max(stop, len(mine) + len(mine) // 4), refcheck=False)
             mine[self._rows : stop] = part
@@ -59,6 +69,10 @@ class Growing:
     def take(self, name: str) -> NDArray[Any]:
         """The whole column, which is given up here."""
         mine = self._columns.pop(name)
+        if name in self._files:
+            with self._files.pop(name) as file, enough_space():
+                file.flush()
+                return self._room.mapped(file, self._rows, mine.dtype)
         mine.resize(self._rows, refcheck=False)
         return mine
 

@@ -11,6 +11,7 @@ from nsysprof.codes import Coder
 from nsysprof.report.block import Block
 from nsysprof.report.columns import Growing, Progress, Source, column, present, times
 from nsysprof.report.identify import DamagedError
+from nsysprof.scratch import IN_MEMORY, Room
 
 KERNEL, MEMCPY, MEMSET, GRAPH = range(4)
 TABLES = {
@@ -59,12 +60,16 @@ class Work:
     warnings: tuple[str, ...]
 
 
-def read_work(source: Source, processes: Coder, progress: Progress | None = None) -> Work:
+def read_work(
+    source: Source, processes: Coder, progress: Progress | None = None, room: Room = IN_MEMORY
+) -> Work:
     """All ops of the report; tables that are absent or empty add none. Process ids go into ``processes``.
 
-    A row whose table has no ``globalPid`` gets process id 0.
+    A row whose table has no ``globalPid`` gets process id 0. The columns are in ``room``.
     """
-    rows = Growing(start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?")
+    rows = Growing(
+        room, start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?"
+    )
     streams = _Streams(processes)
     names = _Names(source)
     untimed = 0

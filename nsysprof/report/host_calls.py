@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from nsysprof.codes import Coder
 from nsysprof.report.columns import Growing, Progress, Source, column, present, times
+from nsysprof.scratch import IN_MEMORY, Room
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
+_CHUNK = 1 << 18  # keys at a time where temporaries would be large
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class Keys:
     def count(self) -> int:
         """The number of slots."""
         return len(self.asked) - 1
+
+    @property
+    def type(self) -> type[np.integer]:
+        """A type that is wide enough for slots."""
+        return np.int32 if self.count < 1 << 31 else np.int64
 
     def slots(self, process: NDArray[Any], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
         """The slot of each key, -1 where no GPU work asks for it."""
@@ -59,11 +66,14 @@ def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
     real = correlation != 0
     if not real.all():
         process, correlation = process[real], correlation[real]
+    del real
     processes = (int(process.max()) + 1 if len(process) else 0) + 1
     low = np.full(processes, np.iinfo(np.int64).max)
     high = np.full(processes, np.iinfo(np.int64).min)
-    np.minimum.at(low, process, correlation)
-    np.maximum.at(high, process, correlation)
+    parts = [slice(first, first + _CHUNK) for first in range(0, len(process), _CHUNK)]
+    for part in parts:
+        np.minimum.at(low, process[part], correlation[part])
+        np.maximum.at(high, process[part], correlation[part])
     unused = low > high
     low[unused], high[unused] = 0, -1
     # Python integers: far-apart ids must not overflow
@@ -72,7 +82,8 @@ def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
         span = high - low + 1
         base = np.cumsum(span) - span
         asked = np.zeros(total + 1, bool)
-        asked[base[process] + correlation - low[process]] = True
+        for part in parts:
+            asked[(base - low)[process[part]] + correlation[part]] = True
         return Keys(low, span, base, None, asked)
     order = np.lexsort((correlation, process))
     process, correlation = process[order], correlation[order]
@@ -89,23 +100,28 @@ class HostCalls:
     """The host calls that GPU work asks for, one row per launch key, in no particular order.
 
     ``start``, ``end`` int64 ns; ``thread`` int32, a code of the `Coder` of globalTids that `read_calls` was given;
-    ``slot`` int64, the key. ``duplicates`` counts the rows given up for a shorter call with the same key.
+    ``slot`` is the key. ``duplicates`` counts the rows given up for a shorter call with the same key.
     """
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     thread: NDArray[np.int32]
-    slot: NDArray[np.int64]
+    slot: NDArray[np.integer]
     duplicates: int
 
 
 def read_calls(
-    source: Source, keys: Keys, processes: Coder, threads: Coder, progress: Progress | None = None
+    source: Source,
+    keys: Keys,
+    processes: Coder,
+    threads: Coder,
+    progress: Progress | None = None,
+    room: Room = IN_MEMORY,
 ) -> HostCalls:
     """The launches of all GPU work. Of several rows with one key (a runtime call around a driver call, or the
     same call recorded twice) the shortest is taken.
     """
-    rows = Growing(start="i8", end="i8", thread="i4", slot="i8")
+    rows = Growing(room, start="i8", end="i8", thread="i4", slot=str(np.dtype(keys.type)))
     needs = ("start", "end", "globalTid", "correlationId")
     usable = len(present(source, TABLE, needs)) == len(needs)
     for block in source.blocks(TABLE, needs) if usable else ():
@@ -132,7 +148,7 @@ def _process_of(thread: NDArray[np.int32], threads: Coder, processes: Coder) -> 
     return processes.encode(threads.values & PROCESS_OF_THREAD)[thread]
 
 
-def _shortest(slot: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.intp]:
+def _shortest(slot: NDArray[np.integer], length: NDArray[np.int64]) -> NDArray[np.intp]:
     """The index of the shortest row of each slot (the first where equal), in the order of the rows."""
     order = np.lexsort((length, slot))
     first = np.append(True, slot[order][1:] != slot[order][:-1])

@@ -11,6 +11,7 @@ from nsysprof.codes import Coder, Words
 from nsysprof.report.block import Block
 from nsysprof.report.columns import Growing, Progress, Source, column, present, times
 from nsysprof.report.host_calls import PROCESS_OF_THREAD
+from nsysprof.scratch import IN_MEMORY, Room
 
 TABLE = "NVTX_EVENTS"
 PUSH_POP, START_END = 0, 1
@@ -53,9 +54,11 @@ class NvtxRanges:
     names: list[RangeName]
 
 
-def read_ranges(source: Source, threads: Coder, progress: Progress | None = None) -> NvtxRanges:
+def read_ranges(
+    source: Source, threads: Coder, progress: Progress | None = None, room: Room = IN_MEMORY
+) -> NvtxRanges:
     """All push/pop and start/end ranges of the report; marks, categories and domain rows are not ranges."""
-    rows = Growing(start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
+    rows = Growing(room, start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
     names = _Names(source)
     ints = ["start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"]
     usable = {"start", "end", "eventType"} <= set(source.columns(TABLE))
@@ -82,7 +85,7 @@ def read_ranges(source: Source, threads: Coder, progress: Progress | None = None
         )
         if progress:
             progress(TABLE, block.rows)
-    code, distinct = names.resolve(rows.take("name"))
+    code, distinct = names.resolve(rows.take("name"), room)
     return NvtxRanges(
         **{name: rows.take(name) for name in ("start", "end", "open", "kind", "thread", "moved")},
         name=code,
@@ -146,7 +149,7 @@ class _Names:
     def _word(block: Block) -> NDArray[np.int32]:
         return block.values.get("text", np.full(block.rows, -1, np.int32))
 
-    def resolve(self, codes: NDArray[np.int32]) -> tuple[NDArray[np.int32], list[RangeName]]:
+    def resolve(self, codes: NDArray[np.int32], room: Room) -> tuple[NDArray[np.int32], list[RangeName]]:
         """Codes of distinct names for codes of distinct recordings, and those names."""
         ids = self._ids.values.tolist()
         created_ids = [text_id for text_id, _ in self._created.values()]
@@ -163,7 +166,7 @@ class _Names:
             ],
             np.int32,
         )
-        return recode[codes], list(distinct)
+        return room.take(recode, codes), list(distinct)
 
     def _text(self, strings: dict[int, str], text_id: int, word: int) -> str:
         if text_id in strings:
