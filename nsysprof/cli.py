@@ -19,6 +19,8 @@ from nsysprof.commands.check import check
 from nsysprof.commands.compare import compare
 from nsysprof.commands.counters import counters
 from nsysprof.commands.doctor import doctor
+from nsysprof.commands.export import export
+from nsysprof.commands.fleet import fleet
 from nsysprof.commands.scrub import scrub
 from nsysprof.errors import NsysprofError
 from nsysprof.render.terminal import visible
@@ -55,6 +57,8 @@ app.command()(check)
 app.command()(compare)
 app.command(context_settings={"allow_interspersed_args": False})(counters)
 app.command()(doctor)
+app.command()(export)
+app.command()(fleet)
 app.command()(scrub)
 
 

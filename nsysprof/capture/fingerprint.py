@@ -11,16 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from nsysprof.capture.driver import Driver
+from nsysprof.launchers import PLACE_VARIABLES
 from nsysprof.nsys import Nsys
 
 __all__ = ["environment_hash", "fingerprint", "rank_in_job"]
-
-# What launchers tell each process of a job: torchrun, Open MPI, MPICH and its kin, Slurm; the first that is set counts.
-_RANK_VARIABLES = {
-    "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"),
-    "local_rank": ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),
-    "world_size": ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"),
-}
 
 
 def fingerprint(
@@ -59,7 +53,7 @@ def rank_in_job(variables: Mapping[str, str]) -> dict[str, int] | None:
     """
     found = {
         name: int(variables[first])
-        for name, known in _RANK_VARIABLES.items()
+        for name, known in PLACE_VARIABLES.items()
         if (first := next((each for each in known if variables.get(each, "").isdecimal()), None))
     }
     return found if "rank" in found else None

@@ -72,7 +72,7 @@ def test_wheel_has_one_top_level_package(archives: tuple[Path, Path, Path]) -> N
 
 
 def test_wheel_has_every_module_and_its_data(archives: tuple[Path, Path, Path]) -> None:
-    """Every source file of the package and of workloads is in the wheel, with kernels, rules, page parts, typing mark."""
+    """Every source file of the package and of workloads is in the wheel, with kernels, rules and page parts."""
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "nsysprof").rglob("*.py")}
     sources |= {
         f"nsysprof/{path.relative_to(ROOT).as_posix()}"
@@ -80,7 +80,8 @@ def test_wheel_has_every_module_and_its_data(archives: tuple[Path, Path, Path]) 
         for path in (ROOT / "workloads").rglob(pattern)
     }
     sources |= {
-        path.relative_to(ROOT).as_posix() for path in (ROOT / "nsysprof" / "render" / "page" / "parts").iterdir()
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "nsysprof" / "render" / "page" / "parts").iterdir()
     }
     wanted = sources | {"nsysprof/kernels.toml", "nsysprof/py.typed", "nsysprof/workloads/__init__.py"}
     inside = {name for name in names(archives[0]) if name.startswith("nsysprof/")}

@@ -18,7 +18,11 @@ FLOORS: list[list[str]] = [
         "attention_cost",
         "codes",
         "intervals",
+        "launchers",
         "nsys nsys_stats",
+        "path_text",
+        "peaks",
+        "scratch",
         "statistics",
     ],
     ["report"],
@@ -29,15 +33,15 @@ FLOORS: list[list[str]] = [
     ],
     [
         "family_table frames ledger parts slow_start breakdown idleness highlights zoom stream_lanes timeline"
-        " backend_verdict budget",
-        "comparison",
+        " backend_verdict budget exports",
+        "comparison roofline",
+        "fleet",
         "bench",
-        "roofline",
         "verify",
     ],
     ["render"],
     ["capture", "catalog"],
-    ["gate __init__ commands cli __main__"],
+    ["gate exporting __init__ commands cli __main__"],
 ]
 FLOOR = {name: (floor, room) for floor, rooms in enumerate(FLOORS) for room in rooms for name in room.split()}
 RENDER, LEAVES, TOP = 6, 7, 8
@@ -52,7 +56,12 @@ LIBRARIES = {
     "click": [TOP],
     "torch": [],
     "nvtx": [],
-    "pyarrow": [2],
+    "pyarrow": [2, RENDER],
+    "perfetto": [RENDER],
+    "jinja2": [RENDER],
+    "dask": [5],
+    "distributed": [5],
+    "fsspec": [5],
 }
 
 

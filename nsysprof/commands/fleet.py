@@ -1,0 +1,253 @@
+"""``nsysprof fleet``: many reports, a rank each, analysed on Dask."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nsysprof.commands.analyze import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nsysprof.fleet.answer import Fleet
+    from nsysprof.fleet.cluster import ClusterChoice
+    from nsysprof.fleet.examine import ReportAnswer, ReportFailure, ReportTask
+
+# Where answers of single reports lie until all are there.
+_KEPT = ".answers"
+
+
+def fleet(
+    reports: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="REPORT…", help="Reports, folders of them, globs, or URLs that fsspec opens."),
+    ] = None,
+    listed: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A file of names of reports, one on a line."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder of the results [default: FOLDER.fleet, or reports.fleet, in the current folder].",
+        ),
+    ] = None,
+    per: Annotated[
+        str | None,
+        typer.Option(metavar="GLOB", help="Ranges that are iterations [default: iter*, step* and a number]."),
+    ] = None,
+    skip: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Leave out the first N iterations (warm-up).")
+    ] = 0,
+    merge: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Names that make one row, as in `analyze`; repeatable."),
+    ] = None,
+    rank_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX", help=r"Finds the rank in a file name: 'rank_(\d+)' [default: what is recorded]."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Local processes [default: one per CPU].")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to use: tcp://host:8786.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many ranks to print.")] = 16,
+    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first report that cannot be read.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
+    threads: Annotated[
+        Threads,
+        typer.Option(metavar="follow|strict", help="Work of threads without a range, as in `analyze`."),
+    ] = Threads.FOLLOW,
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
+    ] = None,
+    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
+    ] = False,
+) -> None:
+    """Say which of many ranks is slow, and who waits for whom: REPORT… are of one run, a rank or more each.
+
+    nsysprof fleet traces/
+
+    nsysprof fleet 'job/*/rank_*.sqlite' --workers 8
+    """
+    if scheduler is not None and workers is not None:
+        raise typer.BadParameter("--workers is of a local cluster: leave it out, or --scheduler")
+    names = list(reports or ())
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
+    from nsysprof.fleet.cluster import ClusterChoice, check_dask, worker_count, worker_memory
+    from nsysprof.fleet.examine import ReportTask
+    from nsysprof.fleet.identity import rank_pattern
+    from nsysprof.fleet.inputs import find_reports, names_in
+    from nsysprof.fleet.range_iterations import Choice
+    from nsysprof.kernels import load_rules
+    from nsysprof.paths import DEFAULT_MERGE
+    from nsysprof.render.fleet_charts import FLEET_CHARTS
+    from nsysprof.render.fleet_data import FLEET_FILES, check_fleet_folder
+    from nsysprof.render.fleet_text import fleet_text
+
+    check_dask()
+    load_rules(rules)  # what is wrong with it is told once, not per report
+    pattern = rank_pattern(rank_from) if rank_from is not None else None
+    if listed is not None:
+        names += names_in(listed)
+    if not names:
+        raise typer.BadParameter("name reports, or a file of their names with --from")
+    files, notes = find_reports(names)
+    asked = [file.name for file in files]
+    folder = output or _default_folder(names)
+    results = (*FLEET_FILES, *(FLEET_CHARTS if charts else ()))
+    earlier = check_fleet_folder(folder, results, asked, force=force, kept=_KEPT, resume=resume)
+    choice = Choice(per, tuple(merge) if merge else DEFAULT_MERGE, skip)
+    options: dict[str, Any] = {
+        "per": per,
+        "merge": list(choice.merge),
+        "skip": skip,
+        "threads": threads.value,
+        "rank_from": rank_from,
+    }
+    tasks = [
+        ReportTask(
+            file,
+            choice,
+            threads.value,
+            str(rules.resolve()) if rules else None,
+            str(nsys.resolve()) if nsys else None,
+        )
+        for file in files
+    ]
+    for note in notes:
+        _say(note)
+    count = worker_count(ClusterChoice(workers), len(tasks))
+    where = ClusterChoice(count, scheduler, worker_memory(count))
+    try:
+        with interrupts_raised():
+            answers = _answers(tasks, where, folder, resume=resume, strict=strict)
+            answer = _together(answers, pattern, options)
+    except Interrupt as stop:
+        kept = sum(1 for _ in (folder / _KEPT).glob("*.npz"))
+        if kept:
+            _say(
+                f"{kept:,} of {len(tasks):,} reports are done and kept: the same command with --resume goes on"
+            )
+        raise interrupted(stop) from None
+    print(fleet_text(answer, top), end="", flush=True)
+    _write(answer, asked, folder, charts=charts, earlier=earlier)
+    _tell_cost(answer, where)
+    if answer.failures:
+        _say(
+            f"nsysprof: {len(answer.failures):,} of {len(tasks):,} reports could not be read;"
+            " the others' answers are kept for --resume"
+        )
+        raise typer.Exit(1)
+    _forget(folder)
+
+
+def _answers(
+    tasks: Sequence[ReportTask], where: ClusterChoice, folder: Path, *, resume: bool, strict: bool
+) -> list[ReportAnswer | ReportFailure]:
+    """The answers of all reports, each kept in the folder as soon as it is there."""
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.fleet.cluster import examine_all
+    from nsysprof.render.data import writing
+
+    kept = folder / _KEPT
+    with writing(folder):
+        kept.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            _forget(folder)
+            kept.mkdir()
+    try:
+        with progress_bar(lambda: len(tasks)) as progress:
+            progress("analysing reports", 0)
+            return examine_all(tasks, where, keep=kept, resume=resume, strict=strict, progress=progress)
+    finally:
+        for empty in (kept, folder):  # nothing is left of a run that kept nothing
+            with contextlib.suppress(OSError):
+                empty.rmdir()
+
+
+def _together(
+    answers: Sequence[ReportAnswer | ReportFailure], pattern: Any, options: dict[str, Any]
+) -> Fleet:
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.fleet.answer import fleet_answer
+
+    with progress_bar() as progress:
+        progress("comparing ranks", 0)
+        return fleet_answer(answers, rank_from=pattern, options=options)
+
+
+def _write(answer: Fleet, asked: Sequence[str], folder: Path, *, charts: bool, earlier: bool) -> None:
+    """Write the files and say so on stderr; charts of an earlier run do not stay beside new tables."""
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.render.data import writing
+    from nsysprof.render.fleet_charts import FLEET_CHARTS, save_fleet_charts
+    from nsysprof.render.fleet_data import write_fleet
+    from nsysprof.render.terminal import visible
+
+    with progress_bar() as progress, writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        progress("writing", 0)
+        written = write_fleet(answer, asked, folder)
+        stale = [folder / name for name in FLEET_CHARTS if earlier and not charts]
+        stale = [path for path in stale if path.exists()]
+        for path in stale:
+            path.unlink()
+        if charts:
+            written = [*save_fleet_charts(answer, folder), *written]
+    _say(f"\nWritten to {visible(str(folder))}/: {', '.join(path.name for path in written)}")
+    if stale:
+        _say(f"removed from an earlier run: {', '.join(path.name for path in stale)}")
+
+
+def _tell_cost(answer: Fleet, where: ClusterChoice) -> None:
+    """What the workers took: the most memory of any, and what it may have been."""
+    from nsysprof.units import format_bytes
+
+    most = format_bytes(int(answer.ranks["peak_bytes"].max()))
+    if where.scheduler is None:
+        many = f"{where.workers} worker{'' if where.workers == 1 else 's'}"
+        limit = format_bytes(where.memory_bytes or 0)
+        _say(f"{many}, {most} of memory at most in one; the limit is {limit} each")
+    else:
+        _say(f"workers of {where.scheduler}, {most} of memory at most in one")
+
+
+def _forget(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder / _KEPT, ignore_errors=True)
+
+
+def _default_folder(names: Sequence[str]) -> Path:
+    """After the one folder that was named, or a name for any reports."""
+    if len(names) == 1 and Path(names[0]).is_dir():
+        return Path(f"{Path(names[0]).resolve().name or 'reports'}.fleet")
+    return Path("reports.fleet")
+
+
+def _say(text: str) -> None:
+    """A line for people, on stderr."""
+    from nsysprof.render.terminal import visible
+
+    print("".join(f"{visible(line)}\n" for line in text.split("\n")), end="", file=sys.stderr)

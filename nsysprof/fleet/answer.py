@@ -1,0 +1,282 @@
+"""All ranks together: who is slow, who waits for whom, and what the slowest rank does with its time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.errors import NsysprofError
+from nsysprof.fleet.collectives import Waiting, find_waiting
+from nsysprof.fleet.examine import ReportAnswer, ReportFailure
+from nsysprof.fleet.findings import fleet_findings
+from nsysprof.fleet.gpu_activity import EXPOSED, PARTS
+from nsysprof.fleet.identity import Identity, Ranked, identify_ranks
+from nsysprof.fleet.rank_part import WHOLE
+from nsysprof.fleet.rank_table import iteration_frame, own_matrix, path_frame, rank_rows, spread_frame
+from nsysprof.fleet.stragglers import outlier_rows, straggler_rows
+
+# Ranks whose clocks put their iterations further apart than this many times their length are of no common time.
+_FAR = 4
+_MOST_WARNINGS = 3  # of one kind
+
+
+@dataclass(frozen=True)
+class RankLane:
+    """What one rank did over time: ``start_ns`` and ``end_ns`` on the common clock, and bins of equal length with the
+    shares, 0 to 1, of compute and of communication without compute.
+    """
+
+    rank: int
+    start_ns: int
+    end_ns: int
+    compute: NDArray[np.float64]
+    exposed: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The answer over all ranks; all frames have a default index, times are int64 ns.
+
+    ``ranks``: a row per rank, the columns of ``ranks.csv``: who it is, where the time of its iterations went, its
+    collectives, and whether it is a straggler. ``paths``: a row per path and rank (``fleet.csv``). ``iterations``: a
+    row per path and iteration, the distribution over ranks (``iterations.csv``). ``spread``: a row per path.
+    ``outliers``: iterations of single ranks that stand out. ``split``: per part of the time the mean per iteration of
+    the slowest rank and of the median one, in ns.
+
+    ``iteration_path`` is the path of the iterations, `WHOLE` where nothing repeats. ``source`` says how ranks were
+    told apart, ``clock`` how their clocks were aligned. ``lanes`` is a lane per rank on the common clock.
+    ``failures`` are reports without an answer.
+    """
+
+    iteration_path: str
+    ranks: pd.DataFrame
+    paths: pd.DataFrame
+    iterations: pd.DataFrame
+    spread: pd.DataFrame
+    outliers: pd.DataFrame
+    split: pd.DataFrame
+    waiting: Waiting
+    source: str
+    clock: str
+    lanes: tuple[RankLane, ...] = field(repr=False)
+    findings: tuple[str, ...]
+    warnings: tuple[str, ...]
+    failures: tuple[ReportFailure, ...]
+    options: dict[str, Any]
+
+
+def fleet_answer(
+    answers: Sequence[ReportAnswer | ReportFailure],
+    *,
+    rank_from: re.Pattern[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Fleet:
+    """The `Fleet` of the answers of reports.
+
+    ``rank_from`` finds the number of the rank in a file name; ``options`` are kept as they are. Raises `NsysprofError`
+    where no report could be read, and as `identify_ranks` does.
+    """
+    good = [answer for answer in answers if isinstance(answer, ReportAnswer)]
+    failures = [answer for answer in answers if isinstance(answer, ReportFailure)]
+    if not good:
+        first = failures[0]
+        more = f" (and {len(failures) - 1} reports more)" if len(failures) > 1 else ""
+        raise NsysprofError(f"{first.reason}{more}", first.hint)
+    identity = identify_ranks(good, rank_from)
+    path = _iteration_path(identity.ranks)
+    rows = rank_rows(identity.ranks)
+    iterations = iteration_frame(rows)
+    paths = path_frame(rows, iterations)
+    own = own_matrix(rows, path)
+    waiting = find_waiting(identity.ranks, path)
+    slow = straggler_rows(own if own.shape[1] else _whole_own(paths))
+    ranks = _rank_frame(identity, paths, path, waiting, slow)
+    lanes, clock = _lanes(identity.ranks, waiting)
+    spread = spread_frame(paths, iterations)
+    split = _split(paths, ranks, path)
+    outliers = outlier_rows(own)
+    return Fleet(
+        iteration_path=path,
+        ranks=ranks,
+        paths=paths,
+        iterations=iterations,
+        spread=spread,
+        outliers=outliers,
+        split=split,
+        waiting=waiting,
+        source=identity.source,
+        clock=clock,
+        lanes=lanes,
+        findings=tuple(fleet_findings(path, ranks, iterations, spread, split, outliers, waiting)),
+        warnings=(*identity.warnings, *_warnings(identity.ranks, path, own, waiting)),
+        failures=tuple(failures),
+        options=dict(options or {}),
+    )
+
+
+def _iteration_path(ranks: Sequence[Ranked]) -> str:
+    """The path that most ranks have their iterations in; one that repeats before the whole report."""
+    votes = Counter(each.part.iteration_path for each in ranks)
+    return max(votes, key=lambda path: (votes[path], path != WHOLE))
+
+
+def _whole_own(paths: pd.DataFrame) -> pd.DataFrame:
+    mine = paths[paths["path"] == WHOLE]
+    return pd.DataFrame({WHOLE: mine["own_ns"].to_numpy(np.float64)}, index=mine["rank"].tolist())
+
+
+def _rank_frame(
+    identity: Identity, paths: pd.DataFrame, path: str, waiting: Waiting, slow: pd.DataFrame
+) -> pd.DataFrame:
+    """The columns of ``ranks.csv``; times are those of the iterations, but for ``report_…``."""
+    rows = []
+    for each in identity.ranks:
+        part, answer = each.part, each.answer
+        rows.append(
+            {
+                "rank": each.rank,
+                "report": answer.report,
+                "host": answer.host or "",
+                "pid": part.pid,
+                "process": part.process,
+                "gpu": ", ".join(f"{number}" for number in part.gpu_ids),
+                "gpu_name": ", ".join(dict.fromkeys(part.gpus)),
+                "nsys_version": answer.nsys_version or "",
+                "report_duration_ns": answer.duration_ns or 0,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    whole = paths[paths["path"] == WHOLE].set_index("rank")
+    frame["report_span_ns"] = whole["span_ns"].reindex(frame["rank"]).to_numpy()
+    frame["report_busy_ns"] = whole["busy_ns"].reindex(frame["rank"]).to_numpy()
+    mine = paths[paths["path"] == path].set_index("rank").reindex(frame["rank"])
+    frame["iterations"] = mine["iterations"].fillna(0).astype(np.int64).to_numpy()
+    names = ("cpu", "span", "own", "communication", *PARTS, "idle")
+    for name in names:
+        frame[f"{name}_ns"] = mine[f"{name}_ns"].fillna(0).astype(np.int64).to_numpy()
+    frame["own_median_ns"] = mine["own_median_ns"].to_numpy()
+    frame["span_median_ns"] = mine["span_median_ns"].to_numpy()
+    frame["times_slowest"] = mine["times_slowest"].fillna(0).astype(np.int64).to_numpy()
+    together = waiting.each.groupby("rank")[["collectives", "collective_ns", "waiting_ns", "caused_ns"]].sum()
+    together = together.reindex(frame["rank"], fill_value=0)
+    for name in together.columns:
+        frame[name] = together[name].to_numpy(np.int64)
+    last = waiting.each.sort_values(["collective_ns", "rank"], kind="stable").drop_duplicates("label")
+    frame["times_awaited"] = frame["rank"].map(last["rank"].value_counts()).fillna(0).astype(np.int64)
+    offsets = frame["rank"].map(dict(waiting.offset_ns))
+    frame["clock_offset_ns"] = offsets
+    frame = frame.merge(slow, on="rank", how="left", validate="one_to_one")
+    frame["straggler"] = frame["straggler"].eq(True)  # NaN of a rank without iterations is no straggler
+    frame["seconds"] = [each.answer.seconds for each in identity.ranks]
+    frame["peak_bytes"] = [each.answer.peak_bytes for each in identity.ranks]
+    return frame
+
+
+def _split(paths: pd.DataFrame, ranks: pd.DataFrame, path: str) -> pd.DataFrame:
+    """The parts of an iteration's time in the slowest rank by own time, and in the median rank, which is one of
+    them.
+    """
+    mine = paths[(paths["path"] == path)].sort_values(["own_ns", "rank"], kind="stable")
+    names = ["part", "slowest_ns", "median_ns", "slowest_rank", "median_rank"]
+    if len(mine) < 2:
+        return pd.DataFrame(columns=names)
+    slowest, middle = mine.iloc[-1], mine.iloc[(len(mine) - 1) // 2]
+    rows = [
+        {
+            "part": part,
+            "slowest_ns": int(slowest[f"{part}_ns"]) // max(int(slowest["iterations"]), 1),
+            "median_ns": int(middle[f"{part}_ns"]) // max(int(middle["iterations"]), 1),
+            "slowest_rank": int(slowest["rank"]),
+            "median_rank": int(middle["rank"]),
+        }
+        for part in (*(part for part in PARTS if part != EXPOSED), EXPOSED)
+    ]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, ...], str]:
+    """The lanes on a common clock that starts at 0, and in words how that was made."""
+    offsets = waiting.offset_ns
+    epochs = [each.answer.start_utc_ns for each in ranks]
+    reports = {each.answer.report for each in ranks}
+    starts = [each.part.timeline_ns[0] for each in ranks]
+    if len(reports) == 1:
+        shift, clock = [0] * len(ranks), "one report, one clock"
+    elif len(offsets) == len(ranks):
+        shift = [-offsets[each.rank] for each in ranks]
+        clock = "clocks aligned by the ends of collectives"
+    elif all(epoch is not None for epoch in epochs):
+        shift, clock = [epoch or 0 for epoch in epochs], "clocks as the reports give their start"
+    else:
+        shift, clock = [-start for start in starts], "each rank from its own first iteration"
+    lengths = [each.part.timeline_ns[1] - each.part.timeline_ns[0] for each in ranks]
+    begins = [start + by for start, by in zip(starts, shift, strict=True)]
+    if max(begins) - min(begins) > _FAR * max(lengths):
+        shift, clock = (
+            [-start for start in starts],
+            "each rank from its own first iteration: they ran at other times",
+        )
+        begins = [0] * len(ranks)
+    origin = min(begins)
+    lanes = []
+    for each, begin, length in zip(ranks, begins, lengths, strict=True):
+        bins = len(each.part.compute_bins)
+        each_bin = max(length / bins, 1e-9) * max(len(each.part.gpus), 1)
+        lanes.append(
+            RankLane(
+                rank=each.rank,
+                start_ns=begin - origin,
+                end_ns=begin - origin + length,
+                compute=np.clip(each.part.compute_bins / each_bin, 0, 1),
+                exposed=np.clip(each.part.exposed_bins / each_bin, 0, 1),
+            )
+        )
+    return tuple(lanes), clock
+
+
+def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
+    others = [each.rank for each in ranks if path not in each.part.paths]
+    if others:
+        yield f"no {path!r} in {_ranks(others)}: nothing is said of their iterations"
+    known = own.notna()
+    lacking = [rank for rank in known.index[(~known).any(axis=1)].tolist() if rank not in others]
+    if lacking and own.shape[1]:
+        shared = int(known.loc[[each.rank for each in ranks if each.rank not in others]].all(axis=0).sum())
+        whole = own.shape[1]
+        yield f"iterations of {path!r} differ: {shared:,} of {whole:,} are on all ranks, not all on {_ranks(lacking)}"
+    if waiting.unmatched:
+        whole = waiting.matched + waiting.unmatched
+        yield f"{waiting.unmatched:,} of {whole:,} collectives have no counterpart on other ranks and are left out"
+    versions = Counter(each.answer.nsys_version for each in ranks)
+    if len(versions) > 1:
+        yield f"reports of different nsys versions: {', '.join(sorted(map(str, versions)))}"
+    gpus = Counter(name for each in ranks for name in each.part.gpus)
+    if len(gpus) > 1:
+        yield f"ranks on unlike GPUs: {', '.join(f'{count} x {name}' for name, count in gpus.most_common())}"
+    texts: dict[str, list[int]] = {}
+    for each in ranks:
+        for text in (*each.answer.warnings, *each.part.warnings):
+            texts.setdefault(re.sub(r"[\d,.]+", "#", text), []).append(each.rank)
+    first = {
+        re.sub(r"[\d,.]+", "#", text): text
+        for each in reversed(ranks)
+        for text in (*each.answer.warnings, *each.part.warnings)
+    }
+    for kind, where in texts.items():
+        yield f"{_ranks(sorted(set(where)))}: {first[kind]}"
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    shown = ", ".join(map(str, numbers[:_MOST_WARNINGS]))
+    return f"ranks {shown}" + (
+        f" and {len(numbers) - _MOST_WARNINGS:,} more" if len(numbers) > _MOST_WARNINGS else ""
+    )

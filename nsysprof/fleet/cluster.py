@@ -1,0 +1,224 @@
+"""Reports on Dask: a cluster of local processes, or a scheduler that is there already."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from nsysprof import __version__
+from nsysprof.errors import NsysprofError
+from nsysprof.fleet.examine import ReportAnswer, ReportFailure, ReportTask, examine_report
+from nsysprof.fleet.inputs import missing_dask
+from nsysprof.fleet.kept_answers import answer_file, keep_answer, kept_answer
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# A report is tried again when a worker dies on it, until as many workers have.
+_MOST_DEATHS = 3
+_PATIENCE = "20s"
+# How many reports per worker are handed out at a time: an interrupt then leaves few to give up.
+_AHEAD = 4
+
+
+@dataclass(frozen=True)
+class ClusterChoice:
+    """Where the reports are analysed: by ``scheduler``, or by so many local ``workers`` (None: one per CPU), of which
+    each may take ``memory_bytes`` (None: as `worker_memory` says).
+    """
+
+    workers: int | None = None
+    scheduler: str | None = None
+    memory_bytes: int | None = None
+
+
+def check_dask() -> None:
+    """Raise `NsysprofError` with the command to install it where Dask is missing."""
+    try:
+        import distributed  # noqa: F401, PLC0415 (an extra, slow to import)
+    except ImportError:
+        raise missing_dask() from None
+
+
+def worker_count(choice: ClusterChoice, reports: int) -> int:
+    """How many local workers there will be: never more than reports."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(choice.workers or cores, reports))
+
+
+def worker_memory(workers: int) -> int:
+    """The most bytes that each of so many local workers may take: together 80 % of what is available now."""
+    return int(psutil.virtual_memory().available * 0.8) // workers
+
+
+def examine_all(
+    tasks: Sequence[ReportTask],
+    choice: ClusterChoice,
+    *,
+    keep: Path | None = None,
+    resume: bool = False,
+    strict: bool = False,
+    progress: Callable[[str, int], None] = lambda step, done: None,
+) -> list[ReportAnswer | ReportFailure]:
+    """The answers to tasks, in their order. ``keep`` is a folder for finished ones, which ``resume`` takes from there.
+
+    A worker that dies is replaced and its report tried again elsewhere. With ``strict`` the first failure raises its
+    `NsysprofError`. Raises one too where no scheduler answers, or its workers have no nsysprof.
+    """
+    found: dict[int, ReportAnswer | ReportFailure] = {}
+    if keep is not None and resume:
+        for number, task in enumerate(tasks):
+            kept = kept_answer(answer_file(keep, task))
+            if kept is not None:
+                found[number] = kept
+                progress("analysing reports", 1)
+    rest = [number for number in range(len(tasks)) if number not in found]
+    if rest:
+        with _client(choice, len(rest)) as client:
+            for number, answer in _results(client, tasks, rest):
+                if isinstance(answer, ReportFailure):
+                    if strict:
+                        raise NsysprofError(answer.reason, answer.hint)
+                elif keep is not None:
+                    keep_answer(answer, answer_file(keep, tasks[number]))
+                found[number] = answer
+                progress("analysing reports", 1)
+    return [found[number] for number in range(len(tasks))]
+
+
+def _results(
+    client: Client, tasks: Sequence[ReportTask], numbers: Sequence[int]
+) -> Iterator[tuple[int, ReportAnswer | ReportFailure]]:
+    """Answers as they come; some reports per worker are under way at a time."""
+    from distributed import as_completed  # noqa: PLC0415 (an extra)
+
+    waiting = iter(numbers)
+    workers = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
+
+    def next_one() -> list[Any]:
+        number = next(waiting, None)
+        if number is None:
+            return []
+        future = client.submit(examine_report, tasks[number], pure=False, key=f"report-{number}")
+        under_way[future.key] = number
+        return [future]
+
+    under_way: dict[str, int] = {}
+    first = [future for _ in range(_AHEAD * workers) for future in next_one()]
+    queue = as_completed(first)
+    for future in queue:
+        number = under_way.pop(future.key)
+        yield number, _result(future, tasks[number])
+        future.release()
+        queue.update(next_one())
+
+
+def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
+    from distributed import KilledWorker  # noqa: PLC0415 (an extra)
+    from distributed.client import FutureCancelledError  # noqa: PLC0415
+
+    try:
+        answer = future.result()
+    except KilledWorker:
+        return ReportFailure(
+            task.file.name,
+            f"{_MOST_DEATHS} workers died on it, of too little memory perhaps",
+            "fewer workers with more memory each: --workers N",
+        )
+    except (FutureCancelledError, TimeoutError, OSError) as error:
+        raise NsysprofError(
+            f"the scheduler is gone: {_first_line(error)}", "start it, and go on: --resume"
+        ) from None
+    except (ImportError, AttributeError) as error:
+        raise NsysprofError(
+            f"the workers cannot run nsysprof: {_first_line(error)}",
+            f"pip install 'nsysprof[fleet]=={__version__}' where they run",
+        ) from None
+    except Exception as error:  # one report must not lose the others, whatever is wrong with it
+        return ReportFailure(task.file.name, f"{type(error).__name__}: {_first_line(error)}")
+    if not isinstance(answer, ReportAnswer | ReportFailure):
+        raise NsysprofError("the workers run another nsysprof", f"pip install nsysprof=={__version__} there")
+    return answer
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _client(choice: ClusterChoice, reports: int) -> Iterator[Client]:
+    """A client of the scheduler, or of local processes that end with it."""
+    check_dask()
+    import dask  # noqa: PLC0415 (an extra)
+    from distributed import Client, LocalCluster  # noqa: PLC0415
+
+    settings = {
+        "distributed.scheduler.allowed-failures": _MOST_DEATHS - 1,
+        "distributed.comm.timeouts.connect": _PATIENCE,
+        "distributed.worker.memory.spill": False,  # answers are small, and what a report takes cannot be spilled
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.profile.enabled": False,
+        # Dask's own has malloc give back every array at once, which makes a report take twice as long
+        "distributed.nanny.pre-spawn-environ": {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+    }
+    with ExitStack() as stack:
+        stack.enter_context(_quiet())
+        stack.enter_context(dask.config.set(settings))
+        if choice.scheduler is None:
+            workers = worker_count(choice, reports)
+            cluster = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=choice.memory_bytes or worker_memory(workers),
+                dashboard_address=":0",  # None takes a port that may be in use, and warns
+                scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.CRITICAL,
+                preload=["nsysprof.fleet.worker_setup"],
+            )
+            stack.enter_context(cluster)
+            client = stack.enter_context(Client(cluster))
+        else:
+            client = stack.enter_context(_connected(choice.scheduler))
+        yield client
+
+
+def _connected(address: str) -> Client:
+    from distributed import Client  # noqa: PLC0415 (an extra)
+
+    try:
+        client = Client(address, timeout=_PATIENCE)
+    except (OSError, ValueError) as error:
+        raise NsysprofError(
+            f"no scheduler at {address}: {_first_line(error)}", "dask scheduler   (prints its address)"
+        ) from None
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE)
+    except TimeoutError:
+        client.close()
+        raise NsysprofError(
+            f"the scheduler at {address} has no workers", f"dask worker {address}   (on each machine)"
+        ) from None
+    return client
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Dask's log tells of workers that end, which is no news for a user."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
+    before = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for each, level in zip(loggers, before, strict=True):
+            each.setLevel(level)

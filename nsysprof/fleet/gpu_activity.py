@@ -1,0 +1,110 @@
+"""What the GPUs of one process do over time: compute, communicate, copy, or idle for a reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.intervals import Ints, covered_before, merge
+from nsysprof.report.waits import Waits
+from nsysprof.tables import KERNEL, MEMCPY, MEMSET, Tables
+
+# The parts that add up to the time of a window on a GPU, and what no part of the sum is: all communication.
+COMPUTE, EXPOSED, COPIES, HOST, SYNC, QUEUE = (
+    *("compute", "exposed", "copies", "idle_host", "idle_sync", "idle_queue"),
+)
+PARTS = (COMPUTE, EXPOSED, COPIES, HOST, SYNC, QUEUE)
+COMMUNICATION = "communication"
+_GAPS = (HOST, SYNC, QUEUE)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Disjoint sorted intervals, ``(start, end)`` in ns, of one GPU.
+
+    ``compute``: a kernel that is no communication runs, or a CUDA graph that was traced whole; ``communication``: such
+    a kernel runs; ``kernels``: either; ``busy``: anything. ``gaps``: for each kind of idleness its gaps.
+    """
+
+    compute: tuple[Ints, Ints]
+    communication: tuple[Ints, Ints]
+    kernels: tuple[Ints, Ints]
+    busy: tuple[Ints, Ints]
+    gaps: dict[str, tuple[Ints, Ints]]
+
+    def inside(self, start: Ints, end: Ints) -> dict[str, Ints]:
+        """How much of each window every part takes, in ns: `PARTS`, which add up to the window, and all communication.
+
+        Communication is exposed while no compute kernel runs; copies count while no kernel runs.
+        """
+
+        def covered(line: tuple[Ints, Ints]) -> Ints:
+            return covered_before(*line, end) - covered_before(*line, start)
+
+        compute, kernels, busy = covered(self.compute), covered(self.kernels), covered(self.busy)
+        return {
+            COMPUTE: compute,
+            EXPOSED: kernels - compute,
+            COPIES: busy - kernels,
+            **{kind: covered(line) for kind, line in self.gaps.items()},
+            COMMUNICATION: covered(self.communication),
+        }
+
+
+def gpu_lines(
+    tables: Tables, communication: NDArray[np.bool_], process: int, waits: Waits
+) -> dict[int, Lines]:
+    """The `Lines` of each GPU, by its number, that a process ran ops on.
+
+    ``communication`` says it of each op name. Ops of other processes on the same GPU count as nothing.
+    """
+    mine = tables.op_process == process
+    found = {}
+    for gpu in np.flatnonzero(np.bincount(tables.op_gpu[mine])).tolist() if mine.any() else ():
+        rows = np.flatnonzero(mine & (tables.op_gpu == gpu))
+        found[gpu] = _lines(
+            tables, communication, rows[np.argsort(tables.ops.start[rows], kind="stable")], waits
+        )
+    return found
+
+
+def _lines(tables: Tables, communication: NDArray[np.bool_], rows: NDArray[np.intp], waits: Waits) -> Lines:
+    ops = tables.ops
+    start, end, kind = ops.start[rows], ops.end[rows], ops.kind[rows]
+    talks = (kind == KERNEL) & communication[ops.name[rows]]
+    copies = (kind == MEMCPY) | (kind == MEMSET)
+    computes = ~talks & ~copies
+    return Lines(
+        compute=merge(start[computes], end[computes]),
+        communication=merge(start[talks], end[talks]),
+        kernels=merge(start[~copies], end[~copies]),
+        busy=merge(start, end),
+        gaps=_gaps(tables, rows, waits),
+    )
+
+
+def _gaps(tables: Tables, rows: NDArray[np.intp], waits: Waits) -> dict[str, tuple[Ints, Ints]]:
+    """The gaps between ops that are sorted by start, by what they waited for.
+
+    As in a comparison: a gap is of the queue where the op that ends it had been launched before the gap began; else the
+    GPU waited, after a synchronization where the launching thread sat in a call that waits for the GPU when it ran
+    dry, or for the host.
+    """
+    ops, launches = tables.ops, tables.launches
+    start = ops.start[rows]
+    reach = np.maximum.accumulate(ops.end[rows]) if len(rows) else start
+    behind = np.flatnonzero(start[1:] > reach[:-1]) + 1
+    first, last = reach[behind - 1], start[behind]
+    kind = np.zeros(len(behind), np.uint8)  # an op without a launch: of the host
+    known = np.flatnonzero(ops.launch[rows[behind]] >= 0)
+    if len(known):
+        op = rows[behind[known]]
+        launch = ops.launch[op]
+        called = launches.start[launch]
+        launched = np.where(ops.kind[op] == MEMCPY, called, launches.end[launch])
+        done = waits.until(tables.threads[launches.thread[launch]], first[known])
+        synced = (done >= first[known]) & (done <= called)
+        kind[known] = np.where(launched <= first[known], 2, np.where(synced, 1, 0))
+    return {name: (first[kind == code], last[kind == code]) for code, name in enumerate(_GAPS)}

@@ -1,0 +1,132 @@
+"""Which rank each process is, from the best source that tells it of all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nsysprof.errors import NsysprofError
+from nsysprof.fleet.examine import ReportAnswer
+from nsysprof.fleet.rank_part import RankPart
+
+RECORD, ENVIRONMENT, FILE_NAME, ORDER = (
+    *("the run record beside each report", "the environment in the reports"),
+    *("the file names", "the order of the reports, and in a report of GPUs and pids"),
+)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A rank with the report and the process that it is."""
+
+    rank: int
+    answer: ReportAnswer
+    part: RankPart
+
+
+@dataclass(frozen=True)
+class Identity:
+    """All ranks in order, the ``source`` of their numbers in words, and what to know of them."""
+
+    ranks: tuple[Ranked, ...]
+    source: str
+    warnings: tuple[str, ...]
+
+
+def rank_pattern(text: str) -> re.Pattern[str]:
+    """A regular expression whose first group is the number of the rank in a file name.
+
+    Raises `NsysprofError` where it is none.
+    """
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise NsysprofError(
+            f"--rank-from {text!r} is no regular expression: {error}", r"--rank-from 'rank_(\d+)'"
+        ) from None
+    if pattern.groups < 1:
+        raise NsysprofError(f"--rank-from {text!r} has no group for the number", r"--rank-from 'rank_(\d+)'")
+    return pattern
+
+
+def identify_ranks(answers: Sequence[ReportAnswer], pattern: re.Pattern[str] | None = None) -> Identity:
+    """The `Identity` of all processes of all reports.
+
+    By ``pattern`` where it is given; else by the run records, by the environments, or by order: the first of these
+    that tells of every report. A report with several processes is no single rank: then their order counts, by GPU.
+    Raises `NsysprofError` where ``pattern`` does not match a name, or two reports are the same rank.
+    """
+    everyone = [(answer, part) for answer in answers for part in answer.parts]
+    single = all(len(answer.parts) == 1 for answer in answers)
+    warnings = []
+    numbers: list[int] | None = None
+    source = ORDER
+    if pattern is not None:
+        if not single:
+            shared = next(answer.report for answer in answers if len(answer.parts) > 1)
+            raise NsysprofError(
+                f"{shared}: holds several processes, so its name names no rank", "leave out --rank-from"
+            )
+        numbers, source = [_in_name(answer.report, pattern) for answer in answers], FILE_NAME
+    else:
+        told = {
+            RECORD: [answer.record_rank for answer in answers],
+            ENVIRONMENT: [answer.environment_rank for answer in answers],
+        }
+        for name, values in told.items():
+            known = [value for value in values if value is not None]
+            if not single and known:
+                warnings.append(
+                    f"{name} tells of ranks, but reports hold several processes: numbered by order"
+                )
+            elif known and len(known) == len(values) and numbers is None:
+                numbers, source = known, name
+            elif known and numbers is None:
+                without = next(
+                    answer.report for answer, value in zip(answers, values, strict=True) if value is None
+                )
+                warnings.append(
+                    f"{name} tells the ranks of {len(known)} of {len(values)} only, not of {without}"
+                )
+    if numbers is None:
+        numbers = list(range(len(everyone)))
+    _refuse_duplicates(numbers, everyone, source)
+    warnings += _same_process(everyone)
+    ranks = [Ranked(number, answer, part) for number, (answer, part) in zip(numbers, everyone, strict=True)]
+    return Identity(tuple(sorted(ranks, key=lambda each: each.rank)), source, tuple(warnings))
+
+
+def _in_name(report: str, pattern: re.Pattern[str]) -> int:
+    found = pattern.search(report.rstrip("/").rpartition("/")[2]) or pattern.search(report)
+    if found is None or not (found[1] or "").isdecimal():
+        raise NsysprofError(
+            f"{report}: --rank-from {pattern.pattern!r} finds no number in this name",
+            r"--rank-from 'rank_(\d+)'",
+        )
+    return int(found[1])
+
+
+def _refuse_duplicates(
+    numbers: Sequence[int], everyone: Sequence[tuple[ReportAnswer, RankPart]], source: str
+) -> None:
+    seen: dict[int, str] = {}
+    for number, (answer, _) in zip(numbers, everyone, strict=True):
+        if number in seen:
+            raise NsysprofError(
+                f"{seen[number]} and {answer.report} are both rank {number} by {source}",
+                r"reports of one run only, or other numbers: --rank-from 'rank_(\d+)'",
+            )
+        seen[number] = answer.report
+
+
+def _same_process(everyone: Sequence[tuple[ReportAnswer, RankPart]]) -> Iterator[str]:
+    """One process in two files: the same host, pid and start."""
+    seen: dict[tuple[str, int, int], str] = {}
+    for answer, part in everyone:
+        if answer.host is None or answer.start_utc_ns is None:
+            continue
+        key = (answer.host, part.pid, answer.start_utc_ns)
+        if key in seen and seen[key] != answer.report:
+            yield f"{seen[key]} and {answer.report} hold the same process: pid {part.pid} of {answer.host}"
+        seen.setdefault(key, answer.report)

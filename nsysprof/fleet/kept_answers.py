@@ -1,0 +1,85 @@
+"""Answers of reports on the disk, so that an interrupted fleet goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nsysprof import __version__
+from nsysprof.fleet.examine import ReportAnswer, ReportTask
+from nsysprof.fleet.rank_part import RankPart
+
+_FORMAT = 1
+
+
+def answer_file(folder: Path, task: ReportTask) -> Path:
+    """Where the answer to a task is kept: the name says file, size, time, options and version."""
+    name = task.file.name if task.file.is_url else str(Path(task.file.name).resolve())
+    asked = {
+        **asdict(task),
+        "file": name,
+        "stamp": task.file.stamp,
+        "version": __version__,
+        "format": _FORMAT,
+    }
+    if task.rules:
+        asked["rules"] = hashlib.sha256(Path(task.rules).read_bytes()).hexdigest()
+    return folder / f"{hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]}.npz"
+
+
+def keep_answer(answer: ReportAnswer, path: Path) -> None:
+    """Write an answer, at once or not at all."""
+    arrays: dict[str, Any] = {}
+    head = {field.name: getattr(answer, field.name) for field in fields(answer) if field.name != "parts"}
+    parts = []
+    for number, part in enumerate(answer.parts):
+        plain: dict[str, Any] = {}
+        for field in fields(part):
+            value = getattr(part, field.name)
+            if isinstance(value, np.ndarray):
+                arrays[f"{number}.{field.name}"] = value
+            elif field.name == "columns":
+                arrays |= {f"{number}.columns.{name}": values for name, values in value.items()}
+                plain["columns"] = list(value)
+            else:
+                plain[field.name] = value
+        parts.append(plain)
+    text = json.dumps({**head, "parts": parts})
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with unfinished.open("wb") as file:
+            np.savez(file, head=np.frombuffer(text.encode(), np.uint8), **arrays)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def kept_answer(path: Path) -> ReportAnswer | None:
+    """The answer in a file; None where there is none, or it is damaged."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            head = json.loads(kept["head"].tobytes())
+            parts = tuple(_part(number, plain, kept) for number, plain in enumerate(head.pop("parts")))
+        return ReportAnswer(**{**head, "warnings": tuple(head["warnings"]), "parts": parts})
+    except (OSError, ValueError, LookupError, AttributeError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def _part(number: int, plain: dict[str, Any], kept: Any) -> RankPart:
+    known: dict[str, Any] = {}
+    for field in fields(RankPart):
+        if field.name == "columns":
+            known["columns"] = {name: kept[f"{number}.columns.{name}"] for name in plain["columns"]}
+        elif field.name in plain:
+            value = plain[field.name]
+            known[field.name] = tuple(value) if isinstance(value, list) else value
+        else:
+            known[field.name] = kept[f"{number}.{field.name}"]
+    return RankPart(**known)

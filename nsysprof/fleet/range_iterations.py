@@ -1,0 +1,254 @@
+"""The iterations of every range path of one process, and what its GPUs did in each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution import Attribution
+from nsysprof.fleet.gpu_activity import COMMUNICATION, PARTS, Lines
+from nsysprof.intervals import Ints
+from nsysprof.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
+from nsysprof.projection import DEVICE_BITS
+
+# What is kept of one rank: beyond that paths are left out, or keep their totals alone, and a warning says so.
+MOST_PATHS, MOST_ROWS = 2_000, 10_000
+COLUMNS = ("instances", "cpu", "span", "busy", "sum", COMMUNICATION, *PARTS)
+_LATE = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked of a report: ``per`` names the iterations, ``merge`` the names that become one, ``skip`` how many
+    of the first iterations are left out.
+    """
+
+    per: str | None = None
+    merge: tuple[str, ...] = DEFAULT_MERGE
+    skip: int = 0
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """A row per merged path and iteration, the iterations of a path by start, ``paths`` outermost first.
+
+    ``path`` int64 into ``paths``; ``label`` int64 into ``labels``; ``first_ns``, ``last_ns`` of its ops, 0 without
+    any; ``columns`` int64, those of `COLUMNS`. ``totals`` are the same per path, with ``path_first_ns`` and
+    ``path_last_ns``, for paths without rows too. ``main`` is the path of the iterations, -1 for none; ``warnings``
+    say what is left out.
+    """
+
+    paths: tuple[str, ...]
+    labels: Sequence[str]
+    path: NDArray[np.int64]
+    label: NDArray[np.int64]
+    first_ns: Ints
+    last_ns: Ints
+    columns: Mapping[str, Ints]
+    totals: Mapping[str, Ints]
+    path_first_ns: Ints
+    path_last_ns: Ints
+    main: int
+    warnings: tuple[str, ...]
+
+
+def range_iterations(
+    attribution: Attribution, process: int, lines: Mapping[int, Lines], choice: Choice
+) -> Iterations:
+    """The `Iterations` of one process, given the `Lines` of its GPUs."""
+    ranges = attribution.tables.ranges
+    rows = np.flatnonzero(attribution.tables.thread_process[ranges.thread] == process)
+    rows = rows[np.argsort(ranges.start[rows], kind="stable")]
+    paths = range_paths(attribution)
+    merged = merged_paths(paths, choice.merge)
+    code = merged.of[paths.of[rows]]
+    label, labels = _labels(paths, merged, rows, code)
+    group, row_of = np.unique(code.astype(np.int64) * len(labels) + label, return_inverse=True)
+    each = {
+        name: _added(row_of, values, len(group))
+        for name, values in _measures(attribution, rows, lines).items()
+    }
+    first, last = _bounds(attribution, rows, row_of, len(group))
+    path, label = group // len(labels), group % len(labels)
+    kept = _after(path, first, choice.skip)
+    path, label, first, last = path[kept], label[kept], first[kept], last[kept]
+    each = {name: values[kept] for name, values in each.items()}
+    texts = merged.texts()
+    main = _iteration_path(merged, texts, path, each["span"], choice)
+    order, too_many = _chosen_paths(merged, path, each["sum"], main)
+    place = np.full(len(merged), -1)
+    place[order] = np.arange(len(order))
+    detailed, without = _detailed(np.bincount(path, minlength=len(merged)), order, main)
+    mine = np.flatnonzero(detailed[path])
+    mine = mine[np.lexsort((first[mine], place[path[mine]]))]
+    path_first, path_last = _path_bounds(path, first, last, len(merged))
+    return Iterations(
+        paths=tuple(texts[at] for at in order),
+        labels=labels,
+        path=place[path[mine]],
+        label=label[mine],
+        first_ns=first[mine],
+        last_ns=last[mine],
+        columns={name: values[mine] for name, values in each.items()},
+        totals={name: _added(path, values, len(merged))[order] for name, values in each.items()},
+        path_first_ns=path_first[order],
+        path_last_ns=path_last[order],
+        main=-1 if main is None else int(place[main]),
+        warnings=(*too_many, *without),
+    )
+
+
+def _labels(
+    paths: Paths, merged: Paths, rows: NDArray[np.intp], code: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], list[str]]:
+    """The iteration of each range: the numbered names around it, or, without any, how many of its path came before."""
+    known: dict[str, int] = {}
+    of_path: list[str] = []
+    parts = zip(paths.parent.tolist(), paths.name.tolist(), merged.of.tolist(), strict=True)
+    for parent, name, to in parts:
+        mine, kept = paths.names[name], merged.names[int(merged.name[to])]
+        around = of_path[parent] if parent >= 0 else ""
+        # what per-call ids change is no iteration: their merged name holds no star
+        numbered = mine != kept and "*" in kept
+        of_path.append("/".join(filter(None, (around, mine))) if numbered else around)
+    of = [known.setdefault(text, len(known)) for text in of_path]
+    found = np.array(of, np.int64)[paths.of[rows]] if len(rows) else np.empty(0, np.int64)
+    plain = found == known.get("", -1)
+    if plain.any():
+        order = np.argsort(code[plain], kind="stable")
+        size = np.bincount(code[plain])
+        number = np.empty(len(order), np.int64)
+        number[order] = np.arange(len(order)) - np.repeat(np.cumsum(size) - size, size)
+        base = len(known)
+        found[plain] = base + number
+        return found, [*known, *(f"#{at}" for at in range(int(size.max())))]
+    return found, list(known) or [""]
+
+
+def _measures(
+    attribution: Attribution, rows: NDArray[np.intp], lines: Mapping[int, Lines]
+) -> dict[str, Ints]:
+    """The columns of each range: its own times, and what its GPUs did between its first op and its last."""
+    ranges, inside = attribution.tables.ranges, attribution.inclusive
+    first, last = inside.first_op_ns[rows], inside.last_op_ns[rows]
+    found = {
+        "instances": np.ones(len(rows), np.int64),
+        "cpu": ranges.end[rows] - ranges.start[rows],
+        "span": last - first,
+        "busy": inside.busy_ns[rows],
+        "sum": inside.sum_ns[rows],
+        **{name: np.zeros(len(rows), np.int64) for name in (COMMUNICATION, *PARTS)},
+    }
+    for gpu, line in lines.items():
+        uses = (inside.devices[rows] >> min(gpu, DEVICE_BITS)) & 1
+        for name, values in line.inside(first, last).items():
+            found[name] += values * uses
+    return found
+
+
+def _added(group: NDArray[np.integer], values: Ints, count: int) -> Ints:
+    out = np.zeros(count, np.int64)
+    np.add.at(out, group, values)
+    return out
+
+
+def _bounds(
+    attribution: Attribution, rows: NDArray[np.intp], group: NDArray[np.integer], count: int
+) -> tuple[Ints, Ints]:
+    """The first start and last end of the ops in each group of ranges; 0 without ops."""
+    inside = attribution.inclusive
+    some = inside.launches[rows] > 0
+    first, last = np.full(count, _LATE), np.zeros(count, np.int64)
+    np.minimum.at(first, group[some], inside.first_op_ns[rows][some])
+    np.maximum.at(last, group[some], inside.last_op_ns[rows][some])
+    return np.where(first == _LATE, 0, first), last
+
+
+def _after(path: NDArray[np.int64], first: Ints, skip: int) -> NDArray[np.bool_]:
+    """All rows but the first ``skip`` of each path that has more of them."""
+    order = np.lexsort((first, path))
+    size = np.bincount(path) if len(path) else np.empty(0, np.int64)
+    place = np.empty(len(path), np.int64)
+    place[order] = np.arange(len(path)) - np.repeat(np.cumsum(size) - size, size)
+    return (place >= skip) | (size[path] <= skip)
+
+
+def _iteration_path(
+    merged: Paths, texts: Sequence[str], path: NDArray[np.int64], span: Ints, choice: Choice
+) -> int | None:
+    """The path whose rows are the iterations: what ``per`` names, or the outermost numbered one, or what repeats most.
+
+    Among several the one with the longest span; None where nothing repeats.
+    """
+    count = np.bincount(path, minlength=len(merged))
+    added = _added(path, span, len(merged))
+    wanted = [at for at in range(len(merged)) if count[at] and added[at]]
+    if choice.per is not None:
+        names = [(at, merged.names[int(merged.name[at])]) for at in wanted]
+        wanted = [
+            at
+            for at, name in names
+            if fnmatchcase(texts[at], choice.per) or fnmatchcase(name, choice.per) or texts[at] == choice.per
+        ]
+        depths = [int(merged.depth[at]) for at in wanted]
+        wanted = [at for at, depth in zip(wanted, depths, strict=True) if depth == min(depths)]
+        return max(wanted, key=lambda at: int(added[at]), default=None)
+    numbered = [at for at in wanted if merged.names[int(merged.name[at])] in choice.merge and count[at] > 1]
+    outer = [at for at in numbered if merged.depth[at] == min(int(merged.depth[n]) for n in numbered)]
+    repeated = [at for at in wanted if count[at] > 2 and merged.depth[at] == 0]
+    return max(outer or repeated, key=lambda at: int(added[at]), default=None)
+
+
+def _chosen_paths(
+    merged: Paths, path: NDArray[np.int64], total: Ints, main: int | None
+) -> tuple[list[int], list[str]]:
+    """The paths to keep, that of the iterations first, then outermost first and the longest of a depth first; and what
+    is left out in words.
+    """
+    present = np.flatnonzero(np.bincount(path, minlength=len(merged)))
+    weight = _added(path, total, len(merged))
+    order: list[int] = present[
+        np.lexsort((-weight[present], merged.depth[present], present != main))
+    ].tolist()
+    lost = len(order) - MOST_PATHS
+    if lost <= 0:
+        return order, []
+    return order[:MOST_PATHS], [
+        f"{len(order):,} range paths: the {lost:,} innermost are left out, their time is in the paths around them"
+    ]
+
+
+def _detailed(
+    size: NDArray[np.integer], order: Sequence[int], main: int | None
+) -> tuple[NDArray[np.bool_], list[str]]:
+    """Which paths keep a row per iteration, as far as `MOST_ROWS` reach, and in words what does not.
+
+    ``size`` is how many iterations each has.
+    """
+    found = np.zeros(len(size), bool)
+    room, without = MOST_ROWS, 0
+    for at in order:
+        if size[at] <= room:
+            found[at], room = True, room - int(size[at])
+        elif at == main:
+            return found, [
+                f"{size[at]:,} iterations are more than the {MOST_ROWS:,} that are kept: --per a longer range"
+            ]
+        else:
+            without += 1
+    if not without:
+        return found, []
+    return found, [f"{without:,} range paths with many instances have totals only, no iterations"]
+
+
+def _path_bounds(path: NDArray[np.int64], first: Ints, last: Ints, count: int) -> tuple[Ints, Ints]:
+    """The first start and last end of the ops of each path; 0 without ops."""
+    low, high = np.full(count, _LATE), np.zeros(count, np.int64)
+    some = last > 0
+    np.minimum.at(low, path[some], first[some])
+    np.maximum.at(high, path[some], last[some])
+    return np.where(low == _LATE, 0, low), high

@@ -1,0 +1,238 @@
+"""`nsysprof fleet` on real Dask: local processes, a scheduler with workers of which one dies, interrupts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TWO = ROOT / "analysis" / "two-ranks"
+LIMIT = 240
+# What workers take, which differs from run to run.
+COST = ["seconds", "peak_bytes"]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def fleet(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs `nsysprof fleet …`, every warning of Dask's an error."""
+    return subprocess.run(
+        [sys.executable, "-m", "nsysprof", "fleet", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment(),
+        timeout=LIMIT,
+        check=False,
+    )
+
+
+def started(*arguments: str | Path, folder: Path) -> subprocess.Popen[str]:
+    """The same, still running, in a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "nsysprof", "fleet", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment(),
+        start_new_session=True,
+    )
+
+
+def until(met: Callable[[], object], what: str) -> None:
+    limit = time.monotonic() + LIMIT
+    while not met():
+        assert time.monotonic() < limit, what
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """A folder of 16 reports, the two real ones under other names."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in range(16):
+        shutil.copy(TWO / f"rank_{rank % 2}.sqlite", folder / f"rank_{rank}.sqlite")
+    return folder
+
+
+@contextlib.contextmanager
+def running(*command: str | Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is gone afterwards."""
+    with (folder / "log").open("ab") as log:
+        variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(
+            [sys.executable, "-m", *map(str, command)], stdout=log, stderr=log, cwd=folder, env=variables
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_two_real_ranks(tmp_path: Path) -> None:
+    """The capture of two GPUs, on two local processes: no warnings, no noise, all files, nothing left over."""
+    done = fleet(TWO, "-o", "out", "--workers", "2", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2 ranks in 2 reports; told apart by the run record beside each report")
+    lines = done.stderr.splitlines()
+    assert lines[1].startswith("Written to out/: fleet_heatmap.png, fleet_timeline.png, fleet.csv, ")
+    assert lines[2].startswith("2 workers, ")
+    assert len(lines) == 3
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *(
+            "fleet.csv",
+            "fleet.json",
+            "fleet_heatmap.png",
+            "fleet_timeline.png",
+            "iterations.csv",
+            "ranks.csv",
+        ),
+    ]
+    document = json.loads((tmp_path / "out" / "fleet.json").read_text())
+    for rank in document["ranks"]:
+        parts = ("compute", "exposed", "copies", "idle_host", "idle_sync", "idle_queue")
+        assert sum(rank[f"{part}_ns"] for part in parts) == rank["span_ns"]
+    assert document["collectives"]["matched"] == 2 * 168
+
+
+def test_two_processes_of_one_report(tmp_path: Path) -> None:
+    """Each process with GPU work is a rank."""
+    done = fleet(ROOT / "traces" / "two-processes.sqlite", "-o", "out", "--no-charts", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    ranks = pd.read_csv(tmp_path / "out" / "ranks.csv")
+    assert ranks["rank"].tolist() == [0, 1]
+    assert ranks["pid"].nunique() == 2
+
+
+def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, many: Path) -> None:
+    """A real scheduler and two real workers, one of which dies while reports are under way: the answer is the same."""
+    arguments = (many, "--rank-from", r"rank_(\d+)", "--no-charts")
+    plain = fleet(*arguments, "-o", "plain", "--workers", "2", folder=tmp_path)
+    assert plain.returncode == 0, plain.stderr
+    place = tmp_path / "scheduler.json"
+    scheduler = ("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+    worker: tuple[str | Path, ...] = (
+        "distributed.cli.dask_worker",
+        "--scheduler-file",
+        place,
+        "--nthreads",
+        "1",
+    )
+    worker = (*worker, "--no-nanny", "--no-dashboard")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(running(*scheduler, "--scheduler-file", place, folder=tmp_path))
+        until(place.exists, "the scheduler did not start")
+        until(lambda: place.read_text().strip(), "the scheduler gave no address")
+        address = json.loads(place.read_text())["address"]
+        victim = stack.enter_context(running(*worker, "--name", "victim", folder=tmp_path))
+        stack.enter_context(running(*worker, "--name", "other", folder=tmp_path))
+        until(lambda: (tmp_path / "log").read_text().count("Registered to") == 2, "the workers did not start")
+        process = started(*arguments, "-o", "out", "--scheduler", address, folder=tmp_path)
+        until(lambda: len(list((tmp_path / "out" / ".answers").glob("*.npz"))) > 1, "no answers came")
+        victim.send_signal(signal.SIGKILL)
+        out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, err
+    assert out == plain.stdout
+    for name in ("fleet.csv", "iterations.csv"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    one, other = (
+        pd.read_csv(tmp_path / folder / "ranks.csv").drop(columns=COST) for folder in ("out", "plain")
+    )
+    pd.testing.assert_frame_equal(one, other)
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path, many: Path) -> None:
+    """Ctrl-C keeps what is done and leaves no process; --resume takes it and does the rest."""
+    arguments = (many, "-o", "out", "--workers", "2", "--no-charts")
+    process = started(*arguments, folder=tmp_path)
+    kept = tmp_path / "out" / ".answers"
+    until(lambda: len(list(kept.glob("*.npz"))) > 1, "no answers came")
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 130, err
+    assert out == ""
+    kept_line, last_line = err.splitlines()  # nothing of the workers
+    assert kept_line.endswith("reports are done and kept: the same command with --resume goes on")
+    assert last_line == "nsysprof: interrupted"
+    until(lambda: not left_of(process.pid), "processes are left")
+    before = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.npz")}
+    refused = fleet(*arguments, folder=tmp_path)
+    assert refused.returncode == 1
+    assert "--resume to go on" in refused.stderr
+    damaged = next(iter(before))
+    (kept / damaged).write_bytes(b"PK")
+    (many / "rank_16.sqlite").touch()  # the answers are kept where a report fails
+    done = fleet(*arguments, "--resume", folder=tmp_path)
+    assert done.returncode == 1
+    assert "1 of 17 reports could not be read" in done.stderr
+    after = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.npz")}
+    assert len(after) == 16
+    assert {name for name in before if after[name] != before[name]} == {damaged}
+    (many / "rank_16.sqlite").unlink()
+    assert fleet(*arguments, "--resume", "--force", folder=tmp_path).returncode == 0
+    assert not kept.exists()
+
+
+def left_of(session: int) -> list[str]:
+    """The processes of a session that still run."""
+    found = subprocess.run(
+        ["ps", "-o", "pid=,stat=", "-s", str(session)], capture_output=True, text=True, check=False
+    )
+    return [line for line in found.stdout.splitlines() if "Z" not in line.split()[1]]
+
+
+def test_strict_stops_at_the_first_failure(tmp_path: Path) -> None:
+    """With the reason of that report, and nothing written."""
+    done = fleet(
+        TWO / "rank_0.sqlite", "nothing.sqlite", "--strict", "--workers", "1", "-o", "out", folder=tmp_path
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == "nsysprof: nothing.sqlite: no such file"
+    assert not (tmp_path / "out" / "fleet.json").exists()
+
+
+def test_without_dask_the_command_to_install_it_is_told(tmp_path: Path) -> None:
+    """One line and a hint."""
+    (tmp_path / "distributed.py").write_text("raise ImportError('no')")
+    done = subprocess.run(
+        [sys.executable, "-m", "nsysprof", "fleet", str(TWO)],
+        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=LIMIT,
+        env={**environment(), "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == (
+        "nsysprof: analysing many reports needs dask[distributed]\n  hint: pip install 'nsysprof[fleet]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["--scheduler", "tcp://127.0.0.1:9", "--workers", "2", "a.sqlite"],
+            "--workers is of a local cluster",
+        ),
+        ([], "name reports"),
+    ],
+)
+def test_usage(arguments: list[str], says: str, tmp_path: Path) -> None:
+    """What contradicts itself is refused as usage."""
+    done = fleet(*arguments, folder=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
