@@ -70,6 +70,11 @@ def heads_and_rows(blocks: int, heads: int, _device: Device) -> Grid:
     return heads, blocks, 1
 
 
+def one_per_multiprocessor(blocks: int, heads: int, device: Device) -> Grid:
+    """Blocks that stay and take several tiles, which the kernel may halve."""
+    return min(2 * blocks * heads, device.multiprocessors), 1, 1
+
+
 @dataclass(frozen=True)
 class Stage:
     """One kernel, ``kernels/<name>.cu``, whose symbol is its name.
@@ -132,13 +137,22 @@ def _o3_tiles(dtype: str, head_dim: int) -> list[Tile]:
 
 
 def _o4_tiles(_dtype: str, head_dim: int) -> list[Tile]:
+    """Queries, and for each of two teams of warps two tiles of keys and two of values."""
     rows, columns, warps = 128, 64, 8
-    return [Tile(rows, columns, warps, 2 * (rows + 2 * columns) * head_dim, blocks=1)]
+    return [Tile(rows, columns, warps, 2 * head_dim * (rows + 8 * columns))]
 
 
 def _o5_tiles(_dtype: str, head_dim: int) -> list[Tile]:
-    rows, columns, warps = 128, 128, 12
-    return [Tile(rows, columns, warps, 2 * (rows + 4 * columns) * head_dim + 1024, blocks=1)]
+    """Queries, a ring of K and V tiles, what warpgroups that share keys hand over, and barriers, from an address that
+    is a multiple of 1024.
+    """
+    rows = 128
+    columns, stages, warpgroups = (64, 8, 4) if head_dim == 64 else (128, 3, 2)
+    parts = warpgroups - 1 if warpgroups > rows // 64 else 0
+    shared = 2 * (rows + 2 * stages * columns) * head_dim + parts * 4 * 128 * (head_dim // 2 + 4)
+    barriers = 8 * (2 + 2 * stages + 2 * warpgroups)
+    warps = 4 * (warpgroups + 1)
+    return [Tile(rows, columns, warps, shared + barriers + 1024, more=(("STAGES", stages),))]
 
 
 STAGES: dict[str, Stage] = {
@@ -154,6 +168,7 @@ STAGES: dict[str, Stage] = {
     "tiled_o4": Stage(
         "own kernel: + tensor cores (mma.sync)",
         _o4_tiles,
+        one_per_multiprocessor,
         dtypes=("fp16",),
         head_dims=(64, 128),
         capability=(8, 0),
@@ -161,6 +176,7 @@ STAGES: dict[str, Stage] = {
     "tiled_o5": Stage(
         "own kernel: Hopper's wgmma and TMA",
         _o5_tiles,
+        one_per_multiprocessor,
         dtypes=("fp16",),
         head_dims=(64, 128),
         capability=(9, 0),
