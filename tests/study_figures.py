@@ -166,8 +166,8 @@ class StepFigures:
 
 
 @cache
-def step_figures(name: str) -> StepFigures:
-    """A step of `why-math-is-slow`, by its folder."""
-    path = ANALYSIS / "why-math-is-slow" / name / "gap.json"
+def step_figures(name: str, study: str = "why-math-is-slow") -> StepFigures:
+    """A step of a study with ledgers, by its folder."""
+    path = ANALYSIS / study / name / "gap.json"
     pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
     return StepFigures({pair["base_model"]["seq"]: pair for pair in pairs})

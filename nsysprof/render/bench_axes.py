@@ -26,6 +26,12 @@ LOOKS = {
     "flex": ("#4cbfff", "X"),
     "flash_attn": ("#e46bb0", "p"),
     "auto": (INK, "x"),
+    "tiled_o0": ("#460046", "<"),
+    "tiled_o1": ("#fac86e", ">"),
+    "tiled_o2": ("#96c88c", "d"),
+    "tiled_o3": ("#a064fa", "H"),
+    "tiled_o4": ("#e60abe", "*"),
+    "tiled_o5": ("#460078", "8"),
 }
 OTHER_LOOK = ("#4e4e4e", "h")
 _STYLES = ("-", (0, (5, 2)), (0, (8, 2, 1.5, 2)))  # a dtype after the other

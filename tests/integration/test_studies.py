@@ -28,8 +28,11 @@ from nsysprof.report import open_report
 from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
 from tests.ledger_claims import STEPS, claims_of_why_math_is_slow
 from tests.study_figures import ANALYSIS, study_figures
+from tests.tiled_claims import GIVEN_OF_TILED, TILED_STEPS, claims_of_tiled_attention
 
 BENCHES = ("math-vs-flash", "baseline", "scaling", "long")
+TILED_BENCHES = tuple(f"tiled-attention/{name}" for name in ("bench", "head-dim-128", "single-head"))
+LEDGERS = {"why-math-is-slow": STEPS, "tiled-attention": TILED_STEPS}
 CHARTS = ["latency.png", "speedup.png", "memory.png", "throughput.png", "roofline.png", "samples.png"]
 
 # Published: RTX 4060 Ti, math and flash, ms and MiB by S; L4, flash, ms by S.
@@ -46,7 +49,7 @@ def readme_of(study: str) -> str:
     return " ".join((ANALYSIS / study / "README.md").read_text(encoding="utf-8").split())
 
 
-@pytest.mark.parametrize("study", BENCHES)
+@pytest.mark.parametrize("study", BENCHES + TILED_BENCHES)
 def test_tables_and_report_are_made_of_the_samples(study: str, tmp_path: Path) -> None:
     """To the byte; only the version of nsysprof in the report may be another."""
     shutil.copy(ANALYSIS / study / "samples.json", tmp_path)
@@ -77,18 +80,22 @@ def test_the_order_of_calls_follows_from_the_samples(tmp_path: Path, monkeypatch
     assert (tmp_path / "order.png").stat().st_size > 10_000
 
 
-def test_the_ledgers_follow_from_the_report_and_its_counters(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", LEDGERS)
+def test_the_ledgers_follow_from_the_report_and_its_counters(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each command of the study makes what lies in its folder: the table to the byte, the document as it is."""
-    study = ANALYSIS / "why-math-is-slow"
+    study = ANALYSIS / name
     text = re.sub(r"\s*\\\n\s*", " ", (study / "README.md").read_text(encoding="utf-8"))
     asked = re.findall(
-        r"^nsysprof compare (\S+) --base '(\S+)' --new '(\S+)' -o analysis/why-math-is-slow/(\S+) --force$",
+        rf"^nsysprof compare (\S+) --base '(\S+)' --new '(\S+)' -o analysis/{name}/(\S+) --force$",
         text,
         re.M,
     )
-    assert sorted(step for _, _, _, step in asked) == sorted(STEPS)
+    assert sorted(step for _, _, _, step in asked) == sorted(LEDGERS[name])
     [report] = {report for report, _, _, _ in asked}
-    with open_report(ANALYSIS.parent / report) as opened:
+    monkeypatch.chdir(ANALYSIS.parent)  # warnings name files as they were asked for
+    with open_report(Path(report)) as opened:
         attribution = attribute(opened)
     for _, base, new, step in asked:
         write_gaps(compare(attribution, base=base, new=new), tmp_path)
@@ -100,7 +107,7 @@ def test_the_ledgers_follow_from_the_report_and_its_counters(tmp_path: Path) -> 
             for folder in folders
         )
         assert document == kept_document, step
-        assert all((study / step / name).stat().st_size > 10_000 for name in (*GAP_CHARTS, ROOFLINE))
+        assert all((study / step / chart).stat().st_size > 10_000 for chart in (*GAP_CHARTS, ROOFLINE))
 
 
 def test_every_study_is_in_the_index() -> None:
@@ -369,6 +376,7 @@ CLAIMS = {
     "long": claims_of_long,
     "call-order": claims_of_call_order,
     "why-math-is-slow": claims_of_why_math_is_slow,
+    "tiled-attention": claims_of_tiled_attention,
 }
 
 
@@ -388,6 +396,7 @@ GIVEN = {
     "long": ["95 %"],
     "call-order": ["95 %"],
     "why-math-is-slow": [],
+    "tiled-attention": GIVEN_OF_TILED,
 }
 UNIT = r"(?:x|%|µs|ms|[KMG]iB|MB|TFLOP/s|GB/s|MHz|W)"
 
@@ -408,13 +417,15 @@ def test_every_figure_in_a_readme_is_in_the_data(study: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("study", "samples"), [("math-vs-flash", 100), ("baseline", 100), ("scaling", 30), ("long", 50)]
+    ("study", "samples"),
+    [("math-vs-flash", 100), ("baseline", 100), ("scaling", 30), ("long", 50)]
+    + [(study, 50) for study in TILED_BENCHES],
 )
 def test_the_number_of_samples_is_that_of_the_readme(study: str, samples: int) -> None:
     """For every point that was measured."""
     counts = study_figures(study).results["n"]
     assert set(counts[counts > 0]) == {samples}
-    assert f"n = {samples} samples a side" in readme_of(study)
+    assert f"n = {samples} samples a side" in readme_of(study.partition("/")[0])
 
 
 def test_the_benchmark_in_the_main_readme_is_what_is_printed() -> None:
