@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Where answers of single reports lie until all are there.
 _KEPT = ".answers"
+_PAGE = "report.html"
 
 
 def fleet(
@@ -66,6 +67,9 @@ def fleet(
     ] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many ranks to print.")] = 16,
     charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
+    html: Annotated[
+        bool, typer.Option("--html", help="Also write report.html: everything on one page.")
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first report that cannot be read.")
     ] = False,
@@ -115,7 +119,7 @@ def fleet(
     files, notes = find_reports(names)
     asked = [file.name for file in files]
     folder = output or _default_folder(names)
-    results = (*FLEET_FILES, *(FLEET_CHARTS if charts else ()))
+    results = (*FLEET_FILES, *(FLEET_CHARTS if charts else ()), *((_PAGE,) if html else ()))
     earlier = check_fleet_folder(folder, results, asked, force=force, kept=_KEPT, resume=resume)
     choice = Choice(per, tuple(merge) if merge else DEFAULT_MERGE, skip)
     options: dict[str, Any] = {
@@ -151,7 +155,7 @@ def fleet(
             )
         raise interrupted(stop) from None
     print(fleet_text(answer, top), end="", flush=True)
-    _write(answer, asked, folder, charts=charts, earlier=earlier)
+    _write(answer, asked, folder, charts=charts, html=html, earlier=earlier)
     _tell_cost(answer, where)
     if answer.failures:
         _say(
@@ -197,8 +201,10 @@ def _together(
         return fleet_answer(answers, rank_from=pattern, options=options)
 
 
-def _write(answer: Fleet, asked: Sequence[str], folder: Path, *, charts: bool, earlier: bool) -> None:
-    """Write the files and say so on stderr; charts of an earlier run do not stay beside new tables."""
+def _write(
+    answer: Fleet, asked: Sequence[str], folder: Path, *, charts: bool, html: bool, earlier: bool
+) -> None:
+    """Write the files and say so on stderr; charts and page of an earlier run do not stay beside new tables."""
     from nsysprof.commands.progress import progress_bar
     from nsysprof.render.data import writing
     from nsysprof.render.fleet_charts import FLEET_CHARTS, save_fleet_charts
@@ -209,15 +215,24 @@ def _write(answer: Fleet, asked: Sequence[str], folder: Path, *, charts: bool, e
         folder.mkdir(parents=True, exist_ok=True)
         progress("writing", 0)
         written = write_fleet(answer, asked, folder)
-        stale = [folder / name for name in FLEET_CHARTS if earlier and not charts]
-        stale = [path for path in stale if path.exists()]
+        others = [*(() if charts else FLEET_CHARTS), *(() if html else (_PAGE,))]
+        stale = [folder / name for name in others if earlier and (folder / name).exists()]
         for path in stale:
             path.unlink()
-        if charts:
-            written = [*save_fleet_charts(answer, folder), *written]
+        pictures = save_fleet_charts(answer, folder) if charts else []
+        if html:
+            written = [_write_page(answer, pictures, folder), *written]
+        written = [*pictures, *written]
     _say(f"\nWritten to {visible(str(folder))}/: {', '.join(path.name for path in written)}")
     if stale:
         _say(f"removed from an earlier run: {', '.join(path.name for path in stale)}")
+
+
+def _write_page(answer: Fleet, charts: Sequence[Path], folder: Path) -> Path:
+    from nsysprof.render.page.fleet_page import fleet_page
+    from nsysprof.render.page.template import write_page
+
+    return write_page(fleet_page(answer, [path.read_bytes() for path in charts]), folder)
 
 
 def _tell_cost(answer: Fleet, where: ClusterChoice) -> None:

@@ -25,6 +25,7 @@ from tests.trace import Items, Range, launch_kernel, write
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "traces" / "run.sqlite"
+TWO = ROOT / "analysis" / "two-ranks"
 CHROMIUM = os.environ.get("NSYSPROF_CHROMIUM") or shutil.which("chromium")
 DRIVER = os.environ.get("NSYSPROF_CHROMEDRIVER") or shutil.which("chromedriver")
 WIDTH, HEIGHT = 1400, 1000
@@ -116,13 +117,13 @@ def resize(driver: Driver, width: int, height: int) -> None:
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
-def opened(driver: Driver, folder: Path) -> Driver:
-    """The page of a folder, when its first timeline is drawn, with empty logs before."""
+def opened(driver: Driver, folder: Path, ready: str = f"return ({TIMELINE})?.draws > 0") -> Driver:
+    """The page of a folder, when it is ready (its first timeline is drawn), with empty logs before."""
     driver.get("about:blank")
     for name in ("browser", "performance"):
         driver.get_log(name)
     driver.get((folder / "report.html").as_uri())
-    until(lambda: driver.execute_script(f"return ({TIMELINE})?.draws > 0"))
+    until(lambda: driver.execute_script(ready))
     return driver
 
 
@@ -472,6 +473,28 @@ def test_a_comparison_shows_a_call_of_either_side(browser: Driver, pages: Callab
             "return document.querySelectorAll('[data-timeline]')[1].timeline.draws > 0"
         )
     )
+
+
+def test_the_page_of_a_fleet_is_sorted_and_searched(browser: Driver, pages: Callable[..., Path]) -> None:
+    """Ranks sort by exact numbers and are found by their report; nothing is said on the console or asked for."""
+    pytest.importorskip("distributed", reason="needs the fleet extra")
+    folder = pages("fleet", str(TWO), "--workers", "1")
+    opened(browser, folder, "return document.documentElement.classList.contains('ready')")
+    assert shown(browser, "#t-ranks") == ["0", "1"]
+    [own] = [head for head in found(browser, "#t-ranks thead button") if head.text == "own each"]
+    own.click()
+    assert shown(browser, "#t-ranks") == ["0", "1"]
+    own.click()
+    assert shown(browser, "#t-ranks") == ["1", "0"]
+    found(browser, "[data-for=t-ranks] input")[0].send_keys("rank_1.sqlite")
+    assert shown(browser, "#t-ranks") == ["1"]
+    found(browser, "[data-for=t-ranges] input")[0].send_keys("backward")
+    assert shown(browser, "#t-ranges") == ["step*/backward"]
+    assert browser.get_log("browser") == []
+    asked = [url for url in requests(browser) if not url.startswith(("data:", "blob:"))]
+    assert asked == [(folder / "report.html").as_uri()]
+    assert [image.get_property("naturalWidth") > 0 for image in found(browser, "img")] == [True, True]
+    assert picture(browser, "fleet", WIDTH, 2600).shape[0] == 2600
 
 
 @pytest.mark.parametrize(
