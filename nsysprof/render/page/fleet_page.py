@@ -38,6 +38,7 @@ def fleet_page(fleet: Fleet, pictures: Sequence[bytes] = ()) -> str:
     headline, *findings = fleet.findings or (f"{_many(ranks, 'rank')} without work on a GPU",)
     return fill(
         "fleet.html",
+        with_timeline=False,
         title=f"{_many(ranks, 'rank')} in {_many(reports, 'report')}",
         subtitle=_subtitle(fleet),
         headline=visible(headline),

@@ -22,13 +22,17 @@ from nsysprof.render.palette import COLOURS, text_on
 
 PAGE = "report.html"
 _PARTS = Path(__file__).parent / "parts"
-_SCRIPTS = ("uPlot.iife.min.js", "tables.js", "timeline_data.js", "timeline.js")
-_STYLES = ("uPlot.min.css", "page.css")
+# Of pages with a timeline, and of those without.
+_SCRIPTS = {
+    True: ("uPlot.iife.min.js", "tables.js", "timeline_data.js", "timeline.js"),
+    False: ("tables.js",),
+}
+_STYLES = {True: ("uPlot.min.css", "page.css"), False: ("page.css",)}
 _MOST_COLOURS, _FREQUENT = 256, 160
 
 
-def fill(template: str, **values: Any) -> str:
-    """The page that a template makes of some values.
+def fill(template: str, *, with_timeline: bool = True, **values: Any) -> str:
+    """The page that a template makes of some values; those without a timeline need no scripts for one.
 
     A content security policy names the scripts by their hash and forbids every request: whatever a name of a range
     may hold, nothing else runs, and nothing is loaded.
@@ -41,12 +45,13 @@ def fill(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    scripts = [_part(name) for name in _SCRIPTS]
+    scripts = [_part(name) for name in _SCRIPTS[with_timeline]]
     return environment.get_template(template).render(
         **values,
         version=__version__,
+        with_timeline=with_timeline,
         scripts=[Markup(text) for text in scripts],
-        styles=[Markup(_part(name)) for name in _STYLES],
+        styles=[Markup(_part(name)) for name in _STYLES[with_timeline]],
         colours=COLOURS,
         text_on=text_on,
         policy=_policy(scripts),
