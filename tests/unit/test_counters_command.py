@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import os
 import signal
 import subprocess
@@ -138,7 +139,9 @@ def test_nothing_of_the_machine_is_in_the_files(
     assert done.code == 0, done.err
     written = "".join((tmp_path / "traces" / name).read_text() for name in FILES)
     assert not [text for text in ("secret-host", str(tmp_path), "tok-1234567890abcdef") if text in written]
-    assert "[working folder]/data.bin" in written
+    assert re.search(
+        r"\[working folder( 2)?\]/data\.bin", written
+    )  # the second one where tests run elsewhere
 
 
 def test_a_workload_is_counted_in_its_own_ranges(

@@ -29,6 +29,7 @@ GAPS = pd.DataFrame(
         "new_kernels": [0.0, 0.0, 0.0, 1.0, 0.0],
         "base_ns": [200_000, 150_000, 40_000, 0, 10_000],
         "new_ns": [0, 0, 0, 49_000, 1000],
+        "delta_ns": [-200_000, -150_000, -40_000, 49_000, -9_000],
         "share": [0.57, 0.43, 0.11, -0.14, 0.03],
     }
 )
@@ -58,6 +59,7 @@ def clocks(**span: Any) -> pd.DataFrame:
 
 def said(gaps: pd.DataFrame = GAPS, frame: pd.DataFrame | None = None, **pair: Any) -> list[str]:
     """The sentences of the pair with some things changed."""
+    gaps = gaps.assign(delta_ns=gaps["new_ns"] - gaps["base_ns"])
     return list(findings({**PAIR, **pair}, gaps, clocks() if frame is None else frame, EVIDENCE))
 
 
