@@ -15,7 +15,9 @@ from nsysprof.fleet.examine import ReportFailure
 from nsysprof.fleet.stragglers import outlier_rows, robust_z, straggler_rows
 from nsysprof.render.fleet_charts import FLEET_CHARTS, save_fleet_charts
 from nsysprof.render.fleet_data import FLEET_FILES, check_fleet_folder, write_fleet
+from nsysprof.render.fleet_heatmap import fleet_heatmap
 from nsysprof.render.fleet_text import fleet_text
+from nsysprof.render.fleet_timeline import fleet_timeline
 from tests.conftest import Trace
 from tests.unit.test_fleet_parts import examined, ranked, step, steps
 
@@ -127,8 +129,8 @@ def test_files_say_what_the_answer_says(fleet: Fleet, tmp_path: Path) -> None:
 
 def test_charts_show_every_rank(fleet: Fleet, tmp_path: Path) -> None:
     """Heat map and timeline have a row per rank; the straggler's is labelled; both are written."""
-    charts = {name: draw(fleet) for name, draw in FLEET_CHARTS.items()}
-    heat, bars = charts["fleet_heatmap.png"].axes[0], charts["fleet_heatmap.png"].axes[-1]
+    heatmap, timeline = fleet_heatmap(fleet), fleet_timeline(fleet)
+    heat, bars = heatmap.axes[0], heatmap.axes[-1]
     values = heat.images[0].get_array()
     assert values is not None
     assert values.shape == (6, 2)
@@ -137,7 +139,7 @@ def test_charts_show_every_rank(fleet: Fleet, tmp_path: Path) -> None:
     assert [part.get_label() for part in bars.collections if str(part.get_label()) == "compute"] == [
         "compute"
     ]
-    lanes = charts["fleet_timeline.png"].axes[0].images[0].get_array()
+    lanes = timeline.axes[0].images[0].get_array()
     assert lanes is not None
     assert lanes.shape[0] == 6
     assert [path.name for path in save_fleet_charts(fleet, tmp_path)] == list(FLEET_CHARTS)
