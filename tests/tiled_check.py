@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workloads"))
 
-from _tiled_stages import STAGES, TiledError
+from _tiled_stages import STAGES, TiledError, blocks_or_halves, one_per_multiprocessor
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +59,8 @@ def cases(name: str, *, small: bool, seeds: int = 1) -> Iterator[Case]:
             for head_dim in some:
                 yield from _square(dtype, head_dim, seed, SMALL_SIZES if small else SIZES)
                 yield from _unequal(dtype, head_dim, seed, small)
+                if stage.grid in (blocks_or_halves, one_per_multiprocessor):
+                    yield from _many(dtype, head_dim, seed, small)
 
 
 def _square(dtype: str, head_dim: int, seed: int, sizes: Sequence[int]) -> Iterator[Case]:
@@ -80,6 +82,13 @@ def _unequal(dtype: str, head_dim: int, seed: int, small: bool) -> Iterator[Case
         diagonals = (keys - queries, -size // 2, 0, 5, -7, -3 * size)
         for diagonal in diagonals[: 2 if small else 6]:
             yield Case(dtype, 1, 2, queries, keys, head_dim, True, diagonal, seed=seed)
+
+
+def _many(dtype: str, head_dim: int, seed: int, small: bool) -> Iterator[Case]:
+    """Enough rows that stages which halve blocks where these are few leave them whole, on up to 200 multiprocessors."""
+    size = 130 if small else 300
+    for causal in (True, False):
+        yield Case(dtype, 3, 52, size, size, head_dim, causal, seed=seed)
 
 
 def between_nans(size: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

@@ -75,6 +75,14 @@ def one_per_multiprocessor(blocks: int, heads: int, device: Device) -> Grid:
     return min(2 * blocks * heads, device.multiprocessors), 1, 1
 
 
+def blocks_or_halves(blocks: int, heads: int, device: Device) -> Grid:
+    """All blocks of all heads in one row, or twice as many, halves of them, where whole ones are too few for the
+    multiprocessors.
+    """
+    number = blocks * heads
+    return number if 2 * number > 3 * device.multiprocessors else 2 * number, 1, 1
+
+
 @dataclass(frozen=True)
 class Stage:
     """One kernel, ``kernels/<name>.cu``, whose symbol is its name.
@@ -168,7 +176,7 @@ STAGES: dict[str, Stage] = {
     "tiled_o4": Stage(
         "own kernel: + tensor cores (mma.sync)",
         _o4_tiles,
-        one_per_multiprocessor,
+        blocks_or_halves,
         dtypes=("fp16",),
         head_dims=(64, 128),
         capability=(8, 0),

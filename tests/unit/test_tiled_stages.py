@@ -177,6 +177,19 @@ def test_a_device_too_small_is_told_by_how_much(h200: Device) -> None:
         fitting_tile("tiled_o1", "fp16", 64, replace(h200, name="a small GPU", threads=256))
 
 
+def test_few_blocks_are_halved(h200: Device) -> None:
+    """Whole ones from one and a half for each multiprocessor on; those that stay are never more than these."""
+    from _tiled_stages import fitting_tile, launch_grid
+
+    tile = fitting_tile("tiled_o4", "fp16", 64, h200)
+    assert launch_grid("tiled_o4", tile, 8, 4096, h200) == (256, 1, 1)
+    assert launch_grid("tiled_o4", tile, 8, 2048, h200) == (256, 1, 1)
+    assert launch_grid("tiled_o4", tile, 199, 128, h200) == (199, 1, 1)
+    assert launch_grid("tiled_o4", tile, 198, 128, h200) == (396, 1, 1)
+    assert launch_grid("tiled_o5", tile, 8, 4096, h200) == (132, 1, 1)
+    assert launch_grid("tiled_o5", tile, 8, 300, h200) == (48, 1, 1)
+
+
 def test_grids_cover_every_row(h200: Device) -> None:
     """Blocks of the last rows are not full; the first stage has one for all heads; too many are refused."""
     from _tiled_stages import TiledError, fitting_tile, launch_grid

@@ -7,14 +7,16 @@
 // the values. A block has two teams of warps with the same queries: each takes every other tile of keys with a softmax of
 // its own, and at the end one adds up both, so that one team multiplies while the other is at its exponentials. A row's
 // level (the score whose weight is 1) is raised only where a weight could leave fp16's range, so few tiles rescale the
-// output. Blocks stay for the whole launch and are dealt heavy and light ones to and fro; few blocks are halved.
+// output. Blocks start from heavy to light (causal: the last rows see most), a few heads at once; few blocks are halved.
 //
 // Predicts: 17.2 GFLOP at S = 4096 are 22 us at the 780 TFLOP/s that a large product reaches with wgmma; no figure for
 // mma.sync was written down beforehand, the aim was 174 us, 1.5 times flash.
 // Measured on an NVIDIA H200 (`nsysprof bench --backend tiled_o4 --seq 1024 --seq 4096`, B1 H8 D64 fp16 causal, CUDA
-// graph, cold L2): 59.5 us at S = 4096, 14.5 at 1024, 25.5 at 2048, 205 at 8192 (flash 121, 20.9, 42.4, 348; cudnn 69.9,
-// 16.3, 26.4, 199). With a warm L2, in a trace, 54.8 us at S = 4096. HEAD_DIM 128 spills 12 bytes. With many heads (B8 H16,
-// S = 2048) it takes 366 us and flash 279: dealt to and fro, heavy blocks line up with the sections of 16 heads.
+// graph, cold L2): 58.1 us at S = 4096, 14.4 at 1024, 25.1 at 2048, 203 at 8192 (flash 121, 20.8, 42.0, 355; cudnn 69.8,
+// 16.4, 26.2, 201). With a warm L2, in a trace, 53.4 us at S = 4096.
+// HEAD_DIM 128 spills 8 bytes. Before, blocks stayed for the whole launch and were dealt heavy and light ones to and fro,
+// which lined up badly with the sections of 16 heads: 366 us for B8 H16 at S = 2048, of which the fullest multiprocessor
+// had 468 units of work. For blocks that start in order it is 300, by counting: 235 us were predicted and 245 measured.
 
 #define ALL_LANES 0xffffffffu
 
@@ -347,9 +349,10 @@ __device__ __forceinline__ void finish(const Strip<TALL>& strip, unsigned char* 
 
 // ---- the kernel ----
 
+// Computes one of so many blocks of each head.
 template <int TALL>
 __device__ __forceinline__ void attend(const T* q, const T* k, const T* v, T* out, int queries, int keys,
-    float scale_log2e, int causal, int diagonal, int heads)
+    float scale_log2e, int causal, int diagonal, int heads, int head_blocks)
 {
     constexpr int STRIP = TALL * 16, BLOCK = STRIPS * STRIP;
     extern __shared__ __align__(128) unsigned char shared[]; // rows of queries, later of the output; the teams' tiles
@@ -358,102 +361,97 @@ __device__ __forceinline__ void attend(const T* q, const T* k, const T* v, T* ou
     const u32 tiles_at = query_tile + ROWS * PITCH + team * 4 * TILE;
     const View view = {keys, causal ? diagonal : keys};
 
-    // Blocks are numbered from heavy to light (causal: the last rows see most), some heads at once. They are dealt out to
-    // and fro, so that who has got a heavy one gets a light one next: all are done at the same time.
-    const int head_blocks = (queries + BLOCK - 1) / BLOCK;
-    for (int round = 0;; ++round) {
-        const int number = round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-        if (number >= head_blocks * heads) break;
-        const int section = number / (head_blocks * HEADS_AT_ONCE), in_section = number % (head_blocks * HEADS_AT_ONCE);
-        const int together = min(HEADS_AT_ONCE, heads - section * HEADS_AT_ONCE);
-        const int head = section * HEADS_AT_ONCE + in_section % together;
-        const int first_row = (head_blocks - 1 - in_section / together) * BLOCK, strip_row = first_row + own * STRIP;
-        const T* const head_k = k + (size_t)head * keys * HEAD_DIM;
-        const T* const head_v = v + (size_t)head * keys * HEAD_DIM;
+    // Heavy ones first, so that at the end light ones fill what is left of the time.
+    const int section = blockIdx.x / (head_blocks * HEADS_AT_ONCE), in_section = blockIdx.x % (head_blocks * HEADS_AT_ONCE);
+    const int together = min(HEADS_AT_ONCE, heads - section * HEADS_AT_ONCE);
+    const int head = section * HEADS_AT_ONCE + in_section % together;
+    const int first_row = (head_blocks - 1 - in_section / together) * BLOCK, strip_row = first_row + own * STRIP;
+    if (first_row >= queries) return;
+    const T* const head_k = k + (size_t)head * keys * HEAD_DIM;
+    const T* const head_v = v + (size_t)head * keys * HEAD_DIM;
 
-        // A team's tiles are team, team + TEAMS, ...: those that the block sees, of them those that the strip sees. Every
-        // row of the strip sees the keys before clear.
-        const int clear = view.seen(strip_row);
-        const int seen_by_strip = view.seen(min(queries, strip_row + STRIP) - 1);
-        const int seen_by_block = view.seen(min(queries, first_row + BLOCK) - 1);
-        const int tiles = ((seen_by_block + COLUMNS - 1) / COLUMNS - team + TEAMS - 1) / TEAMS;
-        const int mine = ((seen_by_strip + COLUMNS - 1) / COLUMNS - team + TEAMS - 1) / TEAMS;
+    // A team's tiles are team, team + TEAMS, ...: those that the block sees, of them those that the strip sees. Every row
+    // of the strip sees the keys before clear.
+    const int clear = view.seen(strip_row);
+    const int seen_by_strip = view.seen(min(queries, strip_row + STRIP) - 1);
+    const int seen_by_block = view.seen(min(queries, first_row + BLOCK) - 1);
+    const int tiles = (seen_by_block + COLUMNS - 1) / COLUMNS; // of both teams
+    const int mine = ((seen_by_strip + COLUMNS - 1) / COLUMNS - team + TEAMS - 1) / TEAMS;
 
-        const int thread = thread_now(), lane = thread % 32;
-        auto fetch_tile = [&](int tile, const T* matrix, u32 at) {
-            if (tile < tiles) {
-                fetch<COLUMNS, TEAM_THREADS>(
-                    at + tile % 2 * TILE, matrix, (tile * TEAMS + team) * COLUMNS, keys, thread % TEAM_THREADS);
-            }
-        };
-        fetch<BLOCK, THREADS>(query_tile, q + (size_t)head * queries * HEAD_DIM, first_row, queries, thread);
-        fetch_tile(0, head_k, tiles_at);
-        end_group();
-        fetch_tile(1, head_k, tiles_at);
-        fetch_tile(0, head_v, tiles_at + VALUES_AT);
-        end_group();
-        wait_but_for<1>();
-        __syncthreads();
-
-        Strip<TALL> strip;
-#pragma unroll
-        for (int i = 0; strip.KEEPS_QUERIES && i < HEAD_DIM / 16; ++i) load_queries(strip, own_queries, i, lane);
-#pragma unroll
-        for (int t = 0; t < TALL; ++t) {
-            strip.level[t][0] = strip.level[t][1] = LOWEST;
-#pragma unroll
-            for (int n = 0; n < HEAD_DIM / 8 + 1; ++n)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) strip.output[t][n][i] = 0;
+    const int thread = thread_now(), lane = thread % 32;
+    auto fetch_tile = [&](int tile, const T* matrix, u32 at) {
+        if ((tile * TEAMS + team) * COLUMNS < seen_by_block) {
+            fetch<COLUMNS, TEAM_THREADS>(
+                at + tile % 2 * TILE, matrix, (tile * TEAMS + team) * COLUMNS, keys, thread % TEAM_THREADS);
         }
+    };
+    fetch<BLOCK, THREADS>(query_tile, q + (size_t)head * queries * HEAD_DIM, first_row, queries, thread);
+    fetch_tile(0, head_k, tiles_at);
+    end_group();
+    fetch_tile(1, head_k, tiles_at);
+    fetch_tile(0, head_v, tiles_at + VALUES_AT);
+    end_group();
+    wait_but_for<1>();
+    __syncthreads();
 
-        Scores<TALL> scores;
-        if (mine > 0) score(scores, strip, own_queries, tiles_at, lane);
-#pragma unroll 1
-        for (int tile = 0; tile < tiles; ++tile) {
-            const int key = (tile * TEAMS + team) * COLUMNS;
-            if (tile < mine) {
-                if (key + COLUMNS > clear) hide(scores, view, strip_row, key, lane);
-                raise_level(strip, scores, scale_log2e);
-            }
-            wait_but_for<0>();
-            team_barrier(team); // the team has this tile's values and the next one's keys, and is done with those before
-            fetch_tile(tile + 2, head_k, tiles_at);
-            fetch_tile(tile + 1, head_v, tiles_at + VALUES_AT);
-            end_group();
-            const u32 values = tiles_at + VALUES_AT + tile % 2 * TILE;
-            if (tile + 1 < mine) { // one stretch without branches, in which the compiler mixes both
-                gather(strip, scores, values, lane, scale_log2e);
-                score(scores, strip, own_queries, tiles_at + (tile + 1) % 2 * TILE, lane);
-            } else if (tile < mine) {
-                gather(strip, scores, values, lane, scale_log2e);
-            }
-        }
-
-        merge(strip, (float4*)(shared + ROWS * PITCH), team);
-        if (team == 0) {
-            finish(strip, shared, out + ((size_t)head * queries + (u32)first_row) * HEAD_DIM, queries - first_row);
-        }
-        __syncthreads(); // the next block's queries go where this one's output was
+    Strip<TALL> strip;
+#pragma unroll
+    for (int i = 0; strip.KEEPS_QUERIES && i < HEAD_DIM / 16; ++i) load_queries(strip, own_queries, i, lane);
+#pragma unroll
+    for (int t = 0; t < TALL; ++t) {
+        strip.level[t][0] = strip.level[t][1] = LOWEST;
+#pragma unroll
+        for (int n = 0; n < HEAD_DIM / 8 + 1; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) strip.output[t][n][i] = 0;
     }
+
+    Scores<TALL> scores;
+    if (mine > 0) score(scores, strip, own_queries, tiles_at, lane);
+    // A team may have a tile less than the other, but passes as many barriers: else compute-sanitizer's racecheck takes
+    // what the two do before and after a barrier of the whole block for concurrent.
+#pragma unroll 1
+    for (int tile = 0; tile * TEAMS < tiles; ++tile) {
+        const int key = (tile * TEAMS + team) * COLUMNS;
+        if (tile < mine) {
+            if (key + COLUMNS > clear) hide(scores, view, strip_row, key, lane);
+            raise_level(strip, scores, scale_log2e);
+        }
+        wait_but_for<0>();
+        team_barrier(team); // the team has this tile's values and the next one's keys, and is done with those before
+        fetch_tile(tile + 2, head_k, tiles_at);
+        fetch_tile(tile + 1, head_v, tiles_at + VALUES_AT);
+        end_group();
+        const u32 values = tiles_at + VALUES_AT + tile % 2 * TILE;
+        if (tile + 1 < mine) { // one stretch without branches, in which the compiler mixes both
+            gather(strip, scores, values, lane, scale_log2e);
+            score(scores, strip, own_queries, tiles_at + (tile + 1) % 2 * TILE, lane);
+        } else if (tile < mine) {
+            gather(strip, scores, values, lane, scale_log2e);
+        }
+    }
+
+    merge(strip, (float4*)(shared + ROWS * PITCH), team);
+    if (team == 0)
+        finish(strip, shared, out + ((size_t)head * queries + first_row) * HEAD_DIM, queries - first_row);
 }
 
 // A function of its own, so that registers are allotted to it for itself.
 __device__ __noinline__ void attend_in_half_blocks(const T* q, const T* k, const T* v, T* out, int queries, int keys,
-    float scale_log2e, int causal, int diagonal, int heads)
+    float scale_log2e, int causal, int diagonal, int heads, int head_blocks)
 {
-    attend<TALLEST / 2>(q, k, v, out, queries, keys, scale_log2e, causal, diagonal, heads);
+    attend<TALLEST / 2>(q, k, v, out, queries, keys, scale_log2e, causal, diagonal, heads, head_blocks);
 }
 
-// The grid is one block of threads for every multiprocessor, or for every half block of rows where these are fewer. Half
-// blocks are slower, as every key is read for half as many rows, but they are twice as many to share out.
+// The grid is all blocks of all heads, or where these are too few for the multiprocessors, twice as many: halves of
+// blocks, which are slower, as every key is read for half as many rows.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 tiled_o4(const T* q, const T* k, const T* v, T* out, int queries, int keys, float scale_log2e, int causal, int diagonal,
     int heads)
 {
-    const int blocks = (queries + ROWS - 1) / ROWS * heads, multiprocessors = gridDim.x;
-    if (2 * blocks > 3 * multiprocessors)
-        attend<TALLEST>(q, k, v, out, queries, keys, scale_log2e, causal, diagonal, heads);
+    const int head_blocks = (queries + ROWS - 1) / ROWS;
+    if (gridDim.x == head_blocks * heads)
+        attend<TALLEST>(q, k, v, out, queries, keys, scale_log2e, causal, diagonal, heads, head_blocks);
     else
-        attend_in_half_blocks(q, k, v, out, queries, keys, scale_log2e, causal, diagonal, heads);
+        attend_in_half_blocks(q, k, v, out, queries, keys, scale_log2e, causal, diagonal, heads, 2 * head_blocks);
 }
