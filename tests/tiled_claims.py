@@ -35,7 +35,13 @@ PREDICTED = {
     "tiled_o5": ("end of the launch: 35 us", "35 µs"),
 }
 # The targets that were set, what the files predict, and the level of confidence.
-GIVEN_OF_TILED = [words for _, words in PREDICTED.values()] + ["95 %", "1.5x", "2e-3", "1e-5"]
+GIVEN_OF_TILED = [words for _, words in PREDICTED.values()] + [
+    "235 µs were predicted",
+    "95 %",
+    "1.5x",
+    "2e-3",
+    "1e-5",
+]
 
 
 def bench() -> StudyFigures:
@@ -80,6 +86,7 @@ def claims_of_tiled_attention() -> Iterator[str]:
     yield from rows_of_predictions()
     yield from rows_of_single_head()
     yield from rows_of_head_dim_128()
+    yield from rows_of_other_problems()
     yield from rows_of_the_roof()
     yield from rows_of_checks()
     yield from _findings()
@@ -166,6 +173,25 @@ def rows_of_head_dim_128() -> Iterator[str]:
         yield row_of(str(seq), *(at.time(name, seq, graph=True) for name in ("flash", "cudnn", *STAGES[2:])))
 
 
+def rows_of_other_problems() -> Iterator[str]:
+    """More heads, and no mask; without launches."""
+    for study, said in (("many-heads", "B8 H16, causal"), ("not-causal", "B1 H8, not causal")):
+        at = study_figures(f"{STUDY}/{study}")
+        for seq in sorted(set(at.results["seq"])):
+            names = ("flash", "cudnn", *STAGES[3:])
+            yield row_of(said, str(seq), *(at.time(name, seq, graph=True) for name in names))
+    many, full = (study_figures(f"{STUDY}/{study}") for study in ("many-heads", "not-causal"))
+    assert {many.pair("flash", "tiled_o4", seq, graph=True)["verdict"] for seq in (512, 2048)} == {"faster"}
+    assert many.pair("cudnn", "tiled_o5", 512, graph=True)["verdict"] == "slower"
+    assert many.pair("cudnn", "tiled_o5", 2048, graph=True)["verdict"] == "faster"
+    for seq in (2048, 4096):
+        assert full.pair("cudnn", "tiled_o4", seq, graph=True)["verdict"] == "slower"
+    for seq in (1024, 2048, 4096):
+        assert full.pair("flash", "tiled_o4", seq, graph=True)["verdict"] == "faster"
+        assert full.pair("cudnn", "tiled_o5", seq, graph=True)["verdict"] == "faster"
+    yield f"B8 H16 at S=2048 in {many.time('tiled_o4', 2048, graph=True)}"
+
+
 def rows_of_the_roof() -> Iterator[str]:
     """Rates without launches, of what the units could do and of what a large product reaches."""
     measured = float(bench().row("flash", 4096)["measured_peak_tflops"])
@@ -191,10 +217,11 @@ def rows_of_checks() -> Iterator[str]:
         assert "ERROR SUMMARY: 0 errors" in memory
         [hazards] = re.findall(r"RACECHECK SUMMARY: (\d+) hazards displayed", races)
         yield row_of(name, found[1], found[2], found[3] or "", "0", hazards)
-    text = (ANALYSIS / STUDY / "sanitizer" / "tiled_o4-racecheck.txt").read_text(encoding="utf-8")
-    assert lines_of_races(text) == {("272", "113"), ("275", "113"), ("82", "322"), ("82", "329")}
-    text = (ANALYSIS / STUDY / "sanitizer" / "tiled_o5-racecheck.txt").read_text(encoding="utf-8")
-    assert lines_of_races(text) == {("430", "456"), ("433", "448"), ("434", "448")}
+    for name, lines in (("tiled_o4", {("289", "124"), ("289", "99")}), ("tiled_o5", {("437", "463")})):
+        control = (ANALYSIS / STUDY / "sanitizer" / "control" / f"{name}-racecheck.txt").read_text(
+            encoding="utf-8"
+        )
+        assert lines_of_races(control) >= lines
 
 
 def lines_of_races(text: str) -> set[tuple[str, str]]:
@@ -230,6 +257,8 @@ def _findings() -> Iterator[str]:
     yield f"{share} of what a large matrix product reaches here"
     found = bench().pair("tiled_o4", "tiled_o5", 4096)
     assert found["verdict"] == NO_CLEAR_CHANGE
+    for seq in (1024, 2048):
+        assert bench().pair("tiled_o4", "tiled_o5", seq)["verdict"] == "slower"
     yield f"({bench().time('tiled_o4', 4096)} and {bench().time('tiled_o5', 4096)} at S=4096)"
     yield f"{bench().launching('tiled_o5', 4096)} of a call of `tiled_o5` is launching"
 
@@ -269,7 +298,7 @@ def _reasons() -> Iterator[str]:
     yield f"fall to {half[2]:.1f} G again"
     yield f"although L2 moves more, {sizes['tiled_o3']}"
     rate = bench().row("tiled_o3", 4096)["graph_tflops"]
-    product = 53.7
+    product = 52.8
     text = (ANALYSIS / STUDY / "bench" / "report.md").read_text(encoding="utf-8")
     assert f"| fp32 product, measured | {product} TFLOP/s |" in text
     yield f"{rate:.1f} TFLOP/s, {format_share(rate / product)} of the {product} TFLOP/s"
@@ -295,9 +324,12 @@ def _oddities() -> Iterator[str]:
     yield f"{bench().time('tiled_o1', 512, graph=True)} and {bench().time('tiled_o2', 512, graph=True)} at S=512"
     warm = format_ns(step(0).pairs[1024]["base_busy_ns"])
     yield f"{bench().time('tiled_o0', 1024, graph=True)} in the benchmark and {warm} in the trace"
-    assert bench().pair("cudnn", "tiled_o4", 8192, graph=True)["verdict"] == "slower"
-    yield f"`tiled_o4` falls behind `cudnn`, {bench().time('tiled_o4', 8192, graph=True)} against"
+    assert bench().pair("cudnn", "tiled_o4", 8192, graph=True)["verdict"] == NO_CLEAR_CHANGE
+    yield f"`tiled_o4` is level with `cudnn`, {bench().time('tiled_o4', 8192, graph=True)} and"
     yield f"{bench().time('cudnn', 8192, graph=True)}"
+    eager = [bench().time("flash", seq) for seq in (512, 1024)]
+    graph = [bench().time("flash", seq, graph=True) for seq in (512, 1024)]
+    yield f"{eager[0]} and {eager[1]} for `flash`, whose replays take {graph[0]} and {graph[1]}"
     more = [eager_more(name) for name in ("tiled_o4", "flash", "tiled_o5", "cudnn")]
     yield f"{more[0]} longer than its replay, one of `flash` {more[1]}, of `tiled_o5` {more[2]} and of"
     yield f"`cudnn` {more[3]}"
@@ -307,8 +339,8 @@ def _oddities() -> Iterator[str]:
     yield f"{clocks[0]} and {clocks[1]} of the host's time, under nsys"
     differ = bench().results[bench().results["aa_verdict"] != NO_CLEAR_CHANGE]
     [odd] = differ.to_dict("records")
-    assert (odd["backend"], odd["seq"]) == ("tiled_o4", 512)
-    yield f"1 of {len(bench().results)} differs: `tiled_o4` at S=512, by {format_share(abs(1 - odd['aa_ratio']))}"
+    assert (odd["backend"], odd["seq"]) == ("math", 512)
+    yield f"1 of {len(bench().results)} differs: `math` at S=512, by {format_share(abs(1 - odd['aa_ratio']))}"
     at = study_figures(f"{STUDY}/head-dim-128")
     ours, theirs = (at.row(name, 4096)["graph_median_ns"] for name in ("tiled_o5", "cudnn"))
     yield f"With D=128 `tiled_o5` is {format_ratio(theirs / ours)} as fast as `cudnn` at S=4096"

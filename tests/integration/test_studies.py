@@ -31,7 +31,9 @@ from tests.study_figures import ANALYSIS, study_figures
 from tests.tiled_claims import GIVEN_OF_TILED, TILED_STEPS, claims_of_tiled_attention
 
 BENCHES = ("math-vs-flash", "baseline", "scaling", "long")
-TILED_BENCHES = tuple(f"tiled-attention/{name}" for name in ("bench", "head-dim-128", "single-head"))
+TILED_BENCHES = tuple(
+    f"tiled-attention/{name}" for name in ("bench", "head-dim-128", "many-heads", "not-causal", "single-head")
+)
 LEDGERS = {"why-math-is-slow": STEPS, "tiled-attention": TILED_STEPS}
 CHARTS = ["latency.png", "speedup.png", "memory.png", "throughput.png", "roofline.png", "samples.png"]
 
