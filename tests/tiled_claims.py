@@ -255,11 +255,9 @@ def _findings() -> Iterator[str]:
     measured = float(bench().row("flash", 4096)["measured_peak_tflops"])
     share = format_share(bench().row("tiled_o5", 8192)["graph_tflops"] / measured)
     yield f"{share} of what a large matrix product reaches here"
-    found = bench().pair("tiled_o4", "tiled_o5", 4096)
-    assert found["verdict"] == NO_CLEAR_CHANGE
-    for seq in (1024, 2048):
-        assert bench().pair("tiled_o4", "tiled_o5", seq)["verdict"] == "slower"
-    yield f"({bench().time('tiled_o4', 4096)} and {bench().time('tiled_o5', 4096)} at S=4096)"
+    for seq, verdict in ((512, "slower"), (1024, "slower"), (2048, NO_CLEAR_CHANGE), (4096, "faster")):
+        assert bench().pair("tiled_o4", "tiled_o5", seq)["verdict"] == verdict
+    yield f"{bench().time('tiled_o4', 4096)} and {bench().time('tiled_o5', 4096)} at S=4096"
     yield f"{bench().launching('tiled_o5', 4096)} of a call of `tiled_o5` is launching"
 
 
@@ -298,7 +296,7 @@ def _reasons() -> Iterator[str]:
     yield f"fall to {half[2]:.1f} G again"
     yield f"although L2 moves more, {sizes['tiled_o3']}"
     rate = bench().row("tiled_o3", 4096)["graph_tflops"]
-    product = 52.8
+    product = 52.4
     text = (ANALYSIS / STUDY / "bench" / "report.md").read_text(encoding="utf-8")
     assert f"| fp32 product, measured | {product} TFLOP/s |" in text
     yield f"{rate:.1f} TFLOP/s, {format_share(rate / product)} of the {product} TFLOP/s"
@@ -327,9 +325,6 @@ def _oddities() -> Iterator[str]:
     assert bench().pair("cudnn", "tiled_o4", 8192, graph=True)["verdict"] == NO_CLEAR_CHANGE
     yield f"`tiled_o4` is level with `cudnn`, {bench().time('tiled_o4', 8192, graph=True)} and"
     yield f"{bench().time('cudnn', 8192, graph=True)}"
-    eager = [bench().time("flash", seq) for seq in (512, 1024)]
-    graph = [bench().time("flash", seq, graph=True) for seq in (512, 1024)]
-    yield f"{eager[0]} and {eager[1]} for `flash`, whose replays take {graph[0]} and {graph[1]}"
     more = [eager_more(name) for name in ("tiled_o4", "flash", "tiled_o5", "cudnn")]
     yield f"{more[0]} longer than its replay, one of `flash` {more[1]}, of `tiled_o5` {more[2]} and of"
     yield f"`cudnn` {more[3]}"
@@ -339,8 +334,8 @@ def _oddities() -> Iterator[str]:
     yield f"{clocks[0]} and {clocks[1]} of the host's time, under nsys"
     differ = bench().results[bench().results["aa_verdict"] != NO_CLEAR_CHANGE]
     [odd] = differ.to_dict("records")
-    assert (odd["backend"], odd["seq"]) == ("math", 512)
-    yield f"1 of {len(bench().results)} differs: `math` at S=512, by {format_share(abs(1 - odd['aa_ratio']))}"
+    assert (odd["backend"], odd["seq"]) == ("tiled_o4", 512)
+    yield f"1 of {len(bench().results)} differs: `tiled_o4` at S=512, by {format_share(abs(1 - odd['aa_ratio']))}"
     at = study_figures(f"{STUDY}/head-dim-128")
     ours, theirs = (at.row(name, 4096)["graph_median_ns"] for name in ("tiled_o5", "cudnn"))
     yield f"With D=128 `tiled_o5` is {format_ratio(theirs / ours)} as fast as `cudnn` at S=4096"

@@ -12,8 +12,8 @@
 // Predicts: 17.2 GFLOP at S = 4096 are 22 us at the 780 TFLOP/s that a large product reaches with wgmma; no figure for
 // mma.sync was written down beforehand, the aim was 174 us, 1.5 times flash.
 // Measured on an NVIDIA H200 (`nsysprof bench --backend tiled_o4 --seq 1024 --seq 4096`, B1 H8 D64 fp16 causal, CUDA
-// graph, cold L2): 58.1 us at S = 4096, 14.4 at 1024, 25.1 at 2048, 203 at 8192 (flash 121, 20.8, 42.0, 355; cudnn 69.8,
-// 16.4, 26.2, 201). With a warm L2, in a trace, 53.4 us at S = 4096.
+// graph, cold L2): 57.9 us at S = 4096, 14.2 at 1024, 25.1 at 2048, 203 at 8192 (flash 121, 20.7, 42.1, 348; cudnn 69.8,
+// 16.3, 26.2, 201). With a warm L2, in a trace, 53.4 us at S = 4096.
 // HEAD_DIM 128 spills 8 bytes. Before, blocks stayed for the whole launch and were dealt heavy and light ones to and fro,
 // which lined up badly with the sections of 16 heads: 366 us for B8 H16 at S = 2048, of which the fullest multiprocessor
 // had 468 units of work. For blocks that start in order it is 300, by counting: 235 us were predicted and 245 measured.
