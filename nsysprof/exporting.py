@@ -10,7 +10,7 @@ from nsysprof.attribution import attribute
 from nsysprof.breakdown import break_down
 from nsysprof.exports.source import export_source
 from nsysprof.kernels import load_rules
-from nsysprof.render.export_files import ENDINGS, check_export, write_export
+from nsysprof.render.exports.files import ENDINGS, check_export, write_export
 from nsysprof.report import Report, open_report
 from nsysprof.report.columns import Progress
 from nsysprof.table_reader import read_tables

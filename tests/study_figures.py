@@ -12,8 +12,8 @@ import pandas as pd
 
 from nsysprof.bench.pairs import between
 from nsysprof.comparison.gap_ledger import apportion
-from nsysprof.render.bench_findings import exponent_words
-from nsysprof.render.bench_words import ratio_cell, tflops_text
+from nsysprof.render.bench.findings import exponent_words
+from nsysprof.render.bench.words import ratio_cell, tflops_text
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
 from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
 

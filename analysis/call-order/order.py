@@ -23,7 +23,7 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.render.bench_axes import backend_legend, backend_look, finish_axes, new_panels
+from nsysprof.render.bench.axes import backend_legend, backend_look, finish_axes, new_panels
 from nsysprof.render.plans import Heading
 from nsysprof.render.style import figure_png, style
 from nsysprof.statistics.contrast import contrast

@@ -30,7 +30,7 @@ def diff_benches(
     from nsysprof.bench.diff import compare_runs
     from nsysprof.bench.samples import read_bench_samples
     from nsysprof.commands.benched import say
-    from nsysprof.render.bench_diff_text import diff_table, regression_lines
+    from nsysprof.render.bench.diff_text import diff_table, regression_lines
 
     diff = compare_runs(read_bench_samples(before), read_bench_samples(after), unlike=unlike)
     print(diff_table(diff), end="", flush=True)

@@ -97,8 +97,8 @@ def make_results(folder: Path, *, charts: bool) -> BenchResults:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # starting more takes longer than what they do here
     from nsysprof.bench.results import read_bench_results
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.render.bench_data import write_bench_tables
-    from nsysprof.render.bench_report import bench_report
+    from nsysprof.render.bench.data import write_bench_tables
+    from nsysprof.render.bench.report import bench_report
 
     with progress_bar() as progress:
         progress("comparing", 0)
@@ -106,7 +106,7 @@ def make_results(folder: Path, *, charts: bool) -> BenchResults:
         write_bench_tables(results, folder)
         drawn = []
         if charts:
-            from nsysprof.render.bench_charts import save_bench_charts
+            from nsysprof.render.bench.charts import save_bench_charts
 
             progress("drawing charts", 0)
             drawn = [path.name for path in save_bench_charts(results, folder)]
@@ -118,8 +118,8 @@ def tell_results(results: BenchResults, folder: Path, files: Sequence[Path], dat
     """Print what was found and where it lies, and add it to the database where there is to be one."""
     from dataclasses import replace
 
-    from nsysprof.render.bench_data import append_database
-    from nsysprof.render.bench_text import bench_summary
+    from nsysprof.render.bench.data import append_database
+    from nsysprof.render.bench.text import bench_summary
 
     print(f"\n{bench_summary(results)}", end="", flush=True)
     say(f"\nWritten to {folder}/: {', '.join(path.name for path in files)}")

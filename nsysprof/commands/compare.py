@@ -125,9 +125,9 @@ def compare(
         from nsysprof.commands.progress import progress_bar
         from nsysprof.comparison.comparing import compare as compare_ranges
         from nsysprof.kernels import load_rules
-        from nsysprof.render.compare_data import GAP_DOCUMENT, GAP_FILES
-        from nsysprof.render.compare_text import comparison_text
-        from nsysprof.render.comparison_charts import GAP_CHARTS, ROOFLINE, comparison_plans
+        from nsysprof.render.comparison.charts import GAP_CHARTS, ROOFLINE, comparison_plans
+        from nsysprof.render.comparison.data import GAP_DOCUMENT, GAP_FILES
+        from nsysprof.render.comparison.text import comparison_text
         from nsysprof.render.data import check_folder
         from nsysprof.report import open_report
         from nsysprof.table_reader import read_tables
@@ -172,8 +172,8 @@ def _write(
     Where the folder holds an earlier comparison, its charts and its page do not stay beside new tables.
     """
     from nsysprof.render.charts import write_pictures
-    from nsysprof.render.compare_data import write_gaps
-    from nsysprof.render.comparison_charts import GAP_CHARTS, ROOFLINE, comparison_charts
+    from nsysprof.render.comparison.charts import GAP_CHARTS, ROOFLINE, comparison_charts
+    from nsysprof.render.comparison.data import write_gaps
     from nsysprof.render.data import writing
     from nsysprof.render.terminal import visible
 

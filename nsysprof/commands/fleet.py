@@ -105,9 +105,9 @@ def fleet(
     from nsysprof.fleet.range_iterations import Choice
     from nsysprof.kernels import load_rules
     from nsysprof.paths import DEFAULT_MERGE
-    from nsysprof.render.fleet_charts import FLEET_CHARTS
-    from nsysprof.render.fleet_data import FLEET_FILES, check_fleet_folder
-    from nsysprof.render.fleet_text import fleet_text
+    from nsysprof.render.fleet.charts import FLEET_CHARTS
+    from nsysprof.render.fleet.data import FLEET_FILES, check_fleet_folder
+    from nsysprof.render.fleet.text import fleet_text
 
     check_dask()
     load_rules(rules)  # what is wrong with it is told once, not per report
@@ -207,8 +207,8 @@ def _write(
     """Write the files and say so on stderr; charts and page of an earlier run do not stay beside new tables."""
     from nsysprof.commands.progress import progress_bar
     from nsysprof.render.data import writing
-    from nsysprof.render.fleet_charts import FLEET_CHARTS, save_fleet_charts
-    from nsysprof.render.fleet_data import write_fleet
+    from nsysprof.render.fleet.charts import FLEET_CHARTS, save_fleet_charts
+    from nsysprof.render.fleet.data import write_fleet
     from nsysprof.render.terminal import visible
 
     with progress_bar() as progress, writing(folder):

@@ -18,12 +18,12 @@ from nsysprof.bench.results import read_bench_results
 from nsysprof.comparison.comparing import compare
 from nsysprof.errors import NsysprofError
 from nsysprof.peaks import peak_flops, share_of_peak
-from nsysprof.render.bench_data import write_bench_tables
-from nsysprof.render.bench_report import bench_report
-from nsysprof.render.bench_text import bench_summary
-from nsysprof.render.bench_words import ratio_cell
-from nsysprof.render.compare_data import write_gaps
-from nsysprof.render.comparison_charts import GAP_CHARTS, ROOFLINE
+from nsysprof.render.bench.data import write_bench_tables
+from nsysprof.render.bench.report import bench_report
+from nsysprof.render.bench.text import bench_summary
+from nsysprof.render.bench.words import ratio_cell
+from nsysprof.render.comparison.charts import GAP_CHARTS, ROOFLINE
+from nsysprof.render.comparison.data import write_gaps
 from nsysprof.report import open_report
 from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
 from tests.ledger_claims import STEPS, claims_of_why_math_is_slow

@@ -13,7 +13,7 @@ import pytest
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.examine import ReportTask, examine_report
 from nsysprof.fleet.inputs import find_reports
-from nsysprof.render.fleet_data import write_fleet
+from nsysprof.render.fleet.data import write_fleet
 from nsysprof.units import format_ns, format_ratio, format_share
 
 STUDY = Path(__file__).parents[2] / "analysis" / "two-ranks"

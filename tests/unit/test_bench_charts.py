@@ -15,7 +15,7 @@ from PIL import Image
 
 from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.errors import NsysprofError
-from nsysprof.render.bench_axes import (
+from nsysprof.render.bench.axes import (
     LOOKS,
     OTHER_LOOK,
     binary_ticks,
@@ -24,10 +24,10 @@ from nsysprof.render.bench_axes import (
     readable,
     round_ticks,
 )
-from nsysprof.render.bench_charts import BENCH_CHARTS, save_bench_charts
-from nsysprof.render.bench_lines import latency_chart, memory_chart, speedup_chart, throughput_chart
-from nsysprof.render.bench_roofline import roofline_chart
-from nsysprof.render.bench_violins import density, violin_chart
+from nsysprof.render.bench.charts import BENCH_CHARTS, save_bench_charts
+from nsysprof.render.bench.lines import latency_chart, memory_chart, speedup_chart, throughput_chart
+from nsysprof.render.bench.roofline import roofline_chart
+from nsysprof.render.bench.violins import density, violin_chart
 from nsysprof.render.style import figure_png
 from nsysprof.units import format_share
 from tests.bench_samples import made_up, merged, point_of, write_samples

@@ -13,7 +13,7 @@ import pytest
 from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.bench.table import RESULT_COLUMNS
 from nsysprof.errors import NsysprofError
-from nsysprof.render.bench_data import BENCH_TABLES, append_database, write_bench_tables
+from nsysprof.render.bench.data import BENCH_TABLES, append_database, write_bench_tables
 from tests.bench_samples import made_up, point_of, write_samples
 
 

@@ -11,7 +11,7 @@ import pytest
 from nsysprof.bench.diff import DIFF_COLUMNS, BenchDiff, compare_runs, regressions
 from nsysprof.bench.samples import read_bench_samples
 from nsysprof.errors import NsysprofError
-from nsysprof.render.bench_diff_text import diff_table, regression_lines
+from nsysprof.render.bench.diff_text import diff_table, regression_lines
 from tests.bench_samples import made_up, point_of, write_samples
 
 METRICS = ("latency", "graph latency")

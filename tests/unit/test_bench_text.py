@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nsysprof.bench.results import BenchResults, read_bench_results
-from nsysprof.render.bench_report import bench_report
-from nsysprof.render.bench_text import bench_summary
+from nsysprof.render.bench.report import bench_report
+from nsysprof.render.bench.text import bench_summary
 from tests.bench_samples import made_up, merged, point_of, write_samples
 
 ALL = ("math", "naive", "flash", "efficient", "cudnn", "auto")

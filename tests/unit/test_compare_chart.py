@@ -16,8 +16,8 @@ from nsysprof import cli
 from nsysprof.comparison.comparing import Comparison
 from nsysprof.comparison.median_call import MedianCall, median_call
 from nsysprof.comparison.waiting import HOST
-from nsysprof.render.compare_chart import MOST_BOXES, plan_calls
-from nsysprof.render.comparison_charts import call_timeline
+from nsysprof.render.comparison.call_chart import MOST_BOXES, plan_calls
+from nsysprof.render.comparison.charts import call_timeline
 from tests.calls import GEMM, math_and_flash
 from tests.conftest import Trace
 from tests.trace import Items, Range, launch_kernel, launch_memcpy

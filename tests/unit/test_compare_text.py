@@ -9,8 +9,8 @@ import pytest
 
 from nsysprof.attribution import attribute
 from nsysprof.comparison.comparing import Comparison, compare
-from nsysprof.render.compare_data import gap_document
-from nsysprof.render.compare_text import comparison_text
+from nsysprof.render.comparison.data import gap_document
+from nsysprof.render.comparison.text import comparison_text
 from nsysprof.report import open_report
 from tests.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.conftest import Trace

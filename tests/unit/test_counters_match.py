@@ -14,8 +14,8 @@ from nsysprof.comparison.counter_match import plain_name
 from nsysprof.comparison.measured import Measured, tensor_share
 from nsysprof.errors import NsysprofError
 from nsysprof.paths import split_path
-from nsysprof.render.compare_data import gap_document
-from nsysprof.render.compare_text import comparison_text
+from nsysprof.render.comparison.data import gap_document
+from nsysprof.render.comparison.text import comparison_text
 from tests.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.conftest import Trace
 from tests.counters import Counted, write_counters

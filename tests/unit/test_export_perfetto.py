@@ -16,8 +16,8 @@ from nsysprof.breakdown import break_down
 from nsysprof.errors import NsysprofError
 from nsysprof.exports.source import ExportSource, export_source
 from nsysprof.exports.stream_ranges import stream_ranges
-from nsysprof.render import perfetto
-from nsysprof.render.export_files import write_export
+from nsysprof.render.exports import perfetto
+from nsysprof.render.exports.files import write_export
 from nsysprof.report import open_report
 from tests.conftest import Trace
 from tests.perfetto_trace import ReadTrace, Slice, read_trace

@@ -17,8 +17,8 @@ from nsysprof.errors import NsysprofError
 from nsysprof.exports.export_columns import COLUMNS
 from nsysprof.exports.export_tables import export_tables
 from nsysprof.exports.source import ExportSource, export_source
-from nsysprof.render import csv_files, parquet_files
-from nsysprof.render.export_files import write_export
+from nsysprof.render.exports import csv_files, parquet_files
+from nsysprof.render.exports.files import write_export
 from nsysprof.report import open_report
 from tests.conftest import Trace
 from tests.random_reports import random_report

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.render.perfetto_texts import TraceTexts
-from nsysprof.render.perfetto_wire import (
+from nsysprof.render.exports.perfetto_texts import TraceTexts
+from nsysprof.render.exports.perfetto_wire import (
     FIXED,
     VARINT,
     Pieces,

@@ -13,11 +13,11 @@ from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.examine import ReportFailure
 from nsysprof.fleet.stragglers import outlier_rows, robust_z, straggler_rows
-from nsysprof.render.fleet_charts import FLEET_CHARTS, save_fleet_charts
-from nsysprof.render.fleet_data import FLEET_FILES, check_fleet_folder, write_fleet
-from nsysprof.render.fleet_heatmap import fleet_heatmap
-from nsysprof.render.fleet_text import fleet_text
-from nsysprof.render.fleet_timeline import fleet_timeline
+from nsysprof.render.fleet.charts import FLEET_CHARTS, save_fleet_charts
+from nsysprof.render.fleet.data import FLEET_FILES, check_fleet_folder, write_fleet
+from nsysprof.render.fleet.heatmap import fleet_heatmap
+from nsysprof.render.fleet.text import fleet_text
+from nsysprof.render.fleet.timeline import fleet_timeline
 from tests.conftest import Trace
 from tests.unit.test_fleet_parts import examined, ranked, step, steps
 

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from nsysprof.attribution import attribute
 from nsysprof.comparison.comparing import Comparison, compare
 from nsysprof.errors import NsysprofError
-from nsysprof.render.comparison_charts import (
+from nsysprof.render.comparison.charts import (
     GAP_CHARTS,
     comparison_plans,
     gap_waterfall,
     save_comparison_charts,
 )
+from nsysprof.render.comparison.gap_chart import MOST_PAIRS, MOST_STEPS, plan_gap
 from nsysprof.render.drawing import picture
-from nsysprof.render.gap_chart import MOST_PAIRS, MOST_STEPS, plan_gap
 from nsysprof.render.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.render.style import style
 from nsysprof.report import open_report

@@ -19,7 +19,7 @@ from nsysprof.comparison.comparing import compare
 from nsysprof.intervals import merge
 from nsysprof.kernels import FAMILIES
 from nsysprof.render.charts import chart_plans
-from nsysprof.render.compare_data import gap_document
+from nsysprof.render.comparison.data import gap_document
 from nsysprof.render.data import write_json
 from nsysprof.render.drawing import picture
 from nsysprof.render.page.analysis_page import analysis_page

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from nsysprof.comparison.comparing import Comparison
-from nsysprof.render import kernel_roofline as kernel_roofline_module
-from nsysprof.render.comparison_charts import comparison_plans, kernel_roofline, save_comparison_charts
+from nsysprof.render.comparison import kernel_roofline as kernel_roofline_module
+from nsysprof.render.comparison.charts import comparison_plans, kernel_roofline, save_comparison_charts
+from nsysprof.render.comparison.kernel_roofline import plan_roofline
 from nsysprof.render.drawing import picture
 from nsysprof.render.free_places import Box, Places, free_place
-from nsysprof.render.kernel_roofline import plan_roofline
 from nsysprof.render.palette import BASE, NEW
 from nsysprof.render.plans import Message, Roofs
 from nsysprof.roofline import Roofline, roofline

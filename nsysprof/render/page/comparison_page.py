@@ -11,15 +11,15 @@ import pandas as pd
 from nsysprof.comparison.comparing import Comparison
 from nsysprof.comparison.side_pairs import Pair
 from nsysprof.kernels import short_name
-from nsysprof.render.compare_text import clock_table, gap_table, pair_table
-from nsysprof.render.comparison_charts import comparison_charts
-from nsysprof.render.gap_chart import compared_reports
+from nsysprof.render.comparison.charts import comparison_charts
+from nsysprof.render.comparison.gap_chart import compared_reports
+from nsysprof.render.comparison.text import clock_table, gap_table, pair_table
+from nsysprof.render.comparison.traffic_text import traffic_tables
 from nsysprof.render.page.call_rows import call_timeline_data
 from nsysprof.render.page.environment import Facts, report_facts
 from nsysprof.render.page.template import fill, inline
 from nsysprof.render.terminal import one_line, visible
 from nsysprof.render.text_table import TextTable
-from nsysprof.render.traffic_text import traffic_tables
 from nsysprof.units import format_bytes, format_count, format_ns
 
 MOST_PAGE_PAIRS, _MOST_CAUSES, _MOST_KERNELS = 24, 60, 12

@@ -12,10 +12,10 @@ import pandas as pd
 from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import AXES, BenchSweep
-from nsysprof.render.bench_about import environment_part, method_part, repeat_part
-from nsysprof.render.bench_findings import bench_findings, exponent_words, picked_words
-from nsysprof.render.bench_mixed import mixed_rows
-from nsysprof.render.bench_words import (
+from nsysprof.render.bench.about import environment_part, method_part, repeat_part
+from nsysprof.render.bench.findings import bench_findings, exponent_words, picked_words
+from nsysprof.render.bench.mixed import mixed_rows
+from nsysprof.render.bench.words import (
     about_run,
     backend_name,
     base_backend,

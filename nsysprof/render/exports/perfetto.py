@@ -18,9 +18,18 @@ from nsysprof.exports.host_tracks import host_tracks
 from nsysprof.exports.source import ExportSource
 from nsysprof.exports.stacking import walk
 from nsysprof.exports.tracks import Slices, Steps, Track
-from nsysprof.render.perfetto_slices import Content, slice_content
-from nsysprof.render.perfetto_texts import TraceTexts, plain
-from nsysprof.render.perfetto_wire import BYTES, VARINT, Pieces, joined, numbers, pieces, repeated, tag
+from nsysprof.render.exports.perfetto_slices import Content, slice_content
+from nsysprof.render.exports.perfetto_texts import TraceTexts, plain
+from nsysprof.render.exports.perfetto_wire import (
+    BYTES,
+    VARINT,
+    Pieces,
+    joined,
+    numbers,
+    pieces,
+    repeated,
+    tag,
+)
 
 _SEQUENCE = 1
 _AT_ONCE = 1 << 16  # packets

@@ -11,8 +11,8 @@ import pandas as pd
 
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import CONSTANT, NAMED_GROWTHS, NO_SINGLE_POWER
-from nsysprof.render.bench_mixed import mixed_lines
-from nsysprof.render.bench_words import (
+from nsysprof.render.bench.mixed import mixed_lines
+from nsysprof.render.bench.words import (
     backend_name,
     base_backend,
     configurations_of,

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
-from nsysprof.render.bench_words import backend_name, base_backend
+from nsysprof.render.bench.words import backend_name, base_backend
 from nsysprof.units import format_ratio
 
 __all__ = ["mixed_lines", "mixed_rows"]

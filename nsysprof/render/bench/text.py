@@ -11,8 +11,8 @@ import pandas as pd
 
 from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
-from nsysprof.render.bench_findings import bench_findings, picked_words
-from nsysprof.render.bench_words import (
+from nsysprof.render.bench.findings import bench_findings, picked_words
+from nsysprof.render.bench.words import (
     about_run,
     base_backend,
     clock_words,

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import AXES
-from nsysprof.render.bench_axes import (
+from nsysprof.render.bench.axes import (
     EndLabel,
     backend_legend,
     backend_look,
@@ -25,10 +25,10 @@ from nsysprof.render.bench_axes import (
     readable,
     round_ticks,
 )
-from nsysprof.render.bench_lines import dtype_notes, dtypes_of
-from nsysprof.render.bench_marks import DASHES, plain_tick
-from nsysprof.render.bench_titles import chart_subtitle, roofline_title
-from nsysprof.render.bench_words import tflops_text
+from nsysprof.render.bench.lines import dtype_notes, dtypes_of
+from nsysprof.render.bench.marks import DASHES, plain_tick
+from nsysprof.render.bench.titles import chart_subtitle, roofline_title
+from nsysprof.render.bench.words import tflops_text
 from nsysprof.render.palette import INK
 from nsysprof.render.plans import DPI, Heading, Message
 from nsysprof.render.style import SMALL, TEXT, draw_message, style, text_width

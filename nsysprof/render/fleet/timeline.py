@@ -12,7 +12,7 @@ from nsysprof.fleet.answer import Fleet, RankLane
 from nsysprof.fleet.findings import awaited_rank
 from nsysprof.fleet.rank_part import TIMELINE_ITERATIONS, WHOLE
 from nsysprof.render.axis import draw_axis
-from nsysprof.render.fleet_heatmap import PART_COLOURS, label_step
+from nsysprof.render.fleet.heatmap import PART_COLOURS, label_step
 from nsysprof.render.palette import RULE
 from nsysprof.render.plans import PLOT_COLUMNS, Heading
 from nsysprof.render.style import MARGIN, TEXT, WIDTH, framed, heading_height, shown, style, text_width

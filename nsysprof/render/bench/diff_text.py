@@ -8,8 +8,8 @@ from textwrap import wrap
 from typing import Any
 
 from nsysprof.bench.diff import BenchDiff, regressions
-from nsysprof.render.bench_text import plain_table
-from nsysprof.render.bench_words import shape_labels
+from nsysprof.render.bench.text import plain_table
+from nsysprof.render.bench.words import shape_labels
 from nsysprof.render.terminal import one_line, visible
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.units import format_bytes, format_ns, format_share

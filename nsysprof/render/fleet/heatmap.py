@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.rank_part import WHOLE
 from nsysprof.render.axis import draw_axis
-from nsysprof.render.fleet_text import iteration_paths
+from nsysprof.render.fleet.text import iteration_paths
 from nsysprof.render.palette import COLOURS, FAINT, IDLE, INK, LESS, MORE, OTHERS
 from nsysprof.render.plans import Heading
 from nsysprof.render.style import (

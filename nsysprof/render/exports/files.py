@@ -16,10 +16,10 @@ from nsysprof.errors import NsysprofError
 from nsysprof.exports.export_columns import COLUMNS, SCHEMA
 from nsysprof.exports.export_tables import ExportTable, export_tables
 from nsysprof.exports.source import ExportSource
-from nsysprof.render.csv_files import write_csv_files
 from nsysprof.render.data import describe_report
-from nsysprof.render.parquet_files import pyarrow_parquet, write_parquet
-from nsysprof.render.perfetto import perfetto_protos, write_perfetto
+from nsysprof.render.exports.csv_files import write_csv_files
+from nsysprof.render.exports.parquet_files import pyarrow_parquet, write_parquet
+from nsysprof.render.exports.perfetto import perfetto_protos, write_perfetto
 from nsysprof.report import Report
 
 ENDINGS = {"perfetto": ".pftrace", "parquet": ".parquet", "csv": ".csv"}

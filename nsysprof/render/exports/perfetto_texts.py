@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.render.perfetto_wire import VARINT, Pieces, fields, numbers, tag
+from nsysprof.render.exports.perfetto_wire import VARINT, Pieces, fields, numbers, tag
 
 _AT_ONCE = 1000  # texts in a packet
 _NAME, _CATEGORY, _KEY, _VALUE = (

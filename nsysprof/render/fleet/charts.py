@@ -13,8 +13,8 @@ def save_fleet_charts(fleet: Fleet, folder: Path) -> list[Path]:
     """Draw all charts into an existing folder and return their paths; each is there whole or not at all."""
     # only here, as matplotlib takes a second to import
     from nsysprof.render.charts import write_pictures  # noqa: PLC0415
-    from nsysprof.render.fleet_heatmap import fleet_heatmap  # noqa: PLC0415
-    from nsysprof.render.fleet_timeline import fleet_timeline  # noqa: PLC0415
+    from nsysprof.render.fleet.heatmap import fleet_heatmap  # noqa: PLC0415
+    from nsysprof.render.fleet.timeline import fleet_timeline  # noqa: PLC0415
     from nsysprof.render.style import figure_png  # noqa: PLC0415
 
     pictures = [figure_png(chart(fleet)) for chart in (fleet_heatmap, fleet_timeline)]

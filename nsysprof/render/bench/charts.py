@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from nsysprof.bench.results import BenchResults
 from nsysprof.errors import NsysprofError
-from nsysprof.render.bench_lines import latency_chart, memory_chart, speedup_chart, throughput_chart
-from nsysprof.render.bench_roofline import roofline_chart
-from nsysprof.render.bench_violins import violin_chart
+from nsysprof.render.bench.lines import latency_chart, memory_chart, speedup_chart, throughput_chart
+from nsysprof.render.bench.roofline import roofline_chart
+from nsysprof.render.bench.violins import violin_chart
 from nsysprof.render.style import figure_png
 
 __all__ = ["BENCH_CHARTS", "save_bench_charts"]

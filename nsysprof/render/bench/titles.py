@@ -11,7 +11,7 @@ import pandas as pd
 from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import AXES, NAMED_GROWTHS, BenchSweep
-from nsysprof.render.bench_words import (
+from nsysprof.render.bench.words import (
     about_run,
     backend_name,
     base_backend,

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from nsysprof.bench.pairs import AUTO, between
 from nsysprof.bench.results import BenchResults
-from nsysprof.render.bench_axes import (
+from nsysprof.render.bench.axes import (
     EndLabel,
     backend_legend,
     backend_look,
@@ -27,7 +27,7 @@ from nsysprof.render.bench_axes import (
     panel_title,
     panel_width,
 )
-from nsysprof.render.bench_marks import (
+from nsysprof.render.bench.marks import (
     DASHES,
     WIDE,
     BenchLine,
@@ -42,14 +42,14 @@ from nsysprof.render.bench_marks import (
     plain_tick,
     ratio_tick,
 )
-from nsysprof.render.bench_titles import (
+from nsysprof.render.bench.titles import (
     chart_subtitle,
     latency_title,
     memory_title,
     speedup_title,
     throughput_title,
 )
-from nsysprof.render.bench_words import base_backend, tflops_text
+from nsysprof.render.bench.words import base_backend, tflops_text
 from nsysprof.render.palette import FAINT, INK
 from nsysprof.render.plans import Heading
 from nsysprof.render.style import TEXT, style, text_width

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from nsysprof.comparison.comparing import Comparison
 from nsysprof.errors import NsysprofError
 from nsysprof.render.charts import write_pictures
-from nsysprof.render.compare_chart import plan_calls
+from nsysprof.render.comparison.call_chart import plan_calls
+from nsysprof.render.comparison.gap_chart import plan_gap
+from nsysprof.render.comparison.kernel_roofline import plan_roofline
 from nsysprof.render.data import writing
-from nsysprof.render.gap_chart import plan_gap
-from nsysprof.render.kernel_roofline import plan_roofline
 from nsysprof.render.painter import start_painter
 from nsysprof.render.plans import Plan
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from nsysprof import __version__
 from nsysprof.bench.results import BenchResults
-from nsysprof.render.bench_words import device_name
+from nsysprof.render.bench.words import device_name
 from nsysprof.render.markdown import markdown_section, markdown_table
 from nsysprof.units import format_bandwidth, format_bytes, format_share
 

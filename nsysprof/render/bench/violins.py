@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BenchPoint
-from nsysprof.render.bench_axes import backend_look, finish_axes, new_panels, panel_width
-from nsysprof.render.bench_titles import chart_subtitle, violin_title
-from nsysprof.render.bench_words import shape_parts
+from nsysprof.render.bench.axes import backend_look, finish_axes, new_panels, panel_width
+from nsysprof.render.bench.titles import chart_subtitle, violin_title
+from nsysprof.render.bench.words import shape_parts
 from nsysprof.render.palette import FAINT, INK, RULE
 from nsysprof.render.plans import Heading
 from nsysprof.render.style import SMALL, TEXT, style, text_width

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nsysprof.comparison.comparing import Comparison
 from nsysprof.kernels import short_name
-from nsysprof.render.gap_chart import compared_reports
+from nsysprof.render.comparison.gap_chart import compared_reports
 from nsysprof.render.palette import BASE, NEW
 from nsysprof.render.plans import Bubble, Heading, Message, Roofs
 from nsysprof.render.texts import printable, shorten

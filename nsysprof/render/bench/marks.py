@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import BenchSweep
-from nsysprof.render.bench_axes import backend_look, panel_width
-from nsysprof.render.bench_words import tflops_text
+from nsysprof.render.bench.axes import backend_look, panel_width
+from nsysprof.render.bench.words import tflops_text
 from nsysprof.render.palette import FAINT, INK
 from nsysprof.render.style import SMALL
 

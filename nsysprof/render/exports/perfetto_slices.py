@@ -14,8 +14,8 @@ from nsysprof.exports.export_columns import OP_KINDS
 from nsysprof.exports.source import ExportSource
 from nsysprof.exports.tracks import Slices, What
 from nsysprof.kernels import short_name
-from nsysprof.render.perfetto_texts import TraceTexts
-from nsysprof.render.perfetto_wire import FIXED, Pieces, eights, pieces, tag
+from nsysprof.render.exports.perfetto_texts import TraceTexts
+from nsysprof.render.exports.perfetto_wire import FIXED, Pieces, eights, pieces, tag
 from nsysprof.report.grids import grid_text
 from nsysprof.report.nvtx import DEFAULT_DOMAIN
 from nsysprof.tables import KERNEL

@@ -12,9 +12,9 @@ from nsysprof.comparison.comparing import Comparison
 from nsysprof.comparison.findings import calls_text
 from nsysprof.comparison.gap_ledger import apportion, causes_cancel
 from nsysprof.comparison.side_pairs import Pair
+from nsysprof.render.comparison.traffic_text import traffic_tables
 from nsysprof.render.terminal import one_line, visible
 from nsysprof.render.text_table import TextTable, wrapped
-from nsysprof.render.traffic_text import traffic_tables
 from nsysprof.report import Report
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.units import format_ns, format_ratio, format_share

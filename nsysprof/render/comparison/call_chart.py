@@ -15,7 +15,7 @@ from nsysprof.comparison.side_pairs import Pair
 from nsysprof.comparison.waiting import WAITING_FOR
 from nsysprof.intervals import Ints, covered_before, merge
 from nsysprof.kernels import FAMILIES, short_name
-from nsysprof.render.gap_chart import compared_reports
+from nsysprof.render.comparison.gap_chart import compared_reports
 from nsysprof.render.palette import COLOURS, IDLE, INK, family_legend
 from nsysprof.render.plans import CallBlock, CallLane, CallPanel, Calls, Flag, Heading, Numbers
 from nsysprof.render.texts import printable, shorten

@@ -1,0 +1,1 @@
+"""Views of a benchmark: text, Markdown, tables and charts."""

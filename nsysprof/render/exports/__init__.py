@@ -1,0 +1,1 @@
+"""A whole report in the formats of other tools."""

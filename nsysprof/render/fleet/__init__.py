@@ -1,0 +1,1 @@
+"""Views of an answer over all ranks: text, tables and charts."""
