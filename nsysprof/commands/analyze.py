@@ -10,6 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands.report_options import (
+    ChartsOption,
+    HtmlOption,
+    MergeOption,
+    ReplaceOption,
+    ReportArgument,
+    RulesOption,
+    Threads,
+    ThreadsOption,
+)
+
 if TYPE_CHECKING:
     from nsysprof.breakdown import Breakdown
     from nsysprof.render.painter import Painter
@@ -27,20 +38,8 @@ class By(str, Enum):
     DEVICE = "device"
 
 
-class Threads(str, Enum):
-    """Whose work ``--threads`` gives to a range."""
-
-    FOLLOW = "follow"
-    STRICT = "strict"
-
-
 def analyze(
-    report: Annotated[
-        Path,
-        typer.Argument(
-            metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report, or a parquet export."
-        ),
-    ],
+    report: ReportArgument,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -50,10 +49,8 @@ def analyze(
             help="Folder of the results [default: REPORT.analysis in the current folder].",
         ),
     ] = None,
-    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
-    html: Annotated[
-        bool, typer.Option("--html", help="Also write report.html: everything on one page, with a timeline.")
-    ] = False,
+    charts: ChartsOption = True,
+    html: HtmlOption = False,
     select: Annotated[
         str | None,
         typer.Option("--range", metavar="GLOB", help="Only ranges that match, and what lies in them."),
@@ -63,25 +60,11 @@ def analyze(
         int,
         typer.Option(min=0, metavar="N", help="Leave out the first N instances of what repeats (warm-up)."),
     ] = 0,
-    merge: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="GLOB", help="Names that make one row; repeatable [default: iter*, step* and a number]."
-        ),
-    ] = None,
+    merge: MergeOption = None,
     no_merge: Annotated[bool, typer.Option("--no-merge", help="Keep every name as recorded.")] = False,
     by: Annotated[By | None, typer.Option(metavar="process|device", help="Split the rows.")] = None,
-    threads: Annotated[
-        Threads,
-        typer.Option(
-            metavar="follow|strict",
-            help="Work of threads without a range: follow the range open elsewhere, or, as nsys does, own thread only.",
-        ),
-    ] = Threads.FOLLOW,
-    rules: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
-    ] = None,
+    threads: ThreadsOption = Threads.FOLLOW,
+    rules: RulesOption = None,
     instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv however long.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare with the projection of the installed nsys.")
@@ -96,9 +79,7 @@ def analyze(
             help="Keep what would take more memory, such as 3GB, in scratch files [default: half of the memory].",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
-    ] = False,
+    force: ReplaceOption = False,
 ) -> None:
     """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
     from nsysprof.render.painter import start_painter

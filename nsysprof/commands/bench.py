@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nsysprof.commands.bench_saved import diff_benches, report_bench
+from nsysprof.commands.report_options import ChartsOption
 from nsysprof.commands.workload_options import Device, DType
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def bench(
     database: Annotated[
         Path | None, typer.Option("--db", metavar="FILE", help="Append the results to this SQLite file.")
     ] = None,
-    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
+    charts: ChartsOption = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be measured, and measure nothing.")
     ] = False,

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from nsysprof.commands.report_options import ChartsOption
+
 _SAMPLES = "samples.json"
 
 
@@ -53,7 +55,7 @@ def report_bench(
     database: Annotated[
         Path | None, typer.Option("--db", metavar="FILE", help="Append the results to this SQLite file.")
     ] = None,
-    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
+    charts: ChartsOption = True,
 ) -> None:
     """Make tables, report and charts of saved samples, without measuring anything."""
     import shutil

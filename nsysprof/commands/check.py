@@ -10,16 +10,13 @@ from typing import Annotated
 
 import typer
 
+from nsysprof.commands.report_options import NsysOption, ReportArgument, RulesOption
+
 _DRAFT = Path("budget.toml")
 
 
 def check(
-    report: Annotated[
-        Path,
-        typer.Argument(
-            metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report, or a parquet export."
-        ),
-    ],
+    report: ReportArgument,
     budget: Annotated[
         Path | None,
         typer.Argument(metavar="BUDGET", readable=False, help="The limits, as TOML."),
@@ -38,11 +35,8 @@ def check(
     force: Annotated[bool, typer.Option("--force", help="Let --init replace a file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print it as Markdown, for a pull request.")] = False,
-    rules: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
-    ] = None,
-    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")] = None,
+    rules: RulesOption = None,
+    nsys: NsysOption = None,
 ) -> None:
     """Hold REPORT against BUDGET and print what broke; exit code 3 if something did, 0 if nothing.
 

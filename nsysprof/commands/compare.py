@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.analyze import Threads
+from nsysprof.commands.report_options import (
+    ChartsOption,
+    HtmlOption,
+    NsysOption,
+    PerOption,
+    ReplaceOption,
+    ReportArgument,
+    RulesOption,
+    Threads,
+    ThreadsOption,
+)
 
 if TYPE_CHECKING:
     from nsysprof.comparison.comparing import Comparison
@@ -20,12 +30,7 @@ _PAGE = "report.html"
 
 
 def compare(
-    report: Annotated[
-        Path,
-        typer.Argument(
-            metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report, or a parquet export."
-        ),
-    ],
+    report: ReportArgument,
     other: Annotated[
         Path | None,
         typer.Argument(
@@ -48,12 +53,7 @@ def compare(
             "--range", metavar="GLOB", help="Of two reports, equal paths that match [default: outermost]."
         ),
     ] = None,
-    per: Annotated[
-        str | None,
-        typer.Option(
-            metavar="GLOB", help="Inner ranges that count as calls [default: iter*, step* and a number]."
-        ),
-    ] = None,
+    per: PerOption = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -63,10 +63,8 @@ def compare(
             help="Folder of the results [default: REPORT.compare in the current folder].",
         ),
     ] = None,
-    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
-    html: Annotated[
-        bool, typer.Option("--html", help="Also write report.html: everything on one page, with timelines.")
-    ] = False,
+    charts: ChartsOption = True,
+    html: HtmlOption = False,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes to print of a pair.")] = 20,
     every: Annotated[
         bool, typer.Option("--all", help="Print the ledger of every pair, not of one only.")
@@ -92,18 +90,10 @@ def compare(
             help="Hardware counters of REPORT, and again of OTHER [default: the .counters.csv beside each].",
         ),
     ] = None,
-    threads: Annotated[
-        Threads,
-        typer.Option(metavar="follow|strict", help="Work of threads without a range, as in `analyze`."),
-    ] = Threads.FOLLOW,
-    rules: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
-    ] = None,
-    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
-    ] = False,
+    threads: ThreadsOption = Threads.FOLLOW,
+    rules: RulesOption = None,
+    nsys: NsysOption = None,
+    force: ReplaceOption = False,
 ) -> None:
     """Say why one range of REPORT is slower than another, or than the same one in OTHER, cause by cause."""
     for option, given in (("--record", record), ("--counters", counters)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.analyze import Threads
+from nsysprof.commands.report_options import RulesOption, Threads, ThreadsOption
 from nsysprof.commands.workload_options import (
     WORKLOAD,
     BackendOption,
@@ -93,10 +93,7 @@ def counters(
         bool,
         typer.Option("--quick", help="Run the program once only: bytes and occupancy, but no FLOPs."),
     ] = False,
-    threads: Annotated[
-        Threads,
-        typer.Option(metavar="follow|strict", help="Work of threads without a range, as in `analyze`."),
-    ] = Threads.FOLLOW,
+    threads: ThreadsOption = Threads.FOLLOW,
     cache_control: Annotated[
         CacheControl,
         typer.Option(metavar="none|all", help="Leave caches as the kernel before left them, or flush them."),
@@ -111,10 +108,7 @@ def counters(
     keep_report: Annotated[
         bool, typer.Option("--keep-report", help="Keep ncu's own reports too; they name the host.")
     ] = False,
-    rules: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
-    ] = None,
+    rules: RulesOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the ncu commands and run nothing.")
     ] = False,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from nsysprof.commands.analyze import Threads
+from nsysprof.commands.report_options import NsysOption, ReportArgument, RulesOption, Threads, ThreadsOption
 
 
 class To(str, Enum):
@@ -22,14 +22,7 @@ class To(str, Enum):
 
 
 def export(
-    report: Annotated[
-        Path,
-        typer.Argument(
-            metavar="REPORT",
-            readable=False,
-            help="A .sqlite or .nsys-rep report, or a parquet export of nsys.",
-        ),
-    ],
+    report: ReportArgument,
     to: Annotated[
         To,
         typer.Option(
@@ -47,18 +40,9 @@ def export(
             " [default: REPORT.pftrace, .parquet or .csv in the current folder].",
         ),
     ] = None,
-    threads: Annotated[
-        Threads,
-        typer.Option(
-            metavar="follow|strict",
-            help="Work of threads without a range: follow the range open elsewhere, or, as nsys does, own thread only.",
-        ),
-    ] = Threads.FOLLOW,
-    rules: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
-    ] = None,
-    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")] = None,
+    threads: ThreadsOption = Threads.FOLLOW,
+    rules: RulesOption = None,
+    nsys: NsysOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")] = False,
 ) -> None:
     """Write REPORT, with the owner of every operation, for Perfetto, or as Parquet or CSV tables."""

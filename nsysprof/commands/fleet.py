@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nsysprof.commands.analyze import Threads
+from nsysprof.commands.report_options import (
+    ChartsOption,
+    HtmlOption,
+    MergeOption,
+    NsysOption,
+    ReplaceOption,
+    RulesOption,
+    Threads,
+    ThreadsOption,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from nsysprof.fleet.answer import Fleet
     from nsysprof.fleet.cluster import ClusterChoice
@@ -49,10 +58,7 @@ def fleet(
     skip: Annotated[
         int, typer.Option(min=0, metavar="N", help="Leave out the first N iterations (warm-up).")
     ] = 0,
-    merge: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOB", help="Names that make one row, as in `analyze`; repeatable."),
-    ] = None,
+    merge: MergeOption = None,
     rank_from: Annotated[
         str | None,
         typer.Option(
@@ -66,26 +72,16 @@ def fleet(
         str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to use: tcp://host:8786.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many ranks to print.")] = 16,
-    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")] = True,
-    html: Annotated[
-        bool, typer.Option("--html", help="Also write report.html: everything on one page.")
-    ] = False,
+    charts: ChartsOption = True,
+    html: HtmlOption = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first report that cannot be read.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
-    threads: Annotated[
-        Threads,
-        typer.Option(metavar="follow|strict", help="Work of threads without a range, as in `analyze`."),
-    ] = Threads.FOLLOW,
-    rules: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones."),
-    ] = None,
-    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
-    ] = False,
+    threads: ThreadsOption = Threads.FOLLOW,
+    rules: RulesOption = None,
+    nsys: NsysOption = None,
+    force: ReplaceOption = False,
 ) -> None:
     """Say which of many ranks is slow, and who waits for whom: REPORT… are of one run, a rank or more each.
 
@@ -97,7 +93,6 @@ def fleet(
         raise typer.BadParameter("--workers is of a local cluster: leave it out, or --scheduler")
     names = list(reports or ())
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
     from nsysprof.fleet.cluster import ClusterChoice, check_dask, worker_count, worker_memory
     from nsysprof.fleet.examine import ReportTask
     from nsysprof.fleet.identity import rank_pattern
@@ -129,31 +124,15 @@ def fleet(
         "threads": threads.value,
         "rank_from": rank_from,
     }
-    tasks = [
-        ReportTask(
-            file,
-            choice,
-            threads.value,
-            str(rules.resolve()) if rules else None,
-            str(nsys.resolve()) if nsys else None,
-        )
-        for file in files
-    ]
+    ruled, exporter = (str(path.resolve()) if path else None for path in (rules, nsys))
+    tasks = [ReportTask(file, choice, threads.value, ruled, exporter) for file in files]
     for note in notes:
         _say(note)
     count = worker_count(ClusterChoice(workers), len(tasks))
     where = ClusterChoice(count, scheduler, worker_memory(count))
-    try:
-        with interrupts_raised():
-            answers = _answers(tasks, where, folder, resume=resume, strict=strict)
-            answer = _together(answers, pattern, options)
-    except Interrupt as stop:
-        kept = sum(1 for _ in (folder / _KEPT).glob("*.npz"))
-        if kept:
-            _say(
-                f"{kept:,} of {len(tasks):,} reports are done and kept: the same command with --resume goes on"
-            )
-        raise interrupted(stop) from None
+    with _telling_what_is_kept(folder, len(tasks)):
+        answers = _answers(tasks, where, folder, resume=resume, strict=strict)
+        answer = _together(answers, pattern, options)
     print(fleet_text(answer, top), end="", flush=True)
     _write(answer, asked, folder, charts=charts, html=html, earlier=earlier)
     _tell_cost(answer, where)
@@ -164,6 +143,20 @@ def fleet(
         )
         raise typer.Exit(1)
     _forget(folder)
+
+
+@contextlib.contextmanager
+def _telling_what_is_kept(folder: Path, total: int) -> Iterator[None]:
+    """An interrupt meanwhile ends the command, with a line that says how to go on."""
+    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
+
+    try:
+        with interrupts_raised():
+            yield
+    except Interrupt as stop:
+        if kept := sum(1 for _ in (folder / _KEPT).glob("*.npz")):
+            _say(f"{kept:,} of {total:,} reports are done and kept: the same command with --resume goes on")
+        raise interrupted(stop) from None
 
 
 def _answers(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands.report_options import NsysOption
+
 if TYPE_CHECKING:
     from nsysprof.capture.scrub import Scrubbed
 
@@ -29,7 +31,7 @@ def scrub(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
-    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")] = None,
+    nsys: NsysOption = None,
 ) -> None:
     """Copy REPORT without environment variables, host, user, folders and processes of the machine."""
     from nsysprof.capture.scrub import scrub_report

@@ -1,0 +1,54 @@
+"""The options of commands that read reports: defined once, so that they mean and are called the same everywhere."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Threads(str, Enum):
+    """Whose work ``--threads`` gives to a range."""
+
+    FOLLOW = "follow"
+    STRICT = "strict"
+
+
+_Globs = list[str] | None
+
+ReportArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report, or a parquet export."
+    ),
+]
+ChartsOption = Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")]
+HtmlOption = Annotated[bool, typer.Option("--html", help="Also write report.html: everything on one page.")]
+PerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GLOB", help="Inner ranges that count as calls [default: iter*, step* and a number]."
+    ),
+]
+MergeOption = Annotated[
+    _Globs,
+    typer.Option(
+        metavar="GLOB", help="Names that make one row; repeatable [default: iter*, step* and a number]."
+    ),
+]
+ThreadsOption = Annotated[
+    Threads,
+    typer.Option(
+        metavar="follow|strict",
+        help="Work of threads without a range: follow the range open elsewhere, or, as nsys does, own thread only.",
+    ),
+]
+RulesOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones.")
+]
+NsysOption = Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")]
+ReplaceOption = Annotated[
+    bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
+]
