@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
 from nsysprof.errors import NsysprofError
+from nsysprof.nsight import (
+    Tool,
+    ToolKind,
+    ask_tool,
+    find_tool,
+    installed_tools,
+    last_line,
+    run_tool,
+    version_numbers,
+)
 
 __all__ = [
     "ENVIRONMENT",
@@ -23,11 +31,8 @@ __all__ = [
     "find_importer",
     "find_nsys",
     "header_version",
-    "last_line",
     "newer_than",
-    "run_nsys",
     "version_in",
-    "version_numbers",
 ]
 
 ENVIRONMENT = "NSYSPROF_NSYS"
@@ -35,43 +40,41 @@ GET_IT = (
     "get Nsight Systems from https://developer.nvidia.com/nsight-systems, or name it with --nsys PATH or"
     f" {ENVIRONMENT}=PATH; a report that was exported already (.sqlite) needs none"
 )
-PLACES_LINUX = (
-    "/opt/nvidia/nsight-systems/*/bin/nsys",
-    "/opt/nvidia/nsight-systems/*/target-linux-*/nsys",
-    "/opt/nvidia/nsight-systems-cli/*/bin/nsys",
-    "/opt/nvidia/nsight-systems-cli/*/target-linux-*/nsys",
-    "/usr/local/cuda*/bin/nsys",
-    "/usr/local/cuda*/nsight-systems-*/target-linux-*/nsys",
-    "/opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
-    "/usr/lib/nsight-systems/bin/nsys",
-    "/usr/lib/nsight-systems/target-linux-*/nsys",
-    "/usr/lib/*/nsight-systems/target-linux-*/nsys",
-)
-PLACES_WINDOWS = (
-    r"NVIDIA Corporation\Nsight Systems *\target-windows-*\nsys.exe",
-    r"NVIDIA Corporation\Nsight Compute *\host\target-windows-*\nsys.exe",
-)
 NEWER = re.compile(
     r"Report was created in Nsight Systems version \((?P<a>[^)]+)\), newer than"
     r"|Version number is invalid: (?P<b>\S+)"
     r"|Version not supported: (?P<build>\d+)"
 )
-PROGRESS = re.compile(r"\[[=\s]*\d+%\s*\]|^\s*(Processing|Exporting|Importing) .*\[|^\[\s*\d+/\d+\]")
 
 
 @dataclass(frozen=True)
-class Nsys:
-    """An nsys that answered: ``version`` as numbers (2024, 2, 3, 38), ``version_text`` as it prints it."""
-
-    path: Path
-    version: tuple[int, ...]
-    version_text: str
+class Nsys(Tool):
+    """An nsys that answered."""
 
 
-def version_numbers(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version, whichever way nsys writes it: 2024.2.3.38-v0, 2024@2@3@38-v0."""
-    found = re.match(r"\d+(?:[.@]\d+)*", text)
-    return tuple(int(part) for part in re.split(r"[.@]", found.group())) if found else ()
+NSYS = ToolKind(
+    name="nsys",
+    made=Nsys,
+    environment=ENVIRONMENT,
+    get_it=GET_IT,
+    says_version=r"Nsight Systems version (\d\S*)",
+    linux=(
+        "/opt/nvidia/nsight-systems/*/bin/nsys",
+        "/opt/nvidia/nsight-systems/*/target-linux-*/nsys",
+        "/opt/nvidia/nsight-systems-cli/*/bin/nsys",
+        "/opt/nvidia/nsight-systems-cli/*/target-linux-*/nsys",
+        "/usr/local/cuda*/bin/nsys",
+        "/usr/local/cuda*/nsight-systems-*/target-linux-*/nsys",
+        "/opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
+        "/usr/lib/nsight-systems/bin/nsys",
+        "/usr/lib/nsight-systems/target-linux-*/nsys",
+        "/usr/lib/*/nsight-systems/target-linux-*/nsys",
+    ),
+    windows=(
+        r"NVIDIA Corporation\Nsight Systems *\target-windows-*\nsys.exe",
+        r"NVIDIA Corporation\Nsight Compute *\host\target-windows-*\nsys.exe",
+    ),
+)
 
 
 def header_version(path: Path) -> str | None:
@@ -89,35 +92,17 @@ def version_in(head: bytes) -> str | None:
 def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
     """The nsys to use: the one named, else ``NSYSPROF_NSYS``'s, else the PATH's, else the newest installed.
 
-    "Installed" means in one of the usual places of Linux and Windows. Raises `NsysprofError` where the one
-    that was named does not work, or where there is none.
+    Raises `NsysprofError` where the one that was named does not work, or where there is none.
     """
-    named = explicit or os.environ.get(ENVIRONMENT)
-    if named:
-        where = "" if explicit else f" (from {ENVIRONMENT})"
-        found, why = _asked(Path(named).expanduser())
-        if found is None:
-            raise NsysprofError(f"{named}{where}: not a working nsys: {why}", GET_IT)
-        return found
-    on_path = shutil.which("nsys")
-    broken = ""
-    if on_path:
-        found, why = _asked(Path(on_path))
-        if found is not None:
-            return found
-        broken = f"; {on_path} on the PATH does not work: {why}"
-    installed = _installed()
-    if not installed:
-        raise NsysprofError(f"no nsys found{broken}", GET_IT)
-    return installed[0]
+    return find_tool(NSYS, explicit)
 
 
 def all_nsys() -> list[Nsys]:
     """Every working nsys, each once: ``NSYSPROF_NSYS``'s, the PATH's, then the installed, newest first."""
     named = [name for name in (os.environ.get(ENVIRONMENT), shutil.which("nsys")) if name]
-    first = [_asked(Path(name).expanduser())[0] for name in named]
+    first = [ask_tool(NSYS, Path(name).expanduser())[0] for name in named]
     unique: dict[str, Nsys] = {}
-    for nsys in [*first, *_installed()]:
+    for nsys in [*first, *installed_tools(NSYS)]:
         if nsys is not None:
             unique.setdefault(os.path.realpath(nsys.path), nsys)
     return list(unique.values())
@@ -162,7 +147,7 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
     with folder as name:
         part = Path(name, "report.sqlite")
         command = ["export", "--type", "sqlite", "--output", str(part), str(report.absolute())]
-        done = run_nsys(nsys.path, command, timeout)
+        done = run_tool(nsys.path, command, timeout)
         if done.returncode != 0 or not part.exists() or part.stat().st_size == 0:
             raise _export_error(nsys, report, done.stdout + "\n" + done.stderr, done.returncode)
         _publish(part, out)
@@ -220,67 +205,3 @@ def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
         f"{report}: made by nsys {made_by}, newer than the installed {nsys.version_text} ({nsys.path})",
         f"install {wanted} and name it with --nsys PATH, or export where it was made: {_by_hand(report)}",
     )
-
-
-def last_line(output: str) -> str:
-    """What a failed nsys said last: its error where it names one, without progress bars and stack details."""
-    lines = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip()]
-    lines = [line for line in lines if not PROGRESS.search(line)]
-    told = [line for line in lines if re.search(r"\berror\b|std::exception::what|^FATAL", line, re.I)]
-    return (told or lines or [""])[-1]
-
-
-def _installed() -> list[Nsys]:
-    found: dict[str, Nsys] = {}
-    for path in _candidates():
-        real = os.path.realpath(path)
-        if real not in found:
-            nsys, _ = _asked(path)
-            if nsys is not None:
-                found[real] = nsys
-    return sorted(found.values(), key=lambda nsys: nsys.version, reverse=True)
-
-
-def _candidates() -> Iterator[Path]:
-    if sys.platform == "win32":
-        roots = {os.environ.get(name) for name in ("ProgramFiles", "ProgramW6432")}
-        places = [(Path(root), place) for root in sorted(filter(None, roots)) for place in PLACES_WINDOWS]
-    else:
-        places = [(Path("/"), place.lstrip("/")) for place in PLACES_LINUX]
-    for root, place in places:
-        yield from sorted(root.glob(place))
-
-
-def _asked(path: Path) -> tuple[Nsys | None, str]:
-    """The nsys at a path (or in a folder), and why not where it is None."""
-    if path.is_dir():
-        path = path / ("nsys.exe" if sys.platform == "win32" else "nsys")
-    if not path.exists():
-        return None, "no such file"
-    path = path.absolute()  # a bare name would be looked for on the PATH
-    try:
-        done = run_nsys(path, ["--version"], timeout=60)
-    except NsysprofError as error:
-        return None, error.message
-    said = re.search(r"Nsight Systems version (\d\S*)", done.stdout + done.stderr)
-    if not said:
-        return None, last_line(done.stderr) or last_line(done.stdout) or "it does not answer --version"
-    return Nsys(path.absolute(), version_numbers(said[1]), said[1]), ""
-
-
-def run_nsys(nsys: Path, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """What an nsys, or its importer, printed, and its exit code; `NsysprofError` if it cannot run or takes too long."""
-    try:
-        return subprocess.run(
-            [str(nsys), *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise NsysprofError(f"{nsys} {arguments[0]} did not end within {timeout:g} s: stopped") from None
-    except OSError as error:
-        raise NsysprofError(f"{nsys} cannot be run: {error.strerror}") from None

@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import Nsys, last_line, run_nsys
+from nsysprof.nsight import last_line, run_tool
+from nsysprof.nsys import Nsys
 
 __all__ = ["stats"]
 
@@ -65,7 +66,7 @@ def _told(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, tim
     names = [base, OLD_NAMES[base]] if base in OLD_NAMES else [base]
     for name in names:
         asked = f"{name}:{options}" if options else name
-        done = run_nsys(nsys.path, ["stats", "--report", asked, "--format", form, str(copy)], timeout)
+        done = run_tool(nsys.path, ["stats", "--report", asked, "--format", form, str(copy)], timeout)
         if "could not be found" not in done.stdout + done.stderr:
             break
     else:

@@ -19,7 +19,7 @@ from nsysprof.capture.driver import ask_driver
 from nsysprof.capture.fingerprint import environment_hash, fingerprint
 from nsysprof.capture.interrupts import Interrupt, interrupts_raised
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import last_line
+from nsysprof.nsight import last_line
 
 __all__ = ["SweepJob", "known_backends", "open_sweep", "publish_results", "run_sweep", "write_samples"]
 

@@ -32,7 +32,7 @@ from nsysprof.capture.program_input import input_kept, with_results, workload_re
 from nsysprof.capture.record import file_facts, write_record
 from nsysprof.capture.secrets import machine_secrets, redacted
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import run_nsys
+from nsysprof.nsight import run_tool
 
 __all__ = ["StagedCounters", "count_program", "counter_endings", "counting_commands"]
 
@@ -178,7 +178,7 @@ def _counted(
 
 def _rows(request: CountRequest, run: CountingRun, options: Collection[str], report: Path) -> list[NcuRow]:
     """The rows of ncu's report, as ncu itself prints them."""
-    done = run_nsys(request.ncu.path, ncu_import(options, report), _READING_S)
+    done = run_tool(request.ncu.path, ncu_import(options, report), _READING_S)
     try:
         return read_ncu_csv(done.stdout, run.columns)
     except NsysprofError as error:

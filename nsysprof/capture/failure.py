@@ -13,7 +13,7 @@ from nsysprof.capture.child import Ended
 from nsysprof.capture.compose import Request
 from nsysprof.capture.outputs import LOG, REPORT, STREAM, typed
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import last_line
+from nsysprof.nsight import last_line
 
 __all__ = ["check_ended", "check_made", "check_program", "failed_program", "last_said", "made_by_nsys"]
 

@@ -12,7 +12,7 @@ from nsysprof.capture.ncu import GET_NCU
 from nsysprof.capture.ncu_command import CountRequest
 from nsysprof.capture.outputs import LOG
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import last_line
+from nsysprof.nsight import last_line
 
 __all__ = ["check_counted", "passes_told", "told_by_ncu"]
 

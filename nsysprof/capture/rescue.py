@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import Nsys, find_importer, header_version, last_line, run_nsys
+from nsysprof.nsight import last_line, run_tool
+from nsysprof.nsys import Nsys, find_importer, header_version
 
 __all__ = ["import_stream", "missing_libraries"]
 
@@ -41,7 +42,7 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
             " nsight-systems-cli), or import the stream on a machine that has it",
         )
     part = out.with_name(f"part-{out.name}")
-    done = run_nsys(importer, ["-i", str(stream), "-o", str(part)], timeout)
+    done = run_tool(importer, ["-i", str(stream), "-o", str(part)], timeout)
     if done.returncode == 0 and part.is_file() and part.stat().st_size:
         part.replace(out)
         return

@@ -24,7 +24,8 @@ from nsysprof.capture.program_input import input_kept, with_results, workload_re
 from nsysprof.capture.record import read_json, write_record
 from nsysprof.capture.rescue import import_stream
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import Nsys, all_nsys, export, find_nsys, header_version, version_numbers
+from nsysprof.nsight import version_numbers
+from nsysprof.nsys import Nsys, all_nsys, export, find_nsys, header_version
 from nsysprof.units import format_bytes
 
 __all__ = ["Staged", "capture_program", "resume_capture"]

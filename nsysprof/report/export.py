@@ -7,16 +7,8 @@ import tempfile
 from pathlib import Path
 
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import (
-    ENVIRONMENT,
-    Nsys,
-    all_nsys,
-    export,
-    find_nsys,
-    header_version,
-    newer_than,
-    version_numbers,
-)
+from nsysprof.nsight import version_numbers
+from nsysprof.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, header_version, newer_than
 
 __all__ = ["export_report"]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import Nsys, export, find_importer, find_nsys, header_version, version_numbers
+from nsysprof.nsight import version_numbers
+from nsysprof.nsys import Nsys, export, find_importer, find_nsys, header_version
 from nsysprof.nsys_stats import stats
 from nsysprof.report import open_report
 from tests.conftest import Trace

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
     for name, value in made.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NSYSPROF_NCU", raising=False)
-    monkeypatch.setattr(ncu, "_candidates", lambda: iter(()))
+    monkeypatch.setattr(ncu, "NCU", replace(ncu.NCU, linux=()))
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in fake_ncu.install(tmp_path / "bin", []).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv(NCU_ENVIRONMENT, raising=False)
-    monkeypatch.setattr(module, "_candidates", lambda: iter(()))
+    monkeypatch.setattr(module, "NCU", replace(module.NCU, linux=()))
     return tmp_path / "bin" / "ncu"
 
 
@@ -66,7 +67,7 @@ def test_without_any_the_hint_says_how_to_get_one(
     old = tmp_path / "old"
     old.write_text(there.read_text().replace("Version 2025", "Version 2022"))
     old.chmod(0o755)
-    monkeypatch.setattr(module, "_candidates", lambda: iter((old, there)))
+    monkeypatch.setattr(module, "NCU", replace(module.NCU, linux=(str(old), str(there))))
     assert find_ncu().path == there
 
 
@@ -88,7 +89,7 @@ def test_the_metrics_are_those_that_every_gpu_has(there: Path, monkeypatch: pyte
         "==PROF== Note that these metrics must be appended with a valid suffix\n"
     )
     done = subprocess.CompletedProcess([], 0, told, "")
-    monkeypatch.setattr(module, "run_nsys", lambda *arguments, **how: done)
+    monkeypatch.setattr(module, "run_tool", lambda *arguments, **how: done)
     assert chip_metrics(NCU) == {"lts__t_bytes"}
 
 

@@ -19,7 +19,7 @@ FLOORS: list[list[str]] = [
         "codes",
         "intervals",
         "launchers",
-        "nsys nsys_stats",
+        "nsight nsys nsys_stats",
         "path_text",
         "peaks",
         "scratch",

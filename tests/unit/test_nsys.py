@@ -6,13 +6,15 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nsysprof import nsys as module
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import Nsys, all_nsys, export, find_importer, find_nsys, last_line, version_numbers
+from nsysprof.nsight import last_line, version_numbers
+from nsysprof.nsys import Nsys, all_nsys, export, find_importer, find_nsys
 from nsysprof.nsys_stats import stats
 from nsysprof.report.export import export_report
 
@@ -42,7 +44,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test sees the nsys of the machine it runs on."""
     monkeypatch.delenv(module.ENVIRONMENT, raising=False)
     monkeypatch.setenv("PATH", os.pathsep.join((str(tmp_path / "empty"), "/usr/bin", "/bin")))
-    monkeypatch.setattr(module, "PLACES_LINUX", (str(tmp_path / "opt/*/bin/nsys"),))
+    monkeypatch.setattr(module, "NSYS", replace(module.NSYS, linux=(str(tmp_path / "opt/*/bin/nsys"),)))
     monkeypatch.setattr("shutil.which", _which(tmp_path))
 
 

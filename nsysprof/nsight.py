@@ -1,0 +1,154 @@
+"""What NVIDIA's command-line tools ``nsys`` and ``ncu`` have in common: how they are found, asked and run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from nsysprof.errors import NsysprofError
+
+__all__ = [
+    "Tool",
+    "ToolKind",
+    "ask_tool",
+    "find_tool",
+    "installed_tools",
+    "last_line",
+    "run_tool",
+    "version_numbers",
+]
+
+_PROGRESS = re.compile(r"\[[=\s]*\d+%\s*\]|^\s*(Processing|Exporting|Importing) .*\[|^\[\s*\d+/\d+\]")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool that answered: ``version`` as numbers (2024, 2, 3, 38), ``version_text`` as it prints it."""
+
+    path: Path
+    version: tuple[int, ...]
+    version_text: str
+
+
+Found = TypeVar("Found", bound=Tool)
+
+
+@dataclass(frozen=True)
+class ToolKind(Generic[Found]):
+    """One of the tools: what is made of it when it is found, and all that is needed to find it.
+
+    ``says_version`` finds its version, the first group, in what it prints. ``linux`` are patterns of the usual places
+    from the root, ``windows`` those below the program folders.
+    """
+
+    name: str
+    made: type[Found]
+    environment: str
+    get_it: str
+    says_version: str
+    linux: Sequence[str]
+    windows: Sequence[str]
+
+
+def find_tool(kind: ToolKind[Found], explicit: str | os.PathLike[str] | None = None) -> Found:
+    """The tool to use: the one named, else the environment variable's, else the PATH's, else the newest installed.
+
+    "Installed" means in one of the usual places of Linux and Windows. Raises `NsysprofError` where the one that was
+    named does not work, or where there is none.
+    """
+    named = explicit or os.environ.get(kind.environment)
+    if named:
+        where = "" if explicit else f" (from {kind.environment})"
+        found, why = ask_tool(kind, Path(named).expanduser())
+        if found is None:
+            raise NsysprofError(f"{named}{where}: not a working {kind.name}: {why}", kind.get_it)
+        return found
+    on_path = shutil.which(kind.name)
+    broken = ""
+    if on_path:
+        found, why = ask_tool(kind, Path(on_path))
+        if found is not None:
+            return found
+        broken = f"; {on_path} on the PATH does not work: {why}"
+    installed = installed_tools(kind)
+    if not installed:
+        raise NsysprofError(f"no {kind.name} found{broken}", kind.get_it)
+    return installed[0]
+
+
+def installed_tools(kind: ToolKind[Found]) -> list[Found]:
+    """Every working one in the usual places, each once, newest first."""
+    found: dict[str, Found] = {}
+    for path in _usual_places(kind):
+        real = os.path.realpath(path)
+        if real not in found:
+            tool, _ = ask_tool(kind, path)
+            if tool is not None:
+                found[real] = tool
+    return sorted(found.values(), key=lambda tool: tool.version, reverse=True)
+
+
+def _usual_places(kind: ToolKind[Found]) -> Iterator[Path]:
+    if sys.platform == "win32":
+        roots = {os.environ.get(name) for name in ("ProgramFiles", "ProgramW6432")}
+        places = [(Path(root), place) for root in sorted(filter(None, roots)) for place in kind.windows]
+    else:
+        places = [(Path("/"), place.lstrip("/")) for place in kind.linux]
+    for root, place in places:
+        yield from sorted(root.glob(place))
+
+
+def ask_tool(kind: ToolKind[Found], path: Path) -> tuple[Found | None, str]:
+    """The tool at a path (or in a folder), and why not where it is None."""
+    if path.is_dir():
+        path = path / (f"{kind.name}.exe" if sys.platform == "win32" else kind.name)
+    if not path.exists():
+        return None, "no such file"
+    path = path.absolute()  # a bare name would be looked for on the PATH
+    try:
+        done = run_tool(path, ["--version"], timeout=60)
+    except NsysprofError as error:
+        return None, error.message
+    said = re.search(kind.says_version, done.stdout + done.stderr, re.S | re.M)
+    if not said:
+        return None, last_line(done.stderr) or last_line(done.stdout) or "it does not answer --version"
+    return kind.made(path, version_numbers(said[1]), said[1]), ""
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version, whichever way nsys writes it: 2024.2.3.38-v0, 2024@2@3@38-v0."""
+    found = re.match(r"\d+(?:[.@]\d+)*", text)
+    return tuple(int(part) for part in re.split(r"[.@]", found.group())) if found else ()
+
+
+def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+    """What a tool or nsys's importer printed, and its exit code; `NsysprofError` if it cannot run or takes too long."""
+    try:
+        return subprocess.run(
+            [str(tool), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NsysprofError(f"{tool} {arguments[0]} did not end within {timeout:g} s: stopped") from None
+    except OSError as error:
+        raise NsysprofError(f"{tool} cannot be run: {error.strerror}") from None
+
+
+def last_line(output: str) -> str:
+    """What a failed tool said last: its error where it names one, without progress bars and stack details."""
+    lines = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip()]
+    lines = [line for line in lines if not _PROGRESS.search(line)]
+    told = [line for line in lines if re.search(r"\berror\b|std::exception::what|^FATAL", line, re.I)]
+    return (told or lines or [""])[-1]
