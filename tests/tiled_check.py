@@ -175,6 +175,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--small", action="store_true", help="few small cases, as for a sanitizer")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="of the random tensors (1)")
     options = parser.parse_args(arguments)
+    if unknown := [name for name in options.stages if name not in STAGES]:
+        parser.error(f"no stage {unknown[0]}: {' '.join(STAGES)}")
     failed = False
     for name in options.stages or STAGES:
         try:

@@ -73,11 +73,16 @@ class Kernel:
         """Compute the last of four tensors from the others, all contiguous, on torch's current stream."""
         q, k, _, out = tensors
         batch, heads, queries, _ = q.shape
+        keys = k.shape[2]
         if not out.numel():
             return
+        if not keys:
+            out.zero_()
+            return
+        diagonal = max(-queries, min(diagonal, keys))  # beyond these nothing changes, but numbers overflow
         scale_log2e = self.head_dim**-0.5 / math.log(2)
         addresses = [each.data_ptr() for each in tensors]
-        values = _Arguments(*addresses, queries, k.shape[2], scale_log2e, causal, diagonal, batch * heads)
+        values = _Arguments(*addresses, queries, keys, scale_log2e, causal, diagonal, batch * heads)
         begin = ctypes.addressof(values)
         places = [begin + offset for offset in _OFFSETS]
         if module := STAGES[self.name].arguments:
@@ -133,6 +138,10 @@ def _check_tensors(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor)
     if (*q.shape[:2], q.shape[3]) != (*k.shape[:2], k.shape[3]):
         raise TiledError(
             f"{name} needs as many heads of keys as of queries, not {tuple(k.shape)} for {tuple(q.shape)}"
+        )
+    if max(q.shape[2], k.shape[2]) * q.shape[3] >= 2**31:
+        raise TiledError(
+            f"{name} needs heads of less than 2^31 numbers, not {tuple(q.shape)} and {tuple(k.shape)}"
         )
     if not q.get_device() == k.get_device() == v.get_device() == torch.cuda.current_device():
         raise TiledError(f"{name} needs all tensors on the current GPU")

@@ -245,6 +245,32 @@ def test_views_and_odd_addresses_are_copied_first(cupy: SimpleNamespace) -> None
     assert (empty.shape, len(cupy.launched)) == ((1, 2, 0, 16), 3)
 
 
+@pytest.mark.parametrize(("diagonal", "as_if"), [(2**31 + 5, 0), (2**31 - 1, 4), (-(2**31) - 5, -5)])
+def test_diagonals_far_out_do_not_overflow(diagonal: int, as_if: int, cupy: SimpleNamespace) -> None:
+    """All keys are seen, or none, however large the number is."""
+    import torch
+
+    from _tiled import prepare
+
+    q, k, v = torch.randn(3, 1, 2, 5, 16)
+    got = prepare("tiled_o1", causal=True, diagonal=diagonal)(q, k, v)
+    mask = torch.ones(5, 5, dtype=torch.bool).tril(as_if or 5)
+    want = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    assert torch.allclose(got, torch.nan_to_num(want), atol=1e-5)
+
+
+def test_without_keys_nothing_is_seen(cupy: SimpleNamespace) -> None:
+    """Zeros, also by the stage whose copies cannot be described for no rows; no kernel is launched."""
+    import torch
+
+    from _tiled import prepare
+
+    q, k = torch.randn(1, 2, 5, 64).half(), torch.randn(1, 2, 0, 64).half()
+    for name in ("tiled_o0", "tiled_o5"):
+        assert torch.equal(prepare(name, causal=False)(q, k, k), torch.zeros_like(q))
+    assert cupy.launched == []
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -7,7 +7,7 @@
 //   and mbarriers, so that the warpgroups that compute neither make addresses nor wait for each other. Its warpgroup
 //   gives up registers for them (setmaxnreg).
 // - A block per multiprocessor stays for the whole launch. Causal tiles have up to 32 times the work of others, so they
-//   are dealt from the heaviest to the lightest, to and fro: at S = 4096 a block gets 30 to 32 times 128 x 128 scores.
+//   are dealt from the heaviest to the lightest, to and fro: at S = 4096 each of 132 gets 32 times 128 x 128 scores.
 //   For HEAD_DIM 64 two warpgroups share the keys of the same 64 rows: four of them, that is a warp more for each
 //   scheduler to go on with, without larger tiles. Where tiles are few (S = 2048), they are halved and all four share.
 // - No maximum in the inner loop. The weights are 2^(score - shift) with the shift of an earlier tile, which is right
