@@ -25,11 +25,9 @@ from nsysprof.render.bench.axes import (
     log_y,
     new_panels,
     panel_title,
-    panel_width,
 )
 from nsysprof.render.bench.marks import (
     DASHES,
-    WIDE,
     BenchLine,
     byte_tick,
     capacity_of,
@@ -41,6 +39,7 @@ from nsysprof.render.bench.marks import (
     peaks_of,
     plain_tick,
     ratio_tick,
+    room_for_words,
 )
 from nsysprof.render.bench.titles import (
     chart_subtitle,
@@ -200,7 +199,8 @@ class _Chart:
                 )
                 rings = passings(self.results, sweep, lines) if crossings else []
                 log_x(axes, sorted(along))
-                if rings and panel_width(axes) >= WIDE:  # room below the lines for words
+                words = bool(rings) and room_for_words(axes, lines)
+                if words:  # below the lines
                     low = low / (high / low) ** 0.12
                 log_y(axes, low, high, self.tick, binary=self.tick is byte_tick)
                 finish_axes(axes, _X[sweep.axis], self.label, panel_title(len(sweeps), sweep.fixed))
@@ -214,7 +214,7 @@ class _Chart:
                 if capacity:
                     draw_capacity(axes, part, sweep, capacity)
                     labels.append(EndLabel(capacity, f"GPU {format_bytes(capacity)}", INK))
-                draw_passings(axes, rings)
+                draw_passings(axes, rings, words=words)
                 end_labels(axes, labels)
         return figure
 

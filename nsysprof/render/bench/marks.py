@@ -21,6 +21,7 @@ _MOST_PASSINGS = 2
 _PLACES = (((14, -34), "left"), ((-12, 26), "right"))
 DASHES = (0, (4, 3))
 WIDE = 5.0  # inches of a panel that has room for words
+_FEW = 7  # lines that leave room for them
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,18 @@ def passings(results: BenchResults, sweep: BenchSweep, lines: Sequence[BenchLine
     return out
 
 
-def draw_passings(axes: Axes, rings: Sequence[Passing]) -> None:
-    """Rings, with words where the panel is wide enough."""
+def room_for_words(axes: Axes, lines: Sequence[BenchLine]) -> bool:
+    """Whether words beside a ring would stand in the open: in a wide panel, and not on top of many lines."""
+    return panel_width(axes) >= WIDE and len({line.backend for line in lines}) <= _FEW
+
+
+def draw_passings(axes: Axes, rings: Sequence[Passing], *, words: bool) -> None:
+    """Rings, with words beside them where there is room for these."""
     for ring, (offset, side) in zip(rings, _PLACES, strict=False):
         axes.plot(
             [ring.x], [ring.y], "o", mfc="none", mec=INK, markersize=11, mew=1.2, zorder=5, label="crossing"
         )
-        if panel_width(axes) < WIDE:
+        if not words:
             continue
         axes.annotate(
             f"{ring.text}\nnear S={ring.x:.0f}",
