@@ -67,7 +67,7 @@ def main() -> None:
     # What is imported and read lives until the end: looking for garbage in it takes a tenth of a short run.
     gc.set_threshold(100_000, 20, 20)
     atexit.register(gc.freeze)
-    if sys.stderr is None:  # closed, as by 2>&-: print would take stdout for it
+    if sys.stderr is None:  # closed, as by 2>&-: print would take stdout for it, and a file its number
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  for as long as the process lives
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -79,7 +79,8 @@ def main() -> None:
     except OSError as error:
         # Reports and results have errors of their own, so this is stdout, or the folder for temporary files, on a
         # full disk. What stdout still holds would fail once more when Python flushes it on exit: into nothing.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _fail(
             NsysprofError(
                 f"cannot write {error.filename or 'the output'}: {error.strerror or error}", "df -h"

@@ -66,14 +66,14 @@ def find_tool(kind: ToolKind[Found], explicit: str | os.PathLike[str] | None = N
     named = explicit or os.environ.get(kind.environment)
     if named:
         where = "" if explicit else f" (from {kind.environment})"
-        found, why = ask_tool(kind, Path(named).expanduser())
+        found, why = ask_tool(kind, named)
         if found is None:
             raise NsysprofError(f"{named}{where}: not a working {kind.name}: {why}", kind.get_it)
         return found
     on_path = shutil.which(kind.name)
     broken = ""
     if on_path:
-        found, why = ask_tool(kind, Path(on_path))
+        found, why = ask_tool(kind, on_path)
         if found is not None:
             return found
         broken = f"; {on_path} on the PATH does not work: {why}"
@@ -105,12 +105,16 @@ def _usual_places(kind: ToolKind[Found]) -> Iterator[Path]:
         yield from sorted(root.glob(place))
 
 
-def ask_tool(kind: ToolKind[Found], path: Path) -> tuple[Found | None, str]:
-    """The tool at a path (or in a folder), and why not where it is None."""
-    if path.is_dir():
-        path = path / (f"{kind.name}.exe" if sys.platform == "win32" else kind.name)
-    if not path.exists():
-        return None, "no such file"
+def ask_tool(kind: ToolKind[Found], named: str | os.PathLike[str]) -> tuple[Found | None, str]:
+    """The tool at a path (or in a folder), and why not where it is None; ``~`` is somebody's home."""
+    path = Path(os.path.expanduser(named))  # noqa: PTH111  that of Path raises where there is no such home
+    try:
+        if path.is_dir():
+            path = path / (f"{kind.name}.exe" if sys.platform == "win32" else kind.name)
+        if not path.exists():
+            return None, "no such file"
+    except OSError as error:  # a folder that may not be looked into
+        return None, error.strerror or str(error)
     path = path.absolute()  # a bare name would be looked for on the PATH
     try:
         done = run_tool(path, ["--version"], timeout=60)

@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from nsysprof.errors import NsysprofError
+from nsysprof.final_name import give_final_name
 from nsysprof.nsight import (
     Tool,
     ToolKind,
@@ -100,7 +101,7 @@ def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
 def all_nsys() -> list[Nsys]:
     """Every working nsys, each once: ``NSYSPROF_NSYS``'s, the PATH's, then the installed, newest first."""
     named = [name for name in (os.environ.get(ENVIRONMENT), shutil.which("nsys")) if name]
-    first = [ask_tool(NSYS, Path(name).expanduser())[0] for name in named]
+    first = [ask_tool(NSYS, name)[0] for name in named]
     unique: dict[str, Nsys] = {}
     for nsys in [*first, *installed_tools(NSYS)]:
         if nsys is not None:
@@ -150,16 +151,10 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
         done = run_tool(nsys.path, command, timeout)
         if done.returncode != 0 or not part.exists() or part.stat().st_size == 0:
             raise _export_error(nsys, report, done.stdout + "\n" + done.stderr, done.returncode)
-        _publish(part, out)
-
-
-def _publish(part: Path, out: Path) -> None:
-    try:
-        os.link(part, out)  # unlike a rename this never replaces a file
-    except FileExistsError:
-        raise NsysprofError(f"{out}: exists already, not overwritten", "name another file") from None
-    except OSError:  # no hard links on this file system
-        part.replace(out)
+        try:
+            give_final_name(part, out)
+        except FileExistsError:
+            raise NsysprofError(f"{out}: exists already, not overwritten", "name another file") from None
 
 
 def _build(report: Path) -> str:

@@ -21,7 +21,7 @@ elif word == "profile":
     at = next(n for n, one in enumerate(arguments) if one.startswith("--output="))
     out = arguments[at].partition("=")[2]
     program = arguments[at + 1:]
-    pathlib.Path(os.environ["FAKE_NSYS_SEEN"]).write_text("\\n".join(options))
+    pathlib.Path(os.environ["FAKE_NSYS_SEEN"]).write_text("\\n".join(options), errors="surrogateescape")
     if fault == "refuses":
         print("Illegal --trace argument 'bogus'", "usage: nsys profile", sep="\\n")
         sys.exit(1)

@@ -74,7 +74,7 @@ def nsys_command(nsys: Nsys, tracing: Tracing, out: Path, program: Sequence[str]
     options += _range_options(tracing.capture_range)
     extra = list(tracing.extra)
     if f"--env-var={_UNREGISTERED}" in options:  # and the variables of the user, in one option
-        extra = [f"{one},{_UNREGISTERED}" if one.startswith("--env-var=") else one for one in extra]
+        extra = list(_with_unregistered(extra))
     return [
         str(nsys.path),
         "profile",
@@ -91,6 +91,15 @@ def _name(argument: str) -> str:
     if argument.startswith("--"):
         return argument.partition("=")[0]
     return _LONG.get(argument[:2], argument)
+
+
+def _with_unregistered(extra: Sequence[str]) -> Iterator[str]:
+    before = ""
+    for one in extra:
+        bare = one in ("--env-var", "-e")
+        is_value = before in ("--env-var", "-e") or (_name(one) == "--env-var" and not bare)
+        yield f"{one},{_UNREGISTERED}" if is_value else one
+        before = one
 
 
 def _range_options(capture_range: str | None) -> Iterator[str]:

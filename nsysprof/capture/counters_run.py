@@ -28,7 +28,7 @@ from nsysprof.capture.ncu_failure import check_counted, passes_told, told_by_ncu
 from nsysprof.capture.ncu_metrics import TRAFFIC, CountingRun, plan_runs
 from nsysprof.capture.ncu_rows import NcuRow, read_ncu_csv
 from nsysprof.capture.outputs import LOG, Outputs
-from nsysprof.capture.program_input import input_kept, with_results, workload_results
+from nsysprof.capture.program_input import check_input, input_kept, with_results, workload_results
 from nsysprof.capture.record import file_facts, write_record
 from nsysprof.capture.secrets import machine_secrets, redacted
 from nsysprof.errors import NsysprofError
@@ -95,6 +95,8 @@ def count_program(
     if counters_kept_from_us():
         raise NsysprofError("the driver keeps hardware counters for administrators", PERMISSION_FIX)
     runs = plan_runs(chip_metrics(request.ncu), quick=request.counting.quick)
+    if len(runs) > 1 and not request.results:  # workloads read nothing
+        check_input("--quick", echo)
     started, before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), gpu_states()
     counted = []
     for number, run in enumerate(runs, 1):
@@ -102,13 +104,13 @@ def count_program(
         echo(f"running under ncu, {number} of {len(runs)}, for its {run.name}: {times}\n")
         with input_kept():
             counted.append(_counted(request, run, options, folder, outputs, echo))
+        if not counted[0].rows:
+            raise NsysprofError(
+                f"no kernel ran in a range that matches {request.counting.select!r}",
+                "--range GLOB for others; nsysprof capture and analyze list the ranges of a program",
+            )
     first, *others = counted
     rows, lost = counter_rows(first.rows, others[0].rows if others else [])
-    if not rows:
-        raise NsysprofError(
-            f"no kernel ran in a range that matches {request.counting.select!r}",
-            "--range GLOB for others; nsysprof capture and analyze list the ranges of a program",
-        )
     unclear = sum(not row.clear for row in first.rows)
     record = {
         "schema": SCHEMA,
@@ -235,12 +237,10 @@ def _staged(
     rows = without_secrets(rows, secrets)
     table, written = folder / "table.csv", folder / "record.json"
     write_counter_csv(rows, table)
+    reports = [f"{run['name']}{_REPORT}" for run in record["runs"]] if request.keep_reports else []
     record = redacted(record, secrets)
     record["environment_hash"] = environment_hash(record["environment"])
     record["csv"] = {"file": outputs.path(_TABLE).name, **file_facts(table)}
     write_record(written, record)
-    files = {_TABLE: table, _RECORD: written}
-    if request.keep_reports:
-        for run in record["runs"]:
-            files[f".{run['name']}{_REPORT}"] = folder / f"{run['name']}{_REPORT}"
-    return StagedCounters(files, rows, record)
+    kept = {f".{name}": folder / name for name in reports}
+    return StagedCounters({_TABLE: table, _RECORD: written, **kept}, rows, record)

@@ -50,12 +50,19 @@ def interrupts_to(handler: Callable[[int], None]) -> Iterator[None]:
 @contextmanager
 def interrupts_raised() -> Iterator[None]:
     """Interrupts raise `Interrupt` meanwhile, so that all of them, not only Ctrl-C, let files be cleaned up."""
+    came: list[Interrupt] = []
 
     def stop(number: int) -> NoReturn:
-        raise Interrupt(number)
+        came.append(Interrupt(number))
+        raise came[-1]
 
     with interrupts_to(stop):
-        yield
+        try:
+            yield
+        except Exception:
+            if came:  # in a function that SQLite called: it says no more than that the function failed
+                raise came[0] from None
+            raise
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from shlex import quote
 
 from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_ignored, interrupts_raised
 from nsysprof.errors import NsysprofError
+from nsysprof.final_name import give_final_name
 from nsysprof.units import format_bytes
 
 __all__ = [
@@ -66,7 +67,8 @@ def outputs_of(named: str | None, default: str) -> Outputs:
     for ending in (*ENDINGS, ".qdstrm"):
         name = name.removesuffix(ending)
     if named is None:
-        return Outputs(_FOLDER, name.encode()[:_LONGEST].decode(errors="ignore"))
+        shown = "".join(letter if letter.isprintable() else "_" for letter in name)
+        return Outputs(_FOLDER, shown.encode()[:_LONGEST].decode(errors="ignore"))
     if not name.strip(".") or not given.isprintable():
         raise NsysprofError(f"-o {given}: not a name for files", "-o NAME, or -o FOLDER/NAME")
     bare = path.parent == Path() and not given.startswith(".")
@@ -100,18 +102,18 @@ def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = EN
             f"{outputs.path('')}: cannot write there: {error.strerror}", "-o FOLDER/NAME for another place"
         ) from None
     kept: dict[Path, Path] = {}
-    with interrupts_raised():
+    with interrupts_ignored():
         try:
-            yield folder
+            with interrupts_raised():
+                yield folder
         except BaseException as error:
-            with interrupts_ignored():
-                kept = _keep(folder, outputs)
-                known = _known(error, folder, outputs, kept)
+            kept = _keep(folder, outputs)
+            known = _known(error, folder, outputs, kept)
             if known is None:
                 raise
             raise known from None
         finally:
-            with interrupts_ignored(), suppress(OSError):
+            with suppress(OSError):
                 if not _is_kept(folder, kept):
                     shutil.rmtree(folder, ignore_errors=True)
                 if new:
@@ -132,7 +134,7 @@ def publish(parts: Mapping[Path, Path], *, force: bool = False) -> None:
                     earlier = part.with_name(f"{part.name}.earlier")
                     final.rename(earlier)
                     aside[final] = earlier
-                _link(part, final)
+                give_final_name(part, final)
                 done.append((part, final))
         except OSError as error:
             for before, published in done:
@@ -241,18 +243,6 @@ def _space(message: str, outputs: Outputs) -> str | None:
     if _FULL.search(message):
         return f"the disk is full: df -h {typed(there)} {quote(tempfile.gettempdir())}"
     return f"only {format_bytes(free)} free there: df -h {typed(there)}" if free < _LITTLE_BYTES else None
-
-
-def _link(part: Path, final: Path) -> None:
-    """A rename that never replaces a file."""
-    try:
-        os.link(part, final)
-    except FileExistsError:
-        raise
-    except OSError:  # no hard links on this file system
-        if os.path.lexists(final):
-            raise FileExistsError from None
-        part.replace(final)
 
 
 def _refuse(final: Path) -> None:

@@ -32,13 +32,13 @@ class CopiedTable:
 
 @dataclass(frozen=True)
 class ReportCopy:
-    """An open copy in one transaction; ``tables`` are its ordinary tables."""
+    """An open copy in one transaction; ``tables`` are its ordinary tables, ``indexes`` come back at the end."""
 
     path: Path
     connection: sqlite3.Connection
     encoding: str
     tables: Mapping[str, CopiedTable]
-    indexes: tuple[bytes, ...]
+    indexes: list[bytes]
     dropped: int
 
     def has(self, table: str, *columns: str) -> bool:
@@ -107,18 +107,24 @@ class ReportCopy:
                 self.connection.execute(change, (_decoded(clean(self.read(sql))), name))
             else:
                 self.connection.execute(f"DROP {kind.decode()} {quoted(_decoded(self.read(name)))}")
-        kept = [sql for sql in self.indexes if clean(sql) == sql]
-        for sql in kept:
-            with suppress(sqlite3.Error):  # what was unique may no longer be
-                self.connection.execute(_decoded(sql))
-        return len(touched) + len(self.indexes) - len(kept)
+        doomed = [sql for sql in self.indexes if clean(sql) != sql]
+        self.indexes[:] = [sql for sql in self.indexes if sql not in doomed]
+        return len(touched) + len(doomed)
 
     def finish(self, out: Path) -> None:
         """Write what is left into a new file: rows alone, without free pages, slack or log."""
         self.connection.execute("COMMIT")
         self.connection.close()
-        with closing(sqlite3.connect(self.path)) as connection:  # another one: declarations may have changed
-            connection.execute("VACUUM INTO ?", (str(out),))
+        # Another one: declarations may have changed, and an index that cannot be made must leave no trace.
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            for sql in self.indexes:
+                with suppress(sqlite3.Error):  # an expression may fail on what is left
+                    connection.execute(_decoded(sql))
+            # UTF-8 takes bytes as they are: a folder need not have a name in it.
+            if self.encoding == "utf-8":
+                connection.execute("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(out),))
+            else:
+                connection.execute("VACUUM INTO ?", (str(out),))
 
     def _key(self, row: Key, kind: str) -> Key:
         value, *rest = row
@@ -154,12 +160,13 @@ def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
         [(encoding,)] = connection.execute("PRAGMA encoding").fetchall()
         connection.execute("BEGIN")
         indexes, dropped = _drop_what_acts(connection)
+        declared = _without_constraints(connection)
         listed = connection.execute(
             "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
         ).fetchall()
         names = [(_decoded(name), _decoded(sql)) for name, sql in listed]
-        tables = {name: _table(connection, name, sql) for name, sql in names}
-        yield ReportCopy(copy, connection, encoding.decode().lower(), tables, tuple(indexes), dropped)
+        tables = {name: _table(connection, name, declared.get(name, sql)) for name, sql in names}
+        yield ReportCopy(copy, connection, encoding.decode().lower(), tables, indexes, dropped)
 
 
 def quoted(name: str) -> str:
@@ -187,7 +194,28 @@ def _drop_what_acts(connection: sqlite3.Connection) -> tuple[list[bytes], int]:
     others += [("TABLE", name) for _, name, _ in listed if re.fullmatch(r"(?i)sqlite_stat\d", name)]
     for kind, name in [*doomed, *others]:
         connection.execute(f"DROP {kind} {quoted(name)}")
-    return [sql.encode("utf-8", "surrogateescape") for _, sql in indexes], len(others)
+    # What was unique need not be so when secrets are cut.
+    again = [re.sub(r"(?i)\Acreate\s+unique\b", "CREATE", sql) for _, sql in indexes]
+    return [sql.encode("utf-8", "surrogateescape") for sql in again], len(others)
+
+
+def _without_constraints(connection: sqlite3.Connection) -> dict[str, str]:
+    """Make tables in which texts must be unique ordinary ones, for the same reason; how they were declared.
+
+    nsys declares none such. Names of columns, values and the order of the rows stay.
+    """
+    rows = connection.execute(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+        " AND EXISTS (SELECT 1 FROM pragma_index_list(sqlite_master.name))"
+    ).fetchall()
+    declared = {_decoded(name): _decoded(sql) for name, sql in rows}
+    connection.execute("PRAGMA legacy_alter_table = ON")  # views are not to be looked at
+    for name in declared:
+        plain = quoted(f"{name} without constraints")
+        connection.execute(f"CREATE TABLE {plain} AS SELECT * FROM {quoted(name)}")
+        connection.execute(f"DROP TABLE {quoted(name)}")
+        connection.execute(f"ALTER TABLE {plain} RENAME TO {quoted(name)}")
+    return declared
 
 
 def _table(connection: sqlite3.Connection, name: str, sql: str) -> CopiedTable:

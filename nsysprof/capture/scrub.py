@@ -53,6 +53,7 @@ from nsysprof.capture.secrets import (
     secrets_of,
 )
 from nsysprof.errors import NsysprofError
+from nsysprof.final_name import give_final_name
 
 __all__ = ["Scrubbed", "machine_secrets", "redacted", "scrub_report"]
 
@@ -115,7 +116,9 @@ def scrub_report(source: Path, out: Path) -> Scrubbed:
                 work = _Work(copy)
                 _scrub(work, source)
                 copy.finish(part)
-            _publish(part, out)
+            give_final_name(part, out)
+    except FileExistsError:
+        raise NsysprofError(f"{out}: exists already, not overwritten", "name another file") from None
     except (sqlite3.Error, UnicodeError) as error:  # the latter: names of tables that are no text
         raise _explained(source, out, error) from None
     except OSError as error:
@@ -126,15 +129,6 @@ def scrub_report(source: Path, out: Path) -> Scrubbed:
     cut = {f"{kind} in other text": count for kind, count in sorted(work.secrets.cuts.items())}
     removed = {name: count for name, count in {**work.removed, **cut}.items() if count}
     return Scrubbed(out, removed, tuple(sorted({secret.kind for secret in work.secrets.found.values()})))
-
-
-def _publish(part: Path, out: Path) -> None:
-    try:
-        os.link(part, out)  # unlike a rename this never replaces a file
-    except FileExistsError:
-        raise NsysprofError(f"{out}: exists already, not overwritten", "name another file") from None
-    except OSError:  # no hard links on this file system
-        part.replace(out)
 
 
 def _explained(source: Path, out: Path, error: Exception) -> NsysprofError:

@@ -29,6 +29,7 @@ from nsysprof.capture.private_text import (
     REMOVED,
     USER,
     is_system,
+    kind_of_property,
 )
 
 __all__ = [
@@ -55,9 +56,10 @@ _CREDENTIAL = re.compile(
 _PLAIN_ROOTS = {b"tmp", b"var", b"opt", b"home", b"users", b"mnt", b"media", b"srv", b"run", b"data"}
 # Hosts and users that are also words: cut only where quotes or an @ say that they are names.
 _COMMON = re.compile(
-    rb"(?i)(admin(istrator)?|build(er)?|compute|debian|default|docker|guest|jenkins|linux|local|localhost|nvidia|python"
-    rb"|runner|server|service|system|tester|torch|ubuntu|users?|worker|workstation)\d*"
+    rb"(?i)(admin(istrator)?|build(er)?|compute|debian|default|docker|guest|jenkins|linux|local|localhost|ncu|nsys"
+    rb"|nsysprof|nvidia|python|runner|server|service|system|tester|torch|ubuntu|users?|worker|workstation)\d*"
 )
+_RANGES = ("range", "order")  # the keys of records under which ranges are named
 _ABSOLUTE = re.compile(rb"/|[A-Za-z]:[\\/]")
 _W = rb"[\w\x80-\xff]"  # part of a word; what is not ASCII counts
 
@@ -179,8 +181,27 @@ def machine_secrets() -> Secrets:
 
 
 def redacted(value: Any, secrets: Secrets) -> Any:
-    """A JSON value (nested dicts, lists, texts) with every secret in its texts and keys cut; a new value."""
-    return _redacted(value, secrets.knife(_texts(value), sure=False))
+    """A JSON value (nested dicts, lists, texts) with every secret in its texts and keys cut; a new value.
+
+    Keys and names of ranges lose sure secrets alone. A text that as a whole is the name of a host or user stays
+    unless its key says that it is private: ``"backend": "math"`` is no user.
+    """
+    texts = list(_texts(value))
+    sure, every = (secrets.knife(texts, sure=only) for only in (True, False))
+    unsure = [one for one in secrets.found.values() if one.kind in (HOST, USER) and not one.sure]
+    words = {one.text.decode("utf-8", "surrogateescape") for one in unsure}
+
+    def clean(inner: Any, key: str, private: bool) -> Any:
+        if isinstance(inner, str):
+            return _cut(inner, sure if key in _RANGES or (inner in words and not private) else every)
+        if isinstance(inner, dict):
+            return {
+                _cut(name, sure): clean(one, name, private or kind_of_property(name) is not None)
+                for name, one in inner.items()
+            }
+        return [clean(one, key, private) for one in inner] if isinstance(inner, (list, tuple)) else inner
+
+    return clean(value, "", private=False)
 
 
 def _texts(value: Any) -> Iterator[bytes]:
@@ -191,16 +212,6 @@ def _texts(value: Any) -> Iterator[bytes]:
             yield from _texts(inner)
         if isinstance(value, dict):
             yield from _texts(list(value.values()))
-
-
-def _redacted(value: Any, knife: Callable[[bytes], bytes]) -> Any:
-    if isinstance(value, str):
-        return _cut(value, knife)
-    if isinstance(value, dict):
-        return {_redacted(name, knife): _redacted(inner, knife) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_redacted(inner, knife) for inner in value]
-    return value
 
 
 def _cut(text: str, knife: Callable[[bytes], bytes]) -> str:

@@ -20,7 +20,7 @@ from nsysprof.capture.failure import check_ended, check_made, check_program, las
 from nsysprof.capture.fingerprint import fingerprint, rank_in_job
 from nsysprof.capture.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs, typed
 from nsysprof.capture.overhead import overhead_of
-from nsysprof.capture.program_input import input_kept, with_results, workload_results
+from nsysprof.capture.program_input import check_input, input_kept, with_results, workload_results
 from nsysprof.capture.record import read_json, write_record
 from nsysprof.capture.rescue import import_stream
 from nsysprof.errors import NsysprofError
@@ -68,7 +68,10 @@ def capture_program(
     ended = run_child(under_nsys, folder / LOG, echo)
     stranded = check_made(ended, request, folder)
     check_ended(ended, request, folder)
-    measured = workload_results(results, request.program)
+    whole = not ended.code  # else nsys has ended the program, as it was asked to
+    if not whole:
+        echo("nsys has ended the program: there are no results of its own and no overhead\n")
+    measured = workload_results(results, request.program) if whole else None
     record = {
         "schema": SCHEMA,
         "name": outputs.name,
@@ -82,7 +85,7 @@ def capture_program(
         "environment": fingerprint(request.nsys, request.driver, (measured or {}).get("environment")),
         "environment_hash": None,
         "gpu_state": {"before": before, "after": gpu_states()},
-        "overhead": overhead_of(plain, ended, plain_results, measured) if plain else None,
+        "overhead": overhead_of(plain, ended, plain_results, measured) if plain and whole else None,
         "workload": measured,
     }
     if stranded is not None:
@@ -93,6 +96,8 @@ def capture_program(
 
 def _plain(request: Request, folder: Path, echo: Echo) -> tuple[Ended, dict[str, Any] | None]:
     """Run the program without nsys, for its time; what it reads from a file on stdin is there for the next run too."""
+    if not request.results:  # workloads read nothing
+        check_input("--no-overhead", echo)
     echo("running without nsys, for comparison\n")
     results = folder / "plain.json" if request.results else None
     with input_kept():

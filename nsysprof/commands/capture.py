@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -110,11 +109,11 @@ def capture(
     from nsysprof.kernels import load_rules
     from nsysprof.nsys import find_nsys
 
-    if sys.stderr is None:
-        # It was closed. Nothing of what goes there may end up in stdout, or in a file that takes its number.
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  to the end
-    if resume and (says_what_to_run(context) or dry_run):
-        raise typer.BadParameter("--resume takes no program, no workload and no --dry-run")
+    of_a_run = dry_run or trace != _TRACE or capture_range or nsys_arg or overhead is not None
+    if resume and (says_what_to_run(context) or of_a_run):
+        raise typer.BadParameter(
+            "--resume takes no program, no workload, no --dry-run, --trace, --capture-range, --nsys-arg or --overhead"
+        )
     command = program_to_run(context)
     loaded = load_rules(rules)
     if resume:
@@ -150,10 +149,14 @@ def _resume(
     from nsysprof.capture.outputs import Outputs, making, outputs_of
     from nsysprof.capture.session import resume_capture
     from nsysprof.commands.captured import finish, say, tell_captured
+    from nsysprof.errors import NsysprofError
     from nsysprof.nsys import find_nsys
 
-    name = re.sub(r"\.partial(-\d+)?$", "", recorded.stem)
+    # Where a capture left several reports they are numbered.
+    name = re.sub(r"\.partial(-\d+)?(?=(\.\d+)?$)", "", recorded.stem)
     outputs = outputs_of(output, name) if output else Outputs(recorded.parent, name)
+    if _is_the_file(outputs.path(".nsys-rep"), recorded):
+        raise NsysprofError(f"{recorded}: the results would get its own name", "-o NAME for another name")
     with making(outputs, force=force) as folder:
         staged = resume_capture(recorded, folder, outputs, find_nsys(nsys) if nsys else None)
         if staged.record["program"] is None:
@@ -162,6 +165,13 @@ def _resume(
             staged, outputs, folder, rules=rules, keep_environment=keep_environment, force=force
         )
     tell_captured(finished, outputs)
+
+
+def _is_the_file(result: Path, recorded: Path) -> bool:
+    try:
+        return result.samefile(recorded)
+    except OSError:
+        return False
 
 
 def _introduced(nsys: Nsys) -> Driver | None:

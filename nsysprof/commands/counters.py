@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from enum import Enum
@@ -129,9 +128,6 @@ def counters(
     from nsysprof.commands.captured import to_stderr
     from nsysprof.kernels import load_rules
 
-    if sys.stderr is None:
-        # It was closed. Nothing of what goes there may end up in stdout, or in a file that takes its number.
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  to the end
     command = program_to_run(context, warmup=_WARMUP, iterations=_ITERATIONS)
     loaded = load_rules(rules)
     counting = Counting(

@@ -52,7 +52,7 @@ def doctor(
 
 def _tell(what: str) -> None:
     """Say on a terminal what takes its time."""
-    if sys.stderr is not None and sys.stderr.isatty():
+    if sys.stderr.isatty():
         print(f"{what} ...", file=sys.stderr, flush=True)
 
 

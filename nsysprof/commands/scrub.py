@@ -34,6 +34,7 @@ def scrub(
     nsys: NsysOption = None,
 ) -> None:
     """Copy REPORT without environment variables, host, user, folders and processes of the machine."""
+    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
     from nsysprof.capture.scrub import scrub_report
     from nsysprof.errors import NsysprofError
     from nsysprof.report import open_report
@@ -47,16 +48,28 @@ def scrub(
         )
     _check(report, out, force=force)
     try:
-        folder = tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent)
-    except OSError as error:
-        raise NsysprofError(f"{out}: cannot be written: {error.strerror}", f"ls -ld {out.parent}") from None
-    with folder as name:
-        part = Path(name, "scrubbed.sqlite")
-        with open_report(report, export_to=Path(name, "export.sqlite"), nsys=nsys) as opened:
-            scrubbed = scrub_report(opened.file, part if force else out)
-        if force:
-            part.replace(out)
+        with interrupts_raised(), _folder_beside(out) as folder:
+            part = Path(folder, "scrubbed.sqlite")
+            with open_report(report, export_to=Path(folder, "export.sqlite"), nsys=nsys) as opened:
+                scrubbed = scrub_report(opened.file, part if force else out)
+            if force:
+                part.replace(out)
+    except Interrupt as interrupt:
+        raise interrupted(interrupt) from None
     _tell(report, out, scrubbed)
+
+
+def _folder_beside(out: Path) -> tempfile.TemporaryDirectory[str]:
+    from shlex import quote
+
+    from nsysprof.errors import NsysprofError
+
+    try:
+        return tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent)
+    except OSError as error:
+        raise NsysprofError(
+            f"{out}: cannot be written: {error.strerror}", f"ls -ld {quote(str(out.parent))}"
+        ) from None
 
 
 def _check(report: Path, out: Path, *, force: bool) -> None:

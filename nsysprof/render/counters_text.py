@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from glob import escape
 from shlex import quote
 from typing import Any, Protocol
 
@@ -72,12 +73,11 @@ def counters_summary(
 
 def compare_command(rows: Iterable[CountedKernel], report: str, table: str) -> str:
     """The command that puts the counters beside the times of a report: of the first two kinds of ranges there are."""
-    outer = list(dict.fromkeys(split_path(row.path)[0] for row in rows if row.path))
+    paths = dict.fromkeys(row.path for row in rows if row.path)
+    outer = list(dict.fromkeys(merged_names([split_path(path)[0] for path in paths])))
     kinds = list(dict.fromkeys("::".join(name.split("::")[:2]) for name in outer if name.startswith("RUN::")))
-    globs = (
-        [quote(f"{kind}::*") for kind in kinds[:2]] if len(kinds) > 1 else [quote(name) for name in outer[:2]]
-    )
-    base, new = (*globs, "GLOB", "GLOB")[:2]
+    globs = [f"{escape(kind)}::*" for kind in kinds] if len(kinds) > 1 else [escape(name) for name in outer]
+    base, new = (*map(quote, globs[:2]), "GLOB", "GLOB")[:2]
     return f"nsysprof compare {report} --base {base} --new {new} --counters {table}"
 
 

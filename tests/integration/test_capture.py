@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from nsysprof.capture.compose import Request, Tracing
+from nsysprof.capture.outputs import Outputs
+from nsysprof.capture.session import capture_program
+from nsysprof.nsys import find_nsys
 from tests import fake_nsys
 from tests.conftest import Trace
 from tests.integration.conftest import Capture, Captured
@@ -176,6 +180,22 @@ def test_a_stream_alone_is_resumed_too(capture: Capture, tmp_path: Path) -> None
     assert "No such file" in capture("--resume", "missing.qdstrm").err
 
 
+def test_one_of_several_reports_is_resumed_under_a_name_of_its_own(capture: Capture, tmp_path: Path) -> None:
+    """Neither the recording nor what was made of another one is in its way; nobody is told to remove a recording."""
+    for name in ("r.partial.1", "r.partial-2.2", "any"):
+        (tmp_path / f"{name}.nsys-rep").write_text(name)
+    assert capture("--resume", "r.partial.1.nsys-rep").code == 0
+    assert capture("--resume", "r.partial-2.2.nsys-rep").code == 0
+    assert [(tmp_path / f"r.{number}.sqlite").exists() for number in (1, 2)] == [True, True]
+    for more in ([], ["--force"], ["-o", "./any"]):
+        done = capture("--resume", "any.nsys-rep", *more)
+        assert done.code == 1
+        assert done.err == (
+            "nsysprof: any.nsys-rep: the results would get its own name\n  hint: -o NAME for another name\n"
+        )
+    assert capture("--resume", "any.nsys-rep", "-o", "./other").code == 0
+
+
 def test_the_dry_run_prints_the_nsys_command_and_runs_nothing(capture: Capture, tmp_path: Path) -> None:
     """One line, ready to paste, with the options of nsys and of the workload."""
     done = capture(
@@ -246,6 +266,52 @@ def test_the_run_without_nsys_gives_the_overhead(environment: dict[str, str], tm
     assert "without nsys" in done.out
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="what a pipe holds is not told there")
+@pytest.mark.parametrize(
+    ("text", "closed", "code", "said"),
+    [
+        (b"hello", True, 1, "the program reads a pipe, and it runs twice"),
+        (b"", False, 0, "standard input is a pipe: what the first run reads"),
+        (b"", True, 0, None),
+    ],
+)
+def test_input_that_two_runs_cannot_both_read_is_told(
+    environment: dict[str, str], tmp_path: Path, text: bytes, closed: bool, code: int, said: str | None
+) -> None:
+    """What it holds is refused before anything runs; one that has ended, as in many a batch job, loses nothing."""
+    reading, writing = os.pipe()
+    os.write(writing, text)
+    if closed:
+        os.close(writing)
+    done = subprocess.run(
+        [sys.executable, "-m", "nsysprof", "capture", "--overhead", "-o", "run", "--", *HELLO],
+        env=environment, cwd=tmp_path, stdin=reading, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    for end in (reading, *([] if closed else [writing])):
+        os.close(end)
+    assert done.returncode == code, done.stderr
+    assert ("pipe" in done.stderr) is bool(said)
+    assert (said or "") in done.stderr
+    assert done.stderr.count("hello from the program") == (0 if code else 2)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_workload_that_nsys_ends_after_its_duration_is_captured(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had no time to write its results; and the time of half a run says nothing of what nsys costs."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    results = "open(sys.argv[2], 'w').write('{\"schema\": \"nsysprof-workload/1\"}')"
+    ends = f"import os, sys; {results} if 'plain' in sys.argv[2] else os.kill(os.getpid(), 15)"
+    tracing = Tracing(extra=("--duration=2",))
+    request = Request((sys.executable, "-c", ends), find_nsys(), tracing, results=True, overhead=True)
+    said: list[str] = []
+    staged = capture_program(request, tmp_path, Outputs(tmp_path, "run"), (), said.append)
+    assert staged.record["workload"] is staged.record["overhead"] is None
+    assert "nsys has ended the program" in "".join(said)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the stream")
 @pytest.mark.parametrize(
     "closed", ["2>&-", "2>&1 >out | head -c 10 >/dev/null; sleep 1", ">&-", "2>/dev/full"]
@@ -314,7 +380,12 @@ MISUSE = {
     "a workload that is none": (["--workload", "resnet"], 1, "--workload is one of: sdpa, transformer_block"),
     "a program that is none": (["--", "./no-such-program"], 1, "./no-such-program: no such program"),
     "resume with a program": (["--resume", "x.qdstrm", "--", "true"], 2, "--resume takes no program"),
+    "resume and what to trace": (["--resume", "x.qdstrm", "--trace", "cuda"], 2, "--trace"),
+    "resume and a range": (["--resume", "x.qdstrm", "--capture-range", "nvtx:a"], 2, "--capture-range"),
+    "resume and an argument": (["--resume", "x.qdstrm", "--nsys-arg=-y1"], 2, "--nsys-arg"),
+    "resume and a timed run": (["--resume", "x.qdstrm", "--overhead"], 2, "--overhead"),
     "resume and nothing": (["--resume", "x.qdstrm", "--dry-run"], 2, "no --dry-run"),
+    "a program that is no text": (["--", "./caf\udce9"], 1, "no such program"),
     "a program like an option": (["--", "-x"], 1, "-x: no such program"),
     "an unknown option": (["--sequence", "1"], 2, "No such option"),
     "no name": (["-o", "..", "--", "true"], 1, "not a name for files"),

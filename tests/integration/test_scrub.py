@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -19,11 +21,13 @@ import pytest
 from nsysprof import cli
 from nsysprof.attribution import attribute
 from nsysprof.breakdown import break_down
+from nsysprof.capture.interrupts import Interrupt, interrupts_raised
 from nsysprof.capture.scrub import scrub_report
 from nsysprof.errors import NsysprofError
 from nsysprof.nsys import Nsys, export, find_importer, find_nsys
 from nsysprof.report import open_report
 from nsysprof.units import format_bytes
+from tests import fake_nsys
 from tests.conftest import Trace
 from tests.trace import (
     Diagnostic,
@@ -456,6 +460,82 @@ def test_a_shipped_report_is_scrubbed_already_and_says_the_same(name: str, tmp_p
 
 
 # ---- nothing half-written, nothing overwritten
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are Unicode elsewhere")
+def test_a_folder_need_not_have_a_name_in_utf8(trace: Trace, tmp_path: Path) -> None:
+    """Old disks have such folders."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    assert left(scrubbed(planted(trace), folder / "out.sqlite")) == []
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le"])
+def test_what_was_unique_need_not_stay_so(trace: Trace, tmp_path: Path, encoding: str) -> None:
+    """Two texts may become one; the index is whole, whether or not it was made, and the rows are all there."""
+    work = launch_kernel("gemm", (10, 15), (20, 30), id=1)
+    source = trace(Range("step", 0, 100), *work, pragmas=[f"encoding='{encoding}'"])
+    paths = [f"{HOME}/{name}/x.py" for name in "ab"]
+    change(
+        source,
+        "CREATE TABLE one (a TEXT UNIQUE, b INTEGER, c AS (a || b))",
+        "CREATE TABLE two (a TEXT PRIMARY KEY) WITHOUT ROWID",
+        "CREATE TABLE three (a TEXT)",
+        "CREATE VIEW broken AS SELECT * FROM nowhere",
+        *(
+            f"INSERT INTO {table} (a) VALUES ('{path}')"
+            for table in ("one", "two", "three")
+            for path in paths
+        ),
+        "CREATE UNIQUE INDEX once ON three (a)",
+        "CREATE INDEX of_json ON three (iif(a LIKE '[path]%', json(a), a))",
+    )
+    out = scrubbed(source, tmp_path / "out.sqlite")
+    for table in ("one", "two", "three"):
+        assert ask(out, f"SELECT a FROM {table}") == [("[path]/x.py",)] * 2, table
+        assert ask(out, f"SELECT count(*) FROM {table} WHERE a = '[path]/x.py'") == [(2,)]
+    assert ask(out, "SELECT name FROM sqlite_master WHERE type = 'index'") == [("once",)]
+    assert ask(out, "PRAGMA integrity_check") == [("ok",)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_an_interrupt_leaves_nothing_that_is_not_scrubbed(
+    trace: Trace, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Whatever stops it, also a terminal that closes, the copy beside OUT goes; one line says what happened."""
+    made = fake_nsys.install(tmp_path / "nsys", planted(trace))
+    (tmp_path / "a.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report 2025.3.2.474-v0")
+    command = [sys.executable, "-m", "nsysprof", "scrub", "a.nsys-rep", "-o", "out/copy.sqlite"]
+    (tmp_path / "out").mkdir()
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**made, "FAKE_NSYS": "slow export"},
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    ) as child:
+        while not (tmp_path / "ready").exists() and child.poll() is None:
+            time.sleep(0.05)
+        child.send_signal(number)
+        _, said = child.communicate(timeout=30)
+    assert (child.returncode, said) == (128 + number, "nsysprof: interrupted\n")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_interrupt_while_sqlite_calls_back_is_one(tmp_path: Path) -> None:
+    """SQLite says only that its function failed, which would be an error of the report."""
+
+    def changed(text: str) -> str:
+        signal.raise_signal(signal.SIGTERM)
+        return text
+
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.create_function("changed", 1, changed)
+        with pytest.raises(Interrupt) as caught, interrupts_raised():
+            connection.execute("SELECT changed('x')")
+    assert caught.value.number == signal.SIGTERM
 
 
 def test_an_existing_file_is_not_overwritten(trace: Trace, tmp_path: Path) -> None:

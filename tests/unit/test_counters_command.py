@@ -223,6 +223,17 @@ def test_reports_of_ncu_are_kept_when_asked(count: Count, tmp_path: Path) -> Non
     assert f"{reports[1]}: exists already" in last(count("--keep-report", "--", *HELLO))
 
 
+def test_reports_are_kept_of_a_user_who_is_called_like_a_run(
+    count: Count, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their files are found by the names of the runs, not by what is left of those in the record."""
+    for name in ("USER", "LOGNAME"):
+        monkeypatch.setenv(name, "work")
+    done = count("--keep-report", "--", *HELLO)
+    assert done.code == 0, done.err
+    assert "run.counters.work.ncu-rep" in files(tmp_path)
+
+
 def test_a_dry_run_prints_the_commands(count: Count, tmp_path: Path) -> None:
     """With the metrics of the chip, or of an H100 where there is none; nothing is made."""
     for fault in ("", "no device"):
@@ -328,6 +339,7 @@ def test_a_program_that_is_none_is_told_first(count: Count) -> None:
 def test_no_kernel_in_a_range_is_told(count: Count, environment: dict[str, str]) -> None:
     """Whether ncu found none, or its filter let others through, or the program has none at all."""
     assert "no kernel ran in a range that matches 'nosuch'" in last(count("--range", "nosuch", "--", *HELLO))
+    assert len(seen(environment)) == 1  # the second run, with its replays, would find no more
     Path(environment["FAKE_NCU_ROWS"]).write_text(json.dumps({"traffic": []}))
     assert "no kernel ran in a range that matches 'RUN::*'" in last(count("--range", "RUN::*", "--", *HELLO))
     assert "profiled no kernel" in last(count("--", *HELLO))

@@ -91,11 +91,13 @@ def test_many_ranges_and_families_are_cut_short() -> None:
 
 
 def test_the_next_command_compares_the_first_two_kinds_of_ranges() -> None:
-    """All shapes of two backends, else two ranges, else what is to be filled in."""
+    """All shapes of two backends, else two ranges as compare has them, else what is to be filled in."""
     runs = [row(f"RUN::{name}::S{n}/iter0", "gemm") for name in ("math", "it's") for n in (1, 2)]
     assert compare_command(runs, "t.sqlite", "t.counters.csv") == (
         "nsysprof compare t.sqlite --base 'RUN::math::*' --new 'RUN::it'\"'\"'s::*' --counters t.counters.csv"
     )
     two = [row(r"a\/b/i", "gemm"), row("c", "gemm")]
     assert r"--base 'a\/b' --new c " in compare_command(two, "t", "c")
+    layers = [row("layer[0]", "gemm"), row("step0", "gemm"), row("step1", "gemm")]
+    assert "--base 'layer[[]0]' --new 'step[*]' " in compare_command(layers, "t", "c")
     assert "--base GLOB --new GLOB" in compare_command([row("", "gemm")], "t", "c")

@@ -67,6 +67,22 @@ def test_a_version_is_its_leading_numbers(text: str, numbers: tuple[int, ...]) -
     assert version_numbers(text) == numbers
 
 
+def test_an_nsys_that_cannot_even_be_looked_for_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Somebody's home that is not there, a folder that nobody may look into: one line, and where to get nsys."""
+    with pytest.raises(NsysprofError, match="~nosuch-user/nsys: not a working nsys: no such file"):
+        find_nsys("~nosuch-user/nsys")
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(NsysprofError, match="closed/nsys: not a working nsys: Permission denied") as caught:
+        find_nsys(tmp_path / "closed" / "nsys")
+    assert "developer.nvidia.com" in str(caught.value.hint)
+
+
 def test_the_named_nsys_wins_over_the_environment_and_the_path(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,11 @@ def test_a_long_default_name_is_cut(letter: str) -> None:
     assert len(outputs_of(None, letter * 400).name.encode()) == 100
 
 
+def test_a_default_name_can_be_typed_again() -> None:
+    """Whatever a program or a backend is called, also in bytes that are no text."""
+    assert outputs_of(None, "caf\udce9\n\x1b[0m ü").name == "caf___[0m ü"
+
+
 def test_a_name_that_is_too_long_is_refused_before_anything_runs(tmp_path: Path) -> None:
     """Not after hours, when the results are to get it."""
     with pytest.raises(NsysprofError, match="File name too long"), making(Outputs(tmp_path, "é" * 130)):
@@ -97,7 +102,7 @@ def test_earlier_results_come_back_where_new_ones_cannot_be_published(
             raise OSError(28, "No space left on device")
         os.link(part, final) if links else part.replace(final)
 
-    monkeypatch.setattr(module, "_link", link)
+    monkeypatch.setattr(module, "give_final_name", link)
     parts = made(tmp_path, "a", "b")
     for final in parts.values():
         final.write_text("mine")
@@ -163,7 +168,7 @@ def test_what_cannot_be_kept_under_its_name_stays_in_its_folder(
     def refuse(part: Path, final: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(module, "_link", refuse)
+    monkeypatch.setattr(module, "give_final_name", refuse)
     with pytest.raises(NsysprofError) as caught:
         fails(Outputs(tmp_path, "run"), NsysprofError("it failed"), report_nsys_rep="x")
     (folder,) = tmp_path.iterdir()

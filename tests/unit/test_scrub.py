@@ -279,6 +279,29 @@ def test_a_record_is_redacted() -> None:
     assert redacted({"a": "\ud800 /home/al \udcff"}, known) == {"a": "\ud800 [home] \udcff"}
 
 
+def test_a_user_whose_name_is_a_word_of_ours_does_not_break_a_record() -> None:
+    """Neither keys, nor names of ranges, nor values that are that word; where a key says who it is, it goes."""
+    record = {
+        "schema": "nsysprof-run/1",
+        "flash": {"backend": "flash", "user": "flash", "login": {"names": ["flash"]}},
+        "runs": [{"range": "RUN::flash::S64"}],
+        "order": ["RUN::flash::S64"],
+        "note": "by flash",
+    }
+    for user in (b"schema", b"nsysprof"):
+        known = Secrets()
+        known.add(secrets_of("user", user))
+        assert redacted(record, known) == record
+    known = Secrets()
+    known.add([*secrets_of("user", b"flash"), *secrets_of("home", b"/root")])
+    assert redacted({**record, "at": "/root"}, known) == {
+        **record,
+        "flash": {"backend": "flash", "user": "[user]", "login": {"names": ["[user]"]}},
+        "note": "by [user]",
+        "at": "[home]",
+    }
+
+
 def test_the_secrets_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Home and working folder, host, user and credentials of the environment; no other variable."""
     (tmp_path / "job").mkdir()
