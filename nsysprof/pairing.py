@@ -15,6 +15,8 @@ from nsysprof.paths import Paths
 
 _MOST_NAMED = 6
 _SIZE = re.compile(r"([BHSD])(\d+)")
+# What means more than itself in a set of a regular expression, and not in one of a glob.
+_SET_SYNTAX = re.compile(r"[\\\[&~|]|-(?=-)")
 
 
 @dataclass(frozen=True)
@@ -75,15 +77,20 @@ def _compiled(glob: str) -> re.Pattern[str]:
     out, at = "", 0
     while at < len(glob):
         char = glob[at]
-        close = glob.find("]", at + 2)
+        close = glob.find("]", at + 2 + (glob[at + 1 : at + 2] == "!"))
         if char == "[" and close > 0:
-            inner = glob[at + 1 : close].replace("\\", r"\\")
+            inner = _SET_SYNTAX.sub(r"\\\g<0>", glob[at + 1 : close])
             inner = f"^{inner[1:]}" if inner[0] == "!" else f"\\{inner}" if inner[0] == "^" else inner
             out, at = f"{out}([{inner}])", close + 1
             continue
         out += {"*": "(.*)", "?": "(.)"}.get(char) or re.escape(char)
         at += 1
-    return re.compile(out, re.DOTALL)
+    try:
+        return re.compile(out, re.DOTALL)
+    except re.error as error:
+        raise NsysprofError(
+            f"{glob!r} is no glob: {error.msg}", "write a [ that is meant as such as [[]"
+        ) from None
 
 
 def near_names(texts: Sequence[str], wanted: str) -> list[str]:

@@ -48,14 +48,15 @@ stat = "median"
 def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
     """The TOML text of a budget that the report keeps to, its ranges sorted by path.
 
-    It has the outermost ``RUN::`` ranges, or else all outermost ranges, as far as they have GPU work, and the merged
-    repetitions (``iter*``) in them. Raises `NsysprofError` where no range has GPU work.
+    It has the outermost ``RUN::`` ranges, or else all outermost ranges, as far as they have GPU work and a name, and
+    the merged repetitions (``iter*``) in them. Raises `NsysprofError` where there are none.
     """
-    rows = _chosen(breakdown)
+    chosen = _chosen(breakdown)
+    rows = chosen[(breakdown.merged["merged_path"] != "").to_numpy()[chosen]]
     if len(rows) == 0:
-        report = breakdown.attribution.tables.report.path
+        report, named = breakdown.attribution.tables.report.path, " and a name" if len(chosen) else ""
         raise NsysprofError(
-            f"{report}: no range with GPU work, so there is nothing to put limits on",
+            f"{report}: no range with GPU work{named}, so there is nothing to put limits on",
             "record both: nsys profile --trace=cuda,nvtx PROGRAM",
         )
     busy = breakdown.merged["busy_ns"].to_numpy()[rows]
@@ -64,6 +65,11 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
     parts = [_HEAD.format(of=f"from a report of {gpus}" if gpus else "from a report")]
     if len(kept) < len(rows):
         parts.append(f"# Left out: {len(rows) - len(kept):,} ranges with less busy time than these.\n")
+    nameless = len(chosen) - len(rows)
+    if nameless:
+        parts.append(
+            f"# Left out: {nameless} range{'s' * (nameless != 1)} with an empty name: no path finds one.\n"
+        )
     finder = RangeFinder(breakdown)
     globs = {_glob(finder, row): None for row in kept.tolist()}
     return "\n".join([*parts, *_tables(breakdown, rules, finder, sorted(globs))])

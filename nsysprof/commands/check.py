@@ -108,7 +108,8 @@ def _draft(report: Path, out: Path, *, force: bool, rules: Path | None, nsys: Pa
         f"Written to {visible(str(out))}: limits on {tables:,} range{'s' * (tables != 1)}; next:",
         file=sys.stderr,
     )
-    print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}"))
+    options = [f" {name} {quote(str(path))}" for name, path in (("--rules", rules), ("--nsys", nsys)) if path]
+    print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}{''.join(options)}"))
 
 
 def _write(text: str, out: Path, *, force: bool) -> None:

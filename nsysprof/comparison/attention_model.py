@@ -7,6 +7,7 @@ matrix again and again; each of its kernels is here with how often it does. What
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,11 +28,13 @@ from nsysprof.comparison.causes import (
 )
 from nsysprof.comparison.gap_ledger import SideLedger
 from nsysprof.comparison.run_record import RecordedRun
+from nsysprof.comparison.sides import Side
 from nsysprof.errors import NsysprofError
 
 _DTYPES = ("fp16", "bf16", "fp32")
 _FLOAT32, _BOOL = 4, 1
-_PART = re.compile(r"([BHSD])=?(\d+)")
+# A longer number is no size, and what is made of it would be too large for a float.
+_PART = re.compile(r"([BHSD])=?0*([1-9]\d{0,9})")
 _FIELDS = {"B": "batch", "H": "heads", "S": "seq", "D": "head_dim"}
 # As many kernels have these in PyTorch: isneginf, all, a scalar, where; and the casts of the weights and of the output.
 _KERNELS = {GUARD: 4, CAST_DOWN: 2}
@@ -66,7 +69,7 @@ def read_shape(text: str) -> RecordedRun:
     known: dict[str, Any] = {"causal": False, "backward": False}
     for word in filter(None, re.split(r"[,\s]+", text)):
         size = _PART.fullmatch(word)
-        if size and int(size[2]):
+        if size:
             known[_FIELDS[size[1]]] = int(size[2])
         elif word in _DTYPES:
             known["dtype"] = word
@@ -85,6 +88,22 @@ def shape_of(name: str, run: RecordedRun | None) -> RecordedRun | None:
         _FIELDS[part[1]]: int(part[2]) for part in map(_PART.fullmatch, name.split("::")) if part
     }
     return replace(run, **told) if told else run
+
+
+def shape_warnings(given: RecordedRun | None, sides: Iterable[Side]) -> Iterator[str]:
+    """Says where no model comes of a shape given by hand, and what is missing where the least is."""
+    if given is None:
+        return
+    runs = [shape_of(side.name, given) for side in sides if side.name not in side.examined.runs]
+    words = {**{field: f"{letter}=…" for letter, field in _FIELDS.items()}, "dtype": "|".join(_DTYPES)}
+    lacking = [[word for field, word in words.items() if getattr(run, field) is None] for run in runs]
+    if not lacking:
+        yield "--shape has no effect: the run record has the shape of each range"
+    elif all(lacking):
+        least = min(lacking, key=len)
+        known = [word.partition("=")[0] if "=" in word else "the dtype" for word in least]
+        is_not = "is not" if len(known) == 1 else "are not"
+        yield f"--shape has no effect: {' and '.join(known)} {is_not} known; add {','.join(least)}"
 
 
 def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:

@@ -11,7 +11,14 @@ import numpy as np
 import pandas as pd
 
 from nsysprof.attribution import Attribution
-from nsysprof.comparison.attention_model import Expected, expected, read_shape, shape_of, traffic_rows
+from nsysprof.comparison.attention_model import (
+    Expected,
+    expected,
+    read_shape,
+    shape_of,
+    shape_warnings,
+    traffic_rows,
+)
 from nsysprof.comparison.clocks import SPAN, clock_rows
 from nsysprof.comparison.counter_file import library_versions
 from nsysprof.comparison.counting import BothMeasured, Models, load_counters, measured_pairs
@@ -45,7 +52,7 @@ class Comparison:
     bytes by that model, and per second of its time. ``findings``: for each pair its sentences, the headline first.
     ``sides`` are the pairs as objects, with all ops. ``options``: what `compare` was asked for. ``measured``: for each
     pair what hardware counters say of either side, empty without counters; ``gaps`` then has, for either side, the
-    columns `measured.COLUMNS`.
+    columns `measured.COLUMNS`. ``records``: the run record of each report, None where there is none.
     """
 
     pairs: pd.DataFrame
@@ -59,6 +66,7 @@ class Comparison:
     traffic: pd.DataFrame
     sides: tuple[Pair, ...] = field(repr=False)
     measured: dict[str, BothMeasured] = field(default_factory=dict, repr=False)
+    records: tuple[Path | None, ...] = ()
 
     @property
     def one_report(self) -> bool:
@@ -119,12 +127,13 @@ def compare(
             without_work[0], f"nsysprof analyze {examined[0].path} --no-charts shows what launched GPU work"
         )
     every = [*_report_warnings(examined), *warnings, *more, *without_work, *pair_warnings(pairs)]
+    every += shape_warnings(given, [side for pair in pairs for side in (pair.base, pair.new)])
     options = {"base": base, "new": new, "select": select, "per": per, "shape": shape}
     models = {pair.name: (_expected(pair.base, given), _expected(pair.new, given)) for pair in pairs}
     measured, unmeasured = (
         measured_pairs(pairs, files, models, merge, named=any(counters)) if any(files) else ({}, [])
     )
-    return _answer(pairs, [*every, *doubts, *unmeasured], options, models, measured)
+    return _answer(pairs, [*every, *doubts, *unmeasured], options, models, measured, found)
 
 
 def _expected(side: Side, given: RecordedRun | None) -> Expected | None:
@@ -146,6 +155,7 @@ def _answer(
     options: dict[str, Any],
     models: dict[str, Models],
     measured: dict[str, BothMeasured],
+    records: Sequence[Path | None],
 ) -> Comparison:
     gaps = pd.concat([_gaps(pair) for pair in pairs], ignore_index=True)
     if measured:
@@ -187,6 +197,7 @@ def _answer(
         traffic=pd.concat(moved, ignore_index=True),
         sides=tuple(pairs),
         measured=measured,
+        records=tuple(records),
     )
 
 

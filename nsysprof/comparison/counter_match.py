@@ -196,6 +196,9 @@ def _laid_beside(
     if at is not None:
         out[0, at : at + len(found)] = rows
         return out
+    at = _only_place(found, wanted)
+    if at is not None:
+        return rows[at : at + size].reshape(1, size)
     places: dict[int, list[int]] = {}
     for place, code in enumerate(found.tolist()):
         places.setdefault(code, []).append(place)

@@ -13,6 +13,7 @@ from nsysprof.errors import NsysprofError
 _WORKLOAD, _RUN = "nsysprof-workload/1", "nsysprof-run/1"
 _SHAPE = ("batch", "heads", "seq", "head_dim")
 EVENTS = "cuda events"
+_MOST = 2**53  # exact as a float; as nanoseconds 104 days
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def read_runs(path: Path) -> dict[str, RecordedRun]:
         raise NsysprofError(
             f"{path}: cannot read the record: {error.strerror}", f"ls -l {quote(str(path))}"
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter for brackets in brackets without end
         raise NsysprofError(
             f"{path}: not JSON, so no run record", f"head -c 200 {quote(str(path))}"
         ) from None
@@ -90,4 +91,4 @@ def _run(row: dict[str, Any]) -> RecordedRun:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST

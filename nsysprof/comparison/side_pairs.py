@@ -31,8 +31,8 @@ class Pair:
     def titles(self) -> tuple[str, str]:
         """The paths of both sides, with their files where these are two."""
         if self.base.examined is self.new.examined:
-            return self.base.text, self.new.text
-        return f"{self.base.examined.path}, {self.base.text}", f"{self.new.examined.path}, {self.new.text}"
+            return self.base.title, self.new.title
+        return f"{self.base.examined.path}, {self.base.title}", f"{self.new.examined.path}, {self.new.title}"
 
 
 def check_request(base: str | None, new: str | None, select: str | None, *, one_report: bool) -> None:
@@ -57,26 +57,41 @@ def match_ranges(
     if base is not None and new is not None:
         ones = find_matches(first.merged, first.texts, base, str(first.path))
         others = find_matches(last.merged, last.texts, new, str(last.path))
-        pairs, alone = pair_up(ones, others, (base, new))
-        if len(examined) == 1:
+        found, alone = pair_up(ones, others, (base, new))
+        pairs = _of_like_kinds(first, last, found)
+        if first is last:
             pairs = [(one, another) for one, another in pairs if one.code != another.code]
             if not pairs:
                 raise NsysprofError(f"{base!r} and {new!r} are the same range, {ones[0].text!r}")
-        return pairs, alone
+            return pairs, alone
+        return pairs, [*alone, *_alone(examined, [list(side) for side in zip(*found, strict=True)], pairs)]
     ones, others = (
         find_matches(side.merged, side.texts, select or _EVERYTHING, str(side.path)) for side in examined
     )
-    by_text = {match.text: match for match in reversed(others)}
-    pairs = [(one, by_text[one.text]) for one in ones if one.text in by_text]
+    by_text: dict[str, list[Match]] = {}
+    for match in others:
+        by_text.setdefault(match.text, []).append(match)
+    pairs = _of_like_kinds(first, last, [(one, other) for one in ones for other in by_text.get(one.text, ())])
     if not pairs:
         near = ", ".join(map(repr, near_names([match.text for match in others], ones[0].text)))
         raise NsysprofError(
             f"{first.path} and {last.path} share no range: {ones[0].text!r} is in the one, {near} in the other",
             "name what to compare: --base GLOB --new GLOB",
         )
+    alone = list(_alone(examined, (ones, others), pairs))
     if select is None:
         pairs = [pair for pair in pairs if _owns(first, pair[0]) or _owns(last, pair[1])] or pairs
-    return pairs, [*_alone(first, ones, others), *_alone(last, others, ones)]
+    return pairs, alone
+
+
+def _of_like_kinds(first: Examined, last: Examined, pairs: Matched) -> Matched:
+    """Without pairs of one path as a push/pop and as a start/end range, where like kinds of it pair as well."""
+
+    def like(pair: tuple[Match, Match]) -> bool:
+        return bool(first.merged.kind[pair[0].code] == last.merged.kind[pair[1].code])
+
+    both = {one.text for one, other in pairs if one.text == other.text and like((one, other))}
+    return [pair for pair in pairs if like(pair) or pair[0].text != pair[1].text or pair[0].text not in both]
 
 
 def _owns(examined: Examined, match: Match) -> bool:
@@ -86,12 +101,14 @@ def _owns(examined: Examined, match: Match) -> bool:
     return bool(examined.attribution.exclusive_sum_ns[examined.instances([match.code])].any())
 
 
-def _alone(examined: Examined, matches: Sequence[Match], others: Sequence[Match]) -> Iterator[str]:
-    """What this report has and the other one does not."""
-    there = {match.text for match in others}
-    alone = [match.text for match in matches if match.text not in there and _owns(examined, match)]
-    if alone:
-        yield f"only in {examined.path}: {listed(alone)}"
+def _alone(examined: Sequence[Examined], matches: Sequence[Sequence[Match]], pairs: Matched) -> Iterator[str]:
+    """What each of two reports has and the other one does not."""
+    for at, side in enumerate(examined):
+        paired = {pair[at].code for pair in pairs}
+        alone = {match.code: match for match in matches[at] if match.code not in paired}
+        titles = [side.title(code) for code, match in alone.items() if _owns(side, match)]
+        if titles:
+            yield f"only in {side.path}: {listed(titles)}"
 
 
 def largest_pairs(matched: Matched, examined: Sequence[Examined]) -> tuple[Matched, list[str]]:
@@ -130,19 +147,20 @@ def pair_sides(
         base, new = found[0][one.code], found[-1][another.code]
         for side in (base, new):
             if side.ledger.span_ns <= 0:
-                empty[id(side)] = f"{side.text} of {side.examined.path} launched no GPU work: not compared"
+                empty[id(side)] = f"{side.title} of {side.examined.path} launched no GPU work: not compared"
         if not {id(base), id(new)} & empty.keys():
             pairs.append(_pair(base, new, one_report=first is last))
     return pairs, list(empty.values())
 
 
 def _pair(base: Side, new: Side, *, one_report: bool) -> Pair:
-    base_name, new_name, place = side_names(base.text, new.text)
-    name = f"{base.text} → {new.text}"
+    names, titles = (base.text, new.text), (base.title, new.title)
+    base_name, new_name, place = side_names(*names) if titles == names else (*titles, "")
+    name = f"{base.title} → {new.title}"
     if not one_report:
         files = _told_apart(base.examined.path, new.examined.path)
         if base.text == new.text:
-            name, base_name, new_name, place = base.text, *files, base.text
+            name, base_name, new_name, place = base.title, *files, base.title
         else:
             base_name, new_name = f"{base_name} ({files[0]})", f"{new_name} ({files[1]})"
     return Pair(name, base_name, new_name, place, base, new)

@@ -27,7 +27,7 @@ from nsysprof.range_work import Pieces, RangeWork, WorkIndex, cut, index_work, r
 from nsysprof.report.gpus import Gpu
 from nsysprof.report.grids import read_grids
 from nsysprof.report.waits import Waits, read_waits
-from nsysprof.tables import GRAPH
+from nsysprof.tables import GRAPH, START_END
 from nsysprof.units import format_share
 
 # A part of the span whose cause nobody knows is told from this share on.
@@ -75,6 +75,12 @@ class Examined:
         """The range instances of some merged paths, sorted."""
         rows = [self._order[self._begin[code] : self._begin[code + 1]] for code in codes]
         return np.sort(np.concatenate(rows)) if rows else np.empty(0, np.intp)
+
+    def title(self, code: int) -> str:
+        """The text of a merged path; that of a start/end range says so where a push/pop range has the same one."""
+        text = self.texts[code]
+        twin = self.merged.kind[code] == START_END and self.texts.count(text) > 1
+        return f"{text} (start/end)" if twin else text
 
 
 def examine(
@@ -161,6 +167,11 @@ class Side:
     def text(self) -> str:
         """The merged path."""
         return self.examined.texts[self.code]
+
+    @property
+    def title(self) -> str:
+        """The merged path, with its kind where that tells it from another one."""
+        return self.examined.title(self.code)
 
     @property
     def name(self) -> str:

@@ -28,10 +28,12 @@ def traffic_findings(
         yield from _expected(pair, models)
         return
     names = (pair["base_name"], pair["new_name"])
-    told = [_moved(name, *both) for name, both in zip(names, zip(models, measured, strict=True), strict=True)]
+    each = zip(names, models, measured, strict=True)
+    told = [text for name, model, found in each if (text := _moved(name, model, found))]
     shapes = list(dict.fromkeys(model.text for model in models if model))
     at = f" at {shapes[0]}" if len(shapes) == 1 else ""
-    yield f"memory traffic per call{at}: {'; '.join(filter(None, told))}"
+    if told:
+        yield f"memory traffic per call{at}: {'; '.join(told)}"
     for name, model, found in zip(names, models, measured, strict=True):
         if model and found:
             yield from _surprise(name, model, found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -259,6 +260,21 @@ def test_a_draft_is_stable_and_never_lost(run: Run, tmp_path: Path) -> None:
     assert run("--init", SHIPPED, "-o", "a.toml", "--force").code == 0
     assert digest(tmp_path / "a.toml") == digest(tmp_path / "b.toml")
     assert files(tmp_path) == ["a.toml", "b.toml"]
+
+
+def test_the_next_command_has_the_rules_of_the_draft(run: Run, tmp_path: Path) -> None:
+    """A backend that only those rules tell would break the draft without them."""
+    (tmp_path / "my rules.toml").write_text(
+        '[[rule]]\nname = "mine"\nmatch = "flash_fwd_kernel"\nfamily = "attention"\nattention_backend = "cudnn"\n',
+        encoding="utf-8",
+    )
+    done = run("--init", SHIPPED, "--rules", "my rules.toml")
+    words = shlex.split(done.out)
+    assert words == ["nsysprof", "check", str(SHIPPED), "budget.toml", "--rules", "my rules.toml"]
+    assert run(*words[2:]).code == 0
+    assert run(SHIPPED, "budget.toml").code == 3
+    done = run("--init", SHIPPED, "-o", "b.toml", "--nsys", tmp_path)
+    assert shlex.split(done.out)[4:] == ["--nsys", str(tmp_path)]
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from itertools import chain
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from nsysprof.comparison.attention_model import expected, read_shape, shape_of, traffic_rows
+from nsysprof.comparison.attention_model import (
+    expected,
+    read_shape,
+    shape_of,
+    shape_warnings,
+    traffic_rows,
+)
 from nsysprof.comparison.causes import (
     CAST_DOWN,
     CAST_UP,
@@ -23,6 +31,9 @@ from nsysprof.comparison.causes import (
 from nsysprof.comparison.gap_ledger import Entry, SideLedger
 from nsysprof.comparison.run_record import RecordedRun
 from nsysprof.errors import NsysprofError
+from tests.calls import run
+from tests.conftest import Trace
+from tests.unit.test_comparison import answer
 
 RUN = RecordedRun((), 1, 8, 4096, 64, "fp16", True, False)
 SCORES, INPUT = 8 * 4096 * 4096, 8 * 4096 * 64
@@ -103,9 +114,47 @@ def test_a_shape_can_be_given_by_hand_and_the_name_of_the_range_counts() -> None
     assert shape_of("RUN::math::B2::S512", given) == RecordedRun((), 2, 8, 512, 64, "fp16", True, False)
     assert shape_of("train", given) == given
     assert shape_of("RUN::math::S512", None) is None
+    assert shape_of(f"RUN::math::S{'9' * 400}::D0::H016", given) == RecordedRun(
+        (), 1, 16, None, 64, "fp16", True, False
+    )
 
 
-@pytest.mark.parametrize("word", ["Q=4", "B=0", "B=-1", "int8", "B=", "S=x"])
+@pytest.mark.parametrize(
+    ("shape", "names", "said"),
+    [
+        ("B=1,H=8,D=64,fp16", ("a", "b"), "--shape has no effect: S is not known; add S=…"),
+        (
+            "B=1,H=8",
+            ("a", "c::S8"),
+            "--shape has no effect: D and the dtype are not known; add D=…,fp16|bf16|fp32",
+        ),
+        ("B=1,H=8,D=64,fp16", ("a", "c::S8"), None),
+        (
+            "B=1,H=8,D=64,fp16",
+            ("x", "y"),
+            "--shape has no effect: the run record has the shape of each range",
+        ),
+        ("B=1,H=8,D=64,fp16", ("x", "a"), "--shape has no effect: S is not known; add S=…"),
+    ],
+)
+def test_a_shape_that_nothing_comes_of_is_told(
+    shape: str, names: tuple[str, str], said: str | None, trace: Trace
+) -> None:
+    """With what it lacks for the side that it tells the most of; those that the record has are no concern of it."""
+    items = [
+        run(name, 5000 * at, [("k", 9)], first_id=10 * at + 1)
+        for at, name in enumerate(("a", "b", "c::S8", "x", "y"))
+    ]
+    path = trace(*chain.from_iterable(items), duration=90_000)
+    runs = [{"range": name, "status": "measured"} for name in ("x", "y")]
+    record = {"schema": "nsysprof-workload/1", "runs": runs}
+    path.with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
+    (pair,) = answer(path, base=names[0], new=names[1]).sides
+    assert list(shape_warnings(read_shape(shape), [pair.base, pair.new])) == ([said] if said else [])
+    assert list(shape_warnings(None, [pair.base, pair.new])) == []
+
+
+@pytest.mark.parametrize("word", ["Q=4", "B=0", "B=-1", "int8", "B=", "S=x", "S=" + "9" * 5000])
 def test_words_that_are_no_part_of_a_shape(word: str) -> None:
     """The word is named, with an example of the form."""
     with pytest.raises(NsysprofError, match=f"no part of a shape: '{word}'") as raised:

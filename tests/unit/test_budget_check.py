@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -759,6 +760,17 @@ def test_names_that_toml_or_globs_would_misread(trace: Trace) -> None:
     assert sorted(kernels_of.values()) == list(range(1, len(names) + 1))
     assert text.count("[[range]]\n") == 0
     assert text.count("\n[[range]] #") == len(names)
+
+
+def test_a_range_with_an_empty_name_is_left_out_of_a_draft(trace: Trace) -> None:
+    """No path finds it; the draft says so and is a budget. With no other range there is nothing to draft."""
+    nameless = [Range("", 1_000, 1_900), *step(1, "k")[1:]]
+    text, answer = redrafted(trace(*nameless, *step(2, "k"), duration=LATE))
+    assert answer.ok, check_summary(answer)
+    assert "\n# Left out: 1 range with an empty name: no path finds one.\n" in text
+    assert re.findall(r"^path = .*$", text, re.M) == ['path = "step*"']
+    with pytest.raises(NsysprofError, match="no range with GPU work and a name, so there is nothing to put"):
+        draft(trace(*nameless, name="nameless.sqlite", duration=LATE))
 
 
 def test_what_a_draft_says(trace: Trace) -> None:

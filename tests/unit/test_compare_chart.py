@@ -16,6 +16,7 @@ from nsysprof import cli
 from nsysprof.comparison.comparing import Comparison
 from nsysprof.comparison.median_call import MedianCall, median_call
 from nsysprof.comparison.waiting import HOST
+from nsysprof.render.comparison import call_chart
 from nsysprof.render.comparison.call_chart import MOST_BOXES, plan_calls
 from nsysprof.render.comparison.charts import call_timeline
 from tests.calls import GEMM, math_and_flash
@@ -225,6 +226,18 @@ def test_thousands_of_kernels_become_columns(trace: Trace) -> None:
     assert host.end.max() > 249_000 - 100
     assert f"more than {MOST_BOXES} kernels" in " ".join(plan.heading.notes)
     check_texts(call_timeline(found))
+
+
+def test_ops_without_length_at_the_end_are_in_the_last_column(trace: Trace) -> None:
+    """Such an op begins where the axis ends; and where all are like that there is an axis still."""
+    last = launch_kernel("last", (69_990, 69_991), (69_950, 69_950), id=701)
+    path = trace(*many(700, "a", 0, 1), last, *many(3, "b", 80_000, 1000), duration=90_000)
+    found = answer(path, base="a", new="b")
+    lane = plan_calls(found).panels[0].blocks[0].lanes[0]
+    assert lane.level is not None
+    assert float(((lane.end - lane.start) * lane.level).sum()) == pytest.approx(700 * 30)
+    no, family = np.zeros(601, np.int64), np.zeros(601, np.uint8)
+    assert [len(column) for column in call_chart._columns(no, no, family)] == [0, 0, 0, 0]
 
 
 def test_streams_have_a_lane_each(trace: Trace) -> None:

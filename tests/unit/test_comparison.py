@@ -14,7 +14,7 @@ from nsysprof.comparison import side_pairs
 from nsysprof.comparison.comparing import Comparison, compare
 from nsysprof.errors import NsysprofError
 from nsysprof.report import open_report
-from tests.calls import FLASH, GEMM, math_and_flash, run
+from tests.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.conftest import Trace
 from tests.trace import Gpu, Items, Launch, Range, launch_graph, launch_kernel, launch_memcpy
 
@@ -187,6 +187,59 @@ def test_windows_on_the_work_of_others_are_left_out_of_two_reports(trace: Trace)
     paths = trace(*items, name="a.sqlite"), trace(*items, name="b.sqlite")
     assert answer(*paths).pairs["pair"].tolist() == ["train"]
     assert answer(*paths, select="window").pairs["pair"].tolist() == ["window"]
+
+
+def both_kinds(trace: Trace, name: str, length: int) -> Path:
+    """A push/pop range, and after it a start/end range of its name on another thread, with a kernel of their own."""
+    window = Range("train", 5000, 9000, kind="start_end", thread=2, range_id=7)
+    kernel = launch_kernel(SOFTMAX, (5010, 5015), (5100, 5100 + length), id=90, thread=3)
+    return trace(*run("train", 0, [(GEMM, 2 * length)]), window, kernel, name=name, duration=END)
+
+
+@pytest.mark.parametrize("how", [{}, {"select": "train"}, {"base": "train", "new": "train"}])
+def test_a_path_that_is_both_a_range_and_a_window_is_two_pairs(how: dict[str, str], trace: Trace) -> None:
+    """Each kind stands against its own; the window says that it is one."""
+    found = answer(both_kinds(trace, "before.sqlite", 100), both_kinds(trace, "after.sqlite", 300), **how)
+    columns = ["pair", "base", "base_name", "new_name", "place", "base_busy_ns", "new_busy_ns"]
+    assert found.pairs[columns].to_numpy().tolist() == [
+        ["train", "train", "before", "after", "train", 200, 600],
+        ["train (start/end)", "train", "before", "after", "train (start/end)", 100, 300],
+    ]
+    assert found.warnings == ()
+    assert set(found.gaps["pair"]) == set(found.findings) == {"train", "train (start/end)"}
+
+
+def test_a_window_beside_a_range_of_its_name_may_be_in_one_report_only(trace: Trace) -> None:
+    """Like stands against like; what is left is named, and where there is nothing alike the other kind will do."""
+    both, alone = (
+        both_kinds(trace, "both.sqlite", 100),
+        trace(*run("train", 0, [(GEMM, 50)]), name="one.sqlite", duration=END),
+    )
+    for how in ({}, {"base": "train", "new": "train"}):
+        found = answer(both, alone, **how)
+        assert found.pairs[["pair", "base_busy_ns"]].to_numpy().tolist() == [["train", 200]]
+        assert found.warnings == (f"only in {both}: 'train (start/end)'",)
+    window = trace(
+        Range("train", 0, 900, kind="start_end"), launch_kernel(GEMM, (5, 6), (10, 90), id=1), name="w.sqlite"
+    )
+    assert answer(window, alone).pairs["pair"].tolist() == ["train"]
+
+
+def test_windows_and_ranges_of_two_names_are_told_apart_in_one_report(trace: Trace) -> None:
+    """Two paths of two kinds each: every pair has a name of its own; a name against itself is refused."""
+    kernels = [(GEMM, 100)]
+    path = trace(
+        *run("a", 0, kernels), Range("a", 0, 4000, kind="start_end", range_id=1),
+        *run("b", 5000, kernels, first_id=50), Range("b", 5000, 9000, kind="start_end", range_id=2), duration=END,
+    )  # fmt: skip
+    assert answer(path, base="a", new="b").pairs[["pair", "base_name"]].to_numpy().tolist() == [
+        ["a → b", "a"],
+        ["a → b (start/end)", "a"],
+        ["a (start/end) → b", "a (start/end)"],
+        ["a (start/end) → b (start/end)", "a (start/end)"],
+    ]
+    with pytest.raises(NsysprofError, match="'a' and 'a' are the same range"):
+        answer(path, base="a", new="a")
 
 
 def test_reports_without_a_common_range_are_refused(trace: Trace) -> None:

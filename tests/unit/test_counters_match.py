@@ -198,6 +198,15 @@ def test_a_kernel_more_is_passed_over_and_one_less_is_not_guessed(trace: Trace) 
     assert np.isnan([values["Q·Kᵀ GEMM"], values["P·V GEMM"]]).all()
 
 
+def test_a_call_that_launched_more_holds_the_report_s_call_in_one_place(trace: Trace) -> None:
+    """A counted call that is the report's with a kernel more of a name: the stretch that is the same, by its places."""
+    rows = call("RUN::math::S8", 0, (GEMM, 7, 7), (GEMM, 100, 1), (SOFTMAX, 200, 2), (GEMM, 300, 3))
+    assert reads(compared(math_and_flash(trace), rows)) == {"softmax": 200, "Q·Kᵀ GEMM": 100, "P·V GEMM": 300}
+    twice = [(GEMM, 100, 1), (SOFTMAX, 200, 2), (GEMM, 300, 3), (SOFTMAX, 400, 4), (GEMM, 500, 5)]
+    values = reads(compared(math_and_flash(trace), call("RUN::math::S8", 0, *twice)))
+    assert np.isnan(list(values.values())).all()
+
+
 def test_another_grid_is_other_work(trace: Trace) -> None:
     """The same kernel launched with other blocks has none of these figures; without any grid the name is enough."""
     rows = both_calls()
@@ -338,6 +347,15 @@ def test_sentences_hold_the_measurement_against_the_model(trace: Trace) -> None:
         " much of them need not go through memory",
         "measured: tensor cores do none of the 3,000 FLOP of math and 75 % of the 4,000 FLOP of flash per call",
     )
+
+
+def test_without_dram_columns_there_is_no_sentence_on_traffic(trace: Trace) -> None:
+    """FLOPs were counted, bytes were not, and no shape is known: nothing is said of bytes, nothing left blank."""
+    flops = {"tensor_flops": 0, "fp32_flops": 500, "fp16_flops": 0, "fp64_flops": 0}
+    rows = [Counted(row.range, row.kernel, more=flops) for row in both_calls()]
+    (told,) = compared(math_and_flash(trace), rows).findings.values()
+    assert not [text for text in told if text.startswith("memory traffic")]
+    assert "tensor cores do none of the 1,500 FLOP of math" in " ".join(told)
 
 
 def test_what_the_model_does_not_know_is_named(trace: Trace) -> None:

@@ -53,6 +53,30 @@ def test_other_wild_cards(trace: Trace) -> None:
     assert matched(trace, "RUN::[!m]*::S512") == ["RUN::flash::S512"]
 
 
+def test_brackets_that_regular_expressions_would_misread(trace: Trace) -> None:
+    """A `]` right after `[!` belongs to the set, as `fnmatch` has it; what Python may once read as more is a sign."""
+    odd = ("a[!]", "a]", "a[", "a&", "a-", "a^")
+    paths = merged(trace(*(Range(name, 100 * at, 100 * at + 90) for at, name in enumerate(odd))))
+
+    def found(glob: str) -> list[str]:
+        return [match.text for match in find_matches(*paths, glob, "r.sqlite")]
+
+    assert found("a[!]") == ["a[!]"]
+    assert found("a[!]]") == ["a[", "a&", "a-", "a^"]
+    assert found("a[[]") == ["a["]
+    assert found("a[x&&--]") == ["a&", "a-"]
+    assert found("a[]^]") == ["a]", "a^"]
+
+
+def test_a_set_that_is_none_is_refused(trace: Trace) -> None:
+    """Not with a traceback of regular expressions; a bracket that is meant as such can be written."""
+    with pytest.raises(
+        NsysprofError, match=r"'RUN::\[z-a\]\*' is no glob: bad character range z-a"
+    ) as raised:
+        matched(trace, "RUN::[z-a]*")
+    assert raised.value.hint == "write a [ that is meant as such as [[]"
+
+
 def test_a_name_alone_is_enough(trace: Trace) -> None:
     """Where no path matches, the range's own name does; where it stands is one more thing that pairs."""
     path = trace(

@@ -222,6 +222,26 @@ def test_counters_without_flops_say_so(trace: Trace) -> None:
     assert some.heading.title.startswith("33 % of math's kernel time")
 
 
+def test_a_side_whose_flops_nobody_counted_is_not_in_the_title(trace: Trace) -> None:
+    """As of `counters --quick`: its kernels are no kernels without FLOPs, with a ceiling as without one."""
+    rows = counted(*USUAL)
+    rows[-1].more.clear()
+    plan = plan_roofline(compared(math_and_flash(trace), rows))
+    assert isinstance(plan, Roofs)
+    assert plan.heading.title == (
+        "67 % of math's kernel time at S=8 goes to kernels that move more than they compute"
+    )
+    assert "FLOPs of flash are not known" in plan.heading.notes
+    bare = trace(
+        *run("RUN::math::S8", 0, [(GEMM, 200), (SOFTMAX, 300), (GEMM, 100)]),
+        *run("RUN::flash::S8", 5000, [(FLASH, 150)], first_id=50),
+        Gpu(0, more={"smCount": None, "memoryBandwidth": None}), duration=20_000,
+    )  # fmt: skip
+    plan = plan_roofline(compared(bare, rows))
+    assert isinstance(plan, Roofs)
+    assert plan.heading.title == "math does 6 FLOP per byte of memory traffic at S=8"
+
+
 def test_a_pair_without_counters_among_others_says_so(trace: Trace) -> None:
     """The largest pair is drawn or nothing."""
     path = trace(

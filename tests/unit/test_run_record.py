@@ -56,14 +56,15 @@ def test_only_what_was_measured_by_events_is_a_clock(tmp_path: Path) -> None:
     odd = {
         **RUN,
         "range": "RUN::odd::S8",
-        "latency_ns": [5, "x", -1, True],
+        "latency_ns": [5, "x", -1, True, 10**30],
         "seq": "many",
+        "heads": 2**53 + 1,
         "causal": 1,
         "dtype": 3,
     }
     assert read_runs(write(tmp_path, workload(failed, host, odd))) == {
         "RUN::math::S8": RecordedRun((), 1, 8, 4096, 64, "fp16", True, False),
-        "RUN::odd::S8": RecordedRun((5,), 1, 8, None, 64, None, None, False),
+        "RUN::odd::S8": RecordedRun((5,), 1, None, None, 64, None, None, False),
     }
 
 
@@ -71,6 +72,7 @@ def test_only_what_was_measured_by_events_is_a_clock(tmp_path: Path) -> None:
     ("what", "message"),
     [
         ("{", "not JSON, so no run record"),
+        ("[" * 200_000, "not JSON, so no run record"),
         ([1], "neither a run record"),
         ({"schema": "other"}, "neither a run record"),
         ({"schema": "nsysprof-run/1", "workload": {"schema": "x"}}, "neither a run record"),

@@ -98,10 +98,10 @@ def _columns(
     start: Ints, end: Ints, family: NDArray[np.uint8]
 ) -> tuple[Ints, Ints, NDArray[np.uint8], Numbers]:
     """Of too many boxes a column per pixel: how busy it is, in the colour of the longest op that begins in it."""
-    edges = np.unique(np.linspace(0, int(end.max()), _COLUMNS + 1).astype(np.int64))
+    edges = np.unique(np.linspace(0, max(int(end.max()), 1), _COLUMNS + 1).astype(np.int64))
     first, last = merge(start, end)
     busy = np.diff(covered_before(first, last, edges))
-    column = np.searchsorted(edges, start, side="right") - 1
+    column = np.minimum(np.searchsorted(edges, start, side="right") - 1, len(edges) - 2)
     order = np.lexsort((start - end, column))
     leads = np.append(True, np.diff(column[order]) > 0)
     longest = (

@@ -106,17 +106,21 @@ def _title(found: Roofline) -> str:
     """The finding: how much of the time of either side memory limits, and who uses tensor cores."""
     names = _names(found)
     where = f" at {shorten(found.pair.place, _NAME)}" if found.pair.place else ""
-    held = {side: _held_back(found, part) for side, part in found.points.groupby("side", sort=False)}
+    parts = _counted(found)
+    held = {side: _held_back(found, part) for side, part in parts.items()}
     if any(share is None for share in held.values()):
-        told = [
-            f"{names[str(side)]} does {_intensity(part)} FLOP per byte"
-            for side, part in found.points.groupby("side", sort=False)
-        ]
+        told = [f"{names[side]} does {_intensity(part)} FLOP per byte" for side, part in parts.items()]
         return f"{', '.join(told)} of memory traffic{where}"
-    shares = [f"{_part(share or 0.0)} of {names[str(side)]}'s kernel time" for side, share in held.items()]
+    shares = [f"{_part(share or 0.0)} of {names[side]}'s kernel time" for side, share in held.items()]
     shares[1:] = [text.removesuffix(" kernel time") for text in shares[1:]]
     said = f"{' and '.join(shares)}{where} goes to kernels that move more than they compute"
-    return f"{said[0].upper()}{said[1:]}{_who_uses_tensor_cores(found, names)}"
+    return f"{said[0].upper()}{said[1:]}{_who_uses_tensor_cores(parts, names)}"
+
+
+def _counted(found: Roofline) -> dict[str, pd.DataFrame]:
+    """The kernels of each side whose FLOPs are known, of those sides that have any."""
+    known = found.points[found.points["flops"].notna()]
+    return {str(side): part for side, part in known.groupby("side", sort=False)}
 
 
 def _part(share: float) -> str:
@@ -131,10 +135,9 @@ def _held_back(found: Roofline, points: pd.DataFrame) -> float | None:
     if len(ridges) < 2:
         return None
     needed = np.where(points["tensor_share"] > 0.5, ridges[True], ridges[False])
-    known = points["flops"].notna().to_numpy()
     left = ((points["intensity"] < needed) & (points["dram_bytes"] > 0)).to_numpy()
     time = points["sum_ns"].to_numpy()
-    return float(time[left].sum() / time[known].sum()) if time[known].any() else 0.0
+    return float(time[left].sum() / time.sum()) if time.any() else 0.0
 
 
 def _intensity(points: pd.DataFrame) -> str:
@@ -142,11 +145,10 @@ def _intensity(points: pd.DataFrame) -> str:
     return format_count(round(float((points["flops"] * points["count"]).sum()) / size)) if size else "no"
 
 
-def _who_uses_tensor_cores(found: Roofline, names: dict[str, str]) -> str:
+def _who_uses_tensor_cores(parts: Mapping[str, pd.DataFrame], names: dict[str, str]) -> str:
     """`; only flash uses tensor cores`, where that is so."""
-    some = {str(side): bool((part["tensor_share"] > 0).any()) for side, part in found.points.groupby("side")}
-    users = [side for side, uses in some.items() if uses]
-    return f"; only {names[users[0]]} uses tensor cores" if len(some) == 2 and len(users) == 1 else ""
+    users = [side for side, part in parts.items() if (part["tensor_share"] > 0).any()]
+    return f"; only {names[users[0]]} uses tensor cores" if len(parts) == 2 and len(users) == 1 else ""
 
 
 def _subtitle(comparison: Comparison, found: Roofline) -> str:
@@ -174,6 +176,8 @@ def _why_none(found: Roofline | None) -> list[str]:
 
 def _notes(comparison: Comparison, found: Roofline, bubbles: Sequence[Bubble]) -> list[str]:
     notes = ["areas: time per call", "left of the ridge of its units a kernel moves more than it computes"]
+    unknown = set(found.points["side"]) - _counted(found).keys()
+    notes += [f"FLOPs of {name} are not known" for side, name in _names(found).items() if side in unknown]
     if found.refused:
         notes.append(f"left out, as above a ceiling: {', '.join(map(printable, found.refused))}")
     if found.lost >= _TOLD:
