@@ -10,7 +10,7 @@ from nsysprof.attribution import attribute
 from nsysprof.breakdown import break_down
 from nsysprof.exports.source import export_source
 from nsysprof.kernels import load_rules
-from nsysprof.render.exports.files import ENDINGS, check_export, write_export
+from nsysprof.render.exports.files import check_export, default_output, write_export
 from nsysprof.report import Report, open_report
 from nsysprof.report.columns import Progress
 from nsysprof.table_reader import read_tables
@@ -34,7 +34,8 @@ def export(
     By default that is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder.
     A trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
     ``ranges`` and ``instances`` (`nsysprof.exports.export_columns` says what their columns hold) and ``export.json``.
-    ``threads`` and ``rules`` are those of an analysis. What exists is replaced with ``force`` only.
+    ``threads`` and ``rules`` are those of an analysis. An earlier export is replaced with ``force`` only, and what no
+    export wrote never.
 
     Raises `NsysprofError` for an unreadable report, an output that cannot be written or exists, and where the package
     perfetto or pyarrow is needed and missing (``nsysprof[perfetto]``, ``nsysprof[parquet]``).
@@ -50,9 +51,3 @@ def export(
     if progress:
         progress(f"writing {to}", 0)
     return write_export(source, to, place, force=force)
-
-
-def default_output(report: Path, to: str) -> Path:
-    """The report's name with the ending of a format, in the current folder."""
-    named = report if report.stem.strip(".") else report.resolve()  # the folder itself may be called "."
-    return Path(f"{named.stem}{ENDINGS.get(to, '')}")

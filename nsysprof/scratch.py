@@ -92,7 +92,13 @@ class Room:
         return out
 
     def file(self) -> IO[bytes]:
-        """A new scratch file."""
+        """A new scratch file; `NsysprofError` where it cannot be in the folder that was asked for."""
+        asked = os.environ.get("TMPDIR")
+        if asked and os.path.realpath(asked) != os.path.realpath(tempfile.gettempdir()):
+            raise NsysprofError(
+                f"cannot write a scratch file in {asked}, which TMPDIR names",
+                "TMPDIR=FOLDER names a folder with space, a larger --memory-limit needs no scratch files",
+            )
         with enough_space():
             return tempfile.TemporaryFile(prefix="nsysprof-")
 

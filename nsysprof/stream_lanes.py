@@ -126,19 +126,29 @@ def time_per_family(start: Ints, end: Ints, family: NDArray[np.uint8], edges: In
     return out.reshape(len(FAMILIES), columns)
 
 
-def stream_labels(tables: Tables) -> list[str]:
-    """What to call each stream: its GPU and number, and its process where several use that GPU."""
-    gpus, numbers = device_labels(tables), tables.gpu_numbers
+def stream_names(tables: Tables) -> list[tuple[str, str]]:
+    """Of each stream its number in words, and its process where several use its GPU, else nothing."""
+    numbers = tables.gpu_numbers
     users: dict[int, set[int]] = {}
     for device, number in zip(tables.devices, numbers, strict=True):
         users.setdefault(number, set()).add(device.process)
     out = []
     for stream in tables.streams:
-        number = numbers[stream.device]
-        pid = pid_of(int(tables.processes[tables.devices[stream.device].process]))
-        whose = f" · pid {pid}" if len(users[number]) > 1 and "pid" not in gpus[number] else ""
         which = "no stream" if stream.id is None else f"stream {stream.id}"
-        out.append(f"{gpus[number]}{whose} · {which}")
+        process = tables.devices[stream.device].process
+        shared = len(users[numbers[stream.device]]) > 1
+        out.append((which, f"pid {pid_of(int(tables.processes[process]))}" if shared else ""))
+    return out
+
+
+def stream_labels(tables: Tables) -> list[str]:
+    """What to call each stream: its GPU and number, and its process where several use that GPU."""
+    gpus = device_labels(tables)
+    out = []
+    for stream, (which, whose) in zip(tables.streams, stream_names(tables), strict=True):
+        gpu = gpus[tables.gpu_numbers[stream.device]]
+        parts = (gpu, "" if "pid" in gpu else whose, which)
+        out.append(" · ".join(part for part in parts if part))
     return out
 
 

@@ -128,7 +128,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[tuple[RangeLane, ..
     attribution = breakdown.attribution
     tables, inside = attribution.tables, attribution.inclusive
     ranges, paths = tables.ranges, breakdown.paths
-    kept = np.ones(len(ranges), bool) if breakdown.kept is None else breakdown.kept
+    kept = breakdown.kept
     level = paths.depth[paths.of]
     busy = np.zeros(len(tables.threads), np.int64)
     working = kept & (inside.launches > 0)

@@ -142,8 +142,7 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
     wanted = np.array([one == text for one in breakdown.merged_texts], bool)
     inclusive = breakdown.attribution.inclusive
     counted = wanted[paths.of] & (inclusive.launches > 0)
-    if breakdown.kept is not None:
-        counted &= breakdown.kept
+    counted &= breakdown.kept
     rows = np.flatnonzero(counted)
     by_span = rows[np.argsort(inclusive.span_ns[rows], kind="stable")]
     return int(by_span[(len(by_span) - 1) // 2]), len(by_span)

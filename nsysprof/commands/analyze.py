@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _TABLE_FILES = ("ranges.csv", "instances.csv", "kernels.csv", "analysis.json")
 _CHART_FILES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
-_PAGE = "report.html"
 
 
 class By(str, Enum):
@@ -94,7 +93,8 @@ def analyze(
         from nsysprof.commands.progress import progress_bar
         from nsysprof.kernels import load_rules
         from nsysprof.paths import DEFAULT_MERGE
-        from nsysprof.render.data import check_folder
+        from nsysprof.render.data import ANALYSIS_DOCUMENT
+        from nsysprof.render.result_files import PAGE, check_folder, report_stem
         from nsysprof.render.text import summary
         from nsysprof.report import open_report
         from nsysprof.scratch import default_limit, parse_size
@@ -103,12 +103,12 @@ def analyze(
         limit = parse_size(memory_limit) if memory_limit is not None else default_limit()
         loaded = load_rules(rules)
         with open_report(report, nsys=nsys) as opened:
-            named = (
-                report if report.stem.strip(".") else report.resolve()
-            )  # the folder itself may be called "."
-            folder = output or Path(f"{named.stem}.analysis")
-            names = _TABLE_FILES + (_CHART_FILES if charts else ()) + ((_PAGE,) if html else ())
-            earlier = check_folder(folder, opened, names, force=force)
+            folder = output or Path(f"{report_stem(report)}.analysis")
+            names = _TABLE_FILES + (_CHART_FILES if charts else ()) + ((PAGE,) if html else ())
+            made_by = ("an analysis", "analyze")
+            earlier = check_folder(
+                folder, opened, names, force=force, document=ANALYSIS_DOCUMENT, made_by=made_by
+            )
             with progress_bar(lambda: _work(opened)) as progress:
                 tables = read_tables(opened, progress, room_for(opened, limit))
                 attribution = attribute(tables, threads.value, progress)
@@ -152,16 +152,15 @@ def _write(
     """
     from nsysprof.commands.progress import progress_bar
     from nsysprof.render.data import write_tables, writing
+    from nsysprof.render.result_files import PAGE, remove_earlier
     from nsysprof.render.terminal import visible
 
     with progress_bar() as progress, writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         progress("writing tables", 0)
         written, note = write_tables(breakdown, folder, instances=instances)
-        others = [*(() if painter else _CHART_FILES), *(() if html else (_PAGE,))]
-        stale = [folder / name for name in others if earlier and (folder / name).exists()]
-        for path in stale:
-            path.unlink()
+        others = [*(() if painter else _CHART_FILES), *(() if html else (PAGE,))]
+        stale = remove_earlier(folder, others, "analyze") if earlier else []
         charts: list[Path] = []
         if painter:
             progress("drawing charts", 0)

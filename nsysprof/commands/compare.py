@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from nsysprof.comparison.comparing import Comparison
     from nsysprof.render.painter import Painter
 
-_PAGE = "report.html"
-
 
 def compare(
     report: ReportArgument,
@@ -118,16 +116,16 @@ def compare(
         from nsysprof.render.comparison.charts import GAP_CHARTS, ROOFLINE, comparison_plans
         from nsysprof.render.comparison.data import GAP_DOCUMENT, GAP_FILES
         from nsysprof.render.comparison.text import comparison_text
-        from nsysprof.render.data import check_folder
+        from nsysprof.render.result_files import PAGE, check_folder, report_stem
         from nsysprof.report import open_report
         from nsysprof.table_reader import read_tables
 
         loaded = load_rules(rules)
         files = [report] if other is None else [report, other]
-        folder = output or Path(f"{'-'.join(_stem(file) for file in files)}.compare")
+        folder = output or Path(f"{'-'.join(map(report_stem, files))}.compare")
         opened = [stack.enter_context(open_report(file, nsys=nsys)) for file in files]
         made_by = ("a comparison", "compare")
-        names = GAP_FILES + ((*GAP_CHARTS, ROOFLINE) if charts else ()) + ((_PAGE,) if html else ())
+        names = GAP_FILES + ((*GAP_CHARTS, ROOFLINE) if charts else ()) + ((PAGE,) if html else ())
         earlier = check_folder(folder, opened[0], names, force=force, document=GAP_DOCUMENT, made_by=made_by)
         with progress_bar() as progress:
             found = [attribute(read_tables(one, progress), threads.value, progress) for one in opened]
@@ -150,10 +148,6 @@ def compare(
         _write(comparison, folder, painter if charts else None, html=html, earlier=earlier)
 
 
-def _stem(file: Path) -> str:
-    return (file if file.stem.strip(".") else file.resolve()).stem
-
-
 def _write(
     comparison: Comparison, folder: Path, painter: Painter | None, *, html: bool, earlier: bool
 ) -> None:
@@ -165,6 +159,7 @@ def _write(
     from nsysprof.render.comparison.charts import GAP_CHARTS, ROOFLINE, comparison_charts
     from nsysprof.render.comparison.data import write_gaps
     from nsysprof.render.data import writing
+    from nsysprof.render.result_files import PAGE, remove_earlier
     from nsysprof.render.terminal import visible
 
     with writing(folder):
@@ -172,10 +167,8 @@ def _write(
         written = write_gaps(comparison, folder)
         drawn = comparison_charts(comparison) if painter else ()
         others = [name for name in (*GAP_CHARTS, ROOFLINE) if name not in drawn]
-        others += [] if html else [_PAGE]
-        stale = [folder / name for name in others if earlier and (folder / name).exists()]
-        for path in stale:
-            path.unlink()
+        others += [] if html else [PAGE]
+        stale = remove_earlier(folder, others, "compare") if earlier else []
         pictures = write_pictures(painter.pictures(), folder, drawn) if painter else []
         if html:
             written = [_write_page(comparison, pictures, folder), *written]

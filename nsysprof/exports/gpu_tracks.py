@@ -10,6 +10,7 @@ from nsysprof.exports.source import ExportSource
 from nsysprof.exports.stream_ranges import StreamRanges, stream_ranges
 from nsysprof.exports.tracks import WINDOWS, Steps, Track, add_lanes
 from nsysprof.parts import device_labels
+from nsysprof.stream_lanes import stream_names
 from nsysprof.tables import KERNEL, PUSH_POP, Tables, pid_of
 
 _TOTALS = ("launches", "kernels", "busy_ns", "sum_ns")  # that a projected range shows
@@ -43,18 +44,11 @@ def gpu_tracks(source: ExportSource, before: int) -> list[Track]:
 
 def _streams(tables: Tables) -> list[tuple[int, str]]:
     """The streams by GPU, process and number, and their names; with the process where several use the GPU."""
-    numbers = tables.gpu_numbers
-    users: dict[int, set[int]] = {}
-    for device, number in zip(tables.devices, numbers, strict=True):
-        users.setdefault(number, set()).add(device.process)
     named = []
-    for code, stream in enumerate(tables.streams):
-        device, number = tables.devices[stream.device], numbers[stream.device]
-        name = "no stream" if stream.id is None else f"stream {stream.id}"
-        if len(users[number]) > 1:
-            name += f" · pid {pid_of(int(tables.processes[device.process]))}"
-        order = number, device.process, -1 if stream.id is None else stream.id
-        named.append((order, code, name))
+    for code, (stream, name) in enumerate(zip(tables.streams, stream_names(tables), strict=True)):
+        process = tables.devices[stream.device].process
+        order = tables.gpu_numbers[stream.device], process, -1 if stream.id is None else stream.id
+        named.append((order, code, " · ".join(part for part in name if part)))
     return [(code, name) for _, code, name in sorted(named)]
 
 

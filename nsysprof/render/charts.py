@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from nsysprof.render.kernel_breakdown import plan_kernel_breakdown
 from nsysprof.render.kernel_counts import plan_kernel_counts
 from nsysprof.render.painter import start_painter
 from nsysprof.render.plans import Heading, Message, Plan
+from nsysprof.render.result_files import whole_file
 from nsysprof.render.subject import subtitle
 from nsysprof.render.timeline_chart import COLUMNS, plan_timeline
 from nsysprof.timeline import timeline
@@ -69,12 +69,8 @@ def write_pictures(pictures: Sequence[bytes], folder: Path, names: Sequence[str]
     """Write pictures, those of `chart_plans` or others, into an existing folder: each at once or not at all."""
     paths = [Path(folder, name) for name in names]
     for path, picture in zip(paths, pictures, strict=True):
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            unfinished.write_bytes(picture)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with whole_file(path) as part:
+            part.write_bytes(picture)
     return paths
 
 

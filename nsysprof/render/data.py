@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -16,9 +14,11 @@ import pandas as pd
 from nsysprof import __version__
 from nsysprof.breakdown import Breakdown
 from nsysprof.errors import NsysprofError
+from nsysprof.render.result_files import whole_file
 from nsysprof.report import Report
 
 SCHEMA = "nsysprof-analysis/1"
+ANALYSIS_DOCUMENT = ("analysis.json", SCHEMA)
 # Above this many instances `instances.csv` is only written when asked for.
 MOST_INSTANCES = 100_000
 _ROWS_AT_ONCE = 50_000
@@ -30,10 +30,10 @@ def write_tables(
 ) -> tuple[list[Path], str | None]:
     """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv`` and ``analysis.json`` into an existing folder.
 
-    Returns the paths, and a note where ``instances.csv`` was left out because it would have more than
-    `MOST_INSTANCES` rows and ``instances`` did not ask for it.
+    Each is there whole or not at all. Returns the paths, and a note where ``instances.csv`` was left out because it
+    would have more than `MOST_INSTANCES` rows and ``instances`` did not ask for it.
     """
-    written = [folder / "ranges.csv", folder / "kernels.csv", folder / "analysis.json"]
+    written = [folder / "ranges.csv", folder / "kernels.csv", folder / ANALYSIS_DOCUMENT[0]]
     write_json(
         breakdown, written[2]
     )  # first: it is what tells whose folder this is, should we be stopped half-way
@@ -56,16 +56,19 @@ def write_csv(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _write_rows(path: Path, frames: Iterable[pd.DataFrame]) -> None:
-    with path.open("w", newline="", encoding="utf-8", errors="replace") as file:
+    with (
+        whole_file(path) as part,
+        part.open("w", newline="", encoding="utf-8", errors="replace") as file,
+    ):
         for number, frame in enumerate(frames):
             if number == 0:
-                file.write(",".join(map(_quoted, frame.columns)) + "\n")
+                file.write(",".join(map(csv_field, frame.columns)) + "\n")
             pattern = ",".join(["%s"] * frame.shape[1]) + "\n"
-            for columns in _encoded(frame, _quoted):
+            for columns in _encoded(frame, csv_field):
                 file.write("".join([pattern % row for row in zip(*columns, strict=True)]))
 
 
-def _quoted(text: object) -> str:
+def csv_field(text: object) -> str:
     """A CSV field, in quotes where RFC 4180 asks for them.
 
     The csv module takes ten times as long for long kernel names, and before Python 3.13 does not quote a lone CR.
@@ -100,7 +103,7 @@ def write_json(breakdown: Breakdown, path: Path) -> None:
         "warnings": list(breakdown.warnings),
     }
     text = json.dumps(head, indent=1, ensure_ascii=False)
-    with path.open("w", encoding="utf-8", errors="replace") as file:
+    with whole_file(path) as part, part.open("w", encoding="utf-8", errors="replace") as file:
         file.write(text[: text.rindex("\n}")])
         for name, frame in (("ranges", breakdown.ranges), ("kernels", breakdown.kernels)):
             file.write(f',\n "{name}": [')
@@ -163,59 +166,3 @@ def writing(folder: Path) -> Iterator[None]:
             f"cannot write {error.filename or f'into {folder}'}: {error.strerror}",
             "choose another folder: -o DIR",
         ) from None
-
-
-def check_folder(
-    folder: Path,
-    report: Report,
-    names: Iterable[str],
-    *,
-    force: bool,
-    document: tuple[str, str] = ("analysis.json", SCHEMA),
-    made_by: tuple[str, str] = ("an analysis", "analyze"),
-) -> bool:
-    """Whether the folder holds an earlier analysis of the same report; it need not exist, and is not made here.
-
-    ``document`` is the file that tells, with its schema; ``made_by`` what writes it, in words and as a command.
-    Raises `NsysprofError` where a file of the given names is somebody else's and ``force`` does not say to replace
-    it, where one is the report itself, or where the folder can be neither written into nor made.
-    """
-    there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        why = "no permission to write there" if there.is_dir() else f"{there} is no folder"
-        raise NsysprofError(f"cannot write into {folder}: {why}", "choose another folder: -o DIR")
-    for place in (folder / name for name in names):
-        if place.exists() and any(
-            place.samefile(file) for file in {report.path, report.file} if file.exists()
-        ):
-            raise NsysprofError(f"{place} is the report itself", "choose another folder: -o DIR")
-    ours = _is_ours(folder / document[0], document[1], report)
-    taken = [name for name in names if os.path.lexists(folder / name)]
-    if taken and not ours and not force:
-        raise NsysprofError(
-            f"{folder} holds {', '.join(taken)}, not written by {made_by[0]} of {report.path}",
-            f"nsysprof {made_by[1]} {quote(str(report.path))} -o OTHER-DIR   (or --force to replace them)",
-        )
-    return ours
-
-
-def _is_ours(path: Path, schema: str, report: Report) -> bool:
-    """Whether this is a document of that schema and of this file, or its copy: of one with its name and its size."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            head = file.read(16_384)
-        if f'"schema": "{schema}"' not in head:
-            return False
-        values = (line.strip().rstrip(",").partition(": ") for line in head.splitlines())
-        first: dict[str, Any] = {}
-        for key, _, value in values:
-            if key in ('"file"', '"size_bytes"'):
-                first.setdefault(key.strip('"'), json.loads(value))
-        file_name, size = Path(first["file"]), first["size_bytes"]
-        same_file = file_name.resolve() == report.path.resolve()
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    copied = (
-        file_name.name == report.path.name and report.path.is_file() and size == report.path.stat().st_size
-    )
-    return same_file or copied

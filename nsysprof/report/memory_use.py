@@ -33,8 +33,9 @@ class MemoryUse:
 def read_memory_use(source: Source) -> tuple[MemoryUse, ...]:
     """The `MemoryUse` of each process, device and kind; empty where it was not recorded.
 
-    A release gives back what was allocated at its address, whatever size it states; what was allocated before the
-    recording began is not known, and its release is left out.
+    A release gives back what was allocated at its address, whatever size it states; so does an allocation at an
+    address the release of which was not recorded. What was allocated before the recording began is not known, and its
+    release is left out.
     """
     if len(present(source, TABLE, _NEEDS)) < len(_NEEDS):
         return ()
@@ -57,16 +58,16 @@ def read_memory_use(source: Source) -> tuple[MemoryUse, ...]:
     for start, process, device, address, size, kind, operation in zip(
         *(values[order].tolist() for values in columns), strict=True
     ):
+        place, changes = (process, device, address), []
+        if operation in (_ALLOCATION, _RELEASE) and place in held:
+            key, released = held.pop(place)
+            changes.append((key, -released))
         if operation == _ALLOCATION:
-            key, change = (process, device, kind), size
-            held[process, device, address] = key, size
-        elif operation == _RELEASE and (process, device, address) in held:
-            key, released = held.pop((process, device, address))
-            change = -released
-        else:
-            continue
-        now[key] = now.get(key, 0) + change
-        steps.setdefault(key, []).append((start, now[key]))
+            held[place] = (process, device, kind), size
+            changes.append(held[place])
+        for key, change in changes:
+            now[key] = now.get(key, 0) + change
+            steps.setdefault(key, []).append((start, now[key]))
     return tuple(
         MemoryUse(process, device, _kind(kind), *np.array(points, np.int64).reshape(-1, 2).T)
         for (process, device, kind), points in sorted(steps.items())

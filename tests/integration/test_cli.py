@@ -441,12 +441,13 @@ def test_a_folder_that_cannot_be_written_to_after_all(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk(small: Path, tmp_path: Path) -> None:
-    """No space for a file, or behind stdout, is one line on stderr."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "ranges.csv").symlink_to("/dev/full")
-    done = shell("nsysprof analyze report.sqlite --no-charts --force -o out", tmp_path)
+    """No space for a file, or behind stdout, is one line on stderr; nothing half-written is in the next one's way."""
+    command = "nsysprof analyze report.sqlite --no-charts -o out"
+    done = shell(f"ulimit -f 1; {command}", tmp_path)
     assert (done.code, done.out) == (1, SMALL)
-    assert done.err.splitlines()[0] == "nsysprof: cannot write into out: No space left on device"
+    assert done.err.splitlines()[0] == "nsysprof: cannot write into out: File too large"
+    assert files(tmp_path / "out") == []
+    assert shell(command, tmp_path).code == 0
     done = shell("nsysprof analyze report.sqlite --no-charts > /dev/full", tmp_path)
     assert known_failure(done).startswith("nsysprof: cannot write the output: No space left on device\n")
 
@@ -695,6 +696,22 @@ def test_stdout_can_be_closed(small: Path, tmp_path: Path) -> None:
     done = shell("nsysprof analyze report.sqlite --no-charts >&-", tmp_path)
     assert (done.code, done.out) == (0, "")
     assert files(tmp_path / "report.analysis") == TABLES
+
+
+def test_a_full_disk_is_told_without_stdout_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line on stderr, although there is nothing to be turned away from the disk."""
+
+    def fail() -> None:
+        raise OSError(28, "No space left on device", "/tmp/x")
+
+    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 1
+    assert capsys.readouterr().err.startswith("nsysprof: cannot write /tmp/x: No space left on device\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")

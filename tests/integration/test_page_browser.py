@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -234,6 +235,24 @@ def test_search_filters_both_tables(page: Driver) -> None:
     ops.send_keys("no such thing")
     assert shown(page, "#t-ops") == []
     assert found(page, "[data-for=t-ops] .count")[0].text.startswith("0 of")
+
+
+def test_the_search_finds_what_is_shortened(page: Driver) -> None:
+    """A kernel is found by any part of its full name, which its row does not show."""
+    texts = "return [...document.querySelectorAll(arguments[0])].map(each => each.textContent.toLowerCase())"
+    full, rows = page.execute_script(texts, "#op-names li"), page.execute_script(texts, "#t-ops tbody tr")
+    name, word = next(
+        (name, word)
+        for name in full
+        for word in re.findall(r"\w{6,}", name)
+        if not any(word in row for row in rows)
+    )
+    found(page, "[data-search]")[1].send_keys(word)
+    left = "return [...document.querySelectorAll('#t-ops tbody tr')].filter(r => !r.hidden).map(r => +r.dataset.n)"
+    numbers = page.execute_script(left)
+    assert 0 < len(numbers) < len(rows)
+    assert all(word in full[number] for number in numbers)
+    assert name in {full[number] for number in numbers}
 
 
 def test_heads_sort_and_the_tree_stays_a_tree(page: Driver) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import errno
 import json
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,16 @@ from nsysprof.attribution import attribute
 from nsysprof.breakdown import Breakdown, break_down
 from nsysprof.errors import NsysprofError
 from nsysprof.render import data
-from nsysprof.render.data import SCHEMA, check_folder, write_csv, write_json, write_tables, writing
-from nsysprof.report import open_report
+from nsysprof.render.data import (
+    ANALYSIS_DOCUMENT,
+    SCHEMA,
+    write_csv,
+    write_json,
+    write_tables,
+    writing,
+)
+from nsysprof.render.result_files import check_folder, whole_file
+from nsysprof.report import Report, open_report
 from tests.conftest import Trace
 from tests.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy
 
@@ -352,6 +362,48 @@ def test_the_limit_of_instances_is_that_of_the_design() -> None:
     assert data.MOST_INSTANCES == 100_000
 
 
+def checked(folder: Path, report: Report, *, force: bool = False) -> bool:
+    made_by = ("an analysis", "analyze")
+    return check_folder(folder, report, FILES, force=force, document=ANALYSIS_DOCUMENT, made_by=made_by)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_file_that_cannot_be_finished_is_not_there(
+    odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """A full disk or an interrupt in the midst of a file leaves nothing of it; what was there before stays."""
+    encoded = data._encoded
+
+    def stopping(*arguments: Any) -> Iterator[list[list[Any]]]:
+        yield from encoded(*arguments)
+        raise error
+
+    monkeypatch.setattr(data, "_encoded", stopping)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    files = {"analysis.json": partial(write_json, odd), "ranges.csv": partial(write_csv, odd.ranges)}
+    for before in ("", "before"):
+        for name, write in files.items():
+            if before:
+                (folder / name).write_text(before)
+            with pytest.raises(type(error)):
+                write(folder / name)
+            assert {path.read_text() for path in folder.iterdir()} == ({before} if before else set())
+
+
+def test_the_name_of_a_failure_is_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    """Nobody knows of the name that it has until it is whole."""
+    (tmp_path / "x.csv").mkdir()
+    for path in (tmp_path / "x.csv", tmp_path / "none" / "y.csv"):
+        with (
+            pytest.raises(NsysprofError, match=f"cannot write {path}: "),
+            writing(tmp_path),
+            whole_file(path) as part,
+        ):
+            part.write_text("text")
+    assert [each.name for each in tmp_path.iterdir()] == ["x.csv"]
+
+
 def test_a_stopped_run_is_recognized_as_ours(
     odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,7 +415,7 @@ def test_a_stopped_run_is_recognized_as_ours(
     monkeypatch.setattr(data, "_write_rows", stop)
     with pytest.raises(KeyboardInterrupt):
         write_tables(odd, tmp_path)
-    assert check_folder(tmp_path, odd.attribution.tables.report, FILES, force=False)
+    assert checked(tmp_path, odd.attribution.tables.report)
 
 
 def test_whose_folder_it_is(trace: Trace, tmp_path: Path) -> None:
@@ -380,12 +432,12 @@ def test_whose_folder_it_is(trace: Trace, tmp_path: Path) -> None:
     for path, ours in ((first, True), (copy, True), (other, False), (namesake, False)):
         with open_report(path) as report:
             if ours:
-                assert check_folder(out, report, FILES, force=False)
+                assert checked(out, report)
                 continue
             with pytest.raises(NsysprofError, match="not written by an analysis of") as caught:
-                check_folder(out, report, FILES, force=False)
+                checked(out, report)
             assert "--force" in str(caught.value.hint)
-            assert not check_folder(out, report, FILES, force=True)
+            assert not checked(out, report, force=True)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": "nsysprof-analysis/1"}', "\0\0", '"file": {'])
@@ -395,13 +447,13 @@ def test_a_foreign_document_is_not_ours(trace: Trace, tmp_path: Path, content: s
     folder.mkdir()
     (folder / "analysis.json").write_text(content)
     with open_report(trace()) as report, pytest.raises(NsysprofError, match=r"holds analysis\.json"):
-        check_folder(folder, report, FILES, force=False)
+        checked(folder, report)
 
 
 def test_checking_makes_nothing(trace: Trace, tmp_path: Path) -> None:
     """A folder that is not there yet is fine and is not made: the answer may still fail."""
     with open_report(trace()) as report:
-        assert not check_folder(tmp_path / "a" / "b", report, FILES, force=False)
+        assert not checked(tmp_path / "a" / "b", report)
     assert not (tmp_path / "a").exists()
 
 
@@ -412,7 +464,7 @@ def test_a_file_in_the_way_is_named(trace: Trace, tmp_path: Path) -> None:
             with pytest.raises(
                 NsysprofError, match=f"cannot write into .*{report.path.name} is no folder"
             ) as caught:
-                check_folder(folder, report, FILES, force=True)
+                checked(folder, report, force=True)
             assert caught.value.hint == "choose another folder: -o DIR"
 
 

@@ -191,6 +191,21 @@ def test_memory_is_added_up(trace: Trace) -> None:
     ]  # fmt: skip
 
 
+def test_an_address_that_is_allocated_again_was_released_before(trace: Trace) -> None:
+    """Reports lose rows: what an address held is not counted for ever beside what it holds now."""
+    path = trace(
+        Kernel("k", 1, 2, 1),
+        memory(10, 100, 512),
+        memory(20, 100, 8),
+        memory(30, 100, 1000, memKind=4),
+        memory(40, 100, 0, free=True),
+    )
+    with open_report(path) as report:
+        device, managed = read_memory_use(report.source)
+    assert dict(zip(device.time.tolist(), device.size.tolist(), strict=True)) == {10: 512, 20: 8, 30: 0}
+    assert dict(zip(managed.time.tolist(), managed.size.tolist(), strict=True)) == {30: 1000, 40: 0}
+
+
 def test_memory_that_was_not_recorded(trace: Trace) -> None:
     """Nothing, not zero."""
     with open_report(trace(Kernel("k", 1, 2, 1))) as report:

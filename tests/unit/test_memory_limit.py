@@ -279,6 +279,23 @@ def test_a_full_disk_is_a_known_failure(monkeypatch: pytest.MonkeyPatch) -> None
     assert "TMPDIR=" in (found.value.hint or "")
 
 
+def test_a_folder_for_scratch_files_that_is_none_is_not_replaced_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where TMPDIR cannot be used Python takes another folder, which may be in memory: that is refused."""
+    there = tmp_path / "there"
+    there.mkdir()
+    for asked in (there, Path(f"{there}/."), tmp_path / "none"):
+        monkeypatch.setenv("TMPDIR", str(asked))
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        if asked.exists():
+            assert len(Room(TINY).zeros(100_000, np.int64)) == 100_000
+        else:
+            with pytest.raises(NsysprofError, match=r"scratch file in .*none, which TMPDIR names") as found:
+                Room(TINY).empty(100_000, np.int64)
+            assert "TMPDIR=FOLDER" in (found.value.hint or "")
+
+
 def test_the_command_takes_a_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from nsysprof.render.charts import chart_plans
 from nsysprof.render.comparison.data import gap_document
 from nsysprof.render.data import write_json
 from nsysprof.render.drawing import picture
+from nsysprof.render.page import report_rows
 from nsysprof.render.page.analysis_page import analysis_page
 from nsysprof.render.page.comparison_page import comparison_page
 from nsysprof.render.page.packing import COARSEST, STEP, PageRow, pack, varints
@@ -33,7 +34,7 @@ from tests.calls import math_and_flash
 from tests.conftest import Trace
 from tests.html_page import Element, parse, unpack
 from tests.random_reports import random_report
-from tests.trace import Items, Range, launch_kernel
+from tests.trace import Items, Kernel, Range, launch_kernel
 
 RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
 HOSTILE = (
@@ -323,6 +324,41 @@ def test_the_timeline_holds_every_op_with_its_range(run_sqlite: Breakdown) -> No
     assert (np.sort(owner) == np.sort(run_sqlite.paths.of[run_sqlite.attribution.op_owner] + 1)).all()
     host = [row for row in read["rows"] if row["label"].endswith("NVTX")]
     assert sum(row["marks"] for row in host) == len(tables.ranges)
+
+
+def test_ranges_that_were_asked_for_are_drawn_however_short(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of too many ranges the longest of those that count are chosen, not of all."""
+    monkeypatch.setattr(report_rows, "MOST_RANGES", 3)
+    long = [Range(f"long{n}", 1000 * n, 1000 * n + 900) for n in range(5)]
+    short = [Range("short", 10_000 + 100 * n, 10_010 + 100 * n + n) for n in range(5)]
+    packed, _, notes = report_timeline(broken_down(trace(*long, *short), select="short"))
+    [row] = [row for row in unpack(packed)["rows"] if row["kind"] == "ranges"]
+    assert (row["end"] - row["start"]).tolist() == [12, 13, 14]
+    assert notes == ["of 5 ranges the longest 3 are drawn one by one"]
+
+
+def test_an_op_says_how_long_before_it_was_launched(trace: Trace) -> None:
+    """One more than that; nothing where its launch began later by the clocks, or is not recorded."""
+    items: list[Items] = [
+        Range("step", 0, 1000),
+        *launch_kernel("k", (100, 110), (150, 160), id=1),
+        *launch_kernel("k", (200, 210), (200, 220), id=2),
+        *launch_kernel("k", (300, 310), (299, 320), id=3),
+        Kernel("k", 400, 410, None),
+    ]
+    packed, *_ = report_timeline(broken_down(trace(*items)))
+    [row] = [row for row in unpack(packed)["rows"] if row["kind"] == "ops"]
+    assert row["data"][2] == [51, 1, 0, 0]
+
+
+def test_without_scripts_pictures_are_promised_only_where_there_are_some(trace: Trace) -> None:
+    """With --no-charts there is nothing that shows the same."""
+    breakdown = broken_down(math_and_flash(trace))
+    for drawn in ([], pictures(trace)):
+        said = parse(analysis_page(breakdown, drawn)).one("noscript").text
+        assert ("the charts show the same" in said) == bool(drawn)
 
 
 @pytest.mark.parametrize("seed", range(12))

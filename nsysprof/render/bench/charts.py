@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.render.bench.lines import latency_chart, memory_chart, speedup_chart, throughput_chart
 from nsysprof.render.bench.roofline import roofline_chart
 from nsysprof.render.bench.violins import violin_chart
+from nsysprof.render.result_files import whole_file
 from nsysprof.render.style import figure_png
 
 __all__ = ["BENCH_CHARTS", "save_bench_charts"]
@@ -36,13 +36,10 @@ def save_bench_charts(results: BenchResults, folder: Path) -> list[Path]:
     paths = []
     for name, chart in BENCH_CHARTS.items():
         path = folder / name
-        unfinished = path.with_name(f".{name}.{os.getpid()}")
         try:
-            unfinished.write_bytes(figure_png(chart(results)))
-            unfinished.replace(path)
+            with whole_file(path) as part:
+                part.write_bytes(figure_png(chart(results)))
         except OSError as error:
             raise NsysprofError(f"cannot write {path}: {error.strerror}", "another folder: -o DIR") from None
-        finally:
-            unfinished.unlink(missing_ok=True)
         paths.append(path)
     return paths

@@ -15,6 +15,7 @@ from nsysprof.comparison.comparing import Comparison
 from nsysprof.comparison.counting import BothMeasured
 from nsysprof.comparison.measured import COLUMNS
 from nsysprof.render.data import describe_report, write_csv
+from nsysprof.render.result_files import whole_file
 
 GAP_SCHEMA = "nsysprof-gap/1"
 GAP_DOCUMENT = ("gap.json", GAP_SCHEMA)
@@ -30,7 +31,8 @@ def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
     written = [folder / name for name in GAP_FILES]
     document = json.dumps(gap_document(comparison), indent=1, ensure_ascii=False, allow_nan=False)
     # first: it is what tells whose folder this is, should we be stopped half-way
-    written[1].write_text(f"{document}\n", encoding="utf-8", errors="replace")
+    with whole_file(written[1]) as part:
+        part.write_text(f"{document}\n", encoding="utf-8", errors="replace")
     frame = comparison.gaps[[*_COLUMNS, *_measured_columns(comparison)]].astype(object)
     for name in frame.columns:
         frame[name] = pd.Series([_plain(value, "") for value in frame[name].tolist()], dtype=object)

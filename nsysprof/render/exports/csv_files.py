@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from nsysprof.exports.export_tables import Column, ExportTable
+from nsysprof.render.data import csv_field
 
 _ROWS_AT_ONCE = 50_000
-_SPECIAL = re.compile(r'[,"\r\n]').search
 
 
 def write_csv_files(tables: Mapping[str, ExportTable], folder: Path) -> None:
@@ -30,7 +29,7 @@ def write_csv_files(tables: Mapping[str, ExportTable], folder: Path) -> None:
 def _cells(column: Column) -> list[str]:
     if column.texts is not None:
         codes = column.values.tolist()
-        texts = {code: _quoted(column.texts[code]) if code >= 0 else "" for code in set(codes)}
+        texts = {code: csv_field(column.texts[code]) if code >= 0 else "" for code in set(codes)}
         return [texts[code] for code in codes]
     if column.values.dtype == bool:
         return ["true" if value else "false" for value in column.values.tolist()]
@@ -39,7 +38,3 @@ def _cells(column: Column) -> list[str]:
         for row in column.absent.nonzero()[0].tolist():
             cells[row] = ""
     return cells
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if _SPECIAL(text) else text

@@ -35,8 +35,9 @@ def write_parquet(tables: Mapping[str, ExportTable], about: Mapping[str, str], f
     column under ``description``.
     """
     parquet = pyarrow_parquet()
+    metadata = {key: value.encode(errors="replace") for key, value in about.items()}
     for name, table in tables.items():
-        batches = _batches(table, COLUMNS[name], about)
+        batches = _batches(table, COLUMNS[name], metadata)
         first = next(batches)
         with parquet.ParquetWriter(
             folder / f"{name}.parquet",
@@ -49,7 +50,7 @@ def write_parquet(tables: Mapping[str, ExportTable], about: Mapping[str, str], f
                 writer.write_batch(batch, row_group_size=_ROW_GROUP)
 
 
-def _batches(table: ExportTable, said: Mapping[str, str], metadata: Mapping[str, str]) -> Iterator[Any]:
+def _batches(table: ExportTable, said: Mapping[str, str], metadata: Mapping[str, bytes]) -> Iterator[Any]:
     """The rows of a table, one record batch for each row group; one without rows for an empty table."""
     import pyarrow as pa  # noqa: PLC0415 (an extra)
 

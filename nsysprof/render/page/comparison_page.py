@@ -68,10 +68,11 @@ def _by_weight(comparison: Comparison) -> list[Pair]:
 def _environments(comparison: Comparison) -> list[tuple[str, Facts]]:
     side = comparison.sides[0]
     sides = [("", side.base)] if comparison.one_report else [("base", side.base), ("new", side.new)]
-    return [
-        (name, report_facts(each.examined.attribution.tables.report, each.examined.attribution.threads))
-        for name, each in sides
-    ]
+    found = []
+    for (name, each), record in zip(sides, comparison.records, strict=True):
+        attribution = each.examined.attribution
+        found.append((name, report_facts(attribution.tables.report, attribution.threads, record)))
+    return found
 
 
 def _pair(comparison: Comparison, pair: Pair, *, opened: bool) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class _Rows:
         ops, launches, ranges = self.tables.ops, self.tables.launches, self.tables.ranges
         kept = self._longest(ops.start, ops.end, MOST_OPS, "ops")
         self.kept_calls = self._longest(launches.start, launches.end, MOST_CALLS, "launches")
-        self.kept_ranges = self._longest(ranges.start, ranges.end, MOST_RANGES, "ranges")
+        self.kept_ranges = self._longest(ranges.start, ranges.end, MOST_RANGES, "ranges", self.breakdown.kept)
         for process in range(len(self.tables.processes)):
             group = f"process {pid_of(int(self.tables.processes[process]))}"
             for thread in threads:
@@ -117,14 +117,17 @@ class _Rows:
                 f"{format_count(self.hidden)} inner ranges, or such that cross others, are not drawn"
             )
 
-    def _longest(self, start: Ints, end: Ints, most: int, what: str) -> NDArray[np.bool_]:
+    def _longest(
+        self, start: Ints, end: Ints, most: int, what: str, among: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.bool_]:
         """Which of them the page holds one by one: the longest, with a note where these are not all."""
-        kept = np.ones(len(start), bool)
-        if len(start) > most:
-            kept[np.argpartition(start - end, most)[most:]] = False
+        kept = np.ones(len(start), bool) if among is None else among.copy()
+        rows = np.flatnonzero(kept)
+        if len(rows) > most:
+            kept[rows[np.argpartition((start - end)[rows], most)[most:]]] = False
             also = ", all of them as columns" if what == "ops" else ""
             self.notes.append(
-                f"of {format_count(len(start))} {what} the longest {format_count(most)} are drawn one by one{also}"
+                f"of {format_count(len(rows))} {what} the longest {format_count(most)} are drawn one by one{also}"
             )
         return kept
 
@@ -136,7 +139,7 @@ class _Rows:
         launch = ops.launch[mine]
         path = np.append(paths.of, np.int32(-1))[self.breakdown.attribution.op_owner[mine]]
         lead = start - launches.start[launch] + 1 if len(launches) else np.zeros(len(mine), np.int64)
-        lead = np.where(launch >= 0, np.maximum(lead, 1), 0)
+        lead = np.where(launch >= 0, np.maximum(lead, 0), 0)  # 0: no launch, or by its clock a later one
         families = np.array([FAMILIES.index(name) for name in self.breakdown.kinds.family], np.uint8)
         return PageRow(
             group,
@@ -175,7 +178,7 @@ class _Rows:
     def _thread_rows(self, thread: int, group: str) -> Iterator[PageRow]:
         tables, inside = self.tables, self.breakdown.attribution.inclusive
         first, last = np.searchsorted(tables.ranges.thread, [thread, thread + 1]).tolist()
-        rows = first + np.flatnonzero((self.breakdown.kept & self.kept_ranges)[first:last])
+        rows = first + np.flatnonzero(self.kept_ranges[first:last])
         who = f"thread {tid_of(int(tables.threads[thread]))}"
         for kind, word in ((PUSH_POP, "NVTX"), (START_END, "NVTX start/end")):
             mine = rows[tables.ranges.kind[rows] == kind]

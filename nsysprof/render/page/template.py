@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 import struct
 import zlib
@@ -19,8 +18,8 @@ from numpy.typing import NDArray
 
 from nsysprof import __version__
 from nsysprof.render.palette import COLOURS, text_on
+from nsysprof.render.result_files import PAGE, whole_file
 
-PAGE = "report.html"
 _PARTS = Path(__file__).parent / "parts"
 # Of pages with a timeline, and of those without.
 _SCRIPTS = {
@@ -61,12 +60,8 @@ def fill(template: str, *, with_timeline: bool = True, **values: Any) -> str:
 def write_page(text: str, folder: Path) -> Path:
     """Write a page as `PAGE` into an existing folder, at once or not at all, and return its path."""
     path = folder / PAGE
-    unfinished = path.with_name(f".{PAGE}.{os.getpid()}")
-    try:
-        unfinished.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(path) as part:
+        part.write_text(text, encoding="utf-8", errors="replace", newline="\n")
     return path
 
 

@@ -4,6 +4,8 @@ document.documentElement.classList.add("ready");
 
 (() => {
   const FOLDED_FROM = 60; // rows of a tree that begins folded
+  const names = document.getElementById("op-names");
+  const fullName = (row) => (row.dataset.n ? names.children[Number(row.dataset.n)].textContent : "");
   const number = (cell) => (cell ? Number(cell.dataset.v ?? NaN) : NaN);
 
   function grid(table) {
@@ -14,7 +16,7 @@ document.documentElement.classList.add("ready");
     const search = tools.querySelector("[data-search]");
     const count = tools.querySelector("[data-count]");
     const all = rows.length;
-    const text = new Map(rows.map((row) => [row, (row.dataset.path || row.textContent).toLowerCase()]));
+    const text = new Map(rows.map((row) => [row, (row.dataset.path || `${row.textContent} ${fullName(row)}`).toLowerCase()]));
     const byId = new Map(rows.map((row) => [row.dataset.id, row]));
     const up = (row) => (tree ? byId.get(row.dataset.parent) : undefined);
     const fold = (row) => row.querySelector(".fold");
@@ -150,10 +152,9 @@ document.documentElement.classList.add("ready");
 
   document.querySelectorAll("table.grid").forEach(grid);
 
-  const names = document.getElementById("op-names");
   document.getElementById("t-ops")?.addEventListener("pointerover", (event) => {
     const row = event.target.closest("tr[data-n]");
-    if (row && !row.cells[0].title) row.cells[0].title = names.children[Number(row.dataset.n)].textContent;
+    if (row && !row.cells[0].title) row.cells[0].title = fullName(row);
   });
   addEventListener("beforeprint", () => {
     document.querySelectorAll("details.pair").forEach((one) => (one.open = true));

@@ -451,7 +451,7 @@
       return ["Host call that launched work", ["time", when], ...(value(0) > 1 ? [["ops", value(0).toLocaleString("en")]] : [])];
     }
 
-    tell(found, x, y) {
+    tell(found, x) {
       this.current = found;
       this.tip.hidden = !found;
       if (found) {
@@ -463,7 +463,7 @@
         }));
         const top = this.canvas.offsetTop;
         this.tip.style.left = `${Math.max(4, Math.min(x + 14, this.width - this.tip.offsetWidth - 4))}px`;
-        this.tip.style.top = `${top + found.row.y + found.row.height + 6 + (y === undefined ? 0 : 0)}px`;
+        this.tip.style.top = `${top + found.row.y + found.row.height + 6}px`;
       }
       this.redraw();
     }
@@ -504,7 +504,7 @@
       });
       canvas.addEventListener("pointermove", (event) => {
         const [x, y] = spot(event);
-        if (!drag) return this.tell(this.find(x, y), x, y);
+        if (!drag) return this.tell(this.find(x, y), x);
         const by = ((drag.x - event.clientX) / this.inner) * (drag.view.to - drag.view.from);
         if (Math.abs(drag.x - event.clientX) > 2) this.tell(null);
         this.show(drag.view.from + by, drag.view.to + by);
