@@ -12,6 +12,10 @@ nsysprof() { python3 -m nsysprof "$@"; }
 nsysprof capture -o "$out/run" --seq 1024 --seq 2048 --seq 4096 --warmup 20 --iterations 40 \
     --backend math --backend math_reduced --backend flash --backend efficient --backend cudnn --backend auto
 
+# What the hardware counts of the same calls, with ncu; the report finds it by its name.
+nsysprof counters -o "$out/run" --seq 1024 --seq 2048 --seq 4096 \
+    --backend math --backend math_reduced --backend flash --backend efficient --backend cudnn
+
 # A training step: the work of backward is launched by the autograd thread.
 nsysprof capture -o "$out/block" --workload transformer_block --train --seq 1024 --warmup 20 --iterations 20 \
     --backend math --backend flash --backend cudnn
