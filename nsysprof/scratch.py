@@ -136,10 +136,10 @@ def parse_size(text: str) -> int:
 
 def default_limit() -> int:
     """`DEFAULT_SHARE` of the memory that this process may use, in bytes."""
-    return int(DEFAULT_SHARE * min([_machine_memory(), *_group_limits()]))
+    return int(DEFAULT_SHARE * min([_machine_memory(), *group_limits()]))
 
 
-def _group_limits() -> Iterator[int]:
+def group_limits() -> Iterator[int]:
     """What the control groups of this process, of version 1 or 2, and those around them allow."""
     for line in _read("/proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")

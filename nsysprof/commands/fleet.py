@@ -22,7 +22,7 @@ from nsysprof.commands.report_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nsysprof.fleet.answer import Fleet
     from nsysprof.fleet.cluster import ClusterChoice
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 # Where answers of single reports lie until all are there.
 _KEPT = ".answers"
-_PAGE = "report.html"
 
 
 def fleet(
@@ -97,12 +96,14 @@ def fleet(
     from nsysprof.fleet.examine import ReportTask
     from nsysprof.fleet.identity import rank_pattern
     from nsysprof.fleet.inputs import find_reports, names_in
+    from nsysprof.fleet.kept_answers import answers_in, forget_answers
     from nsysprof.fleet.range_iterations import Choice
     from nsysprof.kernels import load_rules
     from nsysprof.paths import DEFAULT_MERGE
     from nsysprof.render.fleet.charts import FLEET_CHARTS
     from nsysprof.render.fleet.data import FLEET_FILES, check_fleet_folder
     from nsysprof.render.fleet.text import fleet_text
+    from nsysprof.render.result_files import PAGE
 
     check_dask()
     load_rules(rules)  # what is wrong with it is told once, not per report
@@ -114,7 +115,7 @@ def fleet(
     files, notes = find_reports(names)
     asked = [file.name for file in files]
     folder = output or _default_folder(names)
-    results = (*FLEET_FILES, *(FLEET_CHARTS if charts else ()), *((_PAGE,) if html else ()))
+    results = (*FLEET_FILES, *(FLEET_CHARTS if charts else ()), *((PAGE,) if html else ()))
     earlier = check_fleet_folder(folder, results, asked, force=force, kept=_KEPT, resume=resume)
     choice = Choice(per, tuple(merge) if merge else DEFAULT_MERGE, skip)
     options: dict[str, Any] = {
@@ -128,21 +129,23 @@ def fleet(
     tasks = [ReportTask(file, choice, threads.value, ruled, exporter) for file in files]
     for note in notes:
         _say(note)
-    count = worker_count(ClusterChoice(workers), len(tasks))
-    where = ClusterChoice(count, scheduler, worker_memory(count))
     with _telling_what_is_kept(folder, len(tasks)):
-        answers = _answers(tasks, where, folder, resume=resume, strict=strict)
+        known = answers_in(folder / _KEPT, tasks) if resume else {}
+        count = worker_count(ClusterChoice(workers), len(tasks) - len(known))
+        where = ClusterChoice(count, scheduler, worker_memory(count))
+        answers = _answers(tasks, known, where, folder, resume=resume, strict=strict)
         answer = _together(answers, pattern, options)
     print(fleet_text(answer, top), end="", flush=True)
     _write(answer, asked, folder, charts=charts, html=html, earlier=earlier)
-    _tell_cost(answer, where)
+    if len(known) < len(tasks):
+        _tell_cost(answer, where)
     if answer.failures:
         _say(
             f"nsysprof: {len(answer.failures):,} of {len(tasks):,} reports could not be read;"
             " the others' answers are kept for --resume"
         )
         raise typer.Exit(1)
-    _forget(folder)
+    forget_answers(folder / _KEPT)
 
 
 @contextlib.contextmanager
@@ -159,24 +162,49 @@ def _telling_what_is_kept(folder: Path, total: int) -> Iterator[None]:
         raise interrupted(stop) from None
 
 
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Interrupts wait until this is over."""
+    from nsysprof.capture.interrupts import Interrupt, interrupts_to
+
+    came: list[int] = []
+    with interrupts_to(came.append):
+        yield
+    if came:
+        raise Interrupt(came[0])
+
+
 def _answers(
-    tasks: Sequence[ReportTask], where: ClusterChoice, folder: Path, *, resume: bool, strict: bool
+    tasks: Sequence[ReportTask],
+    known: Mapping[int, ReportAnswer],
+    where: ClusterChoice,
+    folder: Path,
+    *,
+    resume: bool,
+    strict: bool,
 ) -> list[ReportAnswer | ReportFailure]:
     """The answers of all reports, each kept in the folder as soon as it is there."""
     from nsysprof.commands.progress import progress_bar
     from nsysprof.fleet.cluster import examine_all
+    from nsysprof.fleet.kept_answers import forget_answers
     from nsysprof.render.data import writing
 
     kept = folder / _KEPT
     with writing(folder):
-        kept.mkdir(parents=True, exist_ok=True)
         if not resume:
-            _forget(folder)
-            kept.mkdir()
+            forget_answers(kept)
+        kept.mkdir(parents=True, exist_ok=True)
     try:
         with progress_bar(lambda: len(tasks)) as progress:
-            progress("analysing reports", 0)
-            return examine_all(tasks, where, keep=kept, resume=resume, strict=strict, progress=progress)
+            return examine_all(
+                tasks,
+                where,
+                known=known,
+                keep=kept,
+                strict=strict,
+                uninterrupted=_interrupts_held,
+                progress=progress,
+            )
     finally:
         for empty in (kept, folder):  # nothing is left of a run that kept nothing
             with contextlib.suppress(OSError):
@@ -202,16 +230,15 @@ def _write(
     from nsysprof.render.data import writing
     from nsysprof.render.fleet.charts import FLEET_CHARTS, save_fleet_charts
     from nsysprof.render.fleet.data import write_fleet
+    from nsysprof.render.result_files import PAGE, remove_earlier
     from nsysprof.render.terminal import visible
 
     with progress_bar() as progress, writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         progress("writing", 0)
         written = write_fleet(answer, asked, folder)
-        others = [*(() if charts else FLEET_CHARTS), *(() if html else (_PAGE,))]
-        stale = [folder / name for name in others if earlier and (folder / name).exists()]
-        for path in stale:
-            path.unlink()
+        others = [*(() if charts else FLEET_CHARTS), *(() if html else (PAGE,))]
+        stale = remove_earlier(folder, others, "fleet") if earlier else []
         pictures = save_fleet_charts(answer, folder) if charts else []
         if html:
             written = [_write_page(answer, pictures, folder), *written]
@@ -239,12 +266,6 @@ def _tell_cost(answer: Fleet, where: ClusterChoice) -> None:
         _say(f"{many}, {most} of memory at most in one; the limit is {limit} each")
     else:
         _say(f"workers of {where.scheduler}, {most} of memory at most in one")
-
-
-def _forget(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder / _KEPT, ignore_errors=True)
 
 
 def _default_folder(names: Sequence[str]) -> Path:

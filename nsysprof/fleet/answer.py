@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from nsysprof.fleet.examine import ReportAnswer, ReportFailure
 from nsysprof.fleet.findings import fleet_findings
 from nsysprof.fleet.gpu_activity import EXPOSED, PARTS
 from nsysprof.fleet.identity import Identity, Ranked, identify_ranks
-from nsysprof.fleet.rank_part import WHOLE
+from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.fleet.rank_table import iteration_frame, own_matrix, path_frame, rank_rows, spread_frame
 from nsysprof.fleet.stragglers import outlier_rows, straggler_rows
 
@@ -78,10 +79,11 @@ def fleet_answer(
     rank_from: re.Pattern[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Fleet:
-    """The `Fleet` of the answers of reports.
+    """The `Fleet` of the answers of reports, in the order in which these were named.
 
-    ``rank_from`` finds the number of the rank in a file name; ``options`` are kept as they are. Raises `NsysprofError`
-    where no report could be read, and as `identify_ranks` does.
+    ``rank_from`` finds the number of the rank in a file name; ``options`` are kept as they are, and ``per`` of them
+    names the iterations that were asked for. Raises `NsysprofError` where no report could be read or none has these
+    iterations, and as `identify_ranks` does.
     """
     good = [answer for answer in answers if isinstance(answer, ReportAnswer)]
     failures = [answer for answer in answers if isinstance(answer, ReportFailure)]
@@ -89,8 +91,8 @@ def fleet_answer(
         first = failures[0]
         more = f" (and {len(failures) - 1} reports more)" if len(failures) > 1 else ""
         raise NsysprofError(f"{first.reason}{more}", first.hint)
-    identity = identify_ranks(good, rank_from)
-    path = _iteration_path(identity.ranks)
+    identity = identify_ranks(answers, rank_from)
+    path = _iteration_path(identity.ranks, (options or {}).get("per"))
     rows = rank_rows(identity.ranks)
     iterations = iteration_frame(rows)
     paths = path_frame(rows, iterations)
@@ -121,9 +123,19 @@ def fleet_answer(
     )
 
 
-def _iteration_path(ranks: Sequence[Ranked]) -> str:
-    """The path that most ranks have their iterations in; one that repeats before the whole report."""
+def _iteration_path(ranks: Sequence[Ranked], per: str | None) -> str:
+    """The path that most ranks have their iterations in; one that repeats before the whole report.
+
+    Where ``per`` says which those are, the ranks without any do not vote.
+    """
     votes = Counter(each.part.iteration_path for each in ranks)
+    if per is not None:
+        del votes[WHOLE]
+    if not votes:
+        raise NsysprofError(
+            f"--per {per!r} names no range with GPU work on any rank",
+            f"nsysprof analyze {quote(ranks[0].answer.report)}   (lists the ranges)",
+        )
     return max(votes, key=lambda path: (votes[path], path != WHOLE))
 
 
@@ -142,12 +154,12 @@ def _rank_frame(
         rows.append(
             {
                 "rank": each.rank,
-                "report": answer.report,
-                "host": answer.host or "",
+                "report": _encodable(answer.report),
+                "host": _encodable(answer.host or ""),
                 "pid": part.pid,
-                "process": part.process,
+                "process": _encodable(part.process),
                 "gpu": ", ".join(f"{number}" for number in part.gpu_ids),
-                "gpu_name": ", ".join(dict.fromkeys(part.gpus)),
+                "gpu_name": _encodable(", ".join(dict.fromkeys(part.gpus))),
                 "nsys_version": answer.nsys_version or "",
                 "report_duration_ns": answer.duration_ns or 0,
             }
@@ -179,11 +191,18 @@ def _rank_frame(
     return frame
 
 
+def _encodable(text: str) -> str:
+    r"""The text with what is no UTF-8 in the name of a file written out, as ``\udcff``."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _split(paths: pd.DataFrame, ranks: pd.DataFrame, path: str) -> pd.DataFrame:
-    """The parts of an iteration's time in the slowest rank by own time, and in the median rank, which is one of
-    them.
+    """The parts of an iteration's time in the slowest rank by own time per iteration, or in all where there are none,
+    and in the median rank, which is one of them.
     """
-    mine = paths[(paths["path"] == path)].sort_values(["own_ns", "rank"], kind="stable")
+    mine = paths[paths["path"] == path]
+    by = "own_median_ns" if mine["own_median_ns"].notna().any() else "own_ns"
+    mine = mine.sort_values([by, "own_ns", "rank"], kind="stable", na_position="first")
     names = ["part", "slowest_ns", "median_ns", "slowest_rank", "median_rank"]
     if len(mine) < 2:
         return pd.DataFrame(columns=names)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import psutil
 
@@ -16,7 +19,8 @@ from nsysprof import __version__
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportFailure, ReportTask, examine_report
 from nsysprof.fleet.inputs import missing_dask
-from nsysprof.fleet.kept_answers import answer_file, keep_answer, kept_answer
+from nsysprof.fleet.kept_answers import answer_file, keep_answer
+from nsysprof.scratch import group_limits
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -54,34 +58,33 @@ def worker_count(choice: ClusterChoice, reports: int) -> int:
 
 
 def worker_memory(workers: int) -> int:
-    """The most bytes that each of so many local workers may take: together 80 % of what is available now."""
-    return int(psutil.virtual_memory().available * 0.8) // workers
+    """The most bytes that each of so many local workers may take: together 80 % of what is available now, and of what
+    control groups allow.
+    """
+    return int(min([psutil.virtual_memory().available, *group_limits()]) * 0.8) // workers
 
 
 def examine_all(
     tasks: Sequence[ReportTask],
     choice: ClusterChoice,
     *,
+    known: Mapping[int, ReportAnswer] | None = None,
     keep: Path | None = None,
-    resume: bool = False,
     strict: bool = False,
+    uninterrupted: Callable[[], AbstractContextManager[None]] = nullcontext,
     progress: Callable[[str, int], None] = lambda step, done: None,
 ) -> list[ReportAnswer | ReportFailure]:
-    """The answers to tasks, in their order. ``keep`` is a folder for finished ones, which ``resume`` takes from there.
+    """The answers to tasks, in their order. ``known`` are those that are there, by number; ``keep`` is a folder for
+    the others. While local workers start and end, ``uninterrupted`` holds interrupts back.
 
     A worker that dies is replaced and its report tried again elsewhere. With ``strict`` the first failure raises its
     `NsysprofError`. Raises one too where no scheduler answers, or its workers have no nsysprof.
     """
-    found: dict[int, ReportAnswer | ReportFailure] = {}
-    if keep is not None and resume:
-        for number, task in enumerate(tasks):
-            kept = kept_answer(answer_file(keep, task))
-            if kept is not None:
-                found[number] = kept
-                progress("analysing reports", 1)
+    found: dict[int, ReportAnswer | ReportFailure] = dict(known or {})
+    progress("analysing reports", len(found))
     rest = [number for number in range(len(tasks)) if number not in found]
     if rest:
-        with _client(choice, len(rest)) as client:
+        with _client(choice, len(rest), uninterrupted) as client:
             for number, answer in _results(client, tasks, rest):
                 if isinstance(answer, ReportFailure):
                     if strict:
@@ -100,13 +103,14 @@ def _results(
     from distributed import as_completed  # noqa: PLC0415 (an extra)
 
     waiting = iter(numbers)
+    mine = uuid4().hex  # a scheduler may be shared, and takes equal keys for equal work
     workers = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
 
     def next_one() -> list[Any]:
         number = next(waiting, None)
         if number is None:
             return []
-        future = client.submit(examine_report, tasks[number], pure=False, key=f"report-{number}")
+        future = client.submit(examine_report, tasks[number], pure=False, key=f"report-{mine}-{number}")
         under_way[future.key] = number
         return [future]
 
@@ -143,7 +147,7 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
         ) from None
     except Exception as error:  # one report must not lose the others, whatever is wrong with it
         return ReportFailure(task.file.name, f"{type(error).__name__}: {_first_line(error)}")
-    if not isinstance(answer, ReportAnswer | ReportFailure):
+    if not isinstance(answer, ReportAnswer | ReportFailure) or answer.report != task.file.name:
         raise NsysprofError("the workers run another nsysprof", f"pip install nsysprof=={__version__} there")
     return answer
 
@@ -153,11 +157,12 @@ def _first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def _client(choice: ClusterChoice, reports: int) -> Iterator[Client]:
+def _client(
+    choice: ClusterChoice, reports: int, uninterrupted: Callable[[], AbstractContextManager[None]]
+) -> Iterator[Client]:
     """A client of the scheduler, or of local processes that end with it."""
     check_dask()
     import dask  # noqa: PLC0415 (an extra)
-    from distributed import Client, LocalCluster  # noqa: PLC0415
 
     settings = {
         "distributed.scheduler.allowed-failures": _MOST_DEATHS - 1,
@@ -173,7 +178,22 @@ def _client(choice: ClusterChoice, reports: int) -> Iterator[Client]:
         stack.enter_context(_quiet())
         stack.enter_context(dask.config.set(settings))
         if choice.scheduler is None:
-            workers = worker_count(choice, reports)
+            yield stack.enter_context(_own_workers(choice, reports, uninterrupted))
+        else:
+            yield stack.enter_context(_connected(choice.scheduler))
+
+
+@contextmanager
+def _own_workers(
+    choice: ClusterChoice, reports: int, uninterrupted: Callable[[], AbstractContextManager[None]]
+) -> Iterator[Client]:
+    """A client of local processes. Dask takes an interrupt while they start or end for a fault of its own."""
+    from distributed import Client, LocalCluster  # noqa: PLC0415 (an extra)
+
+    workers = worker_count(choice, reports)
+    stack = ExitStack()
+    try:
+        with uninterrupted(), _deaf_children():
             cluster = LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
@@ -186,9 +206,24 @@ def _client(choice: ClusterChoice, reports: int) -> Iterator[Client]:
             )
             stack.enter_context(cluster)
             client = stack.enter_context(Client(cluster))
-        else:
-            client = stack.enter_context(_connected(choice.scheduler))
         yield client
+    finally:
+        with uninterrupted():
+            stack.close()
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes that threads of meanwhile start, now or later, never hear of Ctrl-C, which a terminal sends to all."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # it would unblock the signal where it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _connected(address: str) -> Client:
@@ -196,7 +231,7 @@ def _connected(address: str) -> Client:
 
     try:
         client = Client(address, timeout=_PATIENCE)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # each kind of address has errors of its own
         raise NsysprofError(
             f"no scheduler at {address}: {_first_line(error)}", "dask scheduler   (prints its address)"
         ) from None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution import Attribution, attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.gpu_activity import gpu_lines
-from nsysprof.fleet.inputs import ReportFile, file_system
+from nsysprof.fleet.inputs import ReportFile, fetching, file_system, record_path
 from nsysprof.fleet.job_names import host_name, rank_in_environment, rank_in_record
 from nsysprof.fleet.range_iterations import Choice
 from nsysprof.fleet.rank_part import RankPart, rank_part
@@ -145,13 +145,11 @@ def _here(file: ReportFile) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="nsysprof-"))
     try:
         copy = folder / Path(path).name
-        record = str(Path(path).with_suffix(".json"))
-        try:
+        record = str(record_path(Path(path)))
+        with fetching(file.name, "cannot be fetched"):
             system.get(path, str(copy), recursive=system.isdir(path))
             if system.exists(record):
-                system.get(record, str(copy.with_suffix(".json")))
-        except (OSError, ValueError) as error:
-            raise NsysprofError(f"{file.name}: cannot be fetched: {error}") from None
+                system.get(record, str(record_path(copy)))
         yield copy
     finally:
         shutil.rmtree(folder, ignore_errors=True)

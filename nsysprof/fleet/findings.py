@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsysprof.fleet.collectives import Waiting
 from nsysprof.fleet.gpu_activity import COMPUTE, COPIES, EXPOSED, HOST, QUEUE, SYNC
-from nsysprof.fleet.rank_part import WHOLE
+from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.units import format_ns, format_ratio, format_share
 
 PART_WORDS = {
@@ -102,22 +102,29 @@ def _stragglers(
         f" {slowest.compared:,} iterations"
     )
     how = f"within an iteration the slowest rank takes {format_ratio(apart)} the fastest one's own time (median)"
-    if found.empty:
+    if not found.empty:
+        yield f"{often}; {how}"
+    elif apart >= 1 + 2 * _LITTLE:
         ratio = float(ranks["ratio"].max())
         yield (
             f"no rank is clearly a straggler: the largest ratio to the others is {format_ratio(ratio)}, and {often};"
             f" but {how}"
-            if apart >= 1 + 2 * _LITTLE
-            else f"no rank is clearly a straggler, and the ranks are alike: {how}"
+        )
+    elif (awaited := awaited_rank(ranks)) is not None:
+        yield (
+            "no rank is clearly a straggler: the ranks are alike from the first op of an iteration to the last, but"
+            f" rank {awaited} starts later; {how}"
         )
     else:
-        yield f"{often}; {how}"
+        yield f"no rank is clearly a straggler, and the ranks are alike: {how}"
 
 
 def awaited_rank(ranks: pd.DataFrame) -> int | None:
-    """The rank that the others wait for, that causes much more of the waiting than its share; None where none does."""
+    """The rank that the others wait for, that causes much more of the waiting than its share; None where none does, or
+    the ranks hardly wait.
+    """
     total = int(ranks["caused_ns"].sum())
-    if not total:
+    if not total or total < _LITTLE * _gpu_time(ranks):
         return None
     most = ranks.sort_values(["caused_ns", "rank"], ascending=[False, True], kind="stable").iloc[0]
     enough = _AWAITED_LEAST + _AWAITED_ALONE / len(ranks)
@@ -130,7 +137,7 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     inside = int(ranks["collective_ns"].sum())
     if not total or not inside:
         return
-    length = int(ranks["span_ns"].sum())
+    length = _gpu_time(ranks)
     shares = ranks.assign(
         caused=ranks["caused_ns"] / total,
         waits=ranks["waiting_ns"] / ranks["collective_ns"].where(ranks["collective_ns"] > 0),
@@ -168,13 +175,19 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     yield f"the ranks take turns at being waited for: {turns}; {amount}"
 
 
+def _gpu_time(ranks: pd.DataFrame) -> int:
+    """The time of the iterations, of each GPU of a rank."""
+    return int((ranks["own_ns"] + ranks["exposed_ns"]).sum())
+
+
 def _imbalance(iterations: pd.DataFrame, ranks: pd.DataFrame) -> Iterator[str]:
     """What the same work would save at most if it were spread evenly: only where ranks wait for each other."""
     shared = iterations[iterations["ranks"] == len(ranks)]
     if shared.empty or not int(ranks["collective_ns"].sum()):
         return
+    gpus = _gpu_time(ranks) / max(int(ranks["span_ns"].sum()), 1)  # of a rank, whose own time adds them up
     length = float(shared["span_max_ns"].sum())
-    slowest, mean = float(shared["own_max_ns"].sum()), float(shared["own_mean_ns"].sum())
+    slowest, mean = (float(shared[f"own_{name}_ns"].sum()) / gpus for name in ("max", "mean"))
     saved = (slowest - mean) / length if length else 0.0
     if saved >= _LITTLE:
         each = (slowest - mean) / len(shared)

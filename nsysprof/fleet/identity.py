@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nsysprof.errors import NsysprofError
-from nsysprof.fleet.examine import ReportAnswer
+from nsysprof.fleet.examine import ReportAnswer, ReportFailure
+from nsysprof.fleet.job_names import MOST_DIGITS
 from nsysprof.fleet.rank_part import RankPart
 
 RECORD, ENVIRONMENT, FILE_NAME, ORDER = (
@@ -50,13 +51,18 @@ def rank_pattern(text: str) -> re.Pattern[str]:
     return pattern
 
 
-def identify_ranks(answers: Sequence[ReportAnswer], pattern: re.Pattern[str] | None = None) -> Identity:
-    """The `Identity` of all processes of all reports.
+def identify_ranks(
+    found: Sequence[ReportAnswer | ReportFailure], pattern: re.Pattern[str] | None = None
+) -> Identity:
+    """The `Identity` of all processes of all reports that could be read.
 
     By ``pattern`` where it is given; else by the run records, by the environments, or by order: the first of these
     that tells of every report. A report with several processes is no single rank: then their order counts, by GPU.
-    Raises `NsysprofError` where ``pattern`` does not match a name, or two reports are the same rank.
+    Where each is one, those that could not be read keep their place in the order. Raises `NsysprofError` where
+    ``pattern`` does not match a name, or two reports are the same rank.
     """
+    placed = [(at, answer) for at, answer in enumerate(found) if isinstance(answer, ReportAnswer)]
+    answers = [answer for _, answer in placed]
     everyone = [(answer, part) for answer in answers for part in answer.parts]
     single = all(len(answer.parts) == 1 for answer in answers)
     warnings = []
@@ -90,7 +96,7 @@ def identify_ranks(answers: Sequence[ReportAnswer], pattern: re.Pattern[str] | N
                     f"{name} tells the ranks of {len(known)} of {len(values)} only, not of {without}"
                 )
     if numbers is None:
-        numbers = list(range(len(everyone)))
+        numbers = [at for at, _ in placed] if single else list(range(len(everyone)))
     _refuse_duplicates(numbers, everyone, source)
     warnings += _same_process(everyone)
     ranks = [Ranked(number, answer, part) for number, (answer, part) in zip(numbers, everyone, strict=True)]
@@ -99,12 +105,14 @@ def identify_ranks(answers: Sequence[ReportAnswer], pattern: re.Pattern[str] | N
 
 def _in_name(report: str, pattern: re.Pattern[str]) -> int:
     found = pattern.search(report.rstrip("/").rpartition("/")[2]) or pattern.search(report)
-    if found is None or not (found[1] or "").isdecimal():
+    text = (found[1] or "") if found else ""
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
+        what = f"{text}, which is no rank," if text.isdecimal() else "no number"
         raise NsysprofError(
-            f"{report}: --rank-from {pattern.pattern!r} finds no number in this name",
+            f"{report}: --rank-from {pattern.pattern!r} finds {what} in this name",
             r"--rank-from 'rank_(\d+)'",
         )
-    return int(found[1])
+    return int(text)
 
 
 def _refuse_duplicates(

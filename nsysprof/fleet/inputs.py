@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -12,10 +13,22 @@ from typing import Any
 
 from nsysprof.errors import NsysprofError
 
-__all__ = ["ReportFile", "dask_hint", "find_reports", "missing_dask", "natural_key"]
+__all__ = [
+    "ReportFile",
+    "dask_hint",
+    "fetching",
+    "file_system",
+    "find_reports",
+    "missing_dask",
+    "names_in",
+    "natural_key",
+    "record_path",
+]
 
-_ENDINGS = (".sqlite", ".nsys-rep", ".qdrep")
-_FOLDER = "_pqtdir"
+# What a report is called; of several with one name before that, the first of these counts.
+_FILES, _FOLDER = (".sqlite", ".nsys-rep", ".qdrep"), "_pqtdir"
+_ENDINGS = (_FILES[0], _FOLDER, *_FILES[1:])
+_INSIDE = "StringIds.parquet"  # what a folder is a report by
 _URL = re.compile(r"\w[\w+.-]*(?:::\w[\w+.-]*)*://")
 
 
@@ -36,12 +49,13 @@ def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
     """The reports behind names, in their order, those of a folder or a glob in natural order; and notes in words.
 
     A name may be a file, a folder (all reports in it, however deep), a glob, or a URL of any of these that fsspec can
-    open. The same file under two names counts once. Raises `NsysprofError` where a name stands for nothing.
+    open. A report that was exported counts by its export, and the same file under two names once. Raises
+    `NsysprofError` where a name stands for nothing.
     """
     found: dict[str, ReportFile] = {}
     notes = []
     for name in names:
-        for path, identity, stamp in _remote(name) if _URL.match(name) else _local(name):
+        for path, identity, stamp in _remote(name) if _URL.match(name) else _listed(name):
             if identity in found:
                 notes.append(f"{path} is the same report as {found[identity].name}: counted once")
             else:
@@ -56,14 +70,26 @@ def names_in(path: Path) -> list[str]:
     over.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise NsysprofError(
             f"{path}: cannot read the list of reports: {why}", f"ls -l {quote(str(path))}"
         ) from None
+    if "\0" in text:
+        raise NsysprofError(
+            f"{path}: NULs in the list of reports, where there is one on a line",
+            f"tr '\\0' '\\n' < {quote(str(path))} > LIST",
+        )
+    lines = text.splitlines()
     names = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     return [name if _URL.match(name) else str(path.parent / name) for name in names]
+
+
+def record_path(report: Path) -> Path:
+    """Where `capture` leaves the run record of a report, also of one that was exported as a folder."""
+    stem = report.name.removesuffix(_FOLDER)
+    return report.with_suffix(".json") if stem == report.name else report.with_name(f"{stem}.json")
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
@@ -83,45 +109,71 @@ def dask_hint() -> str:
     return "pip install 'nsysprof[fleet]'"
 
 
-def _local(name: str) -> Iterator[tuple[str, str, str]]:
+def _listed(name: str) -> Iterator[tuple[str, str, str]]:
+    """The reports behind a local name: the path, one that is the same for the same file, and the stamp."""
+    try:
+        for each in _local(name):
+            yield str(each), str(each.resolve()), _stamp(each)
+    except OSError as error:
+        raise NsysprofError(f"{name}: cannot be listed: {error.strerror or error}", "ls") from None
+
+
+def _local(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir() and not _is_report(path):
-        inside = sorted(_inside(path), key=lambda each: natural_key(str(each)))
+        files = (each.as_posix() for each in path.rglob("*") if not each.is_dir())
+        inside = _each_once(_shown(files, path.as_posix()))
         if not inside:
             raise NsysprofError(f"{name}: no reports in this folder", f"ls {quote(name)}")
     elif path.exists() or not glob.has_magic(name):
-        inside = [path]  # what does not exist is a report that cannot be read
+        return [path]  # what does not exist is a report that cannot be read
     else:
-        found = glob.glob(name, recursive=True)  # noqa: PTH207  Path.glob refuses absolute patterns
-        inside = sorted(map(Path, found), key=lambda each: natural_key(str(each)))
-        inside = [each for each in inside if not each.is_dir() or _is_report(each)]
+        found = [Path(each) for each in glob.glob(name, recursive=True)]  # noqa: PTH207  Path.glob refuses absolute patterns
+        whole = [each / _INSIDE if _is_report(each) else each for each in found]
+        inside = _matched(each.as_posix() for each in whole if not each.is_dir())
         if not inside:
             raise NsysprofError(f"{name}: matches no file", "ls")
-    for each in inside:
-        yield str(each), str(each.resolve()), _stamp(each)
+    return [Path(each) for each in inside]
 
 
 def _is_report(folder: Path) -> bool:
-    return (folder / "StringIds.parquet").is_file()
+    return (folder / _INSIDE).is_file()
 
 
-def _inside(folder: Path) -> Iterator[Path]:
-    """The reports of a folder; one that was exported counts by its export."""
-    for path in folder.rglob("*"):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if hidden or (path.is_file() and path.suffix not in _ENDINGS) or path.parent.name.endswith(_FOLDER):
+def _shown(files: Iterable[str], folder: str) -> Iterator[str]:
+    """Those of the files in a folder that are not hidden in it."""
+    top = "" if folder == "." else f"{folder.rstrip('/')}/"
+    return (file for file in files if "/." not in f"/{file.removeprefix(top)}")
+
+
+def _matched(files: Iterable[str]) -> list[str]:
+    """The reports among the files that a glob matches; all of them where no name is that of a report."""
+    files = sorted(files, key=natural_key)
+    return _each_once(files) or files
+
+
+def _each_once(files: Iterable[str]) -> list[str]:
+    """The reports among names of files, in natural order, each once: one that was exported counts by its export.
+
+    A folder of Parquet files is named by what is in it, and comes back by its own name.
+    """
+    best: dict[str, tuple[int, str]] = {}
+    for file in files:
+        folder, _, last = file.rpartition("/")
+        name = folder if last == _INSIDE else file
+        ending = next((each for each in _ENDINGS if name.endswith(each)), "")
+        if last != _INSIDE and ending in ("", _FOLDER):
             continue
-        if path.is_dir() and not _is_report(path):
-            continue
-        if path.suffix in _ENDINGS[1:] and path.with_suffix(".sqlite").exists():
-            continue
-        yield path
+        found = (_ENDINGS.index(ending) if ending else 0, name)
+        stem = name.removesuffix(ending)
+        best[stem] = min(found, best.get(stem, found))
+    return sorted((name for _, name in best.values()), key=natural_key)
 
 
 def _stamp(path: Path) -> str:
     """Size and time of a report and of the record beside it."""
     parts = []
-    for file in (path, path.with_suffix(".json")):
+    for file in (path, record_path(path)):
         try:
             status = file.stat()
             parts.append(f"{status.st_size}-{status.st_mtime_ns}")
@@ -133,26 +185,23 @@ def _stamp(path: Path) -> str:
 def _remote(name: str) -> Iterator[tuple[str, str, str]]:
     """The reports behind a URL. Those in local files are named by their path."""
     system, path = file_system(name)
-    if _is_here(system):
-        yield from _local(path)
+    if "file" in ((system.protocol,) if isinstance(system.protocol, str) else system.protocol):
+        yield from _listed(path)
         return
-    try:
+    with fetching(name, "cannot be listed"):
         if glob.has_magic(path):
-            paths = system.glob(path)
-        elif system.isdir(path) and not system.exists(f"{path}/StringIds.parquet"):
-            paths = [each for each in system.find(path) if each.endswith(_ENDINGS)]
+            found = [(each, f"{each}/{_INSIDE}") for each in system.glob(path)]
+            folders = {each for each, inside in found if not each.endswith(_FILES) and system.exists(inside)}
+            paths = _matched(inside if each in folders else each for each, inside in found)
+        elif system.isdir(path) and not system.exists(f"{path}/{_INSIDE}"):
+            paths = _each_once(_shown(system.find(path), path))
         else:
             paths = [path]
-        paths = sorted(paths, key=natural_key)
-        if not paths:
-            raise NsysprofError(f"{name}: no reports there", "give the URL of a report, a folder or a glob")
-        for each in paths:
-            url = system.unstrip_protocol(each)
-            yield url, url, str(system.ukey(each)) if system.exists(each) else "none"
-    except OSError as error:
-        raise NsysprofError(
-            f"{name}: cannot be listed: {error}", "check the URL and your credentials"
-        ) from None
+        urls = [system.unstrip_protocol(each) for each in paths]
+        stamps = [str(system.ukey(each)) if system.exists(each) else "none" for each in paths]
+    if not urls:
+        raise NsysprofError(f"{name}: no reports there", "give the URL of a report, a folder or a glob")
+    yield from zip(urls, urls, stamps, strict=True)
 
 
 def file_system(name: str) -> tuple[Any, str]:
@@ -161,14 +210,29 @@ def file_system(name: str) -> tuple[Any, str]:
         import fsspec.core  # noqa: PLC0415 (an extra)
     except ImportError:
         raise missing_dask() from None
-    try:
-        system, path = fsspec.core.url_to_fs(name)
-    except (ImportError, ValueError, OSError) as error:
-        raise NsysprofError(
-            f"{name}: {str(error).splitlines()[0]}", "pip install the package for such URLs"
-        ) from None
+    with fetching(name, "cannot be opened"):
+        try:
+            system, path = fsspec.core.url_to_fs(name)
+        except (ImportError, ValueError) as error:
+            raise NsysprofError(
+                f"{name}: {_first_line(error)}", "pip install the package for such URLs"
+            ) from None
     return system, path
 
 
-def _is_here(system: Any) -> bool:
-    return "file" in ((system.protocol,) if isinstance(system.protocol, str) else system.protocol)
+@contextmanager
+def fetching(name: str, failed: str) -> Iterator[None]:
+    """Turns whatever fsspec and what it calls raise about a URL into a `NsysprofError` that says what ``failed``."""
+    try:
+        yield
+    except NsysprofError:
+        raise
+    except Exception as error:  # each file system and each archive has errors of its own
+        raise NsysprofError(
+            f"{name}: {failed}: {type(error).__name__}: {_first_line(error)}",
+            "check the URL and your credentials",
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or ["no reason given"])[0]

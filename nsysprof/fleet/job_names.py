@@ -7,23 +7,26 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from nsysprof.fleet.inputs import record_path
 from nsysprof.launchers import PLACE_VARIABLES
 from nsysprof.report import Report
 from nsysprof.report.properties import known, named_values
 
 _VARIABLE = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
-_ASSIGNED = re.compile(r"(?:^|;)(\w+)=\"?(\d{1,9})(?=\"|;|$)")
+MOST_DIGITS = 9  # of the number of a rank
+_ASSIGNED = re.compile(rf"(?:^|;)(\w+)=\"?(\d{{1,{MOST_DIGITS}}})(?=\"|;|$)")
 
 
 def rank_in_record(report: Path) -> int | None:
     """The rank in the run record, the ``.json`` beside a report; None without one, or where it says none."""
     try:
-        record = json.loads(report.with_suffix(".json").read_text(encoding="utf-8"))
+        record = json.loads(record_path(report).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     job = record.get("job") if isinstance(record, dict) and record.get("schema") == "nsysprof-run/1" else None
     rank = job.get("rank") if isinstance(job, dict) else None
-    return rank if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0 else None
+    known = isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < 10**MOST_DIGITS
+    return rank if known else None
 
 
 def rank_in_environment(report: Report) -> int | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from nsysprof import __version__
+from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportTask
 from nsysprof.fleet.rank_part import RankPart
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def answer_file(folder: Path, task: ReportTask) -> Path:
@@ -35,7 +38,7 @@ def answer_file(folder: Path, task: ReportTask) -> Path:
 
 
 def keep_answer(answer: ReportAnswer, path: Path) -> None:
-    """Write an answer, at once or not at all."""
+    """Write an answer, at once or not at all. Raises `NsysprofError` where that fails."""
     arrays: dict[str, Any] = {}
     head = {field.name: getattr(answer, field.name) for field in fields(answer) if field.name != "parts"}
     parts = []
@@ -57,8 +60,28 @@ def keep_answer(answer: ReportAnswer, path: Path) -> None:
         with unfinished.open("wb") as file:
             np.savez(file, head=np.frombuffer(text.encode(), np.uint8), **arrays)
         unfinished.replace(path)
+    except OSError as error:
+        raise NsysprofError(
+            f"cannot keep the answers of reports in {path.parent}: {error.strerror or error}",
+            "choose another folder: -o DIR",
+        ) from None
     finally:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+
+
+def forget_answers(folder: Path) -> None:
+    """Remove what is kept in a folder, and the folder too where nothing else is in it."""
+    with contextlib.suppress(OSError):
+        for path in (*folder.glob("*.npz"), *folder.glob(".*.npz.*")):
+            path.unlink()
+        folder.rmdir()
+
+
+def answers_in(folder: Path, tasks: Sequence[ReportTask]) -> dict[int, ReportAnswer]:
+    """The answers to tasks that a folder holds, by the number of the task."""
+    found = {number: kept_answer(answer_file(folder, task)) for number, task in enumerate(tasks)}
+    return {number: answer for number, answer in found.items() if answer is not None}
 
 
 def kept_answer(path: Path) -> ReportAnswer | None:

@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution import Attribution
 from nsysprof.fleet.gpu_activity import COMMUNICATION, PARTS, Lines
+from nsysprof.fleet.iteration_labels import iteration_labels, places_among
 from nsysprof.intervals import Ints
 from nsysprof.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.projection import DEVICE_BITS
+from nsysprof.tables import START_END
+
+# The path that stands for everything that a rank did.
+WHOLE = "(whole report)"
 
 # What is kept of one rank: beyond that paths are left out, or keep their totals alone, and a warning says so.
 MOST_PATHS, MOST_ROWS = 2_000, 10_000
@@ -34,7 +39,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Iterations:
-    """A row per merged path and iteration, the iterations of a path by start, ``paths`` outermost first.
+    """A row per merged path and iteration, the iterations of a path by start, ``paths`` outermost first, no two alike.
 
     ``path`` int64 into ``paths``; ``label`` int64 into ``labels``; ``first_ns``, ``last_ns`` of its ops, 0 without
     any; ``columns`` int64, those of `COLUMNS`. ``totals`` are the same per path, with ``path_first_ns`` and
@@ -66,25 +71,28 @@ def range_iterations(
     paths = range_paths(attribution)
     merged = merged_paths(paths, choice.merge)
     code = merged.of[paths.of[rows]]
-    label, labels = _labels(paths, merged, rows, code)
-    group, row_of = np.unique(code.astype(np.int64) * len(labels) + label, return_inverse=True)
+    label, labels = iteration_labels(attribution, paths, merged, rows)
+    # of each group the range that starts first: in that order are the iterations of a path
+    group, begin, row_of = np.unique(
+        code.astype(np.int64) * len(labels) + label, return_index=True, return_inverse=True
+    )
     each = {
         name: _added(row_of, values, len(group))
         for name, values in _measures(attribution, rows, lines).items()
     }
     first, last = _bounds(attribution, rows, row_of, len(group))
     path, label = group // len(labels), group % len(labels)
-    kept = _after(path, first, choice.skip)
-    path, label, first, last = path[kept], label[kept], first[kept], last[kept]
+    kept = _after(path, begin, choice.skip)
+    path, label, begin, first, last = path[kept], label[kept], begin[kept], first[kept], last[kept]
     each = {name: values[kept] for name, values in each.items()}
-    texts = merged.texts()
+    texts = _path_texts(merged)
     main = _iteration_path(merged, texts, path, each["span"], choice)
     order, too_many = _chosen_paths(merged, path, each["sum"], main)
     place = np.full(len(merged), -1)
     place[order] = np.arange(len(order))
     detailed, without = _detailed(np.bincount(path, minlength=len(merged)), order, main)
     mine = np.flatnonzero(detailed[path])
-    mine = mine[np.lexsort((first[mine], place[path[mine]]))]
+    mine = mine[np.lexsort((begin[mine], place[path[mine]]))]
     path_first, path_last = _path_bounds(path, first, last, len(merged))
     return Iterations(
         paths=tuple(texts[at] for at in order),
@@ -102,31 +110,16 @@ def range_iterations(
     )
 
 
-def _labels(
-    paths: Paths, merged: Paths, rows: NDArray[np.intp], code: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], list[str]]:
-    """The iteration of each range: the numbered names around it, or, without any, how many of its path came before."""
-    known: dict[str, int] = {}
-    of_path: list[str] = []
-    parts = zip(paths.parent.tolist(), paths.name.tolist(), merged.of.tolist(), strict=True)
-    for parent, name, to in parts:
-        mine, kept = paths.names[name], merged.names[int(merged.name[to])]
-        around = of_path[parent] if parent >= 0 else ""
-        # what per-call ids change is no iteration: their merged name holds no star
-        numbered = mine != kept and "*" in kept
-        of_path.append("/".join(filter(None, (around, mine))) if numbered else around)
-    of = [known.setdefault(text, len(known)) for text in of_path]
-    found = np.array(of, np.int64)[paths.of[rows]] if len(rows) else np.empty(0, np.int64)
-    plain = found == known.get("", -1)
-    if plain.any():
-        order = np.argsort(code[plain], kind="stable")
-        size = np.bincount(code[plain])
-        number = np.empty(len(order), np.int64)
-        number[order] = np.arange(len(order)) - np.repeat(np.cumsum(size) - size, size)
-        base = len(known)
-        found[plain] = base + number
-        return found, [*known, *(f"#{at}" for at in range(int(size.max())))]
-    return found, list(known) or [""]
+def _path_texts(merged: Paths) -> list[str]:
+    """The texts of the paths, each another one: a push/pop and a start/end range may share their name."""
+    found: dict[str, None] = {WHOLE: None}
+    for text, kind in zip(merged.texts(), merged.kind.tolist(), strict=True):
+        name, number = text, 1
+        while name in found:
+            start_end = kind == START_END and number == 1
+            name, number = f"{text} (start/end)" if start_end else f"{text} ({number + 1})", number + 1
+        found[name] = None
+    return list(found)[1:]
 
 
 def _measures(
@@ -168,12 +161,12 @@ def _bounds(
     return np.where(first == _LATE, 0, first), last
 
 
-def _after(path: NDArray[np.int64], first: Ints, skip: int) -> NDArray[np.bool_]:
+def _after(path: NDArray[np.int64], begin: NDArray[np.intp], skip: int) -> NDArray[np.bool_]:
     """All rows but the first ``skip`` of each path that has more of them."""
-    order = np.lexsort((first, path))
-    size = np.bincount(path) if len(path) else np.empty(0, np.int64)
     place = np.empty(len(path), np.int64)
-    place[order] = np.arange(len(path)) - np.repeat(np.cumsum(size) - size, size)
+    order = np.argsort(begin)
+    place[order] = places_among(path[order])
+    size = np.bincount(path) if len(path) else np.empty(0, np.int64)
     return (place >= skip) | (size[path] <= skip)
 
 

@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution import Attribution
 from nsysprof.fleet.gpu_activity import COMPUTE, EXPOSED, Lines
-from nsysprof.fleet.range_iterations import COLUMNS, Choice, range_iterations
+from nsysprof.fleet.range_iterations import COLUMNS, WHOLE, Choice, range_iterations
 from nsysprof.intervals import Ints
 from nsysprof.tables import KERNEL, Tables, pid_of
 
-# The path that stands for everything that a rank did.
-WHOLE = "(whole report)"
 MOST_COLLECTIVES = 20_000
 TIMELINE_BINS, TIMELINE_ITERATIONS = 2_000, 24
 # All ranks take part in these and leave them together, so that their time beyond the shortest is waiting.

@@ -14,7 +14,7 @@ from nsysprof.statistics.summary import LEAST_SAMPLES, summarize
 LEAST_SLOWNESS = 0.05
 LEAST_Z = 3.5
 _ENOUGH_RANKS = 5  # for the spread between ranks to say anything
-_MOST_TESTED, _MOST_OUTLIERS = 20, 20
+_MOST_OUTLIERS = 20
 _FEW_RANKS = 16  # up to here a rank is held against the others without itself
 _OUTLIER_Z, _OUTLIER_RATIO = 6.0, 1.2
 _TO_SIGMA = 1.4826  # the median absolute deviation of normal samples times this is their standard deviation
@@ -27,9 +27,9 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
 
     ``rank``; ``ratio``: the median over iterations of its time over the median of the other ranks in the same
     iteration; ``z``: how far that is from the median rank in robust standard deviations, NaN below five ranks;
-    ``low``, ``high``: the interval of the ratio, of the `_MOST_TESTED` slowest ranks from `LEAST_SLOWNESS` above 1
-    on, so wide that at 95 % it holds for all ranks together; ``straggler``: that interval is above 1, where there are
-    `LEAST_SAMPLES` iterations, and the z reaches `LEAST_Z`, where there are five ranks; with neither none is.
+    ``low``, ``high``: the interval of the ratio, of ranks from `LEAST_SLOWNESS` above 1 on, so wide that at 95 % it
+    holds for all ranks together; ``straggler``: that interval is above 1, where there are `LEAST_SAMPLES` iterations,
+    and the z reaches `LEAST_Z`, where there are five ranks; with neither none is.
     """
     values: Matrix = own.to_numpy(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -41,7 +41,7 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     found["low"], found["high"] = np.nan, np.nan
     slow = np.flatnonzero(ratio >= 1 + LEAST_SLOWNESS)
     straggler = np.zeros(len(ratio), bool)
-    for at in slow[np.argsort(-ratio[slow], kind="stable")][:_MOST_TESTED].tolist():
+    for at in slow.tolist():
         mine = ratios[at][np.isfinite(ratios[at])]
         apart = np.isnan(z[at]) or z[at] >= LEAST_Z
         if len(mine) < LEAST_SAMPLES:

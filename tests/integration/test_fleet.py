@@ -189,10 +189,74 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, many: Path) -> None:
     assert not kept.exists()
 
 
+def test_an_interrupt_while_workers_start_is_no_noise(tmp_path: Path, many: Path) -> None:
+    """It waits until Dask has started them, whose processes do not hear of it, and ends them."""
+    process = started(many, "-o", "out", "--workers", "2", "--no-charts", folder=tmp_path)
+    until(lambda: any("spawn_main" in line for line in left_of(process.pid)), "no workers came")
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT)
+    assert (process.returncode, out, err) == (130, "", "nsysprof: interrupted\n")
+    assert not (tmp_path / "out").exists()
+    until(lambda: not left_of(process.pid), "processes are left")
+
+
+def test_what_is_there_already_needs_no_workers(tmp_path: Path) -> None:
+    """With --resume only what remains is counted; a folder of the user's in the place of the answers stays."""
+    job = tmp_path / "job"
+    job.mkdir()
+    for rank in (0, 1):
+        shutil.copy(TWO / f"rank_{rank}.sqlite", job)
+    (job / "rank_2.sqlite").write_text("junk")
+    (tmp_path / "out" / ".answers").mkdir(parents=True)
+    (tmp_path / "out" / ".answers" / "notes.txt").touch()
+    arguments = (job, "-o", "out", "--no-charts", "--workers", "3")
+    done = fleet(*arguments, folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[2].startswith("3 workers, ")
+    done = fleet(*arguments, "--resume", folder=tmp_path)
+    assert done.stderr.splitlines()[2].startswith("1 worker, ")
+    (job / "rank_2.sqlite").unlink()
+    done = fleet(*arguments, "--resume", "--force", folder=tmp_path)
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 2  # nothing of workers: there were none
+    assert [path.name for path in (tmp_path / "out" / ".answers").iterdir()] == ["notes.txt"]
+
+
+SHARED = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from distributed import LocalCluster
+from nsysprof.fleet.cluster import ClusterChoice, examine_all
+from nsysprof.fleet.examine import ReportTask
+from nsysprof.fleet.inputs import ReportFile
+
+def one(name):
+    tasks = [ReportTask(ReportFile(f"{name}-{at}", "")) for at in range(20)]
+    return [found.report for found in examine_all(tasks, ClusterChoice(scheduler=address))]
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        with ThreadPoolExecutor() as pool:
+            found = list(pool.map(one, sys.argv[1:]))
+    assert found == [[f"{name}-{at}" for at in range(20)] for name in sys.argv[1:]], found
+"""
+
+
+def test_two_fleets_share_a_scheduler(tmp_path: Path) -> None:
+    """Each gets its own answers, though both number their reports from 0."""
+    done = subprocess.run(
+        [sys.executable, "-c", SHARED, "one", "other"],
+        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=LIMIT,
+        env={**environment(), "PYTHONWARNINGS": ""},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def left_of(session: int) -> list[str]:
     """The processes of a session that still run."""
     found = subprocess.run(
-        ["ps", "-o", "pid=,stat=", "-s", str(session)], capture_output=True, text=True, check=False
+        ["ps", "-wwo", "pid=,stat=,args=", "-s", str(session)], capture_output=True, text=True, check=False
     )
     return [line for line in found.stdout.splitlines() if "Z" not in line.split()[1]]
 

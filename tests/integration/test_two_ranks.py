@@ -90,14 +90,17 @@ def claims() -> Iterator[str]:
     yield f"is {format_ratio(ranks['ratio'].max())} that of the other"
     yield f"the slower rank takes {format_ratio(steps['max_over_min'].median())} the time of the faster one"
     tokens = [sum(each) for each in zip(*lengths(), strict=True)]
-    yield f"({tokens[1]:,} tokens per sequence against {tokens[0]:,})"
+    yield f"add up to {tokens[1]:,} tokens, those of the other to {tokens[0]:,}"
     waits = ranks["waiting_ns"].sum() / ranks["collective_ns"].sum()
     yield f"{format_share(waits)} of the time in all-reduce is waiting"
     saved = (steps["own_max_ns"] - steps["own_mean_ns"]).mean()
     share = (steps["own_max_ns"] - steps["own_mean_ns"]).sum() / steps["span_max_ns"].sum()
     yield f"Batches of equal length would save {format_share(share)}"
     usual = format_ns(ranks["span_median_ns"].median())
-    yield f"exceeds the mean of both by {format_ns(saved)} per step, of {usual}"
+    longer = format_ns(steps["span_max_ns"].mean())
+    yield f"exceeds the mean of both by {format_ns(saved)} per step"
+    yield f"of the {longer} that a step takes on its longer rank in the mean"
+    yield f"(the median is {usual})"
     hidden = 1 - ranks["exposed_ns"] / ranks["communication_ns"]
     yield f"({format_share(hidden[0])} on rank 0, {format_share(hidden[1])} on rank 1)"
     spread = fleet.waiting.spread_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,20 @@ import pandas as pd
 import pytest
 
 from nsysprof.errors import NsysprofError
+from nsysprof.fleet import range_iterations
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.examine import ReportFailure
+from nsysprof.fleet.range_iterations import Choice
 from nsysprof.fleet.stragglers import outlier_rows, robust_z, straggler_rows
 from nsysprof.render.fleet.charts import FLEET_CHARTS, save_fleet_charts
 from nsysprof.render.fleet.data import FLEET_FILES, check_fleet_folder, write_fleet
 from nsysprof.render.fleet.heatmap import fleet_heatmap
 from nsysprof.render.fleet.text import fleet_text
 from nsysprof.render.fleet.timeline import fleet_timeline
+from nsysprof.render.page.fleet_page import fleet_page
 from tests.conftest import Trace
-from tests.unit.test_fleet_parts import examined, ranked, step, steps
+from tests.trace import Items, Range, launch_kernel
+from tests.unit.test_fleet_parts import ALL_REDUCE, examined, ranked, step, steps
 
 SLOW, COUNT = 2, 24
 
@@ -165,6 +170,138 @@ def test_ranks_with_other_collectives_are_left_out(trace: Trace) -> None:
     assert any(text.startswith("2 of 13 collectives have no counterpart") for text in found.warnings)
 
 
+def test_time_before_the_first_op_is_told(trace: Trace) -> None:
+    """A rank whose steps begin late is alike in own time, but the ranks are not alike: the others wait for it."""
+    answers = []
+    for rank in range(4):
+        items: list[Items] = []
+        for at in range(12):
+            begin = 1000 * at
+            first, end = begin + (320 if rank == 2 else 20), begin + 540
+            items += [
+                Range(f"step{at}", begin, begin + 900),
+                launch_kernel("gemm_kernel", (first - 10, first - 8), (first, first + 200), id=2 * at + 1),
+                launch_kernel(
+                    ALL_REDUCE, (first - 7, first - 5), (first + 200, end), id=2 * at + 2, stream=9
+                ),
+            ]
+        answers.append(ranked(f"{rank}", rank, examined(trace(*items))))
+    found = fleet_answer(answers)
+    said = (
+        "no rank is clearly a straggler: the ranks are alike from the first op of an iteration to the last, but rank 2"
+        " starts later; within an iteration"
+    )
+    assert any(text.startswith(said) for text in found.findings)
+    found = fleet_answer([answer for answer in answers if answer.record_rank != 2])
+    assert any("and the ranks are alike: within an iteration" in text for text in found.findings)
+
+
+def test_the_time_of_several_gpus_is_no_more_than_all_of_it(trace: Trace) -> None:
+    """Own and exposed time add up the GPUs of a process, so shares are of the time of all of them."""
+    answers = []
+    for rank in range(2):
+        items: list[Items] = []
+        for at in range(12):
+            begin = 1000 * at
+            items.append(Range(f"step{at}", begin, begin + 900))
+            for gpu in range(4):
+                first = begin + 20 + (300 * rank if gpu else 0)
+                last = begin + 70 + 300 * rank
+                id = 100 * at + 2 * gpu + 1
+                items += [
+                    launch_kernel(
+                        "gemm_kernel",
+                        (begin + 2 + gpu, begin + 3 + gpu),
+                        (first, first + 50),
+                        id=id,
+                        device=gpu,
+                    ),
+                    launch_kernel(
+                        ALL_REDUCE,
+                        (begin + 8 + gpu, begin + 9 + gpu),
+                        (last, begin + 390),
+                        id=id + 1,
+                        stream=9,
+                        device=gpu,
+                    ),
+                ]
+        answers.append(ranked(f"{rank}", rank, examined(trace(*items))))
+    found = fleet_answer(answers)
+    text = fleet_text(found)
+    assert "own time adds up its GPUs" in " ".join(text.split())
+    assert max(int(share) for share in re.findall(r"(\d+) %", text)) <= 100
+    assert "spread evenly" in text
+    assert found.ranks["own_ns"].max() > found.ranks["span_ns"].max()  # or nothing of this was tested
+
+
+def test_more_iterations_than_are_kept_are_no_table(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where all ranks have too many there is nothing per iteration, and text and charts do without."""
+    monkeypatch.setattr(range_iterations, "MOST_ROWS", 3)
+    found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(4)))) for at in range(2)])
+    assert "4 iterations are more than the 3 that are kept" in fleet_text(found)
+    assert fleet_page(found)
+    assert len(save_fleet_charts(found, tmp_path)) == 2
+
+
+def test_iterations_that_were_asked_for_must_be_there(trace: Trace) -> None:
+    """On one rank at least; where others lack them a warning says which, however many they are."""
+    per = Choice(per="train*")
+    plain = examined(trace(*steps(3)), per)
+    with pytest.raises(NsysprofError, match=r"--per 'train\*' names no range with GPU work on any rank"):
+        fleet_answer([ranked("a", 0, plain)], options={"per": "train*"})
+    around = examined(trace(Range("train", 0, 4000), *steps(3)), per)
+    answers = [ranked("a", 0, plain), ranked("b", 1, plain), ranked("c", 2, around)]
+    found = fleet_answer(answers, options={"per": "train*"})
+    assert found.iteration_path == "train"
+    assert "no 'train' in ranks 0, 1: nothing is said of their iterations" in found.warnings
+
+
+def test_the_slowest_rank_is_the_slowest_per_iteration(trace: Trace) -> None:
+    """Not the one that has more iterations than the others."""
+    answers = []
+    for rank, (count, compute) in enumerate([(30, 200), (12, 210), (12, 300)]):
+        items = steps(count, compute=compute, waits=400 - compute)
+        answers.append(ranked(f"{rank}", rank, examined(trace(*items))))
+    found = fleet_answer(answers)
+    assert found.ranks["own_ns"].idxmax() == 0
+    assert found.split["slowest_rank"].tolist() == [2] * len(found.split)
+    assert found.split["median_rank"].tolist() == [1] * len(found.split)
+
+
+def test_a_name_that_is_no_utf8_is_written_out(trace: Trace, tmp_path: Path) -> None:
+    """In frames and files; the folder is known again by the name itself."""
+    names = ["rank_\udcff0.sqlite", "rank_\udcfe0.sqlite"]
+    answer = examined(trace(*steps(3)))
+    found = fleet_answer([ranked(name, at, answer) for at, name in enumerate(names)])
+    assert found.ranks["report"].tolist() == ["rank_\\udcff0.sqlite", "rank_\\udcfe0.sqlite"]
+    assert "2 ranks in 2 reports" in fleet_text(found)
+    write_fleet(found, names, tmp_path)
+    check = {"force": False, "kept": ".answers", "resume": False}
+    assert check_fleet_folder(tmp_path, FLEET_FILES, names, **check)  # type: ignore[arg-type]
+
+
+def test_a_document_is_there_whole_or_not_at_all(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt while it is written leaves what was there, so that the folder is known again."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    write_fleet(fleet, ["a"], folder)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    write_text = Path.write_text
+
+    def half(path: Path, text: str, **options: str) -> int:
+        write_text(path, text[:500], **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(KeyboardInterrupt):
+        write_fleet(fleet, ["b"], folder)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_nothing_but_failures_is_an_error() -> None:
     """With the reason of the first."""
     with pytest.raises(NsysprofError, match=r"a: empty file \(and 1 reports more\)"):
@@ -195,6 +332,13 @@ def test_a_slow_rank_is_found_however_much_iterations_differ() -> None:
 def test_equal_ranks_are_no_stragglers() -> None:
     """Not one in 40 fleets of 16 ranks, though some rank is always the slowest."""
     assert not any(straggler_rows(noisy(16, 20, seed))["straggler"].any() for seed in range(40))
+
+
+def test_every_slow_rank_is_tested() -> None:
+    """However many they are."""
+    own = noisy(128, 40)
+    own.iloc[:30] *= 1.3
+    assert straggler_rows(own)["straggler"].tolist() == [at < 30 for at in range(128)]
 
 
 def test_ranks_that_take_turns_are_no_stragglers() -> None:

@@ -10,7 +10,7 @@ import pytest
 from nsysprof.commands.fleet import _write
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.examine import ReportAnswer, ReportFailure
-from nsysprof.fleet.rank_part import WHOLE
+from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.render.fleet.charts import FLEET_CHARTS, save_fleet_charts
 from nsysprof.render.page.fleet_page import MOST_ITERATION_ROWS, MOST_RANK_COLUMNS, fleet_page
 from tests.conftest import Trace

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import pickle
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
 
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet import range_iterations, rank_part
+from nsysprof.fleet.answer import fleet_answer
 from nsysprof.fleet.collectives import iteration_rows
 from nsysprof.fleet.examine import ReportAnswer, ReportFailure, ReportTask, examine_report
 from nsysprof.fleet.gpu_activity import PARTS
 from nsysprof.fleet.identity import FILE_NAME, RECORD, identify_ranks, rank_pattern
 from nsysprof.fleet.inputs import ReportFile, find_reports, names_in, natural_key
-from nsysprof.fleet.kept_answers import answer_file, keep_answer, kept_answer
-from nsysprof.fleet.range_iterations import Choice
-from nsysprof.fleet.rank_part import WHOLE, RankPart
+from nsysprof.fleet.job_names import rank_in_record
+from nsysprof.fleet.kept_answers import answer_file, forget_answers, keep_answer, kept_answer
+from nsysprof.fleet.range_iterations import WHOLE, Choice
+from nsysprof.fleet.rank_part import RankPart
 from tests.conftest import Trace
 from tests.trace import Items, Range, launch_kernel, launch_memcpy
 
@@ -144,6 +148,72 @@ def test_iterations_without_numbers_are_counted(trace: Trace) -> None:
     assert column(part, "train", "compute") == [11, 12, 13]
 
 
+def test_a_counter_that_begins_anew_makes_other_iterations(trace: Trace) -> None:
+    """The second epoch's step0 is not the first one's; what runs twice within a step still adds up."""
+    items: list[Items] = []
+    for at in range(6):
+        begin = 1000 * at
+        items.append(Range(f"step{at % 3}", begin, begin + 900))
+        for half in range(2):
+            first = begin + 100 * half + 10
+            items += [
+                Range("forward", first, first + 50),
+                launch_kernel(
+                    "gemm_kernel", (first + 1, first + 2), (first + 5, first + 15 + at), id=2 * at + half + 1
+                ),
+            ]
+    [part] = examined(trace(*items)).parts
+    for path in ("step*", "step*/forward"):
+        rows = iteration_rows(part, path)
+        assert [part.labels[code] for code in part.label[rows]] == [
+            *("step0", "step1", "step2", "step0 #2", "step1 #2", "step2 #2")
+        ]
+    assert column(part, "step*", "compute") == [20, 22, 24, 26, 28, 30]
+    assert column(part, "step*/forward", "compute") == [20, 22, 24, 26, 28, 30]
+    assert column(part, "step*/forward", "instances") == [2] * 6
+
+
+def test_threads_share_the_iteration_that_they_name(trace: Trace) -> None:
+    """The same step on two threads is one iteration: only what one thread says again is another."""
+    items = [
+        item
+        for at in range(3)
+        for thread in (1, 2)
+        for item in (
+            Range(f"step{at}", 1000 * at + thread, 1000 * at + 900, thread=thread),
+            launch_kernel(
+                "gemm_kernel",
+                (1000 * at + 10 * thread, 1000 * at + 10 * thread + 1),
+                (1000 * at + 100 * thread, 1000 * at + 100 * thread + 50),
+                id=10 * at + thread,
+                thread=thread,
+            ),
+        )
+    ]
+    [part] = examined(trace(*items)).parts
+    assert column(part, "step*", "instances") == [2, 2, 2]
+
+
+def test_ranges_of_two_kinds_may_share_a_name(trace: Trace) -> None:
+    """A push/pop and a start/end range are two paths with two names, and ranks that have both are compared."""
+    windows = [
+        Range(f"step{at}", 1000 * at, 1000 * at + 950, kind="start_end", range_id=at + 1) for at in range(3)
+    ]
+    answer = examined(trace(*steps(3), *windows))
+    assert {"step*", "step* (start/end)"} < set(answer.parts[0].paths)
+    found = fleet_answer([ranked(f"{at}", at, answer) for at in range(2)])
+    assert found.iteration_path == "step*"
+
+
+def test_a_step_without_ops_keeps_its_place(trace: Trace) -> None:
+    """It is not the one that --skip leaves out, nor the first of the table."""
+    items = [*steps(2), Range("step2", 2000, 2900), *step(3, begin=3000, compute=200, waits=60)]
+    for skip in (0, 1):
+        [part] = examined(trace(*items), Choice(skip=skip)).parts
+        labels = [part.labels[code] for code in part.label[iteration_rows(part, "step*")]]
+        assert labels == [f"step{at}" for at in range(skip, 4)]
+
+
 def test_a_report_without_ranges_is_one_iteration(trace: Trace) -> None:
     """Then all of it is compared."""
     [part] = examined(trace(launch_kernel("gemm_kernel", (1, 2), (10, 20), id=1))).parts
@@ -234,6 +304,43 @@ def test_a_folder_a_glob_and_a_list_name_reports_once(
             find_reports(names)
 
 
+def test_each_report_counts_once(tmp_path: Path) -> None:
+    """In a folder, by a glob and behind a URL: by its export where it has one, a folder of Parquet files as one."""
+    fsspec = pytest.importorskip("fsspec")
+    names = ["r_0.sqlite", "r_0.nsys-rep", "r_0.json", "r_1_pqtdir/StringIds.parquet", "r_1.nsys-rep"]
+    names += ["r_1_pqtdir/NVTX_EVENTS.parquet", "r_2.qdrep", "r_2.log", ".kept/r_3.sqlite"]
+    memory = fsspec.filesystem("memory")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+        memory.pipe(f"/once/{name}", b"x")
+    for asked in (
+        f"{tmp_path}",
+        f"{tmp_path}/r_*",
+        f"file://{tmp_path}",
+        "memory://once",
+        "memory://once/r_*",
+    ):
+        found, notes = find_reports([asked])
+        assert [each.name.rpartition("/")[2] for each in found] == ["r_0.sqlite", "r_1_pqtdir", "r_2.qdrep"]
+        assert not notes
+    (tmp_path / "one.db").write_text("x")
+    assert [Path(each.name).name for each in find_reports([f"{tmp_path}/*.db"])[0]] == ["one.db"]
+
+
+def test_names_that_nothing_can_be_made_of_are_refused(tmp_path: Path) -> None:
+    """One line that says which and why, whatever a file system or an archive raises."""
+    pytest.importorskip("fsspec")
+    (tmp_path / "bad.zip").write_bytes(b"junk")
+    with pytest.raises(NsysprofError, match=r"bad\.zip: cannot be opened: BadZipFile: File is not a zip"):
+        find_reports([f"zip://*.sqlite::{tmp_path}/bad.zip"])
+    with pytest.raises(NsysprofError, match="cannot be listed: File name too long"):
+        find_reports(["x" * 300 + ".sqlite"])
+    (tmp_path / "list").write_bytes(b"a.sqlite\0b.sqlite\0")
+    with pytest.raises(NsysprofError, match="list: NULs in the list of reports"):
+        names_in(tmp_path / "list")
+
+
 # ---- identity
 
 
@@ -265,6 +372,36 @@ def test_ranks_are_told_by_the_best_source(trace: Trace) -> None:
         rank_pattern("rank")
     with pytest.raises(NsysprofError, match="no regular expression"):
         rank_pattern("(")
+
+
+def test_a_report_that_cannot_be_read_keeps_its_place(trace: Trace) -> None:
+    """By order the third of three reports is rank 2, also where the second is broken; not where one has two ranks."""
+    answer = examined(trace(*steps(2)))
+    broken = ReportFailure("b", "b: empty file")
+    found = identify_ranks([ranked("a", None, answer), broken, ranked("c", None, answer)])
+    assert [each.rank for each in found.ranks] == [0, 2]
+    two = ReportAnswer(**{**answer.__dict__, "parts": answer.parts * 2})
+    assert [each.rank for each in identify_ranks([broken, two]).ranks] == [0, 1]
+
+
+def test_a_folder_of_parquet_files_has_a_record_too(tmp_path: Path) -> None:
+    """The one of the report that it was exported from."""
+    (tmp_path / "run.1.json").write_text('{"schema": "nsysprof-run/1", "job": {"rank": 3}}', encoding="utf-8")
+    assert rank_in_record(tmp_path / "run.1_pqtdir") == 3
+    assert rank_in_record(tmp_path / "run.1.sqlite") == 3
+    assert rank_in_record(tmp_path / "run.1") is None
+
+
+def test_a_number_too_long_for_a_rank_is_refused(trace: Trace) -> None:
+    """Such as the date and time in a name; one in a record is as none."""
+    report = trace(*steps(2))
+    name = "job_202611201559141234567.sqlite"
+    with pytest.raises(NsysprofError, match="finds 202611201559141234567, which is no rank"):
+        identify_ranks([ranked(name, None, examined(report))], rank_pattern(r"job_(\d+)"))
+    report.with_suffix(".json").write_text(
+        f'{{"schema": "nsysprof-run/1", "job": {{"rank": {10**21}}}}}', encoding="utf-8"
+    )
+    assert examined(report).record_rank is None
 
 
 def test_the_environment_in_a_report_tells_its_rank(trace: Trace) -> None:
@@ -309,3 +446,41 @@ def test_an_answer_survives_the_disk(trace: Trace, tmp_path: Path) -> None:
     ):
         path.write_bytes(damaged)
         assert kept_answer(path) is None
+
+
+def test_only_answers_are_forgotten(tmp_path: Path) -> None:
+    """Whole ones and unfinished ones; what a user has put beside them stays, and so does the folder then."""
+    for name in ("a.npz", ".b.npz.17", "notes.txt"):
+        (tmp_path / name).touch()
+    forget_answers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    (tmp_path / "notes.txt").unlink()
+    forget_answers(tmp_path)
+    assert not tmp_path.exists()
+
+
+def test_a_full_disk_is_told_with_the_folder(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where answers are kept, and nothing half-written stays there."""
+
+    def full(file: IO[bytes], **arrays: object) -> None:
+        file.write(b"PK")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    answer = examined(trace(*steps(2)))
+    monkeypatch.setattr(np, "savez", full)
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    with pytest.raises(NsysprofError, match=r"cannot keep .* in .*kept: No space left on device"):
+        keep_answer(answer, folder / "a.npz")
+    assert not list(folder.iterdir())
+
+
+def test_workers_share_what_a_control_group_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where that is less than the machine has left."""
+    pytest.importorskip("psutil")
+    from nsysprof.fleet import cluster
+
+    monkeypatch.setattr(cluster, "group_limits", lambda: iter([1 << 50, 1_000_000]))
+    assert cluster.worker_memory(2) == 400_000

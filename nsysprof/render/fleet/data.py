@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -18,6 +17,7 @@ from nsysprof import __version__
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import Fleet
 from nsysprof.render.data import write_csv
+from nsysprof.render.result_files import foreign_files, whole_file, writable_around
 
 FLEET_SCHEMA = "nsysprof-fleet/1"
 FLEET_FILES = ("fleet.csv", "iterations.csv", "ranks.csv", "fleet.json")
@@ -27,12 +27,14 @@ _DOCUMENT = "fleet.json"
 def write_fleet(fleet: Fleet, reports: Sequence[str], folder: Path) -> list[Path]:
     """Write ``fleet.csv``, ``iterations.csv``, ``ranks.csv`` and ``fleet.json`` into an existing folder.
 
-    ``reports`` are the names of all reports that were asked for. Returns the paths.
+    Each is there whole or not at all. ``reports`` are the names of all reports that were asked for. Returns the paths.
     """
     written = [folder / name for name in FLEET_FILES]
     text = json.dumps(fleet_document(fleet, reports), indent=1, ensure_ascii=False, allow_nan=False)
     # first: it is what tells whose folder this is, should we be stopped half-way
-    written[3].write_text(f"{text}\n", encoding="utf-8", errors="replace")
+    with whole_file(written[3]) as part:
+        # names of files may be no UTF-8: what is written of them then is what JSON has for it too
+        part.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
     for frame, path in zip((fleet.paths, fleet.iterations, fleet.ranks), written, strict=False):
         write_csv(_for_csv(frame), path)
     return written
@@ -75,10 +77,7 @@ def check_fleet_folder(
     ``kept`` is the folder in it where answers of an unfinished run lie. Raises `NsysprofError` where files of the given
     names are somebody else's, or an unfinished run is there, and neither ``force`` nor ``resume`` says what to do.
     """
-    there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        why = "no permission to write there" if there.is_dir() else f"{there} is no folder"
-        raise NsysprofError(f"cannot write into {folder}: {why}", "choose another folder: -o DIR")
+    writable_around(folder)
     unfinished = sum(1 for _ in (folder / kept).glob("*.npz"))
     if unfinished and not resume and not force:
         raise NsysprofError(
@@ -86,10 +85,10 @@ def check_fleet_folder(
             "--resume to go on with it, --force to begin anew, or -o OTHER-DIR",
         )
     ours = _is_ours(folder / _DOCUMENT, reports)
-    taken = [name for name in names if os.path.lexists(folder / name)]
-    if taken and not ours and not force:
+    foreign = foreign_files(folder, names, "fleet", ours=ours)
+    if foreign and not force:
         raise NsysprofError(
-            f"{folder} holds {', '.join(taken)}, not written about these reports",
+            f"{folder} holds {', '.join(foreign)}, not written about these reports",
             f"nsysprof fleet … -o OTHER-DIR   (or --force to replace them in {quote(str(folder))})",
         )
     return ours

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from nsysprof.fleet.answer import Fleet
-from nsysprof.fleet.rank_part import WHOLE
+from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.render.axis import draw_axis
 from nsysprof.render.fleet.text import iteration_paths
 from nsysprof.render.palette import COLOURS, FAINT, IDLE, INK, LESS, MORE, OTHERS

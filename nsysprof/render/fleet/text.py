@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from nsysprof.fleet.answer import Fleet
-from nsysprof.fleet.rank_part import WHOLE
+from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.render.terminal import one_line, visible
 from nsysprof.render.text_table import TextTable, wrapped
 from nsysprof.units import format_ns, format_ratio, format_share
@@ -81,6 +81,8 @@ def fleet_rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
         f"Shares are of the time of the {what}. own: all but communication that no compute hides (comm.); to others:"
         " own time over that of the other ranks, median over iterations; slowest: in how many of them."
     ]
+    if ranks["gpu"].str.contains(",").any():
+        notes.append("A rank's own time adds up its GPUs.")
     if waits:
         notes.append(
             "waiting: the part of its time in collectives beyond that of the rank that comes last, which is in them for"
@@ -142,7 +144,7 @@ def fleet_spread_table(fleet: Fleet, top: int = 1 << 30) -> TextTable | None:
 def iteration_paths(fleet: Fleet) -> pd.DataFrame:
     """The rows of ``spread`` of the iterations and what lies in them, with own time; without iterations, of all."""
     spread = fleet.spread[fleet.spread["own_median_ns"] > 0]
-    if fleet.iteration_path == WHOLE:
+    if fleet.iteration_path == WHOLE or spread.empty:
         return spread
     inside = spread["path"].str.startswith(f"{fleet.iteration_path}/") | spread["path"].eq(
         fleet.iteration_path

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from nsysprof.fleet.answer import Fleet, RankLane
 from nsysprof.fleet.findings import awaited_rank
-from nsysprof.fleet.rank_part import TIMELINE_ITERATIONS, WHOLE
+from nsysprof.fleet.range_iterations import WHOLE
+from nsysprof.fleet.rank_part import TIMELINE_ITERATIONS
 from nsysprof.render.axis import draw_axis
 from nsysprof.render.fleet.heatmap import PART_COLOURS, label_step
 from nsysprof.render.palette import RULE

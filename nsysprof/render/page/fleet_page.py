@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.examine import ReportFailure
-from nsysprof.fleet.rank_part import WHOLE
+from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.render.fleet.text import fleet_rank_table, iteration_paths
 from nsysprof.render.page.environment import Facts
 from nsysprof.render.page.template import fill, inline
