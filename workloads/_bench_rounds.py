@@ -20,6 +20,8 @@ WARM_MOST_S, WARM_MOST_CALLS = 3.0, 5000
 # A series may stop at a narrow interval after so many rounds, and is asked again after so many more.
 LEAST_ROUNDS, ROUNDS_BETWEEN = 20, 10
 MOST_CALLS_PER_SAMPLE = 1000
+# So many batches, and the 97.5 % quantile of Student's t with a degree of freedom less.
+_BATCHES, _STUDENT = 10, 2.262
 
 State = Mapping[str, Any]
 
@@ -141,9 +143,25 @@ def _enough(series: Sequence[Series], rounds: int, ci_width: float | None) -> bo
 
 
 def relative_interval(values: Sequence[float]) -> float:
-    """The width of the 95 % interval of the median over the median; infinite for too few values."""
+    """The width of the 95 % interval of the median over the median; infinite for too few values.
+
+    The wider of two: the one for independent values, and the one of the medians of consecutive batches, which vary more
+    where values depend on the ones before them (batch means; Conway 1963).
+    """
     low, high = median_interval(values)
-    return (high - low) / statistics.median(values) if math.isfinite(high) else math.inf
+    if not math.isfinite(high):
+        return math.inf
+    return max(high - low, _width_by_batches(values)) / statistics.median(values)
+
+
+def _width_by_batches(values: Sequence[float]) -> float:
+    """The width of Student's interval of the medians of batches; 0 where there are too few values for batches."""
+    size = len(values) // _BATCHES
+    if size < 2:
+        return 0.0
+    first = len(values) - size * _BATCHES
+    medians = [statistics.median(values[start : start + size]) for start in range(first, len(values), size)]
+    return 2 * _STUDENT * statistics.stdev(medians) / math.sqrt(_BATCHES)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +65,7 @@ class CheckedFields:
         value = self.values.get(field)
         if not isinstance(value, str) or not value:
             raise self.wrong(field, "is missing" if value is None else f"is no text but {value!r:.40}")
-        return value
+        return value.encode(errors="replace").decode()  # half a surrogate pair cannot be written
 
     def optional_text(self, field: str) -> str | None:
         """A text, or None where it is missing or empty."""
@@ -86,30 +85,38 @@ class CheckedFields:
             raise self.wrong(field, f"is neither true nor false but {value!r:.40}")
         return value
 
-    def count(self, field: str, *, least: int) -> int:
-        """A whole number."""
+    def texts(self, field: str) -> list[str]:
+        """A list of texts; an empty one where it is missing."""
         value = self.values.get(field)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise self.wrong(field, f"is no whole number from {least} up but {value!r:.40}")
+        value = [] if value is None else value
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.wrong(field, f"is no list of texts but {value!r:.40}")
         return value
 
-    def number(self, field: str) -> float | None:
-        """A finite number from zero up, or None."""
+    def count(self, field: str, *, least: int, most: int = 2**31 - 1) -> int:
+        """A whole number."""
+        value = self.values.get(field)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise self.wrong(field, f"is no whole number from {least} to {most} but {value!r:.40}")
+        return value
+
+    def number(self, field: str, *, most: float = 2.0**62) -> float | None:
+        """A number from zero to ``most``, or None."""
         value = self.values.get(field)
         if value is None:
             return None
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= most:
             raise self.wrong(field, f"is {value!r:.40}")
         return float(value)
 
     def numbers(self, field: str, *, least_count: int = 0) -> NDArray[np.float64]:
-        """Durations, finite and above zero; none where the field is missing."""
+        """Durations in ns, from a picosecond to 30 years; none where the field is missing."""
         value = self.values.get(field)
         value = [] if value is None else value
         if not isinstance(value, list):
             raise self.wrong(field, f"is no list but {value!r:.40}")
         for number, item in enumerate(value):
-            if not isinstance(item, int | float) or isinstance(item, bool) or not 0 < item < math.inf:
+            if not isinstance(item, int | float) or isinstance(item, bool) or not 1e-3 <= item <= 1e18:
                 raise self.wrong(f"{field}[{number}]", f"is {item!r:.40}, which is no duration")
         if len(value) < least_count:
             raise self.wrong(field, "holds no sample although the point is measured")

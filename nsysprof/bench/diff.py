@@ -49,7 +49,8 @@ class BenchDiff:
     1, with its 95 % interval; ``overlap`` whether the intervals of both medians do; ``delta`` Cliff's delta.
 
     ``differences``: what is not the same in the two environments; ``only_before`` and ``only_after``: points of one run
-    alone, with their status where they were not measured.
+    alone, with their status where they were not measured; ``now_wrong``: those measured before whose results are wrong
+    after.
     """
 
     before: BenchSamples
@@ -59,6 +60,7 @@ class BenchDiff:
     differences: tuple[str, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
+    now_wrong: tuple[str, ...]
 
 
 def compare_runs(
@@ -98,6 +100,11 @@ def compare_runs(
         differences=differences,
         only_before=tuple(_missing(before, new, after)),
         only_after=tuple(_missing(after, old, before)),
+        now_wrong=tuple(
+            point.name
+            for point in after.points
+            if point.status == "wrong" and (point.shape.id, point.backend) in old
+        ),
     )
 
 
@@ -127,7 +134,7 @@ def _neighbours(before: _Points, after: _Points) -> Iterator[str]:
     for place in before:
         if place not in after:
             continue
-        old, new = (set(points[place].raw.get("sampled_with") or ()) for points in (before, after))
+        old, new = (points[place].sampled_with for points in (before, after))
         only["before"] |= old - new
         only["after"] |= new - old
     for when, backends in only.items():

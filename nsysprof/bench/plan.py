@@ -12,10 +12,12 @@ from nsysprof.errors import NsysprofError
 __all__ = [
     "DEFAULT_GRID",
     "PRESETS",
+    "TOO_LARGE",
     "BenchPreset",
     "Grid",
     "HowMeasured",
     "bench_plan",
+    "countable",
     "estimated_bytes",
     "find_preset",
 ]
@@ -26,6 +28,8 @@ ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 # Bytes of S x S matrices that are alive at once, as a factor of (bytes of float32, bytes of the inputs): math computes
 # in float32, and holds scores, weights and the result of checking them for rows that are masked as a whole.
 _SCORES = {"math": (3, 0), "math_reduced": (0, 3), "naive": (0, 2)}
+TOO_LARGE = "the operations of such a call are too many to count in 64 bits"
+_MOST_PRODUCTS = 2**56  # with all that a training step adds, FLOPs stay below 2^63
 _SCORES_BACKWARD = 2  # more of them
 
 
@@ -148,11 +152,21 @@ def bench_plan(
     }
 
 
+def countable(batch: int, heads: int, seq: int, head_dim: int) -> bool:
+    """Whether the FLOPs and bytes of a call of this size, attention or block, fit into 64 bits."""
+    width = heads * head_dim
+    return batch * seq * width * max(seq, width) <= _MOST_PRODUCTS
+
+
 def _configurations(grids: Sequence[Grid]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for grid in grids:
         sizes = itertools.product(grid.batch, grid.heads, grid.head_dim, grid.dtype, grid.seq)
         for batch, heads, head_dim, dtype, seq in sizes:
+            if not countable(batch, heads, seq, head_dim):
+                raise NsysprofError(
+                    f"B{batch} H{heads} S{seq} D{head_dim}: {TOO_LARGE}", "choose smaller sizes"
+                )
             name = f"B{batch}.H{heads}.S{seq}.D{head_dim}.{dtype}.{'causal' if grid.causal else 'full'}"
             one = found.setdefault(
                 name,

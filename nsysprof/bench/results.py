@@ -11,7 +11,7 @@ from nsysprof.bench.pairs import AUTO, auto_frame, comparison_frame, decision_fr
 from nsysprof.bench.samples import BenchSamples, read_bench_samples
 from nsysprof.bench.scaling import BenchSweep, crossover_frame, exponent_frame, find_sweeps
 from nsysprof.bench.table import result_frame
-from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, SLOWER, Rules
+from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, SLOWER, TOO_FEW_SAMPLES, Rules
 
 __all__ = ["BenchResults", "read_bench_results", "results_of_samples"]
 
@@ -22,9 +22,9 @@ class BenchResults:
 
     ``results``: a row per configuration and backend (`nsysprof.bench.table`). ``comparisons``, ``decisions``, ``auto``:
     see `nsysprof.bench.pairs`. ``exponents``, ``crossovers``, ``sweeps``: see `nsysprof.bench.scaling`.
-    ``aa_compared`` and ``aa_different``: how many backends were held against themselves, and for how many of these
-    a difference was declared although there is none. ``repeats``: backends that show nothing of their own, which is
-    `auto` where all that it picked was measured by name as well. ``warnings``: a line each.
+    ``aa_compared`` and ``aa_different``: how many backends were held against themselves with samples enough to tell,
+    and for how many of these a difference was declared although there is none. ``repeats``: backends that show nothing
+    of their own, which is `auto` where all that it picked was measured by name as well. ``warnings``: a line each.
     """
 
     samples: BenchSamples
@@ -62,7 +62,7 @@ def results_of_samples(samples: BenchSamples, rules: Rules = DEFAULT_RULES) -> B
         exponents=exponent_frame(results),
         crossovers=crossover_frame(results, comparisons),
         sweeps=tuple(find_sweeps(results)),
-        aa_compared=int(aa.notna().sum()),
+        aa_compared=int((aa.notna() & (aa != TOO_FEW_SAMPLES)).sum()),
         aa_different=int(aa.isin([FASTER, SLOWER]).sum()),
         repeats=_repeats(samples, results),
         warnings=(*_whole_run(samples, results), *warnings),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attention_cost import AttentionShape
 from nsysprof.bench.checked_fields import CheckedFields
+from nsysprof.bench.plan import TOO_LARGE, countable
 from nsysprof.errors import NsysprofError
 from nsysprof.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
@@ -35,7 +36,11 @@ _SAMPLE_FIELDS = (
     "throttled",
     "aa_throttled",
     "graph_throttled",
+    "gpu",
 )
+_WORDS = ("latency_clock", "cache", "alone_reason", "warm_until")
+_LARGEST_ERROR = 1e300  # of a wrong output, which may be anything
+_STATES = ("sm_clock_mhz", "temperature_c", "power_w")
 _AGAIN = "measure it again: nsysprof bench"
 
 
@@ -63,7 +68,8 @@ class BenchPoint:
 
     ``latency_ns`` holds what was not ``left_out`` (samples taken while the GPU was throttled); ``all_latency_ns`` and
     ``throttled`` hold all. ``aa_latency_ns`` is a second set of the same backend, ``graph_latency_ns`` that of CUDA
-    graph replay (empty: none, ``graph_reason`` says why). ``raw`` is the point as it stands in the file.
+    graph replay (empty: none, ``graph_reason`` says why). ``sampled_with``: the backends it took turns with. ``raw`` is
+    the point as it stands in the file.
     """
 
     shape: BenchShape
@@ -82,6 +88,7 @@ class BenchPoint:
     tolerances: Mapping[str, float | None]
     memory: Mapping[str, int | None]
     sm_clock_mhz: float | None
+    sampled_with: frozenset[str]
     raw: Mapping[str, Any]
 
     @property
@@ -151,6 +158,8 @@ def read_bench_samples(path: Path) -> BenchSamples:
 def _samples(top: CheckedFields, path: Path, digest: str) -> BenchSamples:
     plan = top.inner("plan")
     points = [_point(fields) for fields in top.each("points")]
+    if not points:
+        raise top.wrong("points", "is empty")
     seen: set[tuple[str, str]] = set()
     for point in points:
         if (point.shape.id, point.backend) in seen:
@@ -165,16 +174,16 @@ def _samples(top: CheckedFields, path: Path, digest: str) -> BenchSamples:
         workload=plan.text("workload"),
         device=plan.text("device"),
         backward=bool(plan.values.get("backward") or plan.values.get("train")),
-        seed=plan.count("seed", least=0),
+        seed=plan.count("seed", least=0, most=2**63 - 1),
         plan=plan.values,
         environment=environment.values,
         environment_hash=top.text("environment_hash"),
-        limits=_limits(environment.values, top.inner("peaks", optional=True)),
+        limits=_limits(environment, top.inner("peaks", optional=True)),
         points=points,
         auto={name: auto.optional_text(name) for name in auto.values},
         gpu_watch=top.inner("gpu_watch").values if top.values.get("gpu_watch") else None,
         rules=top.inner("rules", optional=True).values,
-        planned=sum(len(each.values.get("backends") or ()) for each in plan.each("configurations")),
+        planned=sum(len(each.texts("backends")) for each in plan.each("configurations")),
         digest=digest,
     )
 
@@ -190,7 +199,9 @@ def _point(fields: CheckedFields) -> BenchPoint:
     latency = fields.numbers("latency_ns", least_count=int(measured))
     throttled = fields.flags("throttled", len(latency))
     errors, memory = fields.inner("errors", optional=True), fields.inner("memory", optional=True)
-    limits, gpu = fields.inner("tolerances", optional=True), fields.values.get("gpu")
+    limits = fields.inner("tolerances", optional=True)
+    for name in _WORDS:
+        fields.optional_text(name)
     return BenchPoint(
         shape=shape,
         backend=backend,
@@ -203,17 +214,18 @@ def _point(fields: CheckedFields) -> BenchPoint:
         graph_latency_ns=_kept(fields, "graph_latency_ns", "graph_throttled"),
         graph_reason=fields.optional_text("graph_reason"),
         calls_per_sample=fields.count("calls_per_sample", least=1) if measured else 1,
-        errors={name: errors.number(name) for name in errors.values},
+        errors={name: errors.number(name, most=_LARGEST_ERROR) for name in errors.values},
         tolerance=fields.number("tolerance"),
         tolerances={name: limits.number(name) for name in limits.values},
         memory={part: _size(memory.number(f"{part}_bytes")) for part in MEMORY_PARTS},
-        sm_clock_mhz=_clock(gpu, throttled),
+        sm_clock_mhz=_clock(fields, throttled),
+        sampled_with=frozenset(fields.texts("sampled_with")),
         raw=fields.values,
     )
 
 
 def _shape(fields: CheckedFields) -> BenchShape:
-    return BenchShape(
+    shape = BenchShape(
         id=fields.text("id"),
         batch=fields.count("batch", least=1),
         heads=fields.count("heads", least=1),
@@ -222,6 +234,9 @@ def _shape(fields: CheckedFields) -> BenchShape:
         dtype=fields.choice("dtype", DTYPES),
         causal=fields.flag("causal"),
     )
+    if not countable(shape.batch, shape.heads, shape.seq, shape.head_dim):
+        raise fields.wrong("seq", f"is {shape.seq}: {TOO_LARGE}")
+    return shape
 
 
 def _kept(fields: CheckedFields, field: str, throttled: str) -> Floats:
@@ -234,20 +249,27 @@ def _size(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _clock(gpu: Any, throttled: NDArray[np.bool_]) -> float | None:
+def _clock(fields: CheckedFields, throttled: NDArray[np.bool_]) -> float | None:
     """The median SM clock of the samples that count, in MHz; None where it was not sampled."""
-    if not isinstance(gpu, list) or len(gpu) != len(throttled):
+    gpu = fields.values.get("gpu")
+    if gpu is None:
         return None
-    states = [state for state, skip in zip(gpu, throttled, strict=True) if not skip]
-    clocks = [state.get("sm_clock_mhz") for state in states if isinstance(state, dict)]
-    known = [clock for clock in clocks if isinstance(clock, int | float) and clock > 0]
+    if not isinstance(gpu, list) or not all(state is None or isinstance(state, dict) for state in gpu):
+        raise fields.wrong("gpu", f"is no list of states but {gpu!r:.40}")
+    if len(gpu) != len(throttled):
+        raise fields.wrong("gpu", f"has {len(gpu)} entries for {len(throttled)} samples")
+    states = [CheckedFields(state or {}, f"{fields.where}: gpu", fields.hint) for state in gpu]
+    clocks, *_ = ([state.number(name) for state in states] for name in _STATES)
+    known = [clock for clock, skip in zip(clocks, throttled, strict=True) if clock and not skip]
     return float(np.median(known)) if known else None
 
 
-def _limits(environment: Mapping[str, Any], peaks: CheckedFields) -> GpuLimits:
+def _limits(environment: CheckedFields, peaks: CheckedFields) -> GpuLimits:
     """What environment and measured peaks say of the GPU; the workload's own words come before the driver's."""
-    gpus = environment.get("gpus") or [{}]
-    said = {**gpus[0], **(environment.get("workload") or {})} if isinstance(gpus[0], dict) else {}
+    gpus = environment.each("gpus") if environment.values.get("gpus") else []
+    workload = environment.inner("workload", optional=True).values
+    said = {**(gpus[0].values if gpus else {}), **workload}
+    named = CheckedFields(said, environment.where, environment.hint)
 
     def number(*names: str) -> float | None:
         for name in names:
@@ -264,7 +286,7 @@ def _limits(environment: Mapping[str, Any], peaks: CheckedFields) -> GpuLimits:
     flops = peaks.inner("flops", optional=True)
     capability = said.get("compute_capability") or said.get("compute_cap")
     return GpuLimits(
-        name=said.get("device") or said.get("name"),
+        name=named.optional_text("device") or named.optional_text("name"),
         compute_capability=str(capability) if capability else None,
         sm_count=int(sms) if sms else None,
         bytes_per_s=number("bandwidth_bytes_per_s")

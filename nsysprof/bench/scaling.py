@@ -7,14 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsysprof.statistics.contrast import FASTER, SLOWER
+from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.distributions import Floats, t_quantile
 
 __all__ = [
     "AXES",
     "CONSTANT",
+    "LEVEL",
     "NAMED_GROWTHS",
     "NO_SINGLE_POWER",
+    "UNSURE",
     "BenchSweep",
     "crossover_frame",
     "exponent_frame",
@@ -31,6 +33,7 @@ _METRICS = {
     "temporary memory": "temporary_bytes",
 }
 CONSTANT, NO_SINGLE_POWER = "constant", "no single power"
+LEVEL, UNSURE = "no clear difference", "too few samples to tell"  # of two backends
 _POWERS = {0: CONSTANT, 1: "as S", 2: "as S²"}
 _BETWEEN = ("slower than S", "between S and S²", "faster than S²")
 NAMED_GROWTHS = (*_POWERS.values(), *_BETWEEN)
@@ -73,6 +76,8 @@ class PowerLaw:
         """In words: `constant`, `as S`, `as S²`, `between S and S²`, `no single power, S^1.9 at the end`, and so on."""
         if self.points < 3:
             return "too few points"
+        if max(abs(self.low), abs(self.high), abs(self.last)) <= _NEAR:
+            return CONSTANT  # whatever R² says: there is nothing for the line to explain
         if self.r_squared < _STRAIGHT or abs(self.last - self.exponent) > _BEND:
             return f"{NO_SINGLE_POWER}, S^{self.last:.1f} at the end"
         if self.high - self.low > 2 * _WIDE:
@@ -170,8 +175,9 @@ def crossover_frame(results: pd.DataFrame, comparisons: pd.DataFrame) -> pd.Data
 
     ``from_seq``: the smallest S from which the winner is faster at every S that both were measured at; ``status``:
     "everywhere" where that is the first S, "from there on", or "no clear difference" where nobody is ahead at the
-    largest S. ``crossing_seq``: where the lines cross between measured S (by their logarithms), NaN where they do not.
-    ``first_speedup`` and ``last_speedup``: of the winner at the smallest and the largest S.
+    largest S, or "too few samples to tell" there. ``crossing_seq``: where the lines cross between measured S (by their
+    logarithms), NaN where they do not. ``first_speedup`` and ``last_speedup``: of the winner at the smallest and the
+    largest S.
     """
     rows = []
     for sweep in find_sweeps(results):
@@ -197,10 +203,11 @@ def _crossover(base: str, new: str, group: pd.DataFrame) -> dict[str, object]:
     while start > 0 and ahead[start - 1] == 1:
         start -= 1
     won = start < len(seq)
+    level = UNSURE if group["verdict"].iloc[-1] == TOO_FEW_SAMPLES else LEVEL
     return {
         "winner": new,
         "loser": base,
-        "status": "everywhere" if start == 0 else "from there on" if won else "no clear difference",
+        "status": "everywhere" if start == 0 else "from there on" if won else level,
         "from_seq": seq[start] if won else np.nan,
         "crossing_seq": _crossing(seq, speedup),
         "first_seq": int(seq[0]),

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import pandas as pd
+
 from nsysprof.attention_cost import score_pairs
 from nsysprof.bench.samples import BenchPoint
 from nsysprof.errors import NsysprofError
 from nsysprof.peaks import GpuLimits, share_of_peak
 from nsysprof.units import format_ns
 
-__all__ = ["shares_of_peaks"]
+__all__ = ["refused_rates", "shares_of_peaks"]
 
 # A call shorter than this is near what events resolve (half a microsecond).
 _SHORT_NS = 5_000
@@ -69,6 +71,12 @@ def shares_of_peaks(
         for name, limit in (("share_of_bandwidth", bandwidth), ("share_of_measured_bandwidth", copied)):
             found[name] = moved / limit if moved <= limit else _NAN
     return {**found, "refused": "; ".join(refused) or None}
+
+
+def refused_rates(results: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows have FLOP/s, without launches where that is known, that were refused as a share of the peak."""
+    share = results["graph_share_of_peak"].where(results["graph_tflops"].notna(), results["share_of_peak"])
+    return results["peak_tflops"].notna() & share.isna()
 
 
 _Suspects = Callable[[float], list[str]]

@@ -49,7 +49,7 @@ from nsysprof.attention_cost import (
 from nsysprof.bench.samples import MEMORY_PARTS, BenchPoint, BenchSamples
 from nsysprof.bench.shares import shares_of_peaks
 from nsysprof.statistics.contrast import Control, Rules, control
-from nsysprof.statistics.summary import ALLOWED_FOR, SURE_FROM, Summary, summarize
+from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
 
 __all__ = ["RESULT_COLUMNS", "result_frame"]
 
@@ -148,6 +148,9 @@ def _measured(
     summary = summarize(point.latency_ns, point.name)
     warnings += summary.warnings
     graph = summarize(point.graph_latency_ns, f"{point.name}, graph") if len(point.graph_latency_ns) else None
+    # what is allowed for is counted once for each point, and so are samples that are few in both
+    if graph and max(graph.n, summary.n) >= LEAST_SAMPLES:
+        warnings += [line for line in graph.warnings if not line.endswith(ALLOWED_FOR)]
     again = _aa_control(point, rules)
     per_ns = 1e9 / summary.median
     graph_ns = graph.median if graph else _NAN

@@ -49,7 +49,7 @@ class SweepJob:
     @property
     def resume_command(self) -> str:
         """What continues it."""
-        kept = [part for part in self.command if part not in ("--resume", "--force")]
+        kept = [part for part in self.command if part != "--resume"]
         return join([*kept, "--resume"])
 
 
@@ -117,7 +117,9 @@ def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
             raise NsysprofError(sweep.failed["message"], sweep.failed["hint"])
         if ended.code > 128 and sweep.trying:
             reason = f"the process was killed by signal {ended.code - 128}"
-            echo(f"{sweep.trying}: {reason}, going on without it\n")
+            several = " " in sweep.trying.partition(" at ")[0]
+            then = "measured one by one from here on" if several else "going on without it"
+            echo(f"{sweep.trying}: {reason}, {then}\n")
             add_line(points, "died", reason=reason)
             sweep = read_points(points)
         elif ended.code not in (0, START_ANEW):
@@ -132,7 +134,8 @@ def write_samples(document: Mapping[str, Any], path: Path) -> None:
     rest = {name: value for name, value in document.items() if name != "points"}
     text = json.dumps(rest, indent=1, ensure_ascii=False, allow_nan=False)
     points = ",\n".join(json.dumps(point, allow_nan=False) for point in document["points"])
-    path.write_text(f'{text[:-2]},\n "points": [\n{points}\n ]\n}}\n', encoding="utf-8")
+    whole = f'{text[:-2]},\n "points": [\n{points}\n ]\n}}\n'
+    path.write_text(whole, encoding="utf-8", errors="replace")  # names of files need not be UTF-8
 
 
 def publish_results(made: Path, job: SweepJob, *, force: bool) -> list[Path]:
@@ -162,6 +165,11 @@ def _refuse(job: SweepJob, *, force: bool) -> None:
             f"{job.results}: exists already, not overwritten",
             f"--force to replace its files, -o DIR for another folder, or rm -r {quote(str(job.results))}",
         )
+    if os.path.lexists(job.results) and not (
+        job.results.is_dir() and os.access(job.results, os.W_OK | os.X_OK)
+    ):
+        why = "no permission to write there" if job.results.is_dir() else "it is no folder"
+        raise NsysprofError(f"cannot write into {job.results}: {why}", "-o DIR for another folder")
 
 
 def _machine() -> dict[str, Any]:
@@ -216,7 +224,7 @@ def _drop_if_empty(job: SweepJob, sweep: SweepFile) -> bool:
 
 
 def _stopped(job: SweepJob, ended: Ended, sweep: SweepFile) -> NsysprofError:
-    said = last_line(ended.said)
+    said = last_line("\n".join(line for line in ended.said.splitlines() if not line.startswith("  hint: ")))
     at = f" at {sweep.trying}" if sweep.trying else ""
     return NsysprofError(
         f"the measuring program failed{at} with exit code {ended.code}{f': {said}' if said else ''}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nsysprof.commands.bench_saved import diff_benches, report_bench
+from nsysprof.commands.bench_saved import diff_benches, finite, report_bench
 from nsysprof.commands.report_options import ChartsOption
 from nsysprof.commands.workload_options import Device, DType
 
@@ -69,7 +69,14 @@ def bench(
         ),
     ] = None,
     min_sample_us: Annotated[
-        float, typer.Option(metavar="US", min=0, help="Repeat shorter calls within a sample up to this.")
+        float,
+        typer.Option(
+            metavar="US",
+            min=0,
+            max=1e6,
+            callback=finite,
+            help="Repeat shorter calls within a sample up to this.",
+        ),
     ] = 20,
     warm_cache: Annotated[
         bool, typer.Option("--warm-cache", help="Do not flush the L2 cache before a call.")
@@ -81,7 +88,9 @@ def bench(
         bool,
         typer.Option("--measure-peaks", help="First measure what the device reaches in copies and products."),
     ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of inputs and order.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**63 - 1, help="Seed of inputs and order.")
+    ] = 0,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Folder of the results [default: NAME.bench]."),

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import os
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nsysprof.commands.report_options import ChartsOption
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _SAMPLES = "samples.json"
+
+
+def finite(value: float) -> float:
+    """The value of an option, refused where it is infinite or not a number: no limit tells these."""
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number")
+    return value
 
 
 def diff_benches(
@@ -21,13 +33,18 @@ def diff_benches(
     after: Annotated[Path, typer.Argument(metavar="AFTER", readable=False, help="The later one.")],
     max_regress: Annotated[
         float,
-        typer.Option(metavar="X", min=0, help="How much slower, or larger, it may become: 0.05 for 5 %."),
+        typer.Option(
+            metavar="X",
+            min=0,
+            callback=finite,
+            help="How much slower, or larger, it may become: 0.05 for 5 %.",
+        ),
     ] = 0.05,
     unlike: Annotated[
         bool, typer.Option("--unlike", help="Compare runs of unlike machines or software all the same.")
     ] = False,
 ) -> None:
-    """Compare two saved runs: a row per point and metric; exit code 3 on a significant regression."""
+    """Compare two saved runs: a row per point and metric; exit code 3 on a significant regression or wrong results."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.bench.diff import compare_runs
     from nsysprof.bench.samples import read_bench_samples
@@ -36,7 +53,10 @@ def diff_benches(
 
     diff = compare_runs(read_bench_samples(before), read_bench_samples(after), unlike=unlike)
     print(diff_table(diff), end="", flush=True)
-    worse = regression_lines(diff, max_regress)
+    worse = [
+        *regression_lines(diff, max_regress),
+        *(f"{name}: wrong results after" for name in diff.now_wrong),
+    ]
     for line in worse:
         say(f"nsysprof: {line}")
     if worse:
@@ -59,30 +79,60 @@ def report_bench(
 ) -> None:
     """Make tables, report and charts of saved samples, without measuring anything."""
     import shutil
-    import tempfile
 
-    from nsysprof.commands.benched import make_results, tell_results
+    from nsysprof.bench.samples import read_bench_samples
+    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
+    from nsysprof.commands.benched import check_database, make_results, tell_results
     from nsysprof.errors import NsysprofError
 
     source = samples / _SAMPLES if samples.is_dir() else samples
     folder = output or source.parent
     if not source.is_file():
         raise NsysprofError(f"{source}: no such file", "nsysprof bench writes it")
+    read_bench_samples(source)  # complaints name the file that was given, before anything is made
+    check_database(database)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=folder) as made:
-            shutil.copyfile(source, Path(made) / _SAMPLES)
-            results = make_results(Path(made), charts=charts)
-            files = _moved(Path(made), folder, source, force=force)
+        with interrupts_raised(), _folder_within(folder) as made:
+            shutil.copyfile(source, made / _SAMPLES)
+            results = make_results(made, charts=charts)
+            files = _moved(made, folder, source, force=force)
+    except Interrupt as interrupt:
+        raise interrupted(interrupt) from None
     except OSError as error:
         raise NsysprofError(
-            f"cannot write {error.filename or folder}: {error.strerror}", "-o DIR for another folder"
+            f"cannot write into {folder}: {error.strerror}", "-o DIR for another folder"
         ) from None
     tell_results(results, folder, files, database)
 
 
+@contextmanager
+def _folder_within(folder: Path) -> Iterator[Path]:
+    """A folder in which results become whole; with it goes the one around it where that was made here and is empty.
+
+    Errors name the folder that was asked for.
+    """
+    import tempfile
+
+    from nsysprof.errors import NsysprofError
+
+    ours = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=folder) as made:
+            try:
+                yield Path(made)
+            except NsysprofError as error:
+                raise NsysprofError(error.message.replace(made, str(folder)), error.hint) from None
+    finally:
+        if ours:
+            with suppress(OSError):
+                folder.rmdir()
+
+
 def _moved(made: Path, folder: Path, source: Path, *, force: bool) -> list[Path]:
     """Give the results their names, but leave the samples as they are where they came from."""
+    from nsysprof.capture.interrupts import interrupts_ignored
+    from nsysprof.commands.benched import stale_charts
     from nsysprof.errors import NsysprofError
 
     names = sorted(path.name for path in made.iterdir())
@@ -95,6 +145,10 @@ def _moved(made: Path, folder: Path, source: Path, *, force: bool) -> list[Path]
             f"{folder}: holds {', '.join(taken)}, not overwritten",
             f"nsysprof bench report {quote(str(source))} --force, or -o DIR for another folder",
         )
-    for name, final in finals.items():
-        (made / name).replace(final)
+    stale = stale_charts(folder, names)
+    with interrupts_ignored():
+        for name, final in finals.items():
+            (made / name).replace(final)
+        for path in stale:
+            path.unlink(missing_ok=True)
     return list(finals.values())

@@ -80,6 +80,7 @@ def run_job(job: SweepJob, *, resume: bool, force: bool, charts: bool, database:
 
     from nsysprof.capture.bench_run import open_sweep, publish_results, run_sweep, write_samples
 
+    check_database(database)
     with open_sweep(job, resume=resume, force=force) as sweep:
         document = run_sweep(job, sweep, echo)
         made = job.partial / "results"
@@ -87,7 +88,10 @@ def run_job(job: SweepJob, *, resume: bool, force: bool, charts: bool, database:
         made.mkdir()
         write_samples(document, made / "samples.json")
         results = make_results(made, charts=charts)
+        stale = stale_charts(job.results, [path.name for path in made.iterdir()])
         files = publish_results(made, job, force=force)
+        for path in stale:
+            path.unlink(missing_ok=True)
     tell_results(results, job.results, files, database)
     _conclude(document)
 
@@ -112,6 +116,34 @@ def make_results(folder: Path, *, charts: bool) -> BenchResults:
             drawn = [path.name for path in save_bench_charts(results, folder)]
     (folder / "report.md").write_text(bench_report(results, drawn), encoding="utf-8")
     return results
+
+
+def stale_charts(folder: Path, made: Sequence[str]) -> list[Path]:
+    """The charts of an earlier run in the folder of its samples that have no successor among the files made."""
+    import json
+
+    from nsysprof.bench.samples import BENCH_SCHEMA
+
+    try:
+        earlier = json.loads((folder / "samples.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    if not isinstance(earlier, dict) or earlier.get("schema") != BENCH_SCHEMA:
+        return []
+    charts = [path for path in folder.glob("*.png") if path.name not in made]
+    if not charts:
+        return []
+    from nsysprof.render.bench.charts import BENCH_CHARTS
+
+    return [path for path in charts if path.name in BENCH_CHARTS]
+
+
+def check_database(database: Path | None) -> None:
+    """Refuse a database that results cannot be added to, before they are made."""
+    if database:
+        from nsysprof.render.bench.data import check_database_place
+
+        check_database_place(database)
 
 
 def tell_results(results: BenchResults, folder: Path, files: Sequence[Path], database: Path | None) -> None:

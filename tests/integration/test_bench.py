@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import sqlite3
@@ -22,7 +23,7 @@ from nsysprof.bench.plan import Grid, HowMeasured, bench_plan
 from nsysprof.capture.bench_run import SweepJob, known_backends, open_sweep, run_sweep
 from nsysprof.commands.benched import run_job
 from nsysprof.errors import NsysprofError
-from tests.bench_samples import made_up, write_samples
+from tests.bench_samples import made_up, point_of, write_samples
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--device", "cpu", "--heads", "2", "--head-dim", "8", "--dtype", "fp32", "--no-charts"]
@@ -250,6 +251,12 @@ def test_a_regression_is_exit_code_3(bench: Bench, tmp_path: Path) -> None:
     assert refused.code == 1
     assert "driver 580.95.05 before, 590.1 after" in refused.err
     assert bench("diff", "before", "moved", "--unlike").code == 0
+    wrong = made_up()
+    point_of(wrong, "flash", 1024)["status"] = "wrong"
+    write_samples(tmp_path / "wrong", wrong)
+    gate = bench("diff", "before", "wrong")
+    assert gate.code == 3
+    assert "flash at B1.H8.S1024.D64.fp16.causal: wrong results after" in gate.err
     (tmp_path / "moved" / "samples.json").write_text('{"schema": "nsysprof-run/1"}')
     foreign = bench("diff", "before", "moved")
     assert (foreign.code, "moved/samples.json" in foreign.err) == (1, True)
@@ -308,7 +315,14 @@ def test_a_backend_that_kills_the_process_is_told_and_the_others_are_measured(
     assert killed["reason"] == "the process was killed by signal 9"
     assert other["status"] == "measured"
     assert len(other["latency_ns"]) == 10
-    assert "killer at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9" in "".join(said)
+    told = "".join(said)
+    assert (
+        "killer at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9, going on without it" in told
+    )
+    together = (
+        "killer math at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9, measured one by one"
+    )
+    assert (together in told) == (calls > 0)
 
 
 @needs_torch
@@ -329,6 +343,19 @@ def test_a_wrong_backend_is_exit_code_3_and_not_timed(
     assert (liar["status"], liar["latency_ns"]) == ("wrong", [])
     assert "off the float64 reference" in liar["reason"]
     assert len(math["latency_ns"]) == 10
+
+
+def test_the_error_of_the_measuring_program_is_told_and_not_its_hint(tmp_path: Path) -> None:
+    """As where the disk is full, and it can write no line about it."""
+    path = tmp_path / "program.py"
+    path.write_text("import sys; sys.exit('bench: the disk is full\\n  hint: df -h')")
+    plan = bench_plan("sdpa", [Grid()], HowMeasured(device="cpu"), ("math", "flash"))
+    job = SweepJob(path, plan, tmp_path / "run", ("nsysprof", "bench"))
+    with (
+        open_sweep(job, resume=False, force=False) as sweep,
+        pytest.raises(NsysprofError, match="failed with exit code 1: bench: the disk is full; 0 of 2 points"),
+    ):
+        run_sweep(job, sweep, lambda text: None)
 
 
 def test_a_folder_is_one_sweeps_at_a_time(program: Callable[[int], Path], tmp_path: Path) -> None:
@@ -395,6 +422,12 @@ MISUSE = {
     "no samples": (["--samples", "0"], 2, "--samples"),
     "nothing to resume": (["--resume"], 1, "no unfinished sweep to resume"),
     "no name": (["-o", "/"], 2, "not a name for a folder"),
+    "samples that last for ever": (["--min-sample-us", "inf"], 2, "--min-sample-us"),
+    "samples of no length": (["--min-sample-us", "nan"], 2, "nan is no finite number"),
+    "a seed of 80 bits": (["--seed", "9" * 24], 2, "--seed"),
+    "a gate that cannot fail": (["diff", "a", "b", "--max-regress", "nan"], 2, "nan is no finite number"),
+    "a database nowhere": (["--db", "no/x.db"], 1, "cannot write no/x.db: there is no folder"),
+    "a call that nobody can count": (["--seq", "2000000000"], 1, "too many to count in 64 bits"),
     "a folder that cannot be": (["-o", "/proc/x/run"], 1, "cannot write"),
     "options before a subcommand": (
         ["--seq", "8", "diff", "a", "b"],
@@ -431,4 +464,92 @@ def test_results_are_replaced_only_when_asked_to(tmp_path: Path) -> None:
     assert (job.results / "samples.json").read_text() == "1"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert sorted(path.name for path in job.results.iterdir()) == ["notes.txt", "samples.json"]
-    assert job.resume_command == "nsysprof bench --resume"
+    assert job.resume_command == "nsysprof bench --force --resume"
+
+
+def test_a_file_is_no_folder_of_results_also_with_force(tmp_path: Path) -> None:
+    """Refused before anything is measured."""
+    taken = tmp_path / "run"
+    taken.touch()
+    job = SweepJob(Path("p"), {}, taken, ("nsysprof", "bench", "--force"))
+    with (
+        pytest.raises(NsysprofError, match=r"cannot write into .*run: it is no folder"),
+        open_sweep(job, resume=False, force=True),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_charts_of_other_samples_do_not_stay(bench: Bench, tmp_path: Path) -> None:
+    """Not drawn again, they are no part of the new results; what is not ours is left alone."""
+    write_samples(tmp_path / "run", made_up(samples=12))
+    for name in ("roofline.png", "mine.png"):
+        (tmp_path / "run" / name).write_bytes(b"old")
+    done = bench("report", "run", "--force", "--no-charts")
+    assert done.code == 0, done.err
+    assert [path.name for path in (tmp_path / "run").glob("*.png")] == ["mine.png"]
+    write_samples(tmp_path / "new", made_up(samples=12))
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "roofline.png").write_bytes(b"another's")
+    assert bench("report", "new", "-o", "foreign", "--no-charts").code == 0
+    assert (tmp_path / "foreign" / "roofline.png").exists()
+
+
+def test_damaged_samples_are_refused_by_their_own_name_and_leave_nothing(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Not by that of a copy that is gone; no empty folder stays behind."""
+    path = write_samples(tmp_path / "run", made_up(samples=12))
+    path.write_text(path.read_text()[:-9])
+    done = bench("report", "run", "-o", "out", "--no-charts")
+    assert done.code == 1
+    assert "run/samples.json is corrupt" in done.err
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits and signals")
+def test_a_report_that_is_stopped_or_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """SIGTERM while it is at work, and a limit on the size of files: the folder that was asked for is named."""
+    write_samples(tmp_path / "run", made_up(samples=12))
+    command = [sys.executable, "-m", "nsysprof", "bench", "report", "run", "-o", "out"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for(lambda: bool(list(tmp_path.glob("out/.nsysprof-*/results.csv"))), process)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, "interrupted" in err) == (143, True), err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    limited = ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", *command, "--no-charts"]
+    done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "cannot write into out: File too large" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@needs_torch
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are bytes")
+def test_a_folder_whose_name_is_not_utf8_gets_its_results(tmp_path: Path) -> None:
+    """They are measured, written and told, with a question mark for what cannot be."""
+    command = [sys.executable, "-m", "nsysprof", "bench", *TINY, "--backend", "math", "--seq", "8"]
+    name = b"caf\xe9.bench"
+    done = subprocess.run(
+        [*command, "--samples", "10", "--db", "runs.db", "-o", name],
+        cwd=tmp_path, capture_output=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / os.fsdecode(name)
+    assert json.loads((folder / "samples.json").read_text())["name"] == "caf?"
+    assert (folder / "report.md").read_text().startswith("# caf?\n")
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as database:
+        assert database.execute("SELECT name, file FROM runs").fetchone() == (
+            "caf?",
+            "caf?.bench/samples.json",
+        )
+    told = subprocess.run(
+        [*command[:4], "diff", name, name], cwd=tmp_path, capture_output=True, timeout=300, check=False
+    )
+    assert told.returncode == 0, told.stderr

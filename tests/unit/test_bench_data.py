@@ -13,7 +13,7 @@ import pytest
 from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.bench.table import RESULT_COLUMNS
 from nsysprof.errors import NsysprofError
-from nsysprof.render.bench.data import BENCH_TABLES, append_database, write_bench_tables
+from nsysprof.render.bench.data import BENCH_TABLES, append_database, check_database_place, write_bench_tables
 from tests.bench_samples import made_up, point_of, write_samples
 
 
@@ -114,6 +114,18 @@ def test_an_interrupted_append_is_made_good(tmp_path: Path) -> None:
     assert append_database(results, path)
     assert query(path, "select count(*), min(median_ns) > 1 from results") == [(6, 1)]
     assert query(path, "select count(*) from samples") == [(180,)]
+
+
+def test_a_database_that_cannot_be_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    """A text file, a folder that is not there; a new file in an old folder is fine, and not made yet."""
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database")
+    with pytest.raises(NsysprofError, match=r"notes\.txt is no SQLite database"):
+        check_database_place(text)
+    with pytest.raises(NsysprofError, match="there is no folder"):
+        check_database_place(tmp_path / "no" / "x.db")
+    check_database_place(tmp_path / "x.db")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_what_is_no_database_of_ours_is_refused(tmp_path: Path) -> None:

@@ -171,6 +171,15 @@ def test_points_of_one_run_alone_are_named(tmp_path: Path) -> None:
     assert "only before: math at B1.H8.S4096" in diff_table(diff)
 
 
+def test_results_that_became_wrong_are_named(tmp_path: Path) -> None:
+    """A point that was measured before and is wrong now; not one that was wrong already."""
+    before, after = made_up(samples=12), made_up(samples=12)
+    for seq in (1024, 2048):
+        point_of(after, "flash", seq)["status"] = "wrong"
+    point_of(before, "flash", 1024)["status"] = "wrong"
+    assert runs(tmp_path, before, after).now_wrong == ("flash at B1.H8.S2048.D64.fp16.causal",)
+
+
 def test_too_few_samples_make_no_verdict(tmp_path: Path) -> None:
     """Four samples a side tell nothing, so nothing is a regression."""
     data = made_up(samples=4)

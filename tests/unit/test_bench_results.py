@@ -422,6 +422,13 @@ def test_a_bend_is_no_power_and_a_wide_interval_no_word() -> None:
     assert wide.growth != "as S"
 
 
+@pytest.mark.parametrize("last", [20.05, 20.0, 20.2])
+def test_what_hardly_changes_is_constant(last: float) -> None:
+    """Where nothing grows, R² says nothing: there is nothing to explain."""
+    law = fit_exponent(np.array([128.0, 256, 512, 1024]), np.array([20.0, 20.1, 19.9, last]))
+    assert law.growth == "constant"
+
+
 def test_two_points_are_too_few_for_a_law() -> None:
     """A slope, but no interval and no word."""
     law = fit_exponent(np.array([1024.0, 2048]), np.array([1.0, 4]))

@@ -134,6 +134,29 @@ def test_the_interval_of_the_median_covers_it() -> None:
     assert relative_interval([1.0, 2.0, 3.0, 4.0, 5.0]) == math.inf
 
 
+def test_the_interval_allows_for_dependence() -> None:
+    """Samples that hang together are worth fewer; independent ones are not asked for twice as many."""
+    from _bench_rounds import median_interval, relative_interval
+
+    def times(depends: float, seed: int) -> list[float]:
+        generator, news, found = random.Random(seed), 0.0, []
+        for _ in range(100):
+            news = depends * news + generator.gauss(0, math.sqrt(1 - depends**2))
+            found.append(1000 + 10 * news)
+        return found
+
+    def widening(depends: float) -> float:
+        ratios = []
+        for seed in range(200):
+            values = times(depends, seed)
+            low, high = median_interval(values)
+            ratios.append(relative_interval(values) * statistics.median(values) / (high - low))
+        return statistics.median(ratios)
+
+    assert 1 <= widening(0) < 1.3
+    assert widening(0.8) > 1.8
+
+
 def test_warm_up_ends_when_it_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the medians of the last calls and of those before agree to 2 %; at the limit where they never do."""
     import _bench_rounds

@@ -102,9 +102,29 @@ WRONG: dict[str, tuple[Change, str]] = {
     "marks": (of_flash("throttled", [0] * 12), "throttled is no list of true and false"),
     "status": (of_flash("status", "fine"), "status is 'fine', not one of measured"),
     "NaN memory": (of_flash("memory", {"peak_bytes": math.nan}), "memory: peak_bytes is nan"),
-    "calls": (of_flash("calls_per_sample", 0), "calls_per_sample is no whole number from 1 up but 0"),
+    "calls": (
+        of_flash("calls_per_sample", 0),
+        "calls_per_sample is no whole number from 1 to 2147483647 but 0",
+    ),
     "tolerances": (of_flash("tolerances", {"output": "tight"}), "tolerances: output is 'tight'"),
     "no errors": (of_flash("errors", [1]), r"errors is no object but \[1\]"),
+    "a number of 400 digits": (
+        of_flash("latency_ns", 10**400, 4),
+        r"latency_ns\[4\] is 1000+, which is no dur",
+    ),
+    "longer than a life": (of_flash("latency_ns", 1.7e308, 4), r"latency_ns\[4\] is 1\.7e\+308, which is no"),
+    "shorter than light": (
+        of_flash("latency_ns", 1e-300, 4),
+        r"latency_ns\[4\] is 1e-300, which is no duration",
+    ),
+    "a large tolerance": (of_flash("tolerance", 10**400), "tolerance is 1000+"),
+    "large memory": (of_flash("memory", {"peak_bytes": 10**30}), "memory: peak_bytes is 1000+"),
+    "too few states": (of_flash("gpu", [{}] * 3), "gpu has 3 entries for 12 samples"),
+    "no states": (of_flash("gpu", [5] * 12), "gpu is no list of states but"),
+    "no clock": (of_flash("gpu", [{"sm_clock_mhz": "fast"}] * 12), "gpu: sm_clock_mhz is 'fast'"),
+    "no company": (of_flash("sampled_with", 5), "sampled_with is no list of texts but 5"),
+    "odd company": (of_flash("sampled_with", [1, "a", [1]]), "sampled_with is no list of texts but"),
+    "no cache": (of_flash("cache", ["cold"]), r"cache is no text but \['cold'\]"),
 }
 
 
@@ -149,6 +169,51 @@ def test_what_is_no_json_is_corrupt_or_foreign(tmp_path: Path, content: bytes) -
     path.write_bytes(content)
     with pytest.raises(NsysprofError, match=r"samples\.json (is corrupt|holds no samples)"):
         read_bench_samples(path)
+
+
+def inside(*path: Any) -> Change:
+    """Sets what lies deeper in the file: the last part is the value."""
+
+    def change(data: Any) -> None:
+        *ways, field, value = path
+        for way in ways:
+            data = data[way]
+        data[field] = value
+
+    return change
+
+
+DAMAGED: dict[str, tuple[Change, str]] = {
+    "no points": (top("points", []), "points is empty"),
+    "GPUs": (inside("environment", "gpus", {"a": 1}), "environment: gpus is no list but {'a': 1}"),
+    "a number of GPUs": (inside("environment", "gpus", 5), "environment: gpus is no list but 5"),
+    "software": (inside("environment", "workload", "x"), "environment: workload is no object but 'x'"),
+    "a list of software": (inside("environment", "workload", [1]), r"workload is no object but \[1\]"),
+    "a device": (inside("environment", "workload", "device", 5), "environment: device is no text but 5"),
+    "backends": (
+        inside("plan", "configurations", 0, "backends", 5),
+        r"plan: configurations\[0\]: backends is no list of texts but 5",
+    ),
+    "a sequence": (inside("points", 0, "configuration", "seq", 10**12), "seq is no whole number from 1 to"),
+    "a long sequence": (
+        inside("points", 0, "configuration", "seq", 2**30),
+        "seq is 1073741824: the operations of such a call are too many to count",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_file_is_refused_by_its_field(tmp_path: Path, case: str) -> None:
+    """What is no part of a point, and sizes that nobody can count with."""
+    change, said = DAMAGED[case]
+    with pytest.raises(NsysprofError, match=said):
+        read_bench_samples(changed(tmp_path, change))
+
+
+def test_names_that_cannot_be_written_become_readable(tmp_path: Path) -> None:
+    """Half a surrogate pair, which JSON can hold, is in no file and on no terminal."""
+    samples = read_bench_samples(changed(tmp_path, top("name", "caf\udce9")))
+    assert samples.name == "caf?"
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:

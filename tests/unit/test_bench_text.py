@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.text import Text
 
 from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.render.bench.report import bench_report
+from nsysprof.render.bench.roofline import roofline_chart
 from nsysprof.render.bench.text import bench_summary
+from nsysprof.render.bench.titles import (
+    latency_title,
+    memory_title,
+    roofline_title,
+    speedup_title,
+    throughput_title,
+    violin_title,
+)
 from tests.bench_samples import made_up, merged, point_of, write_samples
 
 ALL = ("math", "naive", "flash", "efficient", "cudnn", "auto")
@@ -119,6 +129,62 @@ def test_a_refused_share_is_not_shown(tmp_path: Path) -> None:
     assert "refused" in row
     assert "386 % of the peak is impossible, suspect is the timer" in " ".join(summary.split())
     assert "| refused |" in bench_report(results)
+
+
+def test_a_refused_share_without_launches_is_no_headline(tmp_path: Path) -> None:
+    """The share with launches, which is none of that, stays in the table; no point of it is in the roofline."""
+    data = made_up(("math", "flash"), (2048, 4096), samples=20)
+    point = point_of(data, "flash", 4096)
+    point["graph_latency_ns"] = [value / 12 for value in point["graph_latency_ns"]]
+    results = results_of(tmp_path, data)
+    assert "refused" not in bench_summary(results)
+    assert "| refused |" not in bench_report(results)
+    assert any("FLOP/s of the graph: " in line for line in results.warnings)
+    assert roofline_title(results).startswith("flash reaches 25 % of the FLOP/s at S=2048")
+    figure = roofline_chart(results)
+    texts = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert "Left out: 1 of 4 points, above the peak" in " ".join(texts.split())
+    for each in data["points"]:
+        each["graph_latency_ns"] = [20.0] * 20
+    every = results_of(tmp_path / "every", data)
+    assert roofline_title(every) == "No roofline: every share of the peak is above 100 %, and refused"
+    assert roofline_chart(every)
+
+
+def test_few_samples_are_never_told_as_a_finding(tmp_path: Path) -> None:
+    """Neither an interval nor equality, with others or with themselves, is read from three samples."""
+    results = results_of(tmp_path, made_up(("math", "flash", "auto"), samples=3))
+    summary = bench_summary(results)
+    assert "flash and math: too few samples to tell at S=4096" in " ".join(summary.split())
+    assert "too few samples to tell at all 3 shapes" in summary
+    for wrong in ("no clear difference", "A/A", " beats ", "0.1 %"):
+        assert wrong not in summary
+    assert "±" not in bench_report(results).split("## How it was measured")[0]
+    assert violin_title(results).endswith("(median CV)")
+
+
+def test_a_graph_that_drifts_is_warned_of(tmp_path: Path) -> None:
+    """As a call that does."""
+    data = made_up(("math", "flash"), (2048,), samples=60)
+    point = point_of(data, "flash", 2048)
+    point["graph_latency_ns"] = [value * (1 + at / 60) for at, value in enumerate(point["graph_latency_ns"])]
+    assert any(
+        "flash at" in line and ", graph: drifts" in line for line in results_of(tmp_path, data).warnings
+    )
+
+
+@pytest.mark.parametrize(
+    ("axis", "values"), [("batch", (8, 16, 32)), ("heads", (4, 8)), ("head_dim", (32, 64))]
+)
+def test_titles_name_the_size_that_varies(tmp_path: Path, axis: str, values: tuple[int, ...]) -> None:
+    """Over batches, heads or their size, S stands still and says nothing."""
+    sizes: list[dict[str, Any]] = [{axis: value} for value in values]
+    data = merged(*(made_up(("math", "flash"), (512,), samples=20, **size) for size in sizes))
+    results = results_of(tmp_path, data)
+    short = {"batch": "B", "heads": "H", "head_dim": "D"}[axis]
+    for title in (latency_title, memory_title, throughput_title, speedup_title, roofline_title):
+        assert "S=" not in title(results)
+        assert f" {short}=" in title(results), title
 
 
 def test_mixed_dtypes_are_taken_apart(mixed: BenchResults) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BenchPoint
 from nsysprof.errors import NsysprofError
 
-__all__ = ["BENCH_TABLES", "append_database", "write_bench_tables"]
+__all__ = ["BENCH_TABLES", "append_database", "check_database_place", "write_bench_tables"]
 
 BENCH_TABLES = ("results", "comparisons", "decisions", "exponents", "crossovers")
 _OTHER_FILE = "--db FILE, a new one or one of nsysprof bench"
@@ -72,12 +73,8 @@ def append_database(results: BenchResults, path: Path) -> bool:
     """
     import sqlite_utils  # noqa: PLC0415 (takes a tenth of a second)
 
+    check_database_place(path)
     try:
-        if path.exists():
-            with path.open("rb") as file:
-                head = file.read(16)
-            if head not in (b"", b"SQLite format 3\0"):
-                raise NsysprofError(f"{path} is no SQLite database", _OTHER_FILE)
         database = sqlite_utils.Database(sqlite3.connect(path))
         try:
             return _append(results, database, path)
@@ -85,6 +82,23 @@ def append_database(results: BenchResults, path: Path) -> bool:
             database.conn.close()
     except (sqlite3.Error, OSError) as error:
         raise NsysprofError(f"cannot write {path}: {error}", "--db FILE, elsewhere") from None
+
+
+def check_database_place(path: Path) -> None:
+    """Raises `NsysprofError` for a file that is no SQLite database, and a place where none can be written."""
+    folder = path.absolute().parent
+    try:
+        if path.exists():
+            with path.open("rb") as file:
+                head = file.read(16)
+            if head not in (b"", b"SQLite format 3\0"):
+                raise NsysprofError(f"{path} is no SQLite database", _OTHER_FILE)
+    except OSError as error:
+        raise NsysprofError(f"cannot write {path}: {error.strerror}", _OTHER_FILE) from None
+    if not folder.is_dir():
+        raise NsysprofError(f"cannot write {path}: there is no folder {folder}", "--db FILE, elsewhere")
+    if not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise NsysprofError(f"cannot write {path}: no permission", "--db FILE, elsewhere")
 
 
 def _append(results: BenchResults, database: Any, path: Path) -> bool:
@@ -128,7 +142,7 @@ def _run_row(results: BenchResults) -> dict[str, Any]:
         "environment_hash": samples.environment_hash,
         "environment": json.dumps(samples.environment, sort_keys=True),
         "plan": json.dumps(samples.plan, sort_keys=True),
-        "file": str(samples.path),
+        "file": str(samples.path).encode(errors="replace").decode(),
         "nsysprof": __version__,
     }
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.scaling import CONSTANT, NAMED_GROWTHS, NO_SINGLE_POWER
+from nsysprof.bench.scaling import CONSTANT, LEVEL, NAMED_GROWTHS, NO_SINGLE_POWER, UNSURE
 from nsysprof.render.bench.mixed import mixed_lines
 from nsysprof.render.bench.words import (
     backend_name,
@@ -64,8 +64,8 @@ def crossover_words(row: Any) -> str:
         f"({format_ratio(row['first_speedup'])} at S={row['first_seq']},"
         f" {format_ratio(row['last_speedup'])} at S={row['last_seq']})"
     )
-    if row["status"] == "no clear difference":
-        return f"{row['winner']} and {row['loser']}: no clear difference at S={row['last_seq']} {ends}"
+    if row["status"] in (LEVEL, UNSURE):
+        return f"{row['winner']} and {row['loser']}: {row['status']} at S={row['last_seq']} {ends}"
     who = f"{row['winner']} beats {row['loser']}"
     if row["status"] == "everywhere":
         return f"{who} at every S {ends}"
@@ -148,7 +148,8 @@ def _held_against_best(results: BenchResults, auto: pd.DataFrame, prefix: str) -
     verdict = auto[f"{prefix}verdict"]
     behind = auto[verdict == FASTER]
     counts = {
-        "no clear difference": int(verdict.isin([NO_CLEAR_CHANGE, TOO_FEW_SAMPLES]).sum()),
+        LEVEL: int((verdict == NO_CLEAR_CHANGE).sum()),
+        UNSURE: int((verdict == TOO_FEW_SAMPLES).sum()),
         "faster": int((verdict == SLOWER).sum()),
         "slower": len(behind),
     }
@@ -226,7 +227,7 @@ def aa_lines(results: BenchResults) -> Iterator[str]:
         different = frame[frame["aa_verdict"].isin([FASTER, SLOWER])]
         most = largest(different.assign(noise=different["aa_ratio"].map(noise_of)), "noise")
         _, labels = shape_parts(results)
-        which = " (at most" if results.aa_different > 1 else " ("
+        which = " (at most " if results.aa_different > 1 else " ("
         which += f"{most['backend']} at {labels[most['configuration']]}, by {format_share(most['noise'])})"
     yield (
         f"A/A: held against themselves, {results.aa_different} of {results.aa_compared} differ{which}; chance allows"

@@ -27,6 +27,7 @@ from nsysprof.render.bench.words import (
     ratio_cell,
     reason_words,
     shape_parts,
+    share_cell,
     tflops_text,
     verdict_cell,
 )
@@ -121,7 +122,7 @@ def _throughput(row: dict[Any, Any], workload: str) -> list[str]:
     tokens = workload == "transformer_block"
     return [
         tflops_text(row["tflops"]),
-        "refused" if known_text(row["refused"]) else _share(row["share_of_peak"]),
+        share_cell(row),
         f"{row['gb_per_s']:,.0f}",
         _share(row["share_of_bandwidth"]),
         f"{row['tokens_per_s']:,.0f}" if tokens else "",

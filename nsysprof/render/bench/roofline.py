@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import AXES
+from nsysprof.bench.shares import refused_rates
 from nsysprof.render.bench.axes import (
     EndLabel,
     backend_legend,
@@ -59,14 +60,17 @@ def roofline_chart(results: BenchResults) -> Figure:
     frame = results.results[results.results["tflops"].notna()]
     ceilings = roofs(frame)
     title, subtitle = roofline_title(results), chart_subtitle(results)
-    if not ceilings:
+    frame = frame[~frame["backend"].isin(results.repeats)]
+    refused = refused_rates(frame)
+    frame = frame[~refused]
+    if not ceilings or frame.empty:
         sentences = [
             "A roofline needs the device's FLOP/s and bandwidth.",
             "Measure them with:  nsysprof bench --measure-peaks",
         ]
+        said = ["The warnings say which figures are suspect."] if ceilings else sentences
         with style():
-            return draw_message(Message(Heading(title, subtitle), sentences))
-    frame = frame[~frame["backend"].isin(results.repeats)]
+            return draw_message(Message(Heading(title, subtitle), said))
     rate = frame["graph_tflops"].fillna(frame["tflops"])
     dtypes = dtypes_of(frame)
     notes = [
@@ -76,6 +80,8 @@ def roofline_chart(results: BenchResults) -> Figure:
     ]
     if frame["graph_tflops"].notna().any():
         notes.insert(0, "FLOP/s without launches, from CUDA graphs")
+    if refused.any():
+        notes.insert(0, f"left out: {refused.sum()} of {len(refused)} points, above the peak")
     backends = [str(name) for name in frame["backend"].unique()]
     with style():
         figure, (axes,) = new_panels(

@@ -21,11 +21,12 @@ from nsysprof.render.bench.words import (
     plus_minus,
     ratio_cell,
     shape_parts,
+    share_cell,
     tflops_text,
 )
 from nsysprof.render.terminal import one_line, visible
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
-from nsysprof.units import format_bytes, format_ns, format_ratio, format_share
+from nsysprof.units import format_bytes, format_ns, format_ratio
 
 __all__ = ["bench_summary"]
 
@@ -109,19 +110,15 @@ def _point(row: dict[Any, Any], base: str, eager: pd.DataFrame) -> list[str]:
     return [
         name,
         format_ns(row["median_ns"]),
-        plus_minus(row["median_ns"], row["low_ns"], row["high_ns"])[2:],
+        plus_minus(row)[2:],
         format_ns(row["graph_median_ns"]) if math.isfinite(row["graph_median_ns"]) else "",
         tflops_text(row["tflops"]),
-        "refused" if known_text(row["refused"]) else _share(row["share_of_peak"]),
+        share_cell(row),
         _versus(found),
         "" if pd.isna(peak) else format_bytes(peak),
         "" if math.isnan(row["peak_matrices"]) else f"{row['peak_matrices']:.2f}",
         "" if math.isnan(row["error"]) else f"{row['error']:.0e}",
     ]
-
-
-def _share(value: float) -> str:
-    return "" if math.isnan(value) else format_share(value)
 
 
 def _versus(found: dict[str, Any] | None) -> str:

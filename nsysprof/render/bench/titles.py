@@ -10,7 +10,8 @@ import pandas as pd
 
 from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.scaling import AXES, NAMED_GROWTHS, BenchSweep
+from nsysprof.bench.scaling import AXES, LEVEL, NAMED_GROWTHS, UNSURE, BenchSweep
+from nsysprof.bench.shares import refused_rates
 from nsysprof.render.bench.words import (
     about_run,
     backend_name,
@@ -74,7 +75,7 @@ def memory_title(results: BenchResults) -> str:
     configuration = shapes[shapes == shapes.max()].index[-1]
     there = part[part["configuration"] == configuration]
     most, least = largest(there, "peak_bytes"), _least(there, base)
-    at = f"S={most['seq']}"
+    at = _where(results, most)
     if most["backend"] == least["backend"]:
         return f"{(most['backend'])} needs {format_bytes(most['peak_bytes'])} at {at}"
     times = format_ratio(most["peak_bytes"] / least["peak_bytes"])
@@ -91,7 +92,7 @@ def throughput_title(results: BenchResults) -> str:
     share = (
         "" if math.isnan(best["share_of_peak"]) else f", {format_share(best['share_of_peak'])} of the peak"
     )
-    title = f"{_who(results, best)} reaches {tflops_text(best['tflops'])} TFLOP/s at S={best['seq']}{share}"
+    title = f"{_who(results, best)} reaches {tflops_text(best['tflops'])} TFLOP/s at {_where(results, best)}{share}"
     base = part[(part["backend"] == base_backend(part)) & (part["configuration"] == best["configuration"])]
     if len(base) and base["backend"].iloc[0] != best["backend"]:
         title += f"; {base['backend'].iloc[0]} {tflops_text(base['tflops'].iloc[0])} TFLOP/s"
@@ -104,7 +105,7 @@ def speedup_title(results: BenchResults) -> str:
     found = results.crossovers
     found = found[(found["loser"] == base) & ~found["winner"].isin(results.repeats)]
     found = found[found["kind"] == "eager"]
-    found = found[found["status"] != "no clear difference"]
+    found = found[~found["status"].isin([LEVEL, UNSURE])]
     if found.empty:
         pairs = results.comparisons[(results.comparisons["kind"] == "eager") & ~results.comparisons["mixed"]]
         pairs = pairs[(pairs["base"] == base) & ~pairs["new"].isin(results.repeats)]
@@ -112,7 +113,7 @@ def speedup_title(results: BenchResults) -> str:
             return f"Nothing to hold against {base}"
         best = largest(pairs, "speedup")
         who = backend_name(results, best["new"], [best["configuration"]])
-        return f"{who} is {format_ratio(best['speedup'])} as fast as {base} at S={best['seq']}"
+        return f"{who} is {format_ratio(best['speedup'])} as fast as {base} at {_where(results, best)}"
     best = largest(found, "last_speedup")
     who = backend_name(results, best["winner"], configurations_of(results, best["sweep"], best["dtype"]))
     ends = [format_ratio(best[f"{end}_speedup"]) + f" at S={best[f'{end}_seq']}" for end in ("first", "last")]
@@ -123,9 +124,12 @@ def speedup_title(results: BenchResults) -> str:
 
 def roofline_title(results: BenchResults) -> str:
     """Which share of its ceiling the best and the baseline reach, without launches where there is such a figure."""
-    part = _named(results, "share_of_peak")
+    part = _named(results, "peak_tflops")
     if part.empty:
         return "No roofline: the peaks of this device are not known"
+    part = part[~refused_rates(part)]
+    if part.empty:
+        return "No roofline: every share of the peak is above 100 %, and refused"
     base = base_backend(results.results)
     dtypes = part["dtype"].value_counts()
     part = part[part["dtype"] == dtypes.index[0]]
@@ -135,7 +139,7 @@ def roofline_title(results: BenchResults) -> str:
     )
     best = largest(part, "reached")
     limit = f"{best['dtype']} FLOP/s" if len(dtypes) > 1 else "FLOP/s"
-    title = f"{_who(results, best)} reaches {format_share(best['reached'])} of the {limit} at S={best['seq']}"
+    title = f"{_who(results, best)} reaches {format_share(best['reached'])} of the {limit} at {_where(results, best)}"
     other = part[(part["backend"] == base) & (part["configuration"] == best["configuration"])]
     if len(other) and base != best["backend"]:
         row = other.iloc[0]
@@ -162,6 +166,13 @@ def violin_title(results: BenchResults) -> str:
 
 def _at(sweep: BenchSweep, value: Any) -> str:
     return f"{AXES[sweep.axis]}={value}"
+
+
+def _where(results: BenchResults, row: Any) -> str:
+    """`S=4096`, or `B=64`: the size that varies in the first sweep that has the configuration of a row."""
+    there = results.results["configuration"] == row["configuration"]
+    rows = set(results.results.index[there])
+    return next(_at(sweep, row[sweep.axis]) for sweep in results.sweeps if rows.intersection(sweep.rows))
 
 
 def _many(values: list[Any]) -> str:
@@ -223,7 +234,7 @@ def _over_base(results: BenchResults, configuration: str) -> str:
         return ""
     median = frame[(frame["configuration"] == configuration) & (frame["backend"] == best["best"].iloc[0])]
     took = format_ns(float(median["median_ns"].iloc[0]))
-    return f": {format_ratio(found['speedup'])} as fast as {base} at S={row['seq']} ({took})"
+    return f": {format_ratio(found['speedup'])} as fast as {base} at {_where(results, row)} ({took})"
 
 
 def _least(there: pd.DataFrame, base: str) -> dict[str, Any]:

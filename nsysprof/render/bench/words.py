@@ -15,8 +15,10 @@ from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BenchShape
 from nsysprof.render.terminal import one_line
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
+from nsysprof.statistics.resampling import RANGE
 from nsysprof.units import format_ns, format_ratio, format_share
 
+_FEWEST = 6  # samples of a graph: with fewer no interval is a 95 % one
 _BASELINES = ("math", "naive")  # what speed-ups are held against, where it was measured
 
 
@@ -97,19 +99,33 @@ def clock_words(results: BenchResults) -> str:
     return f"{cache}{str(first['clock']).replace('cuda', 'CUDA')}"
 
 
-def plus_minus(median: float, low: float, high: float) -> str:
-    """Half the width of an interval as a share of the median: `± 0.3 %`."""
-    return f"± {format_share((high - low) / 2 / median)}" if median > 0 else ""
+def plus_minus(row: Any, *, graph: bool = False) -> str:
+    """Half the width of the interval as a share of the median: `± 0.3 %`; nothing where it holds less than 95 %."""
+    few = row["graph_n"] < _FEWEST if graph else row["interval"] == RANGE
+    if few:
+        return ""
+    median, low, high = _median_and_ends(row, graph=graph)
+    return f"± {format_share((high - low) / 2 / median)}"
 
 
 def latency_cell(row: Any, *, graph: bool = False) -> str:
     """`98.2 µs ± 0.3 %`, or the status where there is no latency."""
-    median, low, high = (
-        row[("graph_" if graph else "") + name] for name in ("median_ns", "low_ns", "high_ns")
-    )
+    median, _, _ = _median_and_ends(row, graph=graph)
     if not math.isfinite(median):
         return "" if graph else str(row["status"])
-    return f"{format_ns(median)} {plus_minus(median, low, high)}"
+    return f"{format_ns(median)} {plus_minus(row, graph=graph)}".rstrip()
+
+
+def _median_and_ends(row: Any, *, graph: bool) -> list[float]:
+    return [row[("graph_" if graph else "") + name] for name in ("median_ns", "low_ns", "high_ns")]
+
+
+def share_cell(row: Any) -> str:
+    """The share of the peak; `refused` where it cannot be, empty where the peak is not known."""
+    share = row["share_of_peak"]
+    if not math.isnan(share):
+        return format_share(share)
+    return "" if math.isnan(row["peak_tflops"]) else "refused"
 
 
 def ratio_cell(row: Any, name: str = "speedup") -> str:
