@@ -546,3 +546,33 @@ def test_cuda_that_breaks_in_the_check_gives_that_backend_its_point(
     (line,) = lines(path, "point")
     assert (line["point"]["backend"], line["point"]["status"]) == ("bad", "unsupported")
     assert "unspecified launch failure" in line["point"]["reason"]
+
+
+def test_workspaces_of_the_reference_are_no_backends(
+    made_up_work: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go when its products are there: the first backend's memory is measured without them."""
+    import _bench_check
+    import _measure
+    from _bench import main
+    from _harness import Work
+
+    done: list[str] = []
+
+    def told(backend: Any, make: Any, build: Any, reference: Any, plan: Any) -> dict[str, Any]:
+        def asked() -> Any:
+            want = reference()
+            done.append("reference")
+            return want
+
+        return dict(_measure.measure(backend, make, build, asked, plan))
+
+    def computed() -> dict[str, Any]:
+        done.append("computed")
+        return {"output": torch.arange(4.0)}
+
+    monkeypatch.setattr(_bench_check, "measure", told)
+    monkeypatch.setattr(_bench_check, "_forget_workspaces", lambda: done.append("forget"))
+    monkeypatch.setitem(_bench_check._WORKLOADS, "sdpa", lambda shape, options: Work(itself, computed))
+    assert main([str(sweep(tmp_path, ["good"], graph=False))]) == 0
+    assert done == ["forget", "computed", "forget", "reference"]
