@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from nsysprof.comparison.waiting import HOST
 from nsysprof.render.comparison import call_chart
 from nsysprof.render.comparison.call_chart import MOST_BOXES, plan_calls
 from nsysprof.render.comparison.charts import call_timeline
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
 from tests.calls import GEMM, math_and_flash
 from tests.conftest import Trace
 from tests.trace import Items, Range, launch_kernel, launch_memcpy
@@ -162,6 +164,16 @@ def test_titles_of_calls_state_the_finding(shipped: dict[str, Comparison]) -> No
     assert {"flash: 1 kernel, idle for 3.8 %", "2.84 ms", "safe-softmax guard × 4  643 µs"} <= set(texts)
     assert "time since the first op of the call (ms)" in texts
     assert any(text.startswith("Of 3 pairs the one with") for text in written(call_timeline(shipped["all"])))
+
+
+def test_a_call_decides_nothing_where_all_calls_do_not(shipped: dict[str, Comparison]) -> None:
+    """One call of a pair may be faster than the other one though over all calls there is no clear change."""
+    found = shipped["S4096"]
+    unclear = replace(found, pairs=found.pairs.assign(verdict=NO_CLEAR_CHANGE))
+    assert title_of(call_timeline(unclear)) == (
+        "One call at S=4096: math takes 2.84 ms for 20 kernels, flash 118 µs for 1 kernel;"
+        " over all calls no clear change"
+    )
 
 
 def test_host_calls_are_shown_where_the_gpu_waits_for_them(shipped: dict[str, Comparison]) -> None:

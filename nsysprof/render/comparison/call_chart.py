@@ -19,6 +19,7 @@ from nsysprof.render.comparison.gap_chart import compared_reports
 from nsysprof.render.palette import COLOURS, IDLE, INK, family_legend
 from nsysprof.render.plans import CallBlock, CallLane, CallPanel, Calls, Flag, Heading, Numbers
 from nsysprof.render.texts import printable, shorten
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
 from nsysprof.stream_lanes import stream_labels
 from nsysprof.units import format_ns, format_ratio, format_share
 
@@ -53,9 +54,9 @@ def plan_calls(comparison: Comparison) -> Calls:
         block = _block(title, calls[short], labels[short], reach[short], named=True)
         panels.insert(short, CallPanel([block], reach[short], "the same, with an axis of its own"))
         zoomed = (short, short)
-    heading = Heading(
-        _title(pair, calls), _subtitle(comparison, calls), _legend(calls), _notes(comparison, calls)
-    )
+    verdict = str(comparison.pairs.set_index("pair")["verdict"][name])
+    title = _title(pair, calls, verdict)
+    heading = Heading(title, _subtitle(comparison, calls), _legend(calls), _notes(comparison, calls))
     return Calls(heading, panels, zoomed)
 
 
@@ -215,8 +216,8 @@ def _kernels(call: MedianCall) -> str:
     return said if not others else more if not call.kernels else f"{said} and {more}"
 
 
-def _title(pair: Pair, calls: Sequence[MedianCall]) -> str:
-    """The finding: what one call of either side takes, and how that compares."""
+def _title(pair: Pair, calls: Sequence[MedianCall], verdict: str) -> str:
+    """The finding: what one call of either side takes, and how that compares, if the calls differ at all."""
     base, new = calls
     names = shorten(pair.base_name, _TITLED), shorten(pair.new_name, _TITLED)
     where = f" at {shorten(pair.place, _TITLED)}" if pair.place else ""
@@ -224,6 +225,8 @@ def _title(pair: Pair, calls: Sequence[MedianCall]) -> str:
         f"{name} {takes}{format_ns(call.length_ns)} for {_kernels(call)}"
         for name, takes, call in zip(names, ("takes ", ""), calls, strict=True)
     ]
+    if verdict == NO_CLEAR_CHANGE:
+        return f"One call{where}: {parts[0]}, {parts[1]}; over all calls no clear change"
     compared = f"{names[0]} is {speed(base.length_ns, new.length_ns)} {names[1]}"
     return f"One call{where}: {parts[0]}, {parts[1]}, so {compared}"
 
