@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -78,9 +79,12 @@ class Examined:
 
     def title(self, code: int) -> str:
         """The text of a merged path; that of a start/end range says so where a push/pop range has the same one."""
-        text = self.texts[code]
-        twin = self.merged.kind[code] == START_END and self.texts.count(text) > 1
-        return f"{text} (start/end)" if twin else text
+        twin = self.merged.kind[code] == START_END and self._uses[self.texts[code]] > 1
+        return f"{self.texts[code]} (start/end)" if twin else self.texts[code]
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        return Counter(self.texts)
 
 
 def examine(
