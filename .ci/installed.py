@@ -13,9 +13,9 @@ def main() -> int:
     names = sorted({file.parts[0] for file in inside if not file.parts[0].endswith(".dist-info")})
     print("installed at top level:", ", ".join(names))
     wanted = {
-        "nsysprof/kernels.toml",
+        "nsysprof/kernels/kernels.toml",
         "nsysprof/py.typed",
-        "nsysprof/render/page/parts/uPlot.LICENSE",
+        "nsysprof/page/parts/uPlot.LICENSE",
         "nsysprof/workloads/__init__.py",
     }
     missing = sorted(wanted - {file.as_posix() for file in inside})

@@ -12,41 +12,43 @@ Importing this package loads nothing heavy: numpy, pandas and matplotlib come wi
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nsysprof.attribution import Attribution, attribute
-    from nsysprof.breakdown import Breakdown, break_down
-    from nsysprof.comparison.comparing import Comparison, compare
+    from nsysprof.analyze.breakdown import Breakdown, break_down
+    from nsysprof.attribution.attribute import Attribution, attribute
+    from nsysprof.attribution.paths import merged_paths, range_paths
+    from nsysprof.check.gate import check
+    from nsysprof.compare.comparison import Comparison, compare
     from nsysprof.errors import NsysprofError
-    from nsysprof.exporting import export
-    from nsysprof.gate import check
-    from nsysprof.kernels import load_rules
-    from nsysprof.paths import merged_paths, range_paths
-    from nsysprof.report import Report, open_report
-    from nsysprof.table_reader import read_tables
-    from nsysprof.tables import Tables
+    from nsysprof.export.export import export
+    from nsysprof.kernels.classify import load_rules
+    from nsysprof.trace.build import read_tables
+    from nsysprof.trace.nsys import Report, open_report
+    from nsysprof.trace.tables import Tables
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Attribution": "attribution",
-    "Breakdown": "breakdown",
-    "Comparison": "comparison.comparing",
+    "Attribution": "attribution.attribute",
+    "Breakdown": "analyze.breakdown",
+    "Comparison": "compare.comparison",
     "NsysprofError": "errors",
-    "Report": "report",
-    "Tables": "tables",
-    "attribute": "attribution",
-    "break_down": "breakdown",
-    "check": "gate",
-    "compare": "comparison.comparing",
-    "export": "exporting",
-    "load_rules": "kernels",
-    "merged_paths": "paths",
-    "open_report": "report",
-    "range_paths": "paths",
-    "read_tables": "table_reader",
+    "Report": "trace.nsys",
+    "Tables": "trace.tables",
+    "attribute": "attribution.attribute",
+    "break_down": "analyze.breakdown",
+    "check": "check.gate",
+    "compare": "compare.comparison",
+    "export": "export.export",
+    "load_rules": "kernels.classify",
+    "merged_paths": "attribution.paths",
+    "open_report": "trace.nsys",
+    "range_paths": "attribution.paths",
+    "read_tables": "trace.build",
 }
 __all__ = [
     "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Tables", "__version__", "attribute",
@@ -61,6 +63,17 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
+
+
+class _Package(ModuleType):
+    """This package: the room `nsysprof.compare` has the name of its function, and importing it must not hide that."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, ModuleType) and name in _HOMES):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -22,8 +22,8 @@ from nsysprof.commands.doctor import doctor
 from nsysprof.commands.export import export
 from nsysprof.commands.fleet import fleet
 from nsysprof.commands.scrub import scrub
+from nsysprof.core.terminal import visible
 from nsysprof.errors import NsysprofError
-from nsysprof.render.terminal import visible
 
 app = typer.Typer(
     name="nsysprof",

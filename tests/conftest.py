@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.trace import Items, write
+from tests.kit.trace import Items, write
 
 
 class Trace(Protocol):

@@ -23,9 +23,9 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.render.bench.axes import backend_legend, backend_look, finish_axes, new_panels
-from nsysprof.render.plans import Heading
-from nsysprof.render.style import figure_png, style
+from nsysprof.bench.axes import backend_legend, backend_look, finish_axes, new_panels
+from nsysprof.charts.marks import Heading
+from nsysprof.charts.style import figure_png, style
 from nsysprof.statistics.contrast import contrast
 from nsysprof.statistics.summary import LEAST_SAMPLES, summarize
 

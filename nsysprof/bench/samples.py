@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attention_cost import AttentionShape
 from nsysprof.bench.checked_fields import CheckedFields
 from nsysprof.bench.plan import TOO_LARGE, countable
 from nsysprof.errors import NsysprofError
-from nsysprof.peaks import GpuLimits, memory_bandwidth
+from nsysprof.hardware.attention_cost import AttentionShape
+from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
 
 __all__ = ["BENCH_SCHEMA", "BenchPoint", "BenchSamples", "BenchShape", "read_bench_samples"]
@@ -58,7 +58,7 @@ class BenchShape:
 
     @property
     def attention(self) -> AttentionShape:
-        """The same for `nsysprof.attention_cost`."""
+        """The same for `nsysprof.hardware.attention_cost`."""
         return AttentionShape(self.batch, self.heads, self.seq, self.head_dim, self.causal)
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from nsysprof.attention_cost import score_pairs
 from nsysprof.bench.samples import BenchPoint
+from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
-from nsysprof.peaks import GpuLimits, share_of_peak
-from nsysprof.units import format_ns
+from nsysprof.hardware.attention_cost import score_pairs
+from nsysprof.hardware.peaks import GpuLimits, share_of_peak
 
 __all__ = ["refused_rates", "shares_of_peaks"]
 

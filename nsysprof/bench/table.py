@@ -12,7 +12,7 @@
 | `calls_per_sample`, `clock`, `cache` | calls inside one sample; `cuda events` or `perf_counter`; `cold` or `warm` |
 | `graph_n`, `graph_median_ns`, `graph_low_ns`, `graph_high_ns`, `graph_reason` | replayed as a CUDA graph |
 | `aa_ratio`, `aa_verdict` | the second set of samples of this backend over the first, and whether they differ |
-| `flops` | of the matrix products, masked scores and recomputation not counted (`nsysprof.attention_cost`) |
+| `flops` | of the matrix products, masked scores and recomputation not counted (`nsysprof.hardware.attention_cost`) |
 | `compulsory_bytes`, `traffic_bytes` | every input and output once; with the score matrices of unfused backends |
 | `intensity` | FLOP per byte of `traffic_bytes` |
 | `tflops`, `gb_per_s`, `tokens_per_s` | 10^12 FLOP/s, 10^9 B/s of traffic, batch × seq, at the median |
@@ -38,7 +38,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.attention_cost import (
+from nsysprof.bench.samples import MEMORY_PARTS, BenchPoint, BenchSamples
+from nsysprof.bench.shares import shares_of_peaks
+from nsysprof.hardware.attention_cost import (
     attention_flops,
     attention_traffic,
     block_flops,
@@ -46,8 +48,6 @@ from nsysprof.attention_cost import (
     score_matrix_bytes,
     score_traffic_bytes,
 )
-from nsysprof.bench.samples import MEMORY_PARTS, BenchPoint, BenchSamples
-from nsysprof.bench.shares import shares_of_peaks
 from nsysprof.statistics.contrast import Control, Rules, control
 from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
 

@@ -1,1 +1,1 @@
-"""Makes reports: composes and runs nsys, rescues what it leaves behind, and removes what is private."""
+"""Records a program under nsys, and says how the report came to be."""

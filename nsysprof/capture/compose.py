@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nsysprof.capture.driver import Driver
 from nsysprof.errors import NsysprofError
-from nsysprof.nsys import Nsys
+from nsysprof.tools.driver import Driver
+from nsysprof.tools.nsys import Nsys
 
 __all__ = ["Request", "Tracing", "nsys_command"]
 

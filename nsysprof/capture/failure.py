@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import join, quote
 
-from nsysprof.capture.child import Ended
 from nsysprof.capture.compose import Request
-from nsysprof.capture.outputs import LOG, REPORT, STREAM, typed
 from nsysprof.errors import NsysprofError
-from nsysprof.nsight import last_line
+from nsysprof.tools.child import Ended
+from nsysprof.tools.nsight import last_line
+from nsysprof.tools.outputs import LOG, REPORT, STREAM, typed
 
 __all__ = ["check_ended", "check_made", "check_program", "failed_program", "last_said", "made_by_nsys"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from nsysprof.capture.child import Ended
+from nsysprof.tools.child import Ended
 
 __all__ = ["overhead_of"]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from nsysprof.capture.child import Echo
-from nsysprof.capture.record import read_json
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.run_record_writer import read_json
+from nsysprof.tools.child import Echo
 
 __all__ = ["check_input", "input_kept", "with_results", "workload_results"]
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nsysprof.errors import NsysprofError
-from nsysprof.nsight import last_line, run_tool
-from nsysprof.nsys import Nsys, find_importer, header_version
+from nsysprof.tools.nsight import last_line, run_tool
+from nsysprof.tools.nsys import Nsys, find_importer, header_version
 
 __all__ = ["import_stream", "missing_libraries"]
 

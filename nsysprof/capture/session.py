@@ -13,20 +13,20 @@ from pathlib import Path
 from shlex import join, quote
 from typing import Any
 
-from nsysprof.capture.child import Echo, Ended, run_child
 from nsysprof.capture.compose import Request, nsys_command
-from nsysprof.capture.driver import gpu_states
 from nsysprof.capture.failure import check_ended, check_made, check_program, last_said, made_by_nsys
-from nsysprof.capture.fingerprint import fingerprint, rank_in_job
-from nsysprof.capture.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs, typed
 from nsysprof.capture.overhead import overhead_of
 from nsysprof.capture.program_input import check_input, input_kept, with_results, workload_results
-from nsysprof.capture.record import read_json, write_record
 from nsysprof.capture.rescue import import_stream
+from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
-from nsysprof.nsight import version_numbers
-from nsysprof.nsys import Nsys, all_nsys, export, find_nsys, header_version
-from nsysprof.units import format_bytes
+from nsysprof.formats.run_record_writer import read_json, write_record
+from nsysprof.tools.child import Echo, Ended, run_child
+from nsysprof.tools.driver import gpu_states
+from nsysprof.tools.fingerprint import fingerprint, rank_in_job
+from nsysprof.tools.nsight import version_numbers
+from nsysprof.tools.nsys import Nsys, all_nsys, export, find_nsys, header_version
+from nsysprof.tools.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs, typed
 
 __all__ = ["Staged", "capture_program", "resume_capture"]
 
@@ -54,7 +54,7 @@ def capture_program(
 
     ``command`` is what the user typed, for the record. Raises `NsysprofError`, with the program's own exit code where
     it failed, and `Interrupt`; log, recording and record so far are then in ``folder`` under the names that
-    `nsysprof.capture.outputs` gives them.
+    `nsysprof.tools.outputs` gives them.
     """
     check_program(request.program[0], "nsys")
     _check_room()

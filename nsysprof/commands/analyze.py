@@ -22,9 +22,9 @@ from nsysprof.commands.report_options import (
 )
 
 if TYPE_CHECKING:
-    from nsysprof.breakdown import Breakdown
-    from nsysprof.render.painter import Painter
-    from nsysprof.report import Report
+    from nsysprof.analyze.breakdown import Breakdown
+    from nsysprof.charts.painter import Painter
+    from nsysprof.trace.nsys import Report
 
 _TABLE_FILES = ("ranges.csv", "instances.csv", "kernels.csv", "analysis.json")
 _CHART_FILES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
@@ -81,24 +81,24 @@ def analyze(
     force: ReplaceOption = False,
 ) -> None:
     """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
-    from nsysprof.render.painter import start_painter
+    from nsysprof.charts.painter import start_painter
 
     if merge and no_merge:
         raise typer.BadParameter("give --merge or --no-merge, not both")
     # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with start_painter(apart=charts) as painter:  # first of all: it imports matplotlib meanwhile
-        from nsysprof.attribution import attribute
-        from nsysprof.breakdown import break_down
+        from nsysprof.analyze.breakdown import break_down
+        from nsysprof.analyze.text import summary
+        from nsysprof.attribution.attribute import attribute
+        from nsysprof.attribution.paths import DEFAULT_MERGE
         from nsysprof.commands.progress import progress_bar
-        from nsysprof.kernels import load_rules
-        from nsysprof.paths import DEFAULT_MERGE
-        from nsysprof.render.data import ANALYSIS_DOCUMENT
-        from nsysprof.render.result_files import PAGE, check_folder, report_stem
-        from nsysprof.render.text import summary
-        from nsysprof.report import open_report
-        from nsysprof.scratch import default_limit, parse_size
-        from nsysprof.table_reader import read_tables, room_for
+        from nsysprof.core.arena import default_limit, parse_size
+        from nsysprof.kernels.classify import load_rules
+        from nsysprof.results.analysis_files import ANALYSIS_DOCUMENT
+        from nsysprof.results.folder import PAGE, check_folder, report_stem
+        from nsysprof.trace.build import read_tables, room_for
+        from nsysprof.trace.nsys import open_report
 
         limit = parse_size(memory_limit) if memory_limit is not None else default_limit()
         loaded = load_rules(rules)
@@ -132,7 +132,7 @@ def analyze(
 
 
 def _begin_charts(painter: Painter, breakdown: Breakdown, top: int) -> None:
-    from nsysprof.render.charts import chart_plans
+    from nsysprof.analyze.charts import chart_plans
 
     painter.paint(chart_plans(breakdown, top=top))
 
@@ -151,9 +151,9 @@ def _write(
     Where the folder holds an earlier analysis, its charts and its page do not stay beside new tables.
     """
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.render.data import write_tables, writing
-    from nsysprof.render.result_files import PAGE, remove_earlier
-    from nsysprof.render.terminal import visible
+    from nsysprof.core.terminal import visible
+    from nsysprof.results.analysis_files import write_tables, writing
+    from nsysprof.results.folder import PAGE, remove_earlier
 
     with progress_bar() as progress, writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -179,30 +179,30 @@ def _write(
 
 def _work(report: Report) -> int:
     """Rows to read, and launches to attribute, as far as can be said beforehand."""
-    from nsysprof.report.gpu_work import TABLES
-    from nsysprof.report.host_calls import TABLE as CALLS
-    from nsysprof.report.nvtx import TABLE as NVTX
+    from nsysprof.trace.nsys.gpu_work import TABLES
+    from nsysprof.trace.nsys.host_calls import TABLE as CALLS
+    from nsysprof.trace.nsys.nvtx import TABLE as NVTX
 
     ops = sum(report.source.rows(table) for table in TABLES)
     return 2 * ops + report.source.rows(CALLS) + report.source.rows(NVTX)
 
 
 def _finish_charts(painter: Painter, folder: Path) -> list[Path]:
-    from nsysprof.render.charts import write_pictures
+    from nsysprof.analyze.charts import write_pictures
 
     return write_pictures(painter.pictures(), folder)
 
 
 def _write_page(breakdown: Breakdown, charts: list[Path], folder: Path) -> Path:
-    from nsysprof.render.page.analysis_page import analysis_page
-    from nsysprof.render.page.template import write_page
+    from nsysprof.analyze.page import analysis_page
+    from nsysprof.page.template import write_page
 
     return write_page(analysis_page(breakdown, [path.read_bytes() for path in charts]), folder)
 
 
 def _verify(breakdown: Breakdown, nsys: Path | None) -> None:
-    from nsysprof.render.text import verification
-    from nsysprof.verify import verify as compare
+    from nsysprof.analyze.text import verification
+    from nsysprof.attribution.verify import verify as compare
 
     result = compare(breakdown.attribution.tables, nsys)
     print("\n" + verification(result), end="", flush=True)

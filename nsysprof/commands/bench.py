@@ -121,7 +121,7 @@ def bench(
         _nothing_given(context)
         return
     from nsysprof.bench.plan import BLOCK, HowMeasured, bench_plan, find_preset
-    from nsysprof.capture.bench_run import SweepJob, known_backends
+    from nsysprof.bench.run import SweepJob, known_backends
     from nsysprof.catalog import find_workload
     from nsysprof.commands.benched import run_job, show_matrix
 

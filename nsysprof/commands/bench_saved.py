@@ -47,9 +47,9 @@ def diff_benches(
     """Compare two saved runs: a row per point and metric; exit code 3 on a significant regression or wrong results."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.bench.diff import compare_runs
+    from nsysprof.bench.diff_text import diff_table, regression_lines
     from nsysprof.bench.samples import read_bench_samples
     from nsysprof.commands.benched import say
-    from nsysprof.render.bench.diff_text import diff_table, regression_lines
 
     diff = compare_runs(read_bench_samples(before), read_bench_samples(after), unlike=unlike)
     print(diff_table(diff), end="", flush=True)
@@ -81,9 +81,9 @@ def report_bench(
     import shutil
 
     from nsysprof.bench.samples import read_bench_samples
-    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
     from nsysprof.commands.benched import check_database, make_results, tell_results
     from nsysprof.errors import NsysprofError
+    from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
 
     source = samples / _SAMPLES if samples.is_dir() else samples
     folder = output or source.parent
@@ -131,9 +131,9 @@ def _folder_within(folder: Path) -> Iterator[Path]:
 
 def _moved(made: Path, folder: Path, source: Path, *, force: bool) -> list[Path]:
     """Give the results their names, but leave the samples as they are where they came from."""
-    from nsysprof.capture.interrupts import interrupts_ignored
     from nsysprof.commands.benched import stale_charts
     from nsysprof.errors import NsysprofError
+    from nsysprof.tools.interrupts import interrupts_ignored
 
     names = sorted(path.name for path in made.iterdir())
     finals = {name: folder / name for name in names}

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nsysprof.bench.results import BenchResults
-    from nsysprof.capture.bench_run import SweepJob
+    from nsysprof.bench.run import SweepJob
 
 
 def show_matrix(plan: Mapping[str, Any]) -> None:
     """Print each configuration with what its backends need of memory, about, and which of them may not fit."""
     from nsysprof.bench.plan import estimated_bytes
-    from nsysprof.units import format_bytes
+    from nsysprof.core.units import format_bytes
 
     rows = plan["configurations"]
     sizes = {(row["id"], name): estimated_bytes(plan, row, name) for row in rows for name in row["backends"]}
@@ -43,7 +43,7 @@ def show_matrix(plan: Mapping[str, Any]) -> None:
 
 def _told(plan: Mapping[str, Any], points: int) -> str:
     """One line about how it would be measured, and one about the memory."""
-    from nsysprof.units import format_ns
+    from nsysprof.core.units import format_ns
 
     until = f", until the interval is narrower than {plan['ci_width']:g}" if plan["ci_width"] else ""
     what = (
@@ -63,7 +63,7 @@ def _told(plan: Mapping[str, Any], points: int) -> str:
 
 def _gpu_bytes() -> int | None:
     """The memory of the largest GPU, None where there is none."""
-    from nsysprof.capture.driver import ask_driver
+    from nsysprof.tools.driver import ask_driver
 
     driver, _ = ask_driver()
     said = [re.match(r"(\d+)", gpu.get("memory.total", "")) for gpu in driver.gpus] if driver else []
@@ -78,7 +78,7 @@ def run_job(job: SweepJob, *, resume: bool, force: bool, charts: bool, database:
     """
     import shutil
 
-    from nsysprof.capture.bench_run import open_sweep, publish_results, run_sweep, write_samples
+    from nsysprof.bench.run import open_sweep, publish_results, run_sweep, write_samples
 
     check_database(database)
     with open_sweep(job, resume=resume, force=force) as sweep:
@@ -99,10 +99,10 @@ def run_job(job: SweepJob, *, resume: bool, force: bool, charts: bool, database:
 def make_results(folder: Path, *, charts: bool) -> BenchResults:
     """Make of the ``samples.json`` in a folder all that belongs beside it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # starting more takes longer than what they do here
+    from nsysprof.bench.files import write_bench_tables
+    from nsysprof.bench.report import bench_report
     from nsysprof.bench.results import read_bench_results
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.render.bench.data import write_bench_tables
-    from nsysprof.render.bench.report import bench_report
 
     with progress_bar() as progress:
         progress("comparing", 0)
@@ -110,7 +110,7 @@ def make_results(folder: Path, *, charts: bool) -> BenchResults:
         write_bench_tables(results, folder)
         drawn = []
         if charts:
-            from nsysprof.render.bench.charts import save_bench_charts
+            from nsysprof.bench.charts import save_bench_charts
 
             progress("drawing charts", 0)
             drawn = [path.name for path in save_bench_charts(results, folder)]
@@ -133,7 +133,7 @@ def stale_charts(folder: Path, made: Sequence[str]) -> list[Path]:
     charts = [path for path in folder.glob("*.png") if path.name not in made]
     if not charts:
         return []
-    from nsysprof.render.bench.charts import BENCH_CHARTS
+    from nsysprof.bench.charts import BENCH_CHARTS
 
     return [path for path in charts if path.name in BENCH_CHARTS]
 
@@ -141,7 +141,7 @@ def stale_charts(folder: Path, made: Sequence[str]) -> list[Path]:
 def check_database(database: Path | None) -> None:
     """Refuse a database that results cannot be added to, before they are made."""
     if database:
-        from nsysprof.render.bench.data import check_database_place
+        from nsysprof.bench.files import check_database_place
 
         check_database_place(database)
 
@@ -150,8 +150,8 @@ def tell_results(results: BenchResults, folder: Path, files: Sequence[Path], dat
     """Print what was found and where it lies, and add it to the database where there is to be one."""
     from dataclasses import replace
 
-    from nsysprof.render.bench.data import append_database
-    from nsysprof.render.bench.text import bench_summary
+    from nsysprof.bench.files import append_database
+    from nsysprof.bench.text import bench_summary
 
     print(f"\n{bench_summary(results)}", end="", flush=True)
     say(f"\nWritten to {folder}/: {', '.join(path.name for path in files)}")
@@ -185,6 +185,6 @@ def echo(text: str) -> None:
 
 def say(text: str) -> None:
     """A line for people, on stderr."""
-    from nsysprof.render.terminal import visible
+    from nsysprof.core.terminal import visible
 
     echo("".join(f"{visible(line)}\n" for line in text.split("\n")))

@@ -35,9 +35,9 @@ from nsysprof.commands.workload_options import (
 )
 
 if TYPE_CHECKING:
-    from nsysprof.capture.driver import Driver
-    from nsysprof.kernel_rules import Rules
-    from nsysprof.nsys import Nsys
+    from nsysprof.kernels.rules import Rules
+    from nsysprof.tools.driver import Driver
+    from nsysprof.tools.nsys import Nsys
 
 
 _TRACE = "cuda,nvtx"
@@ -103,11 +103,11 @@ def capture(
     nsysprof capture -o NAME -- python train.py ...
     """
     from nsysprof.capture.compose import Request, Tracing, nsys_command
-    from nsysprof.capture.outputs import making, outputs_of
     from nsysprof.capture.session import capture_program
     from nsysprof.commands.captured import finish, tell_captured, to_stderr
-    from nsysprof.kernels import load_rules
-    from nsysprof.nsys import find_nsys
+    from nsysprof.kernels.classify import load_rules
+    from nsysprof.tools.nsys import find_nsys
+    from nsysprof.tools.outputs import making, outputs_of
 
     of_a_run = dry_run or trace != _TRACE or capture_range or nsys_arg or overhead is not None
     if resume and (says_what_to_run(context) or of_a_run):
@@ -146,11 +146,11 @@ def _resume(
     force: bool,
 ) -> None:
     """Finish an earlier capture from what nsys left then: beside it, unless another name is given."""
-    from nsysprof.capture.outputs import Outputs, making, outputs_of
     from nsysprof.capture.session import resume_capture
     from nsysprof.commands.captured import finish, say, tell_captured
     from nsysprof.errors import NsysprofError
-    from nsysprof.nsys import find_nsys
+    from nsysprof.tools.nsys import find_nsys
+    from nsysprof.tools.outputs import Outputs, making, outputs_of
 
     # Where a capture left several reports they are numbered.
     name = re.sub(r"\.partial(-\d+)?(?=(\.\d+)?$)", "", recorded.stem)
@@ -176,8 +176,8 @@ def _is_the_file(result: Path, recorded: Path) -> bool:
 
 def _introduced(nsys: Nsys) -> Driver | None:
     """The driver; tells which nsys and which driver will be at work, and what will not go well between them."""
-    from nsysprof.capture.driver import ask_driver, too_new_for
     from nsysprof.commands.captured import say
+    from nsysprof.tools.driver import ask_driver, too_new_for
 
     driver, why = ask_driver()
     say(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from nsysprof.backend_verdict import BackendVerdict
-    from nsysprof.capture.outputs import Outputs
     from nsysprof.capture.session import Staged
-    from nsysprof.kernel_rules import Rules
+    from nsysprof.kernels.backends import BackendVerdict
+    from nsysprof.kernels.rules import Rules
+    from nsysprof.tools.outputs import Outputs
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ def finish(
     Raises `NsysprofError` where the export cannot be read or the names are taken.
     """
     from nsysprof import __version__
-    from nsysprof.capture.fingerprint import environment_hash
-    from nsysprof.capture.outputs import publish
-    from nsysprof.capture.record import file_facts, write_record
+    from nsysprof.formats.run_record_writer import file_facts, write_record
+    from nsysprof.tools.fingerprint import environment_hash
+    from nsysprof.tools.outputs import publish
 
     verdict, counts = _judged(staged.sqlite, rules)
     sqlite, record = staged.sqlite, staged.record
@@ -62,10 +62,10 @@ def tell_captured(finished: Finished, outputs: Outputs) -> None:
 
     Raises `typer.Exit` with 3 where another backend ran than was asked for.
     """
-    from nsysprof.capture.outputs import typed
-    from nsysprof.render.captured_text import captured_summary
-    from nsysprof.render.terminal import visible
-    from nsysprof.render.verdict_text import backend_table, difference_lines
+    from nsysprof.capture.text import captured_summary
+    from nsysprof.capture.verdict_text import backend_table, difference_lines
+    from nsysprof.core.terminal import visible
+    from nsysprof.tools.outputs import typed
 
     verdict, report = finished.verdict, finished.record["report"]
     ran = backend_table(verdict) if report["kernels"] else ""
@@ -87,7 +87,7 @@ def tell_captured(finished: Finished, outputs: Outputs) -> None:
 
 def say(text: str) -> None:
     """Print a line on stderr, where control characters are shown."""
-    from nsysprof.render.terminal import visible
+    from nsysprof.core.terminal import visible
 
     to_stderr(f"{visible(text)}\n")
 
@@ -101,12 +101,12 @@ def to_stderr(text: str) -> None:
 
 def _judged(sqlite: Path, rules: Rules) -> tuple[BackendVerdict, dict[str, int]]:
     """Which backends ran, and how much the report holds; reading it all also proves that it is whole."""
-    from nsysprof.attribution import attribute
-    from nsysprof.backend_verdict import judge_backends
+    from nsysprof.attribution.attribute import attribute
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.report import open_report
-    from nsysprof.table_reader import read_tables
-    from nsysprof.tables import KERNEL
+    from nsysprof.kernels.backends import judge_backends
+    from nsysprof.trace.build import read_tables
+    from nsysprof.trace.nsys import open_report
+    from nsysprof.trace.tables import KERNEL
 
     with open_report(sqlite) as opened, progress_bar() as progress:
         tables = read_tables(opened, progress)
@@ -117,7 +117,7 @@ def _judged(sqlite: Path, rules: Rules) -> tuple[BackendVerdict, dict[str, int]]
 
 def _scrubbed(sqlite: Path, folder: Path, record: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     """The export and the record without what tells of the machine's owner."""
-    from nsysprof.capture.scrub import machine_secrets, redacted, scrub_report
+    from nsysprof.scrub.scrub import machine_secrets, redacted, scrub_report
 
     scrubbed = folder / "scrubbed.sqlite"
     scrub_report(sqlite, scrubbed)

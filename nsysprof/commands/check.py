@@ -71,9 +71,9 @@ def _check(
 ) -> None:
     import json
 
+    from nsysprof.check.gate import check as check_report
+    from nsysprof.check.text import check_document, check_markdown, check_summary
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.gate import check as check_report
-    from nsysprof.render.check_text import check_document, check_markdown, check_summary
 
     with progress_bar() as progress:
         answer = check_report(report, budget, baseline=baseline, rules=rules, nsys=nsys, progress=progress)
@@ -88,10 +88,10 @@ def _check(
 def _draft(report: Path, out: Path, *, force: bool, rules: Path | None, nsys: Path | None) -> None:
     from shlex import quote
 
+    from nsysprof.check.gate import draft
     from nsysprof.commands.progress import progress_bar
+    from nsysprof.core.terminal import visible
     from nsysprof.errors import NsysprofError
-    from nsysprof.gate import draft
-    from nsysprof.render.terminal import visible
 
     if os.path.lexists(out) and not force:
         raise NsysprofError(
@@ -114,8 +114,8 @@ def _draft(report: Path, out: Path, *, force: bool, rules: Path | None, nsys: Pa
 
 def _write(text: str, out: Path, *, force: bool) -> None:
     """Write the file whole or not at all."""
-    from nsysprof.capture.outputs import publish
     from nsysprof.errors import NsysprofError
+    from nsysprof.tools.outputs import publish
 
     try:
         with tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent) as folder:

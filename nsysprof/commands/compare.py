@@ -23,8 +23,8 @@ from nsysprof.commands.report_options import (
 )
 
 if TYPE_CHECKING:
-    from nsysprof.comparison.comparing import Comparison
-    from nsysprof.render.painter import Painter
+    from nsysprof.charts.painter import Painter
+    from nsysprof.compare.comparison import Comparison
 
 
 def compare(
@@ -105,20 +105,20 @@ def compare(
         raise typer.BadParameter("give --base and --new, or a second report")
     # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nsysprof.render.painter import start_painter
+    from nsysprof.charts.painter import start_painter
 
     with ExitStack() as stack:
         painter = stack.enter_context(start_painter(apart=charts))  # first of all: it imports matplotlib
-        from nsysprof.attribution import attribute
+        from nsysprof.attribution.attribute import attribute
         from nsysprof.commands.progress import progress_bar
-        from nsysprof.comparison.comparing import compare as compare_ranges
-        from nsysprof.kernels import load_rules
-        from nsysprof.render.comparison.charts import GAP_CHARTS, ROOFLINE, comparison_plans
-        from nsysprof.render.comparison.data import GAP_DOCUMENT, GAP_FILES
-        from nsysprof.render.comparison.text import comparison_text
-        from nsysprof.render.result_files import PAGE, check_folder, report_stem
-        from nsysprof.report import open_report
-        from nsysprof.table_reader import read_tables
+        from nsysprof.compare.charts import GAP_CHARTS, ROOFLINE, comparison_plans
+        from nsysprof.compare.comparison import compare as compare_ranges
+        from nsysprof.compare.files import GAP_DOCUMENT, GAP_FILES
+        from nsysprof.compare.text import comparison_text
+        from nsysprof.kernels.classify import load_rules
+        from nsysprof.results.folder import PAGE, check_folder, report_stem
+        from nsysprof.trace.build import read_tables
+        from nsysprof.trace.nsys import open_report
 
         loaded = load_rules(rules)
         files = [report] if other is None else [report, other]
@@ -155,12 +155,12 @@ def _write(
 
     Where the folder holds an earlier comparison, its charts and its page do not stay beside new tables.
     """
-    from nsysprof.render.charts import write_pictures
-    from nsysprof.render.comparison.charts import GAP_CHARTS, ROOFLINE, comparison_charts
-    from nsysprof.render.comparison.data import write_gaps
-    from nsysprof.render.data import writing
-    from nsysprof.render.result_files import PAGE, remove_earlier
-    from nsysprof.render.terminal import visible
+    from nsysprof.analyze.charts import write_pictures
+    from nsysprof.compare.charts import GAP_CHARTS, ROOFLINE, comparison_charts
+    from nsysprof.compare.files import write_gaps
+    from nsysprof.core.terminal import visible
+    from nsysprof.results.analysis_files import writing
+    from nsysprof.results.folder import PAGE, remove_earlier
 
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ def _write(
 
 
 def _write_page(comparison: Comparison, charts: list[Path], folder: Path) -> Path:
-    from nsysprof.render.page.comparison_page import comparison_page
-    from nsysprof.render.page.template import write_page
+    from nsysprof.compare.page import comparison_page
+    from nsysprof.page.template import write_page
 
     return write_page(comparison_page(comparison, [path.read_bytes() for path in charts]), folder)

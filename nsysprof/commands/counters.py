@@ -33,10 +33,10 @@ from nsysprof.commands.workload_options import (
 )
 
 if TYPE_CHECKING:
-    from nsysprof.capture.counters_run import StagedCounters
-    from nsysprof.capture.ncu import Ncu
-    from nsysprof.capture.outputs import Outputs
-    from nsysprof.kernel_rules import Rules
+    from nsysprof.counters.count import StagedCounters
+    from nsysprof.kernels.rules import Rules
+    from nsysprof.tools.ncu import Ncu
+    from nsysprof.tools.outputs import Outputs
 
 
 class CacheControl(str, Enum):
@@ -120,13 +120,13 @@ def counters(
 
     `nsysprof compare` puts the table beside the times of a capture of the same program.
     """
-    from nsysprof.capture.counters_run import count_program, counter_endings, counting_commands
-    from nsysprof.capture.driver import ask_driver
-    from nsysprof.capture.ncu import find_ncu
-    from nsysprof.capture.ncu_command import Counting, CountRequest
-    from nsysprof.capture.outputs import making, publish
     from nsysprof.commands.captured import to_stderr
-    from nsysprof.kernels import load_rules
+    from nsysprof.counters.command import Counting, CountRequest
+    from nsysprof.counters.count import count_program, counter_endings, counting_commands
+    from nsysprof.kernels.classify import load_rules
+    from nsysprof.tools.driver import ask_driver
+    from nsysprof.tools.ncu import find_ncu
+    from nsysprof.tools.outputs import making, publish
 
     command = program_to_run(context, warmup=_WARMUP, iterations=_ITERATIONS)
     loaded = load_rules(rules)
@@ -156,7 +156,7 @@ def counters(
 
 def _outputs(output: str | None, default: str) -> Outputs:
     """The names of the results: `NAME.counters`, whichever of the files of a name was given."""
-    from nsysprof.capture.outputs import Outputs, outputs_of
+    from nsysprof.tools.outputs import Outputs, outputs_of
 
     named = outputs_of(output, default)
     name = named.name.removesuffix(".csv").removesuffix(".counters")
@@ -171,11 +171,11 @@ def _introduce(ncu: Ncu, driver: str) -> None:
 
 def _tell(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
     """Print what was counted, and last the command to go on with."""
-    from nsysprof.capture.outputs import typed
     from nsysprof.commands.captured import say
-    from nsysprof.kernels import classify
-    from nsysprof.render.counters_text import compare_command, counters_summary
-    from nsysprof.render.terminal import visible
+    from nsysprof.core.terminal import visible
+    from nsysprof.counters.text import compare_command, counters_summary
+    from nsysprof.kernels.classify import classify
+    from nsysprof.tools.outputs import typed
 
     names = list(dict.fromkeys(row.kernel for row in staged.rows))
     families = dict(zip(names, classify(rules, names).family, strict=True))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from nsysprof.capture.checks import Check
+    from nsysprof.capture.doctor import Check
 
 _SCHEMA = "nsysprof-doctor/1"
 _MARK = len("[missing]")
@@ -26,9 +26,9 @@ def doctor(
 
     Exit code 0 when a capture would work, 3 when not.
     """
-    from nsysprof.capture.checks import capture_works, check_machine
-    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
+    from nsysprof.capture.doctor import capture_works, check_machine
     from nsysprof.catalog import list_workloads
+    from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
 
     checks = []
     workload = list_workloads().get("sdpa")
@@ -58,7 +58,7 @@ def _tell(what: str) -> None:
 
 def _finding(check: Check) -> str:
     """A line of [ok], [warn] or [missing], and below it the fix where there is one."""
-    from nsysprof.render.terminal import visible
+    from nsysprof.core.terminal import visible
 
     line = f"{f'[{check.state}]':<{_MARK}} {visible(f'{check.name}: {check.found}')}"
     return f"{line}\n{'':<{_MARK}}   fix: {visible(check.fix)}" if check.fix else line

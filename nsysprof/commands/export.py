@@ -48,9 +48,9 @@ def export(
     """Write REPORT, with the owner of every operation, for Perfetto, or as Parquet or CSV tables."""
     # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.exporting import export as write
+    from nsysprof.export.export import export as write
+    from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
 
     try:
         with interrupts_raised(), progress_bar() as progress:
@@ -70,8 +70,8 @@ def export(
 
 
 def _tell(written: Path, to: To) -> None:
-    from nsysprof.render.terminal import visible
-    from nsysprof.units import format_bytes
+    from nsysprof.core.terminal import visible
+    from nsysprof.core.units import format_bytes
 
     files = sorted(written.iterdir()) if written.is_dir() else [written]
     size = format_bytes(sum(file.stat().st_size for file in files))

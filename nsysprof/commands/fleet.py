@@ -92,18 +92,18 @@ def fleet(
         raise typer.BadParameter("--workers is of a local cluster: leave it out, or --scheduler")
     names = list(reports or ())
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from nsysprof.attribution.paths import DEFAULT_MERGE
+    from nsysprof.fleet.charts import FLEET_CHARTS
     from nsysprof.fleet.cluster import ClusterChoice, check_dask, worker_count, worker_memory
     from nsysprof.fleet.examine import ReportTask
+    from nsysprof.fleet.files import FLEET_FILES, check_fleet_folder
     from nsysprof.fleet.identity import rank_pattern
     from nsysprof.fleet.inputs import find_reports, names_in
     from nsysprof.fleet.kept_answers import answers_in, forget_answers
     from nsysprof.fleet.range_iterations import Choice
-    from nsysprof.kernels import load_rules
-    from nsysprof.paths import DEFAULT_MERGE
-    from nsysprof.render.fleet.charts import FLEET_CHARTS
-    from nsysprof.render.fleet.data import FLEET_FILES, check_fleet_folder
-    from nsysprof.render.fleet.text import fleet_text
-    from nsysprof.render.result_files import PAGE
+    from nsysprof.fleet.text import fleet_text
+    from nsysprof.kernels.classify import load_rules
+    from nsysprof.results.folder import PAGE
 
     check_dask()
     load_rules(rules)  # what is wrong with it is told once, not per report
@@ -151,7 +151,7 @@ def fleet(
 @contextlib.contextmanager
 def _telling_what_is_kept(folder: Path, total: int) -> Iterator[None]:
     """An interrupt meanwhile ends the command, with a line that says how to go on."""
-    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
+    from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
 
     try:
         with interrupts_raised():
@@ -165,7 +165,7 @@ def _telling_what_is_kept(folder: Path, total: int) -> Iterator[None]:
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Interrupts wait until this is over."""
-    from nsysprof.capture.interrupts import Interrupt, interrupts_to
+    from nsysprof.tools.interrupts import Interrupt, interrupts_to
 
     came: list[int] = []
     with interrupts_to(came.append):
@@ -187,7 +187,7 @@ def _answers(
     from nsysprof.commands.progress import progress_bar
     from nsysprof.fleet.cluster import examine_all
     from nsysprof.fleet.kept_answers import forget_answers
-    from nsysprof.render.data import writing
+    from nsysprof.results.analysis_files import writing
 
     kept = folder / _KEPT
     with writing(folder):
@@ -227,11 +227,11 @@ def _write(
 ) -> None:
     """Write the files and say so on stderr; charts and page of an earlier run do not stay beside new tables."""
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.render.data import writing
-    from nsysprof.render.fleet.charts import FLEET_CHARTS, save_fleet_charts
-    from nsysprof.render.fleet.data import write_fleet
-    from nsysprof.render.result_files import PAGE, remove_earlier
-    from nsysprof.render.terminal import visible
+    from nsysprof.core.terminal import visible
+    from nsysprof.fleet.charts import FLEET_CHARTS, save_fleet_charts
+    from nsysprof.fleet.files import write_fleet
+    from nsysprof.results.analysis_files import writing
+    from nsysprof.results.folder import PAGE, remove_earlier
 
     with progress_bar() as progress, writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -249,15 +249,15 @@ def _write(
 
 
 def _write_page(answer: Fleet, charts: Sequence[Path], folder: Path) -> Path:
-    from nsysprof.render.page.fleet_page import fleet_page
-    from nsysprof.render.page.template import write_page
+    from nsysprof.fleet.page import fleet_page
+    from nsysprof.page.template import write_page
 
     return write_page(fleet_page(answer, [path.read_bytes() for path in charts]), folder)
 
 
 def _tell_cost(answer: Fleet, where: ClusterChoice) -> None:
     """What the workers took: the most memory of any, and what it may have been."""
-    from nsysprof.units import format_bytes
+    from nsysprof.core.units import format_bytes
 
     most = format_bytes(int(answer.ranks["peak_bytes"].max()))
     if where.scheduler is None:
@@ -277,6 +277,6 @@ def _default_folder(names: Sequence[str]) -> Path:
 
 def _say(text: str) -> None:
     """A line for people, on stderr."""
-    from nsysprof.render.terminal import visible
+    from nsysprof.core.terminal import visible
 
     print("".join(f"{visible(line)}\n" for line in text.split("\n")), end="", file=sys.stderr)

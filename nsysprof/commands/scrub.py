@@ -13,7 +13,7 @@ import typer
 from nsysprof.commands.report_options import NsysOption
 
 if TYPE_CHECKING:
-    from nsysprof.capture.scrub import Scrubbed
+    from nsysprof.scrub.scrub import Scrubbed
 
 
 def scrub(
@@ -34,11 +34,11 @@ def scrub(
     nsys: NsysOption = None,
 ) -> None:
     """Copy REPORT without environment variables, host, user, folders and processes of the machine."""
-    from nsysprof.capture.interrupts import Interrupt, interrupted, interrupts_raised
-    from nsysprof.capture.scrub import scrub_report
     from nsysprof.errors import NsysprofError
-    from nsysprof.report import open_report
-    from nsysprof.report.identify import identify
+    from nsysprof.scrub.scrub import scrub_report
+    from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
+    from nsysprof.trace.nsys import open_report
+    from nsysprof.trace.nsys.identify import identify
 
     out = output or Path(f"{report.resolve().stem}.scrubbed.sqlite")
     if identify(report) == "parquet":
@@ -101,8 +101,8 @@ def _check(report: Path, out: Path, *, force: bool) -> None:
 def _tell(report: Path, out: Path, scrubbed: Scrubbed) -> None:
     from shlex import quote
 
-    from nsysprof.render.terminal import visible
-    from nsysprof.units import format_bytes, format_count
+    from nsysprof.core.terminal import visible
+    from nsysprof.core.units import format_bytes, format_count
 
     if scrubbed.removed:
         print(f"removed from {visible(report.name)}:")

@@ -16,11 +16,11 @@ from uuid import uuid4
 import psutil
 
 from nsysprof import __version__
+from nsysprof.core.arena import group_limits
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportFailure, ReportTask, examine_report
 from nsysprof.fleet.inputs import missing_dask
 from nsysprof.fleet.kept_answers import answer_file, keep_answer
-from nsysprof.scratch import group_limits
 
 if TYPE_CHECKING:
     from distributed import Client

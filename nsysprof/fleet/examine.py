@@ -13,18 +13,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution import Attribution, attribute
+from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.gpu_activity import gpu_lines
 from nsysprof.fleet.inputs import ReportFile, fetching, file_system, record_path
 from nsysprof.fleet.job_names import host_name, rank_in_environment, rank_in_record
 from nsysprof.fleet.range_iterations import Choice
 from nsysprof.fleet.rank_part import RankPart, rank_part
-from nsysprof.kernels import Rules, classify, load_rules
-from nsysprof.report import Report, open_report, reading
-from nsysprof.report.properties import named_rows, whole
-from nsysprof.report.waits import Waits, read_waits
-from nsysprof.table_reader import read_tables
+from nsysprof.kernels.classify import Rules, classify, load_rules
+from nsysprof.trace.build import read_tables
+from nsysprof.trace.nsys import Report, open_report, reading
+from nsysprof.trace.nsys.blocking_calls import Waits, read_waits
+from nsysprof.trace.nsys.properties import named_rows, whole
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.collectives import Waiting
 from nsysprof.fleet.gpu_activity import COMPUTE, COPIES, EXPOSED, HOST, QUEUE, SYNC
 from nsysprof.fleet.range_iterations import WHOLE
-from nsysprof.units import format_ns, format_ratio, format_share
 
 PART_WORDS = {
     COMPUTE: "compute",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution import Attribution
-from nsysprof.paths import Paths
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.paths import Paths
 
 
 def iteration_labels(

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nsysprof.fleet.inputs import record_path
-from nsysprof.launchers import PLACE_VARIABLES
-from nsysprof.report import Report
-from nsysprof.report.properties import known, named_values
+from nsysprof.tools.launchers import PLACE_VARIABLES
+from nsysprof.trace.nsys import Report
+from nsysprof.trace.nsys.properties import known, named_values
 
 _VARIABLE = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
 MOST_DIGITS = 9  # of the number of a rank

@@ -9,13 +9,13 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution import Attribution
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
+from nsysprof.attribution.projection import DEVICE_BITS
+from nsysprof.core.intervals import Ints
 from nsysprof.fleet.gpu_activity import COMMUNICATION, PARTS, Lines
 from nsysprof.fleet.iteration_labels import iteration_labels, places_among
-from nsysprof.intervals import Ints
-from nsysprof.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
-from nsysprof.projection import DEVICE_BITS
-from nsysprof.tables import START_END
+from nsysprof.trace.tables import START_END
 
 # The path that stands for everything that a rank did.
 WHOLE = "(whole report)"

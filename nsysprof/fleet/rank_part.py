@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution import Attribution
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.intervals import Ints
 from nsysprof.fleet.gpu_activity import COMPUTE, EXPOSED, Lines
 from nsysprof.fleet.range_iterations import COLUMNS, WHOLE, Choice, range_iterations
-from nsysprof.intervals import Ints
-from nsysprof.tables import KERNEL, Tables, pid_of
+from nsysprof.trace.tables import KERNEL, Tables, pid_of
 
 MOST_COLLECTIVES = 20_000
 TIMELINE_BINS, TIMELINE_ITERATIONS = 2_000, 24

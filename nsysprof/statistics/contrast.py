@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.dependence import dependence, drift
 from nsysprof.statistics.distributions import Floats, split_p
@@ -21,7 +22,6 @@ from nsysprof.statistics.resampling import (
     median_ratio,
 )
 from nsysprof.statistics.summary import LEAST_SAMPLES, checked_sample, sample_warnings
-from nsysprof.units import format_share
 
 FASTER, SLOWER = "faster", "slower"
 NO_CLEAR_CHANGE, TOO_FEW_SAMPLES = "no clear change", "too few samples"

@@ -1,0 +1,322 @@
+"""Which rows the bar charts show: the level of ranges at which the time divides, or kernels where there are no ranges.
+
+The rule. Start with the outermost merged ranges that have GPU work. While one of them holds at least `DOMINANT` of
+their op time and divides into several ranges, put those in its place; what it launches itself, outside of them, stays
+as a row of its own ("itself"). So `RUN::math`, `RUN::flash`, … are compared as they are, and a training loop is shown
+by the parts of a step; a range and its only child never stand beside each other. Of many rows the `top` ones by busy
+time are shown, in the order of the program, and the others as one row that adds up.
+
+Warm-up and checks of the workloads are among the others wherever what they measure is in the answer as well.
+
+Calls. Where all the work of a row is in instances of its only child (`RUN::math` holding twenty `iter*`), those are
+its calls: counts are per instance, so that ranges that ran for a different number of times compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.highlights import preparing
+from nsysprof.core.intervals import Ints, union_length
+from nsysprof.core.labels import shorten
+from nsysprof.kernels.classify import FAMILIES, short_name
+
+DOMINANT = 0.95
+MOST_ROWS = 60
+LABEL = 46  # characters
+_OTHER = FAMILIES.index("other")
+
+
+@dataclass(frozen=True)
+class ChartRows:
+    """What to draw, a row per bar from top to bottom.
+
+    ``of`` is "ranges" or "kernels". ``labels`` are printable; ``names`` longer ones for titles. ``calls`` int64, the
+    instances that counts are divided by; ``launches`` int64 host calls (-1: not known); ``kernels`` int64; ``ops``
+    and ``sum_ns`` int64, per row and family of `FAMILIES`; ``busy_ns``, ``span_ns`` int64 (span 0: not known);
+    ``call_ns`` int64, the median busy time of a call. ``rest`` is the row that stands for ``left_out`` more, or None.
+    ``owned_ns`` is the op time of all ranges. ``unit`` says what is counted per: "instance", with
+    the name of the calls where that is one.
+    """
+
+    of: str
+    labels: list[str]
+    names: list[str]
+    calls: Ints
+    launches: Ints
+    kernels: Ints
+    ops: Ints
+    sum_ns: Ints
+    busy_ns: Ints
+    span_ns: Ints
+    call_ns: Ints
+    rest: int | None
+    left_out: int
+    owned_ns: int
+    unit: str
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def idle_ns(self) -> Ints:
+        """Span less busy time; 0 where several GPUs make the busy time longer, or where the span is not known."""
+        idle: Ints = np.maximum(self.span_ns - self.busy_ns, 0)
+        return idle
+
+    @property
+    def named(self) -> NDArray[np.intp]:
+        """The rows that stand for one range or kernel."""
+        return np.array([row for row in range(len(self)) if row != self.rest], np.intp)
+
+
+@dataclass
+class _Row:
+    """One bar in the making."""
+
+    text: str
+    order: int
+    calls: int
+    launches: int
+    kernels: int
+    ops: Ints
+    sum_ns: Ints
+    busy_ns: int
+    span_ns: int
+    call_ns: int
+    call_name: str | None = None
+    prepares: bool = False
+
+
+def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
+    """The `ChartRows` of an answer by the rule of this module; None where it holds no GPU work."""
+    merged = breakdown.merged
+    owned = int(merged["exclusive_sum_ns"].sum()) if len(merged) else 0
+    rows = _range_rows(breakdown) if len(merged) else []
+    kind = "ranges"
+    if not rows:
+        rows, kind = _kernel_rows(breakdown), "kernels"
+        owned = sum(int(row.sum_ns.sum()) for row in rows)
+    if not rows:
+        return None
+    top = max(1, min(top, MOST_ROWS))
+    by_time = sorted(rows, key=lambda row: (row.prepares, -row.busy_ns))
+    top = min(top, sum(not row.prepares for row in rows))
+    shown, others = by_time[:top], by_time[top:]
+    if len(others) == 1:  # a row that says "1 more" takes as much place as the one it stands for
+        shown, others = by_time, []
+    if kind == "ranges":
+        shown = sorted(shown, key=lambda row: row.order)
+    names = {row.call_name for row in shown}
+    labels, left_out = [shorten(row.text, LABEL) for row in shown], len(others)
+    if others:
+        shown = [*shown, _together(others, kind)]
+        labels.append(f"… and {left_out:,} more {kind}")
+    return ChartRows(
+        of=kind,
+        labels=labels,
+        names=[shorten(row.text, 2 * LABEL) for row in shown],
+        **{
+            name: np.array([getattr(row, name) for row in shown], np.int64)
+            for name in ("calls", "launches", "kernels", "ops", "sum_ns", "busy_ns", "span_ns", "call_ns")
+        },
+        rest=len(labels) - 1 if others else None,
+        left_out=left_out,
+        owned_ns=owned,
+        unit=_unit(names),
+    )
+
+
+def _unit(names: set[str | None]) -> str:
+    if names == {None}:
+        return "instance"
+    return f"instance ({shorten(str(next(iter(names))), LABEL)})" if len(names) == 1 else "instance"
+
+
+def _together(rows: list[_Row], kind: str) -> _Row:
+    spans_known = all(row.span_ns for row in rows)
+    return _Row(
+        text="",
+        order=0,
+        calls=sum(row.calls for row in rows) if kind == "ranges" else 1,
+        launches=-1 if any(row.launches < 0 for row in rows) else sum(row.launches for row in rows),
+        kernels=sum(row.kernels for row in rows),
+        ops=np.sum([row.ops for row in rows], axis=0),
+        sum_ns=np.sum([row.sum_ns for row in rows], axis=0),
+        busy_ns=sum(row.busy_ns for row in rows),
+        span_ns=sum(row.span_ns for row in rows) if spans_known else 0,
+        call_ns=0,
+    )
+
+
+def _range_rows(breakdown: Breakdown) -> list[_Row]:
+    merged = breakdown.merged
+    parent, total = merged["parent"].to_numpy(), merged["sum_ns"].to_numpy()
+    working = (merged["launches"].to_numpy() > 0).tolist()
+    children: dict[int, list[int]] = {}
+    for row, above in enumerate(parent.tolist()):
+        if working[row]:
+            children.setdefault(above, []).append(row)
+    frontier, opened = _frontier(children, total)
+    ops, sums = _by_family(breakdown)
+    columns = {
+        name: merged[name].to_numpy()
+        for name in ("instances", "launches", "kernels", "busy_ns", "span_ns", "busy_median_ns")
+    }
+    texts, names = merged["merged_path"], merged["name"]
+    before = preparing(merged)
+    who = "pid " if breakdown.by == "process" else ""
+    prefix = who + merged[breakdown.by].astype(str) if breakdown.by else None
+    out = []
+    for row in frontier:
+        call = _call_row(row, children, total, columns["instances"])
+        out.append(
+            _Row(
+                text=f"{prefix.iloc[row]}: {texts.iloc[row]}" if prefix is not None else texts.iloc[row],
+                order=row,
+                calls=int(columns["instances"][call]),
+                launches=int(columns["launches"][row]),
+                kernels=int(columns["kernels"][row]),
+                ops=ops[row],
+                sum_ns=sums[row],
+                busy_ns=int(columns["busy_ns"][row]),
+                span_ns=int(columns["span_ns"][row]),
+                call_ns=int(columns["busy_median_ns"][call]),
+                call_name=names.iloc[call] if call != row else None,
+                prepares=bool(before[row]),
+            )
+        )
+    return out + [own for chain in opened if (own := _own_row(breakdown, chain)) is not None]
+
+
+def _frontier(children: dict[int, list[int]], total: Ints) -> tuple[list[int], list[list[int]]]:
+    """The rows to show, and those that were opened: each with the only children that led to what it divides into."""
+    frontier, opened = list(children.get(-1, [])), []
+    while frontier:
+        biggest = max(frontier, key=lambda row: total[row])
+        everything = sum(int(total[row]) for row in frontier)
+        chain = [biggest]
+        while len(children.get(chain[-1], [])) == 1:
+            chain += children[chain[-1]]
+        inner = children.get(chain[-1], [])
+        divided = sum(int(total[row]) for row in inner)
+        if total[biggest] < DOMINANT * everything or 2 * divided < total[biggest] or len(inner) < 2:
+            break
+        frontier.remove(biggest)
+        frontier += inner
+        opened.append(chain)
+    return frontier, opened
+
+
+def _call_row(row: int, children: dict[int, list[int]], total: Ints, instances: Ints) -> int:
+    """The only descendant that repeats and has (nearly) all the work, or the row itself."""
+    here = row
+    while len(inner := children.get(here, [])) == 1 and total[inner[0]] >= DOMINANT * total[row]:
+        here = inner[0]
+        if instances[here] > instances[row]:
+            return here
+    return row
+
+
+def _by_family(breakdown: Breakdown) -> tuple[Ints, Ints]:
+    """Ops and op time inside each merged row, by family; time that has no family would be "other"."""
+    families, merged = breakdown.families, breakdown.merged
+    shape = (len(merged), len(FAMILIES))
+    where = (families["row"].to_numpy(np.int64), _family_codes(families["family"]))
+    ops, sums = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    np.add.at(ops, where, families["ops"].to_numpy())
+    np.add.at(sums, where, families["sum_ns"].to_numpy())
+    sums[:, _OTHER] += merged["sum_ns"].to_numpy() - sums.sum(axis=1)
+    return ops, sums
+
+
+def _family_codes(names: pd.Series) -> NDArray[np.int64]:
+    code = {name: number for number, name in enumerate(FAMILIES)}
+    return np.array([code[name] for name in names], np.int64)
+
+
+def _own_row(breakdown: Breakdown, chain: list[int]) -> _Row | None:
+    """What some ranges launch themselves, as a row; None where that is nothing."""
+    merged, rows = breakdown.merged, breakdown.merged_kernels
+    mine = rows[rows["row"].isin(chain)]
+    if not len(mine):
+        return None
+    codes = _family_codes(mine["family"])
+    ops, sums = np.zeros(len(FAMILIES), np.int64), np.zeros(len(FAMILIES), np.int64)
+    np.add.at(ops, codes, mine["count"].to_numpy())
+    np.add.at(sums, codes, mine["sum_ns"].to_numpy())
+    memory = [FAMILIES.index(name) for name in ("memcpy", "memset", "graph")]
+    instances = int(merged["instances"].iloc[chain[0]])
+    busy, launches = _own_busy(breakdown, {merged["merged_path"].iloc[row] for row in chain})
+    if breakdown.by:  # the ops of one process or GPU only: their overlap is not worked out
+        busy, launches = int(sums.sum()), -1
+    return _Row(
+        text=f"{merged['merged_path'].iloc[chain[0]]} itself",
+        order=chain[0],
+        calls=instances,
+        launches=launches,
+        kernels=int(ops.sum() - ops[memory].sum()),
+        ops=ops,
+        sum_ns=sums,
+        busy_ns=busy,
+        span_ns=0,
+        call_ns=0,
+    )
+
+
+def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
+    """Busy time, per instance and GPU, and launches of the ops that ranges with these merged paths own."""
+    attribution = breakdown.attribution
+    tables = attribution.tables
+    path = np.array([text in texts for text in breakdown.merged_texts], bool)
+    ranges = path[breakdown.paths.of]
+    if breakdown.kept is not None:
+        ranges &= breakdown.kept
+    owner = attribution.op_owner
+    ops = np.flatnonzero(np.append(ranges, False)[owner])
+    start, end = tables.ops.start[ops], tables.ops.end[ops]
+    gpu = np.array(tables.gpu_numbers, np.int64)[tables.stream_device][tables.ops.stream[ops]]
+    group = owner[ops].astype(np.int64) * (gpu.max(initial=0) + 1) + gpu
+    group = np.unique(group, return_inverse=True)[1].reshape(-1)
+    # Laid out one after another, the groups do not touch and one union serves them all.
+    low = np.zeros(int(group.max(initial=-1)) + 1, np.int64) + np.iinfo(np.int64).max
+    high = np.zeros(len(low), np.int64) + np.iinfo(np.int64).min
+    np.minimum.at(low, group, start)
+    np.maximum.at(high, group, end)
+    length = high - low
+    shift = np.cumsum(length) - length - low
+    return union_length(start + shift[group], end + shift[group]), len(np.unique(tables.ops.launch[ops]))
+
+
+def _kernel_rows(breakdown: Breakdown) -> list[_Row]:
+    """A row per kernel name, over the whole answer."""
+    rows = breakdown.merged_kernels
+    if not len(rows):
+        return []
+    kinds = rows.groupby(["kernel", "family"], sort=False, as_index=False)[["count", "sum_ns"]].sum()
+    family, out = _family_codes(kinds["family"]), []
+    columns = (kinds[name].tolist() for name in ("kernel", "count", "sum_ns"))
+    for number, (name, count, total) in enumerate(zip(*columns, strict=True)):
+        one = np.zeros(len(FAMILIES), np.int64)
+        one[family[number]] = 1
+        is_kernel = FAMILIES[int(family[number])] not in ("memcpy", "memset", "graph")
+        out.append(
+            _Row(
+                text=short_name(name, LABEL),
+                order=number,
+                calls=1,
+                launches=-1,
+                kernels=count * is_kernel,
+                ops=one * count,
+                sum_ns=one * total,
+                busy_ns=total,
+                span_ns=0,
+                call_ns=0,
+            )
+        )
+    return out

@@ -1,0 +1,86 @@
+"""What adds up to the whole report: ledger, totals, and the warnings that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attribution
+from nsysprof.attribution.paths import Paths
+from nsysprof.core.intervals import union_length
+from nsysprof.core.units import format_share
+from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET
+
+
+def ledger_frame(attribution: Attribution) -> pd.DataFrame:
+    """``fate, ops, sum_ns, share`` (of all op time): a row per fate, adding up to the report."""
+    total = sum(row.sum_ns for row in attribution.ledger)
+    return pd.DataFrame(
+        {
+            "fate": [row.fate for row in attribution.ledger],
+            "ops": [row.ops for row in attribution.ledger],
+            "sum_ns": [row.sum_ns for row in attribution.ledger],
+            "share": [row.sum_ns / total if total else 0.0 for row in attribution.ledger],
+        }
+    )
+
+
+def totals(attribution: Attribution) -> dict[str, int]:
+    """Counts and times of the whole report; busy per GPU, added; span from the first op to the last end."""
+    tables = attribution.tables
+    ops = tables.ops
+    busy = sum(
+        union_length(ops.start[mine], ops.end[mine])
+        for number in set(tables.gpu_numbers)
+        for mine in [tables.ops_of_gpu(number)]
+    )
+    return {
+        "ops": len(ops),
+        "kernels": int(np.count_nonzero(ops.kind == KERNEL)),
+        "memops": int(np.count_nonzero((ops.kind == MEMCPY) | (ops.kind == MEMSET))),
+        "graph_traces": int(np.count_nonzero(ops.kind == GRAPH)),
+        "launches": len(tables.launches),
+        "ranges": len(tables.ranges),
+        "sum_ns": int((ops.end - ops.start).sum()),
+        "busy_ns": busy,
+        "span_ns": int(ops.end.max() - ops.start.min()) if len(ops) else 0,
+    }
+
+
+def warnings(
+    attribution: Attribution,
+    paths: Paths,
+    left_out: NDArray[np.bool_],
+    skip: int,
+    select: str | None,
+    chosen: int,
+) -> Iterator[str]:
+    """What a reader must know before believing the numbers: what, how many, and what share of the time.
+
+    ``left_out`` are the warm-up instances, ``chosen`` how many instances ``select`` leaves.
+    """
+    frame = ledger_frame(attribution)
+
+    def ops(fate: int) -> str:
+        return f"{attribution.ledger[fate].ops:,} ({format_share(frame['share'][fate])} of op time)"
+
+    if paths.too_long:
+        deepest = int(paths.depth.max()) + 1
+        yield f"range paths are up to {deepest:,} names deep: long ones are cut in the middle, and may look alike"
+    unclosed = int(attribution.tables.ranges.unclosed.sum())
+    if unclosed:
+        yield f"ranges never closed: {unclosed:,} of {len(left_out):,}; they end with the session"
+    if attribution.ledger[NO_LAUNCH].ops:
+        yield f"ops without a launch row in the report: {ops(NO_LAUNCH)}; no range owns them"
+    if attribution.ledger[AMBIGUOUS].ops:
+        yield f"ops of helper threads, with ranges open on several threads: {ops(AMBIGUOUS)}; no range owns them"
+    if attribution.ledger[FOLLOWED].ops:
+        yield f"ops of helper threads that follow the one range open elsewhere: {ops(FOLLOWED)}; see --threads"
+    if left_out.any():
+        yield f"warm-up instances left out: {int(left_out.sum()):,} (--skip {skip})"
+    if select is not None:
+        part = f"{chosen:,} of {len(left_out):,}"
+        yield f"ranges that match {select!r} or lie in one that does: {part}; only the ledger and totals are of all"

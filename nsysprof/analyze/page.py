@@ -1,0 +1,224 @@
+"""The page of an analysis: summary, timeline, charts, ledger, range tree, ops and environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.highlights import top_rows, tree_order
+from nsysprof.analyze.page_rows import range_windows, report_timeline
+from nsysprof.analyze.subject import subtitle
+from nsysprof.analyze.text import RANGE_HEAD, launch_bound, range_cells, range_notes, warning_lines, work_line
+from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.units import format_count, format_ns, format_share
+from nsysprof.kernels.classify import short_name
+from nsysprof.page.environment import report_facts
+from nsysprof.page.template import fill, inline
+
+MOST_TREE_ROWS, MOST_KERNEL_ROWS, MOST_WAITS = 1_500, 1_000, 200
+_CAPTIONS = ("Kernels and launches per range", "Busy and idle time per range", "Streams and ranges over time")
+# The number behind each cell of a range's row, by the columns of ``merged``; those without are of several.
+_BEHIND = (
+    *("instances", "launches", "kernels", "cpu_ns", "span_ns", "busy_ns", "sum_ns"),
+    *("span_median_ns", "busy_median_ns", ""),
+)
+_NAME, _PATH = 90, 400
+
+
+def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
+    """The page as text; ``pictures`` are the PNG files of `chart_plans`, none where no charts are wanted.
+
+    Numbers are those of ``analysis.json``: the exact one of each cell is its attribute ``data-v``.
+    """
+    report = breakdown.attribution.tables.report
+    packed, finding, notes = report_timeline(breakdown)
+    return fill(
+        "analysis.html",
+        title=visible(report.path.name),
+        subtitle=subtitle(breakdown),
+        work=work_line(breakdown),
+        totals=_totals(breakdown),
+        warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
+        charts=[
+            {"caption": caption, "source": inline(picture)}
+            for caption, picture in zip(_CAPTIONS, pictures, strict=False)
+        ],
+        timeline={"data": packed, "caption": finding, "notes": notes} if packed else None,
+        ledger=_ledger(breakdown),
+        families=_families(breakdown),
+        tree=_tree(breakdown),
+        kernels=_kernels(breakdown),
+        environment=report_facts(breakdown.attribution.tables.report, breakdown.attribution.threads),
+    )
+
+
+def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
+    """What stands at the top of the page in large type: the key in ``totals``, its words and its number."""
+    totals = breakdown.totals
+    gpus = max(len(set(breakdown.attribution.tables.gpu_numbers)), 1)
+    share = totals["busy_ns"] / (gpus * totals["span_ns"]) if totals["span_ns"] else float("nan")
+    shown = [
+        ("busy_ns", "busy", format_share(share), f"{format_ns(totals['busy_ns'])} of GPU time busy"),
+        ("span_ns", "span", format_ns(totals["span_ns"]), "first op to last"),
+        ("sum_ns", "sum of ops", format_ns(totals["sum_ns"]), "durations added up"),
+        (
+            "kernels",
+            "kernels",
+            format_count(totals["kernels"]),
+            f"{format_count(totals['launches'])} launches",
+        ),
+        ("memops", "memory ops", format_count(totals["memops"]), "copies and memsets"),
+        (
+            "ranges",
+            "NVTX ranges",
+            format_count(totals["ranges"]),
+            f"{format_count(len(breakdown.merged))} merged",
+        ),
+    ]
+    return [
+        {"key": key, "label": label, "text": text, "value": totals[key], "more": more}
+        for key, label, text, more in shown
+    ]
+
+
+def _ledger(breakdown: Breakdown) -> dict[str, Any]:
+    totals = breakdown.totals
+    total = {"fate": "total", "ops": totals["ops"], "sum_ns": totals["sum_ns"], "share": 1.0}
+    rows = []
+    for row in (*_records(breakdown.ledger), total):
+        texts = {"ops_text": format_count(row["ops"]), "sum_text": format_ns(row["sum_ns"])}
+        share = format_share(row["share"]) if totals["ops"] else "-"
+        rows.append({**row, **texts, "share_text": share})
+    return {"rows": rows}
+
+
+def _families(breakdown: Breakdown) -> list[dict[str, Any]]:
+    """Ops and time by family, the longest first, of what the analysis holds."""
+    frame = breakdown.merged_kernels.groupby("family", sort=False)[["count", "sum_ns"]].sum()
+    total, longest = int(frame["sum_ns"].sum()), max(frame["sum_ns"].tolist(), default=0)
+    return [
+        {
+            "family": family,
+            "ops": int(row["count"]),
+            "ops_text": format_count(int(row["count"])),
+            "sum_ns": int(row["sum_ns"]),
+            "sum_text": format_ns(int(row["sum_ns"])),
+            "of_longest": row["sum_ns"] / longest if longest else 0.0,
+            "share_text": format_share(row["sum_ns"] / total) if total else "-",
+        }
+        for family, row in frame.sort_values("sum_ns", ascending=False, kind="stable").iterrows()
+    ]
+
+
+def _tree(breakdown: Breakdown) -> dict[str, Any]:
+    """Rows of ranges, children behind their parents, with the text of each cell and the number behind it."""
+    merged = breakdown.merged
+    if merged.empty:
+        return {"head": [], "rows": [], "notes": [], "by": breakdown.by}
+    parent = merged["parent"].to_numpy()
+    if len(merged) > MOST_TREE_ROWS:
+        numbers = top_rows(breakdown, MOST_TREE_ROWS)
+    else:
+        numbers = tree_order(parent, np.arange(len(merged)))
+    shown = merged.iloc[numbers]
+    waiting = _launch_bound(breakdown, numbers)
+    windows = range_windows(breakdown, numbers.tolist())
+    level: dict[int, int] = {}
+    rows = []
+    for number, row, waits, window in zip(numbers.tolist(), _records(shown), waiting, windows, strict=True):
+        up = int(parent[number])
+        while up >= 0 and up not in level:
+            up = int(parent[up])
+        level[number] = level[up] + 1 if up >= 0 else 0
+        place = {"id": number, "parent": up, "level": level[number], "start": window[0], "end": window[1]}
+        rows.append({**place, **_tree_row(breakdown, row, waits)})
+    notes = [*range_notes(shown, waiting)]
+    if len(shown) > MOST_WAITS:
+        notes.append(
+            f"Only the {MOST_WAITS} ranges with the most busy time are asked whether they are launch-bound."
+        )
+    if len(merged) > len(shown):
+        notes.append(f"{len(merged) - len(shown):,} more ranges: see ranges.csv")
+    around = {row["parent"] for row in rows}
+    for row in rows:
+        row["inner"] = row["id"] in around
+    return {"head": RANGE_HEAD[1:], "rows": rows, "notes": [" ".join(notes)], "by": breakdown.by}
+
+
+def _tree_row(breakdown: Breakdown, row: dict[str, Any], waits: bool) -> dict[str, Any]:
+    """What one row says: name, path, remarks and cells."""
+    cells = range_cells(SimpleNamespace(**row), breakdown.totals["sum_ns"], waits)[1:]
+    values = [int(row[name]) if name else _ratio(row) for name in _BEHIND]
+    return {
+        "name": one_line(row["name"], _NAME) or "(no name)",
+        "path": one_line(row["merged_path"], _PATH),
+        "notes": _row_notes(row),
+        "part": str(row[breakdown.by]) if breakdown.by else "",
+        "cells": [{"text": text, "value": value} for text, value in zip(cells, values, strict=True)],
+    }
+
+
+def _launch_bound(breakdown: Breakdown, numbers: NDArray[np.intp]) -> list[bool]:
+    """Which rows wait for launches; looked for in `MOST_WAITS` rows, as it takes a pass over the report for each."""
+    busy = breakdown.merged["busy_ns"].to_numpy()[numbers]
+    asked = np.sort(np.argsort(-busy, kind="stable")[:MOST_WAITS])
+    found = np.zeros(len(numbers), bool)
+    found[asked] = launch_bound(breakdown, numbers[asked])
+    waiting: list[bool] = found.tolist()
+    return waiting
+
+
+def _ratio(row: dict[str, Any]) -> float:
+    """busy/span as the row shows it: of the medians, or of the only instance."""
+    which = "_median_ns" if row["instances"] > 1 else "_ns"
+    busy, span = row[f"busy{which}"], row[f"span{which}"]
+    return float(busy / span) if span > 0 else 0.0
+
+
+def _row_notes(row: dict[str, Any]) -> str:
+    notes = ["start/end"] if row["kind"] == "start_end" else []
+    if row["unclosed"]:
+        notes.append(f"{row['unclosed']:,} never closed")
+    return ", ".join(notes)
+
+
+def _kernels(breakdown: Breakdown) -> dict[str, Any]:
+    """Rows of ops per range that owns them, the longest first."""
+    frame = breakdown.merged_kernels.sort_values("sum_ns", ascending=False, kind="stable")
+    total = int(frame["sum_ns"].sum())
+    shown = frame.head(MOST_KERNEL_ROWS)
+    paths = breakdown.merged["merged_path"].tolist()
+    names: dict[str, int] = {}
+    rows = [
+        {
+            "name": names.setdefault(row["kernel"], len(names)),
+            "short": one_line(short_name(row["kernel"], _NAME), _NAME) or "(no name)",
+            "family": row["family"],
+            "unit": "" if row["math_unit"] == "unknown" else row["math_unit"],
+            "row": row["row"],
+            "path": one_line(paths[row["row"]], _PATH) if row["row"] >= 0 else "",
+            "count": row["count"],
+            "times": [
+                {"value": row[key], "text": format_ns(row[key])}
+                for key in ("sum_ns", "median_ns", "min_ns", "max_ns")
+            ],
+            "share": format_share(row["sum_ns"] / total) if total else "-",
+        }
+        for row in _records(shown)
+    ]
+    return {
+        "rows": rows,
+        "names": [visible(name) for name in names],
+        "left_out": len(frame) - len(shown),
+        "all": len(frame),
+    }
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]

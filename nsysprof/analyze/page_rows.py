@@ -1,0 +1,242 @@
+"""The rows of a report's timeline: per process what its threads did, the same on the GPU, and its streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.stream_lanes import choose_streams, stream_labels
+from nsysprof.analyze.timeline import MOST_THREADS, timeline
+from nsysprof.analyze.timeline_chart import title
+from nsysprof.attribution.paths import depths
+from nsysprof.attribution.split import device_labels
+from nsysprof.charts.palette import COLOURS, TINTS
+from nsysprof.core.intervals import Index, Ints
+from nsysprof.core.labels import shorten
+from nsysprof.core.stacking import stack
+from nsysprof.core.units import format_count
+from nsysprof.kernels.classify import FAMILIES, short_name
+from nsysprof.page.packing import PageRow, busy_shares, pack
+from nsysprof.trace.tables import PUSH_POP, START_END, pid_of, tid_of
+
+# What a page holds one by one, the longest of each; ops that are more are in columns all the same.
+MOST_OPS, MOST_RANGES, MOST_CALLS = 200_000, 60_000, 60_000
+_LANES = 2  # for ranges that cross
+# Threads drawn, and how many levels their ranges get: on the host, and on the GPU.
+_LEVELS = ((2, 6, 4), (4, 4, 2), (MOST_THREADS, 3, 1))
+_NAME, _LABEL = 160, 44
+
+
+def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
+    """What the page's timeline of a report shows, packed, its finding in one sentence, and notes on what is left out.
+
+    The first text is empty where there is nothing to show.
+    """
+    answer = timeline(breakdown, columns=1)
+    if not answer.streams and not answer.ranges:
+        return "", "", []
+    origin, length = answer.start_ns, max(answer.end_ns - answer.start_ns, 1)
+    rows = _Rows(breakdown, origin, length)
+    found = [*rows.of_processes()]
+    zoom = answer.zoom
+    views = [(shorten(zoom.what, 100), zoom.start_ns - origin, zoom.end_ns - origin)] if zoom else []
+    head = {
+        "origin": origin,
+        "views": views,
+        "gpus": rows.gpus(),
+        "families": [*COLOURS.items()],
+        "tints": TINTS,
+        **rows.texts(),
+    }
+    return pack(found, length, head), title(answer), rows.notes
+
+
+class _Rows:
+    """Makes the rows of one report, and keeps the texts that they use and notes on what is left out."""
+
+    def __init__(self, breakdown: Breakdown, origin: int, length: int) -> None:
+        self.breakdown, self.origin, self.length = breakdown, origin, length
+        self.tables = breakdown.attribution.tables
+        self.notes: list[str] = []
+        self.hidden = 0
+        self._tint: dict[str, int] = {}
+
+    def texts(self) -> dict[str, Any]:
+        """The names of ops with their kinds, and the tree of paths that ranges and owners are in."""
+        kinds, paths = self.breakdown.kinds, self.breakdown.paths
+        names = [
+            [shorten(short_name(name, _NAME), _NAME), FAMILIES.index(family), unit, cause]
+            for name, family, unit, cause in zip(
+                self.tables.op_names, kinds.family, kinds.math_unit, kinds.cause, strict=True
+            )
+        ]
+        merged = self.breakdown.merged_texts
+        tint = [
+            self._tint.setdefault(merged[path], len(self._tint)) % len(TINTS) for path in range(len(paths))
+        ]
+        return {
+            "names": names,
+            "pathNames": [shorten(name, _NAME) for name in paths.names],
+            "paths": [paths.parent.tolist(), paths.name.tolist(), tint],
+        }
+
+    def gpus(self) -> list[dict[str, Any]]:
+        """For each GPU in which part of each column of the window it ran something."""
+        ops, out = self.tables.ops, []
+        for number, label in sorted(device_labels(self.tables).items()):
+            mine = self.tables.op_gpu == number
+            start = ops.start[mine] - self.origin
+            end = np.maximum(ops.end[mine] - self.origin, start)
+            out.append({"label": label, "busy": busy_shares(start, end, self.length)})
+        return out
+
+    def of_processes(self) -> Iterator[PageRow]:
+        """All rows, process by process."""
+        streams, notes = choose_streams(self.tables)
+        self.notes += notes
+        threads, labels = self._threads(), stream_labels(self.tables)
+        self.levels = next(levels for most, *levels in _LEVELS if len(threads) <= most)
+        ops, launches, ranges = self.tables.ops, self.tables.launches, self.tables.ranges
+        kept = self._longest(ops.start, ops.end, MOST_OPS, "ops")
+        self.kept_calls = self._longest(launches.start, launches.end, MOST_CALLS, "launches")
+        self.kept_ranges = self._longest(ranges.start, ranges.end, MOST_RANGES, "ranges", self.breakdown.kept)
+        for process in range(len(self.tables.processes)):
+            group = f"process {pid_of(int(self.tables.processes[process]))}"
+            for thread in threads:
+                if self.tables.thread_process[thread] == process:
+                    yield from self._thread_rows(thread, group)
+            for stream in streams:
+                if self.tables.stream_process[stream] == process:
+                    yield self._stream_row(stream, group, shorten(labels[stream], _LABEL), kept)
+        if self.hidden:
+            self.notes.append(
+                f"{format_count(self.hidden)} inner ranges, or such that cross others, are not drawn"
+            )
+
+    def _longest(
+        self, start: Ints, end: Ints, most: int, what: str, among: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.bool_]:
+        """Which of them the page holds one by one: the longest, with a note where these are not all."""
+        kept = np.ones(len(start), bool) if among is None else among.copy()
+        rows = np.flatnonzero(kept)
+        if len(rows) > most:
+            kept[rows[np.argpartition((start - end)[rows], most)[most:]]] = False
+            also = ", all of them as columns" if what == "ops" else ""
+            self.notes.append(
+                f"of {format_count(len(rows))} {what} the longest {format_count(most)} are drawn one by one{also}"
+            )
+        return kept
+
+    def _stream_row(self, stream: int, group: str, label: str, kept: NDArray[np.bool_]) -> PageRow:
+        ops, launches, paths = self.tables.ops, self.tables.launches, self.breakdown.paths
+        mine = np.flatnonzero(ops.stream == stream)
+        mine = mine[np.argsort(ops.start[mine], kind="stable")]
+        start = ops.start[mine]
+        launch = ops.launch[mine]
+        path = np.append(paths.of, np.int32(-1))[self.breakdown.attribution.op_owner[mine]]
+        lead = start - launches.start[launch] + 1 if len(launches) else np.zeros(len(mine), np.int64)
+        lead = np.where(launch >= 0, np.maximum(lead, 0), 0)  # 0: no launch, or by its clock a later one
+        families = np.array([FAMILIES.index(name) for name in self.breakdown.kinds.family], np.uint8)
+        return PageRow(
+            group,
+            label,
+            "ops",
+            *self._clipped(start, np.maximum(ops.end[mine], start)),
+            columns=(ops.name[mine], path + 1, lead),
+            family=families[ops.name[mine]],
+            kept=None if kept.all() else kept[mine],
+        )
+
+    def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """Times from the beginning of the window, none outside."""
+        first = np.clip(start - self.origin, 0, self.length)
+        return first, np.clip(end - self.origin, first, self.length)
+
+    # ---- what the host did
+
+    def _threads(self) -> list[int]:
+        """The threads whose ranges hold the most GPU work, else the longest ranges, in order; those that only launch
+        come after them.
+        """
+        tables, inside = self.tables, self.breakdown.attribution.inclusive
+        kept = self.breakdown.kept
+        weight = np.zeros((len(tables.threads), 3), np.int64)
+        top = kept & (self.breakdown.attribution.parent < 0)
+        np.add.at(weight[:, 0], tables.ranges.thread[top], inside.busy_ns[top])
+        np.add.at(weight[:, 1], tables.ranges.thread[top], 1)
+        np.add.at(weight[:, 2], tables.launches.thread, 1)
+        some = np.flatnonzero(weight.any(axis=1))
+        some = some[np.lexsort(-weight[some].T[::-1])]
+        if len(some) > MOST_THREADS:
+            self.notes.append(f"{len(some) - MOST_THREADS} more threads are not drawn")
+        return sorted(some[:MOST_THREADS].tolist())
+
+    def _thread_rows(self, thread: int, group: str) -> Iterator[PageRow]:
+        tables, inside = self.tables, self.breakdown.attribution.inclusive
+        first, last = np.searchsorted(tables.ranges.thread, [thread, thread + 1]).tolist()
+        rows = first + np.flatnonzero(self.kept_ranges[first:last])
+        who = f"thread {tid_of(int(tables.threads[thread]))}"
+        for kind, word in ((PUSH_POP, "NVTX"), (START_END, "NVTX start/end")):
+            mine = rows[tables.ranges.kind[rows] == kind]
+            start, end = tables.ranges.start[mine], tables.ranges.end[mine]
+            yield from self._range_rows(mine, start, end, group, f"{who} · {word}", self.levels[0])
+            if kind == PUSH_POP:
+                yield from self._call_row(thread, group, f"{who} · launches")
+            mine = mine[inside.launches[mine] > 0]
+            start, end = inside.first_op_ns[mine], inside.last_op_ns[mine]
+            yield from self._range_rows(mine, start, end, group, f"{who} · {word} on the GPU", self.levels[1])
+
+    def _range_rows(
+        self, mine: Index, start: Ints, end: Ints, group: str, label: str, levels: int
+    ) -> Iterator[PageRow]:
+        """A row per level; what crosses without nesting lies in rows of its own."""
+        seen = (end >= self.origin) & (start <= self.origin + self.length)
+        mine, start, end = mine[seen], start[seen], np.maximum(end, start)[seen]
+        order = np.lexsort((mine, -end, start))
+        mine, start, end = mine[order], start[order], end[order]
+        attribution, inside = self.breakdown.attribution, self.breakdown.attribution.inclusive
+        place = np.full(len(self.tables.ranges) + 1, -1, np.int32)
+        place[mine] = np.arange(len(mine), dtype=np.int32)
+        up = place[attribution.parent[mine]]
+        lanes = stack(start, end, np.where(up < np.arange(len(up)), up, -1).astype(np.int32))
+        lanes.sort(key=lambda lane: -len(lane.members))
+        self.hidden += sum(len(lane.members) for lane in lanes[_LANES:])
+        for lane in lanes[:_LANES]:
+            depth = depths(lane.up)
+            self.hidden += int((depth >= levels).sum())
+            for level in range(min(int(depth.max(initial=-1)) + 1, levels)):
+                at = lane.members[depth == level]
+                rows = mine[at]
+                columns = (
+                    self.breakdown.paths.of[rows],
+                    inside.launches[rows],
+                    inside.kernels[rows],
+                    inside.busy_ns[rows],
+                )
+                yield PageRow(group, label, "ranges", *self._clipped(start[at], end[at]), columns=columns)
+
+    def _call_row(self, thread: int, group: str, label: str) -> Iterator[PageRow]:
+        """The host calls of a thread that caused GPU work."""
+        launches = self.tables.launches
+        ops = np.bincount(self.tables.ops.launch + 1, minlength=len(launches) + 1)[1:]
+        first, last = np.searchsorted(launches.thread, [thread, thread + 1]).tolist()
+        mine = np.arange(first, last)
+        if not len(mine):
+            return
+        mine = mine[self.kept_calls[mine]]
+        start, end = launches.start[mine], np.maximum(launches.end[mine], launches.start[mine])
+        yield PageRow(group, label, "calls", *self._clipped(start, end), columns=(ops[mine],))
+
+
+def range_windows(breakdown: Breakdown, rows: list[int]) -> list[tuple[int, int]]:
+    """For each row of ``merged`` when the first of its instances begins and the last one ends, in ns of the report."""
+    ranges = breakdown.attribution.tables.ranges
+    out = []
+    for row in rows:
+        _, mine = breakdown.instances_of(row)
+        out.append((int(ranges.start[mine].min()), int(ranges.end[mine].max())))
+    return out

@@ -1,0 +1,36 @@
+"""What every chart says of the report that it is about."""
+
+from __future__ import annotations
+
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.core.labels import printable, shorten
+from nsysprof.core.units import format_count, format_share
+
+
+def subtitle(breakdown: Breakdown) -> str:
+    """Which report a chart is about: its file, GPUs, nsys version and size."""
+    report, totals = breakdown.attribution.tables.report, breakdown.totals
+    used = sorted({device.gpu for device in breakdown.attribution.tables.devices if device.gpu is not None})
+    names = [report.about.gpus[gpu].name for gpu in used] or [gpu.name for gpu in report.about.cuda_gpus]
+    many = {name: f"{names.count(name)} × " if names.count(name) > 1 else "" for name in names}
+    gpus = [f"{count}{name}" for name, count in many.items()]
+    kernels, ranges = totals["kernels"], totals["ranges"]
+    parts = [
+        shorten(report.path.name, 60),
+        shorten(", ".join(gpus), 60) if gpus else "GPU not recorded",
+        f"nsys {printable(report.about.nsys_version or 'version not recorded')}",
+        f"{format_count(kernels)} kernel{'s' * (kernels != 1)}",
+        f"{format_count(ranges)} range{'s' * (ranges != 1)}",
+    ]
+    unowned = outside_share(breakdown)
+    if ranges and unowned > 0:
+        parts.append(f"{format_share(unowned)} of op time belongs to no range")
+    return " · ".join(parts)
+
+
+def outside_share(breakdown: Breakdown) -> float:
+    """The part of the report's op time that no range owns."""
+    attribution = breakdown.attribution
+    total = sum(row.sum_ns for row in attribution.ledger)
+    owned = int(attribution.exclusive_sum_ns.sum())
+    return (total - owned) / total if total > 0 else 0.0

@@ -1,0 +1,273 @@
+"""An answer as text for a terminal, a log or a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from tabulate import tabulate
+
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.highlights import kernels_inside, top_rows
+from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
+from nsysprof.attribution.verify import Verification
+from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
+from nsysprof.kernels.classify import short_name
+from nsysprof.trace.nsys import Report
+
+_NAME_WIDTH = 48
+_MOST_INDENTS = 12
+_TOP_RANGES, _TOP_KERNELS = 4, 5
+# The kernels that no range owns are shown when they take at least this share of the time.
+_UNOWNED_SHARE = 0.1
+_MOST_DIFFERENCES = 20
+_MOST_DIAGNOSTICS = 20
+RANGE_HEAD = (
+    *("range", "instances", "launches", "kernels", "CPU", "span", "busy", "share"),
+    *("span each", "busy each", "busy/span"),
+)
+
+
+def summary(breakdown: Breakdown, top: int = 20) -> str:
+    """The whole answer: report, warnings, ledger, range tree (``top`` rows) and the top kernels of the top ranges.
+
+    What names hold that a terminal would obey is written out; the text ends with a newline.
+    """
+    parts = [
+        [*report_lines(breakdown.attribution.tables.report), *warning_lines(breakdown)],
+        [work_line(breakdown)],
+        [*_ledger(breakdown)],
+        [*_ranges(breakdown, top)],
+        *_kernels(breakdown),
+    ]
+    lines = [line for part in parts if part for line in ("", *part)][1:]
+    return "".join(f"{visible(line)}\n" for block in lines for line in block.split("\n"))
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """What the report says of itself: its file, GPUs, system and command."""
+    about = report.about
+    made = f"nsys {about.nsys_version}" if about.nsys_version else "an nsys that does not state its version"
+    lasted = f", {format_ns(about.duration_ns)} of recording" if about.duration_ns else ""
+    yield f"{visible(str(report.path))}: report of {made}{lasted}"
+    cuda = [gpu for gpu in about.gpus if gpu.is_cuda]
+    for gpu in dict.fromkeys(_gpu(gpu) for gpu in cuda):
+        count = sum(_gpu(other) == gpu for other in cuda)
+        yield f"  GPU      {f'{count} x ' if count > 1 else ''}{gpu}"
+    versions = [("driver", about.driver_version), ("CUDA", about.cuda_version), ("", about.os)]
+    system = ", ".join(f"{label} {value}".strip() for label, value in versions if value)
+    if system:
+        yield f"  system   {system}"
+    if about.command:
+        yield f"  command  {one_line(about.command, 100)}"
+
+
+def _gpu(gpu: Any) -> str:
+    facts = [
+        f"{gpu.sm_count} SMs" if gpu.sm_count else None,
+        format_bytes(gpu.memory_bytes) if gpu.memory_bytes else None,
+        format_bandwidth(gpu.bandwidth_bytes_per_s) if gpu.bandwidth_bytes_per_s else None,
+    ]
+    known = ", ".join(fact for fact in facts if fact)
+    return f"{gpu.name} ({known})" if known else str(gpu.name)
+
+
+def warning_lines(breakdown: Breakdown) -> Iterator[str]:
+    """What nsys itself recorded, and the warnings of the analysis."""
+    diagnostics = breakdown.attribution.tables.report.about.diagnostics
+    for found in diagnostics[:_MOST_DIAGNOSTICS]:
+        times = f" ({found.count} times)" if found.count > 1 else ""
+        yield f"  nsys {found.severity}: {one_line(found.text, 160)}{times}"
+    if len(diagnostics) > _MOST_DIAGNOSTICS:
+        yield f"  nsys says {len(diagnostics) - _MOST_DIAGNOSTICS:,} things more: see analysis.json"
+    for warning in breakdown.warnings:
+        yield f"  warning  {one_line(warning, 400)}"
+
+
+def work_line(breakdown: Breakdown) -> str:
+    """One sentence: how much work there is, and for how much of the time the GPUs are busy."""
+    totals = breakdown.totals
+    if not totals["ops"]:
+        return "no GPU work"
+    counts = [_many(totals["kernels"], "kernel"), _many(totals["memops"], "memory operation")]
+    if totals["graph_traces"]:
+        counts.append(f"{_many(totals['graph_traces'], 'CUDA graph')} traced whole")
+    gpus = len(set(breakdown.attribution.tables.gpu_numbers))
+    busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"])) if totals["span_ns"] else "-"
+    who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
+    return (
+        f"{', '.join(counts)}: sum {format_ns(totals['sum_ns'])}; {who} busy for {busy} of the"
+        f" {format_ns(totals['span_ns'])} from the first op to the last"
+    )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def _ledger(breakdown: Breakdown) -> Iterator[str]:
+    totals = breakdown.totals
+    if not totals["ops"]:
+        return
+    rows = [
+        [row.fate, format_count(row.ops), format_ns(row.sum_ns), format_share(row.share)]
+        for row in _rows(breakdown.ledger)
+        if row.ops
+    ]
+    rows.append(["total", format_count(totals["ops"]), format_ns(totals["sum_ns"]), format_share(1.0)])
+    yield _table(["launched from", "ops", "sum", "share"], rows)
+
+
+def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
+    merged, by = breakdown.merged, breakdown.by
+    if merged.empty:
+        return
+    numbers = top_rows(breakdown, top)
+    shown = merged.iloc[numbers]
+    waiting = launch_bound(breakdown, numbers)
+    rows: list[list[str]] = []
+    around: list[int] = []  # depths of the ranges around the row, as far as they are shown
+    head = [*RANGE_HEAD]
+    for row, waits in zip(_rows(shown), waiting, strict=True):
+        while around and around[-1] >= row.depth:
+            around.pop()
+        left_out = row.depth - around[-1] - 1 if around else 0
+        if left_out:
+            gap = (
+                "  " * min(row.depth - left_out, _MOST_INDENTS)
+                + f"… {left_out:,} more, each inside the one above"
+            )
+            rows.append([*([""] if by else []), gap, *[""] * (len(head) - 1)])
+        around.append(row.depth)
+        cells = range_cells(row, breakdown.totals["sum_ns"], waits)
+        rows.append([one_line(str(getattr(row, by)), 30), *cells] if by else cells)
+    yield _table([by, *head] if by else head, rows, texts=2 if by else 1)
+    yield from range_notes(shown, waiting)
+    if (shown["depth"] > _MOST_INDENTS).any():
+        yield "[n]: n ranges are around this one."
+    if len(merged) > len(shown):
+        more = f"--top {len(merged)}, or " if len(top_rows(breakdown, len(merged))) > len(shown) else ""
+        yield f"{_many(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
+
+
+def range_notes(shown: pd.DataFrame, waiting: Sequence[bool]) -> Iterator[str]:
+    """What the columns of `RANGE_HEAD` mean, for these rows of ``merged``."""
+    yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op"
+    yield "to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR."
+    if any(waiting):
+        idle = format_share(LAUNCH_BOUND_IDLE)
+        yield f"* launch-bound: for more than {idle} of the span the GPU runs nothing, not even ops of other ranges."
+    if (shown["busy_ns"] > shown["span_ns"]).any():
+        yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
+
+
+def launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> list[bool]:
+    """For which ranges the GPU waits for one launch after the other: a single launch waits for nothing."""
+    merged = breakdown.merged.iloc[rows]
+    idle = idle_shares(breakdown, rows.tolist()) > LAUNCH_BOUND_IDLE
+    return [bool(waits) for waits in idle & (merged["launches"] > merged["instances"]).to_numpy()]
+
+
+def range_cells(row: Any, total: int, waits: bool) -> list[str]:
+    """The cells of a row of ``merged`` below `RANGE_HEAD`; ``total`` is the sum of all ops, ``waits`` adds the mark."""
+    many = row.instances > 1
+    span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)
+    return [
+        _label(row),
+        format_count(row.instances),
+        format_count(row.launches),
+        format_count(row.kernels),
+        format_ns(row.cpu_ns),
+        format_ns(row.span_ns),
+        format_ns(row.busy_ns),
+        format_share(row.sum_ns / total) if total else "",
+        _each(row.span_median_ns, row.span_iqr_ns) if many else "",
+        _each(row.busy_median_ns, row.busy_iqr_ns) if many else "",
+        format_share(busy / span) + (" *" if waits else "") if span > 0 else "",
+    ]
+
+
+def _each(median: int, iqr: int) -> str:
+    """A median with half the IQR as a share of it; nothing for ranges without ops."""
+    return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}" if median > 0 else ""
+
+
+def _label(row: Any) -> str:
+    """The name, indented by its depth, with what makes the row's numbers differ from those of its neighbours."""
+    lead = "  " * min(row.depth, _MOST_INDENTS) + (f"[{row.depth}] " if row.depth > _MOST_INDENTS else "")
+    notes = " (start/end)" if row.kind == "start_end" else ""
+    if row.unclosed:
+        notes += " (never closed)" if row.instances == 1 else f" ({row.unclosed:,} never closed)"
+    name = one_line(row.name, max(_NAME_WIDTH - len(lead) - len(notes), 12)) or "(no name)"
+    return f"{lead}{name}{notes}"
+
+
+def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
+    """The longest kernels of the longest outermost ranges, and of what no range owns when that is much."""
+    merged = breakdown.merged
+    # a start/end range is only a window on work that push/pop ranges own: what it owns itself is all there is to list
+    owning = merged["exclusive_sum_ns"] > 0
+    roots = merged[
+        (merged["parent"] < 0) & (merged["sum_ns"] > 0) & ((merged["kind"] == "push_pop") | owning)
+    ]
+    for row in roots.sort_values("busy_ns", ascending=False, kind="stable").index[:_TOP_RANGES].tolist():
+        label = one_line(merged["merged_path"][row], 80) or "(no name)"
+        part = f" ({breakdown.by} {merged[breakdown.by][row]})" if breakdown.by else ""
+        title = (
+            f"Ops in {label}{part}" if merged["kind"][row] == "push_pop" else f"Ops that {label}{part} owns"
+        )
+        yield _top_kernels(title, kernels_inside(breakdown, row))
+    unowned = kernels_inside(breakdown, -1)
+    if int(unowned["sum_ns"].sum()) >= max(_UNOWNED_SHARE * breakdown.totals["sum_ns"], 1):
+        yield _top_kernels("Ops that no range owns" if len(merged) else "Ops", unowned)
+
+
+def _top_kernels(title: str, kernels: pd.DataFrame) -> list[str]:
+    total = int(kernels["sum_ns"].sum())
+    rows = [
+        [
+            one_line(short_name(row.kernel, 70), 70),
+            row.family if row.math_unit == "unknown" else f"{row.family}, {row.math_unit}",
+            format_count(row.ops),
+            format_ns(row.sum_ns),
+            format_share(row.sum_ns / total) if total else "",
+        ]
+        for row in _rows(kernels.head(_TOP_KERNELS).rename(columns={"count": "ops"}))
+    ]
+    table = _table(["op", "family", "count", "sum", "share"], rows, texts=2)
+    return [f"{title}: {format_ns(total)} under {_many(len(kernels), 'name')}", table]
+
+
+def _rows(frame: pd.DataFrame) -> Iterator[Any]:
+    """The rows as named tuples; only for the few that are printed."""
+    return frame.itertuples(index=False)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
+    """Columns of text, the first ``texts`` flush left and the others right, without trailing blanks."""
+    align = ["left"] * texts + ["right"] * (len(head) - texts)
+    body = tabulate(
+        rows, headers=head, tablefmt="simple", colalign=align, disable_numparse=True, preserve_whitespace=True
+    )
+    return "\n".join(line.rstrip() for line in body.splitlines())
+
+
+def verification(result: Verification) -> str:
+    """The result as lines of text: what was compared, the explained differences by reason, and the others."""
+    if not result.compared:
+        return f"Nothing to verify: nsys {visible(result.nsys)} and nsysprof know of no range with GPU work\n"
+    lines = [
+        f"Verified with nsys {result.nsys}: {result.equal:,} of {result.compared:,} ranges with GPU work are equal"
+        " in span, first op and launches"
+    ]
+    lines += [f"  {count:,} differ as known ({reason})" for reason, count in sorted(result.explained.items())]
+    lines += [
+        f"  differs: {' '.join(difference.split())}" for difference in result.differences[:_MOST_DIFFERENCES]
+    ]
+    if len(result.differences) > _MOST_DIFFERENCES:
+        lines.append(f"  and {len(result.differences) - _MOST_DIFFERENCES:,} more")
+    return "".join(f"{visible(line)}\n" for line in lines)

@@ -1,0 +1,313 @@
+"""Op → launch → owner: which range every piece of GPU work belongs to, and the ledger that accounts for all of it.
+
+The rules are those of the README's section on attribution. In short: the owner of an op is the innermost push/pop range
+that is open on the launching thread during the whole host call; work launched by a thread without an open range
+follows the one other thread of the process that has one; start/end ranges own what is left in their window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
+from nsysprof.core.arena import Room
+from nsysprof.core.intervals import Nest, inside_any, nest
+from nsysprof.errors import NsysprofError
+from nsysprof.trace.build import read_tables
+from nsysprof.trace.nsys import Report
+from nsysprof.trace.tables import START_END, Tables
+
+# The fate of an op, in the order of the ledger.
+OWN_THREAD, FOLLOWED, WINDOW, OUTSIDE, AMBIGUOUS, NO_LAUNCH = range(6)
+FATES = ("own thread", "followed", "start/end window", "outside every range", "ambiguous", "no launch row")
+THREADS = ("follow", "strict")
+_CHUNK = 1 << 20  # ops at a time where temporaries would be large
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """How many ops, and how many ns of their durations, met one fate."""
+
+    fate: str
+    ops: int
+    sum_ns: int
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """What belongs to which range.
+
+    Per launch: ``owner`` int32, a row of ``tables.ranges``, -1 for none; ``fate`` uint8, an index into `FATES`.
+    Per range: ``parent`` int32, the innermost push/pop range that contains it on its thread, -1 for none;
+    ``inclusive``, a `Totals` with what lies inside it; ``exclusive_sum_ns`` int64, what it owns itself.
+    ``ledger`` has a row per fate; its rows add up to all ops of the report.
+    """
+
+    tables: Tables
+    threads: str
+    owner: NDArray[np.int32]
+    fate: NDArray[np.uint8]
+    parent: NDArray[np.int32]
+    inclusive: Totals
+    exclusive_sum_ns: NDArray[np.int64]
+    ledger: tuple[LedgerRow, ...]
+
+    @property
+    def op_owner(self) -> NDArray[np.int32]:
+        """The owner of each op, -1 for none."""
+        return np.append(self.owner, np.int32(-1))[self.tables.ops.launch]
+
+    def owner_of(self, ops: slice) -> NDArray[np.int32]:
+        """The owners of some ops, -1 for none."""
+        launch = self.tables.ops.launch[ops]
+        out = np.full(len(launch), -1, np.int32)
+        known = launch >= 0
+        out[known] = self.owner[launch[known]]
+        return out
+
+    @property
+    def op_fate(self) -> NDArray[np.uint8]:
+        """The fate of each op."""
+        return np.append(self.fate, np.uint8(NO_LAUNCH))[self.tables.ops.launch]
+
+
+def attribute(
+    report: Report | Tables, threads: str = "follow", progress: Callable[[str, int], None] | None = None
+) -> Attribution:
+    """Attribute every op of an open report, or of its tables if they were read before.
+
+    ``threads`` is ``follow`` (work of helper threads belongs to the one range open elsewhere in the process) or
+    ``strict`` (a thread's work belongs to its own ranges alone, as nsys projects). Near-linear in events, process by
+    process. ``progress`` is told what was done, and how many rows.
+
+    Raises `NsysprofError` for another word in ``threads``.
+    """
+    if threads not in THREADS:
+        raise NsysprofError(
+            f"unknown way to treat helper threads: {threads!r}", f"choose {' or '.join(THREADS)}"
+        )
+    tables = report if isinstance(report, Tables) else read_tables(report, progress)
+    ranges, launches, room = tables.ranges, tables.launches, tables.room
+    result = Attribution(
+        tables=tables,
+        threads=threads,
+        owner=room.full(len(launches), -1, np.int32),
+        fate=room.full(len(launches), OUTSIDE, np.uint8),
+        parent=room.full(len(ranges), -1, np.int32),
+        inclusive=Totals.zeros(len(ranges), room),
+        exclusive_sum_ns=room.zeros(len(ranges), np.int64),
+        ledger=(),
+    )
+    range_bounds = _bounds(ranges.thread, len(tables.threads))
+    launch_bounds = _bounds(launches.thread, len(tables.threads))
+    rows, begins = _ops_by_launch(tables)
+    first_thread = _bounds(tables.thread_process, len(tables.processes))
+
+    for process in range(len(tables.processes)):
+        members = range(first_thread[process], first_thread[process + 1])
+        first, last = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
+        calls = _calls(tables, first, last, rows, begins)
+        _attribute_process(result, members, calls, range_bounds, launch_bounds)
+        if progress:
+            progress("attribution", last - first)
+    ledger = _ledger(result)
+    return Attribution(**{**result.__dict__, "ledger": ledger})
+
+
+def _bounds(codes: NDArray[np.integer], count: int) -> NDArray[np.intp]:
+    """Where the rows of each code begin in a column sorted by code; one more entry for the end."""
+    return np.searchsorted(codes, np.arange(count + 1))
+
+
+def _ops_by_launch(tables: Tables) -> tuple[NDArray[np.int32], NDArray[np.intp] | None]:
+    """The ops that have a launch, in the order of their launches, and where the ops of each launch begin.
+
+    None for the latter says that every launch caused one op; that takes no sorting.
+    """
+    launch, count = tables.ops.launch, len(tables.launches)
+    if np.count_nonzero(launch >= 0) == count:
+        rows = tables.room.full(count, -1, np.int32)
+        for first in range(0, len(launch), _CHUNK):
+            part = launch[first : first + _CHUNK]
+            known = np.flatnonzero(part >= 0)
+            rows[part[known]] = first + known
+        if not count or rows.min() >= 0:
+            return rows, None
+    with_launch = np.flatnonzero(launch >= 0).astype(np.int32)
+    launch = launch[with_launch]
+    order = np.argsort(launch, kind="stable")
+    begins = np.cumsum(np.bincount(launch, minlength=count))
+    return tables.room.take(with_launch, order), np.append(0, begins)
+
+
+def _calls(
+    tables: Tables, first: int, last: int, rows: NDArray[np.int32], begins: NDArray[np.intp] | None
+) -> LaunchWork:
+    """The launches ``[first, last)`` with what they caused; the other arguments are those of `_ops_by_launch`."""
+    ops = tables.ops
+    if begins is None:
+        mine, call = rows[first:last], np.arange(last - first, dtype=np.int32)
+    else:
+        mine = rows[begins[first] : begins[last]]
+        call = np.repeat(np.arange(last - first, dtype=np.int32), np.diff(begins[first : last + 1]))
+    return LaunchWork.build(
+        tables.launches.start[first:last],
+        tables.launches.end[first:last],
+        call=call,
+        op_start=tables.room.take(ops.start, mine),
+        op_end=tables.room.take(ops.end, mine),
+        device=tables.stream_gpu.take(ops.stream[mine]),
+        kind=ops.kind[mine],
+        from_graph=ops.from_graph[mine],
+        room=tables.room,
+    )
+
+
+def _attribute_process(
+    result: Attribution,
+    members: range,
+    calls: LaunchWork,
+    range_bounds: NDArray[np.intp],
+    launch_bounds: NDArray[np.intp],
+) -> None:
+    """Fill in what concerns one process: its threads are ``members``, its launches ``calls``."""
+    base, stop = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
+    owner, fate, room = result.owner[base:stop], result.fate[base:stop], result.tables.room
+    own = {thread: slice(*(launch_bounds[thread : thread + 2] - base).tolist()) for thread in members}
+    nests, windows = _nests(result, members, range_bounds)
+    for thread, (first, thread_nest) in nests.items():
+        inside = thread_nest.innermost(calls.start[own[thread]], calls.end[own[thread]])
+        owner[own[thread]] = np.where(inside >= 0, inside + first, -1)
+        fate[own[thread]][inside >= 0] = OWN_THREAD
+    followers: dict[int, NDArray[np.intp]] = {}
+    if result.threads == "follow" and nests:
+        followers = _follow(result, calls, nests, owner, fate)
+    if windows:
+        _fill_windows(result, windows, calls, owner, fate, own)
+    for thread, (first, thread_nest) in nests.items():
+        part = _calls_of_lane(calls, own[thread], followers.get(thread), room)
+        rows = slice(first, first + len(thread_nest.start))
+        result.inclusive.fill(rows, project(part, thread_nest.start, thread_nest.end, room))
+    owned = owner >= 0
+    np.add.at(result.exclusive_sum_ns, owner[owned], calls.sum_ns[owned])
+
+
+def _nests(
+    result: Attribution, members: range, range_bounds: NDArray[np.intp]
+) -> tuple[dict[int, tuple[int, Nest]], list[slice]]:
+    """For each thread with push/pop ranges its first range and how they nest, and the rows of start/end ranges.
+
+    Notes the parents of the push/pop ranges.
+    """
+    ranges = result.tables.ranges
+    nests: dict[int, tuple[int, Nest]] = {}
+    windows: list[slice] = []
+    for thread in members:
+        first, last = range_bounds[thread : thread + 2].tolist()
+        middle = first + int(np.searchsorted(ranges.kind[first:last], START_END))
+        if middle > first:
+            found = nest(ranges.start[first:middle], ranges.end[first:middle])
+            nests[thread] = first, found
+            result.parent[first:middle] = np.where(found.up >= 0, found.up + first, -1)
+        if last > middle:
+            windows.append(slice(middle, last))
+    return nests, windows
+
+
+def _calls_of_lane(
+    calls: LaunchWork, own: slice, followers: NDArray[np.intp] | None, room: Room
+) -> LaunchWork:
+    """The launches that are in the ranges of one thread: its ``own``, and those that follow it."""
+    if followers is None:
+        return slice_calls(calls, own.start, own.stop)
+    rows = np.concatenate([np.arange(own.start, own.stop), followers])
+    return take_calls(calls, rows, np.arange(len(rows)) >= own.stop - own.start, room)
+
+
+def _follow(
+    result: Attribution,
+    calls: LaunchWork,
+    nests: dict[int, tuple[int, Nest]],
+    owner: NDArray[np.int32],
+    fate: NDArray[np.uint8],
+) -> dict[int, NDArray[np.intp]]:
+    """Give launches of threads without an open range to the one other thread that has one open all the while.
+
+    Returns the launches that follow each thread.
+    """
+    lost = np.flatnonzero(owner < 0)
+    some_start = np.concatenate([part.start for _, part in nests.values()])
+    some_end = np.concatenate([part.end for _, part in nests.values()])
+    lost = lost[inside_any(some_start, some_end, calls.start[lost], calls.end[lost])]
+    start, end = calls.start[lost], calls.end[lost]
+    candidates = np.zeros(len(lost), np.int32)
+    for first, thread_nest in nests.values():
+        undecided = np.flatnonzero(candidates < 2)
+        inside = thread_nest.innermost(start[undecided], end[undecided])
+        hit = undecided[inside >= 0]
+        candidates[hit] += 1
+        owner[lost[hit]] = inside[inside >= 0] + first
+    ambiguous = lost[candidates > 1]
+    owner[ambiguous], fate[ambiguous] = -1, AMBIGUOUS
+    followed = lost[candidates == 1]
+    fate[followed] = FOLLOWED
+    host = result.tables.ranges.thread[owner[followed]]
+    order = np.argsort(host, kind="stable")
+    hosts, begins = np.unique(host[order], return_index=True)
+    return dict(zip(hosts.tolist(), np.split(followed[order], begins[1:]), strict=True)) if len(hosts) else {}
+
+
+def _fill_windows(
+    result: Attribution,
+    windows: list[slice],
+    calls: LaunchWork,
+    owner: NDArray[np.int32],
+    fate: NDArray[np.uint8],
+    own: dict[int, slice],
+) -> None:
+    """Start/end ranges: inclusive over all launches in the window, owners of what no push/pop range owns.
+
+    A window is open to its whole process, or under ``strict`` to the thread that started it.
+    """
+    ranges, room = result.tables.ranges, result.tables.room
+    if result.threads == "strict":
+        groups = [(np.arange(rows.start, rows.stop), own[int(ranges.thread[rows.start])]) for rows in windows]
+    else:
+        rows = np.concatenate([np.arange(part.start, part.stop) for part in windows])
+        rows = rows[np.lexsort((-ranges.end[rows], ranges.start[rows]))]
+        groups = [(rows, slice(0, len(calls.start)))]
+    for rows, among in groups:
+        start, end = ranges.start[rows], ranges.end[rows]
+        mine = among.start + np.flatnonzero(inside_any(start, end, calls.start[among], calls.end[among]))
+        result.inclusive.fill(rows, project(take_calls(calls, mine, None, room), start, end, room))
+        free = mine[(owner[mine] < 0) & (fate[mine] != AMBIGUOUS)]
+        inside = nest(start, end).innermost(calls.start[free], calls.end[free])
+        hit = inside >= 0
+        owner[free[hit]] = rows[inside[hit]]
+        fate[free[hit]] = WINDOW
+
+
+def _ledger(result: Attribution) -> tuple[LedgerRow, ...]:
+    """A row per fate, checked against the ops themselves and against what the ranges own."""
+    ops = result.tables.ops
+    count, total = np.zeros(len(FATES), np.int64), np.zeros(len(FATES), np.int64)
+    whole = np.zeros(1, np.int64)
+    for first in range(0, len(ops), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        launch = ops.launch[part]
+        fate = np.full(len(launch), NO_LAUNCH, np.uint8)
+        fate[launch >= 0] = result.fate[launch[launch >= 0]]
+        count += np.bincount(fate, minlength=len(FATES))
+        length = ops.end[part] - ops.start[part]
+        np.add.at(total, fate, length)
+        whole += length.sum()
+    owned = int(total[[OWN_THREAD, FOLLOWED, WINDOW]].sum())
+    if int(count.sum()) != len(ops) or total.sum() != whole[0]:
+        raise AssertionError("the ledger does not add up to the report's GPU work")
+    if owned != int(result.exclusive_sum_ns.sum()):
+        raise AssertionError("what the ranges own does not add up to what the ledger says they own")
+    return tuple(LedgerRow(*row) for row in zip(FATES, count.tolist(), total.tolist(), strict=True))

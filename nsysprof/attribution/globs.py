@@ -1,0 +1,154 @@
+"""Which ranges are compared with which: globs matched against range paths, paired by what their stars stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+
+import numpy as np
+
+from nsysprof.attribution.paths import Paths
+from nsysprof.errors import NsysprofError
+
+_MOST_NAMED = 6
+_SIZE = re.compile(r"([BHSD])(\d+)")
+# What means more than itself in a set of a regular expression, and not in one of a glob.
+_SET_SYNTAX = re.compile(r"[\\\[&~|]|-(?=-)")
+
+
+@dataclass(frozen=True)
+class Match:
+    """A merged path that a glob matches: its code, its text, and what each star, ``?`` or ``[]`` stands for."""
+
+    code: int
+    text: str
+    stars: tuple[str, ...]
+
+
+def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> list[Match]:
+    """The merged paths that a glob matches, or, where it matches none, those whose own name it matches.
+
+    Of ranges inside one another that match, the outermost counts. Raises `NsysprofError` with near names for none.
+    """
+    found = _outermost(merged, dict(_by_path(texts, glob)) or dict(_by_name(merged, texts, glob)))
+    if not found:
+        near = near_names(texts, glob)
+        known = f"; near it: {', '.join(map(repr, near))}" if near else "; it has no ranges at all"
+        raise NsysprofError(
+            f"no range of {file} matches {glob!r}{known}", f"nsysprof analyze {file} --no-charts"
+        )
+    return found
+
+
+def _by_path(texts: Sequence[str], glob: str) -> Iterator[tuple[int, Match]]:
+    pattern = _compiled(glob)
+    for code, text in enumerate(texts):
+        found = pattern.fullmatch(text)
+        if found:
+            yield code, Match(code, text, found.groups())
+
+
+def _by_name(merged: Paths, texts: Sequence[str], glob: str) -> Iterator[tuple[int, Match]]:
+    """By name alone; where the range stands is part of what the glob left open."""
+    pattern = _compiled(glob)
+    for code, (name, parent) in enumerate(zip(merged.name.tolist(), merged.parent.tolist(), strict=True)):
+        found = pattern.fullmatch(merged.names[name])
+        if found:
+            where = texts[parent] if parent >= 0 else ""
+            yield code, Match(code, texts[code], (where, *found.groups()))
+
+
+def _outermost(merged: Paths, found: dict[int, Match]) -> list[Match]:
+    inside = np.zeros(len(merged) + 1, bool)
+    out = []
+    for code, parent in enumerate(merged.parent.tolist()):  # parents stand before children
+        if not inside[parent] and code in found:
+            out.append(found[code])
+        inside[code] = inside[parent] or code in found
+    return out
+
+
+@lru_cache(maxsize=32)
+def _compiled(glob: str) -> re.Pattern[str]:
+    """The glob as `fnmatch` understands it, with a group for each thing that it leaves open."""
+    out, at = "", 0
+    while at < len(glob):
+        char = glob[at]
+        close = glob.find("]", at + 2 + (glob[at + 1 : at + 2] == "!"))
+        if char == "[" and close > 0:
+            inner = _SET_SYNTAX.sub(r"\\\g<0>", glob[at + 1 : close])
+            inner = f"^{inner[1:]}" if inner[0] == "!" else f"\\{inner}" if inner[0] == "^" else inner
+            out, at = f"{out}([{inner}])", close + 1
+            continue
+        out += {"*": "(.*)", "?": "(.)"}.get(char) or re.escape(char)
+        at += 1
+    try:
+        return re.compile(out, re.DOTALL)
+    except re.error as error:
+        raise NsysprofError(
+            f"{glob!r} is no glob: {error.msg}", "write a [ that is meant as such as [[]"
+        ) from None
+
+
+def near_names(texts: Sequence[str], wanted: str) -> list[str]:
+    """A few of the texts that are most like the wanted one; else the first ones."""
+    texts = list(dict.fromkeys(texts))
+    bare = wanted.replace("*", "")
+    return get_close_matches(bare, texts[:10_000], _MOST_NAMED, 0.5) or texts[:_MOST_NAMED]
+
+
+def pair_up(
+    base: Sequence[Match], new: Sequence[Match], globs: tuple[str, str]
+) -> tuple[list[tuple[Match, Match]], list[str]]:
+    """Pairs of matches whose stars stand for the same, in the order of the base, and warnings of what found no partner.
+
+    A single match of a glob without stars pairs with every match of the other side, and two single matches with each
+    other. Raises `NsysprofError` where nothing pairs.
+    """
+    if any(
+        len(side) == 1 and (len(mate) == 1 or not side[0].stars) for side, mate in ((base, new), (new, base))
+    ):
+        return [(one, other) for one in base for other in new], []
+    places: dict[tuple[str, ...], list[Match]] = {}
+    for match in new:
+        places.setdefault(match.stars, []).append(match)
+    pairs = [(one, other) for one in base for other in places.get(one.stars, ())]
+    if not pairs:
+        left, right = (listed([", ".join(match.stars) for match in side]) for side in (base, new))
+        raise NsysprofError(
+            f"no range of {globs[0]!r} pairs with one of {globs[1]!r}: the stars stand for {left} in the"
+            f" one, and for {right} in the other",
+            "give both globs as many stars, for the same parts of the names",
+        )
+    done = {id(match) for pair in pairs for match in pair}
+    alone = [match.text for match in (*base, *new) if id(match) not in done]
+    return pairs, [f"without a partner, and so not compared: {listed(alone)}"] if alone else []
+
+
+def listed(texts: Sequence[str]) -> str:
+    """The first few texts, and how many more there are."""
+    more = f" and {len(texts) - _MOST_NAMED:,} more" if len(texts) > _MOST_NAMED else ""
+    return ", ".join(map(repr, texts[:_MOST_NAMED])) + more
+
+
+def side_names(base: str, new: str) -> tuple[str, str, str]:
+    """What to call the two sides of a pair, and where both stand: `('math', 'flash', 'S=4096')`.
+
+    That is where the paths differ and what they share; paths of different build are called as they are.
+    """
+    tokens = [re.split(r"::|(?<!\\)/", path) for path in (base, new)]
+    if base == new or len(tokens[0]) != len(tokens[1]):
+        return base, new, ""
+    differ = [one != other for one, other in zip(*tokens, strict=True)]
+    shared = [
+        _SIZE.sub(r"\1=\2", part) if _SIZE.fullmatch(part) else part
+        for part, apart in zip(tokens[0], differ, strict=True)
+        if not apart and part != "RUN"
+    ]
+    one, other = (
+        "::".join(part for part, apart in zip(side, differ, strict=True) if apart) for side in tokens
+    )
+    return one, other, " ".join(shared)

@@ -1,0 +1,212 @@
+"""Range paths: the names from the outermost range to this one, as codes, and the merged paths that make many one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.path_text import path_part
+
+# PyTorch's autograd profiler appends what changes from call to call: `aten::mm, op_id = 17, sizes = [[2, 3]]`.
+_PER_CALL = re.compile(r", (?:op_id|seq|sizes|stashed seq|input_op_ids|in_size) = .*", re.DOTALL)
+# What may stand for the star of a default glob: a number, and what separates it from the word.
+_NUMBERED = r"[ _:#=.\-]*\d+"
+# Text of all paths beyond which long ones are cut, and how much of either end is then kept.
+_MOST_CHARACTERS, _CUT = 1 << 26, 900
+DEFAULT_MERGE = ("iter*", "step*")
+
+
+@dataclass(frozen=True)
+class Paths:
+    """A tree of paths as columns, parents before children, in order of first appearance.
+
+    ``of`` int32: the path of each row that was asked for; ``parent`` int32, -1 at the top; ``name`` and ``kind`` are
+    those of the last part; ``depth`` 0 at the top; ``names`` are the texts that ``name`` counts in.
+    """
+
+    of: NDArray[np.int32]
+    parent: NDArray[np.int32]
+    name: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    depth: NDArray[np.int32]
+    names: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def texts(self) -> list[str]:
+        r"""The paths as text: names joined by ``/``, a ``/`` in a name written ``\/``.
+
+        A program that forgets to close its ranges nests them ever deeper. Where all paths of all rows would take more
+        than `_MOST_CHARACTERS`, the long ones are cut in the middle and say how many names they leave out.
+        """
+        parts = [path_part(name) for name in self.names]
+        if self.too_long:
+            return _cut_texts(self, parts)
+        out: list[str] = []
+        for parent, name in zip(self.parent.tolist(), self.name.tolist(), strict=True):
+            out.append(f"{out[parent]}/{parts[name]}" if parent >= 0 else parts[name])
+        return out
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the whole paths of all rows would take more text than is good, so that `texts` cuts them."""
+        if len(self) == 0:
+            return False
+        length = np.array([len(name) + 1 for name in self.names], np.int64)[self.name]
+        used = np.bincount(self.of, minlength=len(self)) + 1
+        return int((_added_up(length, self.parent) * used).sum()) > _MOST_CHARACTERS
+
+
+def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
+    """The same, with at most `_CUT` characters kept at either end of a path."""
+    out: list[str] = []
+    ends: list[tuple[str, str, int]] = []  # the first characters, the last ones, and the length of the whole
+    for parent, name, depth in zip(
+        paths.parent.tolist(), paths.name.tolist(), paths.depth.tolist(), strict=True
+    ):
+        part = f"/{parts[name]}" if parent >= 0 else parts[name]
+        head, tail, size = ends[parent] if parent >= 0 else ("", "", 0)
+        head, tail, size = (head + part)[:_CUT], (tail + part)[-_CUT:], size + len(part)
+        ends.append((head, tail, size))
+        if size <= _CUT:
+            out.append(tail)
+        elif size <= 2 * _CUT:
+            out.append(head + tail[2 * _CUT - size :])
+        else:
+            out.append(f"{head}…[{depth + 1:,} names deep]…{tail}")
+    return out
+
+
+def _added_up(values: NDArray[np.int64], parent: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Each row's value plus those of all its ancestors; logarithmic rounds in depth."""
+    count = len(parent)
+    up = np.append(np.where(parent < 0, count, parent), count)
+    out = np.append(values, 0)
+    while (up[:-1] < count).any():
+        out += out[up]
+        up = up[up]
+    return out[:-1]
+
+
+def ancestors_or_self(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which rows are marked or have a marked ancestor; logarithmic rounds in depth."""
+    up = np.append(np.where(parent < 0, len(parent), parent), len(parent))
+    out = np.append(marked, False)
+    while (up[:-1] < len(parent)).any():
+        out |= out[up]
+        up = up[up]
+    return out[:-1]
+
+
+def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
+    """How many ancestors each row has."""
+    return (_added_up(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)
+
+
+def range_paths(attribution: Attribution) -> Paths:
+    """The path of every range instance, by name, domain and kind of every part. Start/end ranges have one part."""
+    ranges, names = attribution.tables.ranges, attribution.tables.range_names
+    return _group(attribution.parent, ranges.name, ranges.kind, [name.text for name in names])
+
+
+def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> Paths:
+    """The merged path of every path: per-call ids dropped, and names that match a glob replaced by the glob.
+
+    A default glob's star stands for a number (``iter7``, ``step 12``); that of any other glob for anything.
+    None merges nothing.
+    """
+    codes: dict[str, int] = {}
+    recode = [codes.setdefault(name, len(codes)) for name in merged_names(paths.names, merge)]
+    return _group(paths.parent, np.array(recode, np.int32)[paths.name], paths.kind, list(codes))
+
+
+def merged_names(names: Sequence[str], merge: Sequence[str] | None = DEFAULT_MERGE) -> list[str]:
+    """What `merged_paths` makes of each name."""
+    if merge is None:
+        return list(names)
+    numbered = [(g, re.compile(re.escape(g).replace(r"\*", _NUMBERED))) for g in merge if g in DEFAULT_MERGE]
+    anything = [g for g in merge if g not in DEFAULT_MERGE]
+    return [_merged_name(name, numbered, anything) for name in names]
+
+
+def split_path(path: str) -> list[str]:
+    r"""The parts of a range path, as they stand in it; a ``/`` that is written ``\/`` belongs to its part."""
+    parts, escapes = [""], 0
+    for character in path:
+        if character == "/" and escapes % 2 == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+        escapes = escapes + 1 if character == "\\" else 0
+    return parts
+
+
+def _merged_name(name: str, numbered: list[tuple[str, re.Pattern[str]]], anything: list[str]) -> str:
+    name = _PER_CALL.sub("", name)
+    for glob in anything:
+        if fnmatchcase(name, glob):
+            return glob.encode(errors="replace").decode()
+    for glob, pattern in numbered:
+        if pattern.fullmatch(name):
+            return glob
+    return name
+
+
+def _group(
+    parent: NDArray[np.int32], name: NDArray[np.int32], kind: NDArray[np.uint8], names: Sequence[str]
+) -> Paths:
+    """Rows with equal chains of (name, kind) up to the top are one path; parents stand before children.
+
+    A row's chain is hashed in logarithmic rounds: every round adds the hash of as many ancestors again. That the
+    hash told all chains apart is then proven: rows of one path have equal names and parents of one path.
+    """
+    for seed in range(8):
+        chain = _chain_hash(parent, name, kind, len(names), seed)
+        _, first, inverse = np.unique(chain, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), np.int32)
+        rank[np.argsort(first, kind="stable")] = np.arange(len(first), dtype=np.int32)
+        of, first = rank[inverse.reshape(-1)], np.sort(first)
+        example = first[of]
+        above = np.append(of, np.int32(-1))
+        if (
+            np.array_equal(name, name[example])
+            and np.array_equal(kind, kind[example])
+            and np.array_equal(above[parent], above[parent[example]])
+        ):
+            break
+    else:
+        raise AssertionError("eight hashes in a row could not tell range paths apart")
+    up: NDArray[np.int32] = above[parent[first]] if len(parent) else np.empty(0, np.int32)
+    return Paths(of, up, name[first], kind[first], depths(up), names)
+
+
+def _chain_hash(
+    parent: NDArray[np.int32], name: NDArray[np.int32], kind: NDArray[np.uint8], names: int, seed: int
+) -> NDArray[np.uint64]:
+    count = len(parent)
+    words = _mixed(np.arange(2 * names + 1, dtype=np.uint64) + np.uint64(seed << 40))
+    out = np.append(words[2 * name.astype(np.int64) + kind], np.uint64(0))
+    up = np.append(np.where(parent < 0, count, parent), count).astype(np.int32)
+    factor = np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        while (up[:-1] < count).any():
+            out += factor * out[up]
+            factor *= factor
+            up = up[up]
+    return out[:-1]
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Well-spread 64-bit words for small numbers (the finalizer of SplitMix64); sparing the import of numpy.random."""
+    with np.errstate(over="ignore"):
+        values = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -1,0 +1,276 @@
+"""What lies inside each of many ranges: counts, sums, first and last op, and busy time, from sorted slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.arena import IN_MEMORY, Room
+from nsysprof.core.intervals import (
+    Index,
+    Ints,
+    contained_slices,
+    layers,
+    overlaps,
+    slice_reduce,
+    union_length,
+)
+from nsysprof.trace.tables import GRAPH, KERNEL
+
+# Devices from this one on share the last bit of a mask.
+DEVICE_BITS = 62
+_EARLY, _LATE = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What lies inside each range; columns with a row per range.
+
+    ``launches`` distinct host calls that caused GPU work, ``kernels``, ``memops``, ``graph_launches`` int32 counts;
+    ``first_op_ns``, ``last_op_ns`` int64, when the first op starts and the last one ends (0 without ops); ``busy_ns``
+    the length of the union of the ops' intervals, added over devices; ``sum_ns`` the added durations;
+    ``followed_sum_ns`` the part of it that helper threads launched; ``devices`` int64, a bit per device.
+    """
+
+    launches: NDArray[np.int32]
+    kernels: NDArray[np.int32]
+    memops: NDArray[np.int32]
+    graph_launches: NDArray[np.int32]
+    first_op_ns: Ints
+    last_op_ns: Ints
+    busy_ns: Ints
+    sum_ns: Ints
+    followed_sum_ns: Ints
+    devices: Ints
+
+    @classmethod
+    def zeros(cls, count: int, room: Room = IN_MEMORY) -> Totals:
+        """Totals of ``count`` ranges with nothing in them."""
+        small = {"launches", "kernels", "memops", "graph_launches"}
+        columns: dict[str, Any] = {
+            f.name: room.zeros(count, np.int32 if f.name in small else np.int64) for f in fields(cls)
+        }
+        return cls(**columns)
+
+    def fill(self, rows: slice | Index, part: Totals) -> None:
+        """Write the totals of some ranges into their rows."""
+        for field in fields(self):
+            values = getattr(part, field.name)
+            if values.any():  # a column that stays all zeros never takes memory
+                getattr(self, field.name)[rows] = values
+
+    @property
+    def span_ns(self) -> Ints:
+        """From the start of the first op to the end of the last."""
+        return self.last_op_ns - self.first_op_ns
+
+
+@dataclass(frozen=True)
+class LaunchWork:
+    """Launches sorted by start, with what each caused, and those ops in the order of their launches.
+
+    Per launch: ``start``, ``end``, ``sum_ns``, ``negative_ns`` (what negative durations take off it, as a positive
+    number; None where there are none), ``first_ns``, ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 where it
+    launched a CUDA graph), ``followed`` bool or None.
+    Per op: ``call`` (a position among the launches, not decreasing), ``op_start``, ``op_end``, ``device``.
+    """
+
+    start: Ints
+    end: Ints
+    sum_ns: Ints
+    first_ns: Ints
+    last_ns: Ints
+    kernels: NDArray[np.int32]
+    memops: NDArray[np.int32]
+    graph: NDArray[np.int32]
+    call: NDArray[np.int32]
+    op_start: Ints
+    op_end: Ints
+    device: NDArray[np.int32]
+    followed: NDArray[np.bool_] | None = None
+    negative_ns: Ints | None = None
+
+    @classmethod
+    def build(
+        cls,
+        start: Ints,
+        end: Ints,
+        *,
+        call: NDArray[np.int32],
+        op_start: Ints,
+        op_end: Ints,
+        device: NDArray[np.int32],
+        kind: NDArray[np.uint8],
+        from_graph: NDArray[np.bool_],
+        room: Room = IN_MEMORY,
+    ) -> LaunchWork:
+        """Add up the ops of each launch. Every launch has caused at least one op."""
+        length = room.empty(len(op_start), np.int64)
+        np.subtract(op_end, op_start, out=length)
+        kernel, graph = kind == KERNEL, kind == GRAPH
+        columns = {
+            "sum_ns": (np.add, length),
+            "first_ns": (np.minimum, op_start),
+            "last_ns": (np.maximum, op_end),
+            "kernels": (np.add, room.cast(kernel, np.int32)),
+            "memops": (np.add, room.cast(~kernel & ~graph, np.int32)),
+            "graph": (np.maximum, room.cast(graph | from_graph, np.int32)),
+        }
+        if (length < 0).any():
+            columns["negative_ns"] = (np.add, np.maximum(-length, 0))
+        if len(call) > len(start):  # several ops of one launch: the nodes of a CUDA graph
+            first = np.searchsorted(call, np.arange(len(start)))
+            columns = {
+                name: (ufunc, ufunc.reduceat(values, first)) for name, (ufunc, values) in columns.items()
+            }
+        return cls(
+            start,
+            end,
+            call=call,
+            op_start=op_start,
+            op_end=op_end,
+            device=device,
+            **{name: values for name, (_, values) in columns.items()},
+        )
+
+
+_PER_LAUNCH = ("start", "end", "sum_ns", "first_ns", "last_ns", "kernels", "memops", "graph")
+_PER_OP = ("op_start", "op_end", "device")
+
+
+def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
+    """The launches ``[first, last)``, which are sorted by start, with their ops; nothing is copied."""
+    low, high = np.searchsorted(calls.call, [first, last]).tolist()
+    return LaunchWork(
+        **{name: getattr(calls, name)[first:last] for name in _PER_LAUNCH},
+        **{name: getattr(calls, name)[low:high] for name in _PER_OP},
+        call=calls.call[low:high] - np.int32(first),
+        negative_ns=None if calls.negative_ns is None else calls.negative_ns[first:last],
+    )
+
+
+def take_calls(
+    calls: LaunchWork,
+    rows: NDArray[np.intp],
+    followed: NDArray[np.bool_] | None = None,
+    room: Room = IN_MEMORY,
+) -> LaunchWork:
+    """The launches ``rows``, sorted by start, with their ops. ``followed`` marks those from helper threads."""
+    start = calls.start[rows]
+    if (start[1:] < start[:-1]).any():
+        order = np.lexsort((calls.end[rows], start))
+        rows = rows[order]
+        followed = None if followed is None else followed[order]
+    call = np.arange(len(rows), dtype=np.int32)
+    ops = rows
+    if len(calls.call) > len(calls.start):  # launches with several ops
+        first = np.searchsorted(calls.call, rows)
+        size = np.searchsorted(calls.call, rows, side="right") - first
+        call = np.repeat(call, size)
+        ops = np.arange(len(call)) + np.repeat(first - (np.cumsum(size) - size), size)
+    return LaunchWork(
+        **{name: room.take(getattr(calls, name), rows) for name in _PER_LAUNCH},
+        **{name: room.take(getattr(calls, name), ops) for name in _PER_OP},
+        call=call,
+        followed=followed,
+        negative_ns=None if calls.negative_ns is None else calls.negative_ns[rows],
+    )
+
+
+def project(calls: LaunchWork, start: Ints, end: Ints, room: Room = IN_MEMORY) -> Totals:
+    """The `Totals` of ranges sorted by start: over all launches whose host call lies wholly inside the range."""
+    out = Totals.zeros(len(start), room)
+    if len(start) == 0 or len(calls.start) == 0:
+        return out
+    first, last = np.full(len(start), _LATE), np.full(len(start), _EARLY)
+    final = np.zeros(len(start), np.intp)  # one past the last launch inside
+    followed = None if calls.followed is None else np.where(calls.followed, calls.sum_ns, 0)
+    parts = layers(calls.end)
+    for layer in parts:
+        low, high = contained_slices(_pick(calls.start, layer), _pick(calls.end, layer), start, end)
+        out.launches[:] += (high - low).astype(np.int32)
+        for total, values in (
+            (out.kernels, calls.kernels),
+            (out.memops, calls.memops),
+            (out.graph_launches, calls.graph),
+            (out.sum_ns, calls.sum_ns),
+            (out.followed_sum_ns, followed),
+        ):
+            if values is not None and values.any():
+                _add_slices(total, _pick(values, layer), low, high)
+        np.minimum(first, slice_reduce(np.minimum, _pick(calls.first_ns, layer), low, high, _LATE), out=first)
+        np.maximum(last, slice_reduce(np.maximum, _pick(calls.last_ns, layer), low, high, _EARLY), out=last)
+        if layer is not None:
+            np.maximum(final, np.where(high > low, layer[high - 1] + 1, 0), out=final)
+        if len(calls.device):
+            _note_devices(out, calls, layer, low, high)
+    some = out.launches > 0
+    np.copyto(out.first_op_ns, first, where=some)
+    np.copyto(out.last_op_ns, last, where=some)
+    out.busy_ns[:] = out.sum_ns
+    if calls.negative_ns is not None:
+        for layer in parts:
+            low, high = contained_slices(_pick(calls.start, layer), _pick(calls.end, layer), start, end)
+            _add_slices(out.busy_ns, _pick(calls.negative_ns, layer), low, high)
+    _take_overlaps_off(out.busy_ns, calls, start, end)
+    if len(parts) > 1:
+        # Where a call sticks out of the range in the middle of its launches, neighbours in time are not pairs.
+        begin = np.searchsorted(calls.start, start, side="left")
+        for odd in np.flatnonzero(some & (final - begin != out.launches)).tolist():
+            inside = np.arange(begin[odd], final[odd])
+            out.busy_ns[odd] = _busy(calls, inside[calls.end[inside] <= end[odd]])
+    return out
+
+
+def _pick(values: NDArray[Any], layer: Index | None) -> NDArray[Any]:
+    return values if layer is None else values[layer]
+
+
+def _note_devices(out: Totals, calls: LaunchWork, layer: Index | None, low: Index, high: Index) -> None:
+    bits = np.int64(1) << np.minimum(calls.device, DEVICE_BITS).astype(np.int64)
+    if (bits == bits[0]).all():
+        out.devices[high > low] |= bits[0]
+        return
+    masks = np.zeros(len(calls.start), np.int64)
+    np.bitwise_or.at(masks, calls.call, bits)
+    out.devices[:] |= slice_reduce(np.bitwise_or, _pick(masks, layer), low, high, 0)
+
+
+def _add_slices(total: NDArray[Any], values: NDArray[Any], low: Index, high: Index) -> None:
+    """Add the sum of ``values[low:high]`` to each total."""
+    before = np.zeros(len(values) + 1, total.dtype)
+    np.cumsum(values, out=before[1:])
+    total += before[high]
+    total -= before[low]
+
+
+def _take_overlaps_off(busy: Ints, calls: LaunchWork, start: Ints, end: Ints) -> None:
+    """Turn sums into unions: take off, for each range, the pairs of ops inside it that ran at the same time."""
+    devices = np.flatnonzero(np.bincount(calls.device))
+    for device in devices.tolist():
+        ops = np.flatnonzero(calls.device == device) if len(devices) > 1 else np.arange(len(calls.device))
+        found = overlaps(calls.op_start[ops], calls.op_end[ops])
+        if len(found.ns) == 0:
+            continue
+        earlier, later = calls.call[ops[found.first]], calls.call[ops[found.second]]
+        hull_start, hull_end = calls.start[earlier], np.maximum(calls.end[earlier], calls.end[later])
+        order = np.lexsort((hull_end, hull_start))
+        hull_start, hull_end, ns = hull_start[order], hull_end[order], found.ns[order]
+        for layer in layers(hull_end):
+            low, high = contained_slices(_pick(hull_start, layer), _pick(hull_end, layer), start, end)
+            _add_slices(busy, -_pick(ns, layer), low, high)
+
+
+def _busy(calls: LaunchWork, inside: Index) -> int:
+    """Busy time of the ops of some launches, added over devices."""
+    member = np.zeros(len(calls.start), bool)
+    member[inside] = True
+    ops = np.flatnonzero(member[calls.call])
+    return sum(
+        union_length(calls.op_start[mine], calls.op_end[mine])
+        for device in np.flatnonzero(np.bincount(calls.device[ops])).tolist()
+        for mine in [ops[calls.device[ops] == device]]
+    )

@@ -1,0 +1,58 @@
+"""The slices of a report that get rows of their own: all of it, or each process, or each GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.trace.tables import Tables, only_ops, pid_of
+
+
+@dataclass(frozen=True)
+class Part:
+    """One slice of a report.
+
+    ``label`` is its pid or GPU, None for all; ``keep`` bool per range instance, ``ops`` bool per op of its
+    ``attribution`` (None: all).
+    """
+
+    label: object
+    attribution: Attribution
+    keep: NDArray[np.bool_]
+    ops: NDArray[np.bool_] | None
+
+
+def parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) -> list[Part]:
+    """The parts by ``process`` or ``device``, or the one part that is all of it."""
+    tables = attribution.tables
+    if by is None:
+        return [Part(None, attribution, keep, None)]
+    if by == "process":
+        process = tables.thread_process[tables.ranges.thread]
+        of_op = tables.op_process
+        out = [
+            Part(pid_of(pid), attribution, keep & (process == code), of_op == code)
+            for code, pid in enumerate(tables.processes.tolist())
+            if (process == code).any() or (of_op == code).any()
+        ]
+        return out or [Part("no process", attribution, keep, None)]
+    of_op = tables.op_gpu
+    labels = device_labels(tables)
+    out = []
+    for number in sorted(labels, key=lambda number: (len(labels[number]), labels[number])):
+        part = attribute(only_ops(tables, of_op == number), attribution.threads)
+        out.append(Part(labels[number], part, keep & (part.inclusive.launches > 0), None))
+    return out or [Part("no GPU", attribution, keep, None)]
+
+
+def device_labels(tables: Tables) -> dict[int, str]:
+    """What to call each GPU number of `Tables.gpu_numbers`: ``GPU 0``, or ``device 0 of pid 42`` where unknown."""
+    out = {}
+    for device, number in zip(tables.devices, tables.gpu_numbers, strict=True):
+        pid = pid_of(int(tables.processes[device.process]))
+        unknown = f"device {device.cuda_id} of pid {pid}"
+        out[number] = unknown if device.gpu is None else f"GPU {tables.report.about.gpus[device.gpu].id}"
+    return out

@@ -1,0 +1,149 @@
+"""Compares the strict attribution of a report with nsys's own projection, range by range."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from nsysprof.attribution.attribute import attribute
+from nsysprof.errors import NsysprofError
+from nsysprof.tools.nsys import find_nsys
+from nsysprof.tools.nsys_stats import stats
+from nsysprof.trace.tables import GRAPH, START_END, Tables, only_ops, pid_of, tid_of
+
+_STYLES = {"PushPop": "push/pop", "StartEnd": "start/end"}
+
+
+class _Projected(NamedTuple):
+    """One range as projected on the GPU; times in ns."""
+
+    first_op: int
+    span: int
+    launches: int
+
+    def __str__(self) -> str:
+        return f"first op {self.first_op:,} ns, span {self.span:,} ns, launches {self.launches:,}"
+
+
+class _Where(NamedTuple):
+    """What tells ranges apart in both answers; ranges that begin alike are compared as a group."""
+
+    pid: int
+    tid: int
+    start: int
+    style: str
+
+    def __str__(self) -> str:
+        return f"{self.style} range of process {self.pid}, thread {self.tid}, from {self.start:,} ns"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How many ranges were compared and are equal; ``explained`` counts differences by their known reason;
+    ``differences`` are sentences, one per range that differs without one.
+    """
+
+    nsys: str
+    compared: int
+    equal: int
+    explained: dict[str, int]
+    differences: tuple[str, ...]
+
+
+def verify(tables: Tables, nsys: Path | None = None) -> Verification:
+    """Run ``nsys stats --report nvtx_gpu_proj_trace`` on the same file and compare span, first op and launch count of
+    every range that has GPU work.
+
+    Known reasons for a difference: nsys leaves out ranges whose ending thread is recorded, and lets unclosed ranges
+    end with the last NVTX event. CUDA graphs traced as a whole are left out on both sides, as nsys does. Raises
+    `NsysprofError` where no nsys is installed, it lacks that report, or the report is not an SQLite file.
+    """
+    report = tables.report
+    if report.format != "sqlite":
+        raise NsysprofError(
+            f"{report.path}: only SQLite reports can be verified with nsys",
+            "nsys export --type sqlite REPORT.nsys-rep",
+        )
+    found = find_nsys(nsys)
+    theirs: dict[_Where, list[_Projected]] = defaultdict(list)
+    for row in stats(found, report.file, "nvtx_gpu_proj_trace"):
+        if row["Style"] not in _STYLES:  # some versions add a row for work outside every range
+            continue
+        where = _Where(
+            int(row["PID"]),
+            int(row["TID"]),
+            int(row["Orig Start (ns)"]),
+            _STYLES[row["Style"]],
+        )
+        theirs[where].append(
+            _Projected(
+                int(row["Projected Start (ns)"]), int(row["Projected Duration (ns)"]), int(row["NumGPUOps"])
+            )
+        )
+    ours, names, reasons = _projected(tables)
+    explained: Counter[str] = Counter()
+    differences = []
+    equal = 0
+    for where in sorted({*ours, *theirs}):
+        mine, other = Counter(ours.get(where, ())), Counter(theirs.get(where, ()))
+        equal += (mine & other).total()
+        count = max((mine - other).total(), (other - mine).total())
+        if not count:
+            continue
+        if where in reasons:
+            explained[reasons[where]] += count
+        else:
+            name = names.get(where, "unknown to nsysprof")
+            differences.append(
+                f"{name} ({where}): nsysprof {_said(mine - other)}; nsys {_said(other - mine)}"
+            )
+    compared = equal + explained.total() + len(differences)
+    return Verification(found.version_text, compared, equal, dict(explained), tuple(differences))
+
+
+def _said(projected: Counter[_Projected]) -> str:
+    return " and ".join(map(str, projected.elements())) or "nothing"
+
+
+def _projected(
+    tables: Tables,
+) -> tuple[dict[_Where, list[_Projected]], dict[_Where, str], dict[_Where, str]]:
+    """Our projection of every range with GPU work, the names of all ranges, and where nsys is known to answer
+    otherwise, with the reason.
+    """
+    strict = attribute(only_ops(tables, tables.ops.kind != GRAPH), "strict")
+    ranges, inside = tables.ranges, strict.inclusive
+    thread = tables.threads[ranges.thread]
+    style = [
+        _STYLES["StartEnd"] if kind == START_END else _STYLES["PushPop"] for kind in ranges.kind.tolist()
+    ]
+    places = [
+        _Where(*place)
+        for place in zip(
+            pid_of(thread).tolist(),
+            tid_of(thread).tolist(),
+            ranges.start.tolist(),
+            style,
+            strict=True,
+        )
+    ]
+    ours: dict[_Where, list[_Projected]] = defaultdict(list)
+    columns = (inside.first_op_ns.tolist(), inside.span_ns.tolist(), inside.launches.tolist())
+    for where, *projected in zip(places, *columns, strict=True):
+        if projected[2]:
+            ours[where].append(_Projected(*projected))
+    reasons = {
+        places[row]: "unclosed: nsys ends it with the last NVTX event"
+        for row in np.flatnonzero(ranges.unclosed)
+    }
+    reasons |= {
+        places[row]: "its ending thread is recorded: nsys leaves it out"
+        for row in np.flatnonzero(ranges.moved)
+    }
+    texts = [name.text for name in tables.range_names]
+    names = {where: texts[name] for where, name in zip(places, ranges.name.tolist(), strict=True)}
+    return ours, names, reasons

@@ -1,0 +1,241 @@
+"""What the results of a benchmark say, sentence by sentence; the same for terminal, report and charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.bench.mixed import mixed_lines
+from nsysprof.bench.results import BenchResults
+from nsysprof.bench.scaling import CONSTANT, LEVEL, NAMED_GROWTHS, NO_SINGLE_POWER, UNSURE
+from nsysprof.bench.words import (
+    backend_name,
+    base_backend,
+    configurations_of,
+    in_words,
+    known_text,
+    largest,
+    ratio_cell,
+    shape_parts,
+)
+from nsysprof.core.units import format_bytes, format_ratio, format_share
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of
+
+__all__ = ["bench_findings", "crossover_words", "exponent_words"]
+
+_MUCH_LAUNCHING = 0.1
+
+
+def bench_findings(results: BenchResults) -> Iterator[str]:
+    """Who is faster from where on, what grows how, what `auto` does, what mixed dtypes and launches hide, and A/A."""
+    yield from crossover_lines(results)
+    yield from memory_lines(results)
+    yield from auto_lines(results)
+    yield from mixed_lines(results)
+    yield from launch_lines(results)
+    yield from aa_lines(results)
+
+
+def crossover_lines(results: BenchResults) -> Iterator[str]:
+    """Every backend against the one that speed-ups are held against, along S."""
+    base = base_backend(results.results)
+    found = results.crossovers[results.crossovers["kind"] == "eager"]
+    found = found[((found["loser"] == base) | (found["winner"] == base))]
+    found = found[
+        ~found["winner"].isin(results.repeats)
+        & ~found["loser"].isin(results.repeats)
+        & (found["first_seq"] < found["last_seq"])
+    ]
+    many = {name: found[name].nunique() > 1 for name in ("sweep", "dtype")}
+    for row in found.to_dict("records"):
+        where = " ".join(str(row[name]) for name, several in many.items() if several)
+        inside = configurations_of(results, row["sweep"], row["dtype"])
+        names = {side: backend_name(results, row[side], inside) for side in ("winner", "loser")}
+        yield crossover_words({**row, **names}) + (f" [{where}]" if where else "")
+
+
+def crossover_words(row: Any) -> str:
+    """`flash beats math from S=512 on (1.1x at S=128, 30x at S=4096)`."""
+    ends = (
+        f"({format_ratio(row['first_speedup'])} at S={row['first_seq']},"
+        f" {format_ratio(row['last_speedup'])} at S={row['last_seq']})"
+    )
+    if row["status"] in (LEVEL, UNSURE):
+        return f"{row['winner']} and {row['loser']}: {row['status']} at S={row['last_seq']} {ends}"
+    who = f"{row['winner']} beats {row['loser']}"
+    if row["status"] == "everywhere":
+        return f"{who} at every S {ends}"
+    crossing = (
+        "" if math.isnan(row["crossing_seq"]) else f", the lines cross near S={row['crossing_seq']:.0f}"
+    )
+    return f"{who} from S={row['from_seq']:.0f} on {ends}{crossing}"
+
+
+def memory_lines(results: BenchResults) -> Iterator[str]:
+    """How the memory that a call needs beyond inputs and outputs grows with S."""
+    memory = results.exponents[results.exponents["metric"] == "temporary memory"]
+    memory = memory[~memory["backend"].isin(results.repeats)]
+    several = memory["dtype"].nunique() > 1
+    for sweep in [each for each in results.sweeps if each.axis == "seq"]:
+        where = f" [{sweep.fixed}]" if memory["sweep"].nunique() > 1 else ""
+        part = results.results.loc[list(sweep.rows)]
+        for growth, group in memory[memory["sweep"] == sweep.fixed].groupby("growth", sort=False):
+            rows, words = group.to_dict("records"), str(growth)
+            names = [f"{row['backend']}{' ' + row['dtype'] if several else ''}" for row in rows]
+            exponents = [f"{name} {exponent_words(row)}" for name, row in zip(names, rows, strict=True)]
+            if words == CONSTANT:
+                sizes = [_sizes(part, row, 1) for row in rows]
+                yield "temporary memory is constant: " + _listed(names, sizes) + where
+            elif words in NAMED_GROWTHS:
+                yield f"temporary memory grows {words}: {', '.join(exponents)}{where}"
+            elif words.startswith(NO_SINGLE_POWER):
+                sizes = [
+                    f"{_sizes(part, row, 2)}, S^{row['last_exponent']:.1f} in the last step" for row in rows
+                ]
+                yield f"temporary memory grows with {NO_SINGLE_POWER} of S: {_listed(names, sizes)}{where}"
+            else:
+                yield f"how temporary memory grows is {words}: {', '.join(exponents)}{where}"
+
+
+def _listed(names: Sequence[str], said: Sequence[str]) -> str:
+    return ", ".join(f"{name} ({words})" for name, words in zip(names, said, strict=True))
+
+
+def _sizes(part: pd.DataFrame, row: Any, ends: int) -> str:
+    """`272 B`, or `4.09 MiB at S=1024, 64.0 KiB at S=2048 and 1.00 MiB at S=32768`: first, smallest and last."""
+    own = part[(part["backend"] == row["backend"]) & (part["dtype"] == row["dtype"])]
+    own = own[own["temporary_bytes"].notna()].sort_values("seq")
+    if ends == 1:
+        return format_bytes(own["temporary_bytes"].iloc[-1])
+    places = sorted({0, int(np.argmin(own["temporary_bytes"].to_numpy(np.int64))), len(own) - 1})
+    return in_words(
+        [
+            f"{format_bytes(own['temporary_bytes'].iloc[place])} at S={own['seq'].iloc[place]}"
+            for place in places
+        ]
+    )
+
+
+def exponent_words(row: Any) -> str:
+    """`S^1.98 (1.96–2.00)`; `S^2.00` where its interval is no wider than that."""
+    exponent, low, high = (
+        f"{row[name]:.2f}".replace("-0.00", "0.00") for name in ("exponent", "low", "high")
+    )
+    held = f" ({low}–{high})" if math.isfinite(row["low"]) and {low, high} != {exponent} else ""
+    return f"S^{exponent}{held}"
+
+
+def auto_lines(results: BenchResults) -> Iterator[str]:
+    """Whether what PyTorch picks by itself is the best there is, with launches and without, and where it is not."""
+    auto = results.auto[results.auto["best"].notna()]
+    if auto.empty:
+        return
+    said = [_held_against_best(results, auto, "")]
+    if len(known := auto[auto["graph_verdict"].notna()]):
+        said.append(f"without launches {_held_against_best(results, known, 'graph_')}")
+    yield f"auto against the best of the others: {'; '.join(said)}"
+    if not auto["equivalent"].all():
+        yield f"auto's output is outside the tolerance at {shapes(int((~auto['equivalent']).sum()))}"
+
+
+def _held_against_best(results: BenchResults, auto: pd.DataFrame, prefix: str) -> str:
+    """At how many shapes it cannot be told apart, is ahead, or is behind, and where and by how much."""
+    _, labels = shape_parts(results)
+    verdict = auto[f"{prefix}verdict"]
+    behind = auto[verdict == FASTER]
+    counts = {
+        LEVEL: int((verdict == NO_CLEAR_CHANGE).sum()),
+        UNSURE: int((verdict == TOO_FEW_SAMPLES).sum()),
+        "faster": int((verdict == SLOWER).sum()),
+        "slower": len(behind),
+    }
+    said = [f"{words} at {_of(count, len(auto))}" for words, count in counts.items() if count]
+    if len(behind):
+        worst = behind.sort_values(f"{prefix}speedup").iloc[-1]
+        said[-1] += (
+            f" (at worst {labels[worst['configuration']]}, where {worst[f'{prefix}best']} is"
+            f" {ratio_cell(worst, f'{prefix}speedup')} as fast)"
+        )
+    return ", ".join(said)
+
+
+def _of(count: int, total: int) -> str:
+    """`1 of 3 shapes`, `all 3 shapes`, `the only shape`."""
+    if count < total:
+        return f"{count} of {shapes(total)}"
+    return f"all {shapes(total)}" if total > 1 else "the only shape"
+
+
+def shapes(count: int) -> str:
+    """`1 shape`, `6 shapes`."""
+    return f"{count} shape{'s' * (count != 1)}"
+
+
+def launch_lines(results: BenchResults) -> Iterator[str]:
+    """Where most of a call is launching, what the speed-up is without it, and where a graph is slower than the call."""
+    frame = results.results[results.results["graph_median_ns"].notna()]
+    frame = frame[~frame["backend"].isin(results.repeats)]
+    if frame.empty:
+        return
+    worst = largest(frame.assign(hidden=1 - frame["graph_median_ns"] / frame["median_ns"]), "hidden")
+    _, labels = shape_parts(results)
+    if worst["hidden"] < _MUCH_LAUNCHING:
+        yield f"launches hide nothing: at most {format_share(max(worst['hidden'], 0))} of a call is launching"
+    else:
+        hidden, where = format_share(worst["hidden"]), labels[worst["configuration"]]
+        name = backend_name(results, worst["backend"], [worst["configuration"]])
+        yield f"launches: {hidden} of a call of {name} at {where} is launching{_moved(results)}"
+    over = frame["graph_median_ns"] / frame["median_ns"] - 1
+    slower = frame[(frame["graph_low_ns"] > frame["high_ns"]) & (over >= results.rules.least_effect)]
+    if len(slower):
+        most = largest(slower.assign(over=over), "over")
+        yield (
+            f"graphs: at {len(slower)} of {len(frame)} points a replay takes longer than the call; {most['backend']} at"
+            f" {labels[most['configuration']]} {format_share(most['over'])} longer"
+        )
+
+
+def _moved(results: BenchResults) -> str:
+    """The speed-up that launching changes most: `; flash is 7.6x as fast as math with launches and 11x without`."""
+    base = base_backend(results.results)
+    both = results.comparisons[results.comparisons["base"] == base]
+    both = both[~both["new"].isin(results.repeats) & ~both["mixed"]]
+    eager, graph = (both[both["kind"] == kind] for kind in ("eager", "graph"))
+    pairs = eager.merge(graph, on=["configuration", "new"], suffixes=("", "_graph"), validate="one_to_one")
+    if pairs.empty:
+        return ""
+    pair = largest(pairs.assign(moved=np.abs(np.log(pairs["speedup"] / pairs["speedup_graph"]))), "moved")
+    _, labels = shape_parts(results)
+    name = backend_name(results, pair["new"], [pair["configuration"]])
+    return (
+        f"; {name} is {format_ratio(pair['speedup'])} as fast as {base} with launches and"
+        f" {format_ratio(pair['speedup_graph'])} without, at {labels[pair['configuration']]}"
+    )
+
+
+def aa_lines(results: BenchResults) -> Iterator[str]:
+    """How many backends differ from themselves, and the one that does so most."""
+    if not results.aa_compared:
+        return
+    which = ""
+    if results.aa_different:
+        frame = results.results
+        different = frame[frame["aa_verdict"].isin([FASTER, SLOWER])]
+        most = largest(different.assign(noise=different["aa_ratio"].map(noise_of)), "noise")
+        _, labels = shape_parts(results)
+        which = " (at most " if results.aa_different > 1 else " ("
+        which += f"{most['backend']} at {labels[most['configuration']]}, by {format_share(most['noise'])})"
+    yield (
+        f"A/A: held against themselves, {results.aa_different} of {results.aa_compared} differ{which}; chance allows"
+        " 1 in 20"
+    )
+
+
+def picked_words(results: BenchResults, configuration: str) -> str:
+    """Which backend `auto` came to; nothing where it was not measured."""
+    rows = results.auto[results.auto["configuration"] == configuration]
+    return (known_text(rows["picked"].iloc[0]) or "not seen") if len(rows) else ""

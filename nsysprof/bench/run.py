@@ -1,0 +1,249 @@
+"""One sweep: starts the program that measures, again where it was killed, and makes one document of what it wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import join, quote
+from typing import Any
+
+from nsysprof.bench.points import SweepFile, add_line, begin_points, read_points, resume_points
+from nsysprof.errors import NsysprofError
+from nsysprof.tools.child import Echo, Ended, run_child
+from nsysprof.tools.driver import ask_driver
+from nsysprof.tools.fingerprint import environment_hash, fingerprint
+from nsysprof.tools.interrupts import Interrupt, interrupts_raised
+from nsysprof.tools.nsight import last_line
+
+__all__ = ["SweepJob", "known_backends", "open_sweep", "publish_results", "run_sweep", "write_samples"]
+
+SAMPLES_SCHEMA = "nsysprof-bench/1"
+INTERRUPTED, START_ANEW = 130, 75  # exit codes of the program that measures
+POINTS, LOG = "points.jsonl", "output.log"
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """A sweep to run: the program that measures, the plan, and what the user typed.
+
+    ``results`` is the folder that the results will be in. Until they are whole, all there is lies in ``partial``.
+    """
+
+    program: Path
+    plan: Mapping[str, Any]
+    results: Path
+    command: tuple[str, ...]
+    measure_peaks: bool = False
+
+    @property
+    def partial(self) -> Path:
+        """The folder of the sweep while it is not finished."""
+        return self.results.with_name(f"{self.results.name}.partial")
+
+    @property
+    def resume_command(self) -> str:
+        """What continues it."""
+        kept = [part for part in self.command if part != "--resume"]
+        return join([*kept, "--resume"])
+
+
+def known_backends(program: Path) -> dict[str, str]:
+    """The backends that the workloads have, with a word about each."""
+    command = [sys.executable, str(program), "--backends"]
+    ended = run_child(command, Path(os.devnull), lambda text: None)
+    try:
+        found = json.loads(ended.said.splitlines()[-1])
+    except (ValueError, IndexError):
+        found = None
+    if ended.code or not isinstance(found, dict):
+        raise NsysprofError(f"{program}: does not tell its backends: {last_line(ended.said)}", join(command))
+    return found
+
+
+@contextmanager
+def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFile]:
+    """The sweep in its folder, new or taken up again; nobody else can have it meanwhile.
+
+    Raises `NsysprofError` where results or an unfinished sweep are there already and neither ``resume`` nor ``force``
+    says what to do about them, where there is nothing to resume, and where that has another plan or machine. An
+    interrupt becomes an error that says what is kept, and how to go on.
+    """
+    _refuse(job, force=force)
+    points = job.partial / POINTS
+    if os.path.lexists(job.partial) and not resume and not force:
+        raise NsysprofError(
+            f"{job.partial}: an unfinished sweep is there", f"{job.resume_command}   (--force starts over)"
+        )
+    if resume and not points.exists():
+        raise NsysprofError(f"{job.partial}: no unfinished sweep to resume", "leave out --resume")
+    head = {"plan": job.plan, "machine": _machine(), "measure_peaks": job.measure_peaks}
+    try:
+        job.partial.mkdir(parents=True, exist_ok=True)
+        with _locked(job.partial), interrupts_raised():
+            if not resume:
+                begin_points(points, head)
+            yield resume_points(points, head)
+    except Interrupt as interrupt:
+        raise _interrupted(job, 128 + interrupt.number) from None
+    except OSError as error:
+        raise NsysprofError(
+            f"cannot write {error.filename or job.partial}: {error.strerror}",
+            f"df -h; to go on: {job.resume_command}",
+        ) from None
+
+
+def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
+    """Measure what is not measured yet; returns the document for ``samples.json``.
+
+    Raises `NsysprofError` where the program cannot go on; what is measured stays for ``--resume``. One that is killed,
+    as the kernel does when memory runs out, is started again without what it was at.
+    """
+    points = job.partial / POINTS
+    command = [sys.executable, str(job.program), str(points)]
+    while not sweep.done:
+        before = len(sweep.points) + sweep.deaths
+        ended = run_child(command, job.partial / LOG, echo)
+        sweep = read_points(points, cut=True)
+        if ended.code == INTERRUPTED:
+            raise _interrupted(job, ended.code)
+        if sweep.failed:
+            _drop_if_empty(job, sweep)
+            raise NsysprofError(sweep.failed["message"], sweep.failed["hint"])
+        if ended.code > 128 and sweep.trying:
+            reason = f"the process was killed by signal {ended.code - 128}"
+            several = " " in sweep.trying.partition(" at ")[0]
+            then = "measured one by one from here on" if several else "going on without it"
+            echo(f"{sweep.trying}: {reason}, {then}\n")
+            add_line(points, "died", reason=reason)
+            sweep = read_points(points)
+        elif ended.code not in (0, START_ANEW):
+            raise _stopped(job, ended, sweep)
+        if not sweep.done and len(sweep.points) + sweep.deaths == before:
+            raise _stopped(job, ended, sweep)
+    return _document(job, sweep)
+
+
+def write_samples(document: Mapping[str, Any], path: Path) -> None:
+    """Write the document as JSON, each point on a line of its own."""
+    rest = {name: value for name, value in document.items() if name != "points"}
+    text = json.dumps(rest, indent=1, ensure_ascii=False, allow_nan=False)
+    points = ",\n".join(json.dumps(point, allow_nan=False) for point in document["points"])
+    whole = f'{text[:-2]},\n "points": [\n{points}\n ]\n}}\n'
+    path.write_text(whole, encoding="utf-8", errors="replace")  # names of files need not be UTF-8
+
+
+def publish_results(made: Path, job: SweepJob, *, force: bool) -> list[Path]:
+    """Give the folder of the finished results its final name, and drop what was only needed to get there.
+
+    A folder of this name is left alone unless ``force``; then it keeps what is not replaced. Returns the files.
+    """
+    _refuse(job, force=force)
+    names = sorted(path.name for path in made.iterdir())
+    try:
+        if not os.path.lexists(job.results):
+            made.replace(job.results)
+        else:
+            for name in names:
+                (made / name).replace(job.results / name)
+    except OSError as error:
+        raise NsysprofError(
+            f"cannot write {job.results}: {error.strerror}; all of it is in {made}", job.resume_command
+        ) from None
+    shutil.rmtree(job.partial, ignore_errors=True)
+    return [job.results / name for name in names]
+
+
+def _refuse(job: SweepJob, *, force: bool) -> None:
+    if not force and os.path.lexists(job.results):
+        raise NsysprofError(
+            f"{job.results}: exists already, not overwritten",
+            f"--force to replace its files, -o DIR for another folder, or rm -r {quote(str(job.results))}",
+        )
+    if os.path.lexists(job.results) and not (
+        job.results.is_dir() and os.access(job.results, os.W_OK | os.X_OK)
+    ):
+        why = "no permission to write there" if job.results.is_dir() else "it is no folder"
+        raise NsysprofError(f"cannot write into {job.results}: {why}", "-o DIR for another folder")
+
+
+def _machine() -> dict[str, Any]:
+    """The fingerprint of a capture without nsys, which has no part in this, and without the workload's software."""
+    driver, _ = ask_driver()
+    found = fingerprint(None, driver, None)
+    return {name: value for name, value in found.items() if name not in ("nsys", "workload")}
+
+
+def _document(job: SweepJob, sweep: SweepFile) -> dict[str, Any]:
+    start = sweep.start or {}
+    environment = {**sweep.head["machine"], "workload": start.get("environment")}
+    plan = sweep.head["plan"]
+    order = [(each["id"], backend) for each in plan["configurations"] for backend in each["backends"]]
+    missing = [place for place in order if place not in sweep.points]
+    if missing:
+        raise NsysprofError(
+            f"{job.partial / POINTS}: no point for {' '.join(missing[0])}", "--force starts over"
+        )
+    return {
+        "schema": SAMPLES_SCHEMA,
+        "name": job.results.name.removesuffix(".bench"),
+        "command": join(job.command),
+        "plan": plan,
+        "environment": environment,
+        "environment_hash": environment_hash(environment),
+        "gpu_watch": start.get("gpu_watch"),
+        "rules": start.get("rules"),
+        "peaks": sweep.peaks,
+        "auto": sweep.auto,
+        "points": [sweep.points[place] for place in order],
+    }
+
+
+def _so_far(job: SweepJob, sweep: SweepFile) -> str:
+    return f"{len(sweep.points)} of {sweep.planned} points are kept in {job.partial}"
+
+
+def _interrupted(job: SweepJob, code: int) -> NsysprofError:
+    sweep = read_points(job.partial / POINTS, cut=True)
+    if _drop_if_empty(job, sweep):
+        return NsysprofError("interrupted; nothing was measured yet", exit_code=code)
+    return NsysprofError(f"interrupted; {_so_far(job, sweep)}", job.resume_command, exit_code=code)
+
+
+def _drop_if_empty(job: SweepJob, sweep: SweepFile) -> bool:
+    """Leave no folder behind where there is nothing to go on from."""
+    empty = not sweep.points and not sweep.peaks
+    if empty:
+        shutil.rmtree(job.partial, ignore_errors=True)
+    return empty
+
+
+def _stopped(job: SweepJob, ended: Ended, sweep: SweepFile) -> NsysprofError:
+    said = last_line("\n".join(line for line in ended.said.splitlines() if not line.startswith("  hint: ")))
+    at = f" at {sweep.trying}" if sweep.trying else ""
+    return NsysprofError(
+        f"the measuring program failed{at} with exit code {ended.code}{f': {said}' if said else ''}"
+        f"; {_so_far(job, sweep)}",
+        f"its output: {quote(str(job.partial / LOG))}; to go on: {job.resume_command}",
+    )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the folder against other processes, where the system can do that."""
+    try:
+        import fcntl  # noqa: PLC0415  not on Windows
+    except ImportError:
+        yield
+        return
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise NsysprofError(f"{folder}: a sweep is running there", "-o DIR for another folder") from None
+        yield

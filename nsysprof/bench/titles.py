@@ -1,0 +1,269 @@
+"""The titles of a benchmark's charts: each states the finding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from nsysprof.bench.pairs import between
+from nsysprof.bench.results import BenchResults
+from nsysprof.bench.scaling import AXES, LEVEL, NAMED_GROWTHS, UNSURE, BenchSweep
+from nsysprof.bench.shares import refused_rates
+from nsysprof.bench.words import (
+    about_run,
+    backend_name,
+    base_backend,
+    clock_words,
+    configurations_of,
+    decision_words,
+    in_words,
+    known_text,
+    largest,
+    tflops_text,
+)
+from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
+
+__all__ = [
+    "chart_subtitle",
+    "latency_title",
+    "memory_title",
+    "roofline_title",
+    "speedup_title",
+    "throughput_title",
+    "violin_title",
+]
+
+_NOTHING, _NONE = "Nothing was measured", "none"
+
+
+def chart_subtitle(results: BenchResults) -> str:
+    """What was measured, on what and how."""
+    return f"{about_run(results)} · {clock_words(results)}"
+
+
+def latency_title(results: BenchResults) -> str:
+    """Which backend is fastest where along the first sweep, and by how much at its end."""
+    found = _sweep_winners(results)
+    if found is None:
+        return _NOTHING
+    sweep, spans = found
+    times = _over_base(results, _last(results, sweep))
+    values, winner = spans[-1]
+    if len(spans) == 1:
+        if len(values) == 1:
+            return f"{winner} is fastest at {_at(sweep, values[0])}{times}"
+        return f"{winner} is fastest at {AXES[sweep.axis]}={_many(values)}{times}"
+    end = f"at {_at(sweep, values[0])}" if len(values) == 1 else f"from {_at(sweep, values[0])} on"
+    places, words = spans[0]
+    before = (
+        f" ({words} at {AXES[sweep.axis]}={_many(places)})" if len(spans) == 2 else ""
+    )  # more is too much
+    return f"{winner} is fastest {end}{before}{times}"
+
+
+def memory_title(results: BenchResults) -> str:
+    """Which backend needs most and least memory at the end of the first sweep, and how their temporaries grow."""
+    frame, base = results.results, base_backend(results.results)
+    first = frame.loc[list(results.sweeps[0].rows)] if results.sweeps else frame
+    part = first[first["peak_bytes"].notna() & ~first["backend"].isin(results.repeats)]
+    if part.empty:
+        return "Memory is not known: it is counted on GPUs only" if len(frame) else _NOTHING
+    shapes = part.groupby("configuration", sort=False)["backend"].nunique()
+    configuration = shapes[shapes == shapes.max()].index[-1]
+    there = part[part["configuration"] == configuration]
+    most, least = largest(there, "peak_bytes"), _least(there, base)
+    at = _where(results, most)
+    if most["backend"] == least["backend"]:
+        return f"{(most['backend'])} needs {format_bytes(most['peak_bytes'])} at {at}"
+    times = format_ratio(most["peak_bytes"] / least["peak_bytes"])
+    growth = _growths(results, first, most, least)
+    return f"{most['backend']} needs {times} the memory of {_who(results, least)} at {at}{growth}"
+
+
+def throughput_title(results: BenchResults) -> str:
+    """The highest throughput of a backend, and what share of the peak that is."""
+    part = _named(results, "tflops")
+    if part.empty:
+        return _NOTHING
+    best = largest(part, "tflops")
+    share = (
+        "" if math.isnan(best["share_of_peak"]) else f", {format_share(best['share_of_peak'])} of the peak"
+    )
+    title = f"{_who(results, best)} reaches {tflops_text(best['tflops'])} TFLOP/s at {_where(results, best)}{share}"
+    base = part[(part["backend"] == base_backend(part)) & (part["configuration"] == best["configuration"])]
+    if len(base) and base["backend"].iloc[0] != best["backend"]:
+        title += f"; {base['backend'].iloc[0]} {tflops_text(base['tflops'].iloc[0])} TFLOP/s"
+    return title
+
+
+def speedup_title(results: BenchResults) -> str:
+    """How the largest speed-up over the baseline develops along the first sweep."""
+    base = base_backend(results.results)
+    found = results.crossovers
+    found = found[(found["loser"] == base) & ~found["winner"].isin(results.repeats)]
+    found = found[found["kind"] == "eager"]
+    found = found[~found["status"].isin([LEVEL, UNSURE])]
+    if found.empty:
+        pairs = results.comparisons[(results.comparisons["kind"] == "eager") & ~results.comparisons["mixed"]]
+        pairs = pairs[(pairs["base"] == base) & ~pairs["new"].isin(results.repeats)]
+        if pairs.empty:
+            return f"Nothing to hold against {base}"
+        best = largest(pairs, "speedup")
+        who = backend_name(results, best["new"], [best["configuration"]])
+        return f"{who} is {format_ratio(best['speedup'])} as fast as {base} at {_where(results, best)}"
+    best = largest(found, "last_speedup")
+    who = backend_name(results, best["winner"], configurations_of(results, best["sweep"], best["dtype"]))
+    ends = [format_ratio(best[f"{end}_speedup"]) + f" at S={best[f'{end}_seq']}" for end in ("first", "last")]
+    if best["first_seq"] == best["last_seq"]:
+        return f"{who} is {ends[1]} as fast as {base}"
+    return f"{who} over {base}: {ends[0]}, {ends[1]}"
+
+
+def roofline_title(results: BenchResults) -> str:
+    """Which share of its ceiling the best and the baseline reach, without launches where there is such a figure."""
+    part = _named(results, "peak_tflops")
+    if part.empty:
+        return "No roofline: the peaks of this device are not known"
+    part = part[~refused_rates(part)]
+    if part.empty:
+        return "No roofline: every share of the peak is above 100 %, and refused"
+    base = base_backend(results.results)
+    dtypes = part["dtype"].value_counts()
+    part = part[part["dtype"] == dtypes.index[0]]
+    rate = part["graph_tflops"].fillna(part["tflops"])
+    part = part.assign(
+        reached=rate / part["peak_tflops"], moved=rate / part["intensity"] * 1e3 / part["peak_gb_per_s"]
+    )
+    best = largest(part, "reached")
+    limit = f"{best['dtype']} FLOP/s" if len(dtypes) > 1 else "FLOP/s"
+    title = f"{_who(results, best)} reaches {format_share(best['reached'])} of the {limit} at {_where(results, best)}"
+    other = part[(part["backend"] == base) & (part["configuration"] == best["configuration"])]
+    if len(other) and base != best["backend"]:
+        row = other.iloc[0]
+        known = not math.isnan(row["share_of_bandwidth"]) and row["moved"] <= 1
+        moved = f", and {format_share(row['moved'])} of the bandwidth" if known else ""
+        title += f"; {base} {format_share(row['reached'])}{moved}"
+    return title
+
+
+def violin_title(results: BenchResults) -> str:
+    """How far samples spread, and whether backends differ from themselves."""
+    known = results.results["cv"].dropna()
+    if known.empty:
+        return _NOTHING
+    spread = f"Samples of one backend spread by {format_share(float(known.median()))} (median CV)"
+    if not results.aa_compared:
+        return spread
+    none = "none of" if results.aa_different == 0 else f"{results.aa_different} of"
+    return f"{spread}; held against itself, {none} {results.aa_compared} differs"
+
+
+# ---- words
+
+
+def _at(sweep: BenchSweep, value: Any) -> str:
+    return f"{AXES[sweep.axis]}={value}"
+
+
+def _where(results: BenchResults, row: Any) -> str:
+    """`S=4096`, or `B=64`: the size that varies in the first sweep that has the configuration of a row."""
+    there = results.results["configuration"] == row["configuration"]
+    rows = set(results.results.index[there])
+    return next(_at(sweep, row[sweep.axis]) for sweep in results.sweeps if rows.intersection(sweep.rows))
+
+
+def _many(values: list[Any]) -> str:
+    return f"{values[0]} to {values[-1]}" if len(values) > 2 else in_words([str(value) for value in values])
+
+
+def _named(results: BenchResults, column: str) -> pd.DataFrame:
+    """What is known of backends asked for by name, or of auto where there is nothing else."""
+    known = results.results[results.results[column].notna()]
+    named = known[~known["backend"].isin(results.repeats)]
+    return named if len(named) else known
+
+
+def _who(results: BenchResults, row: Mapping[str, Any]) -> str:
+    return backend_name(results, row["backend"], [row["configuration"]])
+
+
+def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[Any], str]]] | None:
+    """The first sweep in which two backends were compared, and who is fastest over which of its values."""
+    decided = results.decisions[results.decisions["kind"] == "eager"].set_index("configuration")
+    for sweep in results.sweeps:
+        part = results.results.loc[list(sweep.rows)]
+        dtype = part["dtype"].value_counts().index[0]
+        part = part[part["dtype"] == dtype].drop_duplicates("configuration")
+        spans: list[tuple[list[Any], str]] = []
+        for configuration, value in zip(part["configuration"], part[sweep.axis], strict=True):
+            if configuration not in decided.index:
+                continue
+            words = decision_words(results, configuration, known_text(decided["decision"][configuration]))
+            if spans and spans[-1][1] == words:
+                spans[-1][0].append(value)
+            else:
+                spans.append(([value], words))
+        if spans:
+            return sweep, spans
+    return None
+
+
+def _last(results: BenchResults, sweep: BenchSweep) -> str:
+    """The last configuration of a sweep, in its most frequent dtype, at which the baseline was measured, if any."""
+    part = results.results.loc[list(sweep.rows)]
+    part = part[(part["dtype"] == part["dtype"].value_counts().index[0]) & part["median_ns"].notna()]
+    with_base = part[part["backend"] == base_backend(results.results)]
+    return str((with_base if len(with_base) else part)["configuration"].iloc[-1])
+
+
+def _over_base(results: BenchResults, configuration: str) -> str:
+    """`: 86x as fast as math at S=8192`, of the fastest backend there."""
+    frame, base = results.results, base_backend(results.results)
+    eager = results.comparisons[results.comparisons["kind"] == "eager"]
+    best = results.decisions[
+        (results.decisions["kind"] == "eager") & (results.decisions["configuration"] == configuration)
+    ]
+    row = frame[frame["configuration"] == configuration].iloc[0]
+    if best.empty or best["best"].iloc[0] == base:
+        return ""
+    found = between(eager, configuration, base, str(best["best"].iloc[0]))
+    if found is None:
+        return ""
+    median = frame[(frame["configuration"] == configuration) & (frame["backend"] == best["best"].iloc[0])]
+    took = format_ns(float(median["median_ns"].iloc[0]))
+    return f": {format_ratio(found['speedup'])} as fast as {base} at {_where(results, row)} ({took})"
+
+
+def _least(there: pd.DataFrame, base: str) -> dict[str, Any]:
+    """The row of what needs least memory; among equals one that is not the baseline."""
+    ordered = there.assign(is_base=there["backend"] == base, less=-there["peak_bytes"].astype(float))
+    return largest(ordered.sort_values("is_base", kind="stable"), "less")
+
+
+def _growths(
+    results: BenchResults, frame: pd.DataFrame, most: Mapping[str, Any], least: Mapping[str, Any]
+) -> str:
+    """`; its temporaries grow as S^2.00, not S^1.00`, as far as those of both follow a power of S."""
+    ends = [_growth(results, frame, str(row["backend"]), str(row["dtype"])) for row in (most, least)]
+    if not ends[0].startswith("S"):
+        return ""
+    said = f"; its temporaries grow as {ends[0]}"
+    if ends[1] == _NONE:
+        return f"{said}, {least['backend']} has none"
+    return f"{said}, not {ends[1]}" if ends[1] else said
+
+
+def _growth(results: BenchResults, frame: pd.DataFrame, backend: str, dtype: str) -> str:
+    """`S^2.00` for the temporary memory of a backend, `none`, or nothing where it follows no single power."""
+    own = frame[(frame["backend"] == backend) & (frame["dtype"] == dtype)]
+    if (own["temporary_bytes"].dropna() == 0).all():
+        return _NONE
+    found = results.exponents
+    found = found[
+        (found["metric"] == "temporary memory") & (found["backend"] == backend) & (found["dtype"] == dtype)
+    ]
+    found = found[found["growth"].isin(NAMED_GROWTHS)]
+    return f"S^{found['exponent'].iloc[0]:.2f}" if len(found) else ""

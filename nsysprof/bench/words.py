@@ -1,0 +1,204 @@
+"""How results of a benchmark are named and put into words: shapes, backends, numbers with their intervals."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.bench.pairs import AUTO
+from nsysprof.bench.results import BenchResults
+from nsysprof.bench.samples import BenchShape
+from nsysprof.core.terminal import one_line
+from nsysprof.core.units import format_ns, format_ratio, format_share
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
+from nsysprof.statistics.resampling import RANGE
+
+_FEWEST = 6  # samples of a graph: with fewer no interval is a 95 % one
+_BASELINES = ("math", "naive")  # what speed-ups are held against, where it was measured
+
+
+def base_backend(results: pd.DataFrame) -> str:
+    """The backend that speed-ups and memory reductions are held against: math, naive, or the first one."""
+    backends = [str(name) for name in results["backend"].unique()]
+    return next((name for name in _BASELINES if name in backends), backends[0])
+
+
+def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
+    """What all shapes have in common (`B1 H8 D64 fp16 causal`), and what tells each from the others (`S1024`).
+
+    The second is a mapping from the shape's id.
+    """
+    texts = [
+        [f"B{each.batch}", f"H{each.heads}", f"S{each.seq}", f"D{each.head_dim}", each.dtype, _mask(each)]
+        for each in shapes
+    ]
+    same = [len(shapes) > 1 and len(set(column)) == 1 for column in zip(*texts, strict=True)]
+    own = {
+        each.id: " ".join(part for part, shared in zip(parts, same, strict=True) if not shared)
+        for each, parts in zip(shapes, texts, strict=True)
+    }
+    shared = [part for part, shared in zip(texts[0], same, strict=True) if shared] if texts else []
+    return " ".join(shared), own
+
+
+def _mask(shape: BenchShape) -> str:
+    return "causal" if shape.causal else "full"
+
+
+def shape_parts(results: BenchResults) -> tuple[str, dict[str, str]]:
+    """The `shape_labels` of all configurations of a run."""
+    return shape_labels(list({point.shape.id: point.shape for point in results.samples.points}.values()))
+
+
+def about_run(results: BenchResults) -> str:
+    """One line: what was measured, on what, and how much of it."""
+    samples, frame = results.samples, results.results
+    what = {"sdpa": "attention", "transformer_block": "transformer block"}.get(
+        samples.workload, samples.workload
+    )
+    if samples.backward:
+        what += ", training step" if samples.workload == "transformer_block" else ", forward and backward"
+    elif samples.workload == "sdpa":
+        what += " forward"
+    shared, _ = shape_parts(results)
+    counts = frame.loc[frame["n"] > 0, "n"]
+    some = (
+        f"{counts.min()}"
+        if len(counts) and counts.min() == counts.max()
+        else f"{counts.min()}–{counts.max()}"
+    )
+    parts = [
+        one_line(samples.name, 40),
+        f"{what} ({shared})" if shared else what,
+        one_line(device_name(results), 40),
+        f"{some} samples each" if len(counts) else "no samples",
+    ]
+    return " · ".join(parts)
+
+
+def device_name(results: BenchResults) -> str:
+    """The GPU, or the CPU, that was measured."""
+    samples = results.samples
+    if samples.device == "cuda":
+        return samples.limits.name or "GPU not recorded"
+    return str(samples.environment.get("cpu") or "CPU")
+
+
+def clock_words(results: BenchResults) -> str:
+    """How latencies were taken: `cold L2 cache, CUDA events`."""
+    frame = results.results[results.results["n"] > 0]
+    if frame.empty:
+        return "nothing was measured"
+    first = frame.iloc[0]
+    cache = "" if results.samples.device != "cuda" else f"{first['cache'] or 'unknown'} L2 cache, "
+    return f"{cache}{str(first['clock']).replace('cuda', 'CUDA')}"
+
+
+def plus_minus(row: Any, *, graph: bool = False) -> str:
+    """Half the width of the interval as a share of the median: `± 0.3 %`; nothing where it holds less than 95 %."""
+    few = row["graph_n"] < _FEWEST if graph else row["interval"] == RANGE
+    if few:
+        return ""
+    median, low, high = _median_and_ends(row, graph=graph)
+    return f"± {format_share((high - low) / 2 / median)}"
+
+
+def latency_cell(row: Any, *, graph: bool = False) -> str:
+    """`98.2 µs ± 0.3 %`, or the status where there is no latency."""
+    median, _, _ = _median_and_ends(row, graph=graph)
+    if not math.isfinite(median):
+        return "" if graph else str(row["status"])
+    return f"{format_ns(median)} {plus_minus(row, graph=graph)}".rstrip()
+
+
+def _median_and_ends(row: Any, *, graph: bool) -> list[float]:
+    return [row[("graph_" if graph else "") + name] for name in ("median_ns", "low_ns", "high_ns")]
+
+
+def share_cell(row: Any) -> str:
+    """The share of the peak; `refused` where it cannot be, empty where the peak is not known."""
+    share = row["share_of_peak"]
+    if not math.isnan(share):
+        return format_share(share)
+    return "" if math.isnan(row["peak_tflops"]) else "refused"
+
+
+def ratio_cell(row: Any, name: str = "speedup") -> str:
+    """`24.2x (24.0–24.4)`; `-` where it is not known."""
+    ratio, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
+    if not math.isfinite(ratio):
+        return "-"
+    return f"{format_ratio(ratio)} ({format_ratio(low)[:-1]}–{format_ratio(high)[:-1]})"
+
+
+def verdict_cell(found: dict[str, Any] | None) -> str:
+    """A speed-up with its interval; in brackets where it is no clear change, marked `?` with too few samples."""
+    if found is None:
+        return ""
+    cell = ratio_cell(found)
+    return {NO_CLEAR_CHANGE: f"[{cell}]", TOO_FEW_SAMPLES: f"{cell} ?"}.get(found["verdict"], cell)
+
+
+def decision_words(results: BenchResults, configuration: str, decision: str) -> str:
+    """The decision, with what `auto` came to where it is the one."""
+    return " or ".join(backend_name(results, word, [configuration]) for word in decision.split(" or "))
+
+
+def backend_name(results: BenchResults, backend: str, configurations: Iterable[str]) -> str:
+    """The backend; `auto (cudnn)` for `auto` where it came to the same one on all these configurations."""
+    picked = {results.samples.auto.get(name) for name in configurations} if backend == AUTO else set()
+    [pick] = picked if len(picked) == 1 else [None]
+    return f"{backend} ({pick})" if pick else backend
+
+
+def configurations_of(results: BenchResults, fixed: str, dtype: str) -> list[str]:
+    """The configurations of a dtype in the sweep over S with this title."""
+    rows = [
+        row for sweep in results.sweeps if sweep.axis == "seq" and sweep.fixed == fixed for row in sweep.rows
+    ]
+    part = results.results.loc[rows]
+    return [str(name) for name in part.loc[part["dtype"] == dtype, "configuration"].unique()]
+
+
+def largest(frame: pd.DataFrame, column: str) -> dict[str, Any]:
+    """The first row with the largest known value of a column."""
+    place = int(np.nanargmax(frame[column].to_numpy(np.float64, na_value=np.nan)))
+    return {str(name): frame[name].iloc[place] for name in frame.columns}
+
+
+def tflops_text(value: float) -> str:
+    """`1,071`, `66.9`, `5.71`, `0.0042`."""
+    if value < 0.1:
+        return f"{value:.2g}"
+    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
+
+
+def known_text(value: object) -> str:
+    """The text of a cell; nothing for a missing one, whichever way pandas has it."""
+    return value if isinstance(value, str) else ""
+
+
+# What PyTorch says about memory, of which the rest is advice.
+_OUT_OF_MEMORY = re.compile(
+    r"Tried to allocate (?P<asked>[\d.]+ \w+)\..*total capacity of (?P<all>[\d.]+ \w+)"
+    r" of which (?P<free>[\d.]+ \w+) is free"
+)
+
+
+def reason_words(reason: object) -> str:
+    """Why something was not measured; `tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were free`."""
+    text = known_text(reason)
+    found = _OUT_OF_MEMORY.search(text)
+    if not found:
+        return text
+    return f"tried to allocate {found['asked']} when {found['free']} of {found['all']} were free"
+
+
+def in_words(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -1,0 +1,285 @@
+"""What a machine can do for a capture, found out by trying, and how to mend what it cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any, Literal
+
+from nsysprof.capture.compose import Request
+from nsysprof.capture.session import capture_program
+from nsysprof.core.units import format_bytes, format_ns
+from nsysprof.errors import NsysprofError
+from nsysprof.formats.run_record_writer import read_json
+from nsysprof.tools.child import run_child
+from nsysprof.tools.counter_permission import PERMISSION_FIX, counters_kept_from_us
+from nsysprof.tools.driver import Driver, ask_driver, too_new_for
+from nsysprof.tools.ncu import find_ncu
+from nsysprof.tools.nsys import Nsys, all_nsys, find_nsys
+from nsysprof.tools.outputs import Outputs
+
+__all__ = ["Check", "capture_works", "check_machine"]
+
+State = Literal["ok", "warn", "missing"]
+
+_LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
+_SECOND = 1.0
+# Ranges for about a second, as an import of torch would take; without the nvtx package a capture is tried all the same.
+_TRIAL = f"""
+import sys, time
+try:
+    import nvtx
+except ImportError:
+    time.sleep(0.5)
+    sys.exit()
+end = time.monotonic() + {_SECOND}
+while time.monotonic() < end:
+    with nvtx.annotate("RUN::doctor::S1"):
+        time.sleep(0.01)
+"""
+_PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+_INSTALL_WORKLOADS = "pip install 'nsysprof[workloads]'"
+_GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
+_BACKENDS = (
+    *("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex", "flash_attn"),
+    *(f"tiled_o{stage}" for stage in range(6)),
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding: what was looked for, how it stands, what was found, and a fix on one line (None where all is well).
+
+    ``needed``: without it nothing can be captured at all.
+    """
+
+    name: str
+    state: State
+    found: str
+    fix: str | None = None
+    needed: bool = False
+
+
+def check_machine(
+    folder: Path, *, nsys: Path | None = None, workload: Path | None = None, tell: Callable[[str], None]
+) -> Iterator[Check]:
+    """Everything a capture may need on this machine, one finding after the other, as it is found.
+
+    ``folder`` is where captures will be written, ``workload`` the attention workload (None: none is installed), and
+    ``tell`` hears what is being tried before it takes time.
+    """
+    try:
+        found: Nsys | None = find_nsys(nsys)
+    except NsysprofError as error:
+        found = None
+        yield Check("nsys", "missing", error.message, error.hint, needed=True)
+    if found is not None:
+        yield from _nsys(found, tell)
+    driver, why = ask_driver()
+    yield from _gpu(driver, why, found)
+    yield _counters(driver)
+    yield from _torch(workload, driver, tell)
+    yield _disk(folder)
+    if sys.platform == "linux":
+        yield _paranoid()
+
+
+def capture_works(checks: list[Check]) -> bool:
+    """Whether a capture would work here: nothing that it needs is missing."""
+    return not any(check.needed and check.state == "missing" for check in checks)
+
+
+def _nsys(nsys: Nsys, tell: Callable[[str], None]) -> Iterator[Check]:
+    others = [f"{other.version_text} at {other.path}" for other in all_nsys() if other.path != nsys.path]
+    also = f"; also {', '.join(others)}" if others else ""
+    yield Check("nsys", "ok", f"{nsys.version_text} at {nsys.path}{also}", needed=True)
+    tell("capturing for a second")
+    try:
+        with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
+            yield _trial(nsys, Path(folder))
+    except OSError as error:
+        where = error.filename or tempfile.gettempdir()
+        yield Check(
+            "capture", "missing", f"cannot write {where}: {error.strerror or error}",
+            f"df -h {tempfile.gettempdir()}, or TMPDIR=FOLDER for another folder", needed=True,
+        )  # fmt: skip
+
+
+def _trial(nsys: Nsys, folder: Path) -> Check:
+    """A real capture of NVTX ranges, imported and exported, in a folder that is thrown away."""
+    request = Request((sys.executable, "-c", _TRIAL), nsys)
+    try:
+        staged = capture_program(request, folder, Outputs(folder, "trial"), (), lambda text: None)
+        ranges = _ranges_in(staged.sqlite)
+    except NsysprofError as error:
+        found = error.message.replace(f"{folder}{os.sep}", "")
+        return Check("capture", "missing", found, error.hint or _by_hand(nsys), needed=True)
+    except sqlite3.Error as error:
+        return Check(
+            "capture", "missing", f"nsys's export cannot be read: {error}", _by_hand(nsys), needed=True
+        )
+    rescued = staged.record["rescued"]
+    how = "imported by its importer, which nsys itself does not find" if rescued else "imported"
+    took = format_ns(staged.record["wall_ns"])
+    version = _nvtx_version()
+    if version is None:
+        return Check(
+            "capture", "warn", f"made a report in {took} ({how}); no nvtx here, so ranges were not tried",
+            f"{sys.executable} -m pip install nvtx", needed=True,
+        )  # fmt: skip
+    if not ranges:
+        return Check(
+            "capture", "warn", f"made a report in {took} ({how}), but without the ranges of nvtx {version}",
+            "pip install 'nvtx<0.2.13', or a newer nsys: --nsys PATH", needed=True,
+        )  # fmt: skip
+    return Check("capture", "ok", f"{ranges:,} NVTX ranges in {took}, {how}", needed=True)
+
+
+def _by_hand(nsys: Nsys) -> str:
+    return f"see what nsys says: {quote(str(nsys.path))} profile --trace=nvtx --output=trial true"
+
+
+def _ranges_in(sqlite: Path) -> int:
+    with closing(sqlite3.connect(sqlite)) as database:
+        there = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone()
+        query = "SELECT count(*) FROM NVTX_EVENTS WHERE eventType IN (59, 60)"
+        return int(database.execute(query).fetchone()[0]) if there else 0
+
+
+def _nvtx_version() -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  takes 20 ms
+
+    try:
+        return version("nvtx")
+    except PackageNotFoundError:
+        return None
+
+
+def _gpu(driver: Driver | None, why: str, nsys: Nsys | None) -> Iterator[Check]:
+    if driver is None:
+        yield Check("GPU", "missing", f"{why}; no kernels to capture", _GET_GPU)
+        return
+    names = [gpu.get("name", "?") for gpu in driver.gpus]
+    cuda = f", CUDA {'.'.join(map(str, driver.cuda))}" if driver.cuda else ""
+    counted = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    yield Check("GPU", "ok", f"{counted}; driver {driver.version}{cuda}")
+    warning = too_new_for(driver, nsys) if nsys is not None else None
+    if warning:
+        yield Check("driver and nsys", "warn", warning, "https://developer.nvidia.com/nsight-systems")
+
+
+def _counters(driver: Driver | None) -> Check:
+    """Nsight Compute, and whether the driver lets this user read hardware counters."""
+    try:
+        ncu = find_ncu()
+    except NsysprofError as error:
+        return Check("ncu", "missing", f"{error.message}: no hardware counters", error.hint)
+    found = f"{ncu.version_text} at {ncu.path}"
+    if driver is None:
+        return Check("ncu", "warn", f"{found}; no GPU to read counters of", _GET_GPU)
+    if counters_kept_from_us():
+        return Check(
+            "ncu", "warn", f"{found}; the driver keeps hardware counters for administrators", PERMISSION_FIX
+        )
+    return Check("ncu", "ok", f"{found}; counters may be read")
+
+
+def _torch(workload: Path | None, driver: Driver | None, tell: Callable[[str], None]) -> Iterator[Check]:
+    """torch and each attention backend, by a tiny run of the workload in a process of its own."""
+    if workload is None:
+        yield Check(
+            "workloads", "missing", "none beside the package", "pip install --force-reinstall nsysprof"
+        )
+        return
+    tell("trying the attention backends")
+    device = "cuda" if driver else "cpu"
+    results, said = _tiny_run(workload, device)
+    if results is None and driver:
+        yield Check("torch", "warn", f"does not run on the GPU: {said}", _INSTALL_WORKLOADS)
+        device = "cpu"
+        results, said = _tiny_run(workload, device)
+    if results is None:
+        yield Check("torch", "missing", said, _INSTALL_WORKLOADS)
+        return
+    facts = results["environment"]
+    built = f"built for CUDA {facts['cuda']}" if facts.get("cuda") else "built without CUDA"
+    wrong = bool(driver) and not facts.get("cuda")
+    yield Check(
+        "torch",
+        "warn" if wrong else "ok",
+        f"{facts['torch']}, {built}",
+        _INSTALL_WORKLOADS if wrong else None,
+    )
+    yield from _backends(results, device)
+
+
+def _tiny_run(workload: Path, device: str) -> tuple[dict[str, Any] | None, str]:
+    with tempfile.TemporaryDirectory(prefix="nsysprof-") as name:
+        results = Path(name, "results.json")
+        dtype = "fp16" if device == "cuda" else "fp32"
+        tiny = ["--seq", "128", "--iterations", "1", "--warmup", "1", "--dtype", dtype, "--device", device]
+        command = [sys.executable, str(workload), "--backend", *_BACKENDS, *tiny, "--results", str(results)]
+        ended = run_child(command, Path(name, "log"), lambda text: None)
+        read = read_json(results)
+    if not read:
+        lines = ended.said.strip().splitlines()
+        return None, lines[-1] if lines else "the workload printed nothing"
+    return read, ""
+
+
+def _backends(results: Mapping[str, Any], device: str) -> Iterator[Check]:
+    runs = {run["backend"]: run for run in results["runs"]}
+    works = [name for name, run in runs.items() if run["status"] == "measured"]
+    instead = (
+        f"leave it out: {' '.join(f'--backend {name}' for name in works)}" if works else _INSTALL_WORKLOADS
+    )
+    yield Check(
+        "attention", "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}",
+        None if works else _INSTALL_WORKLOADS,
+    )  # fmt: skip
+    refused: dict[str, dict[str, str]] = {}  # those that have the same reason are told together
+    for name, run in runs.items():
+        if name not in works:
+            said = f"{run['status']}: {run.get('reason') or 'no reason given'}"
+            refused.setdefault(said.replace(name, ""), {})[name] = said
+    for alike in refused.values():
+        fix = "pip install flash-attn" if [*alike] == ["flash_attn"] else instead
+        yield Check(f"attention {', '.join(alike)}", "warn", next(iter(alike.values())), fix)
+
+
+def _disk(folder: Path) -> Check:
+    """Room for captures where they will be written, and whether they can be."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir()).absolute()
+    free = shutil.disk_usage(there).free
+    found = f"{format_bytes(free)} free in {there}"
+    elsewhere = "-o FOLDER/NAME writes to another folder or disk"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Check("disk", "missing", f"no permission to write in {there}", elsewhere, needed=True)
+    if free >= _LITTLE_BYTES:
+        return Check("disk", "ok", found, needed=True)
+    state: State = "missing" if free < _TOO_LITTLE_BYTES else "warn"
+    return Check("disk", state, found, elsewhere, needed=True)
+
+
+def _paranoid() -> Check:
+    """How much the kernel lets users sample; captures do not sample, so that nothing depends on it."""
+    try:
+        level = int(_PARANOID.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return Check(
+            "perf_event_paranoid", "warn", "cannot be read", "only --nsys-arg=--sample=process-tree needs it"
+        )
+    if level <= 2:
+        return Check("perf_event_paranoid", "ok", f"{level}: CPU sampling would be allowed")
+    return Check(
+        "perf_event_paranoid", "warn", f"{level}: no CPU sampling, which captures leave off anyway",
+        "sudo sysctl kernel.perf_event_paranoid=2",
+    )  # fmt: skip

@@ -1,0 +1,277 @@
+"""What a chart shows, in plain numbers and words: all that the drawing needs, and nothing of pandas or matplotlib.
+
+A plan is made where the answer is and can be drawn in another process, so it must pickle and stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints
+
+Numbers: TypeAlias = NDArray[Any]  # integers or floats
+
+DPI = 150
+STREAM, RANGE = 0.36, 0.24  # inches of a lane
+PLOT = 10.0  # inches of the lanes, whose columns are whole pixels
+PLOT_COLUMNS = round(PLOT * DPI)  # one per pixel
+STREAM_LEVELS = 24  # how finely a stream's lane says how busy a column is
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What stands around a chart: the finding, what it is about, ``legend`` as (label, colour), and footnotes."""
+
+    title: str
+    subtitle: str
+    legend: Sequence[tuple[str, str]] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Message:
+    """Nothing but words: why there is no chart, and what to do."""
+
+    heading: Heading
+    sentences: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the bars, from ``left`` to ``right`` for each of ``rows``; ``edge`` is the colour of its outline."""
+
+    label: str
+    colour: str
+    edge: str
+    rows: Ints
+    left: Numbers
+    right: Numbers
+
+
+@dataclass(frozen=True)
+class BarPanel:
+    """Bars on one axis from 0 to ``end``.
+
+    ``share`` is its part of the free width; ``inside`` are texts on the bars as (x, row, text, colour); ``marks``, if
+    any, a label and one x per row (nan: none); ``cut`` the row whose bar runs out of the axis, or None. Numbers of the
+    axis are per cent where ``percent``, and whole where ``whole``.
+    """
+
+    label: str
+    share: float
+    end: float
+    parts: Sequence[Part]
+    inside: Sequence[tuple[float, int, str, str]] = ()
+    marks: tuple[str, Numbers] | None = None
+    cut: int | None = None
+    percent: bool = False
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """Numbers beside the bars, as text; right-aligned below their heading."""
+
+    heading: str
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Rows of bars from top to bottom, with labels on the left and columns of numbers after the first panel.
+
+    ``rest`` is the row that stands for many more, or None.
+    """
+
+    heading: Heading
+    labels: Sequence[str]
+    rest: int | None
+    panels: Sequence[BarPanel]
+    columns: Sequence[Column]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One lane of equal columns: ``level`` uint8, how high each is filled (of `STREAM_LEVELS`), and ``family`` uint8,
+    the number of its colour.
+    """
+
+    label: str
+    process: int
+    level: NDArray[np.uint8]
+    family: NDArray[np.uint8]
+    height: float = STREAM
+
+
+@dataclass(frozen=True)
+class Marks:
+    """One lane of boxes from ``start`` to ``end`` (int64 ns after the start of the panel), ``height`` in inches.
+
+    Box by box: ``colours``, and ``names``, which are written where they fit. ``process`` is None outside of the
+    overview.
+    """
+
+    label: str
+    height: float
+    start: Ints
+    end: Ints
+    colours: Sequence[str]
+    names: Sequence[str]
+    process: int | None = None
+
+
+@dataclass(frozen=True)
+class LanePanel:
+    """One time axis of ``length`` ns with lanes; ``title`` above it, and ``label`` below.
+
+    ``gaps`` (starts, ends) are shaded behind the streams; ``framed``, if any, is the stretch that a frame marks.
+    """
+
+    lanes: Sequence[Stream | Marks]
+    length: int
+    title: str
+    label: str
+    gaps: tuple[Ints, Ints] | None = None
+    framed: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Time axes from top to bottom."""
+
+    heading: Heading
+    panels: Sequence[LanePanel]
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """How one total becomes another, in the unit of the axis: steps from ``before`` to ``after``, one per cause.
+
+    ``totals`` are the first and the last bar as (busy, idle), ``total_texts`` what is written above them. Step by step
+    ``texts`` and ``shares``, empty where nothing changes. ``title`` stands above, ``label`` at the axis.
+    """
+
+    title: str
+    label: str
+    totals: tuple[tuple[float, float], tuple[float, float]]
+    total_texts: tuple[str, str]
+    before: Numbers
+    after: Numbers
+    texts: Sequence[str]
+    shares: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Waterfalls:
+    """Waterfalls one below the other with common columns: ``columns`` are their names, each with a remark or ""."""
+
+    heading: Heading
+    columns: Sequence[tuple[str, str]]
+    panels: Sequence[Waterfall]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """The name of the ``count`` boxes from ``start`` to ``end`` (ns), and how much they are.
+
+    It is written into the longest of them, from ``inner`` to ``outer``, where it fits; otherwise ``aloft``, if that is
+    no empty text, is written above the lane at the end of a pole.
+    """
+
+    text: str
+    amount: str
+    start: int
+    end: int
+    inner: int
+    outer: int
+    colour: str
+    count: int = 1
+    aloft: str = ""
+
+
+@dataclass(frozen=True)
+class CallLane:
+    """Boxes from ``start`` to ``end`` (int64 ns) in ``colours``; the most important of the ``flags`` come first.
+
+    ``level``, where given, is how high each box is filled, of 1.
+    """
+
+    label: str
+    height: float
+    start: Ints
+    end: Ints
+    colours: Sequence[str]
+    flags: Sequence[Flag] = ()
+    level: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class CallBlock:
+    """One call: the lanes of its streams and of its host, ``length`` ns long, which ``amount`` says at its end."""
+
+    title: str
+    length: int
+    amount: str
+    lanes: Sequence[CallLane]
+
+
+@dataclass(frozen=True)
+class CallPanel:
+    """A time axis from 0 to ``length`` ns with calls below each other; ``label`` is what it measures."""
+
+    blocks: Sequence[CallBlock]
+    length: int
+    label: str
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Time axes from top to bottom; ``zoomed``: the panel that shows more closely what another one has, and the number
+    of the call there, or None.
+    """
+
+    heading: Heading
+    panels: Sequence[CallPanel]
+    zoomed: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """A mark at ``x``, ``y`` in the units of its axes; ``size`` is its area as a part of the largest one's.
+
+    ``text`` is written beside it, where there is room; the most important bubbles come first. ``beyond``: it belongs
+    further right than the axes reach, and an arrow says so.
+    """
+
+    x: float
+    y: float
+    size: float
+    colour: str
+    text: str
+    beyond: bool = False
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """Bubbles below a slope and ceilings, on logarithmic axes, and ``flat`` ones below on a linear axis of their own.
+
+    ``slope``: how much y grows per x, with a text; ``ceilings``: y and a text each. The flat bubbles are in the rows 0,
+    1, …; ``flat_end`` is where their axis ends, with its text, or None. ``labels``: of x, of y, of the flat axis, and
+    what stands above that.
+    """
+
+    heading: Heading
+    bubbles: Sequence[Bubble]
+    slope: tuple[float, str] | None
+    ceilings: Sequence[tuple[float, str]]
+    flat: Sequence[Bubble]
+    flat_end: tuple[float, str] | None
+    labels: tuple[str, str, str, str]
+
+
+Plan: TypeAlias = Message | Bars | Lanes | Waterfalls | Calls | Roofs

@@ -1,0 +1,234 @@
+"""How charts look: fonts, texts that fit, and the frame that all of them share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.ft2font import FT2Font
+
+from nsysprof.charts.marks import DPI, Heading, Message, Numbers
+from nsysprof.charts.palette import FAINT, INK
+from nsysprof.charts.png import png
+
+WIDTH = 12.8  # inches: 1,920 pixels
+MARGIN = 0.25
+TITLE, TEXT, SMALL = 13.0, 8.5, 7.5
+_BOLD = 1.16  # times as wide
+_SIZE = 100  # pixels: of the fonts that are measured
+
+_STYLE: dict[Any, Any] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": TEXT,
+    "text.parse_math": False,
+    "text.usetex": False,
+    "text.hinting": "none",
+    "text.antialiased": True,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "axes.facecolor": "white",
+    "axes.linewidth": 0.8,
+    "axes.grid": False,
+    "axes.xmargin": 0.0,
+    "axes.ymargin": 0.0,
+    "axes.formatter.use_mathtext": False,
+    "figure.facecolor": "white",
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": False,
+    "hatch.linewidth": 0.6,
+    "savefig.bbox": None,
+    "xtick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "xtick.labelsize": SMALL,
+    "xtick.direction": "out",
+    "xtick.minor.visible": False,
+    "ytick.color": FAINT,
+    "ytick.labelcolor": INK,
+    "ytick.labelsize": TEXT,
+    "ytick.minor.visible": False,
+    "path.sketch": None,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The look of all charts, whatever the user's own matplotlib settings; nothing stays changed."""
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def new_figure(height: float) -> Figure:
+    """An empty figure of the common width with an Agg canvas; ``height`` in inches."""
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def figure_png(figure: Figure) -> bytes:
+    """A figure of these modules as a PNG file; equal figures give equal bytes."""
+    canvas = figure.canvas
+    assert isinstance(canvas, FigureCanvasAgg)
+    with style():
+        canvas.draw()  # type: ignore[no-untyped-call]
+    return png(np.asarray(canvas.buffer_rgba()), DPI)  # type: ignore[no-untyped-call]
+
+
+# ---- texts
+
+
+@lru_cache(maxsize=2)
+def _font(name: str = "DejaVuSans") -> FT2Font:
+    font = FT2Font(str(Path(matplotlib.get_data_path(), "fonts", "ttf", f"{name}.ttf")))
+    font.set_size(_SIZE, 72)
+    return font
+
+
+@lru_cache(maxsize=10_000)
+def _shown(character: str) -> str:
+    known = _font().get_char_index(ord(character)) and _font("DejaVuSans-Bold").get_char_index(ord(character))
+    return character if known else "□"
+
+
+def shown(text: str) -> str:
+    """The text with a box for each character that the font lacks."""
+    return text if text.isascii() else "".join(map(_shown, text))
+
+
+@lru_cache(maxsize=10_000)
+def _advance(character: str) -> float:
+    """The width of a character in ems, as it is without hinting."""
+    return _font().load_char(ord(character)).linearHoriAdvance / 65536 / _SIZE
+
+
+def text_width(text: str, size: float) -> float:
+    """The width of a text of `shown` characters in inches; ``size`` in points."""
+    return sum(map(_advance, text)) * size / 72
+
+
+_UNIT = re.compile(r"(?<=\d) (?=%|[nµm]?s\b|min\b)")  # a number keeps its unit
+
+
+def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
+    """The text in at most ``most`` lines of ``width`` inches, broken at spaces; what does not fit ends in ``…``."""
+    lines = [""]
+    for word in _UNIT.sub("\u00a0", text).split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if text_width(longer, size) <= width or not lines[-1]:
+            lines[-1] = longer
+        elif len(lines) < most:
+            lines.append(word)
+        else:
+            lines[-1] += " …"
+            break
+    return lines
+
+
+# ---- the frame
+
+
+def _title_lines(title: str) -> list[str]:
+    return wrap(title, TITLE * _BOLD, WIDTH - 2 * MARGIN)
+
+
+def _title_height(title: str) -> float:
+    return 0.28 + 0.25 * len(_title_lines(title)) + 0.3
+
+
+def heading_height(heading: Heading) -> float:
+    """Inches that title, subtitle and legend take."""
+    places = _legend_places([label for label, _ in heading.legend])
+    return _title_height(heading.title) + 0.24 * (1 + max((line for line, _ in places), default=-1))
+
+
+def framed(heading: Heading, height: float) -> Figure:
+    """A figure of ``height`` inches with title, subtitle and legend at the top and footnotes at the bottom."""
+    figure = new_figure(height)
+    lines = _title_lines(heading.title)
+    for number, line in enumerate(lines):
+        top = 1 - (0.2 + 0.25 * number) / height
+        figure.text(MARGIN / WIDTH, top, line, size=TITLE, weight="bold", va="top")
+    top = 1 - (0.25 + 0.25 * len(lines)) / height
+    about = wrap(heading.subtitle, TEXT, WIDTH - 2 * MARGIN, 1)[0]
+    figure.text(MARGIN / WIDTH, top, about, color=FAINT, va="top")
+    if heading.legend:
+        _legend(figure, heading.legend, _title_height(heading.title))
+    if heading.notes:
+        text = wrap("; ".join(heading.notes) + ".", SMALL, WIDTH - 2 * MARGIN, 1)[0]
+        figure.text(MARGIN / WIDTH, 0.1 / height, text[:1].upper() + text[1:], size=SMALL, color=FAINT)
+    return figure
+
+
+def _legend(figure: Figure, entries: Sequence[tuple[str, str]], top: float) -> None:
+    """Squares with labels, ``(label, colour)``, in lines from ``top`` (inches from above) down."""
+    height = figure.get_figheight()
+    places = _legend_places([label for label, _ in entries])
+    left = np.array([x for _, x in places])
+    bottom = np.array([height - top - 0.24 * line - 0.15 for line, _ in places])
+    squares = PolyCollection(
+        _corners(left, left + 0.13, bottom, bottom + 0.13),
+        facecolors=[colour for _, colour in entries],
+        edgecolors=FAINT,
+        linewidths=0.4,
+        transform=figure.dpi_scale_trans,
+        label="legend",
+    )
+    figure.add_artist(squares)
+    for (label, _), x, y in zip(entries, left.tolist(), bottom.tolist(), strict=True):
+        figure.text((x + 0.18) / WIDTH, (y + 0.06) / height, label, va="center_baseline", size=TEXT)
+
+
+def _legend_places(labels: Sequence[str]) -> list[tuple[int, float]]:
+    places, line, x = [], 0, MARGIN
+    for label in labels:
+        width = 0.18 + text_width(label, TEXT) + 0.22
+        if x + width > WIDTH and x > MARGIN:
+            line, x = line + 1, MARGIN
+        places.append((line, x))
+        x += width
+    return places
+
+
+def boxes(
+    axes: Axes,
+    left: Numbers,
+    right: Numbers,
+    bottom: Numbers,
+    top: Numbers,
+    *,
+    colours: str | Sequence[str],
+    label: str = "",
+    edge: str = "none",
+    line: float | Numbers = 0.0,
+) -> PolyCollection:
+    """Many rectangles as one artist."""
+    corners = _corners(left, right, bottom, top)
+    artist = PolyCollection(corners, facecolors=colours, edgecolors=edge, linewidths=line, label=label)
+    axes.add_collection(artist, autolim=False)
+    return artist
+
+
+def _corners(left: Numbers, right: Numbers, bottom: Numbers, top: Numbers) -> list[Numbers]:
+    left, right, bottom, top = np.broadcast_arrays(left, right, bottom, top)
+    return list(np.stack([left, bottom, right, bottom, right, top, left, top], axis=-1).reshape(-1, 4, 2))
+
+
+def draw_message(plan: Message) -> Figure:
+    """A picture that holds nothing but words."""
+    height = 2.2
+    figure = framed(plan.heading, height)
+    top = heading_height(plan.heading) + 0.25
+    for number, sentence in enumerate(plan.sentences):
+        where = 1 - (top + 0.25 * number) / height
+        figure.text(MARGIN / WIDTH, where, sentence, size=TITLE - 2, va="top")
+    return figure

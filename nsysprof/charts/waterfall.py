@@ -1,0 +1,185 @@
+"""Draws waterfalls: a total, the steps that change it, and what it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from nsysprof.charts.marks import DPI, Numbers, Waterfall, Waterfalls
+from nsysprof.charts.palette import FAINT, INK, LESS, MORE, OTHERS, RULE, WHOLE
+from nsysprof.charts.style import MARGIN, SMALL, TEXT, WIDTH, boxes, framed, heading_height, text_width, wrap
+from nsysprof.core.labels import shorten
+
+_TALL, _FLAT = 3.7, 1.25  # inches of the only panel, and of one among several
+_LEFT, _RIGHT = 0.85, 0.3
+_BAR = 0.64  # of a column
+_WRITTEN = 0.36  # inches for two lines above a bar
+_TITLE, _LINE = 0.3, 0.155  # inches of a title, and of a line of text
+_THINNEST = 2.0  # pixels of a step that hardly changes anything
+_GRID = 4
+_MOST_LINES = 3
+
+
+def draw_waterfalls(plan: Waterfalls) -> Figure:
+    """The chart as a figure with an `Axes` per panel; columns are at x = 0, 1, …, y in the unit of the panel."""
+    width = WIDTH - _LEFT - _RIGHT
+    labels = [_label_lines(name, width / len(plan.columns)) for name, _ in plan.columns]
+    remarks = any(remark for _, remark in plan.columns)
+    feet = 0.1 + _LINE * (max(map(len, labels)) + remarks)
+    high = _TALL if len(plan.panels) == 1 else _FLAT
+    titles = [_TITLE if panel.title else 0.0 for panel in plan.panels]
+    top = heading_height(plan.heading) + 0.3
+    bottom = feet + 0.08 + (0.22 if plan.heading.notes else 0.0)
+    height = top + sum(high + title + 0.16 for title in titles) + bottom
+    figure = framed(plan.heading, height)
+    for panel, title in zip(plan.panels, titles, strict=True):
+        top += title + high
+        axes = figure.add_axes((_LEFT / WIDTH, 1 - top / height, width / WIDTH, high / height))
+        _draw_panel(axes, panel, high)
+        top += 0.16
+    _write_columns(axes, labels, [remark for _, remark in plan.columns])
+    return figure
+
+
+def _label_lines(name: str, width: float) -> list[str]:
+    """The name of a column in at most three lines, broken at spaces and, where need be, behind hyphens."""
+    room = width - 0.05
+    words: list[str] = []
+    for word in name.split(" "):
+        parts = (
+            [word]
+            if text_width(word, TEXT) <= room
+            else word.replace("-", "- ").replace("_", "_ ").split(" ")
+        )
+        for part in parts:
+            wide = text_width(part, TEXT)
+            words.append(part if wide <= room else shorten(part, max(int(len(part) * room / wide) - 1, 3)))
+    lines = wrap(" ".join(words), TEXT, room, _MOST_LINES)
+    while len(lines[-1]) > 2 and text_width(lines[-1], TEXT) > width:
+        lines[-1] = lines[-1].removesuffix(" …")[:-1].rstrip() + " …"
+    return lines
+
+
+def _draw_panel(axes: Axes, panel: Waterfall, high: float) -> None:
+    columns = len(panel.texts) + 2
+    ends = np.array([sum(total) for total in panel.totals])
+    low = float(min(0.0, panel.before.min(initial=0.0), panel.after.min(initial=0.0)))
+    top = float(max(*ends, panel.before.max(initial=0.0), panel.after.max(initial=0.0)))
+    ticks = np.asarray(MaxNLocator(_GRID, steps=[1, 2, 2.5, 5, 10]).tick_values(low, top or 1.0))
+    ticks = ticks[(ticks >= low) & (ticks <= (top or 1.0))]
+    top = low + (top - low) * high / (high - _WRITTEN) or 1.0
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_ylim(low, top)
+    pixel = (top - low) / (high * DPI)
+    _draw_axis(axes, panel, ticks.tolist())
+    _draw_totals(axes, panel, columns, pixel)
+    _draw_steps(axes, panel, pixel)
+    levels = np.concatenate([[ends[0]], panel.after])
+    _connect(axes, levels, np.array([not text for text in panel.texts], bool))
+    for x, y, lines in _written(panel, ends):
+        _write(axes, x, y, lines, pixel)
+    if panel.title:
+        axes.set_title(panel.title, loc="left", fontsize=TEXT + 1, weight="bold", color=INK, pad=7)
+
+
+def _draw_axis(axes: Axes, panel: Waterfall, ticks: Sequence[float]) -> None:
+    """Lines across with their numbers on the left, and above these what they count."""
+    for own in (axes.xaxis, axes.yaxis):
+        own.set_visible(False)
+    axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
+    where = axes.get_yaxis_transform()
+    lines = [[(0.0, tick), (1.0, tick)] for tick in ticks]
+    colours = [INK if tick == 0 else RULE for tick in ticks]
+    axes.add_collection(
+        LineCollection(lines, colors=colours, linewidths=0.6, zorder=0.5, transform=where), autolim=False
+    )
+    for tick in ticks:
+        text = f"{tick:,.6g}"
+        axes.text(
+            -0.006, tick, text, transform=where, ha="right", va="center_baseline", fontsize=SMALL, color=FAINT
+        )
+    axes.text(
+        -(_LEFT - MARGIN) / (WIDTH - _LEFT - _RIGHT), 1.0, panel.label, transform=axes.transAxes,
+        ha="left", va="top", fontsize=SMALL, color=FAINT,
+    )  # fmt: skip
+
+
+def _draw_totals(axes: Axes, panel: Waterfall, columns: int, pixel: float) -> None:
+    """The first and the last bar: busy at the bottom, idle on top of it."""
+    x = np.array([0.0, columns - 1.0])
+    busy = np.array([part for part, _ in panel.totals])
+    whole = np.array([sum(total) for total in panel.totals])
+    zero = np.zeros(2)
+    thin = np.maximum(whole, _THINNEST * pixel)
+    boxes(axes, x - _BAR / 2, x + _BAR / 2, zero, thin, colours=OTHERS, label="idle")
+    boxes(
+        axes, x - _BAR / 2, x + _BAR / 2, zero, np.where(busy > 0, thin - whole + busy, 0),
+        colours=WHOLE, label="busy",
+    )  # fmt: skip
+
+
+def _draw_steps(axes: Axes, panel: Waterfall, pixel: float) -> None:
+    """A bar per step: one colour for what gets less, one for what gets more."""
+    x = np.arange(1.0, len(panel.texts) + 1)
+    low, high = np.minimum(panel.before, panel.after), np.maximum(panel.before, panel.after)
+    middle, half = (low + high) / 2, np.maximum((high - low) / 2, _THINNEST / 2 * pixel)
+    shown = np.array([bool(text) for text in panel.texts], bool)
+    for label, colour, mine in (
+        ("less", LESS, shown & (panel.after <= panel.before)),
+        ("more", MORE, shown & (panel.after > panel.before)),
+    ):
+        if mine.any():
+            left = x[mine] - _BAR / 2
+            edges = (middle - half)[mine], (middle + half)[mine]
+            boxes(axes, left, left + _BAR, *edges, colours=colour, label=label)
+
+
+def _connect(axes: Axes, levels: Numbers, empty: Numbers) -> None:
+    """Lines from bar to bar at the level that is reached, through columns in which nothing changes."""
+    lines: list[list[tuple[float, float]]] = []
+    for x, level in enumerate(levels.tolist()):
+        begin = x - _BAR / 2 if x and empty[x - 1] else x + _BAR / 2
+        lines.append([(begin, level), (x + 1 - _BAR / 2, level)])
+    drawn = LineCollection(lines, colors=FAINT, linewidths=0.8, zorder=1.5, label="connectors")
+    axes.add_collection(drawn, autolim=False)
+
+
+def _written(panel: Waterfall, ends: Numbers) -> Iterator[tuple[float, float, list[tuple[str, str]]]]:
+    """What stands above the bars: x, y and the lines (text, colour), the uppermost first."""
+    for x, text, end in zip((0, len(panel.texts) + 1), panel.total_texts, ends.tolist(), strict=True):
+        yield x, end, [(text, INK)]
+    tops = np.maximum(panel.before, panel.after)
+    for step, (text, share) in enumerate(zip(panel.texts, panel.shares, strict=True)):
+        lines = [(text, INK), (share, FAINT)] if share else [(text, INK)]
+        if text:
+            yield step + 1, float(tops[step]), lines
+
+
+def _write(axes: Axes, x: float, y: float, lines: Sequence[tuple[str, str]], pixel: float) -> None:
+    total = x in (0, round(axes.get_xlim()[1] - 0.5))
+    for number, (text, colour) in enumerate(reversed(lines)):
+        axes.text(
+            x, y + (8 + _LINE * DPI * number) * pixel, text, color=colour, ha="center", va="baseline",
+            fontsize=TEXT if number or len(lines) == 1 else SMALL, weight="bold" if total else "normal", zorder=3,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+        )  # fmt: skip
+
+
+def _write_columns(axes: Axes, labels: Sequence[Sequence[str]], remarks: Sequence[str]) -> None:
+    """The names of the columns below the last panel, and below each its remark."""
+    inch = DPI / axes.bbox.height
+    where = axes.get_xaxis_transform()
+    for x, (lines, remark) in enumerate(zip(labels, remarks, strict=True)):
+        weight = "bold" if x in (0, len(labels) - 1) else "normal"
+        for number, line in enumerate([*lines, remark]):
+            last = number == len(lines)
+            axes.text(
+                x, -(0.07 + _LINE * number) * inch, line, transform=where, ha="center", va="top",
+                fontsize=SMALL if last else TEXT, color=FAINT if last else INK,
+                weight="normal" if last else weight,
+            )  # fmt: skip

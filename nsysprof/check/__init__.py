@@ -1,0 +1,1 @@
+"""Does a report keep to its budget?"""

@@ -1,0 +1,129 @@
+"""What a report is measured against: the calls of an earlier report, or of an earlier analysis of one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.check.budget import TIMES, Budget
+from nsysprof.check.call_samples import CallSamples, call_samples, samples_of_frame
+from nsysprof.errors import NsysprofError
+
+ANALYSIS = "analysis.json"
+_INSTANCES = "instances.csv"
+_SCHEMA = "nsysprof-analysis/1"
+_KEY = ["merged_path", "kind"]
+_TOTALS = ["instances", "unclosed", "span_ns", "busy_ns", "cpu_ns"]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Earlier calls.
+
+    ``label`` is the file; ``gpus`` the names of its GPUs, empty where not recorded; ``samples`` holds `TIMES`;
+    ``without_samples`` are the ranges of which only sums and medians are known, by merged path and kind.
+    """
+
+    label: str
+    gpus: frozenset[str]
+    samples: CallSamples
+    without_samples: frozenset[tuple[str, str]]
+    warnings: tuple[str, ...] = ()
+
+
+def baseline_of(breakdown: Breakdown) -> Baseline:
+    """The calls of a report that was broken down like the one to check."""
+    report = breakdown.attribution.tables.report
+    return Baseline(str(report.path), gpu_names(breakdown), call_samples(breakdown), frozenset())
+
+
+def gpu_names(breakdown: Breakdown) -> frozenset[str]:
+    """The names of the GPUs that a report says CUDA could use."""
+    return frozenset(gpu.name for gpu in breakdown.attribution.tables.report.about.cuda_gpus)
+
+
+def read_analysis(path: Path, budget: Budget) -> Baseline:
+    """The calls of an ``analysis.json``, from the ``instances.csv`` beside it or from ranges of a single instance.
+
+    Raises `NsysprofError` where it is none, or was made in a way that does not compare with the budget's.
+    """
+    document = _document(path)
+    _check_options(path, document.get("options"), budget)
+    try:
+        names = sorted({str(gpu["name"]) for gpu in document["report"]["gpus"]})
+        ranges = pd.DataFrame.from_records(document["ranges"], columns=[*_KEY, *_TOTALS])
+        ranges = ranges.astype({"merged_path": str, "kind": str, **dict.fromkeys(_TOTALS, np.int64)})
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise NsysprofError(
+            f"{path}: not as nsysprof wrote it: {error}", "write it again: nsysprof analyze REPORT"
+        ) from None
+    ranges = ranges.astype(dict.fromkeys(_KEY, object))
+    calls, warnings = _instances(path.with_name(_INSTANCES), ranges)
+    if calls is None:
+        single = ranges.groupby(_KEY)["instances"].transform("max") == 1
+        calls = ranges[single]
+    cpu = calls["cpu_ns"].where(calls["unclosed"] == 0).astype(float)
+    frame = calls[_KEY].assign(span=calls["span_ns"], busy=calls["busy_ns"], cpu=cpu)
+    samples = samples_of_frame(frame, TIMES)
+    known = {(str(name), str(kind)) for name, kind in ranges[_KEY].to_numpy().tolist()}
+    return Baseline(
+        str(path), frozenset(names), samples, frozenset(known - samples.keys.keys()), tuple(warnings)
+    )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    hint = "give a report, or the analysis.json of one: nsysprof analyze REPORT"
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise NsysprofError(f"{path}: cannot read the baseline: {error.strerror}", hint) from None
+    except (ValueError, RecursionError) as error:
+        raise NsysprofError(f"{path}: not JSON: {error}", hint) from None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != _SCHEMA:
+        raise NsysprofError(
+            f"{path}: no analysis of nsysprof ({_SCHEMA}): its schema is {schema!r:.60}", hint
+        )
+    return dict(document)
+
+
+def _check_options(path: Path, options: Any, budget: Budget) -> None:
+    """Refuse an analysis whose calls are others, or count otherwise, than those that the budget is about."""
+    options = options if isinstance(options, dict) else {}
+    merge = list(budget.merge)
+    wanted = {"threads": "follow", "by": None, "skip": budget.skip, "merge": merge}
+    for name, value in wanted.items():
+        if options.get(name) != value:
+            flags = [f"--skip {budget.skip}"] * (budget.skip > 0)
+            flags += [f"--merge {glob!r}" for glob in merge] * (name == "merge")
+            raise NsysprofError(
+                f"{path}: was made with {name} = {options.get(name)!r}, and the budget needs {value!r}",
+                " ".join(["give the report itself, or: nsysprof analyze REPORT", *flags]),
+            )
+
+
+def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, list[str]]:
+    """The rows of an ``instances.csv``, or None where there is none that belongs to these ranges, and why not."""
+    if not path.exists():
+        return None, []
+    texts = dict.fromkeys(_KEY, str)
+    numbers = dict.fromkeys(["start_ns", "end_ns", "unclosed", "span_ns", "busy_ns"], np.int64)
+    try:
+        calls = pd.read_csv(
+            path, usecols=[*texts, *numbers], dtype={**texts, **numbers}, keep_default_na=False
+        )
+    except (OSError, ValueError) as error:
+        return None, [f"{path} is not used: {' '.join(str(error).split())}"]
+    calls["cpu_ns"] = calls["end_ns"] - calls["start_ns"]
+    calls["instances"] = 1
+    calls = calls.astype(dict.fromkeys(_KEY, object))
+    mine, theirs = (frame.groupby(_KEY)[_TOTALS].sum() for frame in (ranges, calls))
+    if not mine.equals(theirs.astype(np.int64)):
+        return None, [f"{path} is not used: it is of another analysis than {ANALYSIS} beside it"]
+    return calls.sort_values("start_ns", kind="stable"), []

@@ -1,0 +1,153 @@
+"""A budget to begin with, from a report that is good."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.attribution.paths import ancestors_or_self
+from nsysprof.check.baseline import gpu_names
+from nsysprof.check.call_samples import Spread, call_samples, spread_of
+from nsysprof.check.range_match import RangeFinder
+from nsysprof.check.range_ops import backends_seen
+from nsysprof.core.units import format_ns
+from nsysprof.errors import NsysprofError
+from nsysprof.kernels.classify import Rules
+
+_SLACK = Decimal("1.2")
+_MOST_RANGES = 200  # those with the most busy time
+_RUN = "RUN::"
+_UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
+_HEAD = """\
+# What every report of this program must keep to; exit code 3 if one does not:
+#     nsysprof check REPORT budget.toml
+# Drafted {of}: counts as found there, times 20 % more.
+#
+# All limits are per call, that is per instance of the range, and include inner ranges. `path` is a glob on the paths
+# that `nsysprof analyze` prints. Change what does not fit; also possible in a [[range]]:
+#     stat = "p95"                  # of the calls, instead of the median; or "max"
+#     optional = true               # no failure where the range is not there
+#     min_instances = 10
+#     max_cpu = "1 ms"              # time on the host
+#     max_idle = "20 %"             # of the span
+#     forbid_causes = ["cast*"]
+#     forbid_kernels = ['regular expression']
+#     math_unit = {{ family = "gemm", unit = "tensor core", min_share = "95 %" }}
+#     max_growth = {{ span = "5 %" }} # against an earlier report: nsysprof check ... --baseline EARLIER
+
+stat = "median"
+"""
+
+
+def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
+    """The TOML text of a budget that the report keeps to, its ranges sorted by path.
+
+    It has the outermost ``RUN::`` ranges, or else all outermost ranges, as far as they have GPU work and a name, and
+    the merged repetitions (``iter*``) in them. Raises `NsysprofError` where there are none.
+    """
+    chosen = _chosen(breakdown)
+    rows = chosen[(breakdown.merged["merged_path"] != "").to_numpy()[chosen]]
+    if len(rows) == 0:
+        report, named = breakdown.attribution.tables.report.path, " and a name" if len(chosen) else ""
+        raise NsysprofError(
+            f"{report}: no range with GPU work{named}, so there is nothing to put limits on",
+            "record both: nsys profile --trace=cuda,nvtx PROGRAM",
+        )
+    busy = breakdown.merged["busy_ns"].to_numpy()[rows]
+    kept = rows[np.argsort(-busy, kind="stable")[:_MOST_RANGES]]
+    gpus = " and ".join(sorted(gpu_names(breakdown)))
+    parts = [_HEAD.format(of=f"from a report of {gpus}" if gpus else "from a report")]
+    if len(kept) < len(rows):
+        parts.append(f"# Left out: {len(rows) - len(kept):,} ranges with less busy time than these.\n")
+    nameless = len(chosen) - len(rows)
+    if nameless:
+        parts.append(
+            f"# Left out: {nameless} range{'s' * (nameless != 1)} with an empty name: no path finds one.\n"
+        )
+    finder = RangeFinder(breakdown)
+    globs = {_glob(finder, row): None for row in kept.tolist()}
+    return "\n".join([*parts, *_tables(breakdown, rules, finder, sorted(globs))])
+
+
+def _chosen(breakdown: Breakdown) -> NDArray[np.intp]:
+    """The rows of ``merged`` to put limits on."""
+    merged = breakdown.merged
+    parent = merged["parent"].to_numpy().astype(np.int32)
+    works = merged["launches"].to_numpy() > 0
+    runs = np.array([name.startswith(_RUN) for name in merged["name"].tolist()], bool)
+    tops = _outermost(parent, runs) if (runs & works).any() else parent < 0
+    repeats = merged["name"].isin(breakdown.options["merge"] or ()).to_numpy()
+    inside = ancestors_or_self(parent, tops)
+    return np.flatnonzero(works & (tops | _outermost(parent, repeats & inside)))
+
+
+def _outermost(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    within: NDArray[np.bool_] = np.append(ancestors_or_self(parent, marked), False)[parent]
+    return marked & ~within
+
+
+def _glob(finder: RangeFinder, row: int) -> str:
+    """A glob that stands for this row alone, as readable as can be, and that TOML can hold."""
+    text = "".join(char if _writable(char) else "\0" for char in finder.texts[row])
+    text = re.sub(r"[\[?]", r"[\g<0>]", text).replace("\0", "?")
+    if finder.find(text).tolist() == [row]:
+        return text
+    return text.replace("*", "[*]")
+
+
+def _writable(char: str) -> bool:
+    return char.isprintable() or char == " "
+
+
+def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list[str]) -> Iterator[str]:
+    """The ``[[range]]`` tables of globs."""
+    found = {glob: finder.find(glob) for glob in globs}
+    rows = np.unique(np.concatenate(list(found.values())))
+    samples = call_samples(breakdown)
+    spreads = {name: spread_of(samples, name) for name in samples.columns}
+    seen = backends_seen(breakdown, rows.tolist(), rules)
+    families = breakdown.families
+    copies = set(families["row"][families["family"] == "memcpy"].tolist())
+    for glob, mine in found.items():
+        calls = int(samples.calls[mine].sum())
+        lines = [f"[[range]] # {calls:,} call{'s' * (calls != 1)}", f"path = {_quoted(glob)}"]
+        lines += _counts(spreads, mine)
+        lines += _times(spreads, mine)
+        observed = seen["observed"][seen["row"].isin(mine)].unique().tolist()
+        if len(observed) == 1 and observed[0] not in ("none", "unknown", "no attention"):
+            lines.append(f"backend = {_quoted(observed[0])}")
+        if not copies & set(mine.tolist()):
+            lines.append('forbid = ["memcpy"]')
+        yield "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _counts(spreads: dict[str, Spread], rows: NDArray[np.intp]) -> Iterator[str]:
+    for name in ("kernels", "launches", "memops", "graph_launches"):
+        most = int(np.ceil(spreads[name].median[rows].max()))
+        if most or name in ("kernels", "launches"):
+            yield f"max_{name} = {most}"
+
+
+def _times(spreads: dict[str, Spread], rows: NDArray[np.intp]) -> Iterator[str]:
+    for name in ("span", "busy"):
+        found = round(float(spreads[name].median[rows].max()))
+        if found > 0:
+            yield f'max_{name} = "{_duration(int(found * _SLACK) + 1)}" # {format_ns(found)} found'
+
+
+def _duration(ns: int) -> str:
+    """A time with three digits, rounded up, as a budget takes it."""
+    step = 10 ** max(len(str(ns)) - 3, 0)
+    ns = -(-ns // step) * step
+    unit, size = next(pair for pair in _UNITS if ns >= pair[1])
+    return f"{Decimal(ns) / size:f} {unit}"

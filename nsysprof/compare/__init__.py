@@ -1,0 +1,1 @@
+"""Why is one range slower than another?"""

@@ -1,0 +1,170 @@
+"""What an attention call should move and multiply, cause by cause, from its shape: the model that a ledger is held to.
+
+Fused attention reads Q, K and V and writes O: bytes grow with S·D. Unfused attention writes and reads the S × S score
+matrix again and again; each of its kernels is here with how often it does. What caches hold no model knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from nsysprof.compare.causes import (
+    CAST_DOWN,
+    CAST_UP,
+    FUSED,
+    GUARD,
+    MASK_ADD,
+    MASK_BUILD,
+    PV,
+    QK,
+    SCALING,
+    SOFTMAX,
+)
+from nsysprof.compare.gap_ledger import SideLedger
+from nsysprof.compare.sides import Side
+from nsysprof.errors import NsysprofError
+from nsysprof.formats.run_record import RecordedRun
+from nsysprof.hardware.attention_cost import AttentionShape, attention_flops, attention_traffic, item_bytes
+
+_DTYPES = ("fp16", "bf16", "fp32")
+_FLOAT32, _BOOL = 4, 1
+# A longer number is no size, and what is made of it would be too large for a float.
+_PART = re.compile(r"([BHSD])=?0*([1-9]\d{0,9})")
+_FIELDS = {"B": "batch", "H": "heads", "S": "seq", "D": "head_dim"}
+# As many kernels have these in PyTorch: isneginf, all, a scalar, where; and the casts of the weights and of the output.
+_KERNELS = {GUARD: 4, CAST_DOWN: 2}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one call should do: ``flops`` of its matrix products, ``least_bytes`` that any way of computing it moves,
+    ``matrix_bytes`` of one score matrix as the side holds it (0 for a fused one) and ``bytes_of`` each cause.
+    """
+
+    shape: AttentionShape
+    dtype: str
+    flops: int
+    least_bytes: int
+    matrix_bytes: int
+    bytes_of: dict[str, int]
+
+    @property
+    def text(self) -> str:
+        """The shape in words: `B=1 H=8 S=4096 D=64, fp16, causal`."""
+        shape = self.shape
+        sizes = f"B={shape.batch} H={shape.heads} S={shape.seq} D={shape.head_dim}"
+        return f"{sizes}, {self.dtype}, {'causal' if shape.causal else 'not causal'}"
+
+
+def read_shape(text: str) -> RecordedRun:
+    """A shape that is given by hand, `B=1,H=8,D=64,fp16,causal`; what it leaves out stays open.
+
+    Raises `NsysprofError` for a word that is none.
+    """
+    known: dict[str, Any] = {"causal": False, "backward": False}
+    for word in filter(None, re.split(r"[,\s]+", text)):
+        size = _PART.fullmatch(word)
+        if size:
+            known[_FIELDS[size[1]]] = int(size[2])
+        elif word in _DTYPES:
+            known["dtype"] = word
+        elif word in ("causal", "backward"):
+            known[word] = True
+        else:
+            raise NsysprofError(f"no part of a shape: {word!r}", "--shape B=1,H=8,S=4096,D=64,fp16,causal")
+    return RecordedRun((), **known)
+
+
+def shape_of(name: str, run: RecordedRun | None) -> RecordedRun | None:
+    """A run with the sizes that its range's name tells, `RUN::flash::B4::S4096`; those count before the run's own."""
+    if run is None:
+        return None
+    told: dict[str, Any] = {
+        _FIELDS[part[1]]: int(part[2]) for part in map(_PART.fullmatch, name.split("::")) if part
+    }
+    return replace(run, **told) if told else run
+
+
+def shape_warnings(given: RecordedRun | None, sides: Iterable[Side]) -> Iterator[str]:
+    """Says where no model comes of a shape given by hand, and what is missing where the least is."""
+    if given is None:
+        return
+    runs = [shape_of(side.name, given) for side in sides if side.name not in side.examined.runs]
+    words = {**{field: f"{letter}=…" for letter, field in _FIELDS.items()}, "dtype": "|".join(_DTYPES)}
+    lacking = [[word for field, word in words.items() if getattr(run, field) is None] for run in runs]
+    if not lacking:
+        yield "--shape has no effect: the run record has the shape of each range"
+    elif all(lacking):
+        least = min(lacking, key=len)
+        known = [word.partition("=")[0] if "=" in word else "the dtype" for word in least]
+        is_not = "is not" if len(known) == 1 else "are not"
+        yield f"--shape has no effect: {' and '.join(known)} {is_not} known; add {','.join(least)}"
+
+
+def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:
+    """What a call of this shape should do on a side with these causes; None where the shape is not known in full."""
+    if run is None or run.dtype not in _DTYPES or run.causal is None:
+        return None
+    if run.batch is None or run.heads is None or run.seq is None or run.head_dim is None:
+        return None
+    shape = AttentionShape(run.batch, run.heads, run.seq, run.head_dim, run.causal)
+    least = attention_traffic(shape, run.dtype, backward=bool(run.backward)).total_bytes
+    flops = attention_flops(shape, backward=bool(run.backward))
+    if run.backward:
+        return Expected(shape, run.dtype, flops, least, 0, {})
+    if QK not in ledger.entries:
+        return Expected(shape, run.dtype, flops, least, 0, {FUSED: least} if FUSED in ledger.entries else {})
+    held = _FLOAT32 if CAST_UP in ledger.entries else item_bytes(run.dtype)
+    known = _unfused(shape, item_bytes(run.dtype), held)
+    kernels = {cause: entry.kernels / ledger.calls for cause, entry in ledger.entries.items()}
+    found = {
+        cause: size
+        for cause, size in known.items()
+        if cause in kernels and kernels[cause] == _KERNELS.get(cause, kernels[cause])
+    }
+    return Expected(shape, run.dtype, flops, least, _scores(shape) * held, found)
+
+
+def _scores(shape: AttentionShape) -> int:
+    return shape.batch * shape.heads * shape.seq * shape.key_count
+
+
+def _unfused(shape: AttentionShape, given: int, held: int) -> dict[str, int]:
+    """Bytes of each cause of PyTorch's math attention: ``given`` and ``held`` are bytes of an element.
+
+    Scores, per element: Q·Kᵀ writes; the mask is added in place; softmax reads and writes; its guard compares (a byte
+    each), looks for rows, and copies what it keeps; P·V reads; the weights are handed out in the dtype of the input.
+    """
+    scores, mask = _scores(shape), shape.seq * shape.key_count
+    q, k, v, out = shape.sizes
+    return {
+        CAST_UP: (q + k + v) * (given + held),
+        SCALING: 2 * (q + k) * held,
+        MASK_BUILD: mask * (3 * _BOOL + _BOOL + held),
+        QK: (q + k + scores) * held,
+        MASK_ADD: (2 * scores + mask) * held,
+        SOFTMAX: 2 * scores * held,
+        GUARD: scores * (3 * held + 2 * _BOOL),
+        PV: (scores + v + out) * held,
+        CAST_DOWN: (scores + out) * (held + given),
+    }
+
+
+def traffic_rows(base: Expected | None, new: Expected | None, gaps: pd.DataFrame) -> pd.DataFrame:
+    """``cause`` and for each side ``base_bytes, base_bytes_per_s, new_bytes, new_bytes_per_s``, per call.
+
+    One row for each cause that the model knows on either side, in the order of ``gaps``; NaN where it knows nothing.
+    """
+    models = {"base": base.bytes_of if base else {}, "new": new.bytes_of if new else {}}
+    rows = gaps[gaps["cause"].isin([*models["base"], *models["new"]])]
+    columns: dict[str, Any] = {"cause": rows["cause"]}
+    for side, known in models.items():
+        size = rows["cause"].map(known).astype(float)
+        columns[f"{side}_bytes"] = size
+        columns[f"{side}_bytes_per_s"] = size / rows[f"{side}_ns"].where(rows[f"{side}_ns"] > 0) * 1e9
+    return pd.DataFrame(columns).reset_index(drop=True)

@@ -1,0 +1,125 @@
+"""Writes a comparison as files for machines: the gap ledger as CSV, and everything as one JSON document."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from nsysprof import __version__
+from nsysprof.compare.attention_model import Expected
+from nsysprof.compare.comparison import Comparison
+from nsysprof.compare.counting import BothMeasured
+from nsysprof.compare.measured import COLUMNS
+from nsysprof.results.analysis_files import describe_report, write_csv
+from nsysprof.results.folder import whole_file
+
+GAP_SCHEMA = "nsysprof-gap/1"
+GAP_DOCUMENT = ("gap.json", GAP_SCHEMA)
+GAP_FILES = ("gap.csv", "gap.json")
+_COLUMNS = [
+    *("pair", "cause", "base_launches", "base_kernels", "base_ns", "new_launches", "new_kernels", "new_ns"),
+    *("delta_ns", "share", "evidence"),
+]
+
+
+def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
+    """Write ``gap.csv`` and ``gap.json`` into an existing folder and return their paths."""
+    written = [folder / name for name in GAP_FILES]
+    document = json.dumps(gap_document(comparison), indent=1, ensure_ascii=False, allow_nan=False)
+    # first: it is what tells whose folder this is, should we be stopped half-way
+    with whole_file(written[1]) as part:
+        part.write_text(f"{document}\n", encoding="utf-8", errors="replace")
+    frame = comparison.gaps[[*_COLUMNS, *_measured_columns(comparison)]].astype(object)
+    for name in frame.columns:
+        frame[name] = pd.Series([_plain(value, "") for value in frame[name].tolist()], dtype=object)
+    write_csv(frame, written[0])
+    return written
+
+
+def _measured_columns(comparison: Comparison) -> list[str]:
+    """What either side has more where there are counters, behind what there always is."""
+    return [f"{side}_{name}" for side in ("base", "new") for name in COLUMNS] if comparison.measured else []
+
+
+def gap_document(comparison: Comparison) -> dict[str, Any]:
+    """The whole comparison as JSON can hold it: reports, options, warnings, and the pairs with all that is theirs."""
+    first = comparison.sides[0]
+    reports = [side.examined.attribution.tables.report for side in (first.base, first.new)]
+    frames = {
+        "clocks": comparison.clocks,
+        "gaps": comparison.gaps,
+        "evidence": comparison.evidence,
+        "traffic": comparison.traffic,
+    }
+    pairs = []
+    for row in _records(comparison.pairs):
+        mine = {
+            name: frame[frame["pair"] == row["pair"]].drop(columns="pair") for name, frame in frames.items()
+        }
+        findings = list(comparison.findings[str(row["pair"])])
+        base, new = (_model(model) for model in comparison.models[str(row["pair"])])
+        models = {"base_model": base, "new_model": new}
+        tables = {name: _records(frame) for name, frame in mine.items()}
+        both = comparison.measured.get(str(row["pair"]))
+        pairs.append({**row, "findings": findings, **models, **tables, **(_counted(both) if both else {})})
+    return {
+        "schema": GAP_SCHEMA,
+        "report": describe_report(reports[0]),
+        "other": None if comparison.one_report else describe_report(reports[1]),
+        "nsysprof": __version__,
+        "options": comparison.options,
+        "warnings": list(comparison.warnings),
+        "pairs": pairs,
+    }
+
+
+def _counted(both: BothMeasured) -> dict[str, Any]:
+    """What the counters say: how much of either side they match, its totals per call, and its kernels, per launch."""
+    found: dict[str, Any] = {"base_counters": None, "new_counters": None, "counters": []}
+    for name, side in zip(("base", "new"), both, strict=True):
+        if side is not None:
+            found[f"{name}_counters"] = {
+                "file": side.path.name,
+                "calls": side.calls,
+                "launches": side.launches,
+                "matched": side.matched,
+                "matched_share": side.matched_share,
+                **{key: _plain(value, None) for key, value in side.total.items()},
+            }
+            found["counters"] += [{"side": name, **row} for row in _records(side.kernels)]
+    return found
+
+
+def _model(model: Expected | None) -> dict[str, Any] | None:
+    if model is None:
+        return None
+    shape = model.shape
+    return {
+        "batch": shape.batch,
+        "heads": shape.heads,
+        "seq": shape.seq,
+        "head_dim": shape.head_dim,
+        "causal": shape.causal,
+        "dtype": model.dtype,
+        "flops": model.flops,
+        "least_bytes": model.least_bytes,
+        "score_matrix_bytes": model.matrix_bytes,
+        "bytes": sum(model.bytes_of.values()) or None,
+    }
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {str(name): _plain(value, None) for name, value in row.items()} for row in frame.to_dict("records")
+    ]
+
+
+def _plain(value: Any, missing: Any) -> Any:
+    """A whole number as such, and ``missing`` for what is not a number."""
+    if isinstance(value, float):
+        return missing if math.isnan(value) else int(value) if value.is_integer() else value
+    return value

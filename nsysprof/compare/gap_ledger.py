@@ -1,0 +1,236 @@
+"""The gap ledger: why one side takes longer than the other, in rows that add up to the difference, to the nanosecond.
+
+A side's span is what its ops take, less what they take at the same time, plus the gaps between them. Every op has a
+cause and every gap a reason, so the rows of a side add up to its span; divided by its calls they become whole
+nanoseconds again that add up to its span per call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.attribution.range_work import RangeWork, WorkIndex
+from nsysprof.compare.causes import Causes
+from nsysprof.core.units import format_ns
+from nsysprof.kernels.classify import Kinds, short_name
+from nsysprof.trace.nsys.grids import grid_text
+from nsysprof.trace.tables import KERNEL
+from nsysprof.waits.causes import OTHERS, WAITING_FOR, Gaps
+
+OVERLAP = "overlap"
+_MOST_NAMED = 4
+# Where causes gain and lose so many times the difference, shares of it say nothing.
+_CANCELS = 10.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one cause takes on one side, over all calls; ``ns`` is negative for what ran at the same time."""
+
+    launches: int
+    kernels: int
+    ns: int
+
+
+@dataclass(frozen=True)
+class SideLedger:
+    """All entries of a side by cause; their ``ns`` add up to ``span_ns``. ``calls`` is what it is divided by."""
+
+    entries: dict[str, Entry]
+    span_ns: int
+    calls: int
+
+    @property
+    def busy_ns(self) -> int:
+        """The span without the gaps."""
+        return sum(entry.ns for cause, entry in self.entries.items() if cause not in WAITING_FOR)
+
+    def per_call(self, causes: Sequence[str]) -> list[int]:
+        """The time of each cause per call, in whole ns that add up to `span_per_call`; 0 for what it does not have.
+
+        ``causes`` must name all that it has.
+        """
+        totals = [self.entries[cause].ns if cause in self.entries else 0 for cause in causes]
+        if sum(totals) != self.span_ns:
+            raise AssertionError("the ledger does not add up to the span")
+        return apportion(totals, self.calls)
+
+    @property
+    def span_per_call(self) -> int:
+        """The span divided by the calls, to the nearest ns."""
+        return nearest(self.span_ns, self.calls)
+
+
+def side_ledger(index: WorkIndex, work: RangeWork, causes: Causes, gaps: Gaps) -> SideLedger:
+    """The `SideLedger` of a range's work; asserts that it adds up."""
+    ops = index.attribution.tables.ops
+    count = len(causes.texts)
+    length = work.end - work.start
+    total = np.zeros(count, np.int64)
+    np.add.at(total, causes.of, length)
+    kernels = np.bincount(causes.of, weights=ops.kind[work.op] == KERNEL, minlength=count)
+    launches = _distinct(causes.of, ops.launch[work.op], count)
+    rows = zip(causes.texts, launches.tolist(), kernels.tolist(), total.tolist(), strict=True)
+    # a cause whose ops all found a better one in the order has none left
+    entries = {text: Entry(calls, int(many), ns) for text, calls, many, ns in rows if calls}
+    idle = int(gaps.length_ns.sum())
+    overlap = work.span_ns - idle - int(length.sum())
+    if overlap:
+        entries[OVERLAP] = Entry(0, 0, overlap)
+    for kind, text in enumerate(WAITING_FOR):
+        ns = gaps.total_ns(kind)
+        if ns:
+            entries[text] = Entry(0, 0, ns)
+    ledger = SideLedger(entries, work.span_ns, work.calls)
+    if sum(entry.ns for entry in entries.values()) != ledger.span_ns:
+        raise AssertionError("the ledger of a range does not add up to its span")
+    return ledger
+
+
+def _distinct(code: NDArray[np.int32], launch: NDArray[np.int32], count: int) -> NDArray[np.int64]:
+    """How many different launches each code has."""
+    pair = np.unique(code.astype(np.int64) << 32 | launch.astype(np.int64))
+    return np.bincount(pair >> 32, minlength=count)
+
+
+def apportion(totals: Sequence[int], parts: int) -> list[int]:
+    """Each total divided by ``parts``, in whole numbers that add up to the sum divided by it, to the nearest.
+
+    What is left over after rounding down goes to the largest remainders; a total of 0 stays 0.
+    """
+    out = [total // parts for total in totals]
+    left = nearest(sum(totals), parts) - sum(out)
+    rest = sorted(range(len(totals)), key=lambda at: (-(totals[at] % parts), at))
+    for at in rest[:left]:
+        out[at] += 1
+    return out
+
+
+def nearest(total: int, parts: int) -> int:
+    """``total / parts`` to the nearest whole number, halves up; exact, and any size."""
+    return (2 * total + parts) // (2 * parts)
+
+
+def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
+    """``cause, base_launches, base_kernels, base_ns, new_launches, new_kernels, new_ns, delta_ns, share``, per call.
+
+    Largest difference first. ``delta_ns`` is new less base and adds up to the difference of span; ``share`` is of that
+    difference, NaN where there is none. Counts are whole numbers where every call had the same.
+    """
+    causes = list(dict.fromkeys((*base.entries, *new.entries)))
+    columns: dict[str, Any] = {"cause": pd.Series(causes, dtype=object)}
+    for name, side in (("base", base), ("new", new)):
+        found = [side.entries.get(cause, Entry(0, 0, 0)) for cause in causes]
+        columns[f"{name}_launches"] = [entry.launches / side.calls for entry in found]
+        columns[f"{name}_kernels"] = [entry.kernels / side.calls for entry in found]
+        columns[f"{name}_ns"] = np.array(side.per_call(causes), np.int64)
+    frame = pd.DataFrame(columns)
+    frame["delta_ns"] = frame["new_ns"] - frame["base_ns"]
+    difference = new.span_per_call - base.span_per_call
+    if int(frame["delta_ns"].sum()) != difference:
+        raise AssertionError("the rows do not add up to the difference of span")
+    frame["share"] = frame["delta_ns"] / difference if difference else np.nan
+    size = np.maximum(frame["base_ns"].abs(), frame["new_ns"].abs())
+    order = np.lexsort((-size, -frame["delta_ns"].abs()))
+    return frame.iloc[order].reset_index(drop=True)
+
+
+def causes_cancel(gaps: pd.DataFrame) -> bool:
+    """Whether the causes of a pair gain and lose far more than is left as its difference; ``gaps`` as of `gap_rows`."""
+    changes = gaps["delta_ns"]
+    return bool(changes.abs().sum() > _CANCELS * abs(int(changes.sum())))
+
+
+def evidence_rows(
+    index: WorkIndex, work: RangeWork, causes: Causes, kinds: Kinds, grids: NDArray[np.int64]
+) -> tuple[pd.DataFrame, NDArray[np.intp]]:
+    """``cause, kernel, math_unit, grid, count, sum_ns``: what stands behind each cause over all calls, most time first.
+
+    ``kernel`` is the full name (or that of a memory operation), ``grid`` the blocks as `32x32x8` where recorded. With
+    the row of each op.
+    """
+    tables = index.attribution.tables
+    name = tables.ops.name[work.op]
+    is_kernel = tables.ops.kind[work.op] == KERNEL
+    # kernels are the first ops, in the order of their table
+    some = bool(len(grids)) and len(grids) == int((tables.ops.kind == KERNEL).sum())
+    grid = (
+        np.where(is_kernel, grids[np.where(is_kernel, work.op, 0)], 0) if some else np.zeros(len(name), int)
+    )
+    blocks, block = np.unique(grid, return_inverse=True)
+    key = (causes.of.astype(np.int64) * max(len(tables.op_names), 1) + name) * max(len(blocks), 1)
+    distinct, group = np.unique(key + block.reshape(-1), return_inverse=True)
+    group = group.reshape(-1)
+    total = np.zeros(len(distinct), np.int64)
+    np.add.at(total, group, work.end - work.start)
+    rest, block = np.divmod(distinct, max(len(blocks), 1))
+    cause, name = np.divmod(rest, max(len(tables.op_names), 1))
+    frame = pd.DataFrame(
+        {
+            "cause": pd.Series([causes.texts[code] for code in cause.tolist()], dtype=object),
+            "kernel": pd.Series([tables.op_names[code] for code in name.tolist()], dtype=object),
+            "math_unit": pd.Series([kinds.math_unit[code] for code in name.tolist()], dtype=object),
+            "grid": pd.Series([grid_text(int(blocks[code])) for code in block.tolist()], dtype=object),
+            "count": np.bincount(group, minlength=len(distinct)),
+            "sum_ns": total,
+        }
+    )
+    order = np.argsort(-total, kind="stable")
+    place = np.empty(len(order), np.intp)
+    place[order] = np.arange(len(order))
+    return frame.iloc[order].reset_index(drop=True), place[group]
+
+
+def evidence_texts(rows: pd.DataFrame, gaps: Gaps, work: RangeWork) -> dict[str, str]:
+    """For each cause of a side one line: its kernels with count per call, math unit and grid, or what its gaps are."""
+    found: dict[str, list[tuple[str, str, str, int]]] = {}
+    columns = (rows[name].tolist() for name in ("cause", "kernel", "math_unit", "grid", "count"))
+    for cause, *row in zip(*columns, strict=True):
+        found.setdefault(cause, []).append(tuple(row))
+    out = {}
+    for cause, mine in found.items():
+        named = [_kernel_text(*row, work.calls) for row in mine[:_MOST_NAMED]]
+        more = [f"and {len(mine) - _MOST_NAMED:,} more"] if len(mine) > _MOST_NAMED else []
+        out[cause] = ", ".join([*named, *more])
+    return {**out, **dict(_gap_texts(gaps, work.calls))}
+
+
+def _kernel_text(kernel: str, math_unit: str, grid: str, count: int, calls: int) -> str:
+    facts = [math_unit] if math_unit != "unknown" else []
+    facts += [f"grid {grid}"] if grid else []
+    told = f" ({', '.join(facts)})" if facts else ""
+    return f"{_short(kernel)} x {per_call_text(count, calls)}{told}"
+
+
+_short = lru_cache(maxsize=10_000)(short_name)
+
+
+def _gap_texts(gaps: Gaps, calls: int) -> Iterator[tuple[str, str]]:
+    for kind, text in enumerate(WAITING_FOR):
+        length = gaps.others_ns if kind == OTHERS else gaps.length_ns - gaps.others_ns
+        mine = (length > 0) & ((gaps.kind == kind) | (kind == OTHERS))
+        parts = [
+            f"{per_call_text(int(some.sum()), calls)} {where}, median {format_ns(float(np.median(length[some])))}"
+            for where, some in (
+                ("within a call", mine & ~gaps.between_calls),
+                ("between calls", mine & gaps.between_calls),
+            )
+            if some.any()
+        ]
+        if parts:
+            yield text, f"gaps per call: {'; '.join(parts)}"
+
+
+def per_call_text(count: float, calls: int) -> str:
+    """How many per call: `20`, `0.95`."""
+    each = count / calls
+    if each == int(each):
+        return f"{each:,.0f}"
+    return "<0.01" if each < 0.01 else f"{each:,.1f}" if each >= 9.95 else f"{each:.2f}"

@@ -1,0 +1,239 @@
+"""A comparison as text for a terminal or a pull request, plain or as Markdown: same numbers, same order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from nsysprof.compare.comparison import Comparison
+from nsysprof.compare.findings import calls_text
+from nsysprof.compare.gap_ledger import apportion, causes_cancel
+from nsysprof.compare.side_pairs import Pair
+from nsysprof.compare.traffic_text import traffic_tables
+from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.units import format_ns, format_ratio, format_share
+from nsysprof.results.text_table import TextTable, wrapped
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
+from nsysprof.trace.nsys import Report
+
+_MOST_WARNINGS = 12
+_LEVEL = 0.9499  # of an interval that holds 95 % as far as anybody can tell
+_NAME_WIDTH, _SIDE_WIDTH = 60, 16
+# Units of a ledger: from this many ns on, one step of the last digit in ns, its decimals, and the unit.
+_STEPS = (
+    (100_000_000_000, 1_000_000, 3, "s"),
+    (100_000_000, 1_000, 3, "ms"),
+    (10_000, 100, 1, "µs"),
+    (0, 1, 0, "ns"),
+)
+_LARGER = {"s": 10**9, "ms": 10**6, "µs": 10**3, "ns": 1}
+
+
+def comparison_text(
+    comparison: Comparison, *, top: int = 20, every: bool = False, markdown: bool = False
+) -> str:
+    """The whole answer: reports, warnings, a table of all pairs where there are many, and the ledger of the pair with
+    the largest difference, or of ``every`` pair; ``top`` causes each, the rest in one row, so that it adds up.
+
+    What names hold that a terminal would obey is written out; the text ends with a newline.
+    """
+    blocks = [*_head(comparison)]
+    pairs = list(comparison.sides)
+    if len(pairs) > 1:
+        blocks.append(pair_table(comparison).lines(markdown))
+        if not every:
+            pairs = [pair for pair in pairs if pair.name == comparison.largest]
+            blocks.append([f"The largest difference, of {len(comparison.pairs):,} (--all shows the others):"])
+    for pair in pairs:
+        blocks += _pair(comparison, pair, top, markdown)
+    lines = [line for block in blocks if block for line in ("", *block)][1:]
+    return "".join(f"{visible(line)}\n" for text in lines for line in text.split("\n"))
+
+
+def _head(comparison: Comparison) -> Iterator[list[str]]:
+    reports = [
+        pair.examined.attribution.tables.report
+        for pair in (comparison.sides[0].base, comparison.sides[0].new)
+    ]
+    if comparison.one_report:
+        yield [_report(reports[0])]
+    else:
+        yield [f"base: {_report(reports[0])}", f"new:  {_report(reports[1])}"]
+    lines = [
+        wrapped(f"warning: {one_line(text, 400)}", "", "  ") for text in comparison.warnings[:_MOST_WARNINGS]
+    ]
+    more = len(comparison.warnings) - _MOST_WARNINGS
+    yield [*lines, f"and {more:,} warnings more: see gap.json"] if more > 0 else lines
+
+
+def _report(report: Report) -> str:
+    about = report.about
+    gpus = ", ".join(dict.fromkeys(str(gpu.name) for gpu in about.cuda_gpus))
+    facts = [gpus, f"nsys {about.nsys_version}" if about.nsys_version else ""]
+    return f"{report.path}: {', '.join(fact for fact in facts if fact)}".removesuffix(": ")
+
+
+def pair_table(comparison: Comparison) -> TextTable:
+    """A row per pair; where all have the same names for their sides, these stand in the head alone."""
+    names = list(dict.fromkeys((pair.base_name, pair.new_name) for pair in comparison.sides))
+    alike = len(names) == 1 and all(pair.place for pair in comparison.sides)
+    rows = []
+    for row, (_, gaps) in zip(
+        _rows(comparison.pairs), comparison.gaps.groupby("pair", sort=False), strict=True
+    ):
+        label = row.place if alike else f"{row.base_name} → {row.new_name} {row.place}".strip()
+        told = row.verdict != NO_CLEAR_CHANGE and not causes_cancel(gaps)
+        shared = told and gaps["share"].notna().any()
+        largest = gaps.iloc[int(gaps["share"].argmax())] if shared else None
+        rows.append(
+            [
+                one_line(label, _NAME_WIDTH),
+                format_ns(row.base_span_ns),
+                format_ns(row.new_span_ns),
+                format_ratio(row.base_span_ns / row.new_span_ns),
+                format_ratio(row.base_busy_ns / row.new_busy_ns) if row.new_busy_ns else "-",
+                row.verdict,
+                "" if largest is None else f"{one_line(largest.cause, 30)} {format_share(largest.share)}",
+            ]
+        )
+    heads = [one_line(name, _SIDE_WIDTH) for name in names[0]] if alike else ["base", "new"]
+    head = [
+        "at" if alike else "pair",
+        *heads,
+        "by span",
+        "by busy",
+        f"{heads[1]} is",
+        "most of the difference",
+    ]
+    return TextTable(head, rows, "lrrrrll", f"span per call, and {heads[0]}/{heads[1]}")
+
+
+def _pair(comparison: Comparison, pair: Pair, top: int, markdown: bool) -> Iterator[list[str]]:
+    gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
+    headline, *more = comparison.findings[pair.name]
+    if markdown:
+        yield [f"**{headline}**", "", *[f"- {line}" for line in more]]
+    else:
+        yield [wrapped(headline, "", "  "), *[wrapped(line, "  ", "    ") for line in more]]
+    for table in (
+        gap_table(comparison, pair, top),
+        clock_table(comparison, pair),
+        *traffic_tables(comparison, pair),
+    ):
+        yield table.lines(markdown)
+    yield _evidence(gaps.head(top), markdown)
+
+
+def gap_table(comparison: Comparison, pair: Pair, top: int) -> TextTable:
+    """The ``top`` causes of a pair, the others and the total, in one unit whose last digit adds up as well."""
+    row = next(_rows(comparison.pairs[comparison.pairs["pair"] == pair.name]))
+    gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
+    shown, rest = gaps.head(top), gaps.iloc[top:]
+    _, step, decimals, unit = next(
+        each for each in _STEPS if max(row.base_span_ns, row.new_span_ns) >= each[0]
+    )
+    scale = step / _LARGER[unit]
+    base, new = (
+        apportion([*shown[column].tolist(), int(rest[column].sum())], step)
+        for column in ("base_ns", "new_ns")
+    )
+    shares = gaps["share"] * float("nan") if causes_cancel(gaps) else gaps["share"]
+    rows = []
+    for at, (cause, *counts, share) in enumerate(
+        zip(shown["cause"], shown["base_kernels"], shown["new_kernels"], shares.head(top), strict=True)
+    ):
+        rows.append(
+            [
+                one_line(cause, _NAME_WIDTH),
+                *_cells(counts, base[at], new[at], scale, decimals),
+                _share(share),
+            ]
+        )
+    if len(rest):
+        counts = [float(rest[column].sum()) for column in ("base_kernels", "new_kernels")]
+        cells = _cells(counts, base[-1], new[-1], scale, decimals)
+        rows.append(
+            [f"{len(rest):,} causes more", *cells, _share(float(shares.iloc[top:].sum(skipna=False)))]
+        )
+    counts = [float(gaps[column].sum()) for column in ("base_kernels", "new_kernels")]
+    total = _cells(counts, sum(base), sum(new), scale, decimals)
+    rows.append(["total", *total, _share(1.0 if row.delta_ns else float("nan"))])
+    names = [one_line(name, _SIDE_WIDTH) for name in (pair.base_name, pair.new_name)]
+    head = ["cause", "kernels", *(f"{name}, {unit}" for name in names), f"change, {unit}", "share"]
+    per = pair.base.per if pair.base.per == pair.new.per else f"{pair.base.per} and {pair.new.per}"
+    note = f"{unit} per call ({calls_text(row._asdict())} of {per}), adding up to the span of the whole range"
+    if causes_cancel(gaps):
+        note += "; what the causes gain and lose cancels for the most part, and is told in no shares"
+    return TextTable(head, rows, "lrrrrr", note, last_apart=True)
+
+
+def _cells(counts: Sequence[float], base: int, new: int, scale: float, decimals: int) -> list[str]:
+    one, other = (f"{count:,.0f}" if count == int(count) else f"{count:,.2f}" for count in counts)
+    kernels = "" if not any(counts) else one if one == other else f"{one} → {other}"
+    times = ["" if not value else f"{value * scale:,.{decimals}f}" for value in (base, new)]
+    return [kernels, *times, f"{(new - base) * scale:+,.{decimals}f}"]
+
+
+def _share(share: float) -> str:
+    return "" if math.isnan(share) else format_share(share)
+
+
+def clock_table(comparison: Comparison, pair: Pair) -> TextTable:
+    """What each clock says of a call of either side of a pair, and the verdict by it."""
+    rows = []
+    for row in _rows(comparison.clocks[comparison.clocks["pair"] == pair.name]):
+        each = [
+            _spread(
+                getattr(row, f"{side}_median_ns"), getattr(row, f"{side}_iqr_ns"), getattr(row, f"{side}_n")
+            )
+            for side in ("base", "new")
+        ]
+        told = ["", ""] if math.isnan(row.ratio) else [format_ratio(row.ratio), _interval(row)]
+        rows.append([row.clock, *each, *told, row.verdict])
+    names = [one_line(name, _SIDE_WIDTH) for name in (pair.base_name, pair.new_name)]
+    return TextTable(
+        ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
+        rows,
+        "lrrrrl",
+        "median call ± half the IQR; span: from its first op to that of the next call",
+    )
+
+
+def _interval(row: Any) -> str:
+    """From … to, with the level where it is less than 95 %; nothing where the samples are too few for anything."""
+    if row.verdict == TOO_FEW_SAMPLES:
+        return ""
+    held = "" if row.level > _LEVEL else f" ({100 * row.level:.0f} %)"
+    return f"{format_ratio(row.ratio_low)} to {format_ratio(row.ratio_high)}{held}"
+
+
+def _spread(median: int, iqr: int, count: int) -> str:
+    if not count:
+        return ""
+    if count == 1 or median <= 0:
+        return format_ns(median)
+    return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}"
+
+
+def _evidence(gaps: pd.DataFrame, markdown: bool) -> list[str]:
+    """What stands behind each cause, beside it."""
+    told = [
+        (cause, text)
+        for cause, text in zip(gaps["cause"].tolist(), gaps["evidence"].tolist(), strict=True)
+        if text
+    ]
+    width = min(max((len(cause) for cause, _ in told), default=0), _NAME_WIDTH) + 2
+    lines = [
+        wrapped(one_line(text, 2000), one_line(cause, width - 2).ljust(width), " " * width)
+        for cause, text in told
+    ]
+    if not markdown:
+        return ["Evidence, per call", *lines]
+    return ["<details><summary>Evidence, per call</summary>", "", "```text", *lines, "```", "", "</details>"]
+
+
+def _rows(frame: pd.DataFrame) -> Iterator[Any]:
+    return frame.itertuples(index=False)

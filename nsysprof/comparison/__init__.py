@@ -1,1 +1,0 @@
-"""Comparisons: two sides, cause by cause, until they add up to the difference."""

@@ -1,0 +1,1 @@
+"""Columns, intervals, units, texts and files: knows nothing of traces."""

@@ -1,0 +1,240 @@
+"""One count: the program under ncu once for its traffic and once for its work, and both made one table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import join
+from typing import Any
+
+from nsysprof import __version__
+from nsysprof.capture.failure import check_program
+from nsysprof.capture.program_input import check_input, input_kept, with_results, workload_results
+from nsysprof.counters.command import PROCESS_SCOPE, CountRequest, ncu_command, ncu_import
+from nsysprof.counters.failure import check_counted, passes_told, told_by_ncu
+from nsysprof.counters.metrics import TRAFFIC, CountingRun, plan_runs
+from nsysprof.counters.ncu_csv import NcuRow, read_ncu_csv
+from nsysprof.counters.table import CounterRow, counter_rows, in_ranges, without_secrets, write_counter_csv
+from nsysprof.errors import NsysprofError
+from nsysprof.formats.run_record_writer import file_facts, write_record
+from nsysprof.scrub.secrets import machine_secrets, redacted
+from nsysprof.tools.child import Echo, run_child
+from nsysprof.tools.counter_permission import PERMISSION_FIX, counters_kept_from_us
+from nsysprof.tools.driver import gpu_states
+from nsysprof.tools.fingerprint import environment_hash, fingerprint
+from nsysprof.tools.ncu import chip_metrics, ncu_options
+from nsysprof.tools.nsight import run_tool
+from nsysprof.tools.outputs import LOG, Outputs
+
+__all__ = ["StagedCounters", "count_program", "counter_endings", "counting_commands"]
+
+SCHEMA = "nsysprof-counters/1"
+_TABLE, _RECORD, _REPORT = ".csv", ".json", ".ncu-rep"
+_READING_S = 3600
+_NO_TIMES = "latencies are left out: under ncu kernels run one at a time, counters are read in between, many run again"
+
+
+@dataclass(frozen=True)
+class StagedCounters:
+    """What a count made, not yet under its final names: files by the ending they get, rows and record."""
+
+    files: Mapping[str, Path]
+    rows: list[CounterRow]
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """One run that has ended: its rows, what the record says of it, and what the workload wrote."""
+
+    rows: list[NcuRow]
+    facts: dict[str, Any]
+    results: dict[str, Any] | None
+
+
+def counter_endings(request: CountRequest) -> list[str]:
+    """The endings of the files of a count."""
+    names = (
+        ([TRAFFIC] if request.counting.quick else [run.name for run in plan_runs(None)])
+        if request.keep_reports
+        else []
+    )
+    return [_TABLE, _RECORD, *(f".{name}{_REPORT}" for name in names)]
+
+
+def counting_commands(request: CountRequest, outputs: Outputs) -> Iterator[list[str]]:
+    """The ncu command of each run, for the GPU that is here, or for an H100 where there is none."""
+    options = ncu_options(request.ncu)
+    try:
+        available: Collection[str] | None = chip_metrics(request.ncu)
+    except NsysprofError:
+        available = None
+    for run in plan_runs(available, quick=request.counting.quick):
+        out = outputs.path(f".{run.name}")
+        yield ncu_command(request.ncu, options, request.counting, run.metrics, out, request.program)
+
+
+def count_program(
+    request: CountRequest, folder: Path, outputs: Outputs, command: Sequence[str], echo: Echo
+) -> StagedCounters:
+    """Run a program under ncu and make a table of what its kernels counted, all within ``folder``.
+
+    ``command`` is what the user typed, for the record. Raises `NsysprofError`, with the program's own exit code where
+    it failed, and `Interrupt`; the log is then in ``folder``.
+    """
+    check_program(request.program[0], "ncu")
+    options = ncu_options(request.ncu)
+    if counters_kept_from_us():
+        raise NsysprofError("the driver keeps hardware counters for administrators", PERMISSION_FIX)
+    runs = plan_runs(chip_metrics(request.ncu), quick=request.counting.quick)
+    if len(runs) > 1 and not request.results:  # workloads read nothing
+        check_input("--quick", echo)
+    started, before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), gpu_states()
+    counted = []
+    for number, run in enumerate(runs, 1):
+        times = "each kernel once" if run.name == TRAFFIC else "each kernel replayed, which takes its time"
+        echo(f"running under ncu, {number} of {len(runs)}, for its {run.name}: {times}\n")
+        with input_kept():
+            counted.append(_counted(request, run, options, folder, outputs, echo))
+        if not counted[0].rows:
+            raise NsysprofError(
+                f"no kernel ran in a range that matches {request.counting.select!r}",
+                "--range GLOB for others; nsysprof capture and analyze list the ranges of a program",
+            )
+    first, *others = counted
+    rows, lost = counter_rows(first.rows, others[0].rows if others else [])
+    unclear = sum(not row.clear for row in first.rows)
+    record = {
+        "schema": SCHEMA,
+        "nsysprof": __version__,
+        "name": outputs.name.removesuffix(".counters"),
+        "started": started,
+        "command": join(command),
+        "program": join(request.program),
+        "ncu": request.ncu.version_text,
+        "range": request.counting.select,
+        "threads": request.counting.threads,
+        "cache_control": request.counting.cache_control,
+        "clock_control": request.counting.clock_control,
+        "runs": [each.facts for each in counted],
+        "columns": {name: {"run": run.name, **terms} for run in runs for name, terms in run.columns.items()},
+        "missing": [name for run in runs for name in run.missing],
+        "kernels": len(rows),
+        "ranges": len({row.path for row in rows}),
+        "unmatched": lost,
+        "unclear": unclear,
+        "warnings": list(_warnings(request, options, runs, counted, lost, unclear)),
+        "environment": fingerprint(None, request.driver, (first.results or {}).get("environment")),
+        "environment_hash": None,
+        "gpu_state": {"before": before, "after": gpu_states()},
+        "workload": _without_times(first.results),
+    }
+    return _staged(request, folder, outputs, rows, record)
+
+
+def _counted(
+    request: CountRequest,
+    run: CountingRun,
+    options: Collection[str],
+    folder: Path,
+    outputs: Outputs,
+    echo: Echo,
+) -> _Counted:
+    """One run of the program under ncu, and what ncu's report holds."""
+    out, log = folder / run.name, folder / LOG
+    results = folder / f"{run.name}-results.json" if request.results else None
+    since = log.stat().st_size if log.exists() else 0
+    program = with_results(request.program, results)
+    under_ncu = ncu_command(request.ncu, options, request.counting, run.metrics, out, program)
+    ended = run_child(under_ncu, log, echo)
+    said, report = told_by_ncu(log, since), folder / f"{run.name}{_REPORT}"
+    check_counted(ended, said, request, report)
+    wrote = workload_results(results, request.program)
+    kernels, passes = passes_told(said)
+    rows = _rows(request, run, options, report)
+    if len(rows) < kernels:
+        raise NsysprofError(
+            f"ncu's report holds {len(rows):,} of {kernels:,} kernels that it profiled", "df -h"
+        )
+    shown = ncu_command(
+        request.ncu, options, request.counting, run.metrics, outputs.path(f".{run.name}"), request.program
+    )
+    facts = {
+        "name": run.name,
+        "ncu_command": join(shown),
+        "wall_ns": ended.wall_ns,
+        "kernels": len(rows),
+        "passes": list(passes),
+        "metrics": list(run.metrics),
+    }
+    return _Counted(in_ranges(rows, request.counting.select), facts, wrote)
+
+
+def _rows(request: CountRequest, run: CountingRun, options: Collection[str], report: Path) -> list[NcuRow]:
+    """The rows of ncu's report, as ncu itself prints them."""
+    done = run_tool(request.ncu.path, ncu_import(options, report), _READING_S)
+    try:
+        return read_ncu_csv(done.stdout, run.columns)
+    except NsysprofError as error:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("==ERROR==")]
+        why = said[0].removeprefix("==ERROR== ") if said else error.message
+        raise NsysprofError(f"ncu {request.ncu.version_text} does not read its own report: {why}") from None
+
+
+def _warnings(
+    request: CountRequest,
+    options: Collection[str],
+    runs: Sequence[CountingRun],
+    counted: Sequence[_Counted],
+    lost: int,
+    unclear: int,
+) -> Iterator[str]:
+    """What the table cannot tell, or tells with a caveat."""
+    passes = max(counted[0].facts["passes"], default=1)
+    if passes > 1:
+        yield (
+            f"traffic took {passes} passes on this chip: kernels were replayed, so that each found its inputs in DRAM"
+            " even where the kernel before it had left them in L2"
+        )
+    missing = [name for run in runs for name in run.missing]
+    if missing:
+        yield f"this chip has no metric for {', '.join(missing)}: left out"
+    if unclear:
+        yield (
+            f"{unclear:,} kernels ran while several threads had ranges open, and ncu does not say which launched them:"
+            " their range is empty; --threads strict goes by the launching thread alone"
+        )
+    if request.counting.threads == "follow" and PROCESS_SCOPE not in options:
+        yield "this ncu knows the ranges of the launching thread only: a newer one has --nvtx-push-pop-scope"
+    if lost:
+        yield f"{lost:,} kernels of the first run had no equal in the second: they have no FLOPs"
+
+
+def _without_times(results: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What a workload wrote, but for times, which mean nothing here."""
+    if results is None:
+        return None
+    runs = [
+        {name: value for name, value in run.items() if not name.startswith("latency")}
+        for run in results.get("runs", [])
+    ]
+    return {**results, "runs": runs, "note": _NO_TIMES}
+
+
+def _staged(
+    request: CountRequest, folder: Path, outputs: Outputs, rows: list[CounterRow], record: dict[str, Any]
+) -> StagedCounters:
+    """Write table and record, without what tells of the machine's owner."""
+    secrets = machine_secrets()
+    rows = without_secrets(rows, secrets)
+    table, written = folder / "table.csv", folder / "record.json"
+    write_counter_csv(rows, table)
+    reports = [f"{run['name']}{_REPORT}" for run in record["runs"]] if request.keep_reports else []
+    record = redacted(record, secrets)
+    record["environment_hash"] = environment_hash(record["environment"])
+    record["csv"] = {"file": outputs.path(_TABLE).name, **file_facts(table)}
+    write_record(written, record)
+    kept = {f".{name}": folder / name for name in reports}
+    return StagedCounters({_TABLE: table, _RECORD: written, **kept}, rows, record)

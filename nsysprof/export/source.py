@@ -1,0 +1,80 @@
+"""What every export is made of: a breakdown, and what the report tells beyond what analysis needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof import __version__
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.export.columns import SCHEMA
+from nsysprof.trace.nsys import reading
+from nsysprof.trace.nsys.call_list import CallList, read_call_list
+from nsysprof.trace.nsys.columns import Progress
+from nsysprof.trace.nsys.memory_use import MemoryUse, read_memory_use
+from nsysprof.trace.nsys.op_details import OpDetails, read_op_details
+from nsysprof.trace.nsys.thread_names import read_thread_names
+from nsysprof.trace.tables import Tables, tid_of
+
+
+@dataclass(frozen=True)
+class ExportSource:
+    """The answer of `export_source`.
+
+    ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 where it
+    cannot be told); ``path`` int32 the path, into ``breakdown.path_texts``, of the owner of each launch (-1 for none).
+    ``memory`` is empty where it was not recorded; ``thread_names`` are by globalTid.
+    """
+
+    breakdown: Breakdown
+    details: OpDetails
+    calls: CallList
+    call: NDArray[np.int32]
+    path: NDArray[np.int32]
+    memory: tuple[MemoryUse, ...]
+    thread_names: dict[int, str]
+
+    @property
+    def tables(self) -> Tables:
+        """The tables of the report."""
+        return self.breakdown.attribution.tables
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What an export says of itself: schema, version, report, and how helper threads were treated."""
+        return {
+            "nsysprof.schema": SCHEMA,
+            "nsysprof.version": __version__,
+            "nsysprof.report": self.tables.report.path.name,
+            "nsysprof.threads": self.breakdown.attribution.threads,
+        }
+
+    def thread_label(self, tid: int) -> str:
+        """What to call the thread of a globalTid."""
+        name = self.thread_names.get(tid)
+        return f"{name} {tid_of(tid)}" if name else f"thread {tid_of(tid)}"
+
+    def of_ops(self, per_launch: NDArray[np.int32]) -> NDArray[np.int32]:
+        """A column of launches as one of ops; -1 for ops without a launch."""
+        taken: NDArray[np.int32] = np.append(per_launch, np.int32(-1))[self.tables.ops.launch]
+        return taken
+
+
+def export_source(breakdown: Breakdown, progress: Progress | None = None) -> ExportSource:
+    """Read what exports need of the report that was broken down whole; it must still be open.
+
+    Raises `NsysprofError` where the file turns out to be damaged.
+    """
+    attribution = breakdown.attribution
+    tables = attribution.tables
+    with reading(tables.report.path):
+        details = read_op_details(tables.report.source)
+        calls = read_call_list(tables.report.source, progress)
+        memory = read_memory_use(tables.report.source)
+        names = read_thread_names(tables.report.source)
+    launches = tables.launches
+    path = np.append(breakdown.paths.of, np.int32(-1))[attribution.owner]
+    call = calls.find(tables.threads[launches.thread], launches.start, launches.end)
+    return ExportSource(breakdown, details, calls, call, path, memory, names)

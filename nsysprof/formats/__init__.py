@@ -1,0 +1,1 @@
+"""The formats of files that one command writes and another reads."""

@@ -1,0 +1,1 @@
+"""Peaks of GPUs, and what attention costs at the least."""

@@ -1,0 +1,117 @@
+"""What a GPU can do at most, and what share of it was reached.
+
+The datasheet peak is not looked up but made from its parts, so that it holds at the clock that the samples ran at:
+SMs × clock × FLOPs per clock and SM. The last is a property of the architecture: dense products (no structured
+sparsity), a multiply-add counts two, float16 and bfloat16 accumulated in float32, as attention kernels do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nsysprof.core.units import format_share
+from nsysprof.errors import NsysprofError
+
+__all__ = [
+    "GpuLimits",
+    "flops_per_clock",
+    "memory_bandwidth",
+    "peak_flops",
+    "share_of_peak",
+]
+
+# FLOPs per clock and SM by compute capability. float32 and float64 on CUDA cores: CUDA C++ Programming Guide, table
+# "Throughput of Native Arithmetic Instructions", two per multiply-add. Tensor cores: the architecture whitepapers
+# (V100, Turing, A100, GA102, Ada, H100, Blackwell), which state multiply-adds per tensor core or peaks at the boost
+# clock; a test holds the table against the peaks of 18 datasheets.
+_PER_CLOCK: dict[str, dict[str, int]] = {
+    "7.0": {"fp64": 64, "fp32": 128, "fp16": 1024},
+    "7.5": {"fp64": 4, "fp32": 128, "fp16": 1024},
+    "8.0": {"fp64": 128, "fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048},
+    "8.6": {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024},
+    "8.7": {"fp64": 4, "fp32": 256, "tf32": 1024, "fp16": 2048, "bf16": 2048},
+    "8.9": {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024},
+    "9.0": {"fp64": 256, "fp32": 256, "tf32": 2048, "fp16": 4096, "bf16": 4096},
+    "10.0": {"fp64": 128, "fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192},
+    "12.0": {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024},
+}
+# GeForce boards of these accumulate in float32 at half the rate of the professional boards with the same chip.
+_HALVED = {"7.5", "8.6", "8.9", "12.0"}
+_TENSOR = {"tf32", "fp16", "bf16"}
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """What is known of a GPU; None where it is not.
+
+    ``measured_flops`` (FLOP/s by dtype) and ``measured_bytes_per_s`` are what a large product and a large copy
+    reached on this machine.
+    """
+
+    name: str | None = None
+    compute_capability: str | None = None
+    sm_count: int | None = None
+    bytes_per_s: float | None = None
+    measured_bytes_per_s: float | None = None
+    measured_flops: Mapping[str, float] | None = None
+    max_sm_clock_mhz: float | None = None
+
+    def datasheet_flops(self, dtype: str, sm_clock_mhz: float | None) -> float | None:
+        """FLOP/s at this clock, or at the highest where None; None where a part is not known or has no such dtype."""
+        clock = sm_clock_mhz or self.max_sm_clock_mhz
+        if not (clock and self.sm_count and self.compute_capability):
+            return None
+        try:
+            return peak_flops(self.compute_capability, self.sm_count, clock * 1e6, dtype, name=self.name)
+        except NsysprofError:
+            return None
+
+    def measured_peak(self, dtype: str) -> float | None:
+        """FLOP/s that a large product of this dtype reached, or None."""
+        return (self.measured_flops or {}).get(dtype)
+
+
+def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = None) -> int:
+    """Dense FLOPs per clock and SM, on tensor cores for tf32, fp16 and bf16; ``name`` tells a GeForce board.
+
+    Raises `NsysprofError` for an architecture that the table lacks, and for a dtype that it has no unit for.
+    """
+    row = _PER_CLOCK.get(compute_capability)
+    if row is None:
+        raise NsysprofError(
+            f"no peak is known for compute capability {compute_capability}",
+            "known are: " + ", ".join(_PER_CLOCK),
+        )
+    if dtype not in row:
+        raise NsysprofError(
+            f"compute capability {compute_capability} has no unit for {dtype}", "it has: " + ", ".join(row)
+        )
+    halved = dtype in _TENSOR and compute_capability in _HALVED and "geforce" in (name or "").lower()
+    return row[dtype] // (2 if halved else 1)
+
+
+def peak_flops(
+    compute_capability: str, sm_count: int, clock_hz: float, dtype: str, *, name: str | None = None
+) -> float:
+    """SMs × clock × `flops_per_clock`, in FLOP/s; raises as that does."""
+    return sm_count * clock_hz * flops_per_clock(compute_capability, dtype, name=name)
+
+
+def memory_bandwidth(memory_clock_mhz: float, bus_width_bits: int) -> float:
+    """Bytes per second of memory that moves two bits per pin and clock, as the device states its clock."""
+    return 2 * memory_clock_mhz * 1e6 * bus_width_bits / 8
+
+
+def share_of_peak(achieved: float, peak: float, *, what: str, suspects: Sequence[str]) -> float:
+    """``achieved`` as a part of ``peak``, both in one unit.
+
+    More than all of it is impossible: `NsysprofError` says ``what`` and names the inputs that may be wrong.
+    """
+    share = achieved / peak
+    if share > 1:
+        raise NsysprofError(
+            f"{what}: {format_share(share)} of the peak is impossible, suspect is {' or '.join(suspects)}",
+            "share refused: look at what is suspect, and at the peak itself",
+        )
+    return share

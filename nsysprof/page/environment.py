@@ -1,0 +1,88 @@
+"""What a page says of where its numbers come from: the report, and the record of the run where there is one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.units import format_bandwidth, format_bytes, format_ns
+from nsysprof.formats.run_record import record_beside
+from nsysprof.results.analysis_files import describe_report
+from nsysprof.trace.nsys import Report
+
+_LONG = 300
+_HIDDEN = {"diagnostics", "gpus", "file", "size_bytes", "duration_ns"}
+_RECORDED = ("name", "started", "command", "program", "nsys_command", "environment_hash")
+
+Facts = list[tuple[str, list[tuple[str, str]]]]
+
+
+def report_facts(report: Report, threads: str, record: Path | None = None) -> Facts:
+    """Groups of facts, ``(heading, [(name, value)])``; ``record`` is the run record, by default the one beside it."""
+    about = describe_report(report)
+    facts = [("file", visible(about["file"]))]
+    if about["size_bytes"]:
+        facts.append(("size", format_bytes(about["size_bytes"])))
+    if about["duration_ns"]:
+        facts.append(("duration", format_ns(about["duration_ns"])))
+    facts += [*_flat({name: value for name, value in about.items() if name not in _HIDDEN}, "")]
+    facts += [*_flat({"os": report.about.os, "command": report.about.command}, "")]
+    facts.append(("threads", threads))
+    groups = [("Report", facts), *_gpus(about["gpus"])]
+    found = record or record_beside(report.path)
+    return [*groups, *_record(found)] if found else groups
+
+
+def _gpus(gpus: list[dict[str, Any]]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    for gpu in gpus:
+        facts = [("name", visible(str(gpu["name"])))]
+        for key, label, text in (
+            ("sm_count", "SMs", str),
+            ("memory_bytes", "memory", format_bytes),
+            ("bandwidth_bytes_per_s", "bandwidth", format_bandwidth),
+            ("clock_hz", "clock", lambda hertz: f"{hertz / 1e6:,.0f} MHz"),
+            ("compute_capability", "compute capability", lambda version: ".".join(map(str, version))),
+        ):
+            if gpu[key]:
+                facts.append((label, text(gpu[key])))
+        yield f"GPU {gpu['id']}", facts
+
+
+def _record(path: Path) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """What ``nsysprof capture`` wrote down; a file that is something else by now says nothing."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if not isinstance(record, dict):
+        return
+    run = {name: record.get(name) for name in _RECORDED}
+    yield "Run record", [("file", visible(path.name)), *_flat(run, "")]
+    environment = record.get("environment")
+    if isinstance(environment, dict):
+        yield "Environment", [*_flat(environment, "")]
+    for name, heading in (("gpu_state", "Clocks and power"), ("overhead", "Overhead of profiling")):
+        part = record.get(name)
+        if isinstance(part, dict):
+            simple = {key: value for key, value in part.items() if key != "ranges"}
+            yield heading, [*_flat(simple, "")]
+
+
+def _flat(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
+    """All that is known, one value each, under names such as ``workload.torch``."""
+    for name, value in values.items():
+        label = f"{before}{name}".replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+            for number, each in enumerate(value):
+                which = f"[{number}]" if len(value) > 1 else ""
+                yield from _flat(each, f"{before}{name}{which}.")
+        elif value is not None and value != "":
+            yield (
+                visible(label),
+                one_line(", ".join(map(str, value)) if isinstance(value, list) else str(value), _LONG),
+            )

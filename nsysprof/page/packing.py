@@ -1,0 +1,132 @@
+"""Packs what a timeline shows into text for a page: a header in JSON and columns of numbers, compressed.
+
+Times are differences in varints, of which most have one or two bytes. A row of ops also has levels: its time cut into
+columns, each with how busy it was and the family that ran longest, so that the page never draws more than it has
+pixels for. ``parts/timeline_data.js`` reads this back.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.analyze.stream_lanes import NOTHING, column_edges, time_per_family
+from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.kernels.classify import FAMILIES
+
+COARSEST, STEP, FINEST = (
+    1024,
+    4,
+    65_536,
+)  # columns of the levels, each with `STEP` times as many as the one above
+_OPS_PER_COLUMN = 8  # of the finest level that a row needs
+_FEW = 500  # ops, that are always drawn one by one
+_FULL = 255
+
+
+@dataclass(frozen=True)
+class PageRow:
+    """A row of a timeline: marks of one ``kind`` (``ops``, ``ranges``, ``calls``, ``gaps``), sorted by start.
+
+    ``start``, ``end`` int64 ns from the beginning of the window; ``columns`` are whole numbers, not negative, that the
+    kind has. ``family`` uint8 into `FAMILIES`, of ops only: with them the row has levels.
+    """
+
+    group: str
+    label: str
+    kind: str
+    start: Ints
+    end: Ints
+    columns: Sequence[NDArray[np.integer]] = ()
+    family: NDArray[np.uint8] | None = None
+    kept: NDArray[np.bool_] | None = field(default=None)  # the marks that the page holds; None: all
+
+
+def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
+    """The rows of a window of ``length`` ns as base64 of zlib; ``head`` are further facts for the header.
+
+    Inside: the length of the header in four bytes (little-endian), the header, and for each row its levels, finest
+    first, and its columns: how much later each mark begins than the one before, how long it is, and the others.
+    """
+    body, about = [], []
+    for row in rows:
+        shown = slice(None) if row.kept is None else row.kept
+        start, end = row.start[shown], row.end[shown]
+        counts = []
+        for busy, family in _levels(row, length) if row.family is not None else ():
+            counts.append(len(busy))
+            body += [busy.tobytes(), family.tobytes()]
+        body += [varints(np.diff(start, prepend=0)), varints(end - start)]
+        body += [varints(column[shown]) for column in row.columns]
+        about.append(
+            {
+                "group": row.group,
+                "label": row.label,
+                "kind": row.kind,
+                "marks": len(start),
+                "of": len(row.start),
+                "columns": len(row.columns),
+                "levels": counts,
+            }
+        )
+    header = json.dumps({**head, "length": length, "rows": about}, ensure_ascii=True).encode()
+    packed = zlib.compress(b"".join((len(header).to_bytes(4, "little"), header, *body)), 9)
+    return base64.b64encode(packed).decode("ascii")
+
+
+def varints(values: NDArray[np.integer]) -> bytes:
+    """Whole numbers, not negative, in as many bytes as each needs: seven bits in each, the low ones first."""
+    rest = values.astype(np.uint64)
+    out = np.empty((len(rest), 10), np.uint8)
+    used = np.zeros((len(rest), 10), bool)
+    for place in range(10):
+        used[:, place] = (rest > 0) if place else True
+        more = rest >= 128
+        out[:, place] = (rest & np.uint64(127)).astype(np.uint8) | (more.astype(np.uint8) << 7)
+        rest >>= np.uint64(7)
+        if not more.any():
+            break
+    return out[used].tobytes()
+
+
+def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+    """How busy each column is, of 255, and its longest family (`NOTHING` where nothing ran), the finest level first.
+
+    A row with so few marks that all can be drawn needs none.
+    """
+    assert row.family is not None
+    columns = COARSEST * STEP
+    while columns < FINEST and columns * _OPS_PER_COLUMN < len(row.start):
+        columns *= STEP
+    if len(row.start) < _FEW or length < columns:
+        return []
+    edges = column_edges(0, length, columns)
+    first, last = merge(row.start, row.end)
+    busy = np.diff(covered_before(first, last, edges))
+    family = time_per_family(row.start, row.end, row.family, edges)
+    width = np.diff(edges)
+    out = []
+    while True:
+        part = np.ceil(busy / np.maximum(width, 1) * _FULL).astype(np.uint8)
+        longest = np.where(busy > 0, family.argmax(axis=0), NOTHING).astype(np.uint8)
+        out.append((part, longest))
+        if len(busy) <= COARSEST:
+            return out
+        busy, width = (values.reshape(-1, STEP).sum(axis=1) for values in (busy, width))
+        family = family.reshape(len(FAMILIES), -1, STEP).sum(axis=2)
+
+
+def busy_shares(start: Ints, end: Ints, length: int, columns: int = COARSEST) -> list[float]:
+    """In which part of each of some columns something ran, in percent with one decimal."""
+    edges = column_edges(0, length, columns)
+    first, last = merge(start, end)
+    busy = np.diff(covered_before(first, last, edges))
+    shares: list[float] = np.round(100 * busy / np.maximum(np.diff(edges), 1), 1).tolist()
+    return shares

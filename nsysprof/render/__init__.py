@@ -1,1 +1,0 @@
-"""Views of an answer: text, tables and charts, all with the same numbers."""

@@ -1,1 +1,0 @@
-"""Views of a benchmark: text, Markdown, tables and charts."""

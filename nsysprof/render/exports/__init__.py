@@ -1,1 +1,0 @@
-"""A whole report in the formats of other tools."""

@@ -1,1 +1,0 @@
-"""Views of an answer over all ranks: text, tables and charts."""

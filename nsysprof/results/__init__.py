@@ -1,0 +1,1 @@
+"""Tables, and the folders and files that results are written to."""

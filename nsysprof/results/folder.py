@@ -1,0 +1,131 @@
+"""The files of results: what is there already and whose it is, and how they get their names whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from nsysprof.errors import NsysprofError
+from nsysprof.trace.nsys import Report
+
+PAGE = "report.html"  # of every command: its head says which one made it
+_HEAD = 4096  # bytes of a page in which that stands
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A name beside a file for what becomes it: it gets its own when it is whole, and else nothing is left of it."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    except OSError as error:
+        if error.filename == str(unfinished):  # which nobody has asked for
+            error.filename = str(path)
+        raise
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def report_stem(report: Path) -> str:
+    """What the results of a report are named after."""
+    named = report if report.stem.strip(".") else report.resolve()  # the folder itself may be called "."
+    return named.stem
+
+
+def writable_around(place: Path, hint: str = "choose another folder: -o DIR") -> Path:
+    """The innermost folder that exists of a place and those around it.
+
+    Raises `NsysprofError` with that hint where it is no folder, or nothing can be written into it.
+    """
+    there = next(each for each in (place, *place.absolute().parents) if os.path.lexists(each))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "no permission to write there" if there.is_dir() else f"{there} is no folder"
+        raise NsysprofError(f"cannot write into {place}: {why}", hint)
+    return there
+
+
+def check_folder(
+    folder: Path,
+    report: Report,
+    names: Sequence[str],
+    *,
+    force: bool,
+    document: tuple[str, str],
+    made_by: tuple[str, str],
+) -> bool:
+    """Whether the folder holds earlier results about the same report; it need not exist, and is not made here.
+
+    ``document`` is the file that tells, with its schema; ``made_by`` what writes it, in words and as a command.
+    Raises `NsysprofError` where a file of the given names is somebody else's and ``force`` does not say to replace
+    it, where one is the report itself, or where the folder can be neither written into nor made.
+    """
+    writable_around(folder)
+    for place in (folder / name for name in names):
+        if place.exists() and any(
+            place.samefile(file) for file in {report.path, report.file} if file.exists()
+        ):
+            raise NsysprofError(f"{place} is the report itself", "choose another folder: -o DIR")
+    ours = _is_ours(folder / document[0], document[1], report)
+    foreign = foreign_files(folder, names, made_by[1], ours=ours)
+    if foreign and not force:
+        raise NsysprofError(
+            f"{folder} holds {', '.join(foreign)}, not written by {made_by[0]} of {report.path}",
+            f"nsysprof {made_by[1]} {quote(str(report.path))} -o OTHER-DIR   (or --force to replace them)",
+        )
+    return ours
+
+
+def foreign_files(folder: Path, names: Sequence[str], command: str, *, ours: bool) -> list[str]:
+    """Those of the names that a folder holds and ``command`` did not write there: all of them where it is not ours."""
+    return [
+        name
+        for name in names
+        if os.path.lexists(folder / name) and not (ours and _made_by(command, folder / name))
+    ]
+
+
+def remove_earlier(folder: Path, names: Sequence[str], command: str) -> list[Path]:
+    """Remove files of these names from a folder of ``command``, and say which; the page of another command stays."""
+    stale = [path for path in (folder / name for name in names) if path.exists() and _made_by(command, path)]
+    for path in stale:
+        path.unlink()
+    return stale
+
+
+def _made_by(command: str, path: Path) -> bool:
+    """Whether a file is of ``command`` if its folder is: only pages have the same name with all commands."""
+    if path.name != PAGE:
+        return True
+    try:
+        with path.open("rb") as file:
+            return f'<meta name="generator" content="nsysprof {command} '.encode() in file.read(_HEAD)
+    except OSError:
+        return False
+
+
+def _is_ours(path: Path, schema: str, report: Report) -> bool:
+    """Whether this is a document of that schema and of this file, or its copy: of one with its name and its size."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            head = file.read(16_384)
+        if f'"schema": "{schema}"' not in head:
+            return False
+        values = (line.strip().rstrip(",").partition(": ") for line in head.splitlines())
+        first: dict[str, Any] = {}
+        for key, _, value in values:
+            if key in ('"file"', '"size_bytes"'):
+                first.setdefault(key.strip('"'), json.loads(value))
+        file_name, size = Path(first["file"]), first["size_bytes"]
+        same_file = file_name.resolve() == report.path.resolve()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    copied = (
+        file_name.name == report.path.name and report.path.is_file() and size == report.path.stat().st_size
+    )
+    return same_file or copied

@@ -1,0 +1,74 @@
+"""Text and tables made for one width, plain or as Markdown."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tabulate import tabulate
+
+from nsysprof.core.terminal import one_line
+
+WIDTH = 110
+_LEAST_NAME = 16
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table whose cells are texts, for whatever shows it: ``align`` has an `l` or an `r` per column.
+
+    ``last_apart``: the last row is a total; ``note`` stands below the table.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    align: str
+    note: str
+    last_apart: bool = False
+
+    def lines(self, markdown: bool) -> list[str]:
+        """The table as lines of text, its note below it, which Markdown would take for another row."""
+        table = column_table(self.head, self.rows, markdown, self.align, last_apart=self.last_apart)
+        return [table, "", self.note] if markdown else [table, wrapped(self.note, "", "")]
+
+
+def wrapped(text: str, first: str, others: str) -> str:
+    """The text in lines of at most `WIDTH`, the ``first`` and the ``others`` each after theirs."""
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def column_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    markdown: bool,
+    align: str,
+    *,
+    last_apart: bool = False,
+) -> str:
+    """Columns of text, flush left (`l`) or right (`r`); ``last_apart`` draws a line above the last row, a total."""
+    sides = [{"l": "left", "r": "right"}[each] for each in align]
+    if markdown:
+        head, *cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
+        return str(tabulate(cells, headers=head, tablefmt="pipe", colalign=sides, disable_numparse=True))
+    body = tabulate(
+        _fitted(head, rows), headers=head, tablefmt="simple", colalign=sides, disable_numparse=True
+    )
+    lines = [line.rstrip() for line in body.splitlines()]
+    if last_apart:
+        lines.insert(-1, lines[1])
+    return "\n".join(lines)
+
+
+def _fitted(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The rows with names in the first column short enough for the width of the text."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    room = WIDTH - sum(widths[1:]) - 4 * (len(widths) - 1)  # tabulate pads a head by up to two blanks more
+    return [[one_line(first, max(room, _LEAST_NAME)), *others] for first, *others in rows]

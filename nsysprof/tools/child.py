@@ -1,0 +1,237 @@
+"""Runs a program, hands its output on while it runs, keeps it in a log, and passes interrupts to it once."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from nsysprof.errors import NsysprofError
+from nsysprof.tools.interrupts import Interrupt, interrupts_to
+
+if TYPE_CHECKING:
+    from psutil import Process
+
+__all__ = ["Echo", "Ended", "run_child"]
+
+Echo = Callable[[str], None]
+"""Called with each piece of output as it comes."""
+
+_PIECE, _TAIL = 1 << 16, 1 << 16
+_SILENCE_S = 2  # after a program has ended, for what others that it started still print
+_PATIENCE_S = 10  # after an interrupt, for programs that nsys leaves running
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended: exit code as a shell gives it (128 + n for signal n), wall time, and its last output."""
+
+    code: int
+    wall_ns: int
+    said: str = ""
+
+
+def run_child(command: Sequence[str], log: Path, echo: Echo) -> Ended:
+    """Run a command to its end; what it prints goes to ``echo`` and is appended to the file ``log``.
+
+    The first interrupt is sent on to the command, which may take its time to end, as nsys does to write what it has;
+    the second kills it and all that it started. Raises `Interrupt` once it has ended so, and `NsysprofError` where
+    the command cannot be started.
+    """
+    stopping = _Stopping(echo)
+    # Without a buffer: what does not go onto a full disk must not wait for the file to be closed.
+    with log.open("ab", buffering=0) as kept, interrupts_to(stopping.interrupt):
+        begin = time.perf_counter_ns()
+        child = _started(command)
+        stopping.begin(child)
+        output = _Output(child, kept, echo)
+        code = _waited(child)
+        wall = time.perf_counter_ns() - begin
+        output.finish(stopping.came)
+        if stopping.came:
+            stopping.wait()
+            raise Interrupt(stopping.came[0])
+    return Ended(128 - code if code < 0 else code, wall, output.tail())
+
+
+def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    how: dict[str, Any] = {}
+    if sys.platform == "win32":
+        how["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
+    else:
+        # In a session of its own the command hears of a Ctrl-C from here only, and not a second time from the terminal:
+        # a second one makes nsys drop the report.
+        how["start_new_session"] = True
+    try:
+        return subprocess.Popen(
+            list(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0, **how
+        )
+    except OSError as error:
+        raise NsysprofError(
+            f"{command[0]}: cannot be run: {error.strerror}", f"ls -l {quote(command[0])}"
+        ) from None
+
+
+def _waited(child: subprocess.Popen[bytes]) -> int:
+    # Windows hands no Ctrl-C to a thread that waits without end.
+    patience = 0.2 if sys.platform == "win32" else None
+    while True:
+        try:
+            return child.wait(patience)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+class _Output:
+    """What a child prints, on its way through a thread: to a log, to an echo, and the last of it kept."""
+
+    def __init__(self, child: subprocess.Popen[bytes], log: Any, echo: Echo) -> None:
+        self._child, self._log, self._echo = child, log, echo
+        self._last = bytearray()
+        self._busy = self._over = False
+        self._thread = threading.Thread(target=self._copy, daemon=True)
+        self._thread.start()
+
+    def finish(self, interrupts: Sequence[int]) -> None:
+        """Wait for the end of the output, but not for what outlives the child: that may hold the pipe open for ever."""
+        self._thread.join(_SILENCE_S)
+        while self._busy and not interrupts:  # the terminal is what holds it up
+            self._thread.join(0.1)
+        self._over = True
+
+    def tail(self) -> str:
+        """The last 64 KiB."""
+        return bytes(self._last[-_TAIL:]).decode("utf-8", "replace")
+
+    def _copy(self) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        targets: list[Callable[[bytes], object]] = [
+            self._log.write,
+            lambda piece: self._echo(decoder.decode(piece)),
+        ]
+        assert self._child.stdout is not None
+        with self._child.stdout as source:
+            while (piece := source.read(_PIECE)) and not self._over:
+                self._busy = True
+                self._last += piece
+                del self._last[: -2 * _TAIL]
+                for target in tuple(targets):
+                    try:
+                        target(piece)
+                    except (OSError, ValueError):
+                        # A full disk, a closed terminal: the child must not block, and the other still gets it.
+                        targets.remove(target)
+                self._busy = False
+
+
+class _Stopping:
+    """What interrupts do to a child: the first asks it to end, the second kills it and what it started."""
+
+    def __init__(self, echo: Echo) -> None:
+        self.came: list[int] = []
+        self._echo = echo
+        self._child: subprocess.Popen[bytes] | None = None
+        self._asked = False
+        self._below: list[Process] = []
+
+    def begin(self, child: subprocess.Popen[bytes]) -> None:
+        """From now on there is a child; an interrupt that came while it was started is for it."""
+        self._child = child
+        if self.came:
+            self._ask(child)
+
+    def interrupt(self, number: int) -> None:
+        """Handle an interrupt."""
+        self.came.append(number)
+        if self._child is None:
+            return
+        if self._asked:
+            self._kill()
+        else:
+            self._ask(self._child)
+
+    def wait(self) -> None:
+        """Give programs that outlive nsys a while to end, as those do that save their state first."""
+        until = time.monotonic() + _PATIENCE_S
+        while (alive := self._alive()) and time.monotonic() < until and len(self.came) == 1:
+            time.sleep(0.05)
+        if len(self.came) > 1:
+            self._kill()
+        elif alive:
+            pids = " ".join(str(process.pid) for process in alive)
+            self._say(f"still running, as it does not heed the interrupt: kill -9 {pids}")
+
+    def _alive(self) -> list[Process]:
+        import psutil  # noqa: PLC0415  only after an interrupt
+
+        alive = []
+        for process in self._below:
+            try:
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    alive.append(process)
+            except psutil.Error:
+                continue
+        return alive
+
+    def _ask(self, child: subprocess.Popen[bytes]) -> None:
+        self._asked = True
+        # Now: nsys starts programs in sessions of their own, and once it has ended nothing leads to them.
+        self._below = _below(child)
+        try:
+            if sys.platform == "win32":
+                child.send_signal(signal.CTRL_BREAK_EVENT)
+            else:
+                os.killpg(child.pid, signal.SIGINT)
+        except OSError:  # it has just ended
+            pass
+        self._say("stopping: once more to kill")
+
+    def _kill(self) -> None:
+        import psutil  # noqa: PLC0415  only where somebody has lost patience
+
+        if self._child is None:
+            return
+        below = [*self._below, *_below(self._child), *_agents(self._child)]
+        self._child.kill()
+        for process in below:
+            try:
+                process.kill()
+            except psutil.Error:
+                continue
+
+    def _say(self, text: str) -> None:
+        # A closed terminal, or one that is being written to at this moment.
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            self._echo(f"\n{text}\n")
+
+
+def _below(child: subprocess.Popen[bytes]) -> list[Process]:
+    """All that a child has started, and what that has."""
+    import psutil  # noqa: PLC0415  only after an interrupt
+
+    try:
+        return psutil.Process(child.pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _agents(child: subprocess.Popen[bytes]) -> Iterator[Process]:
+    """The process with which nsys records: not below it, named after it, and without it there for ever."""
+    import psutil  # noqa: PLC0415  only after an interrupt
+
+    session = re.compile(rf"--session-name=profile-(.*-)?{child.pid}")
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []  # None: it is somebody else's
+        if "--start-agent" in line and any(session.fullmatch(one) for one in line):
+            yield process

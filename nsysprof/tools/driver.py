@@ -1,0 +1,124 @@
+"""What the NVIDIA driver says of the GPUs, by ``nvidia-smi``, and which CUDA an nsys was made for."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsysprof.tools.nsys import Nsys
+
+__all__ = ["Driver", "ask_driver", "gpu_states", "newest_cuda", "too_new_for"]
+
+_SMI_PLACES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib", r"C:\Windows\System32")
+_FACTS = ("name", "memory.total", "compute_cap", "persistence_mode", "mig.mode.current")
+_STATE = {
+    "clocks.sm": "sm_clock_mhz",
+    "clocks.mem": "memory_clock_mhz",
+    "clocks.max.sm": "max_sm_clock_mhz",
+    "temperature.gpu": "temperature_c",
+    "power.draw": "power_w",
+    "power.limit": "power_limit_w",
+}
+_YEAR = 2000
+_ABSENT = {"", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]"}
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver that answered: its version, the newest CUDA it runs ((13, 0); () unknown) and a mapping per GPU."""
+
+    version: str
+    cuda: tuple[int, ...]
+    gpus: tuple[Mapping[str, str], ...]
+
+
+def ask_driver() -> tuple[Driver | None, str]:
+    """The driver, and why there is none where it is None."""
+    smi = _smi()
+    if smi is None:
+        return None, "no nvidia-smi: no NVIDIA driver is installed, or this container was not given it"
+    # The banner alone says which CUDA the driver runs.
+    told, why = _run([smi])
+    rows = _query(smi, ("driver_version", *_FACTS)) or _query(smi, ("driver_version", "name"))
+    if not rows:
+        return None, f"{smi}: {why or 'no GPU answers'}"
+    cuda = re.search(r"CUDA Version:\s*(\d+(?:\.\d+)+)", told)
+    return Driver(
+        rows[0].get("driver_version", "unknown"),
+        tuple(map(int, cuda[1].split("."))) if cuda else (),
+        tuple({name: value for name, value in row.items() if name != "driver_version"} for row in rows),
+    ), ""
+
+
+def gpu_states() -> list[dict[str, float]]:
+    """Clocks (MHz), temperature (°C) and power (W) of each GPU at this moment; empty without nvidia-smi."""
+    smi = _smi()
+    if smi is None:
+        return []
+    return [
+        {_STATE[name]: float(value) for name, value in row.items() if re.fullmatch(r"\d+(\.\d+)?", value)}
+        for row in _query(smi, tuple(_STATE))
+    ]
+
+
+def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
+    """The newest CUDA that an nsys can trace, by the CUPTI libraries in its own folder; () where none lies there."""
+    folder = Path(os.path.realpath(nsys.path)).parent
+    found = [re.fullmatch(r"libcupti\.so\.(\d+)\.(\d+)", path.name) for path in folder.glob("libcupti.so.*")]
+    found += [re.match(r"cupti64_(\d+)\.(\d+)", path.name) for path in folder.glob("cupti64_*.dll")]
+    # A CUPTI of the toolkit has the year in its name.
+    return max(((int(one[1]), int(one[2])) for one in found if one and int(one[1]) < _YEAR), default=())
+
+
+def too_new_for(driver: Driver, nsys: Nsys) -> str | None:
+    """One sentence where the driver runs a newer CUDA than the nsys was made for, else None."""
+    known = newest_cuda(nsys)
+    if not known or not driver.cuda or driver.cuda[:2] <= known:
+        return None
+    return (
+        f"driver {driver.version} runs CUDA {_dotted(driver.cuda)}, but nsys {nsys.version_text} knows CUDA"
+        f" {_dotted(known)} at most: kernels may be missing from the report; a newer nsys: --nsys PATH"
+    )
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _smi() -> str | None:
+    return shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path=os.pathsep.join(_SMI_PLACES))
+
+
+def _query(smi: str, names: tuple[str, ...]) -> list[dict[str, str]]:
+    """A mapping per GPU of what was asked and is known."""
+    told, _ = _run([smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"])
+    rows = [[value.strip() for value in line.split(",")] for line in told.splitlines() if line.strip()]
+    return [
+        {name: value for name, value in zip(names, row, strict=True) if value not in _ABSENT}
+        for row in rows
+        if len(row) == len(names)
+    ]
+
+
+def _run(command: list[str]) -> tuple[str, str]:
+    """What a command printed, and why it failed where it did (then nothing was printed)."""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            encoding="utf-8",
+            errors="replace",
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    if done.returncode:
+        return "", " ".join((done.stderr + done.stdout).split())[:200]
+    return done.stdout, ""

@@ -1,0 +1,202 @@
+"""Finds NVIDIA's ``nsys`` and its importer, tells their versions, and exports reports with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from nsysprof.core.final_name import give_final_name
+from nsysprof.errors import NsysprofError
+from nsysprof.tools.nsight import (
+    Tool,
+    ToolKind,
+    ask_tool,
+    find_tool,
+    installed_tools,
+    last_line,
+    run_tool,
+    version_numbers,
+)
+
+__all__ = [
+    "ENVIRONMENT",
+    "Nsys",
+    "all_nsys",
+    "export",
+    "find_importer",
+    "find_nsys",
+    "header_version",
+    "newer_than",
+    "version_in",
+]
+
+ENVIRONMENT = "NSYSPROF_NSYS"
+GET_IT = (
+    "get Nsight Systems from https://developer.nvidia.com/nsight-systems, or name it with --nsys PATH or"
+    f" {ENVIRONMENT}=PATH; a report that was exported already (.sqlite) needs none"
+)
+NEWER = re.compile(
+    r"Report was created in Nsight Systems version \((?P<a>[^)]+)\), newer than"
+    r"|Version number is invalid: (?P<b>\S+)"
+    r"|Version not supported: (?P<build>\d+)"
+)
+
+
+@dataclass(frozen=True)
+class Nsys(Tool):
+    """An nsys that answered."""
+
+
+NSYS = ToolKind(
+    name="nsys",
+    made=Nsys,
+    environment=ENVIRONMENT,
+    get_it=GET_IT,
+    says_version=r"Nsight Systems version (\d\S*)",
+    linux=(
+        "/opt/nvidia/nsight-systems/*/bin/nsys",
+        "/opt/nvidia/nsight-systems/*/target-linux-*/nsys",
+        "/opt/nvidia/nsight-systems-cli/*/bin/nsys",
+        "/opt/nvidia/nsight-systems-cli/*/target-linux-*/nsys",
+        "/usr/local/cuda*/bin/nsys",
+        "/usr/local/cuda*/nsight-systems-*/target-linux-*/nsys",
+        "/opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
+        "/usr/lib/nsight-systems/bin/nsys",
+        "/usr/lib/nsight-systems/target-linux-*/nsys",
+        "/usr/lib/*/nsight-systems/target-linux-*/nsys",
+    ),
+    windows=(
+        r"NVIDIA Corporation\Nsight Systems *\target-windows-*\nsys.exe",
+        r"NVIDIA Corporation\Nsight Compute *\host\target-windows-*\nsys.exe",
+    ),
+)
+
+
+def header_version(path: Path) -> str | None:
+    """The nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``; None where none stands."""
+    with path.open("rb") as file:
+        return version_in(file.read(256))
+
+
+def version_in(head: bytes) -> str | None:
+    """The same of the first bytes of a file."""
+    found = re.search(rb"(?:Profiler Report|Systems Stream) (20\d\d[.@]\d+[.@0-9]*(?:-[0-9a-v]*)?)", head)
+    return found[1].decode("ascii").replace("@", ".").rstrip(".") if found else None
+
+
+def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
+    """The nsys to use: the one named, else ``NSYSPROF_NSYS``'s, else the PATH's, else the newest installed.
+
+    Raises `NsysprofError` where the one that was named does not work, or where there is none.
+    """
+    return find_tool(NSYS, explicit)
+
+
+def all_nsys() -> list[Nsys]:
+    """Every working nsys, each once: ``NSYSPROF_NSYS``'s, the PATH's, then the installed, newest first."""
+    named = [name for name in (os.environ.get(ENVIRONMENT), shutil.which("nsys")) if name]
+    first = [ask_tool(NSYS, name)[0] for name in named]
+    unique: dict[str, Nsys] = {}
+    for nsys in [*first, *installed_tools(NSYS)]:
+        if nsys is not None:
+            unique.setdefault(os.path.realpath(nsys.path), nsys)
+    return list(unique.values())
+
+
+def find_importer(nsys: Nsys | None = None) -> Path | None:
+    """The QdstrmImporter that belongs to an nsys, None where it is not installed.
+
+    nsys looks for it in ``../host-linux-x64``. Debian keeps nsys's own folder apart from the host folder, so
+    that nsys itself does not find the importer and leaves a .qdstrm; Debian's place is tried here too, and that
+    of Nsight Compute, ``../linux-desktop-glibc_*-x64``.
+    """
+    exe = "QdstrmImporter.exe" if sys.platform == "win32" else "QdstrmImporter"
+    roots = []
+    if nsys is not None:
+        for place in (Path(nsys.path), Path(os.path.realpath(nsys.path))):
+            roots += [place.parent.parent, *(up / "nsight-systems" for up in place.parents)]
+    for root in roots or [Path("/usr/lib/nsight-systems")]:
+        for found in [*sorted(root.glob(f"host-*/{exe}")), *sorted(root.glob(f"*-desktop-*/{exe}"))]:
+            if os.access(found, os.X_OK):
+                return found
+    return None
+
+
+def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> None:
+    """Export a ``.nsys-rep`` or ``.qdrep`` to the SQLite file ``out``, which must not exist yet.
+
+    The file appears under its name when it is whole; nothing is left behind otherwise. Raises `NsysprofError`
+    when nsys refuses (both versions named where the report is newer than nsys) or fails (its last line).
+    """
+    if os.path.lexists(out):
+        raise NsysprofError(
+            f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file"
+        )
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent)
+    except OSError as error:
+        raise NsysprofError(
+            f"{out}: cannot write there: {error.strerror}",
+            f"mkdir -p {quote(str(out.parent))}, or name another folder",
+        ) from None
+    with folder as name:
+        part = Path(name, "report.sqlite")
+        command = ["export", "--type", "sqlite", "--output", str(part), str(report.absolute())]
+        done = run_tool(nsys.path, command, timeout)
+        if done.returncode != 0 or not part.exists() or part.stat().st_size == 0:
+            raise _export_error(nsys, report, done.stdout + "\n" + done.stderr, done.returncode)
+        try:
+            give_final_name(part, out)
+        except FileExistsError:
+            raise NsysprofError(f"{out}: exists already, not overwritten", "name another file") from None
+
+
+def _build(report: Path) -> str:
+    """The build of the nsys that made a report, where its header says that in place of a version."""
+    with report.open("rb") as file:
+        found = re.search(rb"Profiler Report (\d{6,})\.", file.read(256))
+    return f" (build {found[1].decode()})" if found else ""
+
+
+def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofError:
+    newer = NEWER.search(output)
+    if newer:
+        made_by = (
+            f"build {newer['build']}" if newer["build"] else (newer["a"] or newer["b"]).replace("@", ".")
+        )
+        return newer_than(report, made_by, nsys)
+    if "ProtobufParseException" in output:
+        return NsysprofError(
+            f"{report}: nsys {nsys.version_text} cannot parse it: made by a newer nsys{_build(report)}, or damaged",
+            f"copy it again, or export it with the nsys that made it: {_by_hand(report)}",
+        )
+    if "magic number mismatch" in output:
+        return NsysprofError(
+            f"{report}: truncated or damaged: its table of sections is missing (nsys {nsys.version_text})",
+            "copy the file again and compare its size with the original's",
+        )
+    what = last_line(output) or f"exit code {code}"
+    return NsysprofError(
+        f"{report}: nsys {nsys.version_text} could not export it: {what}",
+        f"see what nsys says: {_by_hand(report, str(nsys.path))}",
+    )
+
+
+def _by_hand(report: Path, nsys: str = "nsys") -> str:
+    return f"{quote(nsys)} export --type sqlite {quote(str(report))}"
+
+
+def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
+    """The error for a report that this nsys is too old to read; both versions are in it."""
+    numbers = version_numbers(made_by)[:2]
+    wanted = f"nsys {'.'.join(map(str, numbers))} or newer" if numbers else "a newer nsys"
+    return NsysprofError(
+        f"{report}: made by nsys {made_by}, newer than the installed {nsys.version_text} ({nsys.path})",
+        f"install {wanted} and name it with --nsys PATH, or export where it was made: {_by_hand(report)}",
+    )

@@ -1,0 +1,232 @@
+"""Puts the tables of a report together: joins GPU work to its launches and gives threads and devices small codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.arena import IN_MEMORY, Room
+from nsysprof.core.codes import Coder
+from nsysprof.trace.nsys import Report, reading
+from nsysprof.trace.nsys.about import devices as gpu_of_device
+from nsysprof.trace.nsys.columns import Progress, Source, column
+from nsysprof.trace.nsys.gpu_work import TABLES as WORK
+from nsysprof.trace.nsys.gpu_work import Work, read_work
+from nsysprof.trace.nsys.host_calls import PROCESS_OF_THREAD, launch_keys, read_calls
+from nsysprof.trace.nsys.host_calls import TABLE as CALLS
+from nsysprof.trace.nsys.nvtx import PUSH_POP, NvtxRanges, read_ranges
+from nsysprof.trace.nsys.nvtx import TABLE as NVTX
+from nsysprof.trace.tables import Device, Launches, Ops, Ranges, Stream, Tables
+
+_CHUNK = 1 << 17  # rows at a time where temporaries would be large
+# What an analysis takes with the process that draws charts, measured at 1 to 10 million kernels: bytes in all, per row.
+_ANY_REPORT = 450_000_000
+_BYTES_PER_ROW = {**dict.fromkeys(WORK, 80), CALLS: 35, NVTX: 115}
+_AT_MOST = 4  # times the size of an SQLite file, whose rows take 30 bytes at least
+
+
+def read_tables(report: Report, progress: Progress | None = None, room: Room = IN_MEMORY) -> Tables:
+    """The `Tables` of a report. Rows that are absent are absent; what that means for the answer is in ``warnings``.
+
+    ``room`` is where their columns live, and those that are computed from them; see `room_for`.
+    Raises `NsysprofError` where the file turns out to be damaged. ``progress`` is told each table and the rows read.
+    """
+    source = report.source
+    found, tids = Coder(), Coder()  # globalPids, globalTids
+    with reading(report.path):
+        ops, launches, work, recorded_twice = _read_gpu_work(source, found, tids, progress, room)
+        nvtx = read_ranges(source, tids, progress, room)
+        gpus = gpu_of_device(source)
+
+    order = np.argsort(tids.values, kind="stable")
+    threads = tids.values[order]
+    thread_code = np.empty(len(order), _narrow(len(order)))
+    thread_code[order] = np.arange(len(order))
+    # sorted by thread before, and still
+    launches = replace(launches, thread=room.take(thread_code, launches.thread))
+    processes = np.array(sorted({*found.values.tolist(), *(threads & PROCESS_OF_THREAD).tolist()}), np.int64)
+    pids = found.values
+    process_code = np.searchsorted(processes, pids)
+    duration = report.about.duration_ns or 0
+    ends = [int(times.max()) for times in (ops.end, launches.end, nvtx.end) if len(times)]
+    session_end = max([duration, *ends])
+    devices = [
+        Device(int(process_code[code]), cuda_id, gpus.get((int(pids[code]), cuda_id)))
+        for code, cuda_id in work.devices
+    ]
+    warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice)
+    return Tables(
+        report=report,
+        ranges=_ranges(nvtx, thread_code, session_end, duration, room),
+        launches=launches,
+        ops=ops,
+        range_names=nvtx.names,
+        op_names=work.names,
+        threads=threads,
+        thread_process=np.searchsorted(processes, threads & PROCESS_OF_THREAD).astype(np.int32),
+        processes=processes,
+        devices=devices,
+        streams=[Stream(device, number) for device, number in work.streams],
+        session_end=session_end,
+        warnings=warnings,
+        room=room,
+    )
+
+
+def room_for(report: Report, limit: int | None) -> Room:
+    """Where the columns of a report should live if its analysis may take so many bytes of memory (None: any number)."""
+    if limit is None:
+        return IN_MEMORY
+    source = report.source
+    if report.format == "sqlite" and _ANY_REPORT + _AT_MOST * report.file.stat().st_size <= limit:
+        return IN_MEMORY  # whatever its rows are, and counting them takes a while
+    needed = _ANY_REPORT + sum(source.rows(table) * size for table, size in _BYTES_PER_ROW.items())
+    return IN_MEMORY if needed <= limit else Room(limit)
+
+
+def _narrow(count: int) -> type[np.integer]:
+    """The smallest type for codes below ``count``; 16 bits sort by radix."""
+    return np.uint16 if count <= 1 << 16 else np.int32
+
+
+def _adopt(work: Work, found: Coder, source: Source) -> Work:
+    """GPU rows without a process id belong to the process that made host calls, if that was one alone."""
+    codes = {value: code for code, value in enumerate(found.values.tolist())}
+    if 0 not in codes:
+        return work
+    tids = Coder()
+    if "globalTid" in source.columns(CALLS):
+        for block in source.blocks(CALLS, ["globalTid"]):
+            tids.encode(column(block, "globalTid"))
+    callers = np.unique(tids.values & PROCESS_OF_THREAD)
+    if len(callers) != 1:
+        return work
+    caller = int(found.encode(callers)[0])
+    devices = [(caller if code == codes[0] else code, number) for code, number in work.devices]
+    return replace(work, devices=devices)
+
+
+def _read_gpu_work(
+    source: Source, found: Coder, tids: Coder, progress: Progress | None, room: Room
+) -> tuple[Ops, Launches, Work, int]:
+    """The ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows tell, and how many
+    host calls were given up because a shorter one has their id.
+
+    What joins the two is given up as soon as it is used: this is where memory peaks.
+    """
+    work = _adopt(read_work(source, found, progress, room), found, source)
+    process_of_stream = np.array([work.devices[device][0] for device, _ in work.streams], np.int32)
+    keys = launch_keys(process_of_stream.take(work.stream), work.correlation)
+    slot = room.empty(len(work.start), keys.type)
+    for first in range(0, len(slot), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        slot[part] = keys.slots(process_of_stream[work.stream[part]], work.correlation[part])
+    work = replace(work, correlation=np.empty(0, np.int64))
+    calls = read_calls(source, keys, found, tids, progress, room)
+    slots = keys.count
+    del keys
+    by_id = np.argsort(tids.values, kind="stable")
+    place = np.empty(len(by_id), _narrow(len(by_id)))
+    place[by_id] = np.arange(len(by_id))
+    group = place[calls.thread]
+    order, start = _sorted(group, calls.start, calls.end, room)
+    sizes = np.bincount(group, minlength=len(by_id))
+    del group
+    launches = Launches(
+        thread=room.repeat(by_id.astype(_narrow(len(by_id))), sizes),
+        start=start,
+        end=room.take(calls.end, order),
+    )
+    launch_of_slot = np.full(slots + 1, -1, np.int32)  # the last entry is for ops without a launch: slot -1
+    for first in range(0, len(order), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        launch_of_slot[calls.slot[order[part]]] = np.arange(first, first + len(order[part]), dtype=np.int32)
+    launch = room.take(launch_of_slot, slot)
+    del slot, launch_of_slot, order
+    ops = Ops(
+        start=work.start,
+        end=work.end,
+        kind=work.kind,
+        name=work.name,
+        stream=room.cast(work.stream, _narrow(len(work.streams))),
+        launch=launch,
+        from_graph=work.from_graph,
+    )
+    return ops, launches, work, calls.duplicates
+
+
+def _ranges(
+    nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int, duration: int, room: Room
+) -> Ranges:
+    """Close what was left open at the session's end and sort."""
+    end = nvtx.end
+    if nvtx.open.any():
+        end[nvtx.open] = np.maximum(nvtx.start[nvtx.open], session_end)
+    unclosed = nvtx.open
+    if duration:  # nsys closes forgotten push/pop ranges itself, exactly then, and nothing else marks them
+        unclosed |= (nvtx.kind == PUSH_POP) & (end == duration)
+    kinds = 2 * len(thread_code)  # a group for each kind of each thread
+    group = (2 * thread_code.astype(np.int64)).astype(_narrow(kinds))[nvtx.thread]
+    group += nvtx.kind
+    order, start = _sorted(group, nvtx.start, end, room, longest=True)
+    sizes = np.bincount(group, minlength=kinds)
+    return Ranges(
+        thread=room.repeat(np.arange(kinds, dtype=group.dtype) // 2, sizes),
+        start=start,
+        end=room.take(end, order),
+        kind=room.repeat((np.arange(kinds) % 2).astype(np.uint8), sizes),
+        name=room.take(nvtx.name, order),
+        unclosed=room.take(unclosed, order),
+        moved=room.take(nvtx.moved, order),
+    )
+
+
+def _sorted(
+    group: NDArray[np.integer],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    room: Room,
+    *,
+    longest: bool = False,
+) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """The order by group, start and end, or of equal starts the ``longest`` first; and the starts in that order.
+
+    A plain sort by group does for rows that are in order.
+    """
+    order = np.argsort(group, kind="stable")
+    values = room.take(start, order)
+    starts_group = np.zeros(len(values) + 1, bool)
+    starts_group[np.cumsum(np.bincount(group))] = True
+    for first in range(0, len(values) - 1, _CHUNK):
+        part = slice(first, first + _CHUNK)
+        step = np.diff(values[first : first + _CHUNK + 1])
+        ties = first + np.flatnonzero((step <= 0) & ~starts_group[1:-1][part])
+        longer = end[order[ties + 1]] - end[order[ties]]
+        if (values[ties + 1] < values[ties]).any() or ((longer > 0) if longest else (longer < 0)).any():
+            order = np.lexsort((-end if longest else end, start, group))
+            return order, room.take(start, order)
+    return order, values
+
+
+def _warnings(work: Work, ops: Ops, launches: Launches, ranges: int, recorded_twice: int) -> tuple[str, ...]:
+    out = list(work.warnings)
+    if not len(ops):
+        out.append(
+            "the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"
+        )
+    if not ranges:
+        out.append("the report holds no NVTX ranges: capture with --trace=cuda,nvtx and annotate the program")
+    if len(ops) and not len(launches):
+        out.append("the report holds no CUDA API calls of its GPU work: nothing can be attributed to ranges")
+    backwards = int(np.count_nonzero(ops.end < ops.start))
+    if backwards:
+        out.append(
+            f"ops that end before they start: {backwards:,}; their negative durations are added as recorded"
+        )
+    if recorded_twice:
+        out.append(
+            f"host calls with the correlation id of a shorter call: {recorded_twice:,}; the shorter one counts"
+        )
+    return tuple(out)

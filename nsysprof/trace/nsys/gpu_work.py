@@ -1,0 +1,196 @@
+"""Reads what ran on the GPUs: the KERNEL, MEMCPY, MEMSET and GRAPH_TRACE tables of CUPTI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.arena import IN_MEMORY, Room
+from nsysprof.core.codes import Coder
+from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, present, times
+from nsysprof.trace.nsys.identify import DamagedError
+
+KERNEL, MEMCPY, MEMSET, GRAPH = range(4)
+TABLES = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": KERNEL,
+    "CUPTI_ACTIVITY_KIND_MEMCPY": MEMCPY,
+    "CUPTI_ACTIVITY_KIND_MEMSET": MEMSET,
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": GRAPH,
+}
+# Which column tells two ops of a kind apart by name; the first that the table has.
+_NAMED_BY = {
+    KERNEL: ("demangledName", "shortName", "mangledName"),
+    MEMCPY: ("copyKind",),
+    MEMSET: (),
+    GRAPH: ("graphId",),
+}
+# CUpti_ActivityMemcpyKind
+_COPY_KINDS = {
+    1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
+    10: "PtoP", 11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD",
+}  # fmt: skip
+_COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
+_NO_STREAM = 4294967295
+_MOST = 1 << 62  # ns, of all ops together
+
+
+@dataclass(frozen=True)
+class Work:
+    """GPU operations in the order of the file, a row each.
+
+    ``start``, ``end`` int64 ns; ``kind`` uint8 (KERNEL, MEMCPY, MEMSET, GRAPH); ``name`` int32 into ``names``;
+    ``stream`` int32 into ``streams``; ``correlation`` int64, 0 where the row has none; ``from_graph`` bool, a node of
+    a CUDA graph. ``streams`` are ``(device, stream id or None)`` with ``devices`` ``(process, CUDA device id)`` and
+    ``process`` a code of the `Coder` of globalPids that `read_work` was given.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    name: NDArray[np.int32]
+    stream: NDArray[np.int32]
+    correlation: NDArray[np.int64]
+    from_graph: NDArray[np.bool_]
+    names: list[str]
+    streams: list[tuple[int, int | None]]
+    devices: list[tuple[int, int]]
+    warnings: tuple[str, ...]
+
+
+def read_work(
+    source: Source, processes: Coder, progress: Progress | None = None, room: Room = IN_MEMORY
+) -> Work:
+    """All ops of the report; tables that are absent or empty add none. Process ids go into ``processes``.
+
+    A row whose table has no ``globalPid`` gets process id 0. The columns are in ``room``.
+    """
+    rows = Growing(
+        room, start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?"
+    )
+    streams = _Streams(processes)
+    names = _Names(source)
+    untimed = 0
+    for table, kind in TABLES.items():
+        if not {"start", "end"} <= set(source.columns(table)):
+            continue
+        naming = present(source, table, _NAMED_BY[kind])
+        wanted = [*_COLUMNS, *naming]
+        for block in source.blocks(table, present(source, table, wanted)):
+            start, end = times(block)
+            lacking = [null for name, null in block.nulls.items() if name in ("start", "end")]
+            untimed += int(np.logical_or.reduce(lacking).sum()) if lacking else 0
+            rows.add(
+                block.rows,
+                start=start,
+                end=end,
+                kind=kind,
+                name=names.encode(kind, block, naming),
+                stream=streams.encode(block),
+                correlation=column(block, "correlationId"),
+                from_graph=_has(block, "graphNodeId"),
+            )
+            if progress:
+                progress(table, block.rows)
+    start, end = rows.take("start"), rows.take("end")
+    _check_times(start, end)
+    return Work(
+        start=start,
+        end=end,
+        **{name: rows.take(name) for name in ("kind", "name", "stream", "correlation", "from_graph")},
+        names=names.resolve(),
+        streams=streams.streams,
+        devices=list(streams.devices),
+        warnings=(f"{untimed:,} GPU operations lack a start or an end and count as 0 ns",) if untimed else (),
+    )
+
+
+def _check_times(start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
+    """Refuse times whose differences or sums do not fit into an int64: every later number would be wrong."""
+    if not len(start):
+        return
+    first, last = min(int(start.min()), int(end.min())), max(int(start.max()), int(end.max()))
+    if (last - first) * len(start) < _MOST:
+        return
+    if last - first >= _MOST or np.abs(end - start).sum(dtype=np.float64) >= _MOST:
+        raise DamagedError(f"GPU operations at {first} to {last} ns, which would take more than a century")
+
+
+def _has(block: Block, name: str) -> NDArray[np.bool_]:
+    """Where the column is there, not NULL and not 0."""
+    values = block.values.get(name)
+    return np.zeros(block.rows, bool) if values is None else values != 0
+
+
+class _Streams:
+    """Codes of streams, and the devices that they belong to."""
+
+    def __init__(self, processes: Coder) -> None:
+        self._processes = processes
+        self._packed = Coder()
+        self._code = np.empty(0, np.int32)  # of each packed key
+        self._known: dict[tuple[int, int, int], int] = {}  # (process id, device id, stream id)
+        self.devices: dict[tuple[int, int], int] = {}
+        self.streams: list[tuple[int, int | None]] = []
+
+    def encode(self, block: Block) -> NDArray[np.int32]:
+        """The stream of each row. A process id leaves its low 24 bits free for device and stream, if they fit."""
+        process, device = column(block, "globalPid"), column(block, "deviceId")
+        stream = column(block, "streamId", missing=_NO_STREAM)
+        small = np.where(stream == _NO_STREAM, np.int64(0xFFFF), stream)
+        if ((device | (small >> 8)) & ~0xFF).any() or (process & 0xFFFFFF).any() or (stream == 0xFFFF).any():
+            rows = zip(process.tolist(), device.tolist(), stream.tolist(), strict=True)
+            return np.array([self._learn(*row) for row in rows], np.int32)
+        packed = self._packed.encode(process | (device << 16) | small)
+        if len(self._packed) > len(self._code):
+            keys = self._packed.values.tolist()
+            self._code = np.array([self._learn(*_unpacked(key)) for key in keys], np.int32)
+        codes: NDArray[np.int32] = self._code[packed]
+        return codes
+
+    def _learn(self, process: int, device: int, stream: int) -> int:
+        code = self._known.setdefault((process, device, stream), len(self._known))
+        if code == len(self.streams):
+            owner = int(self._processes.encode(np.array([process]))[0]), device
+            number = None if stream == _NO_STREAM else stream
+            self.streams.append((self.devices.setdefault(owner, len(self.devices)), number))
+        return code
+
+
+def _unpacked(key: int) -> tuple[int, int, int]:
+    stream = key & 0xFFFF
+    return key & ~0xFFFFFF, (key >> 16) & 0xFF, _NO_STREAM if stream == 0xFFFF else stream
+
+
+class _Names:
+    """Codes of op names: per kind the distinct ids as they come, texts only in the end."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._ids = Coder()  # (kind, id) packed
+
+    def encode(self, kind: int, block: Block, naming: list[str]) -> NDArray[np.int32]:
+        ids = column(block, naming[0]) if naming else np.zeros(block.rows, np.int64)
+        for other in naming[1:]:
+            null = block.nulls.get(naming[0])
+            if null is None:
+                break
+            ids = np.where(null & (ids == 0), column(block, other), ids)
+        return self._ids.encode((np.int64(kind) << 56) | (ids & ((1 << 56) - 1)))
+
+    def resolve(self) -> list[str]:
+        keys = [(value >> 56, value & ((1 << 56) - 1)) for value in self._ids.values.tolist()]
+        texts = self._source.strings([number for kind, number in keys if kind == KERNEL])
+        return [_op_name(kind, number, texts) for kind, number in keys]
+
+
+def _op_name(kind: int, number: int, texts: dict[int, str]) -> str:
+    if kind == KERNEL:
+        return texts.get(number, f"[kernel name {number} is not in StringIds]")
+    if kind == MEMCPY:
+        return f"memcpy {_COPY_KINDS.get(number, f'kind {number}')}"
+    if kind == MEMSET:
+        return "memset"
+    return f"CUDA graph {number}" if number else "CUDA graph"

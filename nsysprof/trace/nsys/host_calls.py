@@ -1,0 +1,155 @@
+"""Reads the host calls that caused GPU work: rows of CUPTI_ACTIVITY_KIND_RUNTIME, found by correlation id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.arena import IN_MEMORY, Room
+from nsysprof.core.codes import Coder
+from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, present, times
+
+TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
+PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
+_CHUNK = 1 << 18  # keys at a time where temporaries would be large
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The launch keys (process, correlation id) that GPU work asks for, each with a slot of its own.
+
+    Correlation ids restart in every process and are mostly dense there, so that a slot is an address. Where they are
+    not, keys are found by search. ``asked`` says which slots are keys.
+    """
+
+    low: NDArray[np.int64]  # per process code: its smallest id, its number of ids, and its first slot
+    span: NDArray[np.int64]
+    base: NDArray[np.int64]
+    sparse: NDArray[np.int64] | None  # sorted ids, process by process
+    asked: NDArray[np.bool_]  # per slot; one more entry, False, for slot -1
+
+    @property
+    def count(self) -> int:
+        """The number of slots."""
+        return len(self.asked) - 1
+
+    @property
+    def type(self) -> type[np.integer]:
+        """A type that is wide enough for slots."""
+        return np.int32 if self.count < 1 << 31 else np.int64
+
+    def slots(self, process: NDArray[Any], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The slot of each key, -1 where no GPU work asks for it."""
+        process = np.minimum(process, len(self.low) - 1)  # the last is a process without ids
+        if self.sparse is None:
+            offset = correlation - self.low[process]
+            inside = offset.view(np.uint64) < self.span.view(np.uint64)[process]
+            slot: NDArray[np.int64] = np.where(inside, offset + self.base[process], -1)
+            slot[~self.asked[slot]] = -1
+            return slot
+        inside = correlation != 0
+        slot = np.full(len(process), -1, np.int64)
+        for code in np.unique(process[inside]).tolist():
+            mine = np.flatnonzero(inside & (process == code))
+            ids = self.sparse[self.base[code] : self.base[code + 1]]
+            at = np.minimum(np.searchsorted(ids, correlation[mine]), len(ids) - 1)
+            hit = ids[at] == correlation[mine]
+            slot[mine[hit]] = self.base[code] + at[hit]
+        return slot
+
+
+def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
+    """The `Keys` of GPU work, from each op's process code and correlation id; id 0 means that it has no launch."""
+    real = correlation != 0
+    if not real.all():
+        process, correlation = process[real], correlation[real]
+    del real
+    processes = (int(process.max()) + 1 if len(process) else 0) + 1
+    low = np.full(processes, np.iinfo(np.int64).max)
+    high = np.full(processes, np.iinfo(np.int64).min)
+    parts = [slice(first, first + _CHUNK) for first in range(0, len(process), _CHUNK)]
+    for part in parts:
+        np.minimum.at(low, process[part], correlation[part])
+        np.maximum.at(high, process[part], correlation[part])
+    unused = low > high
+    low[unused], high[unused] = 0, -1
+    # Python integers: far-apart ids must not overflow
+    total = sum(h - lo + 1 for h, lo in zip(high.tolist(), low.tolist(), strict=True))
+    if total <= 16 * len(process) + (1 << 20):
+        span = high - low + 1
+        base = np.cumsum(span) - span
+        asked = np.zeros(total + 1, bool)
+        for part in parts:
+            asked[(base - low)[process[part]] + correlation[part]] = True
+        return Keys(low, span, base, None, asked)
+    order = np.lexsort((correlation, process))
+    process, correlation = process[order], correlation[order]
+    new = np.append(True, (process[1:] != process[:-1]) | (correlation[1:] != correlation[:-1]))
+    process, correlation = process[new], correlation[new]
+    counts = np.bincount(process, minlength=processes)
+    span = np.where(counts > 0, np.iinfo(np.int64).max, 0)
+    asked = np.append(np.ones(len(correlation), bool), False)
+    return Keys(low * 0, span, np.cumsum(counts) - counts, correlation, asked)
+
+
+@dataclass(frozen=True)
+class HostCalls:
+    """The host calls that GPU work asks for, one row per launch key, in no particular order.
+
+    ``start``, ``end`` int64 ns; ``thread`` int32, a code of the `Coder` of globalTids that `read_calls` was given;
+    ``slot`` is the key. ``duplicates`` counts the rows given up for a shorter call with the same key.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    thread: NDArray[np.int32]
+    slot: NDArray[np.integer]
+    duplicates: int
+
+
+def read_calls(
+    source: Source,
+    keys: Keys,
+    processes: Coder,
+    threads: Coder,
+    progress: Progress | None = None,
+    room: Room = IN_MEMORY,
+) -> HostCalls:
+    """The launches of all GPU work. Of several rows with one key (a runtime call around a driver call, or the
+    same call recorded twice) the shortest is taken.
+    """
+    rows = Growing(room, start="i8", end="i8", thread="i4", slot=str(np.dtype(keys.type)))
+    needs = ("start", "end", "globalTid", "correlationId")
+    usable = len(present(source, TABLE, needs)) == len(needs)
+    for block in source.blocks(TABLE, needs) if usable else ():
+        code = threads.encode(column(block, "globalTid"))
+        process = _process_of(code, threads, processes)
+        slot = keys.slots(process, column(block, "correlationId"))
+        mine = np.flatnonzero(slot >= 0)
+        start, end = times(block)
+        rows.add(len(mine), start=start[mine], end=end[mine], thread=code[mine], slot=slot[mine])
+        if progress:
+            progress(TABLE, block.rows)
+    start, end, thread, slot = (rows.take(name) for name in ("start", "end", "thread", "slot"))
+    found = np.zeros(keys.count, bool)
+    found[slot] = True
+    duplicates = len(slot) - int(found.sum())
+    if duplicates:
+        chosen = _shortest(slot, end - start)
+        start, end, thread, slot = start[chosen], end[chosen], thread[chosen], slot[chosen]
+    return HostCalls(start, end, thread, slot, duplicates)
+
+
+def _process_of(thread: NDArray[np.int32], threads: Coder, processes: Coder) -> NDArray[np.int32]:
+    """Process codes of thread codes, asked of the coder once per distinct thread."""
+    return processes.encode(threads.values & PROCESS_OF_THREAD)[thread]
+
+
+def _shortest(slot: NDArray[np.integer], length: NDArray[np.int64]) -> NDArray[np.intp]:
+    """The index of the shortest row of each slot (the first where equal), in the order of the rows."""
+    order = np.lexsort((length, slot))
+    first = np.append(True, slot[order][1:] != slot[order][:-1])
+    return np.sort(order[first])

@@ -1,0 +1,252 @@
+"""Says what a file is by its content, and refuses by name whatever is not a report that can be read."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from shlex import quote
+from typing import Literal
+
+from nsysprof.errors import NsysprofError
+from nsysprof.tools.nsys import version_in
+
+__all__ = ["DamagedError", "Kind", "check_tables", "identify", "reading", "told"]
+
+Kind = Literal["sqlite", "parquet", "nsys-rep"]
+
+SQLITE = b"SQLite format 3\0"
+REPORT = b"NVIDIA Tegra Profiler Report "
+STREAM = b"NVIDIA Nsight Systems Stream "
+POINTER = b"version https://git-lfs.github.com/spec/"
+FEW = 5  # names shown
+MOST_TOLD = 160  # characters
+EXPORT = "nsys export --type sqlite"
+REPORT_ENDINGS = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", "_pqtdir")
+# First bytes of what people hand over by mistake, what it is, and the command or advice that helps.
+OTHERS: tuple[tuple[bytes, str, str], ...] = (
+    (b"\x1f\x8b", "gzip-compressed", "gunzip -k {path}"),
+    (b"PK\x03\x04", "a zip archive", "unzip {path}"),
+    (b"\xfd7zXZ\0", "xz-compressed", "xz -dk {path}"),
+    (b"\x28\xb5\x2f\xfd", "zstd-compressed", "zstd -d {path}"),
+    (b"BZh", "bzip2-compressed", "bunzip2 -k {path}"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x {path}"),
+    (b"\x04\x22\x4d\x18", "lz4-compressed", "lz4 -d {path}"),
+    (b"\x7fELF", "an ELF program or library", "profile it: nsys profile --trace=cuda,nvtx {path}"),
+    (b"MZ", "a Windows program or library", "profile it: nsys profile --trace=cuda,nvtx {path}"),
+    (b"PAR1", "a single parquet file", "give the folder that holds it and StringIds.parquet: {folder}"),
+    (b"ARROW1", "an Arrow file", f"export the report again: {EXPORT} REPORT.nsys-rep"),
+    (b"\x89HDF", "an HDF5 export", f"export the report again: {EXPORT} REPORT.nsys-rep"),
+    (b"NVR", "an Nsight Compute report", "nsysprof reads Nsight Systems reports: .nsys-rep or .sqlite"),
+)
+
+
+class DamagedError(Exception):
+    """What a table holds cannot be true; the message says in what. `reading` adds the file."""
+
+
+def identify(path: Path) -> Kind:
+    """``sqlite``, ``parquet`` (a folder) or ``nsys-rep`` (to be exported first), by content and not by name.
+
+    Raises `NsysprofError`, one kind of message for each way in which a path is not a readable report.
+    """
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            return _folder(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise NsysprofError(f"{path}: not a regular file", "copy the report into a file first")
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except PermissionError:
+        raise NsysprofError(f"{path}: no permission to read it", f"chmod +r {quote(str(path))}") from None
+    except OSError as error:
+        raise NsysprofError(f"{path}: cannot be opened: {error.strerror}") from None
+    if status.st_size == 0:
+        raise NsysprofError(f"{path}: empty file: its export or its copy never happened", _again(path))
+    if head.startswith(SQLITE):
+        _check_sqlite(path, head, status.st_size)
+        return "sqlite"
+    if head.startswith(REPORT):
+        return "nsys-rep"
+    raise _refusal(path, head, status.st_size)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns what is found out about a damaged file, at whatever point, into a `NsysprofError`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        what = f"{path}: reading failed part-way: {told(error)}"
+        raise NsysprofError(f"{what}: the file is damaged", _again(path)) from None
+    except DamagedError as error:
+        raise NsysprofError(f"{path}: {error}: the file is damaged", _again(path)) from None
+    except OSError as error:
+        raise NsysprofError(f"{path}: reading failed part-way: {error.strerror or error}") from None
+
+
+def told(error: BaseException) -> str:
+    """What an error says, on one line and not at length: SQLite quotes whole declarations."""
+    said = " ".join(str(error).split())
+    return said if len(said) <= MOST_TOLD else f"{said[:MOST_TOLD]}…"
+
+
+def _missing(path: Path) -> NsysprofError:
+    folder = path.parent
+    if not folder.is_dir():
+        return NsysprofError(f"{path}: no such file: there is no folder {folder}", f"ls {folder.parent}")
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder))
+    except OSError:
+        names = []
+    same = [name for name in names if Path(name).stem == path.stem]
+    close = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
+    reports = [name for name in names if name.endswith(REPORT_ENDINGS)]
+    similar = list(dict.fromkeys([*same, *close]))[:3] or reports[:3]
+    hint = f"in that folder: {', '.join(similar)}" if similar else f"ls {folder}"
+    return NsysprofError(f"{path}: no such file", hint)
+
+
+def _folder(path: Path) -> Kind:
+    names = sorted(entry.name for entry in os.scandir(path))
+    if "StringIds.parquet" in names:
+        return "parquet"
+    inside = [name for name in names if name.endswith(REPORT_ENDINGS)]
+    if inside:
+        hint = f"give one of the reports in it: {', '.join(str(path / name) for name in inside[:3])}"
+    else:
+        hint = "a parquet export is made with: nsys export --type parquetdir REPORT.nsys-rep"
+    if any(name.endswith(".parquet") for name in names):
+        raise NsysprofError(f"{path}: holds parquet files but no StringIds.parquet: no whole export", hint)
+    raise NsysprofError(f"{path}: a folder, and no parquet export of a report", hint)
+
+
+def _refusal(path: Path, head: bytes, size: int) -> NsysprofError:
+    if head.startswith(POINTER):
+        return NsysprofError(
+            f"{path}: a Git LFS pointer of {size} bytes, the report itself was not fetched",
+            f"git lfs pull --include {quote(path.name)}",
+        )
+    if STREAM in head[:64]:
+        return _stream(path, head)
+    if not any(head):
+        return NsysprofError(
+            f"{path}: half-written export: its first page was never written, nsys export was interrupted",
+            _again(path),
+        )
+    for magic, what, advice in OTHERS:
+        if head.startswith(magic):
+            hint = advice.format(path=quote(str(path)), folder=quote(str(path.parent)))
+            return NsysprofError(f"{path}: not a report: {what}", hint)
+    if head[257:262] == b"ustar":
+        return NsysprofError(f"{path}: not a report: a tar archive", f"tar xf {quote(str(path))}")
+    named = f" although its name ends in {path.suffix}" if path.suffix in REPORT_ENDINGS else ""
+    return NsysprofError(
+        f"{path}: not a report{named}: {_looks(head)}",
+        "nsysprof reads .sqlite, .nsys-rep and .qdrep files and parquet exports of Nsight Systems",
+    )
+
+
+def _looks(head: bytes) -> str:
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        text = "" if error.start < len(head) - 4 else head[: error.start].decode("utf-8")
+    if not text or "\0" in text:
+        return f"binary, first bytes {head[:8].hex(' ')}"
+    first = text.lstrip()[:1]
+    kind = {"{": "JSON text", "[": "JSON text", "<": "XML or HTML text"}.get(first, "text")
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f"{kind}, beginning {line[:40]!r}"
+
+
+def _stream(path: Path, head: bytes) -> NsysprofError:
+    version = version_in(head) or "an unknown version"
+    return NsysprofError(
+        f"{path}: a raw stream of nsys {version} that was never imported (.qdstrm)",
+        f"import it, with nsys {version} installed: nsysprof capture --resume {quote(str(path))}",
+    )
+
+
+def _again(path: Path) -> str:
+    report = path.with_suffix(".nsys-rep")
+    source = report if report.exists() and report != path else Path("REPORT.nsys-rep")
+    return f"export it again: {EXPORT} --force-overwrite true -o {quote(str(path))} {quote(str(source))}"
+
+
+def _check_sqlite(path: Path, head: bytes, size: int) -> None:
+    if any(_filled(Path(f"{path}{ending}")) for ending in ("-journal", "-wal")):
+        return  # the file alone does not say what it holds; the source reads it together with its log
+    page = int.from_bytes(head[16:18], "big")
+    page = 65536 if page == 1 else page
+    pages = int.from_bytes(head[28:32], "big")
+    # the page count in the header holds only if the change counter was written together with it
+    if head[24:28] == head[92:96] and size < pages * page:
+        raise NsysprofError(
+            f"{path}: truncated: {size:,} of {pages * page:,} bytes, its copy or its export was cut short",
+            f"copy it again, or {_again(path)}",
+        )
+    tables = _tables(path)
+    check_tables(path, [name for name, _ in tables])
+    if _unfinished(head, tables):
+        raise NsysprofError(
+            f"{path}: half-written export: nsys failed before it wrote the thread names and the metadata",
+            _again(path),
+        )
+
+
+def _filled(log: Path) -> bool:
+    """Whether a log beside the file holds something: an emptied one starts with zeros."""
+    try:
+        with log.open("rb") as file:
+            return any(file.read(8))
+    except OSError:
+        return False
+
+
+def _tables(path: Path) -> list[tuple[str, str]]:
+    """Name and declaration of each table and view, in the order in which they were made."""
+    # without a log "immutable" is true enough, and SQLite then makes no files beside the report
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')")
+            return [(str(name), str(sql or "")) for name, sql in rows]
+    except sqlite3.Error as error:
+        raise NsysprofError(f"{path}: a damaged SQLite file: {told(error)}", _again(path)) from None
+
+
+def check_tables(path: Path, names: Sequence[str]) -> None:
+    """Refuse a database whose tables are not those of a report."""
+    if "StringIds" in names:
+        return
+    if not names:
+        raise NsysprofError(f"{path}: half-written export or empty database: no tables", _again(path))
+    shown = ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
+    if "StringTable" in names and any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in names):
+        hint = "this is nvprof's: profile again with nsys profile --trace=cuda,nvtx"
+    else:
+        hint = f"an Nsight Systems report has a table StringIds; make one with: {EXPORT} REPORT.nsys-rep"
+    raise NsysprofError(f"{path}: an SQLite database, but not a report: its tables are {shown}", hint)
+
+
+def _unfinished(head: bytes, tables: Sequence[tuple[str, str]]) -> bool:
+    """Whether nsys failed while it wrote this file.
+
+    nsys exports in one transaction and, when it fails, commits what it has. Since 2022 it declares its tables
+    with comments and writes ThreadNames, the ENUM tables and the metadata last. Reports of 2019 to 2021 may
+    have none of those but no comments either, and a file that somebody trimmed was changed more than once.
+    """
+    names = {name for name, _ in tables}
+    commented = any(name == "StringIds" and "--" in sql for name, sql in tables)
+    last = {"META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE", "ThreadNames"}
+    untouched = int.from_bytes(head[24:28], "big") == 1 and not any(head[36:40])  # one change, no free pages
+    return commented and untouched and not names & last and not any(n.startswith("ENUM_") for n in names)

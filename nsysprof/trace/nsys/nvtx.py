@@ -1,0 +1,181 @@
+"""Reads NVTX ranges: the range rows of NVTX_EVENTS, with their names and domains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.arena import IN_MEMORY, Room
+from nsysprof.core.codes import Coder, Words
+from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, present, times
+from nsysprof.trace.nsys.host_calls import PROCESS_OF_THREAD
+
+TABLE = "NVTX_EVENTS"
+PUSH_POP, START_END = 0, 1
+_KIND_OF_EVENT = {
+    59: PUSH_POP,
+    60: START_END,
+    70: PUSH_POP,
+    71: START_END,
+}  # 70, 71: imported NVTX text files
+_DOMAIN_CREATE = 75
+_MISSING = -1
+DEFAULT_DOMAIN = "default"
+
+
+@dataclass(frozen=True)
+class RangeName:
+    """What a range is called: the name as recorded, and the name of its NVTX domain."""
+
+    text: str
+    domain: str
+
+
+@dataclass(frozen=True)
+class NvtxRanges:
+    """NVTX ranges in the order of the file.
+
+    ``start``, ``end`` int64 ns, where ``open`` the end is not recorded and equals the start; ``kind`` uint8
+    (PUSH_POP, START_END); ``thread`` int32, a code of the `Coder` of globalTids that `read_ranges` was given (for a
+    start/end range the thread that started it); ``name`` int32 into ``names``; ``moved`` bool, a start/end range
+    whose ending thread is recorded.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    open: NDArray[np.bool_]
+    kind: NDArray[np.uint8]
+    thread: NDArray[np.int32]
+    name: NDArray[np.int32]
+    moved: NDArray[np.bool_]
+    names: list[RangeName]
+
+
+def read_ranges(
+    source: Source, threads: Coder, progress: Progress | None = None, room: Room = IN_MEMORY
+) -> NvtxRanges:
+    """All push/pop and start/end ranges of the report; marks, categories and domain rows are not ranges."""
+    rows = Growing(room, start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
+    names = _Names(source)
+    ints = ["start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"]
+    usable = {"start", "end", "eventType"} <= set(source.columns(TABLE))
+    columns = present(source, TABLE, ints), present(source, TABLE, ["text"])
+    kinds = np.full(256, 255, np.uint8)
+    kinds[list(_KIND_OF_EVENT)] = list(_KIND_OF_EVENT.values())
+    for block in source.blocks(TABLE, *columns, names.words) if usable else ():
+        event = column(block, "eventType")
+        kind = np.where((event >= 0) & (event < 256), kinds[event & 255], np.uint8(255))
+        names.note_domains(block, np.flatnonzero(event == _DOMAIN_CREATE))
+        mine = np.flatnonzero(kind != 255)
+        start, end = times(block)
+        unended = block.nulls.get("end")
+        other = block.values.get("endGlobalTid")
+        rows.add(
+            len(mine),
+            start=start[mine],
+            end=end[mine],
+            open=np.zeros(len(mine), bool) if unended is None else unended[mine],
+            kind=kind[mine],
+            thread=threads.encode(column(block, "globalTid")[mine]),
+            name=names.encode(block, mine),
+            moved=np.zeros(len(mine), bool) if other is None else other[mine] != 0,
+        )
+        if progress:
+            progress(TABLE, block.rows)
+    code, distinct = names.resolve(rows.take("name"), room)
+    return NvtxRanges(
+        **{name: rows.take(name) for name in ("start", "end", "open", "kind", "thread", "moved")},
+        name=code,
+        names=distinct,
+    )
+
+
+class _Names:
+    """Codes of (domain, name), where a name is a text, a string id, or both, mixed row by row."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.words = Words()
+        self._ids, self._domain_ids, self._processes = Coder(), Coder(), Coder()
+        self._texts, self._domains, self._names = Coder(), Coder(), Coder()
+        self._plain = np.zeros(1, np.int32)  # code + 1 of each word in the default domain
+        self._created: dict[tuple[int, int], tuple[int, int]] = {}  # (process, domain id) -> (text id, word)
+
+    def note_domains(self, block: Block, rows: NDArray[np.intp]) -> None:
+        if not len(rows):
+            return
+        process = column(block, "globalTid")[rows] & PROCESS_OF_THREAD
+        domain, text_id = column(block, "domainId")[rows], column(block, "textId", _MISSING)[rows]
+        word = self._word(block)[rows]
+        for p, d, t, w in zip(
+            process.tolist(), domain.tolist(), text_id.tolist(), word.tolist(), strict=True
+        ):
+            self._created.setdefault((p, d), (t, w))  # the create row may come twice
+
+    def encode(self, block: Block, rows: NDArray[np.intp]) -> NDArray[np.int32]:
+        """The code of each row's name. Most rows have a text in the default domain, which is one look-up."""
+        word = self._word(block)[rows]
+        text_id, number = column(block, "textId", _MISSING)[rows], column(block, "domainId")[rows]
+        plain = (text_id == _MISSING) & (number == 0) & (word >= 0)
+        if len(self._plain) <= len(self.words):
+            self._plain.resize(2 * len(self.words) + 1, refcheck=False)  # with zeros: not known yet
+        codes = np.where(plain, self._plain[word], 0) - np.int32(1)
+        todo = np.flatnonzero(codes < 0)
+        if len(todo):
+            process = column(block, "globalTid")[rows[todo]] & PROCESS_OF_THREAD
+            codes[todo] = self._encode(text_id[todo], word[todo], number[todo], process)
+            fresh = todo[plain[todo]]
+            self._plain[word[fresh]] = codes[fresh] + 1
+        return codes
+
+    def _encode(
+        self,
+        text_id: NDArray[np.int64],
+        word: NDArray[np.int32],
+        number: NDArray[np.int64],
+        process: NDArray[np.int64],
+    ) -> NDArray[np.int32]:
+        text_code = self._ids.encode(text_id).astype(np.int64)
+        text = self._texts.encode((text_code << 32) | (word.astype(np.int64) + 1))
+        process[number == 0] = 0  # domains are numbered per process, save the default domain
+        process_code = self._processes.encode(process).astype(np.int64)
+        domain = self._domains.encode((process_code << 32) | self._domain_ids.encode(number))
+        return self._names.encode((domain.astype(np.int64) << 32) | text)
+
+    @staticmethod
+    def _word(block: Block) -> NDArray[np.int32]:
+        return block.values.get("text", np.full(block.rows, -1, np.int32))
+
+    def resolve(self, codes: NDArray[np.int32], room: Room) -> tuple[NDArray[np.int32], list[RangeName]]:
+        """Codes of distinct names for codes of distinct recordings, and those names."""
+        ids = self._ids.values.tolist()
+        created_ids = [text_id for text_id, _ in self._created.values()]
+        strings = self._source.strings(sorted({*ids, *created_ids} - {_MISSING}))
+        texts = [
+            self._text(strings, ids[key >> 32], (key & 0xFFFFFFFF) - 1) for key in self._texts.values.tolist()
+        ]
+        domains = [self._domain(strings, key) for key in self._domains.values.tolist()]
+        distinct: dict[RangeName, int] = {}
+        recode = np.array(
+            [
+                distinct.setdefault(RangeName(texts[key & 0xFFFFFFFF], domains[key >> 32]), len(distinct))
+                for key in self._names.values.tolist()
+            ],
+            np.int32,
+        )
+        return room.take(recode, codes), list(distinct)
+
+    def _text(self, strings: dict[int, str], text_id: int, word: int) -> str:
+        if text_id in strings:
+            return strings[text_id]
+        return self.words[word] if word >= 0 else "[unnamed]"
+
+    def _domain(self, strings: dict[int, str], key: int) -> str:
+        number = int(self._domain_ids.values[key & 0xFFFFFFFF])
+        process = int(self._processes.values[key >> 32])
+        if (process, number) in self._created:
+            return self._text(strings, *self._created[process, number])
+        return DEFAULT_DOMAIN if number == 0 else f"domain {number}"

@@ -1,0 +1,201 @@
+"""A report as a folder of TABLE.parquet files, as `nsys export --type parquetdir` writes it.
+
+Columns have the types of the exporter (uint64, int32, dictionaries, all-null columns); they come out as from
+SQLite: int64, where a uint64 beyond 2^63 wraps as it does there, and codes of texts. pyarrow is imported when
+a table is opened, and pandas never: it costs more time than most tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nsysprof.core.codes import Words
+from nsysprof.errors import NsysprofError
+from nsysprof.trace.nsys.block import Block
+
+_BATCH = 65_536  # rows
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """The tables of one folder. A damaged file is an NsysprofError, and so is a missing pyarrow."""
+
+    path: Path
+
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables, sorted."""
+        return tuple(sorted(file.stem for file in Path(self.path).glob("*.parquet")))
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Names of the columns, () when there is no such table."""
+        if not self._file(table).is_file():
+            return ()
+        with self._opened(table) as file:
+            return tuple(file.schema_arrow.names)
+
+    def rows(self, table: str) -> int:
+        """Number of rows, 0 when there is no such table."""
+        if not self._file(table).is_file():
+            return 0
+        with self._opened(table) as file:
+            return int(file.metadata.num_rows)
+
+    def blocks(
+        self, table: str, ints: Sequence[str], texts: Sequence[str] = (), words: Words | None = None
+    ) -> Iterator[Block]:
+        """Yield the columns in file order, up to 65,536 rows at a time; nothing for an absent table.
+
+        `ints` become int64: reals are cut to integers, text and blobs are NULL. `texts` become codes into
+        `words`: numbers are spelled out, blobs count as text.
+        """
+        if not self._file(table).is_file():
+            return
+        words = Words() if words is None else words
+        with self._opened(table, texts) as file:
+            wanted = list(dict.fromkeys((*ints, *texts)))
+            for batch in file.iter_batches(_BATCH, columns=wanted, use_threads=False):
+                at = {name: batch.column(k) for k, name in enumerate(batch.schema.names)}
+                values: dict[str, np.ndarray] = {}
+                nulls: dict[str, np.ndarray] = {}
+                for name in ints:
+                    values[name], null = _integers(at[name])
+                    if null is not None:
+                        nulls[name] = null
+                for name in texts:
+                    values[name] = _codes(at[name], words)
+                yield Block(batch.num_rows, values, nulls)
+
+    def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """All rows of a small table as Python values; bytes that are not UTF-8 show as U+FFFD."""
+        if not self._file(table).is_file():
+            return []
+        with self._opened(table) as file:
+            rows: list[tuple[Any, ...]] = []
+            for batch in file.iter_batches(_BATCH, columns=list(dict.fromkeys(columns)), use_threads=False):
+                at = {name: batch.column(k) for k, name in enumerate(batch.schema.names)}
+                rows += zip(*(_python(at[name]) for name in columns), strict=True)
+            return rows
+
+    def strings(self, ids: Iterable[int]) -> dict[int, str]:
+        """The texts that StringIds has for these ids; an id it does not have is not in the answer."""
+        wanted = np.array(sorted({int(at) for at in ids}), np.int64)
+        found: dict[int, str] = {}
+        if not len(wanted):
+            return found
+        words = Words()
+        for block in self.blocks("StringIds", ["id"], ["value"], words):
+            keep = np.isin(block.values["id"], wanted) & (block.values["value"] >= 0)
+            codes = block.values["value"][keep].tolist()
+            found.update(zip(block.values["id"][keep].tolist(), map(words.__getitem__, codes), strict=True))
+        return found
+
+    def refusals(self) -> dict[str, str]:
+        """Nothing: there is one way to read Parquet."""
+        return {}
+
+    def _file(self, table: str) -> Path:
+        return Path(self.path) / f"{table}.parquet"
+
+    @contextmanager
+    def _opened(self, table: str, texts: Sequence[str] = ()) -> Iterator[Any]:
+        try:
+            import pyarrow  # noqa: PLC0415 (an extra, and slow to import)
+            import pyarrow.parquet  # noqa: PLC0415
+        except ImportError as error:
+            raise NsysprofError(
+                f"{self.path} is a Parquet export, and pyarrow, which reads it, cannot be imported ({error})",
+                "pip install 'nsysprof[parquet]'",
+            ) from error
+        path = self._file(table)
+        try:
+            with pyarrow.parquet.ParquetFile(path, read_dictionary=list(texts)) as file:
+                yield file
+        except (pyarrow.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise NsysprofError(
+                f"{path} is damaged: it cannot be read ({reason})",
+                "nsys export --type parquetdir REPORT.nsys-rep",
+            ) from error
+
+
+def _integers(array: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """The values as int64, 0 where NULL, and a mask of the NULLs when there are any."""
+    from pyarrow import types  # noqa: PLC0415
+
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    number = types.is_integer(array.type) or types.is_floating(array.type)
+    if types.is_temporal(array.type) or types.is_boolean(array.type):
+        array, number = _plain(array), True
+    if not number or array.null_count == len(array):
+        return np.zeros(len(array), np.int64), np.ones(len(array), bool)
+    rows = slice(array.offset, array.offset + len(array))
+    valid, stored = array.buffers()
+    # what pyarrow has for this asks pandas in some versions
+    letter = "f" if types.is_floating(array.type) else "i" if types.is_signed_integer(array.type) else "u"
+    values = np.frombuffer(stored, f"{letter}{array.type.bit_width // 8}")[rows]
+    null = np.zeros(len(array), bool)
+    if array.null_count:
+        null = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[rows] == 0
+    if values.dtype.kind == "f":
+        null |= np.isnan(values)
+        values = np.clip(np.where(null, 0, values).astype(np.float64), -(2.0**63), np.nextafter(2.0**63, 0))
+    whole = values.astype(np.int64)
+    whole[null] = 0
+    return whole, null if null.any() else None
+
+
+def _plain(array: Any) -> Any:
+    """Times and truth values as integers."""
+    import pyarrow  # noqa: PLC0415
+
+    if pyarrow.types.is_boolean(array.type):
+        return array.cast(pyarrow.uint8())
+    return array.view(pyarrow.int32() if array.type.bit_width == 32 else pyarrow.int64())
+
+
+def _codes(array: Any, words: Words) -> np.ndarray:
+    """The codes of the texts, -1 where NULL."""
+    if not hasattr(array, "dictionary"):
+        if array.null_count == len(array):
+            return np.full(len(array), -1, np.int32)
+        array = array.dictionary_encode()
+    places, null = _integers(array.indices)
+    known = [-1 if raw is None else words.add(raw) for raw in _raw(array.dictionary)]
+    if not known:
+        return np.full(len(array), -1, np.int32)
+    codes = np.array(known, np.int32).take(places)
+    if null is not None:
+        codes[null] = -1
+    return codes
+
+
+def _raw(array: Any) -> list[bytes | None]:
+    """Texts as their bytes: they need not be UTF-8."""
+    import pyarrow  # noqa: PLC0415
+
+    types = pyarrow.types
+    if not (types.is_string(array.type) or types.is_large_string(array.type) or types.is_binary(array.type)):
+        array = array.cast(pyarrow.string())
+    return list(array.cast(pyarrow.large_binary()).to_pylist())
+
+
+def _python(array: Any) -> list[Any]:
+    """A column as Python values, integers signed and texts tolerantly decoded."""
+    from pyarrow import types  # noqa: PLC0415
+
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if types.is_string(array.type) or types.is_large_string(array.type):
+        return [None if raw is None else raw.decode("utf-8", "replace") for raw in _raw(array)]
+    if types.is_integer(array.type):
+        values, null = _integers(array)
+        gaps = [False] * len(values) if null is None else null.tolist()
+        return [None if gap else value for value, gap in zip(values.tolist(), gaps, strict=True)]
+    return list(array.to_pylist())

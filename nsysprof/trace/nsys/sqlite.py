@@ -1,0 +1,233 @@
+"""A report in an SQLite file: its tables as blocks of columns, by `pages` or, where that refuses, by sqlite3.
+
+The file is opened read-only and nothing is ever written beside it. When a write-ahead log or a journal with
+something in it lies there, SQLite would have to write to make sense of both: copies in a temporary folder
+are read then.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sqlite3
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from nsysprof.core.codes import Words
+from nsysprof.errors import NsysprofError
+from nsysprof.trace.nsys import pages, slices
+from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.identify import told
+from nsysprof.trace.nsys.records import RefusedError
+
+_WAIT = 1.0  # seconds for a program that holds a lock on the file
+_IDS = 500  # ids in one query: old versions of SQLite take 999
+
+
+@dataclass(frozen=True)
+class _Table:
+    columns: tuple[str, ...]
+    layout: pages.Layout | None  # None for a view and a virtual table
+
+
+@dataclass(frozen=True)
+class SqliteSource:
+    """The tables of one SQLite file. What is wrong with the file is an NsysprofError."""
+
+    path: Path
+    _refused: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables and views, in the order in which they were made."""
+        return tuple(self._tables)
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Names of the columns, () when there is no such table or view."""
+        return self._tables[table].columns if table in self._tables else ()
+
+    def rows(self, table: str) -> int:
+        """Number of rows, 0 when there is no such table or view."""
+        if table not in self._tables:
+            return 0
+        with self._connection(table) as connection:
+            return int(connection.execute(f"SELECT count(*) FROM {slices.quoted(table)}").fetchone()[0])
+
+    def blocks(
+        self, table: str, ints: Sequence[str], texts: Sequence[str] = (), words: Words | None = None
+    ) -> Iterator[Block]:
+        """Yield the columns in rowid order, 10,000 to 200,000 rows at a time; nothing for an absent table.
+
+        `ints` become int64: reals are cut to integers, and so are numbers that are spelled out; other text and
+        blobs are NULL. `texts` become codes into `words`: numbers are spelled out, blobs count as text.
+        """
+        if table not in self._tables:
+            return
+        words = Words() if words is None else words
+        rows, after = 0, None
+        try:
+            for block, last in self._by_pages(table, ints, texts, words):
+                rows, after = rows + block.rows, last
+                yield block
+        except RefusedError as refused:
+            self._refused[table] = str(refused)
+        else:
+            return
+        with self._connection(table, bytes) as connection:
+            rowid = self._rowid(connection, table)
+            if rowid is None:
+                yield from slices.by_batch(connection, table, ints, texts, words)
+                return
+            for block in slices.by_rowid(connection, table, rowid, after, ints, texts, words):
+                rows += block.rows
+                yield block
+            count = f"SELECT count(*) FROM {slices.quoted(table)} NOT INDEXED"
+            if connection.execute(count).fetchone()[0] != rows:
+                raise sqlite3.DatabaseError("its rows are not in the order of their rowid")
+
+    def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """All rows of a small table as Python values; bytes that are not UTF-8 show as U+FFFD."""
+        if table not in self._tables:
+            return []
+        wanted = ", ".join(f"t.{slices.quoted(name)}" for name in columns)
+        with self._connection(table) as connection:
+            return connection.execute(f"SELECT {wanted} FROM {slices.quoted(table)} AS t").fetchall()
+
+    def strings(self, ids: Iterable[int]) -> dict[int, str]:
+        """The texts that StringIds has for these ids; an id it does not have is not in the answer."""
+        wanted = sorted({int(at) for at in ids})
+        if "StringIds" not in self._tables or not wanted:
+            return {}
+        layout = self._tables["StringIds"].layout
+        query = f"SELECT {slices.integer('id')}, {slices.text('value')} FROM StringIds AS t"
+        found: list[tuple[int | None, str | None]] = []
+        with self._connection("StringIds") as connection:
+            if layout is not None and layout.rowid == "id":
+                for at in range(0, len(wanted), _IDS):
+                    some = wanted[at : at + _IDS]
+                    found += connection.execute(f"{query} WHERE id IN ({','.join('?' * len(some))})", some)
+            else:  # a copy without its key: one pass instead of one for each query
+                found += connection.execute(query)
+        needed = set(wanted)
+        return {at: value for at, value in found if at in needed and at is not None and value is not None}
+
+    def refusals(self) -> dict[str, str]:
+        """Of the tables read so far, those that went through sqlite3, and why."""
+        return dict(self._refused)
+
+    def _by_pages(
+        self, table: str, ints: Sequence[str], texts: Sequence[str], words: Words
+    ) -> Iterator[tuple[Block, int]]:
+        layout = self._tables[table].layout
+        if layout is None:
+            raise RefusedError("it is not a table of rows")
+        if not set(ints).union(texts) <= set(layout.fields):
+            raise RefusedError("a wanted column is not stored in its rows")
+        path, options = self._place
+        if options != "mode=ro":
+            raise RefusedError("a journal lies beside it, or it was written with a write-ahead log")
+        with ExitStack() as stack:
+            connections: list[sqlite3.Connection] = []
+
+            def patch(rowids: list[int]) -> list[tuple[Any, ...]]:
+                if not connections:
+                    connections.append(stack.enter_context(self._connection(table, bytes)))
+                rowid = self._rowid(connections[0], table)
+                if rowid is None:
+                    raise RefusedError("it has no rowid")
+                return slices.rows_by_id(connections[0], table, rowid, rowids, ints, texts)
+
+            yield from pages.decode(path, layout, ints, texts, words, patch)
+
+    def _rowid(self, connection: sqlite3.Connection, table: str) -> str | None:
+        if self._tables[table].layout is None:
+            return None
+        return slices.rowid_name(connection, table, self._tables[table].columns)
+
+    @contextmanager
+    def _connection(self, table: str | None, text_factory: Any = None) -> Iterator[sqlite3.Connection]:
+        """A connection in one read transaction, so that several queries see the same file."""
+        path, options = self._place
+        try:
+            uri = f"{Path(path).as_uri()}?{options}"
+            with closing(sqlite3.connect(uri, timeout=_WAIT, uri=True, isolation_level=None)) as connection:
+                connection.text_factory = text_factory or _tolerant
+                connection.execute("BEGIN")
+                yield connection
+        except (sqlite3.Error, MemoryError, UnicodeDecodeError) as error:
+            # The last one: sqlite3 quotes damaged names in its messages, and Python cannot decode them.
+            raise self._explained(table, error) from error
+
+    def _explained(self, table: str | None, error: BaseException) -> NsysprofError:
+        reason = told(error) or "out of memory"
+        if "unable to open" in reason:
+            return NsysprofError(f"{self.path} cannot be opened ({reason})")
+        if "locked" in reason:
+            return NsysprofError(f"{self.path} is being written by another program ({reason})")
+        what = f"table {table}" if table else "the list of its tables"
+        hint = f"sqlite3 {shlex.quote(str(self.path))} 'PRAGMA integrity_check'"
+        return NsysprofError(f"{self.path} is damaged: {what} cannot be read ({reason})", hint)
+
+    @cached_property
+    def _place(self) -> tuple[str, str]:
+        """The file that is read, and how SQLite is to open it."""
+        path = os.path.realpath(self.path)
+        beside = [Path(path + end) for end in ("-wal", "-journal") if Path(path + end).exists()]
+        if any(other.stat().st_size for other in beside):
+            folder = tempfile.mkdtemp(prefix="nsysprof-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            for file in (Path(path), *beside):
+                shutil.copyfile(file, Path(folder) / file.name)
+            return str(Path(folder) / Path(path).name), "mode=rw"
+        # Otherwise SQLite makes an empty log and an index beside a file that was written with a log.
+        return path, "immutable=1" if beside or _written_with_log(path) else "mode=ro"
+
+    @cached_property
+    def _tables(self) -> dict[str, _Table]:
+        with self._connection(None) as connection:
+            listed = connection.execute(
+                "SELECT name, rootpage FROM sqlite_master"
+                " WHERE type NOT IN ('index', 'trigger') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+            ).fetchall()
+            return {name: _table(connection, name, root) for name, root in listed}
+
+
+def _tolerant(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _written_with_log(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return 2 in file.read(20)[18:20]
+    except OSError:
+        return False  # SQLite says what is the matter
+
+
+def _table(connection: sqlite3.Connection, name: str, root: Any) -> _Table:
+    try:
+        listed = connection.execute(
+            "SELECT name, type, pk, hidden FROM pragma_table_xinfo(?) WHERE hidden <> 1", (name,)
+        ).fetchall()
+    except sqlite3.OperationalError:  # a view of something absent, a virtual table of an unknown kind
+        return _Table((), None)
+    columns = tuple(row[0] for row in listed)
+    if not columns and root:
+        raise sqlite3.DatabaseError(f"no columns of {name!r}")
+    if not root or not isinstance(root, int):  # a view, a virtual table, damage
+        return _Table(columns, None)
+    stored = tuple(column for column, _, _, hidden in listed if hidden != 2)  # 2: computed when read
+    keys = [(column, kind) for column, kind, key, _ in listed if key]
+    rowid = None
+    if len(keys) == 1 and keys[0][1].upper() == "INTEGER":
+        # Such a column is the rowid, unless it has an index of its own (INTEGER PRIMARY KEY DESC).
+        indexed = "SELECT count(*) FROM pragma_index_list(?) WHERE origin = 'pk'"
+        if not connection.execute(indexed, (name,)).fetchone()[0]:
+            rowid = keys[0][0]
+    return _Table(columns, pages.Layout(root, stored, rowid))

@@ -1,0 +1,699 @@
+"""The charts: what their artists show, in numbers and in words; never pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from numpy.typing import NDArray
+from PIL import Image
+
+from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.chart_rows import ChartRows, chart_rows
+from nsysprof.analyze.charts import FILES, kernel_breakdown, kernel_counts, save_charts, timeline_chart
+from nsysprof.analyze.timeline import timeline
+from nsysprof.attribution.attribute import attribute
+from nsysprof.charts.palette import COLOURS, IDLE, light
+from nsysprof.charts.png import png
+from nsysprof.charts.style import figure_png, shown, style, text_width, wrap
+from nsysprof.core.labels import printable, shorten
+from nsysprof.errors import NsysprofError
+from nsysprof.kernels.classify import FAMILIES
+from nsysprof.trace.build import read_tables
+from nsysprof.trace.nsys import open_report
+from tests.conftest import Trace
+from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memset
+
+RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
+BLOCK = RUN.with_name("block.sqlite")
+GEMM, SOFTMAX = "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "void cunn_SoftMaxForward<int>"
+CHARTS = (kernel_counts, kernel_breakdown, timeline_chart)
+UGLY = [
+    "$\\alpha_{x}$ and $unclosed", "line\nbreak\ttab", "カーネル", "🚀 launch", "a" * 1000, str({"k": ["v"] * 200}), "",
+    "/slash/in/name", "_under_ %s {x}", "x\x1b[31mred", "عربى", "\ufffe",
+]  # fmt: skip
+
+
+def broken_down(path: Path, threads: str = "follow", **options: Any) -> Breakdown:
+    """The breakdown of a report, whose file is closed again."""
+    with open_report(path) as report:
+        return break_down(attribute(read_tables(report), threads), **options)
+
+
+@pytest.fixture(scope="module")
+def run() -> Breakdown:
+    """The breakdown of the shipped report, warm-up and checks included."""
+    return broken_down(RUN)
+
+
+@pytest.fixture(scope="module")
+def measured() -> Breakdown:
+    """What is measured in the shipped report."""
+    return broken_down(RUN, select="RUN::*")
+
+
+@pytest.fixture(scope="module", params=["all", "measured", "block"])
+def real(request: pytest.FixtureRequest, run: Breakdown, measured: Breakdown) -> Breakdown:
+    """Each of them, and the training step."""
+    return {"all": run, "measured": measured}.get(request.param) or broken_down(BLOCK)
+
+
+def rows_of(breakdown: Breakdown, top: int = 20) -> ChartRows:
+    """The rows of a report that has some."""
+    rows = chart_rows(breakdown, top)
+    assert rows is not None
+    return rows
+
+
+def bars(axes: Axes, count: int) -> dict[str, NDArray[np.float64]]:
+    """The width of each row's part, by the label of the artist."""
+    out: dict[str, NDArray[np.float64]] = {}
+    for artist in axes.collections:
+        if isinstance(artist, PolyCollection):
+            widths = out.setdefault(str(artist.get_label()), np.zeros(count))
+            for path in artist.get_paths():
+                corners = np.asarray(path.vertices)
+                widths[round(corners[:, 1].mean() if len(corners) == 4 else corners[:4, 1].mean())] += (
+                    corners[:, 0].max() - corners[:, 0].min()
+                )
+    return out
+
+
+def texts(figure: Figure) -> list[str]:
+    """Every text in the figure."""
+    return [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text()]
+
+
+def title_of(figure: Figure) -> str:
+    """The lines of the title, as one."""
+    bold = [text.get_text() for text in figure.texts if text.get_fontweight() == "bold"]
+    return " ".join(bold).replace("\u00a0", " ")
+
+
+def calls(count: int, at: int, *, first: int = 1, name: str = GEMM, length: int = 5) -> Iterator[Items]:
+    """Launches, ten ns apart, of kernels of `length` ns."""
+    for n in range(count):
+        yield launch_kernel(
+            name, (at + 10 * n, at + 10 * n + 1), (at + 10 * n + 2, at + 10 * n + 2 + length), id=first + n
+        )
+
+
+def loop() -> list[Items]:
+    """Three steps, each with a forward and a backward range and one kernel of its own."""
+    out: list[Items] = []
+    for step in range(3):
+        at = 1000 * step
+        out += [
+            Range(f"step {step}", at, at + 900),
+            Range("forward", at, at + 300),
+            Range("backward", at + 400, at + 800),
+        ]
+        out += calls(5, at, first=100 * step + 1)
+        out += calls(8, at + 400, first=100 * step + 10, name=SOFTMAX)
+        out += calls(1, at + 850, first=100 * step + 50)
+    return out
+
+
+# ---- rows
+
+
+def test_rows_of_the_shipped_report_are_its_eighteen_runs(measured: Breakdown) -> None:
+    """Backends are compared as they are, in the order of the program; their iterations are the calls."""
+    rows = rows_of(measured)
+    backends = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto")
+    assert rows.labels == [f"RUN::{backend}::S{size}" for size in (1024, 2048, 4096) for backend in backends]
+    assert rows.calls.tolist() == [40] * 18
+    assert rows.unit == "instance (iter*)"
+    top = measured.merged[measured.merged["depth"] == 0]
+    assert rows.busy_ns.tolist() == top["busy_ns"].tolist()
+    assert rows.sum_ns.sum() == measured.merged["exclusive_sum_ns"].sum()
+
+
+def test_warm_up_and_checks_are_one_row_behind_the_runs(run: Breakdown) -> None:
+    """Of 54 outermost ranges the 18 that were measured are shown, in the order of the program; the others add up."""
+    rows = rows_of(run)
+    top = run.merged[run.merged["depth"] == 0]
+    assert len(top) == 54
+    measured = [name for name in top["name"] if name.startswith("RUN::")]
+    assert rows.labels == [*measured, "… and 36 more ranges"]
+    assert rows.calls.tolist() == [*[40] * 18, 36]
+    assert rows.busy_ns.sum() == top["busy_ns"].sum()
+    assert rows.sum_ns.sum() == run.merged["exclusive_sum_ns"].sum()
+
+
+def test_a_loop_is_shown_by_the_parts_of_its_step(trace: Trace) -> None:
+    """The range that holds everything gives way to its children, and what is left of it is a row: all adds up."""
+    breakdown = broken_down(trace(*loop()))
+    rows = rows_of(breakdown)
+    assert rows.labels == ["step* itself", "step*/forward", "step*/backward"]
+    assert rows.kernels.tolist() == [3, 15, 24]
+    assert rows.launches.tolist() == [3, 15, 24]
+    assert rows.calls.tolist() == [3, 3, 3]
+    assert rows.busy_ns.tolist() == [15, 75, 120]
+    assert rows.sum_ns.sum() == breakdown.merged["exclusive_sum_ns"].sum()
+
+
+def test_what_a_range_launches_itself_counts_overlaps_once(trace: Trace) -> None:
+    """The busy time of an "itself" row is a union per instance and GPU, not a sum."""
+    items = [
+        Range("all", 0, 900),
+        Range("a", 0, 100),
+        Range("b", 200, 300),
+        *calls(3, 0),
+        *calls(3, 200, first=10),
+    ]
+    items += [
+        launch_kernel(GEMM, (400 + n, 401 + n), (500 + 10 * n, 520 + 10 * n), id=20 + n, stream=n)
+        for n in range(2)
+    ]
+    rows = rows_of(broken_down(trace(*items)), 20)
+    assert rows.labels[0] == "all"  # b and a hold less than half of it, so it stays whole
+    items += [*calls(9, 10, first=40, length=9), *calls(9, 210, first=60, length=9)]
+    rows = rows_of(broken_down(trace(*items)))
+    assert rows.labels == ["all itself", "all/a", "all/b"]
+    assert rows.busy_ns[0] == 30
+    assert rows.sum_ns[0].sum() == 40
+
+
+def test_a_range_and_its_only_child_are_one_row(trace: Trace) -> None:
+    """A chain of only children is shown once, by its outermost range."""
+    rows = rows_of(broken_down(trace(Range("main", 0, 90), Range("train", 1, 80), *calls(2, 2))))
+    assert rows.labels == ["main"]
+
+
+def test_of_200_ranges_the_rest_is_a_row_that_adds_up(trace: Trace) -> None:
+    """The top rows and the one that stands for the others have all the time, ops and launches."""
+    items: list[Items] = []
+    for n in range(200):
+        items += [Range(f"r{n}", 1000 * n, 1000 * n + 900), *calls(1 + n % 3, 1000 * n, first=10 * n + 1)]
+    breakdown = broken_down(trace(*items))
+    rows = rows_of(breakdown)
+    assert len(rows) == 21
+    assert rows.labels[-1] == "… and 180 more ranges"
+    for name in ("busy_ns", "span_ns", "launches", "kernels"):
+        assert getattr(rows, name).sum() == breakdown.merged[name].sum()
+    assert rows.calls.sum() == 200
+
+
+def test_a_rest_of_one_is_shown_itself(trace: Trace) -> None:
+    """Nobody is told of "1 more" where there is room for it."""
+    items = [
+        item
+        for n in range(3)
+        for item in (Range(f"r{n}", 100 * n, 100 * n + 90), *calls(1, 100 * n, first=n + 1))
+    ]
+    assert rows_of(broken_down(trace(*items)), top=2).labels == ["r0", "r1", "r2"]
+
+
+def test_without_ranges_the_rows_are_kernels(trace: Trace) -> None:
+    """A report without NVTX is broken down by kernel name, longest first."""
+    rows = rows_of(broken_down(trace(*calls(2, 0), *calls(3, 100, first=10, name=SOFTMAX))))
+    assert (rows.of, rows.labels) == ("kernels", ["cunn_SoftMaxForward int", GEMM])
+    assert rows.sum_ns.sum(axis=1).tolist() == [15, 10]
+
+
+def test_rows_split_by_process_name_it(trace: Trace) -> None:
+    """With `by="process"` each row says whose range it is."""
+    items = [
+        item
+        for pid in (4, 5)
+        for item in (
+            Range("r", 0, 90, process=pid),
+            launch_kernel(GEMM, (1, 2), (3, 9), id=1, process=pid, device=pid),
+        )
+    ]
+    assert rows_of(broken_down(trace(*items), by="process")).labels == ["pid 4: r", "pid 5: r"]
+
+
+# ---- bars
+
+
+def test_bars_of_the_breakdown_are_the_busy_times(real: Breakdown) -> None:
+    """The parts of a bar add up to the row's busy time, and each is its family's time."""
+    rows = rows_of(real)
+    totals, shares = kernel_breakdown(real).axes
+    found = bars(totals, len(rows))
+    for number, family in enumerate(FAMILIES):
+        there = found.get(family, np.zeros(len(rows)))
+        np.testing.assert_allclose(there, rows.sum_ns[:, number] / 1e6, atol=1e-9)
+    np.testing.assert_allclose(np.sum(list(found.values()), axis=0), rows.busy_ns / 1e6)
+    found = bars(shares, len(rows))
+    np.testing.assert_allclose(found["idle"], rows.idle_ns / rows.span_ns, atol=1e-9)
+    np.testing.assert_allclose(np.sum(list(found.values()), axis=0), np.ones(len(rows)))
+
+
+def test_bars_of_the_counts_are_ops_per_call(real: Breakdown) -> None:
+    """A bar is as long as there are ops per call, and the marks are where the launches are."""
+    rows = rows_of(real)
+    (axes,) = kernel_counts(real).axes
+    found = bars(axes, len(rows))
+    length = np.sum(list(found.values()), axis=0)
+    np.testing.assert_allclose(length, rows.ops.sum(axis=1) / rows.calls)
+    (marks,) = [artist for artist in axes.collections if artist.get_label() == "launches (host calls)"]
+    at = [float(np.asarray(path.vertices)[0, 0]) for path in marks.get_paths()]
+    assert at == pytest.approx((rows.launches / rows.calls).tolist())
+
+
+def test_bars_of_the_counts_are_those_of_the_backends(measured: Breakdown) -> None:
+    """Math runs twenty kernels per call, flash two at S=1024, cuDNN one and a memset."""
+    (axes,) = kernel_counts(measured).axes
+    found = bars(axes, 18)
+    np.testing.assert_allclose(np.sum(list(found.values()), axis=0)[:6], [20, 15, 2, 1, 2, 2])
+    np.testing.assert_allclose(found["memset"][:6], [0, 0, 0, 0, 1, 1])
+
+
+def test_overlapping_families_are_scaled_to_the_busy_time(trace: Trace) -> None:
+    """Two kernels at a time make a bar as long as the time in which either runs, and a note says so."""
+    figure = kernel_breakdown(
+        broken_down(
+            trace(
+                Range("r", 0, 90),
+                launch_kernel(GEMM, (1, 2), (10, 40), id=1, stream=1),
+                launch_kernel(SOFTMAX, (3, 4), (20, 50), id=2, stream=2),
+            )
+        )
+    )
+    found = bars(figure.axes[0], 1)
+    assert (found["gemm"][0], found["softmax"][0]) == pytest.approx((20, 20))
+    assert any("scaled to the busy time" in text for text in texts(figure))
+
+
+def test_several_gpus_show_no_idle_time(trace: Trace) -> None:
+    """Busy time that is added over GPUs can exceed the span: no negative idle time, and a note."""
+    items = [launch_kernel(GEMM, (n + 1, n + 2), (10, 50), id=n + 1, device=n) for n in range(3)]
+    breakdown = broken_down(trace(Range("r", 0, 90), *items))
+    assert rows_of(breakdown).idle_ns.tolist() == [0]
+    figure = kernel_breakdown(breakdown)
+    assert "idle" not in bars(figure.axes[1], 1)
+    assert any("added over GPUs" in text for text in texts(figure))
+
+
+def test_a_long_rest_does_not_hide_the_ranges(trace: Trace) -> None:
+    """The axis ends with the longest single range; the bar of all others is cut and says so."""
+    items = [
+        item
+        for n in range(40)
+        for item in (Range(f"r{n}", 100 * n, 100 * n + 90), *calls(1, 100 * n, first=n + 1))
+    ]
+    figure = kernel_breakdown(broken_down(trace(*items)), top=2)
+    assert figure.axes[0].get_xlim()[1] == pytest.approx(5 * 1.02)
+    assert any("cut off" in text for text in texts(figure))
+
+
+def test_streams_of_the_timeline_are_pictures(run: Breakdown) -> None:
+    """However many ops: a stream is one picture, and the marks of range lanes are bounded."""
+    figure = timeline_chart(run)
+    overview = figure.axes[0]
+    assert [image.get_label() for image in overview.images] == ["GPU 0 · stream 7", "GPU 0 · stream 14"]
+    marks = [artist for artist in overview.collections if isinstance(artist, PolyCollection)]
+    assert [artist.get_label() for artist in marks] == [
+        f"pid 515 · level {level} · {where}" for where in ("host", "on the GPU") for level in (1, 2)
+    ]
+    assert max(len(artist.get_paths()) for artist in marks) <= 2000
+
+
+def test_the_zoom_has_a_box_per_op(run: Breakdown) -> None:
+    """Each of the twenty kernels of a call is drawn where it ran, beside those of its neighbours."""
+    zoom = timeline_chart(run).axes[-1]
+    (stream,) = [artist for artist in zoom.collections if artist.get_label() == "GPU 0 · stream 7"]
+    shown = timeline(run, columns=100).zoom
+    assert shown is not None
+    assert int(shown.op_mine.sum()) == 20
+    assert 20 < len(stream.get_paths()) == len(shown.op_mine)
+    assert 2_800_000 < zoom.get_xlim()[1] < 3_100_000
+
+
+def numbers_below(axes: Axes) -> list[str]:
+    """The numbers of an axis, from left to right."""
+    _, below = axes.get_xaxis_transform().inverted().transform((0, axes.bbox.y0 - 1))
+    ticks = [
+        text
+        for text in axes.texts
+        if text.get_verticalalignment() == "top" and text.get_horizontalalignment() == "center"
+    ]
+    assert all(text.get_position()[1] < below for text in ticks)
+    return [text.get_text() for text in sorted(ticks, key=lambda text: text.get_position()[0])]
+
+
+def test_axes_are_numbered_from_zero_to_their_ends(measured: Breakdown) -> None:
+    """Whole numbers where things are counted, per cent where there are shares, each with a line upwards."""
+    (counts,) = kernel_counts(measured).axes
+    totals, shares = kernel_breakdown(measured).axes
+    assert numbers_below(counts) == ["0", "4", "8", "12", "16", "20"]
+    assert numbers_below(totals) == ["0", "20", "40", "60", "80", "100"]
+    assert numbers_below(shares) == ["0 %", "25 %", "50 %", "75 %", "100 %"]
+    assert numbers_below(timeline_chart(measured).axes[0])[:3] == ["0", "0.25", "0.5"]
+    lines = [artist for artist in totals.collections if isinstance(artist, LineCollection)]
+    assert [[float(line[0, 0]) for line in artist.get_segments()] for artist in lines] == [
+        [0, 20, 40, 60, 80, 100]
+    ] * 2
+
+
+def names_in(axes: Axes) -> list[str]:
+    """What is written into the boxes of a panel of lanes."""
+    return [
+        text.get_text()
+        for text in axes.texts
+        if text.get_verticalalignment() == "center_baseline" and text.get_horizontalalignment() == "center"
+    ]
+
+
+def test_kernels_of_no_family_are_called_by_their_names(trace: Trace) -> None:
+    """In the zoom "other" would tell nobody anything; known causes stay what they are."""
+    figure = timeline_chart(
+        broken_down(
+            trace(
+                Range("r", 0, 90),
+                launch_kernel("void mine::frobnicate_kernel<float>(int)", (1, 2), (10, 50), id=1),
+                launch_kernel(GEMM, (3, 4), (50, 90), id=2),
+            )
+        )
+    )
+    assert names_in(figure.axes[-1]) == ["r", "frobnicate float", "gemm"]
+
+
+def test_every_lane_gets_its_share_of_the_names(trace: Trace) -> None:
+    """Where there are more names than can be read, no process goes without."""
+    items: list[Items] = []
+    for process in range(1, 9):
+        for n in range(12):
+            at = 100 * n
+            items.append(Range(f"s{n}", at, at + 90, process=process))
+            items.append(
+                launch_kernel(GEMM, (at, at + 1), (at, at + 80), id=n + 1, process=process, device=process)
+            )
+    overview = timeline_chart(broken_down(trace(*items))).axes[0]
+    lanes = {text.get_position()[1] for text in overview.texts if text.get_text().startswith("s")}
+    assert len(lanes) == 16
+    assert len(names_in(overview)) == 100
+
+
+# ---- words
+
+
+def test_titles_of_the_shipped_report_state_the_findings(run: Breakdown, measured: Breakdown) -> None:
+    """Each title is a sentence with the numbers that matter."""
+    assert [title_of(chart(measured)) for chart in (kernel_counts, kernel_breakdown)] == [
+        "20 kernels per instance in RUN::math::S1024 and 2 more, 1 in RUN::efficient::S1024 and 10 more",
+        "RUN::math::S4096 takes 42 % of the op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask",
+    ]
+    assert title_of(kernel_breakdown(run)) == (
+        "RUN::math::S4096 takes 24 % of the op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask"
+    )
+    assert title_of(timeline_chart(run)) == (
+        "The GPU is busy for 22 % of the 2.13 s from the first op to the last; the longest wait is 77.4 ms"
+    )
+
+
+def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
+    """File, GPU, nsys, how much, and what is not covered stand below every title."""
+    strict = broken_down(BLOCK, "strict")
+    expected = (
+        (run, "run.sqlite · NVIDIA H200 · nsys 2025.3.2.0 · 7,655 kernels · 795 ranges"),
+        (
+            strict,
+            "block.sqlite · NVIDIA H200 · nsys 2025.3.2.0 · 3,737 kernels · 569 ranges"
+            " · 39 % of op time belongs to no range",
+        ),
+    )
+    for answer, subtitle in expected:
+        for chart in CHARTS:
+            assert subtitle in [text.replace("\u00a0", " ") for text in texts(chart(answer))]
+
+
+@pytest.mark.parametrize(
+    ("items", "counts", "breakdown"),
+    [
+        (
+            [Range("only", 0, 90), *calls(2, 0, length=8)],
+            "only runs 2 kernels",
+            "only takes all of the op time in ranges: all of it gemm",
+        ),
+        (
+            [Range("a", 0, 90), *calls(2, 0), Range("b", 100, 190), *calls(2, 100, first=9)],
+            "All 2 ranges run 2 kernels",
+            "2 ranges lead with 10 ns busy time each, first a: all of it gemm",
+        ),
+        (
+            [Range("zero", 0, 90), launch_kernel(GEMM, (1, 2), (5, 5), id=1)],
+            "zero runs 1 kernel",
+            "The GPU work takes no time",
+        ),
+        (
+            [Range("idle", 0, 900), *calls(1, 0), *calls(1, 90, first=2)],
+            "idle runs 2 kernels",
+            "idle takes all of the op time in ranges: all of it gemm",
+        ),
+        (
+            [Range("graph", 0, 900), launch_graph((0, 1), (5, 9), id=1)],
+            "graph runs 1 GPU operation",
+            "graph takes all of the op time in ranges: all of it graph",
+        ),
+        (
+            [*calls(1, 0), *calls(1, 50, first=2, name=SOFTMAX)],
+            "2 kernels run 1 time each, more often than any other",
+            "2 kernels lead with 50 % of op time each",
+        ),
+        (
+            [*calls(3, 0), *calls(1, 50, first=9, name="rare")],
+            f"{GEMM} runs 3 times, more often than any other",
+            f"{GEMM} takes 75 % of 20 ns op time",
+        ),
+        ([*loop()], "8 kernels per instance in step*/backward, 1 in step* itself", None),
+    ],
+)
+def test_titles_are_true_for_any_data(
+    trace: Trace, items: list[Items], counts: str, breakdown: str | None
+) -> None:
+    """One range, ties, no time, idle ranges, graphs and reports without NVTX have titles that hold."""
+    answer = broken_down(trace(*items))
+    assert title_of(kernel_counts(answer)) == counts
+    if breakdown is not None:
+        assert title_of(kernel_breakdown(answer)) == breakdown
+
+
+def test_launches_and_memory_ops_have_columns(trace: Trace) -> None:
+    """The numbers beside the bars tell kernels, copies and sets, and launches apart."""
+    figure = kernel_counts(
+        broken_down(trace(Range("r", 0, 90), *calls(3, 0), launch_memset((50, 51), (60, 61), id=9)))
+    )
+    found = texts(figure)
+    assert found[found.index("kernels") + 1] == "3"
+    assert found[found.index("copies, sets") + 1] == "1"
+    assert found[found.index("launches") + 1] == "4"
+
+
+def test_a_report_without_work_says_what_to_do(trace: Trace) -> None:
+    """No GPU work is a picture with words, and ranges alone still make a timeline."""
+    breakdown = broken_down(trace(Range("step", 0, 90)))
+    for chart in (kernel_counts, kernel_breakdown):
+        figure = chart(breakdown)
+        assert title_of(figure) == "This report holds no GPU work"
+        assert any("nsys profile --trace=cuda,nvtx" in text for text in texts(figure))
+    assert title_of(timeline_chart(breakdown)) == "1 range on the host and no GPU work at all"
+
+
+def test_ugly_names_are_drawn_as_they_are(trace: Trace, tmp_path: Path) -> None:
+    """Dollars start no formula, and what the font lacks makes no warning; labels stay short."""
+    items: list[Items] = []
+    for n, name in enumerate(UGLY):
+        items += [
+            Range(name, 1000 * n, 1000 * n + 900),
+            *calls(2, 1000 * n, first=10 * n + 1, name=f"{name}<int>"),
+        ]
+    breakdown = broken_down(trace(*items))
+    rows = rows_of(breakdown)
+    drawn = texts(kernel_breakdown(breakdown))
+    assert all(
+        text in drawn for text in ("$\\alpha_{x}$ and $unclosed", "line break tab", "□□□□", "□ launch")
+    )
+    assert rows.labels[6] == "(no name)"
+    assert max(map(len, rows.labels)) <= 46
+    for path in save_charts(breakdown, tmp_path / "charts"):
+        assert path.stat().st_size > 10_000
+
+
+# ---- texts and colours
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        ("short", 10, "short"),
+        ("abcdefghij", 5, "ab…ij"),
+        ("x" * 100_000, 7, "xxx…xxx"),
+        ("a\n\n b", 9, "a b"),
+        ("\x00", 9, "(no name)"),
+    ],
+)
+def test_names_are_shortened_in_the_middle(text: str, most: int, expected: str) -> None:
+    """Both ends of a long name stay, spaces and control characters become one space."""
+    assert shorten(text, most) == expected
+
+
+def test_lines_keep_to_the_width_and_numbers_to_their_units() -> None:
+    """A line is no wider than asked for, and a number is never parted from its unit."""
+    text = "the first line is not very long but there is 60 % of it left for 12 ms"
+    for width in np.arange(1.2, 4, 0.1):
+        lines = wrap(text, 10, float(width), most=9)
+        assert " ".join(lines).replace("\u00a0", " ") == text
+        assert all(text_width(line, 10) <= width for line in lines)
+        assert not any(line.startswith(("%", "ms")) for line in lines)
+
+
+def test_text_widths_are_those_that_are_drawn() -> None:
+    """The layout measures texts as matplotlib draws them, within a few percent."""
+    with style():
+        figure = Figure(dpi=150)
+        for text in ("RUN::math::S8192", "iiiiiiiiii", "WWWW mmmm", "at::native::<unnamed>"):
+            drawn = figure.text(0, 0, text, size=10)
+            assert text_width(text, 10) == pytest.approx(drawn.get_window_extent().width / 150, rel=0.06)
+
+
+def test_what_the_font_lacks_is_a_box() -> None:
+    """Letters of DejaVu Sans stay; others become a box each, so that no text gets longer."""
+    assert shown("äß√Ж 核心") == "äß√Ж □□"
+    assert printable("äß√Ж\n\x1b核心") == "äß√Ж 核心"
+
+
+# Machado, Oliveira and Fernandes 2009: what a colour (linear RGB) looks like without one kind of cone.
+SIGHT = {
+    "normal": np.eye(3),
+    "protan": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deutan": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritan": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+
+
+def lab(colour: str, sight: str) -> NDArray[np.float64]:
+    """CIE L*a*b* of an sRGB colour as seen with one kind of sight."""
+    rgb = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.array(SIGHT[sight]) @ linear, 0, 1)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    ratio = to_xyz @ seen / np.array([0.9505, 1, 1.089])
+    x, y, z = np.where(ratio > 0.008856, np.cbrt(ratio), 7.787 * ratio + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_family_colours_differ_for_every_reader(sight: str) -> None:
+    """Any two families, and idle time, are at least 15 units apart in CIE L*a*b*; 2 is just noticeable."""
+    assert list(COLOURS) == list(FAMILIES)
+    seen = {name: lab(colour, sight) for name, colour in {**COLOURS, "idle": IDLE}.items()}
+    for one, other in combinations(seen, 2):
+        assert np.linalg.norm(seen[one] - seen[other]) >= 15, (one, other)
+
+
+def test_text_in_bars_has_contrast() -> None:
+    """Black or white, whichever is chosen: at least 4.5 to 1, as WCAG asks for."""
+    for colour in COLOURS.values():
+        rgb = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        luminance = float(linear @ [0.2126, 0.7152, 0.0722])
+        contrast = (luminance + 0.05) / 0.05 if light(colour) else 1.05 / (luminance + 0.05)
+        assert contrast >= 4.5
+
+
+# ---- files
+
+
+def test_saved_charts_are_the_three_files_and_equal_each_time(run: Breakdown, tmp_path: Path) -> None:
+    """The folder is made, the files have the promised names, and a second run gives the same bytes."""
+    first = save_charts(run, tmp_path / "a" / "b")
+    assert (
+        [path.name for path in first]
+        == list(FILES)
+        == ["kernel_counts.png", "kernel_breakdown.png", "timeline.png"]
+    )
+    second = save_charts(run, tmp_path / "c")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    assert first[0].read_bytes().startswith(b"\x89PNG")
+
+
+def test_files_are_kept_where_that_is_asked_for(run: Breakdown, tmp_path: Path) -> None:
+    """`overwrite=False` refuses before it draws anything, and names the file."""
+    kept = tmp_path / "timeline.png"
+    kept.write_text("mine")
+    with pytest.raises(NsysprofError, match=r"timeline\.png exists already"):
+        save_charts(run, tmp_path, overwrite=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["timeline.png"]
+    assert kept.read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made_is_a_known_failure(run: Breakdown, tmp_path: Path) -> None:
+    """A file where the folder should be gives one line that says what and where."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NsysprofError, match="cannot write charts into"):
+        save_charts(run, tmp_path / "file")
+
+
+def test_users_settings_neither_matter_nor_change(trace: Trace, tmp_path: Path) -> None:
+    """A user's own matplotlib style changes no chart, and is what it was afterwards."""
+    breakdown = broken_down(trace(*loop()))
+    plain = [path.read_bytes() for path in save_charts(breakdown, tmp_path / "plain")]
+    odd: dict[Any, Any] = {
+        "text.usetex": True,
+        "axes.facecolor": "black",
+        "font.size": 30,
+        "figure.autolayout": True,
+        "axes.grid": True,
+    }
+    with matplotlib.rc_context(odd):
+        before = dict(matplotlib.rcParams)
+        assert [path.read_bytes() for path in save_charts(breakdown, tmp_path / "odd")] == plain
+        assert dict(matplotlib.rcParams) == before
+
+
+def test_pixels_survive_the_file(tmp_path: Path) -> None:
+    """A decoder reads back every pixel of a picture of noise, and its size on paper."""
+    pixels = np.random.default_rng(3).integers(0, 256, (31, 17, 4), np.uint8)
+    (tmp_path / "noise.png").write_bytes(png(pixels, 150))
+    with Image.open(tmp_path / "noise.png") as image:
+        assert np.array_equal(np.asarray(image), pixels[:, :, :3])
+        assert image.info["dpi"] == pytest.approx((150, 150), abs=0.1)
+
+
+def test_a_figure_can_be_written_alone(run: Breakdown) -> None:
+    """A chart function gives a plain figure, for notebooks and talks."""
+    picture = figure_png(kernel_counts(run, top=4))
+    assert len(picture) > 10_000
+    assert picture.startswith(b"\x89PNG")
+
+
+def test_no_text_leaves_the_picture(run: Breakdown) -> None:
+    """All texts of all charts lie inside the figure."""
+    for chart in CHARTS:
+        figure = chart(run)
+        with style():
+            figure.canvas.draw()
+            renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+            for text in figure.findobj(Text):
+                assert isinstance(text, Text)
+                if text.get_text():
+                    box = text.get_window_extent(renderer)
+                    assert box.x0 >= 0
+                    assert box.x1 <= figure.bbox.width
+                    assert box.y0 >= 0
+                    assert box.y1 <= figure.bbox.height

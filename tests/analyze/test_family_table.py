@@ -1,0 +1,147 @@
+"""What lies inside each merged path, by kernel family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.attribution.attribute import attribute
+from nsysprof.trace.nsys import open_report
+from tests.conftest import Trace
+from tests.kit.random_reports import random_report
+from tests.kit.trace import Item, Kernel, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
+
+END = 10_000
+
+
+def answer(path: Path, threads: str = "follow", **how: Any) -> Breakdown:
+    with open_report(path) as report:
+        return break_down(attribute(report, threads), **how)
+
+
+def families(found: Breakdown, merged_path: str) -> dict[str, tuple[int, int, int]]:
+    """(ops, kernels, ns) of each family inside a merged path."""
+    [row] = found.merged.index[found.merged["merged_path"] == merged_path]
+    mine = found.families[found.families["row"] == row]
+    values = zip(*(mine[column].tolist() for column in ("ops", "kernels", "sum_ns")), strict=True)
+    return dict(zip(mine["family"], values, strict=True))
+
+
+def mismatches(found: Breakdown) -> list[tuple[str, int, int]]:
+    """Merged paths whose families do not add up to their sum: (path, sum, families)."""
+    total = found.families.groupby("row")["sum_ns"].sum().to_dict()
+    return [
+        (str(text), int(expected), int(total.get(at, 0)))
+        for at, (text, expected) in enumerate(
+            zip(found.merged["merged_path"], found.merged["sum_ns"], strict=True)
+        )
+        if total.get(at, 0) != expected
+    ]
+
+
+def test_memory_ops_and_graphs_are_families_of_their_own(trace: Trace) -> None:
+    """A memcpy, a memset and a graph are not kernels, whatever a rule says of their names."""
+    path = trace(
+        Range("step", 0, 90),
+        launch_kernel("sm90_xmma_gemm_f16f16_f16f32", (1, 2), (100, 110), id=1),
+        launch_memcpy((3, 4), (110, 113), id=2),
+        launch_memset((5, 6), (113, 114), id=3),
+        launch_graph((7, 8), (114, 120), id=4),
+        duration=END,
+    )
+    assert families(answer(path), "step") == {
+        "gemm": (1, 1, 10),
+        "memcpy": (1, 0, 3),
+        "memset": (1, 0, 1),
+        "graph": (1, 0, 6),
+    }
+
+
+def test_families_of_a_parent_are_those_of_all_inside(trace: Trace) -> None:
+    """What an inner range owns counts in every range around it, and in none beside it."""
+    path = trace(
+        Range("outer", 0, 90),
+        Range("inner", 10, 20),
+        Range("beside", 30, 40),
+        launch_kernel("gemm", (11, 12), (100, 110), id=1),
+        launch_kernel("gemm", (31, 32), (110, 115), id=2),
+        launch_kernel("gemm", (50, 51), (115, 117), id=3),
+        duration=END,
+    )
+    found = answer(path)
+    assert families(found, "outer") == {"gemm": (3, 3, 17)}
+    assert families(found, "outer/inner") == {"gemm": (1, 1, 10)}
+    assert families(found, "outer/beside") == {"gemm": (1, 1, 5)}
+
+
+def test_a_window_counts_what_it_has_inside_once(trace: Trace) -> None:
+    """Two overlapping windows of one name have a kernel once, also when a push/pop range owns it."""
+    path = trace(
+        Range("window", 0, 90, kind="start_end"),
+        Range("window", 5, 50, kind="start_end"),
+        Range("step", 10, 20),
+        launch_kernel("gemm", (11, 12), (100, 110), id=1),
+        duration=END,
+    )
+    assert families(answer(path), "window") == {"gemm": (1, 1, 10)}
+
+
+def test_windows_of_strict_see_their_thread_alone(trace: Trace) -> None:
+    """With `strict` the families of a window are those of its thread's launches."""
+    path = trace(
+        Range("window", 0, 90, kind="start_end", thread=1),
+        launch_kernel("gemm", (11, 12), (100, 110), id=1, thread=1),
+        launch_kernel("gemm", (13, 14), (110, 115), id=2, thread=2),
+        duration=END,
+    )
+    assert families(answer(path), "window") == {"gemm": (2, 2, 15)}
+    assert families(answer(path, "strict"), "window") == {"gemm": (1, 1, 10)}
+
+
+def test_families_of_crossing_ranges_hold_what_lies_inside_each(trace: Trace) -> None:
+    """Ranges of two domains that cross both have the kernel inside that was launched while both were open."""
+    path = trace(
+        Range("left", 0, 50, domain=1),
+        Range("right", 30, 80, domain=2),
+        launch_kernel("gemm", (35, 36), (100, 110), id=1),
+        duration=END,
+    )
+    found = answer(path)
+    assert families(found, "left") == families(found, "right") == {"gemm": (1, 1, 10)}
+
+
+def nested_report(seed: int) -> list[Item]:
+    """A report by chance whose push/pop ranges are all of one domain, and nest or repeat but do not cross."""
+    items = random_report(seed)
+    crossing = {
+        (item.process, item.thread)
+        for item in items
+        if isinstance(item, Range) and item.domain not in (0, None)
+    }
+    return [
+        item
+        for item in items
+        if not (
+            isinstance(item, Range) and item.kind == "push_pop" and (item.process, item.thread) in crossing
+        )
+        and not (isinstance(item, Range) and item.kind == "start_end")
+    ]
+
+
+@pytest.mark.parametrize("threads", ["follow", "strict"])
+@pytest.mark.parametrize(
+    "how", [{}, {"skip": 1}, {"by": "device"}, {"by": "process"}, {"select": "iter*"}], ids=str
+)
+def test_families_add_up_to_the_sum_of_each_merged_path(
+    trace: Trace, threads: str, how: dict[str, Any]
+) -> None:
+    """For each row the families' times are its inclusive sum, to the ns, on reports by chance."""
+    for seed in range(15):
+        items = [*nested_report(seed), Range("iter7", -5_000, -4_000), Kernel("gemm", 1, 2, 12345)]
+        path = trace(*items, pragmas=["synchronous=OFF"], duration=2 * 10**15)
+        found = answer(path, threads, **how)
+        assert mismatches(found) == [], (seed, path)
+        assert (found.families["row"] >= 0).all(), seed

@@ -1,0 +1,479 @@
+"""The files for machines: CSV and JSON hold what the frames hold, under the names that are an interface."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsysprof import __version__
+from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.attribution.attribute import attribute
+from nsysprof.errors import NsysprofError
+from nsysprof.results import analysis_files
+from nsysprof.results.analysis_files import (
+    ANALYSIS_DOCUMENT,
+    SCHEMA,
+    write_csv,
+    write_json,
+    write_tables,
+    writing,
+)
+from nsysprof.results.folder import check_folder, whole_file
+from nsysprof.trace.nsys import Report, open_report
+from tests.conftest import Trace
+from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy
+
+SHIPPED = Path(__file__).parents[2] / "traces" / "run.sqlite"
+FILES = ["ranges.csv", "instances.csv", "kernels.csv", "analysis.json"]
+
+# Section 5 of the design: these names in this order, additions only behind them.
+RANGES = [
+    "path",
+    "merged_path",
+    "depth",
+    "kind",
+    "domain",
+    "instances",
+    "launches",
+    "kernels",
+    "memops",
+    "graph_launches",
+    "cpu_ns",
+    "span_ns",
+    "busy_ns",
+    "sum_ns",
+    "exclusive_sum_ns",
+    "followed_sum_ns",
+    "busy_median_ns",
+    "busy_iqr_ns",
+    "span_median_ns",
+    "span_iqr_ns",
+    "processes",
+    "devices",
+]
+INSTANCES = [
+    "path",
+    "merged_path",
+    "instance",
+    "pid",
+    "tid",
+    "kind",
+    "start_ns",
+    "end_ns",
+    "unclosed",
+    "launches",
+    "kernels",
+    "memops",
+    "first_op_ns",
+    "last_op_ns",
+    "span_ns",
+    "busy_ns",
+    "sum_ns",
+]
+KERNELS = ["path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns"]
+DOCUMENT = [
+    "schema",
+    "report",
+    "nsysprof",
+    "options",
+    "totals",
+    "ledger",
+    "warnings",
+    "ranges",
+    "kernels",
+]
+TEXTS = {"path", "merged_path", "kind", "domain", "kernel", "family", "math_unit"}
+
+ODD_NAMES = [
+    'quote " and ""two""',
+    "comma, comma",
+    "new\nline",
+    "lone\rreturn",
+    "both\r\n",
+    "tab\t",
+    "a/b\\c",
+    "日本語 🚀",
+    "\x1b[31mred\x1b[0m",
+    "NA",
+    "null",
+    "",
+    "  blanks  ",
+    "%s %(x)d {y}",
+    "=1+1",
+    "'single'",
+    "\u2028line\u0085",
+    "{'shape': [1, 2]} " * 60,
+]
+
+
+def odd_report() -> list[Items]:
+    """A range and a kernel for every odd name, and a copy and a graph outside every range."""
+    items: list[Items] = []
+    for number, name in enumerate(ODD_NAMES):
+        at = number * 100
+        items.append(Range(name, at, at + 90))
+        items.append(launch_kernel(f"k {name}", (at + 1, at + 2), (at + 10, at + 20 + number), id=number + 1))
+    items.append(launch_memcpy((5001, 5002), (5003, 5010), id=901))
+    items.append(launch_graph((5011, 5012), (5013, 5020), id=902))
+    return items
+
+
+def broken_down(path: Path, **how: Any) -> Breakdown:
+    """The answer for a report."""
+    with open_report(path) as report:
+        return break_down(attribute(report), **how)
+
+
+def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Header and rows as the csv module reads them."""
+    with path.open(newline="", encoding="utf-8") as file:
+        head, *rows = csv.reader(file, strict=True)
+    return head, rows
+
+
+def as_text(frame: pd.DataFrame) -> list[list[str]]:
+    """The rows of a frame as CSV text."""
+    columns = [[str(value) for value in frame[name].tolist()] for name in frame.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+@pytest.fixture
+def odd(trace: Trace) -> Breakdown:
+    """The answer for the odd report."""
+    return broken_down(trace(*odd_report(), duration=10_000))
+
+
+@pytest.mark.parametrize("source", ["shipped", "odd"])
+def test_columns_are_the_interface(source: str, tmp_path: Path, trace: Trace) -> None:
+    """The columns of the design come first and in its order, and whatever is no text is an integer."""
+    path = SHIPPED if source == "shipped" else trace(*odd_report())
+    write_tables(broken_down(path), tmp_path)
+    for name, columns in (("ranges.csv", RANGES), ("instances.csv", INSTANCES), ("kernels.csv", KERNELS)):
+        head, rows = read_rows(tmp_path / name)
+        assert head[: len(columns)] == columns
+        assert len(set(head)) == len(head)
+        assert rows
+        for place, column in enumerate(head):
+            if column not in TEXTS:
+                assert all(str(int(row[place])) == row[place] for row in rows), (name, column)
+
+
+def test_the_csv_module_reads_back_what_the_frames_hold(odd: Breakdown, tmp_path: Path) -> None:
+    """Quotes, commas, line ends of all kinds and whole dictionaries in names survive, and no row is added."""
+    write_tables(odd, tmp_path)
+    for name, frame in (
+        ("ranges.csv", odd.ranges),
+        ("kernels.csv", odd.kernels),
+        ("instances.csv", odd.instances),
+    ):
+        head, rows = read_rows(tmp_path / name)
+        assert head == list(frame.columns)
+        assert rows == as_text(frame)
+    slashed = {name.replace("/", "\\/") for name in ODD_NAMES}
+    assert set(odd.ranges["path"]) == slashed
+
+
+def test_pandas_reads_back_what_the_frames_hold(odd: Breakdown, tmp_path: Path) -> None:
+    """`pandas.read_csv` gives the frame back, integers as int64."""
+    write_tables(odd, tmp_path)
+    for name, frame in (
+        ("ranges.csv", odd.ranges),
+        ("kernels.csv", odd.kernels),
+        ("instances.csv", odd.instances),
+    ):
+        read = pd.read_csv(tmp_path / name, keep_default_na=False, engine="python")
+        assert list(read.columns) == list(frame.columns)
+        for column in frame.columns:
+            assert read[column].tolist() == frame[column].tolist(), (name, column)
+            assert (column in TEXTS) or read[column].dtype == np.int64
+
+
+def test_a_lone_return_is_quoted(tmp_path: Path) -> None:
+    """A carriage return alone would end a row for every reader; a text without one stays without quotes."""
+    write_csv(pd.DataFrame({"name": ["a\rb"], "n": [1]}), tmp_path / "returns.csv")
+    write_csv(pd.DataFrame({"name": ["ab"], "n": [1]}), tmp_path / "plain.csv")
+    assert (tmp_path / "returns.csv").read_bytes() == b'name,n\n"a\rb",1\n'
+    assert (tmp_path / "plain.csv").read_bytes() == b"name,n\nab,1\n"
+
+
+def test_large_numbers_stay_exact(tmp_path: Path) -> None:
+    """Integers beyond 2^53 are written digit by digit, never through a float."""
+    frame = pd.DataFrame({"big_ns": np.array([2**53 + 1, 2**63 - 1, -(2**62) - 1], np.int64)})
+    write_csv(frame, tmp_path / "big.csv")
+    assert (tmp_path / "big.csv").read_text() == f"big_ns\n{2**53 + 1}\n{2**63 - 1}\n{-(2**62) - 1}\n"
+
+
+def test_a_path_that_is_no_text_is_replaced(trace: Trace, tmp_path: Path) -> None:
+    """A file name that is not UTF-8 becomes question marks in the document instead of an error."""
+    named = trace(*odd_report()).rename(tmp_path / "a\udc80.sqlite")
+    write_json(broken_down(named), tmp_path / "analysis.json")
+    document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    assert document["report"]["file"] == str(tmp_path / "a?.sqlite")
+
+
+def test_rows_are_written_in_parts(odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rows are written at once, the files hold the same rows."""
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    write_tables(odd, tmp_path / "whole")
+    monkeypatch.setattr(analysis_files, "_ROWS_AT_ONCE", 3)
+    write_tables(odd, tmp_path / "parts")
+    for name in ("ranges.csv", "kernels.csv", "instances.csv", "analysis.json"):
+        whole, parts = tmp_path / "whole" / name, tmp_path / "parts" / name
+        if name.endswith(".csv"):  # quotes differ: a part with a lone return has more than it must
+            assert read_rows(whole) == read_rows(parts)
+        else:
+            assert whole.read_bytes() == parts.read_bytes()
+
+
+@pytest.mark.parametrize("source", ["shipped", "odd"])
+@pytest.mark.parametrize("by", [None, "process", "device"])
+def test_json_equals_the_frames_and_the_csv(
+    source: str, by: str | None, tmp_path: Path, trace: Trace
+) -> None:
+    """`analysis.json` parses, names its schema, and its rows are those of the frames and of the CSV files."""
+    answer = broken_down(SHIPPED if source == "shipped" else trace(*odd_report()), by=by)
+    write_tables(answer, tmp_path)
+    document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    assert list(document) == DOCUMENT
+    assert document["schema"] == SCHEMA == "nsysprof-analysis/1"
+    assert document["nsysprof"] == __version__
+    assert document["options"] == {
+        "threads": "follow",
+        "by": by,
+        "select": None,
+        "skip": 0,
+        "merge": ["iter*", "step*"],
+    }
+    assert document["totals"] == answer.totals
+    assert document["warnings"] == list(answer.warnings)
+    for name in ("ranges", "kernels"):
+        frame: pd.DataFrame = getattr(answer, name)
+        head, rows = read_rows(tmp_path / f"{name}.csv")
+        assert [list(row) for row in document[name]] == [head] * len(frame)
+        assert document[name] == frame.to_dict("records")
+        assert [[str(value) for value in row.values()] for row in document[name]] == rows
+
+
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        ({"select": "%s*", "skip": 2}, {"select": "%s*", "skip": 2, "merge": ["iter*", "step*"]}),
+        ({"merge": ("k*", "日本*")}, {"select": None, "skip": 0, "merge": ["k*", "日本*"]}),
+        ({"merge": None}, {"select": None, "skip": 0, "merge": None}),
+        ({"merge": ()}, {"select": None, "skip": 0, "merge": []}),
+    ],
+)
+@pytest.mark.parametrize("threads", ["follow", "strict"])
+def test_json_says_what_was_asked(
+    threads: str, how: dict[str, Any], options: dict[str, Any], tmp_path: Path, trace: Trace
+) -> None:
+    """All options that change the numbers stand in the document, so that it can be made again from it."""
+    with open_report(trace(*odd_report())) as report:
+        answer = break_down(attribute(report, threads), by="process", **how)
+    write_json(answer, tmp_path / "analysis.json")
+    document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    assert document["options"] == {"threads": threads, "by": "process", **options}
+    assert "threads" not in document
+    assert "by" not in document
+
+
+def test_the_ledger_adds_up(odd: Breakdown, tmp_path: Path) -> None:
+    """The rows of the ledger add up to the totals, and so do all rows of kernels, in ops and in ns."""
+    write_tables(odd, tmp_path)
+    document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    ledger, totals = document["ledger"], document["totals"]
+    assert list(ledger[0]) == ["fate", "ops", "sum_ns", "share"]
+    assert sum(row["ops"] for row in ledger) == totals["ops"] == len(ODD_NAMES) + 2
+    assert sum(row["sum_ns"] for row in ledger) == totals["sum_ns"] > 0
+    assert sum(row["share"] for row in ledger) == pytest.approx(1)
+    assert sum(row["sum_ns"] for row in document["kernels"]) == totals["sum_ns"]
+    assert sum(row["count"] for row in document["kernels"]) == totals["ops"]
+    unowned = [
+        row for row in document["kernels"] if row["path"] == "" and row["family"] in ("memcpy", "graph")
+    ]
+    assert sum(row["sum_ns"] for row in unowned) == 7 + 7
+
+
+def test_the_shipped_report_describes_itself(tmp_path: Path) -> None:
+    """What the report says of itself is in the document, under the names of the design."""
+    write_json(broken_down(SHIPPED), tmp_path / "analysis.json")
+    document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    report = document["report"]
+    assert report["file"] == str(SHIPPED)
+    assert report["size_bytes"] == SHIPPED.stat().st_size
+    assert report["nsys_version"].startswith("2025.3.2")
+    assert report["schema_version"] == "3.20.3"
+    assert report["duration_ns"] == 5_127_196_650
+    assert [gpu["name"] for gpu in report["gpus"]] == ["NVIDIA H200"]
+    assert report["gpus"][0]["bandwidth_bytes_per_s"] == 4_814_304_000_000
+    [said] = report["diagnostics"]
+    assert (said["severity"], said["count"]) == ("warning", 1)
+    assert "nvtxDomainDestroy" in said["text"]
+    assert document["totals"]["kernels"] == 7655
+
+
+def test_an_empty_report_still_gives_all_files(trace: Trace, tmp_path: Path) -> None:
+    """Without ranges and without ops every file has its header, and the document its empty lists."""
+    out = tmp_path / "out"
+    out.mkdir()
+    written, note = write_tables(broken_down(trace()), out)
+    assert sorted(path.name for path in written) == sorted(FILES)
+    assert note is None
+    for name, columns in (("ranges.csv", RANGES), ("instances.csv", INSTANCES), ("kernels.csv", KERNELS)):
+        head, rows = read_rows(out / name)
+        assert head[: len(columns)] == columns
+        assert rows == []
+    document = json.loads((out / "analysis.json").read_text())
+    assert (document["ranges"], document["kernels"]) == ([], [])
+    assert document["totals"]["ops"] == 0
+
+
+def test_too_many_instances_are_left_out(
+    odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the limit `instances.csv` is left out with a note, an older one goes, and the option brings it back."""
+    monkeypatch.setattr(analysis_files, "MOST_INSTANCES", len(ODD_NAMES))
+    written, note = write_tables(odd, tmp_path)
+    assert [path.name for path in written] == FILES
+    assert note is None
+    monkeypatch.setattr(analysis_files, "MOST_INSTANCES", len(ODD_NAMES) - 1)
+    written, note = write_tables(odd, tmp_path)
+    assert [path.name for path in written] == ["ranges.csv", "kernels.csv", "analysis.json"]
+    assert note == f"instances.csv is left out: it would have {len(ODD_NAMES)} rows; --instances writes it"
+    assert not (tmp_path / "instances.csv").exists()
+    written, note = write_tables(odd, tmp_path, instances=True)
+    assert [path.name for path in written] == FILES
+    assert note is None
+    assert len(read_rows(tmp_path / "instances.csv")[1]) == len(ODD_NAMES)
+
+
+def test_the_limit_of_instances_is_that_of_the_design() -> None:
+    """100,000 instances are written unasked."""
+    assert analysis_files.MOST_INSTANCES == 100_000
+
+
+def checked(folder: Path, report: Report, *, force: bool = False) -> bool:
+    made_by = ("an analysis", "analyze")
+    return check_folder(folder, report, FILES, force=force, document=ANALYSIS_DOCUMENT, made_by=made_by)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_file_that_cannot_be_finished_is_not_there(
+    odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """A full disk or an interrupt in the midst of a file leaves nothing of it; what was there before stays."""
+    encoded = analysis_files._encoded
+
+    def stopping(*arguments: Any) -> Iterator[list[list[Any]]]:
+        yield from encoded(*arguments)
+        raise error
+
+    monkeypatch.setattr(analysis_files, "_encoded", stopping)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    files = {"analysis.json": partial(write_json, odd), "ranges.csv": partial(write_csv, odd.ranges)}
+    for before in ("", "before"):
+        for name, write in files.items():
+            if before:
+                (folder / name).write_text(before)
+            with pytest.raises(type(error)):
+                write(folder / name)
+            assert {path.read_text() for path in folder.iterdir()} == ({before} if before else set())
+
+
+def test_the_name_of_a_failure_is_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    """Nobody knows of the name that it has until it is whole."""
+    (tmp_path / "x.csv").mkdir()
+    for path in (tmp_path / "x.csv", tmp_path / "none" / "y.csv"):
+        with (
+            pytest.raises(NsysprofError, match=f"cannot write {path}: "),
+            writing(tmp_path),
+            whole_file(path) as part,
+        ):
+            part.write_text("text")
+    assert [each.name for each in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_a_stopped_run_is_recognized_as_ours(
+    odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever interrupts the writing of a large table can run the same command again without --force."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(analysis_files, "_write_rows", stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_tables(odd, tmp_path)
+    assert checked(tmp_path, odd.attribution.tables.report)
+
+
+def test_whose_folder_it_is(trace: Trace, tmp_path: Path) -> None:
+    """A folder is ours when its document is of the same file or of a copy, not when names merely resemble."""
+    first, other = trace(*odd_report(), name="data.sqlite"), trace(name="a.sqlite")
+    (tmp_path / "elsewhere").mkdir()
+    namesake = trace(Range("x", 0, 1), name="elsewhere/data.sqlite")
+    copy = tmp_path / "copy" / "data.sqlite"
+    copy.parent.mkdir()
+    copy.write_bytes(first.read_bytes())
+    out = tmp_path / "out"
+    out.mkdir()
+    write_tables(broken_down(first), out)
+    for path, ours in ((first, True), (copy, True), (other, False), (namesake, False)):
+        with open_report(path) as report:
+            if ours:
+                assert checked(out, report)
+                continue
+            with pytest.raises(NsysprofError, match="not written by an analysis of") as caught:
+                checked(out, report)
+            assert "--force" in str(caught.value.hint)
+            assert not checked(out, report, force=True)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": "nsysprof-analysis/1"}', "\0\0", '"file": {'])
+def test_a_foreign_document_is_not_ours(trace: Trace, tmp_path: Path, content: str) -> None:
+    """Whatever lies there as `analysis.json`, it is refused and not a crash."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "analysis.json").write_text(content)
+    with open_report(trace()) as report, pytest.raises(NsysprofError, match=r"holds analysis\.json"):
+        checked(folder, report)
+
+
+def test_checking_makes_nothing(trace: Trace, tmp_path: Path) -> None:
+    """A folder that is not there yet is fine and is not made: the answer may still fail."""
+    with open_report(trace()) as report:
+        assert not checked(tmp_path / "a" / "b", report)
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_file_in_the_way_is_named(trace: Trace, tmp_path: Path) -> None:
+    """A file where the folder, or a folder around it, should be is an error with an advice."""
+    with open_report(trace()) as report:
+        for folder in (report.path, report.path / "below"):
+            with pytest.raises(
+                NsysprofError, match=f"cannot write into .*{report.path.name} is no folder"
+            ) as caught:
+                checked(folder, report, force=True)
+            assert caught.value.hint == "choose another folder: -o DIR"
+
+
+def test_a_failure_to_write_is_known(tmp_path: Path) -> None:
+    """A full disk and a file that cannot be opened become errors that name the place."""
+    with (
+        pytest.raises(NsysprofError, match=f"cannot write into {tmp_path}: No space left"),
+        writing(tmp_path),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(NsysprofError, match=r"cannot write .*/none/x: No such file"), writing(tmp_path):
+        (tmp_path / "none" / "x").write_text("")

@@ -1,0 +1,276 @@
+"""Which ranges and kernels are shown first: checked against what a reader would pick by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.chart_rows import chart_rows
+from nsysprof.analyze.highlights import kernels_inside, top_rows
+from nsysprof.analyze.slow_start import slow_starts
+from nsysprof.attribution.attribute import attribute
+from nsysprof.trace.nsys import open_report
+from tests.conftest import Trace
+from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
+
+SHIPPED = Path(__file__).parents[2] / "traces" / "run.sqlite"
+BLOCK = SHIPPED.with_name("block.sqlite")
+DEEP = 1009
+LATE = 1_000_000  # the end of the session, so that no range seems to end with it
+
+
+def broken_down(path: Path, threads: str = "follow", **how: Any) -> Breakdown:
+    """The answer for a report."""
+    with open_report(path) as report:
+        return break_down(attribute(report, threads), **how)
+
+
+def paths(breakdown: Breakdown, count: int) -> list[str]:
+    """The merged paths of the rows shown."""
+    shown: list[str] = breakdown.merged["merged_path"].iloc[top_rows(breakdown, count)].tolist()
+    return shown
+
+
+def work(name: str, at: int, length: int, id: int, **where: Any) -> Items:
+    """A kernel of some length, launched at a time."""
+    return launch_kernel(name, (at, at + 1), (at + 2, at + 2 + length), id=id, **where)
+
+
+def steps(
+    lengths: Sequence[int], start: int = 0, name: str = "step", id: int = 1, **where: Any
+) -> list[Items]:
+    """`step 0`, `step 1` … every 10 µs, each with one kernel of the given length."""
+    items: list[Items] = []
+    for number, length in enumerate(lengths):
+        at = start + number * 10_000
+        items.append(Range(f"{name} {number}", at, at + 9000, **where))
+        items.append(work("k", at + 10, length, id + number, **where))
+    return items
+
+
+def warned(path: Path, **how: Any) -> list[str]:
+    """What is said of slow starts."""
+    found = broken_down(path, **how)
+    return list(slow_starts(found.merged, found.instances_of, found.by))
+
+
+def three_phases() -> list[Items]:
+    """Load (5 ns), train (60 ns in two steps and 10 ns beside them) and save (20 ns, all of it in `write`)."""
+    return [
+        Range("load", 0, 99),
+        work("k1", 10, 5, 1),
+        Range("train", 100, 499),
+        Range("step 0", 110, 199),
+        work("k2", 120, 40, 2),
+        Range("step 1", 210, 299),
+        work("k2", 220, 20, 3),
+        work("k3", 400, 10, 4),
+        Range("save", 500, 599),
+        Range("write", 510, 589),
+        work("k4", 520, 20, 5),
+        work("k5", 700, 3, 6),
+    ]
+
+
+def test_the_busiest_ranges_come_in_the_order_of_the_program(trace: Trace) -> None:
+    """By busy time they are chosen, by first appearance they stand, and parents stand before children."""
+    answer = broken_down(trace(*three_phases(), duration=10_000))
+    assert paths(answer, 1) == ["train"]
+    assert paths(answer, 2) == ["train", "train/step*"]
+    assert paths(answer, 3) == ["train", "train/step*", "save", "save/write"]
+    assert paths(answer, 9) == ["load", "train", "train/step*", "save", "save/write"]
+
+
+def test_a_range_around_a_shown_one_is_shown(trace: Trace) -> None:
+    """Whatever is shown has its ancestors shown, on shipped reports and on a tree, for every count."""
+    tree = broken_down(trace(*three_phases()), merge=None)
+    for answer in (broken_down(SHIPPED), broken_down(BLOCK), tree):
+        parent = answer.merged["parent"].tolist()
+        for count in (1, 2, 5, 500):
+            shown = top_rows(answer, count).tolist()
+            assert len(shown) == len(set(shown))
+            for place, row in enumerate(shown):
+                assert parent[row] == -1 or parent[row] in shown[:place]
+
+
+def test_all_work_of_the_parent_is_not_counted() -> None:
+    """`iter*`, which holds all that its `RUN::` range holds, comes along and takes no place of the count."""
+    answer = broken_down(SHIPPED)
+    assert len(answer.merged) == 93
+    assert paths(answer, 1) == ["RUN::math::S4096", "RUN::math::S4096/iter*"]
+    busiest = ("math::S1024", "math::S2048", "math_reduced::S2048", "math::S4096", "math_reduced::S4096")
+    each = [*busiest, "flash::S4096", "efficient::S4096"]
+    assert paths(answer, 7) == [path for name in each for path in (f"RUN::{name}", f"RUN::{name}/iter*")]
+    measured = broken_down(SHIPPED, select="RUN::*")
+    assert len(paths(measured, 18)) == len(paths(measured, 500)) == 36
+
+
+def test_the_ends_of_a_long_chain_stand_for_it(trace: Trace) -> None:
+    """Of 1,009 ranges that hold one another and the same work, the two outermost and the two innermost are shown."""
+    nested = [Range(f"r{depth}", depth, 9000 - depth) for depth in range(DEEP)]
+    answer = broken_down(trace(*nested, work("k", 2000, 5, 1), duration=10_000))
+    names = [path.rsplit("/", 1)[-1] for path in paths(answer, 20)]
+    assert names == ["r0", "r1", f"r{DEEP - 2}", f"r{DEEP - 1}"]
+
+
+def test_a_short_chain_is_shown_whole(trace: Trace) -> None:
+    """Four ranges in each other are no more to read than the ends of a chain."""
+    nested = [Range(f"r{depth}", depth, 900 - depth) for depth in range(4)]
+    answer = broken_down(trace(*nested, work("k", 200, 5, 1), duration=10_000))
+    assert [path.rsplit("/", 1)[-1] for path in paths(answer, 20)] == ["r0", "r1", "r2", "r3"]
+
+
+def test_what_follows_a_chain_stands_below_it(trace: Trace) -> None:
+    """Children of a row within a chain that is left out hang on the next range shown above them."""
+    nested = [Range(f"r{depth}", depth, 900 - depth) for depth in range(8)]
+    inner = [Range("x", 100, 110), work("k", 101, 5, 1), Range("y", 120, 130), work("k", 121, 7, 2)]
+    answer = broken_down(trace(*nested, *inner, duration=10_000))
+    names = [path.rsplit("/", 1)[-1] for path in paths(answer, 20)]
+    assert names == ["r0", "r1", "r6", "r7", "x", "y"]
+
+
+def test_what_is_measured_comes_before_warm_up_and_checks(trace: Trace) -> None:
+    """However long they take, as long as the answer has `RUN::` ranges; a program's own CHECK:: is a range like any."""
+    items = [
+        *(Range("CHECK::a::S8", 0, 9_000), Range("REFERENCE::S8", 100, 8_000), work("k", 200, 7_000, 1)),
+        *(Range("WARMUP::a::S8", 10_000, 19_000), work("k", 10_010, 800, 2)),
+        *(Range("RUN::a::S8", 20_000, 29_000), work("k", 20_010, 100, 3)),
+        *(Range("other", 30_000, 39_000), work("k", 30_010, 50, 4)),
+    ]
+    found = broken_down(trace(*items))
+    assert paths(found, 2) == ["RUN::a::S8", "other"]
+    assert paths(found, 3) == ["CHECK::a::S8", "CHECK::a::S8/REFERENCE::S8", "RUN::a::S8", "other"]
+    rows = chart_rows(found, top=10)
+    assert rows is not None
+    assert rows.labels == ["RUN::a::S8", "other", "… and 2 more ranges"]
+    own = broken_down(trace(*items[:5]))
+    assert paths(own, 1) == ["CHECK::a::S8", "CHECK::a::S8/REFERENCE::S8"]
+
+
+def test_without_ranges_nothing_is_shown(trace: Trace) -> None:
+    """A report without NVTX has no rows, and that is no error."""
+    assert paths(broken_down(trace(work("k", 1, 2, 1))), 5) == []
+
+
+def test_kernels_inside_are_those_of_all_inner_ranges(trace: Trace) -> None:
+    """Equal kernels of inner ranges are one row, the longest first, and the sum is the inclusive one."""
+    answer = broken_down(trace(*three_phases(), launch_memcpy((410, 411), (412, 413), id=9), duration=10_000))
+    train = answer.merged["merged_path"].tolist().index("train")
+    found = kernels_inside(answer, train)
+    assert list(zip(found["kernel"], found["count"], found["sum_ns"], strict=True)) == [
+        ("k2", 2, 60),
+        ("k3", 1, 10),
+        ("memcpy HtoD", 1, 1),
+    ]
+    assert found["sum_ns"].sum() == answer.merged["sum_ns"][train]
+
+
+@pytest.mark.parametrize(("path", "threads"), [(SHIPPED, "follow"), (BLOCK, "follow"), (BLOCK, "strict")])
+def test_kernels_inside_add_up_on_shipped_reports(path: Path, threads: str) -> None:
+    """For every row, and for what no range owns, the kernels add up to what the frames say."""
+    answer = broken_down(path, threads)
+    for row, total in enumerate(answer.merged["sum_ns"].tolist()):
+        assert kernels_inside(answer, row)["sum_ns"].sum() == total
+    outside = answer.ledger.set_index("fate")["sum_ns"]["outside every range"]
+    assert kernels_inside(answer, -1)["sum_ns"].sum() == outside
+    assert (outside > 0) == (threads == "strict")
+
+
+def test_unowned_kernels_of_a_split_answer_are_one_table(trace: Trace) -> None:
+    """With `by` the rows that no range owns are still found, those of all parts together."""
+    items = [
+        launch_kernel("k", (1, 2), (3, 10), id=1, process=1),
+        launch_kernel("k", (1, 2), (3, 8), id=1, process=2),
+    ]
+    found = kernels_inside(broken_down(trace(*items), by="process"), -1)
+    assert found[["kernel", "count", "sum_ns"]].values.tolist() == [["k", 2, 12]]
+
+
+# ---- slow starts
+
+SLOW = "the first of 6 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
+
+
+def test_a_slow_first_of_many_is_told(trace: Trace) -> None:
+    """The sentence has how many there are, the first one's span, the median one's, and the option that helps."""
+    assert warned(trace(*steps([4000, 10, 10, 11, 9, 10]), duration=LATE)) == [SLOW]
+
+
+def test_what_is_skipped_is_not_told(trace: Trace) -> None:
+    """With the warm-up left out nothing is slow any more; a second slow one is the first of those that are left."""
+    path = trace(*steps([4000, 10, 10, 11, 9, 10]), duration=LATE)
+    assert warned(path, skip=1) == []
+    assert warned(trace(*steps([4000, 4000, 10, 10, 10, 10, 10, 10]), duration=LATE), skip=1) == [
+        "the first of 7 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
+    ]
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [10, 10, 10, 10, 10, 10],  # equal ones
+        [10, 4000, 10, 10, 10, 10],  # the slow one is another
+        [10, 10, 10, 10, 10, 4000],
+        [4000, 4000, 4000, 10, 4000, 4000],  # slow is the rule
+        [4000, 10, 10],  # too few to say what is usual
+        [50, 10, 10, 10],  # five times the median is not more than that
+        [60, 10, 10, 10, 10, 10, 10],  # half of all is not most of it
+        [4000, 0, 0, 0, 0, 0],  # no usual span to compare with
+        [0, 0, 0, 0, 0, 0],
+    ],
+)
+def test_other_starts_are_not_told(lengths: list[int], trace: Trace) -> None:
+    """Only a first one, of at least four, far above the median and more than all others together, is a slow start."""
+    assert warned(trace(*steps(lengths), duration=LATE)) == []
+
+
+@pytest.mark.parametrize("lengths", [[4000, 10, 10, 10], [51, 10, 10, 10], [61, 10, 10, 10, 10, 10, 10]])
+def test_the_least_that_is_told(lengths: list[int], trace: Trace) -> None:
+    """Four instances are enough, and so is 1 ns beyond five times the median, or beyond half of all."""
+    [sentence] = warned(trace(*steps(lengths), duration=LATE))
+    assert sentence.startswith(f"the first of {len(lengths)} step* spans ")
+
+
+def test_every_thread_has_a_first_instance(trace: Trace) -> None:
+    """Ranks and threads start slowly each for itself, wherever the rows stand in the file."""
+    slow = steps([4000, 10, 10, 11, 9, 10], thread=9, id=100)
+    fast = steps([10, 10, 11, 9, 10], start=100)
+    assert warned(trace(*fast, *slow, duration=LATE)) == [SLOW]
+    alone = steps([4000], start=90_000, thread=9, id=100)
+    assert warned(trace(*alone, *fast, duration=LATE)) == []
+
+
+def test_only_the_outermost_repetition_is_told(trace: Trace) -> None:
+    """What repeats inside a slow first step is slow there too and needs no sentence of its own."""
+    items = [Range("train", 0, 90_000), *steps([4000, 10, 10, 11, 9, 10])]
+    items += [Range("forward", number * 10_000 + 5, number * 10_000 + 500) for number in range(6)]
+    path = trace(*items, duration=LATE)
+    assert paths(broken_down(path), 9) == ["train", "train/step*", "train/step*/forward"]
+    assert warned(path) == [SLOW]
+    assert warned(path, select="forward") == [SLOW.replace("step*", "forward")]
+
+
+def test_each_part_is_told_apart(trace: Trace) -> None:
+    """Split by process, each has a start of its own; ranges without work have none."""
+    path = trace(
+        *steps([4000, 10, 10, 11, 9, 10], process=7),
+        *steps([10, 10, 10, 10], process=8),
+        *steps([4000, 30, 30, 30], process=9, name="iter"),
+        *[Range("idle", 70_000 + 100 * number, 70_050 + 100 * number) for number in range(9)],
+        duration=LATE,
+    )
+    assert warned(path, by="process") == [
+        SLOW.replace("step*", "step* of process 7"),
+        "the first of 4 iter* of process 9 spans 4.00 µs, the median one 30 ns: --skip 1 leaves it out",
+    ]
+
+
+def test_nothing_starts_slowly_where_nothing_is(trace: Trace) -> None:
+    """Reports without ranges, or without work, and shipped ones have no slow start."""
+    assert warned(trace(work("k", 1, 2, 1))) == []
+    assert warned(trace(*[Range("step", 10 * number, 10 * number + 5) for number in range(9)])) == []
+    assert warned(SHIPPED) == warned(BLOCK) == []

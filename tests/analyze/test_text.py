@@ -1,0 +1,558 @@
+"""The summary for people: its numbers are those of the frames, and nothing in a report can spoil the terminal."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.highlights import kernels_inside, top_rows
+from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
+from nsysprof.analyze.slow_start import slow_starts
+from nsysprof.analyze.text import summary, verification
+from nsysprof.attribution.attribute import attribute
+from nsysprof.attribution.verify import Verification
+from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.units import format_count, format_ns, format_share
+from nsysprof.kernels.classify import short_name
+from nsysprof.trace.nsys import open_report
+from tests.conftest import Trace
+from tests.kit.random_reports import random_report
+from tests.kit.reference import refer
+from tests.kit.trace import (
+    CudaDevice,
+    Diagnostic,
+    Gpu,
+    Items,
+    Kernel,
+    Launch,
+    Range,
+    launch_graph,
+    launch_kernel,
+    launch_memcpy,
+)
+
+SHIPPED = Path(__file__).parents[2] / "traces" / "run.sqlite"
+BLOCK = SHIPPED.with_name("block.sqlite")
+LATE = 1_000_000  # the end of the session, so that no range seems to end with it
+COLUMNS = [
+    "range",
+    "instances",
+    "launches",
+    "kernels",
+    "CPU",
+    "span",
+    "busy",
+    "share",
+    "span each",
+    "busy each",
+    "busy/span",
+]
+
+
+def broken_down(path: Path, threads: str = "follow", **how: Any) -> Breakdown:
+    """The answer for a report."""
+    with open_report(path) as report:
+        return break_down(attribute(report, threads), **how)
+
+
+def table(text: str, first: str) -> list[dict[str, str]]:
+    """The rows of the table whose head begins with a word, cells by column; the names keep their indents."""
+    lines = text.splitlines()
+    at = next(place for place, line in enumerate(lines) if re.match(rf"{first}  ", line))
+    spans = [found.span() for found in re.finditer(r"-+", lines[at + 1])]
+    heads = [lines[at][a:b].strip() for a, b in spans]
+    rows = []
+    for line in lines[at + 2 :]:
+        if not line or any(line[b : b + 2].strip() for _, b in spans):
+            break  # prose below the table runs across its gaps
+        rows.append({head: line[a:b].rstrip() for head, (a, b) in zip(heads, spans, strict=True)})
+    return [{head: cell if head == heads[0] else cell.strip() for head, cell in row.items()} for row in rows]
+
+
+def work(name: str, at: int, length: int, id: int, **where: Any) -> Items:
+    """A kernel of some length, launched at a time."""
+    return launch_kernel(name, (at, at + 1), (at + 2, at + 2 + length), id=id, **where)
+
+
+@pytest.mark.parametrize("seed", [None, 0, 2, 5, 7, 11, 19])
+@pytest.mark.parametrize("by", [None, "process", "device"])
+def test_every_number_of_the_ranges_is_that_of_the_frame(
+    seed: int | None, by: str | None, trace: Trace
+) -> None:
+    """Row by row and column by column the printed tree is the merged frame, formatted; the mark is that of idleness."""
+    answer = broken_down(SHIPPED if seed is None else trace(*random_report(seed)), by=by)
+    rows = [row for row in table(summary(answer, 500), by or "range") if row["instances"]]
+    numbers = top_rows(answer, 500)
+    shown = answer.merged.iloc[numbers]
+    assert len(rows) == len(shown) > 0
+    assert list(rows[0]) == ([by, *COLUMNS] if by else COLUMNS)
+    idle = idle_shares(answer, numbers.tolist())
+    for row, (_, frame), share in zip(rows, shown.iterrows(), idle.tolist(), strict=True):
+        assert row["instances"] == format_count(frame.instances)
+        assert row["launches"] == format_count(frame.launches)
+        assert row["kernels"] == format_count(frame.kernels)
+        assert row["CPU"] == format_ns(frame.cpu_ns)
+        assert row["span"] == format_ns(frame.span_ns)
+        assert row["busy"] == format_ns(frame.busy_ns)
+        assert row["share"] == format_share(frame.sum_ns / answer.totals["sum_ns"])
+        many = frame.instances > 1
+        for each, median, iqr in (
+            ("span each", frame.span_median_ns, frame.span_iqr_ns),
+            ("busy each", frame.busy_median_ns, frame.busy_iqr_ns),
+        ):
+            spread = f"{format_ns(median)} ± {format_share(iqr / 2 / median)}" if median else ""
+            assert row[each] == (spread if many else "")
+        busy, span = (frame.busy_median_ns, frame.span_median_ns) if many else (frame.busy_ns, frame.span_ns)
+        mark = " *" if share > LAUNCH_BOUND_IDLE and frame.launches > frame.instances else ""
+        assert row["busy/span"] == (format_share(busy / span) + mark if span else "")
+        if by:
+            assert row[by] == str(frame[by])
+        assert one_line(frame["name"], 12)[:8] in row["range"]
+
+
+def counted(totals: dict[str, int]) -> str:
+    """How many ops of each kind there are, in words; graphs only where there are some."""
+    counts = (
+        ("kernels", "kernel", ""),
+        ("memops", "memory operation", ""),
+        ("graph_traces", "CUDA graph", " traced whole"),
+    )
+    return ", ".join(
+        f"{format_count(totals[of])} {noun}{'' if totals[of] == 1 else 's'}{rest}"
+        for of, noun, rest in counts
+        if totals[of] or not rest
+    )
+
+
+@pytest.mark.parametrize("seed", [None, 1, 3, 4, 8])
+def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: Trace) -> None:
+    """Fates with ops have a row with their ops, sum and share; the total closes the table and is told before it."""
+    path = SHIPPED if seed is None else trace(*random_report(seed))
+    answer = broken_down(path)
+    text = summary(answer)
+    ledger = answer.ledger[answer.ledger["ops"] > 0]
+    expected = [
+        {
+            "launched from": row["fate"],
+            "ops": format_count(row["ops"]),
+            "sum": format_ns(row["sum_ns"]),
+            "share": format_share(row["share"]),
+        }
+        for row in ledger.to_dict("records")
+    ]
+    totals = answer.totals
+    last = {"launched from": "total", "ops": format_count(totals["ops"]), "sum": format_ns(totals["sum_ns"])}
+    assert table(text, "launched from") == [*expected, {**last, "share": "100 %"}]
+    gpus = len({op.gpu for op in refer(path).ops})
+    busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"]))
+    who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
+    lines = [line for line in text.splitlines() if "from the first op to the last" in line]
+    assert lines == [
+        f"{counted(totals)}: sum {last['sum']}; {who} busy for {busy} of the"
+        f" {format_ns(totals['span_ns'])} from the first op to the last"
+    ]
+
+
+@pytest.mark.parametrize(("path", "threads"), [(SHIPPED, "follow"), (BLOCK, "follow"), (BLOCK, "strict")])
+def test_kernels_of_the_longest_ranges(path: Path, threads: str) -> None:
+    """The four longest outermost ranges, then what no range owns, each with the five longest kernels."""
+    answer = broken_down(path, threads)
+    text = summary(answer)
+    roots = answer.merged[answer.merged["parent"] < 0].sort_values("busy_ns", ascending=False)
+    titles = [f"Ops in {name}" for name in roots["merged_path"][:4]]
+    rows = roots.index[:4].tolist()
+    if threads == "strict":
+        titles, rows = [*titles, "Ops that no range owns"], [*rows, -1]
+    found = re.findall(r"^(Ops .*): (.*) under (\d+ names?)$", text, re.M)
+    assert [title for title, _, _ in found] == titles
+    for (title, total, names), row in zip(found, rows, strict=True):
+        kernels = kernels_inside(answer, row)
+        assert total == format_ns(kernels["sum_ns"].sum())
+        assert names == ("1 name" if len(kernels) == 1 else f"{len(kernels)} names")
+        printed = table(text[text.index(f"\n{title}:") :], "op")
+        assert list(printed[0]) == ["op", "family", "count", "sum", "share"]
+        assert [line["op"] for line in printed] == [short_name(name, 70) for name in kernels["kernel"][:5]]
+        assert [line["family"] for line in printed] == [
+            family if unit == "unknown" else f"{family}, {unit}"
+            for family, unit in zip(kernels["family"][:5], kernels["math_unit"][:5], strict=True)
+        ]
+        assert [line["sum"] for line in printed] == [format_ns(ns) for ns in kernels["sum_ns"][:5].tolist()]
+        assert [line["count"] for line in printed] == [
+            format_count(count) for count in kernels["count"][:5].tolist()
+        ]
+        share = kernels["sum_ns"] / kernels["sum_ns"].sum()
+        assert [line["share"] for line in printed] == [format_share(part) for part in share[:5].tolist()]
+
+
+def test_little_unowned_work_is_not_listed(trace: Trace) -> None:
+    """Kernels that no range owns are listed from a tenth of the time on."""
+    inside = [Range("a", 0, 500), work("k", 10, 91, 1)]
+    assert "no range owns:" not in summary(broken_down(trace(*inside, work("x", 600, 9, 2), duration=LATE)))
+    assert "no range owns:" in summary(broken_down(trace(*inside, work("x", 600, 11, 2), duration=LATE)))
+
+
+def test_the_launch_bound_mark(trace: Trace) -> None:
+    """A range in whose span nothing runs for more than half the time is marked, and the mark explained."""
+    path = trace(
+        Range("waits", 0, 100),
+        work("k", 1, 10, 1),
+        work("k", 50, 10, 2),
+        Range("works", 200, 300),
+        work("k", 201, 50, 3),
+        work("k", 252, 40, 4),
+        Range("half", 400, 500),
+        work("k", 401, 10, 5),
+        work("k", 421, 10, 6),
+        Range("once", 600, 700),
+        work("k", 601, 5, 7),
+        Range("filled", 800, 900),
+        work("k", 801, 10, 8),
+        work("k", 850, 10, 9),
+        Range("fills", 800, 900, thread=2),
+        work("k", 805, 45, 10, thread=2),
+        Range("one call", 1000, 1100),  # a graph: its gaps wait for no launch
+        Launch(1001, 1002, 11),
+        Kernel("k", 1010, 1015, 11, graph_node=1),
+        Kernel("k", 1090, 1095, 11, graph_node=2),
+        duration=LATE,
+    )
+    text = summary(broken_down(path))
+    marks = {row["range"]: row["busy/span"] for row in table(text, "range")}
+    assert marks == {
+        "waits": "34 % *",
+        "works": "99 %",
+        "half": "67 %",
+        "once": "100 %",
+        "filled": "34 %",
+        "fills": "100 %",
+        "one call": "12 %",
+    }
+    legend = (
+        "* launch-bound: for more than 50 % of the span the GPU runs nothing, not even ops of other ranges."
+    )
+    assert text.splitlines().count(legend) == 1
+    calm = summary(broken_down(path, select="works"))
+    assert "*" not in calm
+
+
+def test_each_is_the_median_with_its_spread(trace: Trace) -> None:
+    """What repeats shows medians with half the IQR in percent and their ratio; once, or without work, shows neither."""
+    items: list[Items] = [Range("once", 9000, 9900), work("k", 9001, 30, 90), work("k", 9061, 30, 91)]
+    for number, gap in enumerate((0, 10, 20, 30, 900)):  # the last one is far out: a sum would follow it
+        at = number * 1000
+        items += [Range(f"step {number}", at, at + 990), work("k", at + 1, 20, 2 * number + 1)]
+        items += [work("k", at + 21 + gap, 20, 2 * number + 2)]
+    for number in range(5):
+        items += [Range(f"iter {number}", 20_000 + number * 100, 20_000 + number * 100 + 90)]
+    items += [work("k", 20_001, 7, 99)]
+    rows = {row["range"]: row for row in table(summary(broken_down(trace(*items, duration=LATE))), "range")}
+    shown = {name: [row["span each"], row["busy each"], row["busy/span"]] for name, row in rows.items()}
+    assert shown == {
+        "step*": ["60 ns ± 17 %", "40 ns ± 0 %", "67 %"],
+        "once": ["", "", "67 %"],
+        "iter*": ["", "", ""],
+    }
+    assert (rows["step*"]["span"], rows["step*"]["busy"]) == ("1.16 µs", "200 ns")
+
+
+def test_the_legend_of_the_ranges(trace: Trace) -> None:
+    """Two lines under the table say what the columns add up, and nothing else where nothing else needs a word."""
+    text = summary(broken_down(trace(Range("a", 0, 100), work("k", 1, 10, 1), duration=LATE)))
+    lines = text.splitlines()
+    at = lines.index(next(line for line in lines if line.startswith("a ")))
+    assert lines[at + 1 : at + 4] == [
+        "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op",
+        "to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR.",
+        "",
+    ]
+
+
+def test_a_single_gap_of_exactly_half_is_no_mark(trace: Trace) -> None:
+    """The mark needs more than half of the span idle: half is not more."""
+    path = trace(
+        Range("a", 0, 100), work("k", 8, 10, 1), work("k", 28, 10, 2), work("k", 38, 0, 3), duration=LATE
+    )
+    rows = table(summary(broken_down(path)), "range")
+    assert rows[0]["busy/span"] == "67 %"
+    path = trace(Range("a", 0, 100), work("k", 8, 10, 1), work("k", 38, 10, 2), duration=LATE)
+    rows = table(summary(broken_down(path)), "range")
+    assert rows[0]["busy/span"] == "50 %"
+
+
+def test_top_limits_the_rows_and_says_what_is_left(trace: Trace) -> None:
+    """`top` ranges are printed, and how many more there are, with the option that prints them."""
+    items: list[Items] = []
+    for number in range(30):
+        items += [Range(f"r{number:02}", number * 100, number * 100 + 90)]
+        items += [work("k", number * 100 + 1, 30 + number, number + 1)]
+    answer = broken_down(trace(*items, duration=LATE))
+    text = summary(answer, 3)
+    assert [row["range"] for row in table(text, "range")] == ["r27", "r28", "r29"]
+    assert "\n27 more ranges: --top 30, or see ranges.csv\n" in text
+    assert "\n1 more range: --top 30, or see ranges.csv\n" in summary(answer, 29)
+    assert "more range" not in summary(answer, 30)
+
+
+def test_a_thousand_levels_are_readable(trace: Trace) -> None:
+    """1,009 ranges in each other take a few lines, none wide, and say what is left out and how deep they are."""
+    nested = [Range(f"level {depth}", depth, 9000 - depth) for depth in range(1009)]
+    answer = broken_down(trace(*nested, work("k", 2000, 5, 1), work("k", 2020, 5, 2), duration=LATE))
+    text = summary(answer)
+    rows = [row["range"] for row in table(text, "range")]
+    assert rows == [
+        "level 0",
+        "  level 1",
+        "    … 1,005 more, each inside the one above",
+        " " * 24 + "[1007] level 1007",
+        " " * 24 + "[1008] level 1008",
+    ]
+    assert "\n[n]: n ranges are around this one.\n" in text
+    assert "\n1,005 more ranges: see ranges.csv\n" in text
+    assert max(map(len, text.splitlines())) < 200
+
+
+def test_steps_that_were_never_popped_are_readable(trace: Trace) -> None:
+    """Where each level adds its own work, as many levels are shown as were asked for."""
+    items: list[Items] = []
+    for depth in range(200):
+        items += [Range(f"step of {depth}", depth * 10, LATE), work("k", depth * 10 + 1, 5, depth + 1)]
+    text = summary(broken_down(trace(*items, duration=LATE)), 20)
+    rows = [row["range"] for row in table(text, "range")]
+    assert len(rows) == 20
+    assert rows[0] == "step of 0 (never closed)"
+    assert rows[12] == " " * 24 + "step of 12 (never closed)"
+    assert rows[13] == " " * 24 + "[13] step of 13 (never closed)"
+    assert "\n180 more ranges: --top 200, or see ranges.csv\n" in text
+    assert "warning  ranges never closed: 200 of 200; they end with the session\n" in text
+
+
+def test_windows_and_unclosed_ranges_are_told_apart(trace: Trace) -> None:
+    """A start/end range, whose numbers overlap those of others, and unclosed instances say so beside the name."""
+    path = trace(
+        Range("w", 0, 500, kind="start_end"),
+        Range("w", 10, 400),
+        work("k", 20, 5, 1),
+        Range("iter0", 600, 700),
+        work("k", 601, 5, 2),
+        Range("iter1", 800, LATE),
+        work("k", 801, 5, 3),
+        duration=LATE,
+    )
+    names = [row["range"] for row in table(summary(broken_down(path)), "range")]
+    assert sorted(names) == ["iter* (1 never closed)", "w", "w (start/end)"]
+
+
+def test_warnings_and_messages_of_nsys_are_shown(trace: Trace) -> None:
+    """What nsys recorded and what nsysprof doubts stands above all numbers, each on a line, counted."""
+    path = trace(
+        Diagnostic("Not all NVTX events\nmight have been collected.", 2),
+        Diagnostic("CUDA profiling failed.", 3),
+        Diagnostic("CUDA profiling failed.", 3),
+        Diagnostic("just so you know", 1),
+        Range("a", 0, 100),
+        work("k", 10, 5, 1),
+        Kernel("orphan", 50, 55, 99),
+        duration=LATE,
+    )
+    answer = broken_down(path)
+    text = summary(answer)
+    head = text[: text.index("2 kernels")]
+    assert "\n  nsys error: CUDA profiling failed. (2 times)\n" in head
+    assert "\n  nsys warning: Not all NVTX events might have been collected.\n" in head
+    assert "just so you know" not in text
+    assert answer.warnings
+    for warning in answer.warnings:
+        assert f"\n  warning  {warning}\n" in head
+
+
+def test_a_slow_start_is_a_warning(trace: Trace) -> None:
+    """Where the first of what repeats takes most of the time, the head says so and what to do; `skip` does it."""
+    items: list[Items] = []
+    for number in range(6):
+        at = number * 10_000
+        items += [
+            Range(f"step {number}", at, at + 9000),
+            work("k", at + 1, 10 if number else 4000, number + 1),
+        ]
+    path = trace(*items, duration=LATE)
+    answer = broken_down(path)
+    text = summary(answer)
+    warned = [line for line in text.splitlines() if line.startswith("  warning  ")]
+    assert warned == [
+        "  warning  the first of 6 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
+    ]
+    assert warned == [
+        f"  warning  {warning}" for warning in slow_starts(answer.merged, answer.instances_of, answer.by)
+    ]
+    assert text.index(warned[0]) < text.index("6 kernels")
+    skipped = [line for line in summary(broken_down(path, skip=1)).splitlines() if "  warning  " in line]
+    assert skipped == ["  warning  warm-up instances left out: 1 (--skip 1)"]
+
+
+def test_the_report_introduces_itself(trace: Trace) -> None:
+    """File, nsys, length, GPUs (equal ones counted), and the command stand on top."""
+    path = trace(
+        Gpu(0),
+        Gpu(1),
+        CudaDevice(0, 0),
+        CudaDevice(1, 1),
+        work("k", 1, 5, 1, device=0),
+        work("k", 1, 5, 2, device=1),
+        duration=1_500_000_000,
+        capture={"PROCESS_0:COMMAND": "python3", "PROCESS_0:ARGUMENT_0": "train.py"},
+    )
+    lines = summary(broken_down(path)).splitlines()
+    assert lines[0] == f"{path}: report of nsys 2025.3.2.0, 1.50 s of recording"
+    assert lines[1] == "  GPU      2 x NVIDIA H200 (132 SMs, 140 GiB, 4.81 TB/s)"
+    assert lines[2] == "  command  python3 train.py"
+    old = summary(broken_down(trace(style="2019"))).splitlines()
+    assert "report of an nsys that does not state its version" in old[0]
+
+
+def test_copies_and_graphs_are_counted(trace: Trace) -> None:
+    """The line of totals names memory operations, and CUDA graphs where there are some; one is no plural."""
+    path = trace(
+        work("k", 1, 5, 1), launch_memcpy((10, 11), (12, 13), id=2), launch_graph((20, 21), (22, 30), id=3)
+    )
+    assert (
+        "\n\n1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
+        " from the first op to the last\n\n"
+    ) in summary(broken_down(path))
+
+
+def test_busy_is_a_share_of_all_gpus(trace: Trace) -> None:
+    """Busy is a share of the span of every GPU that ran something: one all the time and one half of it are 75 %."""
+    path = trace(
+        launch_kernel("k", (1, 2), (10, 50), id=1, device=0),
+        launch_kernel("k", (3, 4), (10, 20), id=2, device=1),
+        launch_kernel("k", (5, 6), (15, 30), id=3, device=1, stream=8),
+    )
+    assert (
+        "\n\n3 kernels, 0 memory operations: sum 65 ns; 2 GPUs are busy for 75 % of the 40 ns"
+        " from the first op to the last\n\n"
+    ) in summary(broken_down(path))
+    moment = summary(broken_down(trace(launch_kernel("k", (1, 2), (10, 10), id=1))))
+    assert "; the GPU is busy for - of the 0 ns from the first op to the last\n" in moment
+
+
+def test_busy_beyond_the_span_is_explained(trace: Trace) -> None:
+    """A range that keeps two GPUs busy shows 200 % and a line that says why."""
+    path = trace(
+        Range("both", 0, 100),
+        launch_kernel("k", (1, 2), (10, 50), id=1, device=0),
+        launch_kernel("k", (3, 4), (10, 50), id=2, device=1),
+        duration=LATE,
+    )
+    text = summary(broken_down(path))
+    assert table(text, "range")[0]["busy/span"] == "200 %"
+    assert "\nbusy adds up GPUs, so busy/span exceeds 100 %" in text
+    assert "exceeds 100 %" not in summary(broken_down(SHIPPED))
+
+
+@pytest.mark.parametrize("by", [None, "process", "device"])
+def test_reports_with_nothing_in_them(by: str | None, trace: Trace) -> None:
+    """Without ranges, without GPU work, or with neither the text is short, has no empty table and says what lacks."""
+    neither = summary(broken_down(trace(), by=by))
+    assert "the report holds no GPU work" in neither
+    assert "the report holds no NVTX ranges" in neither
+    assert neither.endswith("\n\nno GPU work\n")
+    no_ranges = summary(broken_down(trace(work("k", 1, 5, 1)), by=by))
+    assert "instances" not in no_ranges
+    assert "\nOps: 5 ns under 1 name\n" in no_ranges
+    no_work = summary(broken_down(trace(Range("a", 0, 10), duration=LATE), by=by))
+    assert "launched from" not in no_work
+    assert "\nOps" not in no_work
+    for text in (neither, no_ranges, no_work):
+        assert "\n\n\n" not in text
+        assert "nan" not in text.lower()
+
+
+def test_nothing_that_a_terminal_obeys_comes_through(trace: Trace) -> None:
+    """Escape sequences, bells, NULs, line ends and direction marks, wherever in a report, are written out."""
+    bad = "a\x1b[31m\x07\x00\x9b2J\u202e\u2066\x7f\u200b\rb\nc\td\u2028e"
+    path = trace(
+        Range(bad, 0, 100, text_id=True),
+        work(f"kernel_{bad}", 10, 5, 1),
+        Gpu(0, bad),
+        Diagnostic(bad, 3),
+        capture={"PROCESS_0:COMMAND": bad},
+        metadata={"EXPORT_PRODUCT_VERSION": bad},
+        duration=LATE,
+        name="re\x1b[31mport.sqlite",
+    )
+    text = summary(broken_down(path, select="a*"))
+    assert [line for line in text.split("\n") if not line.isprintable()] == []
+    assert text.splitlines() == text[:-1].split("\n")
+    assert r"a\x1b[31m\x07\x00\x9b2J" in text
+    assert r"re\x1b[31mport.sqlite: report of" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("", "(no name)"),
+        ("   ", "(no name)"),
+        ("  lead", "lead"),
+        ("a\n\tb", "a b"),
+        ("日本語", "日本語"),
+        ("🚀 go", "🚀 go"),
+        ("{'k': 1} " * 120, "{'k': 1} {'k': 1} {'k': 1} {'k':…k': 1} {'k': 1}"),
+        ("x" * 1000, "x" * 32 + "…" + "x" * 15),
+        ("%s [bold] {0}", "%s [bold] {0}"),
+    ],
+)
+def test_names_in_the_tree(name: str, shown: str, trace: Trace) -> None:
+    """Names stand on one line, at most 48 characters wide, without blanks that would look like an indent."""
+    rows = table(summary(broken_down(trace(Range(name, 0, 99), work("k", 1, 5, 1), duration=LATE))), "range")
+    assert [row["range"] for row in rows] == [shown]
+
+
+def test_deep_long_names_keep_their_width(trace: Trace) -> None:
+    """Indent, name and note keep to the column, save that twelve characters of a name are always left."""
+    items: list[Items] = [
+        item
+        for depth in range(30)
+        for item in (
+            Range(f"{'long ' * 30}{depth}", depth * 10, LATE),
+            work("k", depth * 10 + 1, 5, depth + 1),
+        )
+    ]
+    rows = table(summary(broken_down(trace(*items, duration=LATE)), 30), "range")
+    assert len(rows) == 30
+    assert {len(row["range"]) for row in rows[:9]} == {48}
+    assert max(len(row["range"]) for row in rows) == 24 + len("[29] ") + 12 + len(" (never closed)")
+
+
+def test_visible_leaves_text_alone() -> None:
+    """What a terminal shows is not touched; what it obeys is written as Python would."""
+    assert visible("plain µs ± 日本 🚀") == "plain µs ± 日本 🚀"
+    assert visible("\x1b\x00\x85\u202e\udc80\n") == r"\x1b\x00\x85\u202e\udc80\n"
+
+
+@pytest.mark.parametrize("width", [2, 3, 12, 48])
+def test_one_line_is_never_wider(width: int) -> None:
+    """A long text keeps its beginning and more of it than of its end; one that fits is whole."""
+    text = one_line("abcdefghijklmnopqrstuvwxyz" * 4, width)
+    assert len(text) == width
+    assert text[0] == "a"
+    assert one_line("x" * width, width) == "x" * width
+
+
+def test_a_verification_in_words() -> None:
+    """Equal ranges are counted, explained ones by their reason, others listed up to twenty."""
+    some = Verification(
+        "2024.2.3", 30, 3, {"unclosed: so": 2}, tuple(f"r{n}: this\nor that" for n in range(25))
+    )
+    lines = verification(some).splitlines()
+    assert lines[0] == (
+        "Verified with nsys 2024.2.3: 3 of 30 ranges with GPU work are equal in span, first op and launches"
+    )
+    assert lines[1] == "  2 differ as known (unclosed: so)"
+    assert lines[2:22] == [f"  differs: r{n}: this or that" for n in range(20)]
+    assert lines[22:] == ["  and 5 more"]
+    assert verification(Verification("1", 0, 0, {}, ())).startswith("Nothing to verify: ")
+    assert "\x1b" not in verification(Verification("1", 1, 0, {}, ("\x1b[31m",)))

@@ -1,0 +1,310 @@
+"""The timeline answer: lanes of streams and ranges, and the stretch that is shown op by op."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.stream_lanes import MOST_LANES, NOTHING, column, column_edges
+from nsysprof.analyze.timeline import MOST_THREADS, WINDOWS, Timeline, timeline
+from nsysprof.analyze.zoom import READABLE_OPS, Zoom
+from nsysprof.attribution.attribute import attribute
+from nsysprof.core.intervals import Ints, union_length
+from nsysprof.kernels.classify import FAMILIES
+from nsysprof.trace.build import read_tables
+from nsysprof.trace.nsys import open_report
+from tests.conftest import Trace
+from tests.kit.trace import Items, Range, launch_kernel, launch_memset
+
+RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
+GEMM, SOFTMAX = "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "void cunn_SoftMaxForward<int>"
+
+
+def broken_down(path: Path, **options: Any) -> Breakdown:
+    """The breakdown of a report, whose file is closed again."""
+    with open_report(path) as report:
+        return break_down(attribute(read_tables(report)), **options)
+
+
+def shown(path: Path, columns: int = 100, **options: Any) -> Timeline:
+    """The timeline of a report."""
+    return timeline(broken_down(path, **options), columns=columns)
+
+
+def zoomed(path: Path) -> Zoom:
+    """The zoom of a report that has one."""
+    zoom = shown(path).zoom
+    assert zoom is not None
+    return zoom
+
+
+def own_ops(zoom: Zoom) -> list[tuple[int, int]]:
+    """Start and end of the ops that belong to the range of the zoom."""
+    mine = zoom.op_mine
+    return list(zip(zoom.op_start[mine].tolist(), zoom.op_end[mine].tolist(), strict=True))
+
+
+def busy_between(start: Ints, end: Ints, low: int, high: int) -> int:
+    """How long between two moments at least one interval is open."""
+    return union_length(np.clip(start, low, high), np.clip(end, low, high))
+
+
+@pytest.mark.parametrize(("start", "end", "columns"), [(0, 1000, 7), (-50, 13, 10), (5, 8, 100), (4, 4, 10)])
+def test_columns_and_their_edges_agree(start: int, end: int, columns: int) -> None:
+    """Every moment of the window lies between the edges of its column, also where columns are uneven."""
+    edges = column_edges(start, end, columns)
+    assert edges[0] == start
+    assert edges[-1] == max(end, start + 1)
+    moments = np.arange(start, edges[-1])
+    place = column(moments, edges)
+    assert (edges[place] <= moments).all()
+    assert (moments < edges[place + 1]).all()
+
+
+def test_busy_time_per_column_equals_a_brute_force(trace: Trace) -> None:
+    """Overlapping, touching and long ops are counted once per moment, in the columns in which they run."""
+    random = np.random.default_rng(7)
+    start = np.sort(random.integers(0, 9_000, 300))
+    end = start + random.choice([0, 1, 10, 60, 700], 300)
+    items = [
+        launch_kernel(GEMM, (int(a), int(a)), (int(a), int(b)), id=n)
+        for n, (a, b) in enumerate(zip(start, end, strict=True), 1)
+    ]
+    answer = shown(trace(*items), columns=64)
+    (lane,) = answer.streams
+    expected = [
+        busy_between(start, end, low, high)
+        for low, high in zip(answer.edges[:-1].tolist(), answer.edges[1:].tolist(), strict=True)
+    ]
+    assert lane.busy_ns.tolist() == expected
+    assert lane.total_ns == union_length(start, end)
+    assert lane.ops == 300
+
+
+def test_the_colour_of_a_column_is_what_runs_longest(trace: Trace) -> None:
+    """Of two families in one column the longer one counts, also where it began long before; idle ones have none."""
+    answer = shown(
+        trace(
+            launch_kernel(GEMM, (0, 1), (0, 260), id=1),
+            launch_kernel(SOFTMAX, (2, 3), (260, 300), id=2),
+            launch_memset((4, 5), (390, 400), id=3),
+        ),
+        columns=4,
+    )
+    (lane,) = answer.streams
+    assert lane.busy_ns.tolist() == [100, 100, 100, 10]
+    assert [FAMILIES[code] for code in lane.family.tolist()] == ["gemm", "gemm", "gemm", "memset"]
+    idle = shown(trace(launch_kernel(GEMM, (0, 1), (90, 100), id=1)), columns=4).streams[0]
+    assert idle.family.tolist()[:3] == [NOTHING] * 3
+
+
+def test_of_many_streams_the_busiest_are_drawn_and_every_gpu_has_one(trace: Trace) -> None:
+    """Twenty-four streams of eight GPUs make sixteen lanes, with all GPUs, and a note on the other eight."""
+    items = []
+    for device in range(8):
+        for stream in (1, 2, 3):
+            end = 10 + (1000 if device else 10) // stream
+            items.append(
+                launch_kernel(GEMM, (0, 1), (10, end), id=8 * stream + device, device=device, stream=stream)
+            )
+    answer = shown(trace(*items))
+    assert len(answer.streams) == MOST_LANES
+    assert {lane.label.split(" · ")[0] for lane in answer.streams} == {f"GPU {n}" for n in range(8)}
+    assert any(note.startswith("8 more streams with") for note in answer.notes)
+
+
+def test_ranges_are_shown_on_the_host_and_on_the_gpu(trace: Trace) -> None:
+    """A level has a lane for the host's times and one from the first op's start to the last op's end."""
+    answer = shown(
+        trace(
+            Range("step", 0, 400),
+            Range("inner", 100, 200),
+            launch_kernel(GEMM, (110, 120), (500, 600), id=1),
+            launch_kernel(GEMM, (250, 260), (700, 800), id=2),
+        )
+    )
+    found = {
+        (lane.level, lane.on_gpu): (lane.start.tolist(), lane.end.tolist(), lane.count.tolist())
+        for lane in answer.ranges
+    }
+    assert found == {
+        (0, False): ([0], [400], [1]),
+        (1, False): ([100], [200], [1]),
+        (0, True): ([500], [800], [1]),
+        (1, True): ([500], [600], [1]),
+    }
+    assert (answer.start_ns, answer.end_ns) == (0, 800)
+
+
+def test_short_neighbours_are_one_mark(trace: Trace) -> None:
+    """Ten thousand short ranges in a row become at most one mark per column, and none is lost."""
+    ranges = [Range("tick", 10 * n, 10 * n + 5) for n in range(10_000)]
+    answer = shown(trace(*ranges, launch_kernel(GEMM, (1, 2), (3, 100_000), id=1)), columns=200)
+    (host,) = [lane for lane in answer.ranges if not lane.on_gpu]
+    assert len(host.start) <= 200
+    assert host.count.sum() == 10_000
+    assert host.start[0] == 0
+    assert host.end[-1] == 99_995
+
+
+def test_start_end_ranges_have_a_lane(trace: Trace) -> None:
+    """A start/end range stands in a lane of its own, apart from push/pop ranges."""
+    answer = shown(trace(Range("w", 0, 90, kind="start_end"), launch_kernel(GEMM, (1, 2), (3, 100), id=1)))
+    assert [(lane.level, lane.on_gpu) for lane in answer.ranges] == [(WINDOWS, False), (WINDOWS, True)]
+
+
+def test_of_many_threads_each_process_has_one_lane_first(trace: Trace) -> None:
+    """Main threads of all processes come before helper threads, and the rest is said to be left out."""
+    items: list[Items] = []
+    for process in range(1, MOST_THREADS + 1):
+        for thread, length in ((process, 50), (100 + process, 90)):
+            number = 2 * process + (thread > 100)
+            items.append(Range("step", 0, 100, thread=thread, process=process))
+            items.append(
+                launch_kernel(
+                    GEMM, (1, 2), (3, 3 + length), id=number, thread=thread, process=process, device=process
+                )
+            )
+    answer = shown(trace(*items))
+    assert {lane.label for lane in answer.ranges if not lane.on_gpu} == {
+        f"pid {process} · level 1 · host" for process in range(1, MOST_THREADS + 1)
+    }
+    assert f"ranges of {MOST_THREADS} more threads are not drawn" in answer.notes
+
+
+def test_a_report_without_work_has_lanes_of_ranges_only(trace: Trace) -> None:
+    """Without ops there are no streams and no zoom; the ranges are there all the same."""
+    answer = shown(trace(Range("step", 10, 30)))
+    assert answer.streams == ()
+    assert answer.zoom is None
+    assert [(lane.start.tolist(), lane.end.tolist()) for lane in answer.ranges] == [([10], [30])]
+
+
+def test_an_empty_report_has_an_empty_window(trace: Trace) -> None:
+    """Nothing at all is an answer too."""
+    answer = shown(trace())
+    assert (answer.streams, answer.ranges, answer.zoom) == ((), (), None)
+
+
+def test_the_longest_wait_is_that_of_one_gpu(trace: Trace) -> None:
+    """A gap counts where a GPU runs nothing on any stream, whatever the other GPU does."""
+    answer = shown(
+        trace(
+            launch_kernel(GEMM, (0, 1), (0, 100), id=1, stream=1),
+            launch_kernel(GEMM, (2, 3), (90, 200), id=2, stream=2),
+            launch_kernel(GEMM, (4, 5), (260, 300), id=3, stream=1),
+            launch_kernel(GEMM, (6, 7), (0, 300), id=4, device=1),
+        )
+    )
+    assert answer.wait_ns == 60
+    assert answer.gpus == 2
+
+
+def test_the_zoom_of_the_shipped_report_is_a_call_of_math() -> None:
+    """The range that takes longest is shown by the median of its forty calls, with all twenty kernels."""
+    zoom = zoomed(RUN)
+    assert zoom.what.startswith("RUN::math::S4096/iter")
+    assert zoom.instances == 40
+    assert int(zoom.op_mine.sum()) == 20
+    assert len(zoom.launch_start) == 20
+
+
+def test_the_zoom_is_the_instance_with_the_median_span(trace: Trace) -> None:
+    """Of three calls the one that is neither the shortest nor the longest is shown."""
+    items: list[Items] = []
+    for number, length in enumerate((300, 100, 200)):
+        at = 1000 * number
+        items.append(Range(f"iter{number}", at, at + 500))
+        items.append(launch_kernel(GEMM, (at + 1, at + 2), (at + 10, at + 20), id=2 * number + 1))
+        items.append(
+            launch_kernel(GEMM, (at + 3, at + 4), (at + 10 + length, at + 20 + length), id=2 * number + 2)
+        )
+    zoom = zoomed(trace(*items))
+    assert zoom.what == "iter2, the median of 3 by span"
+    assert own_ops(zoom) == [(2010, 2020), (2210, 2220)]
+
+
+def test_gaps_are_span_less_busy_time(trace: Trace) -> None:
+    """Between the first and the last op of the range all that is not busy is a gap, other ranges' ops or not."""
+    zoom = zoomed(
+        trace(
+            Range("a", 0, 100),
+            launch_kernel(GEMM, (1, 2), (10, 30), id=1),
+            launch_kernel(GEMM, (3, 4), (25, 50), id=2, stream=8),
+            launch_kernel(GEMM, (5, 6), (80, 90), id=3),
+            launch_kernel(SOFTMAX, (101, 102), (55, 56), id=4),
+        )
+    )
+    assert list(zip(zoom.gap_start.tolist(), zoom.gap_end.tolist(), strict=True)) == [(50, 80)]
+    assert own_ops(zoom) == [(10, 30), (25, 50), (80, 90)]
+    assert zoom.op_start[~zoom.op_mine].tolist() == [55]
+
+
+def test_work_of_a_helper_thread_is_in_the_zoom(trace: Trace) -> None:
+    """An op that follows the range of another thread is one of the range's ops."""
+    zoom = zoomed(
+        trace(
+            Range("backward", 0, 100),
+            launch_kernel(GEMM, (1, 2), (3, 9), id=1),
+            launch_kernel(GEMM, (20, 21), (30, 40), id=2, thread=5),
+        )
+    )
+    assert own_ops(zoom) == [(3, 9), (30, 40)]
+
+
+def test_a_start_end_range_can_be_the_zoom(trace: Trace) -> None:
+    """Where there is nothing else a window is shown, with all launches inside it."""
+    zoom = zoomed(trace(Range("w", 0, 90, kind="start_end"), launch_kernel(GEMM, (1, 2), (3, 50), id=1)))
+    assert zoom.what == "w"
+    assert own_ops(zoom) == [(3, 50)]
+
+
+def test_a_host_far_ahead_has_a_window_of_its_own(trace: Trace) -> None:
+    """Where the GPU runs the work long after its launch, host and GPU are not forced on one axis."""
+    near = zoomed(trace(Range("a", 0, 50), launch_kernel(GEMM, (1, 2), (30, 60), id=1)))
+    assert (near.ahead_ns, near.host_start_ns, near.host_end_ns) == (0, near.start_ns, near.end_ns)
+    far = zoomed(trace(Range("a", 0, 5), launch_kernel(GEMM, (1, 2), (9000, 9100), id=1)))
+    assert (far.host_start_ns, far.host_end_ns) == (0, 5)
+    assert far.start_ns == 8998
+    assert far.ahead_ns == 8998
+    waits = zoomed(trace(Range("a", 0, 9000), launch_kernel(GEMM, (1, 2), (30, 60), id=1)))
+    assert (waits.start_ns, waits.end_ns) == (0, 60)  # what the host does long afterwards is left out
+
+
+def test_a_range_with_too_many_ops_is_shown_by_its_middle(trace: Trace) -> None:
+    """Of a thousand ops the middle ones are drawn, and the text says so."""
+    items = [
+        launch_kernel(GEMM, (10 * n, 10 * n + 1), (10 * n + 2, 10 * n + 9), id=n + 1) for n in range(1000)
+    ]
+    zoom = zoomed(trace(Range("all", 0, 20_000), *items))
+    assert int(zoom.op_mine.sum()) == READABLE_OPS
+    assert zoom.op_start[zoom.op_mine].min() == 4002
+    assert zoom.what == f"{READABLE_OPS} of 1,000 ops, in the middle of all"
+
+
+def test_without_ranges_the_busiest_stream_is_shown(trace: Trace) -> None:
+    """A report without NVTX has a zoom too."""
+    zoom = zoomed(
+        trace(
+            launch_kernel(GEMM, (1, 2), (3, 5), id=1, stream=3),
+            launch_kernel(GEMM, (1, 2), (3, 50), id=2, stream=4),
+        )
+    )
+    assert zoom.what == "the busiest stream"
+    assert own_ops(zoom) == [(3, 50)]
+
+
+def test_families_are_those_of_the_whole_report_also_with_a_selection(trace: Trace) -> None:
+    """Ops that a selection leaves out keep the family of their kernel: streams show everything."""
+    path = trace(
+        Range("a", 0, 10),
+        Range("b", 10, 20),
+        launch_kernel(GEMM, (1, 2), (0, 50), id=1),
+        launch_kernel(SOFTMAX, (11, 12), (50, 100), id=2),
+    )
+    (lane,) = shown(path, columns=2, select="a").streams
+    assert [FAMILIES[code] for code in lane.family.tolist()] == ["gemm", "softmax"]

@@ -1,0 +1,555 @@
+"""`nsysprof bench` on a CPU: a sweep from the command to its files, and everything that can stop it half-way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from nsysprof.bench.plan import Grid, HowMeasured, bench_plan
+from nsysprof.bench.run import SweepJob, known_backends, open_sweep, run_sweep
+from nsysprof.commands.benched import run_job
+from nsysprof.errors import NsysprofError
+from tests.kit.bench_samples import made_up, point_of, write_samples
+
+ROOT = Path(__file__).parents[2]
+TINY = ["--device", "cpu", "--heads", "2", "--head-dim", "8", "--dtype", "fp32", "--no-charts"]
+
+RESULTS = [
+    *("samples.json", "results.csv", "report.md"),
+    *("comparisons.csv", "crossovers.csv", "decisions.csv", "exponents.csv"),
+]
+CHARTS = ["latency.png", "memory.png", "roofline.png", "samples.png", "speedup.png", "throughput.png"]
+
+needs_torch = pytest.mark.skipif(
+    find_spec("torch") is None or find_spec("nvtx") is None, reason="needs torch"
+)
+
+
+class Benched:
+    """A finished `nsysprof bench`: exit code, output, and the folder it ran in."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str], folder: Path) -> None:
+        self.code, self.out, self.err, self.folder = done.returncode, done.stdout, done.stderr, folder
+
+    def samples(self, name: str) -> dict[str, Any]:
+        """The samples.json of a sweep."""
+        read = json.loads((self.folder / name / "samples.json").read_text())
+        assert isinstance(read, dict)
+        return read
+
+
+Bench = Callable[..., Benched]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Runs `nsysprof bench ARGUMENTS` in the test's folder."""
+
+    def run(*arguments: str) -> Benched:
+        done = subprocess.run(
+            [sys.executable, "-m", "nsysprof", "bench", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        return Benched(done, tmp_path)
+
+    return run
+
+
+@needs_torch
+def test_a_sweep_leaves_its_samples_and_what_they_mean(bench: Bench) -> None:
+    """Every point in the order of the plan, eager samples and those of the twin; then nothing is overwritten."""
+    backends = [f"--backend={name}" for name in ("cudnn", "math", "auto", "naive")]
+    done = bench(*TINY, *backends, "--seq", "32", "--seq", "16", "--samples", "12", "-o", "first")
+    assert done.code == 0, done.err
+    assert sorted(path.name for path in done.folder.iterdir()) == ["first"]
+    found = done.samples("first")
+    assert found["schema"] == "nsysprof-bench/1"
+    assert found["command"] == "nsysprof bench " + " ".join(
+        [*TINY, *backends, "--seq", "32", "--seq", "16", "--samples", "12", "-o", "first"]
+    )
+    names = [f"B1.H2.S{seq}.D8.fp32.causal" for seq in (16, 32)]
+    places = [(point["configuration"]["id"], point["backend"]) for point in found["points"]]
+    assert places == [(name, backend) for name in names for backend in ("cudnn", "math", "auto", "naive")]
+    assert found["auto"] == dict.fromkeys(names, "flash")
+    assert found["peaks"] is None
+    assert found["environment"]["workload"]["device"] == "cpu"
+    for point in found["points"]:
+        if point["backend"] == "cudnn":
+            assert point["status"] == "unsupported"
+            assert point["reason"]
+            continue
+        assert point["status"] == "measured"
+        assert point["errors"]["output"] < point["tolerance"] == 1e-5
+        assert len(point["latency_ns"]) == len(point["aa_latency_ns"]) == 12
+        assert all(100 < ns < 1e9 for ns in point["latency_ns"] + point["aa_latency_ns"])
+        assert point["latency_ns"] != point["aa_latency_ns"]
+        assert (point["graph_latency_ns"], point["graph_reason"]) == (None, "no GPU")
+        assert (point["latency_clock"], point["cache"], point["gpu"]) == ("perf_counter", "warm", None)
+        assert set(point["sampled_with"]) == {"math", "auto", "naive"} - {point["backend"]}
+    assert sorted(path.name for path in (done.folder / "first").iterdir()) == sorted(RESULTS)
+    assert all(word in done.out for word in ("S16", "S32", "math", "auto", "naive", "unsupported"))
+    assert "Written to first/" in done.err
+    told_again(bench, done)
+
+
+def told_again(bench: Bench, done: Benched) -> None:
+    """What is done with the samples later: nothing is overwritten, the same results come out, and nothing changed."""
+    before = (done.folder / "first" / "samples.json").read_bytes()
+    refused = bench(*TINY, "-o", "first")
+    assert refused.code == 1
+    assert "first: exists already, not overwritten" in refused.err
+    refused = bench("report", "first", "--no-charts")
+    assert refused.code == 1
+    assert "report.md, results.csv, not overwritten" in refused.err
+    again = bench("report", "first", "-o", "again", "--db", "runs.db")
+    assert again.code == 0, again.err
+    assert again.out == done.out
+    assert sorted(path.name for path in (done.folder / "again").iterdir()) == sorted([*RESULTS, *CHARTS])
+    csv = [(done.folder / name / "results.csv").read_text() for name in ("first", "again")]
+    assert csv[0] == csv[1]
+    with closing(sqlite3.connect(done.folder / "runs.db")) as database:
+        assert database.execute("SELECT count(*) FROM results").fetchone() == (8,)
+    assert (done.folder / "first" / "samples.json").read_bytes() == before
+    same = bench("diff", "first", "again/samples.json")
+    assert same.code == 0, same.err
+    assert "6 times compared" in same.out
+
+
+@needs_torch
+def test_a_block_trained_until_the_interval_is_narrow_with_peaks(bench: Bench) -> None:
+    """The interval decides about the number of samples, the count at the latest; peaks are measured before."""
+    options = ["--workload", "transformer_block", "--train", "--backend", "math", "--seq", "16"]
+    done = bench(*TINY, *options, "--ci-width", "0.9", "--samples", "60", "--measure-peaks")
+    assert done.code == 0, done.err
+    found = done.samples("transformer_block.bench")
+    assert found["plan"]["train"] is True
+    (point,) = found["points"]
+    assert set(point["errors"]) == {"output", "branch", "grad_x", "grad_qkv", "grad_proj"}
+    assert 20 <= len(point["latency_ns"]) <= 60
+    assert found["peaks"]["bandwidth_bytes_per_s"] > 1e8
+    assert set(found["peaks"]["flops"]) == {"fp16", "bf16", "fp32"}
+    assert all(value > 1e6 for value in found["peaks"]["flops"].values())
+
+
+def wait_for(what: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait until something is so, or the process has ended."""
+    for _ in range(2400):
+        if what() or process.poll() is not None:
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never came to that")
+
+
+@needs_torch
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+def test_an_interrupted_sweep_loses_nothing_and_is_resumed(bench: Bench, tmp_path: Path) -> None:
+    """130, what is measured is kept beside; other plans and damage are refused; then it goes on where it was."""
+    sweep = [
+        *TINY,
+        "--backend",
+        "math",
+        "--backend",
+        "flash",
+        "--seq",
+        "8",
+        "--seq",
+        "2048",
+        "--samples",
+        "400",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nsysprof", "bench", *sweep, "-o", "run"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    points = tmp_path / "run.partial" / "points.jsonl"
+
+    def first_is_measured() -> bool:
+        return points.exists() and points.read_text().count('"kind": "point"') == 2
+
+    try:
+        wait_for(first_is_measured, process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "interrupted; 2 of 4 points are kept in run.partial" in err
+    assert "--samples 400 -o run --resume" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["run.partial"]
+
+    again = bench(*sweep, "-o", "run")
+    assert (again.code, "an unfinished sweep is there" in again.err) == (1, True)
+    other = bench(*sweep[:-1], "300", "-o", "run", "--resume")
+    assert other.code == 1
+    assert "begun with another plan: samples 400 there, 300 here" in other.err
+    kept = points.read_text()
+    points.write_text(kept.replace('"kind": "start"', '"kind": "st'))
+    damaged = bench(*sweep, "-o", "run", "--resume")
+    assert (damaged.code, "points.jsonl:2: not a line of a sweep" in damaged.err) == (1, True)
+    # The long configuration is replaced by one that is quickly measured; a line is cut as by a crash.
+    short = kept.replace("S2048", "S16").replace('"seq": 2048', '"seq": 16')
+    points.write_text(short + '{"kind": "point", "poi')
+    done = bench(*("16" if each == "2048" else each for each in sweep), "-o", "run", "--resume")
+    assert done.code == 0, done.err
+    assert "[1/2]" not in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    measured = [json.loads(line)["point"] for line in kept.splitlines() if '"kind": "point"' in line]
+    found = done.samples("run")["points"]
+    assert found[:2] == sorted(measured, key=lambda point: point["backend"], reverse=True)
+    assert [len(point["latency_ns"]) for point in found] == [400] * 4
+
+
+@needs_torch
+def test_a_sweep_that_measures_nothing_says_why(bench: Bench) -> None:
+    """Exit code 1, and all results: the reasons are in them."""
+    done = bench(*TINY, "--backend", "cudnn", "--seq", "8", "-o", "run")
+    assert done.code == 1
+    assert "nothing could be measured" in done.err
+    assert "unsupported" in done.out
+    assert sorted(path.name for path in (done.folder / "run").iterdir()) == sorted(RESULTS)
+
+
+def test_a_regression_is_exit_code_3(bench: Bench, tmp_path: Path) -> None:
+    """Above the limit that was asked for; runs of unlike machines are refused by what differs, unless told."""
+    write_samples(tmp_path / "before")
+    write_samples(tmp_path / "after", slower={"flash": 1.2})
+    done = bench("diff", "before", "after")
+    assert done.code == 3, done.err
+    assert "slower" in done.out
+    assert "flash: latency" in done.err
+    assert bench("diff", "before", "after", "--max-regress", "0.3").code == 0
+    assert bench("diff", "after", "before").code == 0
+    moved = made_up()
+    moved["environment"]["driver"] = "590.1"
+    moved["environment_hash"] = "another"
+    write_samples(tmp_path / "moved", moved)
+    refused = bench("diff", "before", "moved")
+    assert refused.code == 1
+    assert "driver 580.95.05 before, 590.1 after" in refused.err
+    assert bench("diff", "before", "moved", "--unlike").code == 0
+    wrong = made_up()
+    point_of(wrong, "flash", 1024)["status"] = "wrong"
+    write_samples(tmp_path / "wrong", wrong)
+    gate = bench("diff", "before", "wrong")
+    assert gate.code == 3
+    assert "flash at B1.H8.S1024.D64.fp16.causal: wrong results after" in gate.err
+    (tmp_path / "moved" / "samples.json").write_text('{"schema": "nsysprof-run/1"}')
+    foreign = bench("diff", "before", "moved")
+    assert (foreign.code, "moved/samples.json" in foreign.err) == (1, True)
+
+
+KILLER = """
+def _killer(problem: Problem) -> Attend:
+    import os, signal
+
+    calls = []
+
+    def attend(q, k, v):
+        calls.append(1)
+        if len(calls) > {calls}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return BACKENDS["naive"].make(problem)(q, k, v)
+
+    return attend
+
+
+BACKENDS["killer"] = Backend("ends the process", _killer)
+BACKENDS["liar"] = Backend("is wrong", lambda problem: lambda q, k, v: v * 2)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Callable[[int], Path]:
+    """The program that measures, with a backend more, which kills it after some calls."""
+
+    def make(calls: int) -> Path:
+        folder = tmp_path / "workloads"
+        shutil.copytree(ROOT / "workloads", folder, ignore=shutil.ignore_patterns("__pycache__"))
+        with (folder / "_attention.py").open("a") as file:
+            file.write(KILLER.format(calls=calls))
+        return folder / "_bench.py"
+
+    return make
+
+
+@needs_torch
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+@pytest.mark.parametrize("calls", [0, 4])
+def test_a_backend_that_kills_the_process_is_told_and_the_others_are_measured(
+    program: Callable[[int], Path], tmp_path: Path, calls: int
+) -> None:
+    """In its check it is known at once who it was; later all that were at work are tried alone, and then it is."""
+    path = program(calls)
+    grid = Grid(("killer", "math"), heads=(2,), seq=(8,), head_dim=(8,), dtype=("fp32",))
+    how = HowMeasured(device="cpu", samples=10)
+    plan = bench_plan("sdpa", [grid], how, list(known_backends(path)))
+    job = SweepJob(path, plan, tmp_path / "run", ("nsysprof", "bench"))
+    said: list[str] = []
+    with open_sweep(job, resume=False, force=False) as sweep:
+        killed, other = run_sweep(job, sweep, said.append)["points"]
+    assert (killed["backend"], killed["status"]) == ("killer", "out of memory")
+    assert killed["reason"] == "the process was killed by signal 9"
+    assert other["status"] == "measured"
+    assert len(other["latency_ns"]) == 10
+    told = "".join(said)
+    assert (
+        "killer at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9, going on without it" in told
+    )
+    together = (
+        "killer math at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9, measured one by one"
+    )
+    assert (together in told) == (calls > 0)
+
+
+@needs_torch
+def test_a_wrong_backend_is_exit_code_3_and_not_timed(
+    program: Callable[[int], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other one is measured, and the results are there."""
+    path = program(0)
+    grid = Grid(("liar", "math"), heads=(2,), seq=(8,), head_dim=(8,), dtype=("fp32",))
+    plan = bench_plan("sdpa", [grid], HowMeasured(device="cpu", samples=10), list(known_backends(path)))
+    job = SweepJob(path, plan, tmp_path / "run", ("nsysprof", "bench"))
+    with pytest.raises(typer.Exit) as ended:
+        run_job(job, resume=False, force=False, charts=False, database=None)
+    assert ended.value.exit_code == 3
+    said = capsys.readouterr()
+    assert "wrong results, not measured: liar at B1.H2.S8.D8.fp32.causal" in said.err
+    liar, math = json.loads((job.results / "samples.json").read_text())["points"]
+    assert (liar["status"], liar["latency_ns"]) == ("wrong", [])
+    assert "off the float64 reference" in liar["reason"]
+    assert len(math["latency_ns"]) == 10
+
+
+def test_the_error_of_the_measuring_program_is_told_and_not_its_hint(tmp_path: Path) -> None:
+    """As where the disk is full, and it can write no line about it."""
+    path = tmp_path / "program.py"
+    path.write_text("import sys; sys.exit('bench: the disk is full\\n  hint: df -h')")
+    plan = bench_plan("sdpa", [Grid()], HowMeasured(device="cpu"), ("math", "flash"))
+    job = SweepJob(path, plan, tmp_path / "run", ("nsysprof", "bench"))
+    with (
+        open_sweep(job, resume=False, force=False) as sweep,
+        pytest.raises(NsysprofError, match="failed with exit code 1: bench: the disk is full; 0 of 2 points"),
+    ):
+        run_sweep(job, sweep, lambda text: None)
+
+
+def test_a_folder_is_one_sweeps_at_a_time(program: Callable[[int], Path], tmp_path: Path) -> None:
+    """A second one is refused while the first runs, also with --force."""
+    path = program(0)
+    plan = bench_plan("sdpa", [Grid()], HowMeasured(device="cpu"), ("math", "flash"))
+    job = SweepJob(path, plan, tmp_path / "run", ("nsysprof", "bench"))
+    with (
+        open_sweep(job, resume=False, force=False),
+        pytest.raises(NsysprofError, match="a sweep is running there"),
+        open_sweep(job, resume=False, force=True),
+    ):
+        pass
+
+
+def test_without_a_gpu_it_says_so_and_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
+    """One line and a hint; the same where torch is missing."""
+    done = bench("--seq", "8")
+    if done.code == 0:
+        pytest.skip("there is a GPU")
+    assert done.code == 1
+    assert "no CUDA device" in done.err or "no module named" in done.err
+    assert "hint: " in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Bench, tmp_path: Path) -> None:
+    """Each point with its memory, and how it would be measured."""
+    done = bench("--preset", "math-vs-flash", "--dry-run", "--samples", "7")
+    assert done.code == 0
+    assert done.out.splitlines()[:7] == [
+        "configuration                    math     flash",
+        "B1.H8.S1024.D64.fp16.causal   100 MiB  4.00 MiB",
+        "B1.H8.S2048.D64.fp16.causal   392 MiB  8.00 MiB",
+        "B1.H8.S4096.D64.fp16.causal  1.52 GiB  16.0 MiB",
+        "",
+        "6 points of sdpa (forward) on cuda, 7 samples each, each of 20.0 µs at least, cold cache.",
+        "Memory is about what one call needs at its peak, derived from the shapes.",
+    ]
+    mixed = bench("--preset", "scaling", "--dry-run", "--device", "cpu").out
+    row = next(line for line in mixed.splitlines() if line.startswith("B8.H8.S512.D64.fp32.causal"))
+    assert len(row.split()) == 5  # flash has none in fp32
+    assert list(tmp_path.iterdir()) == []
+
+
+MISUSE = {
+    "an unknown backend": (["--backend", "flash2"], 1, "one of: math, math_reduced, flash, "),
+    "an unknown preset": (
+        ["--preset", "base"],
+        1,
+        "one of: math-vs-flash, baseline, scaling, long, single-head",
+    ),
+    "an unknown workload": (["--workload", "resnet"], 1, "--workload is one of: sdpa, transformer_block"),
+    "an unknown type": (["--dtype", "fp8"], 2, "fp8"),
+    "a preset with sizes": (
+        ["--preset", "long", "--seq", "8", "--no-causal"],
+        2,
+        "leave out --seq, --causal",
+    ),
+    "a preset of another workload": (["--preset", "long", "--workload", "transformer_block"], 2, "runs sdpa"),
+    "training of attention": (["--train"], 2, "--train is for transformer_block"),
+    "backward of a block": (["--workload", "transformer_block", "--backward"], 2, "has --train"),
+    "a width that is none": (["--ci-width", "5"], 2, "between 0 and 1"),
+    "no samples": (["--samples", "0"], 2, "--samples"),
+    "nothing to resume": (["--resume"], 1, "no unfinished sweep to resume"),
+    "no name": (["-o", "/"], 2, "not a name for a folder"),
+    "samples that last for ever": (["--min-sample-us", "inf"], 2, "--min-sample-us"),
+    "samples of no length": (["--min-sample-us", "nan"], 2, "nan is no finite number"),
+    "a seed of 80 bits": (["--seed", "9" * 24], 2, "--seed"),
+    "a gate that cannot fail": (["diff", "a", "b", "--max-regress", "nan"], 2, "nan is no finite number"),
+    "a database nowhere": (["--db", "no/x.db"], 1, "cannot write no/x.db: there is no folder"),
+    "a call that nobody can count": (["--seq", "2000000000"], 1, "too many to count in 64 bits"),
+    "a folder that cannot be": (["-o", "/proc/x/run"], 1, "cannot write"),
+    "options before a subcommand": (
+        ["--seq", "8", "diff", "a", "b"],
+        2,
+        "--seq: not for nsysprof bench diff",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISUSE)
+def test_misuse_is_told_in_a_line(bench: Bench, tmp_path: Path, case: str) -> None:
+    """Exit code 2 for usage, 1 for what does not exist; never a traceback, nothing left behind."""
+    arguments, code, said = MISUSE[case]
+    done = bench(*arguments)
+    assert done.code == code, done.err
+    assert said in " ".join(done.err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_are_replaced_only_when_asked_to(tmp_path: Path) -> None:
+    """Only files of the same name; what else lies in the folder stays."""
+    from nsysprof.bench.run import publish_results
+
+    job = SweepJob(Path("p"), {}, tmp_path / "run", ("nsysprof", "bench", "--force"))
+    for number in range(2):
+        made = job.partial / "results"
+        made.mkdir(parents=True)
+        (made / "samples.json").write_text(str(number))
+        if number:
+            with pytest.raises(NsysprofError, match="exists already"):
+                publish_results(made, job, force=False)
+        assert publish_results(made, job, force=True) == [job.results / "samples.json"]
+        (job.results / "notes.txt").touch()
+    assert (job.results / "samples.json").read_text() == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert sorted(path.name for path in job.results.iterdir()) == ["notes.txt", "samples.json"]
+    assert job.resume_command == "nsysprof bench --force --resume"
+
+
+def test_a_file_is_no_folder_of_results_also_with_force(tmp_path: Path) -> None:
+    """Refused before anything is measured."""
+    taken = tmp_path / "run"
+    taken.touch()
+    job = SweepJob(Path("p"), {}, taken, ("nsysprof", "bench", "--force"))
+    with (
+        pytest.raises(NsysprofError, match=r"cannot write into .*run: it is no folder"),
+        open_sweep(job, resume=False, force=True),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_charts_of_other_samples_do_not_stay(bench: Bench, tmp_path: Path) -> None:
+    """Not drawn again, they are no part of the new results; what is not ours is left alone."""
+    write_samples(tmp_path / "run", made_up(samples=12))
+    for name in ("roofline.png", "mine.png"):
+        (tmp_path / "run" / name).write_bytes(b"old")
+    done = bench("report", "run", "--force", "--no-charts")
+    assert done.code == 0, done.err
+    assert [path.name for path in (tmp_path / "run").glob("*.png")] == ["mine.png"]
+    write_samples(tmp_path / "new", made_up(samples=12))
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "roofline.png").write_bytes(b"another's")
+    assert bench("report", "new", "-o", "foreign", "--no-charts").code == 0
+    assert (tmp_path / "foreign" / "roofline.png").exists()
+
+
+def test_damaged_samples_are_refused_by_their_own_name_and_leave_nothing(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Not by that of a copy that is gone; no empty folder stays behind."""
+    path = write_samples(tmp_path / "run", made_up(samples=12))
+    path.write_text(path.read_text()[:-9])
+    done = bench("report", "run", "-o", "out", "--no-charts")
+    assert done.code == 1
+    assert "run/samples.json is corrupt" in done.err
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits and signals")
+def test_a_report_that_is_stopped_or_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """SIGTERM while it is at work, and a limit on the size of files: the folder that was asked for is named."""
+    write_samples(tmp_path / "run", made_up(samples=12))
+    command = [sys.executable, "-m", "nsysprof", "bench", "report", "run", "-o", "out"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for(lambda: bool(list(tmp_path.glob("out/.nsysprof-*/results.csv"))), process)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, "interrupted" in err) == (143, True), err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    limited = ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", *command, "--no-charts"]
+    done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "cannot write into out: File too large" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@needs_torch
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are bytes")
+def test_a_folder_whose_name_is_not_utf8_gets_its_results(tmp_path: Path) -> None:
+    """They are measured, written and told, with a question mark for what cannot be."""
+    command = [sys.executable, "-m", "nsysprof", "bench", *TINY, "--backend", "math", "--seq", "8"]
+    name = b"caf\xe9.bench"
+    done = subprocess.run(
+        [*command, "--samples", "10", "--db", "runs.db", "-o", name],
+        cwd=tmp_path, capture_output=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / os.fsdecode(name)
+    assert json.loads((folder / "samples.json").read_text())["name"] == "caf?"
+    assert (folder / "report.md").read_text().startswith("# caf?\n")
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as database:
+        assert database.execute("SELECT name, file FROM runs").fetchone() == (
+            "caf?",
+            "caf?.bench/samples.json",
+        )
+    told = subprocess.run(
+        [*command[:4], "diff", name, name], cwd=tmp_path, capture_output=True, timeout=300, check=False
+    )
+    assert told.returncode == 0, told.stderr

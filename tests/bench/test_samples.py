@@ -1,0 +1,248 @@
+"""Reading samples.json: what is damaged, foreign or impossible is refused by name; the rest arrives as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nsysprof.bench.samples import read_bench_samples
+from nsysprof.errors import NsysprofError
+from tests.kit.bench_samples import made_up, point_of, write_samples
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def changed(folder: Path, change: Change) -> Path:
+    """A file with math and flash at S=1024 to 4096 after a change."""
+    data = made_up(samples=12)
+    change(data)
+    return write_samples(folder, data)
+
+
+def of_flash(field: str, value: Any, at: int | None = None) -> Change:
+    """Sets a field of flash at S=2048, or one of its entries."""
+
+    def change(data: dict[str, Any]) -> None:
+        point = point_of(data, "flash", 2048)
+        if at is None:
+            point[field] = value
+        else:
+            point[field][at] = value
+
+    return change
+
+
+def top(field: str, value: Any) -> Change:
+    """Sets a field of the file."""
+
+    def change(data: dict[str, Any]) -> None:
+        data[field] = value
+
+    return change
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    """A file, and the folder that holds it, give the same points in the same order."""
+    data = made_up(samples=12)
+    path = write_samples(tmp_path, data)
+    samples = read_bench_samples(path)
+    assert [point.name for point in samples.points[:2]] == [
+        "math at B1.H8.S1024.D64.fp16.causal",
+        "flash at B1.H8.S1024.D64.fp16.causal",
+    ]
+    assert samples.points[1].latency_ns.tolist() == point_of(data, "flash", 1024)["latency_ns"]
+    assert (samples.workload, samples.device, samples.backward) == ("sdpa", "cuda", False)
+    assert samples.planned == len(samples.points) == 6
+    assert read_bench_samples(tmp_path).digest == samples.digest
+    assert samples.points[0].sm_clock_mhz == 1980
+
+
+def test_the_gpu_is_read_from_environment_and_peaks(tmp_path: Path) -> None:
+    """SMs, bandwidth from clock and bus, and the measured peaks."""
+    limits = read_bench_samples(write_samples(tmp_path, made_up(samples=3))).limits
+    assert (limits.name, limits.compute_capability, limits.sm_count) == ("NVIDIA H200", "9.0", 132)
+    assert limits.bytes_per_s == 2 * 3201e6 * 6144 / 8
+    assert limits.measured_peak("fp16") == 7.4e14
+    assert limits.measured_bytes_per_s == 4.1e12
+
+
+def test_throttled_samples_are_left_out_of_every_set(tmp_path: Path) -> None:
+    """Of eager, A/A and graph samples, each by its own marks; the clock is that of the others."""
+
+    def change(data: dict[str, Any]) -> None:
+        point = point_of(data, "flash", 2048)
+        point["throttled"] = [number < 3 for number in range(12)]
+        point["aa_throttled"] = [number == 0 for number in range(12)]
+        point["graph_throttled"] = [number > 9 for number in range(12)]
+        for state in point["gpu"][:3]:
+            state["sm_clock_mhz"] = 345
+
+    samples = read_bench_samples(changed(tmp_path, change))
+    point = next(each for each in samples.points if each.backend == "flash" and each.shape.seq == 2048)
+    assert (len(point.latency_ns), len(point.aa_latency_ns), len(point.graph_latency_ns)) == (9, 11, 10)
+    assert (point.left_out, len(point.all_latency_ns), point.sm_clock_mhz) == (3, 12, 1980)
+
+
+WRONG: dict[str, tuple[Change, str]] = {
+    "NaN": (of_flash("latency_ns", math.nan, 4), r"latency_ns\[4\] is nan"),
+    "infinite": (of_flash("aa_latency_ns", math.inf, 0), r"aa_latency_ns\[0\] is inf"),
+    "zero": (of_flash("latency_ns", 0, 1), r"latency_ns\[1\] is 0, which is no duration"),
+    "negative": (of_flash("graph_latency_ns", -5.0, 2), r"graph_latency_ns\[2\] is -5\.0"),
+    "null": (of_flash("latency_ns", None, 3), r"latency_ns\[3\] is None"),
+    "text": (of_flash("latency_ns", "fast", 3), r"latency_ns\[3\] is 'fast'"),
+    "boolean": (of_flash("latency_ns", True, 3), r"latency_ns\[3\] is True"),
+    "no samples": (of_flash("latency_ns", []), "latency_ns holds no sample although the point is measured"),
+    "not a list": (of_flash("latency_ns", 5), "latency_ns is no list but 5"),
+    "marks missing": (of_flash("throttled", [False]), "throttled has 1 entries for 12 samples"),
+    "marks": (of_flash("throttled", [0] * 12), "throttled is no list of true and false"),
+    "status": (of_flash("status", "fine"), "status is 'fine', not one of measured"),
+    "NaN memory": (of_flash("memory", {"peak_bytes": math.nan}), "memory: peak_bytes is nan"),
+    "calls": (
+        of_flash("calls_per_sample", 0),
+        "calls_per_sample is no whole number from 1 to 2147483647 but 0",
+    ),
+    "tolerances": (of_flash("tolerances", {"output": "tight"}), "tolerances: output is 'tight'"),
+    "no errors": (of_flash("errors", [1]), r"errors is no object but \[1\]"),
+    "a number of 400 digits": (
+        of_flash("latency_ns", 10**400, 4),
+        r"latency_ns\[4\] is 1000+, which is no dur",
+    ),
+    "longer than a life": (of_flash("latency_ns", 1.7e308, 4), r"latency_ns\[4\] is 1\.7e\+308, which is no"),
+    "shorter than light": (
+        of_flash("latency_ns", 1e-300, 4),
+        r"latency_ns\[4\] is 1e-300, which is no duration",
+    ),
+    "a large tolerance": (of_flash("tolerance", 10**400), "tolerance is 1000+"),
+    "large memory": (of_flash("memory", {"peak_bytes": 10**30}), "memory: peak_bytes is 1000+"),
+    "too few states": (of_flash("gpu", [{}] * 3), "gpu has 3 entries for 12 samples"),
+    "no states": (of_flash("gpu", [5] * 12), "gpu is no list of states but"),
+    "no clock": (of_flash("gpu", [{"sm_clock_mhz": "fast"}] * 12), "gpu: sm_clock_mhz is 'fast'"),
+    "no company": (of_flash("sampled_with", 5), "sampled_with is no list of texts but 5"),
+    "odd company": (of_flash("sampled_with", [1, "a", [1]]), "sampled_with is no list of texts but"),
+    "no cache": (of_flash("cache", ["cold"]), r"cache is no text but \['cold'\]"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_is_refused_by_file_point_and_field(tmp_path: Path, case: str) -> None:
+    """The message names all three, so that the place can be found."""
+    change, said = WRONG[case]
+    path = changed(tmp_path, change)
+    with pytest.raises(NsysprofError, match=said) as refused:
+        read_bench_samples(path)
+    assert str(path) in refused.value.message
+    assert "points[3] (flash at B1.H8.S2048.D64.fp16.causal)" in refused.value.message
+
+
+FOREIGN: dict[str, tuple[Change, str]] = {
+    "workload": (
+        top("schema", "nsysprof-workload/1"),
+        "holds no samples of nsysprof bench: its schema is 'nsysprof-workload/1'",
+    ),
+    "no schema": (top("schema", None), "it states no schema"),
+    "no points": (top("points", None), "points is missing"),
+    "no plan": (top("plan", "math-vs-flash"), "plan is no object but 'math-vs-flash'"),
+    "points": (top("points", [3]), r"points\[0\] is no object but 3"),
+    "no hash": (top("environment_hash", ""), "environment_hash is no text but ''"),
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_a_foreign_file_is_refused(tmp_path: Path, case: str) -> None:
+    """Files of other programs, and files that lack a part."""
+    change, said = FOREIGN[case]
+    with pytest.raises(NsysprofError, match=said):
+        read_bench_samples(changed(tmp_path, change))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"schema": "nsysprof-bench/1", "poi', b"\xff\xfe", b"[1, 2]", b"[" * 9999]
+)
+def test_what_is_no_json_is_corrupt_or_foreign(tmp_path: Path, content: bytes) -> None:
+    """Empty, cut off, binary and deeply nested files end in one line."""
+    path = tmp_path / "samples.json"
+    path.write_bytes(content)
+    with pytest.raises(NsysprofError, match=r"samples\.json (is corrupt|holds no samples)"):
+        read_bench_samples(path)
+
+
+def inside(*path: Any) -> Change:
+    """Sets what lies deeper in the file: the last part is the value."""
+
+    def change(data: Any) -> None:
+        *ways, field, value = path
+        for way in ways:
+            data = data[way]
+        data[field] = value
+
+    return change
+
+
+DAMAGED: dict[str, tuple[Change, str]] = {
+    "no points": (top("points", []), "points is empty"),
+    "GPUs": (inside("environment", "gpus", {"a": 1}), "environment: gpus is no list but {'a': 1}"),
+    "a number of GPUs": (inside("environment", "gpus", 5), "environment: gpus is no list but 5"),
+    "software": (inside("environment", "workload", "x"), "environment: workload is no object but 'x'"),
+    "a list of software": (inside("environment", "workload", [1]), r"workload is no object but \[1\]"),
+    "a device": (inside("environment", "workload", "device", 5), "environment: device is no text but 5"),
+    "backends": (
+        inside("plan", "configurations", 0, "backends", 5),
+        r"plan: configurations\[0\]: backends is no list of texts but 5",
+    ),
+    "a sequence": (inside("points", 0, "configuration", "seq", 10**12), "seq is no whole number from 1 to"),
+    "a long sequence": (
+        inside("points", 0, "configuration", "seq", 2**30),
+        "seq is 1073741824: the operations of such a call are too many to count",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_file_is_refused_by_its_field(tmp_path: Path, case: str) -> None:
+    """What is no part of a point, and sizes that nobody can count with."""
+    change, said = DAMAGED[case]
+    with pytest.raises(NsysprofError, match=said):
+        read_bench_samples(changed(tmp_path, change))
+
+
+def test_names_that_cannot_be_written_become_readable(tmp_path: Path) -> None:
+    """Half a surrogate pair, which JSON can hold, is in no file and on no terminal."""
+    samples = read_bench_samples(changed(tmp_path, top("name", "caf\udce9")))
+    assert samples.name == "caf?"
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    """The path, and what makes such a file."""
+    with pytest.raises(NsysprofError, match=r"cannot read .*samples\.json") as refused:
+        read_bench_samples(tmp_path)
+    assert "nsysprof bench" in str(refused.value.hint)
+
+
+def test_a_point_that_is_there_twice_is_corrupt(tmp_path: Path) -> None:
+    """Nobody could say which of them counts."""
+    with pytest.raises(NsysprofError, match=r"math at B1\.H8\.S1024\.D64\.fp16\.causal is in it twice"):
+        read_bench_samples(changed(tmp_path, lambda data: data["points"].append(data["points"][0])))
+
+
+def test_unsupported_points_have_no_samples(tmp_path: Path) -> None:
+    """They keep their status and reason, and the others are measured."""
+    data = made_up(dtypes={"fp32": ("math", "flash")}, samples=3)
+    samples = read_bench_samples(write_samples(tmp_path, data))
+    assert [point.backend for point in samples.measured] == ["math"] * 3
+    refused = samples.points[1]
+    assert refused.status == "unsupported"
+    assert "dtype" in str(refused.reason)
+    assert np.array_equal(refused.latency_ns, [])
+
+
+def test_samples_of_what_is_not_measured_do_not_count(tmp_path: Path) -> None:
+    """A wrong result is no fast one."""
+    samples = read_bench_samples(changed(tmp_path, of_flash("status", "wrong")))
+    point = next(each for each in samples.points if each.status == "wrong")
+    assert [len(point.latency_ns), len(point.aa_latency_ns), len(point.graph_latency_ns)] == [0, 0, 0]
+    assert point not in samples.measured

@@ -1,0 +1,327 @@
+"""What a benchmark prints and reports: the tables, the sentences, and how they treat what is missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.text import Text
+
+from nsysprof.bench.report import bench_report
+from nsysprof.bench.results import BenchResults, read_bench_results
+from nsysprof.bench.roofline_chart import roofline_chart
+from nsysprof.bench.text import bench_summary
+from nsysprof.bench.titles import (
+    latency_title,
+    memory_title,
+    roofline_title,
+    speedup_title,
+    throughput_title,
+    violin_title,
+)
+from tests.kit.bench_samples import made_up, merged, point_of, write_samples
+
+ALL = ("math", "naive", "flash", "efficient", "cudnn", "auto")
+
+
+def results_of(folder: Path, data: dict[str, Any]) -> BenchResults:
+    """The results of a made-up file."""
+    return read_bench_results(write_samples(folder, data))
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
+    """The preset math-vs-flash."""
+    return results_of(tmp_path_factory.mktemp("two"), made_up())
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
+    """Six backends over S and over batches."""
+    data = merged(
+        made_up(ALL, (128, 512, 1024, 2048), samples=40, name="many"),
+        made_up(ALL, (512,), batch=16, samples=40),
+    )
+    return results_of(tmp_path_factory.mktemp("many"), data)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
+    """naive in two dtypes against flash in one, until memory runs out."""
+    data = made_up(
+        dtypes={"fp32": ("naive", "auto"), "fp16": ("naive", "auto", "flash")},
+        seqs=(4096, 8192, 16384, 32768), batch=8, workload="transformer_block", samples=20,
+    )  # fmt: skip
+    return results_of(tmp_path_factory.mktemp("mixed"), data)
+
+
+SUMMARY = """\
+math-vs-flash · attention forward (B1 H8 D64 fp16 causal) · NVIDIA H200 · 100 samples each
+  cold L2 cache, CUDA events; ±: 95 % interval of the median
+
+shape  backend  latency      ±    graph  TFLOP/s  of peak  vs math      peak  matrices  error
+-----  -------  -------  -----  -------  -------  -------  -------  --------  --------  -----
+S1024  math      194 µs  0.2 %   194 µs     5.53    0.5 %            100 MiB      6.25  2e-04
+       flash    9.76 µs  0.2 %  7.75 µs      110     10 %    19.9x  4.03 MiB      0.25  2e-04
+S2048  math      758 µs  0.2 %   758 µs     5.67    0.5 %            392 MiB      6.13  2e-04
+       flash    17.0 µs  0.4 %  16.0 µs      253     24 %    44.6x  8.06 MiB      0.13  2e-04
+S4096  math     3.01 ms  0.3 %  3.02 ms     5.71    0.5 %           1.52 GiB      6.06  2e-04
+       flash    49.9 µs  0.3 %  49.0 µs      344     32 %    60.3x  16.1 MiB      0.06  2e-04
+
+shape  fastest  beats                      without launches
+-----  -------  -------------------------  ----------------
+S1024  flash    math by 19.9x (19.8–20.0)  flash
+S2048  flash    math by 44.6x (44.4–44.8)  flash
+S4096  flash    math by 60.3x (60.0–60.5)  flash
+
+flash beats math at every S (19.9x at S=1024, 60.3x at S=4096)
+temporary memory grows as S²: math S^2.00
+temporary memory grows as S: flash S^1.00
+launches: 21 % of a call of flash at S1024 is launching; flash is 19.9x as fast as math with launches and
+  25.0x without, at S1024
+A/A: held against themselves, 0 of 6 differ; chance allows 1 in 20
+(1.01x): no clear change; 1.3x ?: too few samples. of peak: of SMs × sampled clock × FLOPs per clock.
+  matrices: peak memory in score matrices of the dtype. error: relative, against float64.
+"""
+
+
+def test_the_summary_is_whole(two: BenchResults) -> None:
+    """Word for word."""
+    assert bench_summary(two) == SUMMARY
+
+
+def test_summaries_fit_a_terminal(two: BenchResults, many: BenchResults, mixed: BenchResults) -> None:
+    """110 columns, warnings and sentences included."""
+    for results in (two, many, mixed):
+        assert max(map(len, bench_summary(results).splitlines())) <= 110
+
+
+def test_no_clear_change_is_in_brackets_and_few_samples_are_questioned(tmp_path: Path) -> None:
+    """A ratio is never shown as a difference that it is not."""
+    data = made_up(("math", "flash"), (2048,), samples=30)
+    math = point_of(data, "math", 2048)
+    point_of(data, "flash", 2048)["latency_ns"] = [value * 1.005 for value in math["latency_ns"]]
+    assert "(1.00x)" in bench_summary(results_of(tmp_path, data))
+    few = results_of(tmp_path / "few", made_up(samples=4))
+    assert "x ?" in bench_summary(few)
+    assert "too few samples to tell" in bench_report(few)
+
+
+def test_what_was_not_measured_stays_in_the_table(mixed: BenchResults) -> None:
+    """Out of memory in its row, and with PyTorch's reason in the report."""
+    summary = bench_summary(mixed)
+    assert "naive    out of memory" in summary
+    assert "| S32768 fp32 | naive | out of memory | Tried to allocate more than there is. |" in bench_report(
+        mixed
+    )
+
+
+def test_a_refused_share_is_not_shown(tmp_path: Path) -> None:
+    """Neither in the table nor in the report; the warning names it."""
+    data = made_up(("math", "flash"), (4096,), samples=20)
+    point = point_of(data, "flash", 4096)
+    point["latency_ns"] = [value / 12 for value in point["latency_ns"]]
+    results = results_of(tmp_path, data)
+    summary = bench_summary(results)
+    (row,) = [line for line in summary.splitlines() if line.lstrip().startswith("flash  ")]
+    assert "refused" in row
+    assert "386 % of the peak is impossible, suspect is the timer" in " ".join(summary.split())
+    assert "| refused |" in bench_report(results)
+
+
+def test_a_refused_share_without_launches_is_no_headline(tmp_path: Path) -> None:
+    """The share with launches, which is none of that, stays in the table; no point of it is in the roofline."""
+    data = made_up(("math", "flash"), (2048, 4096), samples=20)
+    point = point_of(data, "flash", 4096)
+    point["graph_latency_ns"] = [value / 12 for value in point["graph_latency_ns"]]
+    results = results_of(tmp_path, data)
+    assert "refused" not in bench_summary(results)
+    assert "| refused |" not in bench_report(results)
+    assert any("FLOP/s of the graph: " in line for line in results.warnings)
+    assert roofline_title(results).startswith("flash reaches 25 % of the FLOP/s at S=2048")
+    figure = roofline_chart(results)
+    texts = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert "Left out: 1 of 4 points, above the peak" in " ".join(texts.split())
+    for each in data["points"]:
+        each["graph_latency_ns"] = [20.0] * 20
+    every = results_of(tmp_path / "every", data)
+    assert roofline_title(every) == "No roofline: every share of the peak is above 100 %, and refused"
+    assert roofline_chart(every)
+
+
+def test_few_samples_are_never_told_as_a_finding(tmp_path: Path) -> None:
+    """Neither an interval nor equality, with others or with themselves, is read from three samples."""
+    results = results_of(tmp_path, made_up(("math", "flash", "auto"), samples=3))
+    summary = bench_summary(results)
+    assert "flash and math: too few samples to tell at S=4096" in " ".join(summary.split())
+    assert "too few samples to tell at all 3 shapes" in summary
+    for wrong in ("no clear difference", "A/A", " beats ", "0.1 %"):
+        assert wrong not in summary
+    assert "±" not in bench_report(results).split("## How it was measured")[0]
+    assert violin_title(results).endswith("(median CV)")
+
+
+def test_a_graph_that_drifts_is_warned_of(tmp_path: Path) -> None:
+    """As a call that does."""
+    data = made_up(("math", "flash"), (2048,), samples=60)
+    point = point_of(data, "flash", 2048)
+    point["graph_latency_ns"] = [value * (1 + at / 60) for at, value in enumerate(point["graph_latency_ns"])]
+    assert any(
+        "flash at" in line and ", graph: drifts" in line for line in results_of(tmp_path, data).warnings
+    )
+
+
+@pytest.mark.parametrize(
+    ("axis", "values"), [("batch", (8, 16, 32)), ("heads", (4, 8)), ("head_dim", (32, 64))]
+)
+def test_titles_name_the_size_that_varies(tmp_path: Path, axis: str, values: tuple[int, ...]) -> None:
+    """Over batches, heads or their size, S stands still and says nothing."""
+    sizes: list[dict[str, Any]] = [{axis: value} for value in values]
+    data = merged(*(made_up(("math", "flash"), (512,), samples=20, **size) for size in sizes))
+    results = results_of(tmp_path, data)
+    short = {"batch": "B", "heads": "H", "head_dim": "D"}[axis]
+    for title in (latency_title, memory_title, throughput_title, speedup_title, roofline_title):
+        assert "S=" not in title(results)
+        assert f" {short}=" in title(results), title
+
+
+def test_mixed_dtypes_are_taken_apart(mixed: BenchResults) -> None:
+    """Total = by the dtype × by the algorithm."""
+    report = bench_report(mixed)
+    assert "## What mixed dtypes hide" in report
+    row = next(line for line in report.splitlines() if line.startswith("| S16384 | naive fp32 → flash fp16"))
+    total, precision, algorithm = (float(cell.split("x")[0]) for cell in row.split("|")[3:6])
+    assert total == pytest.approx(precision * algorithm, rel=0.01)
+    assert "mixed dtypes: flash fp16 is" in bench_summary(mixed)
+
+
+SECTIONS = [
+    "Findings", "Charts", "B1 H8 D64 causal", "S512 H8 D64 causal", "Which backend at which shape",
+    "What PyTorch picks by itself", "Do the outputs agree", "Growth with S", "Comparisons",
+    "How it was measured", "Environment", "How to repeat it",
+]  # fmt: skip
+
+
+def test_the_report_has_its_sections(many: BenchResults) -> None:
+    """In order, with the warnings between them where there are some."""
+    report = bench_report(many, ["latency.png"])
+    found = [line[3:] for line in report.splitlines() if line.startswith("## ")]
+    assert [name for name in found if name != "Warnings"] == SECTIONS
+    assert "![latency](latency.png)" in report
+    assert "| torch | 2.11.0+cu130 |" in report
+    assert "```sh\nnsysprof bench --preset many\n```" in report
+
+
+def test_the_report_has_speedup_and_memory_columns(two: BenchResults) -> None:
+    """Speed-up with its interval, and how much less memory than the baseline."""
+    lines = bench_report(two).splitlines()
+    (head,) = [line for line in lines if line.startswith("| S | backend")]
+    (row,) = [line for line in lines if line.startswith("| S4096 | flash | 49")]
+    cells = dict(
+        zip(
+            (cell.strip() for cell in head.split("|")), (cell.strip() for cell in row.split("|")), strict=True
+        )
+    )
+    assert cells["speed-up over math"] == "60.3x (60.0–60.5)"
+    assert cells["memory reduction"] == "96.3x"
+    assert cells["score matrices"] == "0.06"
+    assert cells["of peak"] == "32 %"
+
+
+def test_every_table_of_the_report_is_rectangular(many: BenchResults, mixed: BenchResults) -> None:
+    """As many cells in each row as in the head, whatever is missing."""
+    for results in (many, mixed):
+        widths: set[int] = set()
+        for line in [*bench_report(results).splitlines(), ""]:
+            if line.startswith("|"):
+                widths.add(line.count("|") - line.count("\\|"))
+            else:
+                assert len(widths) <= 1
+                widths.clear()
+
+
+def test_auto_that_is_slower_is_said(many: BenchResults) -> None:
+    """Where, how much at worst, and which backend would be better; and what it is without launches."""
+    summary = " ".join(bench_summary(many).split())
+    line = summary.split("auto against the best of the others: ")[1]
+    assert line.startswith("no clear difference at ")
+    assert "slower at" in line
+    assert "where flash is 1.2" in line.split("at worst")[1]
+    assert "; without launches no clear difference at" in line
+
+
+def test_auto_counts_where_its_pick_has_no_name_of_its_own(mixed: BenchResults) -> None:
+    """Here cudnn runs as auto alone: it beats the baseline, and the sentence says what it was."""
+    assert "auto (cudnn) beats naive at every S" in bench_summary(mixed)
+
+
+def test_a_backend_that_differs_from_itself_is_named(tmp_path: Path) -> None:
+    """By how much; and no smaller difference to others counts."""
+    data = made_up(("flash", "cudnn"), (2048,), samples=60, slower={"cudnn": 1.05})
+    flash = point_of(data, "flash", 2048)
+    flash["aa_latency_ns"] = [value * 1.2 for value in flash["latency_ns"]]
+    summary = " ".join(bench_summary(results_of(tmp_path, data)).split())
+    assert "1 of 2 differ (flash at B1 H8 S2048 D64 fp16 causal, by 20 %)" in summary
+    assert "cudnn or flash" in summary or "flash or cudnn" in summary
+
+
+def test_graphs_that_are_slower_than_the_call_are_said(tmp_path: Path) -> None:
+    """A replay is no faster by nature."""
+    data = made_up(("math", "flash"), (2048,), samples=40)
+    math = point_of(data, "math", 2048)
+    math["graph_latency_ns"] = [value * 1.06 for value in math["latency_ns"]]
+    summary = " ".join(bench_summary(results_of(tmp_path, data)).split())
+    assert "graphs: at 1 of 2 points a replay takes longer than the call; math at" in summary
+    assert "6.0 % longer" in summary
+
+
+def test_the_reason_of_pytorch_is_cut_to_what_it_says(tmp_path: Path) -> None:
+    """How much was asked for and how much there was, without the advice."""
+    data = made_up(("math", "flash"), (2048,), samples=10)
+    said = (
+        "CUDA out of memory. Tried to allocate 256.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 134.05 GiB"
+        " is free. Including non-PyTorch memory, this process has 5.74 GiB memory in use. Of the allocated memory"
+    )
+    point_of(data, "math", 2048).update(status="out of memory", reason=said, latency_ns=[], throttled=[])
+    report = bench_report(results_of(tmp_path, data))
+    assert "| tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were free |" in report
+
+
+def test_memory_that_follows_no_single_power_is_said_in_sizes(tmp_path: Path) -> None:
+    """flash at the shortest length needs a buffer that it needs nowhere else."""
+    data = made_up(("math", "flash"), (1024, 2048, 4096, 8192), samples=10)
+    point_of(data, "flash", 1024)["memory"]["temporary_bytes"] = 4_292_632
+    summary = " ".join(bench_summary(results_of(tmp_path, data)).split())
+    assert (
+        "temporary memory grows with no single power of S: flash (4.09 MiB at S=1024, 64.0 KiB at S=2048 and 256 KiB at"
+        " S=8192, S^1.0 in the last step)" in summary
+    )
+
+
+def test_correlated_samples_are_one_warning(many: BenchResults) -> None:
+    """However many points have them, as long as their intervals allow for it."""
+    lines = [line for line in many.warnings if "which is allowed for" in line]
+    assert len(lines) == 1
+    assert re.match(r"at \d+ of 30 points samples depend on the ones before them", lines[0])
+
+
+def test_names_cannot_command_the_terminal(tmp_path: Path) -> None:
+    """Escape sequences in names and reasons are written out."""
+    data = made_up(("math", "flash"), (1024,), samples=10)
+    data["name"] = "x\x1b[31mred"
+    point = point_of(data, "flash", 1024)
+    point.update(status="unsupported", reason="bell\x07|pipe", latency_ns=[], throttled=[])
+    results = results_of(tmp_path, data)
+    for text in (bench_summary(results), bench_report(results)):
+        assert "\x1b" not in text
+        assert "\x07" not in text
+    assert "bell\\x07\\|pipe" in bench_report(results)
+
+
+def test_nothing_measured_still_makes_a_report(tmp_path: Path) -> None:
+    """All statuses, no numbers, no traceback."""
+    results = results_of(tmp_path, made_up(dtypes={"fp32": ("flash", "cudnn")}, samples=5))
+    assert "unsupported" in bench_summary(results)
+    assert "## Not measured" in bench_report(results)

@@ -1,0 +1,217 @@
+"""The process that draws the charts: it draws what would be drawn here, and nobody notices when it cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.charts import FILES, chart_plans, write_pictures
+from nsysprof.attribution.attribute import attribute
+from nsysprof.charts import painter as module
+from nsysprof.charts.drawing import picture
+from nsysprof.charts.marks import Heading, Message, Plan
+from nsysprof.charts.painter import Painter, start_painter
+from nsysprof.trace.build import read_tables
+from nsysprof.trace.nsys import open_report
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "traces" / "run.sqlite"
+WORDS = Message(Heading("A title", "about it"), ["one sentence"])
+
+
+@pytest.fixture(scope="module")
+def run() -> Breakdown:
+    """The breakdown of the shipped report."""
+    with open_report(RUN) as report:
+        return break_down(attribute(read_tables(report)))
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second core, also where there is none."""
+    monkeypatch.setattr(module, "_cores", lambda: 2)
+
+
+@pytest.fixture
+def not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing in this process gives a mark instead of a picture."""
+    drawn: Callable[[Plan], bytes] = lambda plan: b"drawn here"  # noqa: E731
+    monkeypatch.setattr(module, "_picture", lambda: drawn)
+
+
+def process_of(painter: Painter) -> subprocess.Popen[bytes]:
+    """The process of a painter that has one."""
+    assert painter._process is not None
+    return painter._process
+
+
+def loaded_after(code: str) -> set[str]:
+    """The modules that a fresh interpreter holds after running `code`."""
+    script = f"import json, sys\n{code}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.usefixtures("two_cores", "not_here")
+def test_pictures_are_those_that_would_be_drawn_here(run: Breakdown) -> None:
+    """Byte by byte: the process makes the three charts of a real report as this one does."""
+    plans = chart_plans(run)
+    with start_painter() as painter:
+        painter.paint(plans)
+        assert painter.pictures() == [picture(plan) for plan in plans]
+
+
+def test_plans_are_plain_and_small(run: Breakdown) -> None:
+    """What goes through the pipe names no class of pandas or matplotlib and is small however long the report."""
+    for plan in chart_plans(run):
+        data = pickle.dumps(plan)
+        assert len(data) < 100_000
+        assert b"pandas" not in data
+        assert b"matplotlib" not in data
+        assert picture(pickle.loads(data)) == picture(plan)
+
+
+def test_neither_process_imports_what_the_other_one_does() -> None:
+    """Plans are made without matplotlib, and drawn without pandas and what builds on it."""
+    here = loaded_after(
+        "import nsysprof\nfrom nsysprof.render.charts import chart_plans\n"
+        f"with nsysprof.open_report({str(RUN)!r}) as report:\n"
+        "    chart_plans(nsysprof.break_down(nsysprof.attribute(report)))"
+    )
+    there = loaded_after("import nsysprof.render.painter, nsysprof.render.drawing")
+    assert "pandas" in here
+    assert "matplotlib" not in here
+    assert "matplotlib.figure" in there
+    assert there.isdisjoint(
+        {"pandas", "nsysprof.analyze.breakdown", "nsysprof.kernels.classify", "nsysprof.trace.tables"}
+    )
+
+
+def test_the_painter_is_started_without_numpy() -> None:
+    """What `analyze` imports before it starts the process takes no time."""
+    assert loaded_after("import nsysprof.render.painter").isdisjoint({"numpy", "pandas", "matplotlib"})
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_a_process_that_dies_is_replaced(run: Breakdown) -> None:
+    """Killed before or after the plans were sent, the pictures are the same."""
+    plans = chart_plans(run)[:1]
+    for sent in (False, True):
+        with start_painter() as painter:
+            if sent:
+                painter.paint(plans)
+            process_of(painter).kill()
+            process_of(painter).wait()
+            if not sent:
+                painter.paint(plans)
+            assert painter.pictures() == [picture(plans[0])]
+
+
+@pytest.mark.usefixtures("two_cores", "not_here")
+def test_a_chart_that_fails_there_is_drawn_here() -> None:
+    """The others still come from the process."""
+    broken = Message(None, [])  # type: ignore[arg-type]
+    with start_painter() as painter:
+        painter.paint([WORDS, broken, WORDS])
+        first, second, third = painter.pictures()
+    if sys.platform == "linux":
+        assert first == third == picture(WORDS)
+    assert second == b"drawn here"
+
+
+@pytest.mark.usefixtures("not_here")
+def test_without_a_second_core_there_is_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one core two processes would only take turns."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda who: {0}, raising=False)
+    with start_painter() as painter:
+        assert painter._process is None
+        painter.paint([WORDS])
+        assert painter.pictures() == [b"drawn here"]
+
+
+@pytest.mark.usefixtures("two_cores", "not_here")
+def test_a_python_that_cannot_be_started_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No such file, a file that is no Python, or an interpreter inside another program: charts are drawn here."""
+    impostor = tmp_path / "impostor"
+    impostor.write_text("#!/bin/sh\nexit 3\n")
+    impostor.chmod(0o755)
+    for executable in ("", str(tmp_path / "none"), str(impostor)):
+        monkeypatch.setattr(sys, "executable", executable)
+        with start_painter() as painter:
+            painter.paint([WORDS])
+            assert painter.pictures() == [b"drawn here"]
+
+
+@pytest.mark.usefixtures("two_cores", "not_here")
+def test_the_current_folder_does_not_matter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Files that happen to be called like modules are not imported."""
+    for name in ("random", "numpy", "nsysprof", "pickle"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(4)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "nonsense")
+    with start_painter() as painter:
+        painter.paint([WORDS])
+        assert painter.pictures()[0].startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize("sent", [False, True])
+def test_closing_ends_the_process_whatever_it_does(run: Breakdown, sent: bool) -> None:
+    """While it imports, or draws: it is gone when the `with` is left, and a second close does no harm."""
+    with contextlib.suppress(KeyboardInterrupt), start_painter() as painter:
+        process = process_of(painter)
+        if sent:
+            painter.paint(chart_plans(run))
+        raise KeyboardInterrupt
+    assert process.returncode is not None
+    painter.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
+def test_ctrl_c_leaves_no_process_behind() -> None:
+    """An interrupt while the process imports or draws ends both."""
+    script = (
+        "import sys, time\nfrom nsysprof.render import painter\npainter._cores = lambda: 2\n"
+        "with painter.start_painter() as one:\n"
+        "    print(one._process.pid, flush=True)\n    time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        os.kill(child, 0)
+        parent.send_signal(signal.SIGINT)
+        assert parent.wait(30) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_a_picture_is_written_at_once_or_not_at_all(tmp_path: Path) -> None:
+    """Where the second file cannot be replaced, nothing unfinished stays, and what was there is as it was."""
+    (tmp_path / FILES[1]).mkdir()
+    (tmp_path / FILES[2]).write_bytes(b"old")
+    with pytest.raises(OSError, match=FILES[1]):
+        write_pictures([b"one", b"two", b"three"], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
+    assert (tmp_path / FILES[0]).read_bytes() == b"one"
+    assert (tmp_path / FILES[2]).read_bytes() == b"old"

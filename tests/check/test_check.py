@@ -1,0 +1,828 @@
+"""Budgets held against reports: every kind of limit at its edge, and what a report may lack."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nsysprof
+from nsysprof.analyze.breakdown import break_down
+from nsysprof.attribution.attribute import attribute
+from nsysprof.check.baseline import Baseline
+from nsysprof.check.call_samples import CallSamples, call_samples, spread_of
+from nsysprof.check.check import BudgetCheck
+from nsysprof.check.gate import draft
+from nsysprof.check.growth import growths
+from nsysprof.check.range_match import RangeFinder
+from nsysprof.check.range_ops import backends_seen, ops_inside
+from nsysprof.check.text import check_document, check_markdown, check_summary
+from nsysprof.errors import NsysprofError
+from nsysprof.kernels.classify import load_rules
+from nsysprof.trace.nsys import open_report
+from tests.conftest import Trace
+from tests.kit.random_reports import random_report
+from tests.kit.trace import Gpu, Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
+
+LATE = 10_000_000
+FLASH = (
+    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)64, (int)128, (int)128, (int)4>>(T1)"
+)
+FP32_GEMM, GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_ffma", "nvjet_sm90_hsh_64x32_64x16_1x2_h_bz_TNN"
+SOFTMAX = "void <unnamed>::softmax_warp_forward<float, float, float, (int)9, (bool)0, (bool)0>(T2 *)"
+CAST = "void at::native::unrolled_elementwise_kernel<at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase &)"
+
+
+def step(number: int, *kernels: str, ns: int = 10, name: str = "step", at: int = 0) -> list[Items]:
+    """`step <number>` of 1,000 ns, with these kernels of `ns` each, 20 ns from start to start, and their launches."""
+    begin = 1_000 * number + at
+    out: list[Items] = [Range(f"{name} {number}", begin, begin + 900)]
+    for i, kernel in enumerate(kernels):
+        start = begin + 100 + 20 * i
+        out.append(
+            launch_kernel(
+                kernel, (begin + 2 * i + 1, begin + 2 * i + 2), (start, start + ns), id=begin + i + 1
+            )
+        )
+    return out
+
+
+def steps(lengths: Sequence[int]) -> list[Items]:
+    """A step for each length, with one kernel of so many ns."""
+    return [item for number, ns in enumerate(lengths) for item in step(number, "gemm", ns=ns)]
+
+
+def checked(report: Path, text: str, **how: Any) -> BudgetCheck:
+    """A report against a budget with this text; a text without a table is that of one range `step*`."""
+    path = report.with_name("budget.toml")
+    path.write_text(text if "[[range]]" in text else f'[[range]]\npath = "step*"\n{text}', encoding="utf-8")
+    return nsysprof.check(report, path, **how)
+
+
+def results(answer: BudgetCheck) -> list[tuple[str, Any, Any]]:
+    """Rule, what was found and whether it holds, for each row."""
+    return [(row["rule"], row["found"], row["ok"]) for row in answer.records()]
+
+
+def one(answer: BudgetCheck) -> dict[str, Any]:
+    """The only row."""
+    [row] = answer.records()
+    return row
+
+
+# ---- limits per call
+
+
+@pytest.mark.parametrize(
+    ("limit", "rule", "found"),
+    [
+        ("max_kernels = {}", "max_kernels", 3),
+        ("max_launches = {}", "max_launches", 5),
+        ("max_memops = {}", "max_memops", 2),
+        ("max_graph_launches = {}", "max_graph_launches", 0),
+        ("max_span_ns = {}", "max_span", 460),
+        ("max_busy_ns = {}", "max_busy", 90),
+        ("max_cpu_ns = {}", "max_cpu", 900),
+    ],
+)
+def test_a_limit_holds_up_to_its_value(trace: Trace, limit: str, rule: str, found: int) -> None:
+    """What equals a limit keeps to it, one less breaks it, and what was found is that of one call."""
+    items = [
+        part
+        for number in range(3)
+        for part in [
+            *step(number, "a", "b", "c"),
+            launch_memcpy(
+                (1000 * number + 30, 1000 * number + 31),
+                (1000 * number + 500, 1000 * number + 540),
+                id=9_000 + number,
+            ),
+            launch_memset(
+                (1000 * number + 32, 1000 * number + 33),
+                (1000 * number + 540, 1000 * number + 560),
+                id=9_100 + number,
+            ),
+        ]
+    ]
+    report = trace(*items, duration=LATE)
+    assert results(checked(report, limit.format(found))) == [(rule, found, True)]
+    if found:
+        answer = checked(report, limit.format(found - 1))
+        assert results(answer) == [(rule, found, False)]
+        assert (one(answer)["allowed"], one(answer)["instances"], one(answer)["bound"]) == (
+            found - 1,
+            3,
+            "max",
+        )
+        assert not answer.ok
+
+
+def test_graph_launches_are_counted(trace: Trace) -> None:
+    """A CUDA graph traced as a whole is a launch and no kernel."""
+    report = trace(*step(0), launch_graph((1, 2), (200, 240), id=5), duration=LATE)
+    answer = checked(report, "max_graph_launches = 0\nmax_kernels = 0\nmax_launches = 1")
+    assert results(answer) == [
+        ("max_graph_launches", 1, False),
+        ("max_kernels", 0, True),
+        ("max_launches", 1, True),
+    ]
+
+
+@pytest.mark.parametrize(("stat", "found"), [("median", 25), ("p95", 47), ("max", 50)])
+def test_the_statistic_is_the_one_asked_for(trace: Trace, stat: str, found: int) -> None:
+    """The same calls by median, 95th percentile and maximum; the row says which."""
+    report = trace(*steps(range(0, 51)), duration=LATE)  # 51 calls: no interpolation for the median
+    answer = checked(report, f'stat = "{stat}"\nmax_busy_ns = 0')
+    assert one(answer)["stat"] == stat
+    assert one(answer)["found"] == pytest.approx(found, abs=1)
+    assert isinstance(one(answer)["found"], int)
+
+
+def test_the_spread_of_samples_is_numpys() -> None:
+    """Percentiles of many groups at once are those that numpy gives for each; what cannot be told is left out."""
+    generator = np.random.default_rng(5)
+    row = np.sort(generator.integers(0, 40, 900))
+    row = row[row != 17]
+    values = np.where(generator.random(len(row)) < 0.1, np.nan, generator.integers(0, 10**9, len(row)))
+    values[row == 23] = np.nan
+    samples = CallSamples({}, row, 40, {"span": values})
+    found = spread_of(samples, "span")
+    for group in range(40):
+        mine = values[(row == group) & ~np.isnan(values)]
+        assert found.n[group] == len(mine)
+        np.testing.assert_array_equal(np.sort(samples.of(group, "span")), np.sort(mine))
+        if len(mine):
+            wanted = np.quantile(mine, [0, 0.5, 0.95, 1])
+            columns = [found.low, found.median, found.p95, found.max]
+            np.testing.assert_allclose([column[group] for column in columns], wanted, rtol=1e-12)
+        else:
+            assert np.isnan(found.median[group])
+
+
+def test_samples_are_the_instances(trace: Trace) -> None:
+    """For made-up reports of any shape the samples of each row are the rows of `instances.csv`, in order of time."""
+    for seed in range(6):
+        with open_report(trace(*random_report(seed), name=f"r{seed}.sqlite")) as report:
+            breakdown = break_down(attribute(report), skip=seed % 2)
+        samples = call_samples(breakdown)
+        instances = breakdown.instances.sort_values("start_ns", kind="stable")
+        assert samples.calls.tolist() == breakdown.merged["instances"].tolist()
+        for (path, kind), number in samples.keys.items():
+            mine = instances[(instances["merged_path"] == path) & (instances["kind"] == kind)]
+            ended = mine[mine["unclosed"] == 0]
+            wanted = {
+                **{measure: mine[measure] for measure in ("launches", "kernels", "memops")},
+                **{measure: mine[f"{measure}_ns"] for measure in ("span", "busy")},
+                "cpu": ended["end_ns"] - ended["start_ns"],
+            }
+            for measure, values in wanted.items():
+                assert samples.of(number, measure).tolist() == values.tolist(), measure
+
+
+def test_half_a_kernel_per_call(trace: Trace) -> None:
+    """The median of two calls with one and two kernels is 1.5: more than 1, less than 2."""
+    report = trace(*step(0, "a"), *step(1, "a", "b"), duration=LATE)
+    assert results(checked(report, "max_kernels = 1")) == [("max_kernels", 1.5, False)]
+    assert results(checked(report, "max_kernels = 2")) == [("max_kernels", 1.5, True)]
+
+
+def test_idle_is_the_part_of_the_span_without_ops(trace: Trace) -> None:
+    """Two kernels of 10 ns that begin 20 ns apart leave a third of their span idle; on two GPUs each is half busy."""
+    report = trace(*step(0, "a", "b"), duration=LATE)
+    assert one(checked(report, 'max_idle = "34 %"'))["ok"]
+    assert one(checked(report, "max_idle = 0.33"))["found"] == pytest.approx(1 / 3)
+    both = trace(
+        Range("step 0", 0, 900),
+        launch_kernel("a", (1, 2), (100, 110), id=1, device=0),
+        launch_kernel("b", (3, 4), (110, 120), id=2, device=1),
+        duration=LATE,
+    )
+    assert one(checked(both, "max_idle = 0.4"))["found"] == pytest.approx(0.5)
+
+
+def test_skipped_calls_do_not_count(trace: Trace) -> None:
+    """`skip` leaves the first call out, of limits and of what is forbidden."""
+    report = trace(*step(0, "a", "warm_up"), *step(1, "a"), *step(2, "a"), duration=LATE)
+    text = (
+        '[[range]]\npath = "step*"\nstat = "max"\nmax_kernels = 1\nforbid_kernels = "warm"\nmin_instances = 3'
+    )
+    assert [ok for _, _, ok in results(checked(report, text))] == [True, False, False]
+    skipping = checked(report, f"skip = 1\n{text.replace('= 3', '= 2')}")
+    assert [ok for _, _, ok in results(skipping)] == [True, True, True]
+
+
+def test_names_are_merged_as_asked(trace: Trace) -> None:
+    """`merge` decides which names make one range: without it each step of another name is a range of its own."""
+    report = trace(*step(0, "a", name="phase"), *step(1, "a", "b", name="phase"), duration=LATE)
+    text = '[[range]]\npath = "phase*"\nmax_kernels = 1'
+    assert [row["range"] for row in checked(report, text).records()] == ["phase 0", "phase 1"]
+    assert [row["range"] for row in checked(report, f'merge = "phase*"\n{text}').records()] == ["phase*"]
+
+
+# ---- ops that are forbidden, units, backends
+
+
+def test_forbidden_by_family_cause_and_name(trace: Trace) -> None:
+    """Each way to name an op finds it, counts all of them, and names them; what is not there keeps to it."""
+    report = trace(*step(0, SOFTMAX, CAST, CAST), *step(1, SOFTMAX), duration=LATE)
+    answer = checked(
+        report,
+        'forbid = ["softmax", "memcpy"]\nforbid_causes = ["cast*", "dropout"]\n'
+        'forbid_kernels = ["warp_forward", "^softmax"]',
+    )
+    assert results(answer) == [
+        ("forbid softmax", 2, False),
+        ("forbid memcpy", 0, True),
+        ("forbid_causes cast*", 2, False),
+        ("forbid_causes dropout", 0, True),
+        ("forbid_kernels warp_forward", 2, False),
+        ("forbid_kernels ^softmax", 0, True),
+    ]
+    evidence = [row["evidence"] for row in answer.records()]
+    assert evidence[0] == "softmax_warp_forward float 9 x 2"
+    assert evidence[2].endswith(" x 2")
+    assert evidence[1] == ""
+
+
+def test_forbidden_deep_inside(trace: Trace) -> None:
+    """What an inner range launches counts for the outer one, and once."""
+    report = trace(
+        Range("step 0", 0, 900),
+        Range("inner", 10, 500),
+        launch_memcpy((20, 21), (100, 110), id=1),
+        launch_kernel("a", (700, 701), (800, 810), id=2),
+        duration=LATE,
+    )
+    answer = checked(
+        report,
+        '[[range]]\npath = "step*"\nforbid = "memcpy"\n[[range]]\npath = "step*/inner"\nforbid="memcpy"',
+    )
+    assert results(answer) == [("forbid memcpy", 1, False)] * 2
+
+
+@pytest.mark.parametrize("threads", ["follow", "strict"])
+def test_ops_inside_are_those_of_the_families(trace: Trace, threads: str) -> None:
+    """For made-up reports of any shape the ops by name add up to the families of the breakdown, row by row."""
+    for seed in range(8):
+        with open_report(trace(*random_report(seed), name=f"r{seed}.sqlite")) as report:
+            breakdown = break_down(attribute(report, threads))
+        rows = list(range(len(breakdown.merged)))
+        found = ops_inside(breakdown, rows)
+        mine: dict[tuple[int, str], int] = {}
+        for row, name, count in zip(found.row.tolist(), found.name.tolist(), found.ops.tolist(), strict=True):
+            key = row, breakdown.kinds.family[name]
+            mine[key] = mine.get(key, 0) + count
+        families = breakdown.families
+        theirs = zip(
+            families["row"].tolist(), families["family"].tolist(), families["ops"].tolist(), strict=True
+        )
+        assert mine == {(row, family): ops for row, family, ops in theirs if ops}
+        for row in rows[:3]:
+            alone = ops_inside(breakdown, [row])
+            of_row = found.of(row)
+            assert alone.name.tolist() == of_row.name.tolist()
+            assert alone.sum_ns.tolist() == of_row.sum_ns.tolist()
+
+
+def test_the_share_of_a_math_unit(trace: Trace) -> None:
+    """The share is of the time of the family; the rest is named with the unit that did it, or did not tell."""
+    report = trace(*step(0, GEMM, GEMM, GEMM, FP32_GEMM, "a"), duration=LATE)
+    unit = 'math_unit = {{ family = "gemm", unit = "tensor core", min_share = "{} %" }}'
+    good, bad = (one(checked(report, unit.format(share))) for share in (75, 76))
+    assert (good["ok"], good["found"], good["bound"], good["evidence"]) == (
+        True,
+        0.75,
+        "min",
+        f"FP32 FMA: {FP32_GEMM} x 1",
+    )
+    assert (bad["ok"], bad["allowed"]) == (False, 0.76)
+    answer = checked(report, 'math_unit = { family = "softmax", unit = "tensor core" }')
+    assert (one(answer)["ok"], one(answer)["evidence"], answer.ok) == (None, "no softmax in it", True)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "wanted", "found", "ok"),
+    [
+        ((FLASH,), "flash", "flash", True),
+        ((FLASH,), "FLASH", "flash", True),
+        ((FP32_GEMM, SOFTMAX), "math", "math", True),
+        ((FP32_GEMM, SOFTMAX), "flash", "math", False),
+        ((FLASH, FP32_GEMM, SOFTMAX), "flash", "flash + math", False),
+        ((FLASH, FP32_GEMM, SOFTMAX), "math + flash", "flash + math", True),
+        (("mystery",), "flash", "unknown", False),
+        ((GEMM,), "flash", "no attention", False),
+        ((), "flash", "none", False),
+    ],
+)
+def test_the_backend_is_judged_in_any_range(
+    trace: Trace, kernels: tuple[str, ...], wanted: str, found: str, ok: bool
+) -> None:
+    """The kernels of a range say what ran, whatever it is called; what they do not show was not there."""
+    report = trace(
+        *step(0, *kernels), launch_kernel("other", (5_000, 5_001), (5_100, 5_110), id=99), duration=LATE
+    )
+    row = one(checked(report, f'backend = "{wanted}"'))
+    assert (row["found"], row["ok"], row["allowed"], row["bound"]) == (found, ok, wanted, "is")
+    assert bool(row["evidence"]) is not ok
+
+
+def test_every_call_must_run_the_backend(trace: Trace) -> None:
+    """One call of three on another backend breaks the limit, and the evidence says how many."""
+    report = trace(*step(0, FLASH), *step(1, FP32_GEMM, SOFTMAX), *step(2, FLASH), duration=LATE)
+    row = one(checked(report, 'backend = "flash"'))
+    assert (row["found"], row["ok"], row["instances"]) == ("math", False, 3)
+    assert row["evidence"].startswith("math in 1: ")
+
+
+def test_backends_of_ranges_inside_one_another(trace: Trace) -> None:
+    """An outer and an inner range are each judged by all that is inside them."""
+    report = trace(
+        *(Range("RUN::flash::S1", 0, 900), Range("attention", 10, 100)),
+        launch_kernel(FLASH, (20, 21), (110, 120), id=1),
+        launch_kernel(FP32_GEMM, (200, 201), (210, 220), id=2),
+        launch_kernel(SOFTMAX, (202, 203), (220, 230), id=3),
+        duration=LATE,
+    )
+    with open_report(report) as opened:
+        breakdown = break_down(attribute(opened))
+    found = backends_seen(breakdown, [0, 1], load_rules())
+    assert dict(zip(found["row"], found["observed"], strict=True)) == {0: "flash + math", 1: "flash"}
+
+
+def test_words_that_no_rule_knows(trace: Trace) -> None:
+    """A misspelt backend or cause would never be found, nor missed: it is refused with those there are."""
+    report = trace(*step(0, "a"), duration=LATE)
+    with pytest.raises(
+        NsysprofError, match=r"range 1 \('step\*'\): no rule .* knows a backend 'flsh'"
+    ) as error:
+        checked(report, 'backend = "flsh"')
+    assert "flash" in str(error.value.hint)
+    with pytest.raises(NsysprofError, match="gives a cause 'dropuot'") as error:
+        checked(report, 'forbid_causes = "dropuot"')
+    assert "dropout" in str(error.value.hint)
+    assert checked(report, 'forbid_causes = ["cast float32→float16", "drop*"]').ok
+
+
+def test_rules_of_a_user(trace: Trace, tmp_path: Path) -> None:
+    """A rule file names backends and causes of kernels that the shipped rules do not know."""
+    rules = tmp_path / "rules.toml"
+    rules.write_text(
+        '[[rule]]\nname = "mine"\nmatch = "mystery"\n'
+        'family = "attention"\nattention_backend = "own"\ncause = "secret"\n',
+        encoding="utf-8",
+    )
+    report = trace(*step(0, "mystery"), duration=LATE)
+    answer = checked(report, 'backend = "own"\nforbid_causes = "secret"', rules=rules)
+    assert [ok for _, _, ok in results(answer)] == [False, True]
+
+
+# ---- globs
+
+
+def test_a_glob_stands_for_the_outermost_ranges(trace: Trace) -> None:
+    """A star crosses `/`, the outermost of ranges inside one another is meant, and a name is found at any depth."""
+    report = trace(
+        *(Range("RUN::a", 0, 900), Range("iter0", 10, 100), Range("iter1", 200, 300)),
+        *(Range("RUN::b", 1_000, 1_900), Range("iter0", 1_010, 1_100)),
+        launch_kernel("k", (20, 21), (110, 120), id=1),
+        duration=LATE,
+    )
+    with open_report(report) as opened:
+        breakdown = break_down(attribute(opened))
+    finder = RangeFinder(breakdown)
+
+    def found(glob: str) -> list[str]:
+        return [finder.texts[row] for row in finder.find(glob)]
+
+    assert found("*") == ["RUN::a", "RUN::b"]
+    assert found("RUN::*/iter*") == ["RUN::a/iter*", "RUN::b/iter*"]
+    assert found("RUN::b") == ["RUN::b"]
+    assert found("iter[*]") == ["RUN::a/iter*", "RUN::b/iter*"]
+    assert found("RUN::[!a]") == ["RUN::b"]
+    assert found("run::a") == []
+    assert found("iter0") == []
+
+
+def test_a_range_must_exist(trace: Trace) -> None:
+    """A glob that matches nothing is broken and names what is near; where optional it is not tested."""
+    report = trace(*step(0, "a"), duration=LATE)
+    answer = checked(report, '[[range]]\npath = "stop*"\nmax_kernels = 1\nmax_span = "1 ms"')
+    assert results(answer) == [("must exist", 0, False)]
+    assert one(answer)["range"] == "stop*"
+    assert one(answer)["evidence"] == "no range matches; there is step*"
+    answer = checked(report, '[[range]]\npath = "stop*"\noptional = true\nmax_kernels = 1')
+    assert (results(answer), answer.ok) == ([("must exist", 0, None)], True)
+    assert results(checked(report, '[[range]]\npath = "step*"')) == [("must exist", 1, True)]
+
+
+def test_too_few_instances(trace: Trace) -> None:
+    """`min_instances` is a lower bound."""
+    report = trace(*steps([1, 2, 3]), duration=LATE)
+    assert results(checked(report, "min_instances = 3")) == [("min_instances", 3, True)]
+    assert results(checked(report, "min_instances = 4")) == [("min_instances", 3, False)]
+
+
+def test_all_tables_that_match_apply(trace: Trace) -> None:
+    """A range keeps to every table about it; rows stand in the order of the budget."""
+    report = trace(*step(0, "a", "b"), duration=LATE)
+    answer = checked(
+        report, '[[range]]\npath = "*"\nmax_kernels = 1\n[[range]]\npath = "step*"\nmax_kernels = 2\n'
+    )
+    assert [(row["glob"], row["range"], row["ok"]) for row in answer.records()] == [
+        ("*", "step*", False),
+        ("step*", "step*", True),
+    ]
+
+
+# ---- what a report may lack
+
+
+def test_a_report_without_ranges(trace: Trace) -> None:
+    """It says nothing about ranges: that is an error, not a budget kept."""
+    report = trace(launch_kernel("a", (1, 2), (3, 4), id=1), duration=LATE)
+    with pytest.raises(NsysprofError, match="no NVTX range in it") as error:
+        checked(report, "max_kernels = 1")
+    assert "--trace=cuda,nvtx" in str(error.value.hint)
+
+
+def test_a_report_without_gpu_work(trace: Trace) -> None:
+    """It keeps to no limit on GPU work, not even to `max_kernels`; limits on the host's time can be told."""
+    report = trace(*step(0), duration=LATE)
+    for limit in ("max_kernels = 1", 'max_span = "1 s"', 'forbid = "memcpy"', 'backend = "flash"'):
+        with pytest.raises(NsysprofError, match="no GPU work in it"):
+            checked(report, limit)
+    assert results(checked(report, "max_cpu_ns = 899")) == [("max_cpu", 900, False)]
+
+
+def test_a_range_without_gpu_work(trace: Trace) -> None:
+    """A time that nothing took is not short: it breaks the limit, unless the range is optional. Counts are 0."""
+    report = trace(*step(0), launch_kernel("a", (5_000, 5_001), (5_002, 5_003), id=1), duration=LATE)
+    limits = 'max_kernels = 0\nmax_span = "1 s"\nmax_busy = "1 s"\nmax_idle = 1'
+    answer = checked(report, limits)
+    assert results(answer) == [
+        ("max_kernels", 0, True),
+        ("max_span", None, False),
+        ("max_busy", None, False),
+        ("max_idle", None, False),
+    ]
+    assert {row["evidence"] for row in answer.broken.to_dict("records")} == {"no GPU work in it"}
+    answer = checked(report, f'{limits}\noptional = true\nbackend = "flash"')
+    assert [ok for _, _, ok in results(answer)] == [True, None, None, None, None]
+
+
+def test_calls_without_gpu_work_count_as_nothing(trace: Trace) -> None:
+    """Where some calls launch nothing, their span is 0, as in `analyze`; a share of nothing is left out and said."""
+    report = trace(*step(0, "a", "b"), *step(1), *step(2), duration=LATE)
+    answer = checked(report, "max_span_ns = 0\nmax_idle = 0.1")
+    span, idle = answer.records()
+    assert (span["found"], span["ok"], span["instances"]) == (0, True, 3)
+    assert (idle["instances"], idle["evidence"]) == (1, "all 33 %; 2 more without a span")
+
+
+def test_ranges_that_never_closed(trace: Trace) -> None:
+    """The host's time of a call that never ended is not known: it is left out and said, and all of them break."""
+    report = trace(
+        *(Range("step 0", 0, 900), Range("step 1", 1_000, None)),
+        launch_kernel("a", (1_010, 1_011), (1_100, 1_110), id=1),
+        duration=LATE,
+    )
+    answer = checked(report, 'max_cpu = "1 us"\nmax_kernels = 1')
+    row = answer.records()[0]
+    assert (row["found"], row["ok"], row["instances"], row["evidence"]) == (
+        900,
+        True,
+        1,
+        "1 more never closed",
+    )
+    assert any("never closed" in warning for warning in answer.warnings)
+    report = trace(*step(0, "a"), Range("tail", 950, None), duration=LATE)
+    row = one(checked(report, '[[range]]\npath = "tail"\nmax_cpu = "1 s"'))
+    assert (row["found"], row["ok"], row["evidence"]) == (None, False, "never closed, so it has no end")
+
+
+def test_few_calls_are_said(trace: Trace) -> None:
+    """A 95th percentile of five calls is named as what it is, whether it holds or not."""
+    report = trace(*steps([10, 11, 12, 13, 14]), duration=LATE)
+    row = one(checked(report, 'stat = "p95"\nmax_busy = "1 us"'))
+    assert (row["ok"], row["evidence"]) == (True, "too few calls for a 95th percentile: n = 5")
+    assert one(checked(report, 'stat = "max"\nmax_busy = "1 us"'))["evidence"] == ""
+
+
+def test_start_end_ranges(trace: Trace) -> None:
+    """A window of a process is held to its limits like any other range."""
+    report = trace(
+        Range("window", 0, 900, kind="start_end"),
+        launch_kernel("a", (10, 11), (100, 110), id=1, thread=2),
+        launch_kernel("a", (20, 21), (120, 130), id=2, thread=3),
+        duration=LATE,
+    )
+    answer = checked(
+        report, '[[range]]\npath = "window"\nmax_kernels = 1\nforbid_kernels = "a"\nmax_span_ns = 30'
+    )
+    assert [(found, ok) for _, found, ok in results(answer)] == [(2, False), (30, True), (2, False)]
+
+
+# ---- against a baseline
+
+
+def growth(report: Path, base: Path, text: str = 'max_growth = { span = "5 %" }') -> dict[str, Any]:
+    """The row of a limit on growth."""
+    return one(checked(report, text, baseline=base))
+
+
+def noisy(median: int, count: int = 40, seed: int = 1, spread: float = 0.05) -> list[int]:
+    """Kernel times around a median, 5 % up and down if nothing else is said."""
+    noise = np.random.default_rng(seed).standard_normal(count)
+    return [int(median * (1 + spread * each)) for each in noise.tolist()]
+
+
+def test_slower_than_the_tolerance_and_surely_so(trace: Trace) -> None:
+    """Twice the time breaks a tolerance of 5 %; the row has both medians and both counts."""
+    base, new = trace(*steps(noisy(100)), duration=LATE), trace(*steps(noisy(200, seed=2)), duration=LATE)
+    row = growth(new, base)
+    assert (row["ok"], row["allowed"], row["stat"], row["instances"]) == (False, 0.05, "median", 40)
+    assert row["found"] == pytest.approx(1.0, abs=0.06)
+    assert "n = 40 and 40" in row["evidence"]
+    assert growth(new, base, 'max_growth = { span = "150 %" }')["ok"]
+    assert growth(base, new)["ok"]
+    assert growth(new, new)["found"] == 0
+
+
+def test_noise_breaks_nothing(trace: Trace) -> None:
+    """Calls of one distribution are no slower, even where the tolerance is nothing."""
+    base = trace(*steps(noisy(1_000)), duration=LATE)
+    for seed in range(2, 8):
+        new = trace(*steps(noisy(1_000, seed=seed)), duration=LATE)
+        assert growth(new, base, 'max_growth = { busy = "0 %" }')["ok"], seed
+
+
+def test_too_few_calls_to_tell(trace: Trace) -> None:
+    """Three calls each tell nothing: beyond the tolerance the limit is not tested, and says so; within, it holds."""
+    base, new = trace(*steps([100] * 3), duration=LATE), trace(*steps([200] * 3), duration=LATE)
+    answer = checked(new, 'max_growth = { span = "5 %" }', baseline=base)
+    assert (one(answer)["ok"], answer.ok) == (None, True)
+    assert "100 ns to 200 ns, n = 3 and 3: too few samples" in one(answer)["evidence"]
+    assert growth(new, base, 'max_growth = { span = "100 %" }')["ok"] is True
+
+
+def test_a_small_growth_counts_where_it_is_not_allowed(trace: Trace) -> None:
+    """The tolerance alone says what is small: 1 % more, surely, breaks a tolerance of half a percent."""
+    base = trace(*steps(noisy(10_000, spread=0.001)), duration=LATE)
+    new = trace(*steps(noisy(10_100, spread=0.001, seed=2)), duration=LATE)
+    assert growth(new, base, 'max_growth = { busy = "0.5 %" }')["ok"] is False
+    assert growth(new, base, 'max_growth = { busy = "2 %" }')["ok"] is True
+
+
+def test_many_limits_do_not_break_by_chance() -> None:
+    """What one test would call slower is no clear change among a hundred limits, tested or not: Holm's correction."""
+    rows = 100
+    generator = np.random.default_rng(0)
+    before, after = (
+        np.concatenate([generator.permutation(first + 10.0 * np.arange(20)), np.full(20 * (rows - 1), 7.0)])
+        for first in (1_000, 1_070)
+    )
+    row = np.repeat(np.arange(rows), 20)
+    keys = [(f"r{number}", "push_pop") for number in range(rows)]
+    numbers = {key: number for number, key in enumerate(keys)}
+    old, new = (CallSamples(numbers, row, rows, {"busy": values}) for values in (before, after))
+    baseline = Baseline("base.sqlite", frozenset(), old, frozenset())
+    alone = growths(new, keys, baseline, "", {(0, "busy"): 0.01})
+    assert alone[0, "busy"].slower is True
+    family = growths(new, keys, baseline, "", {(number, "busy"): 0.01 for number in range(rows)})
+    assert len(family) == rows
+    assert (family[0, "busy"].slower, family[0, "busy"].by) == (False, alone[0, "busy"].by)
+    assert "family of 100" in family[0, "busy"].why
+    assert family[7, "busy"].by == 0
+
+
+def test_what_the_baseline_lacks(trace: Trace) -> None:
+    """No baseline, no such range in it, or no GPU work: not tested, each for its reason."""
+    new = trace(*steps(noisy(100)), duration=LATE)
+    text = 'max_growth = { span = "5 %" }'
+    assert one(checked(new, text))["evidence"] == "no --baseline given"
+    assert growth(new, trace(*step(0, "a", name="phase"), duration=LATE))["evidence"] == "not in the baseline"
+    without = trace(*step(0), launch_kernel("a", (5_000, 5_001), (5_002, 5_003), id=1), duration=LATE)
+    assert growth(new, without)["evidence"] == "no GPU work in the baseline"
+    row = growth(without, new)
+    assert (row["ok"], row["evidence"]) == (False, "no GPU work in it any more")
+
+
+def test_another_gpu_is_not_compared(trace: Trace) -> None:
+    """Times of another GPU say nothing about this program."""
+    base = trace(*steps(noisy(100)), Gpu(0, "NVIDIA A100"), duration=LATE)
+    row = growth(trace(*steps(noisy(200)), duration=LATE), base)
+    assert (row["ok"], row["evidence"]) == (
+        None,
+        "the baseline is of NVIDIA A100, this report of NVIDIA H200",
+    )
+
+
+def test_a_baseline_that_no_limit_is_about(trace: Trace) -> None:
+    """It would not be looked at: that is an error, before anything is read."""
+    report = trace(*steps([1, 2]), duration=LATE)
+    with pytest.raises(NsysprofError, match="no limit is against a baseline"):
+        checked(report, "max_kernels = 1", baseline=report.with_name("missing.sqlite"))
+
+
+# ---- what comes out
+
+
+def test_a_test_can_assert_it(trace: Trace) -> None:
+    """`assert_ok` says nothing when all holds, and otherwise fails with the table."""
+    report = trace(*step(0, "a", "b"), duration=LATE)
+    checked(report, "max_kernels = 2").assert_ok()  # type: ignore[attr-defined]
+    answer = checked(report, "max_kernels = 1")
+    with pytest.raises(AssertionError) as error:
+        answer.assert_ok()  # type: ignore[attr-defined]
+    assert str(error.value) == "\n" + check_summary(answer)
+    assert "step*    max_kernels, median" in str(error.value)
+
+
+def test_an_open_report_and_a_read_budget(trace: Trace, tmp_path: Path) -> None:
+    """`check` takes what was opened and read before as well."""
+    from nsysprof.check.budget import read_budget
+
+    path = tmp_path / "b.toml"
+    path.write_text('[[range]]\npath = "step*"\nmax_kernels = 1', encoding="utf-8")
+    with nsysprof.open_report(trace(*step(0, "a"), duration=LATE)) as report:
+        assert nsysprof.check(report, read_budget(path)).ok
+
+
+def test_the_rows_fit_any_width_of_names(trace: Trace) -> None:
+    """Lines stay within 110 columns and hold nothing that a terminal would obey, whatever the names."""
+    hostile = "step\x1b[31m|`*_<b>\n" + "x" * 300
+    report = trace(
+        Range(hostile, 0, 900),
+        launch_kernel("evil\x1b[2J|" + "y" * 500, (1, 2), (3, 4), id=1),
+        duration=LATE,
+    )
+    answer = checked(
+        report,
+        '[[range]]\npath = "step*"\nmax_kernels = 0\nforbid_kernels = "evil"\nmax_span_ns = 0\n'
+        'max_growth = { span = "5 %" }\n[[range]]\npath = "no such range \\u001b[0m"\n'
+        '[[range]]\npath = "neither this one"\noptional = true\nmax_kernels = 1\n',
+    )
+    assert (len(answer.broken), len(answer.untested)) == (4, 2)
+    text, markdown = check_summary(answer), check_markdown(answer)
+    assert max(map(len, text.splitlines())) <= 110
+    for output in (text, markdown):
+        assert "\x1b" not in output
+    rows = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len(rows) == 6
+    for line in rows:
+        assert line.replace("\\|", "").count("|") == 7
+    assert "<b>" not in markdown.replace("\\<", "")
+    assert json.loads(json.dumps(check_document(answer)))["rows"][0]["range"] == answer.rows["range"][0]
+
+
+def test_digits_tell_apart_what_is_not_equal(trace: Trace) -> None:
+    """A limit that is broken by a nanosecond does not look kept."""
+    report = trace(*steps([300_001]), duration=LATE)
+    text = check_summary(checked(report, 'max_busy = "300 us"'))
+    assert "300,000 ns  300,001 ns" in text
+
+
+def test_a_long_answer_is_cut_and_says_so(trace: Trace) -> None:
+    """Of many broken limits the first fifty are shown, and all are counted."""
+    report = trace(*[item for i in range(60) for item in step(i, "a", name=f"r{i:02}x")], duration=LATE)
+    answer = checked(report, '[[range]]\npath = "r*"\nmax_kernels = 0')
+    text = check_summary(answer)
+    assert text.startswith("report.sqlite breaks 60 of 60 limits of budget.toml\n")
+    assert "  and 10 more: --json has all\n" in text
+    assert "No limit holds." in text
+    assert len(check_document(answer)["rows"]) == 60
+
+
+# ---- drafts
+
+
+def redrafted(report: Path) -> tuple[str, BudgetCheck]:
+    """A draft for a report, and what the report makes of it."""
+    text = draft(report)
+    return text, checked(report, text)
+
+
+def test_a_draft_holds_on_its_report(trace: Trace) -> None:
+    """Whatever the shape of a report, and whatever its names: a draft is a budget, and the report keeps to it."""
+    drafted = 0
+    for seed in range(12):
+        report = trace(*random_report(seed), name=f"r{seed}.sqlite")
+        with open_report(report) as opened:
+            works = (break_down(attribute(opened)).merged["launches"] > 0).any()
+        if works:
+            text, answer = redrafted(report)
+            assert answer.ok, check_summary(answer)
+            assert answer.untested.empty, check_summary(answer)
+            assert text == draft(report)
+            drafted += 1
+    assert drafted >= 6
+
+
+def test_names_that_toml_or_globs_would_misread(trace: Trace) -> None:
+    """Quotes, brackets, stars, line breaks, backslashes: the draft means the ranges that it was made of."""
+    names = [
+        'a"b',
+        "c[1]",
+        "c1",
+        "d*",
+        "dd",
+        "e?",
+        "f\\",
+        "g/h",
+        "i\nj",
+        "k\x7fl",
+        "\u202em",
+        "'''",
+        '"""',
+        " ",
+        "é✓",
+    ]
+    items: list[Items] = []
+    for number, name in enumerate(names):
+        kernels = ["k"] * (number + 1)
+        items += [Range(name, 1_000 * number, 1_000 * number + 900), *step(number, *kernels)[1:]]
+    text, answer = redrafted(trace(*items, duration=LATE))
+    assert answer.ok, check_summary(answer)
+    kernels_of = {row["range"]: row["found"] for row in answer.records() if row["rule"] == "max_kernels"}
+    assert sorted(kernels_of.values()) == list(range(1, len(names) + 1))
+    assert text.count("[[range]]\n") == 0
+    assert text.count("\n[[range]] #") == len(names)
+
+
+def test_a_range_with_an_empty_name_is_left_out_of_a_draft(trace: Trace) -> None:
+    """No path finds it; the draft says so and is a budget. With no other range there is nothing to draft."""
+    nameless = [Range("", 1_000, 1_900), *step(1, "k")[1:]]
+    text, answer = redrafted(trace(*nameless, *step(2, "k"), duration=LATE))
+    assert answer.ok, check_summary(answer)
+    assert "\n# Left out: 1 range with an empty name: no path finds one.\n" in text
+    assert re.findall(r"^path = .*$", text, re.M) == ['path = "step*"']
+    with pytest.raises(NsysprofError, match="no range with GPU work and a name, so there is nothing to put"):
+        draft(trace(*nameless, name="nameless.sqlite", duration=LATE))
+
+
+def test_what_a_draft_says(trace: Trace) -> None:
+    """The ranges of runs and their repetitions, sorted, with counts as found and times with 20 % slack."""
+    report = trace(
+        Range("setup", 0, 90),
+        launch_memcpy((10, 11), (20, 30), id=1),
+        *(Range("RUN::flash::S8", 1_000, 3_950), Range("iter0", 1_000, 1_900), Range("iter1", 2_000, 2_900)),
+        *step(1, FLASH, ns=100)[1:],
+        *step(2, FLASH, ns=102)[1:],
+        *(Range("RUN::copy::S8", 4_000, 4_900), launch_memcpy((4_010, 4_011), (4_100, 4_200), id=7)),
+        duration=LATE,
+    )
+    text = draft(report)
+    tables = text[text.index('stat = "median"') :]
+    assert (
+        tables
+        == """\
+stat = "median"
+
+[[range]] # 1 call
+path = "RUN::copy::S8"
+max_kernels = 0
+max_launches = 1
+max_memops = 1
+max_span = "121 ns" # 100 ns found
+max_busy = "121 ns" # 100 ns found
+
+[[range]] # 1 call
+path = "RUN::flash::S8"
+max_kernels = 2
+max_launches = 2
+max_span = "1.33 us" # 1.10 µs found
+max_busy = "243 ns" # 202 ns found
+backend = "flash"
+forbid = ["memcpy"]
+
+[[range]] # 2 calls
+path = "RUN::flash::S8/iter*"
+max_kernels = 1
+max_launches = 1
+max_span = "122 ns" # 101 ns found
+max_busy = "122 ns" # 101 ns found
+backend = "flash"
+forbid = ["memcpy"]
+"""
+    )
+    assert "from a report of NVIDIA H200" in text
+
+
+def test_a_draft_of_nothing(trace: Trace) -> None:
+    """Without a range that has GPU work there is nothing to write."""
+    with pytest.raises(NsysprofError, match="no range with GPU work"):
+        draft(trace(*step(0), duration=LATE))
+
+
+def test_a_long_draft_is_cut(trace: Trace) -> None:
+    """Of very many ranges those with the most time are kept, and the others counted."""
+    items = [item for i in range(230) for item in step(i, "a", ns=10 + (i >= 30), name=f"range{i}x")]
+    text = draft(trace(*items, duration=LATE))
+    assert text.count("\n[[range]]") == 200
+    assert "# Left out: 30 ranges with less busy time than these." in text
+    assert "range29x" not in text

@@ -1,0 +1,441 @@
+"""`nsysprof compare`: the shipped report, and the command as a user meets it, output compared whole."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from functools import lru_cache
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.compare.causes import CAST_DOWN, CAST_UP, GUARD, MASK_ADD, MASK_BUILD, PV, QK, SCALING, SOFTMAX
+from nsysprof.compare.comparison import Comparison, compare
+from nsysprof.trace.nsys import open_report
+from tests.conftest import Trace
+from tests.kit.calls import math_and_flash
+from tests.kit.command_line import Run, runner
+from tests.kit.trace import Range
+
+ROOT = Path(__file__).parents[2]
+REAL = ROOT / "traces" / "run.sqlite"
+BACKENDS = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto")
+SIZES, CALLS = (1024, 2048, 4096), 40
+# The twenty kernels of a call of math in their order, as PyTorch's source launches them (_scaled_dot_product_attention_
+# math in attention.cpp): casts to float32, scaling, the causal mask, Q·Kᵀ, its mask, the safe softmax, P·V.
+ORDER = (
+    *[CAST_UP] * 3, SCALING, *[MASK_BUILD] * 5, SCALING, QK, MASK_ADD, SOFTMAX, *[GUARD] * 4, CAST_DOWN, PV, CAST_DOWN,
+)  # fmt: skip
+shipped = pytest.mark.skipif(not REAL.exists(), reason="traces/run.sqlite is not there")
+
+SMALL = """\
+report.sqlite: NVIDIA H200, nsys 2025.3.2.0
+
+math is 1.39x slower than flash at S=8 by span: 800 ns against 575 ns per call (n = 2)
+  verdict: too few samples (n = 1, and it takes 10 on either side)
+  133 % of the difference is softmax, 89 % Q·Kᵀ GEMM and 44 % P·V GEMM
+  per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor
+    cores in flash
+  math at S=8 keeps the GPU busy for 75 % of its span only; flash is launch-bound: busy is 26 % of span, so
+    1.39x by span is 4.00x by busy
+  expected memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math 1.50 KiB (6.0 times its score matrix
+    of 256 B), flash 512 B
+
+cause                         kernels    math, ns    flash, ns    change, ns    share
+--------------------------  ---------  ----------  -----------  ------------  -------
+softmax                         1 → 0         300                       -300    133 %
+idle: waiting for the host                    200          425          +225   -100 %
+Q·Kᵀ GEMM                       1 → 0         200                       -200     89 %
+fused attention                 0 → 1                      150          +150    -67 %
+P·V GEMM                        1 → 0         100                       -100     44 %
+--------------------------  ---------  ----------  -----------  ------------  -------
+total                           3 → 1         800          575          -225    100 %
+ns per call (n = 2 of iter*), adding up to the span of the whole range
+
+clock                math         flash    ratio    95 % interval  flash is
+-----------  ------------  ------------  -------  ---------------  ---------------
+CPU          998 ns ± 0 %  998 ns ± 0 %    1.00x                   too few samples
+CUDA events
+span              1.00 µs       1.00 µs    1.00x                   too few samples
+busy         600 ns ± 0 %  150 ns ± 0 %    4.00x                   too few samples
+median call ± half the IQR; span: from its first op to that of the next call
+
+expected traffic      math    of bandwidth    flash    of bandwidth
+------------------  ------  --------------  -------  --------------
+softmax              512 B          <0.1 %
+Q·Kᵀ GEMM            512 B          <0.1 %
+fused attention                               512 B          <0.1 %
+P·V GEMM             512 B           0.1 %
+bytes per call by the model of B=1 H=2 S=8 D=4, fp16, causal; that over time, of the GPU's memory bandwidth
+
+Evidence, per call
+softmax                     math: softmax_warp_forward float 9 x 1 (grid 1)
+idle: waiting for the host  math: gaps per call: 0.50 between calls, median 400 ns; flash: gaps per call: 0.50
+                            between calls, median 850 ns
+Q·Kᵀ GEMM                   math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid 1)
+fused attention             flash: flash_fwd 64 x 1 (tensor core, grid 1)
+P·V GEMM                    math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid 1)
+"""
+
+MARKDOWN = """\
+report.sqlite: NVIDIA H200, nsys 2025.3.2.0
+
+**math is 1.39x slower than flash at S=8 by span: 800 ns against 575 ns per call (n = 2)**
+
+- verdict: too few samples (n = 1, and it takes 10 on either side)
+- 133 % of the difference is softmax, 89 % Q·Kᵀ GEMM and 44 % P·V GEMM
+- per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor cores in flash
+- math at S=8 keeps the GPU busy for 75 % of its span only; flash is launch-bound: busy is 26 % of span, so 1.39x by span is 4.00x by busy
+- expected memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math 1.50 KiB (6.0 times its score matrix of 256 B), flash 512 B
+
+| cause                      |   kernels |   math, ns |   flash, ns |   change, ns |   share |
+|:---------------------------|----------:|-----------:|------------:|-------------:|--------:|
+| softmax                    |     1 → 0 |        300 |             |         -300 |   133 % |
+| idle: waiting for the host |           |        200 |         425 |         +225 |  -100 % |
+| Q·Kᵀ GEMM                  |     1 → 0 |        200 |             |         -200 |    89 % |
+| fused attention            |     0 → 1 |            |         150 |         +150 |   -67 % |
+| P·V GEMM                   |     1 → 0 |        100 |             |         -100 |    44 % |
+| total                      |     3 → 1 |        800 |         575 |         -225 |   100 % |
+
+ns per call (n = 2 of iter*), adding up to the span of the whole range
+
+| clock       |         math |        flash |   ratio |   95 % interval | flash is        |
+|:------------|-------------:|-------------:|--------:|----------------:|:----------------|
+| CPU         | 998 ns ± 0 % | 998 ns ± 0 % |   1.00x |                 | too few samples |
+| CUDA events |              |              |         |                 |                 |
+| span        |      1.00 µs |      1.00 µs |   1.00x |                 | too few samples |
+| busy        | 600 ns ± 0 % | 150 ns ± 0 % |   4.00x |                 | too few samples |
+
+median call ± half the IQR; span: from its first op to that of the next call
+
+| expected traffic   |   math |   of bandwidth |   flash |   of bandwidth |
+|:-------------------|-------:|---------------:|--------:|---------------:|
+| softmax            |  512 B |         <0.1 % |         |                |
+| Q·Kᵀ GEMM          |  512 B |         <0.1 % |         |                |
+| fused attention    |        |                |   512 B |         <0.1 % |
+| P·V GEMM           |  512 B |          0.1 % |         |                |
+
+bytes per call by the model of B=1 H=2 S=8 D=4, fp16, causal; that over time, of the GPU's memory bandwidth
+
+<details><summary>Evidence, per call</summary>
+
+```text
+softmax                     math: softmax_warp_forward float 9 x 1 (grid 1)
+idle: waiting for the host  math: gaps per call: 0.50 between calls, median 400 ns; flash: gaps per call: 0.50
+                            between calls, median 850 ns
+Q·Kᵀ GEMM                   math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid 1)
+fused attention             flash: flash_fwd 64 x 1 (tensor core, grid 1)
+P·V GEMM                    math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid 1)
+```
+
+</details>
+"""  # noqa: E501
+
+GAPS = """\
+pair,cause,base_launches,base_kernels,base_ns,new_launches,new_kernels,new_ns,delta_ns,share,evidence
+RUN::math::S8 → RUN::flash::S8,softmax,1,1,300,0,0,0,-300,1.3333333333333333,math: softmax_warp_forward float 9 x 1 (grid 1)
+RUN::math::S8 → RUN::flash::S8,idle: waiting for the host,0,0,200,0,0,425,225,-1,"math: gaps per call: 0.50 between calls, median 400 ns; flash: gaps per call: 0.50 between calls, median 850 ns"
+RUN::math::S8 → RUN::flash::S8,Q·Kᵀ GEMM,1,1,200,0,0,0,-200,0.8888888888888888,"math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid 1)"
+RUN::math::S8 → RUN::flash::S8,fused attention,0,0,0,1,1,150,150,-0.6666666666666666,"flash: flash_fwd 64 x 1 (tensor core, grid 1)"
+RUN::math::S8 → RUN::flash::S8,P·V GEMM,1,1,100,0,0,0,-100,0.4444444444444444,"math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid 1)"
+"""  # noqa: E501
+
+
+# ---- the shipped report
+
+
+@lru_cache
+def attributed() -> Attribution:
+    with open_report(REAL) as report:
+        return attribute(report)
+
+
+@lru_cache
+def compared(base: str, new: str) -> Comparison:
+    return compare(
+        attributed(), base=f"RUN::{base}::*", new=f"RUN::{new}::*", shape="B=1,H=8,D=64,fp16,causal"
+    )
+
+
+def measured(path: str) -> tuple[int, int]:
+    """Span and busy time of a range as the attribution has them."""
+    tables = attributed().tables
+    [row] = [
+        at for at, name in enumerate(tables.ranges.name.tolist()) if tables.range_names[name].text == path
+    ]
+    inside = attributed().inclusive
+    return int(inside.span_ns[row]), int(inside.busy_ns[row])
+
+
+def kernels_by_place(name: str, kernels: int) -> list[tuple[int, int]]:
+    """By SQL: the time of all kernels launched in a range that stand at the same place within their call."""
+    placed = f"""WITH run AS (SELECT * FROM NVTX_EVENTS JOIN StringIds ON id = textId WHERE value = '{name}'),
+        ran AS (SELECT k.end - k.start AS ns, (row_number() OVER (ORDER BY k.start) - 1) % {kernels} AS place
+                FROM run JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r
+                ON r.globalTid = run.globalTid AND r.start >= run.start AND r.end <= run.end
+                JOIN CUPTI_ACTIVITY_KIND_KERNEL AS k USING (correlationId))
+        SELECT place, sum(ns) FROM ran GROUP BY place ORDER BY place"""
+    with closing(sqlite3.connect(f"{REAL.as_uri()}?mode=ro", uri=True)) as connection:
+        return connection.execute(placed).fetchall()
+
+
+def rows_of(found: Comparison, **where: str) -> list[dict[str, Any]]:
+    """The rows of the pairs, all or those with these values."""
+    rows = [{str(name): value for name, value in row.items()} for row in found.pairs.to_dict("records")]
+    return [row for row in rows if all(row[name] == value for name, value in where.items())]
+
+
+@shipped
+@pytest.mark.parametrize(("base", "new"), list(permutations(BACKENDS, 2)))
+def test_every_pair_adds_up_to_what_was_measured(base: str, new: str) -> None:
+    """All backends against all, at all sizes: rows, sides and differences are exact, and everything has a cause."""
+    found = compared(base, new)
+    assert found.pairs["place"].tolist() == [f"S={size}" for size in SIZES]
+    assert found.gaps.groupby("pair")["cause"].apply(lambda causes: causes.is_unique).all()
+    for row in rows_of(found):
+        gaps = found.gaps[found.gaps["pair"] == row["pair"]]
+        for side in ("base", "new"):
+            span, busy = measured(row[side])
+            assert int(gaps[f"{side}_ns"].sum()) == row[f"{side}_span_ns"] == round(span / CALLS)
+            assert row[f"{side}_busy_ns"] == round(busy / CALLS)
+        assert int(gaps["delta_ns"].sum()) == row["delta_ns"] == row["new_span_ns"] - row["base_span_ns"]
+        assert gaps["share"].sum() == pytest.approx(1)
+        assert "other" not in gaps["cause"].tolist()
+    for one in (side for pair in found.sides for side in (pair.base, pair.new)):
+        span, busy = measured(one.text)
+        assert sum(entry.ns for entry in one.ledger.entries.values()) == span
+        assert int((one.pieces.end - one.pieces.start).sum()) == span
+        assert int(one.samples["busy"].sum()) == busy
+
+
+@shipped
+@pytest.mark.parametrize("size", SIZES)
+def test_all_twenty_kernels_of_math_have_their_cause(size: int) -> None:
+    """What each of them is there for, at every size: the same causes, whatever cuBLAS and softmax kernel was chosen."""
+    pair = next(pair for pair in compared("math", "flash").sides if pair.place == f"S={size}")
+    kernels = {
+        cause: entry.kernels / CALLS for cause, entry in pair.base.ledger.entries.items() if entry.kernels
+    }
+    assert kernels == Counter(ORDER)
+    units = pair.base.evidence.set_index("cause")["math_unit"]
+    assert (units[QK], units[PV]) == ("FP32 FMA", "FP32 FMA")
+
+
+@shipped
+def test_known_answers_at_4096() -> None:
+    """Spans as nsys projects them (test_real_report.py), and times of kernels as SQL adds them up by their place."""
+    found = compared("math", "flash")
+    [row] = rows_of(found, place="S=4096")
+    assert (row["base_span_ns"], row["new_span_ns"]) == (round(113_699_099 / 40), round(4_724_966 / 40))
+    gaps = found.gaps[found.gaps["pair"] == row["pair"]].set_index("cause")
+    by_place = dict(kernels_by_place("RUN::math::S4096", len(ORDER)))
+    known = {cause: sum(by_place[at] for at, other in enumerate(ORDER) if other == cause) for cause in ORDER}
+    assert gaps.loc[list(known), "base_ns"].to_dict() == pytest.approx(
+        {cause: ns / CALLS for cause, ns in known.items()}, abs=1
+    )
+    [(_, flash)] = kernels_by_place("RUN::flash::S4096", 1)
+    assert gaps.loc["fused attention", "new_ns"] == pytest.approx(flash / CALLS, abs=1)
+    assert row["verdict"] == "faster"
+    assert found.findings[row["pair"]][0] == (
+        "math is 24.1x slower than flash at S=4096 by span: 2.84 ms against 118 µs per call (n = 40)"
+    )
+
+
+@shipped
+def test_short_sequences_are_launch_bound() -> None:
+    """At 1024 flash waits for the host for most of its span, so busy time tells more than twice the ratio."""
+    found = compared("math", "flash")
+    [pair] = rows_of(found, place="S=1024")
+    gaps = found.gaps[found.gaps["pair"] == pair["pair"]].set_index("cause")
+    assert gaps.loc["idle: waiting for the host", "new_ns"] > 0.6 * pair["new_span_ns"]
+    assert pair["base_busy_ns"] / pair["new_busy_ns"] > 2 * pair["base_span_ns"] / pair["new_span_ns"]
+    assert "split-KV combine" in gaps.index
+    assert any("flash is launch-bound: busy is 35 % of span" in line for line in found.findings[pair["pair"]])
+
+
+@shipped
+def test_a_training_step_is_explained_to_the_last_kernel() -> None:
+    """Of a block's forward and backward, the work of two threads, everything has a cause and the waiting is seen."""
+    with open_report(REAL.with_name("block.sqlite")) as report:
+        found = compare(attribute(report), base="RUN::math::*", new="RUN::flash::*")
+    [row] = rows_of(found)
+    gaps = found.gaps.set_index("cause")
+    assert (row["base_span_ns"], row["new_span_ns"]) == (round(33_926_317 / 20), round(19_938_811 / 20))
+    assert (gaps["base_ns"].sum(), gaps["new_ns"].sum()) == (row["base_span_ns"], row["new_span_ns"])
+    assert (gaps["base_kernels"].sum(), gaps["new_kernels"].sum()) == (940 / 20, 380 / 20)
+    waiting = gaps.loc["idle: waiting for the host"]
+    assert waiting["base_ns"] > 0.6 * row["base_span_ns"]
+    assert waiting["new_ns"] > 0.8 * row["new_span_ns"]
+    assert "other" not in gaps.index
+    assert {SOFTMAX, "softmax backward", GUARD, MASK_BUILD, "fused attention", "optimizer"} <= set(gaps.index)
+
+
+@shipped
+def test_the_model_stays_within_what_the_memory_gives() -> None:
+    """Where nothing fits into the cache, no cause moves more than the GPU's bandwidth by the model of its traffic."""
+    found = compared("math", "flash")
+    large = found.traffic[found.traffic["pair"].str.contains("S2048|S4096")]
+    rates = large[["base_bytes_per_s", "new_bytes_per_s"]].to_numpy().ravel()
+    rates = rates[~np.isnan(rates)]
+    assert len(rates) == 20
+    assert rates.max() < 4.8143e12
+    assert rates.max() > 0.85 * 4.8143e12  # the casts are all but limited by it
+
+
+# ---- the command
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `nsysprof compare --no-charts …` in this process, through `main()`, in the test's own folder."""
+    return runner(tmp_path, capsys, monkeypatch, "compare", "--no-charts")
+
+
+@pytest.fixture
+def small(trace: Trace) -> str:
+    """Two calls of math and two of flash, in the folder that `run` works in."""
+    return math_and_flash(trace).name
+
+
+PAIR = ("--base", "RUN::math::*", "--new", "RUN::flash::*")
+SHAPE = ("--shape", "B=1,H=2,D=4,fp16,causal")
+
+
+def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
+    """What an engineer pastes into a pull request, to the letter, and the files; the report stays as it is."""
+    before = hashlib.sha256((tmp_path / small).read_bytes()).hexdigest()
+    done = run(small, *PAIR, *SHAPE)
+    assert (done.code, done.out) == (0, SMALL)
+    assert done.err == "\nWritten to report.compare/: gap.csv, gap.json\n"
+    assert (tmp_path / "report.compare" / "gap.csv").read_text(encoding="utf-8") == GAPS
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.compare", "report.sqlite"]
+    assert hashlib.sha256((tmp_path / small).read_bytes()).hexdigest() == before
+
+
+def test_whole_markdown(run: Run, small: str) -> None:
+    """The same with tables that GitHub shows as such."""
+    assert run(small, *PAIR, *SHAPE, "--md").out == MARKDOWN
+
+
+def test_json_holds_everything(run: Run, small: str, tmp_path: Path) -> None:
+    """Sentences, clocks, rows, evidence and the model of every pair; nothing that is no JSON."""
+    run(small, *PAIR, *SHAPE, "-o", "out")
+    text = (tmp_path / "out" / "gap.json").read_text(encoding="utf-8")
+    document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+    assert document["schema"] == "nsysprof-gap/1"
+    assert (document["report"]["file"], document["other"]) == ("report.sqlite", None)
+    [pair] = document["pairs"]
+    assert (pair["base_span_ns"], pair["new_span_ns"], pair["delta_ns"]) == (800, 575, -225)
+    assert sum(row["delta_ns"] for row in pair["gaps"]) == -225
+    assert [row["clock"] for row in pair["clocks"]] == ["CPU", "CUDA events", "span", "busy"]
+    assert pair["clocks"][1]["ratio"] is None
+    assert {row["kernel"] for row in pair["evidence"] if row["side"] == "new"} == {
+        "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)64>>(T1)"
+    }
+    assert (pair["base_model"]["score_matrix_bytes"], pair["new_model"]["bytes"]) == (256, 512)
+    with (tmp_path / "out" / "gap.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sum(int(row["delta_ns"]) for row in rows) == -225
+
+
+def test_two_reports(run: Run, trace: Trace) -> None:
+    """Before and after: both are named, and so is the folder."""
+    math_and_flash(lambda *items, **how: trace(*items, **how, name="before.sqlite"))
+    math_and_flash(lambda *items, **how: trace(*items, **how, name="after.sqlite"))
+    done = run("before.sqlite", "after.sqlite", "--top", "1")
+    assert done.code == 0
+    assert done.out.startswith(
+        "base: before.sqlite: NVIDIA H200, nsys 2025.3.2.0\nnew:  after.sqlite: NVIDIA H200, nsys 2025.3.2.0\n\n"
+    )
+    assert "before is as fast as after at RUN::math::S8 by span" in done.out
+    assert "4 causes more" not in done.out
+    assert "3 causes more" in done.out
+    assert done.err.endswith("Written to before-after.compare/: gap.csv, gap.json\n")
+
+
+def test_all_ledgers_or_the_largest_only(run: Run, trace: Trace) -> None:
+    """A table of all pairs first; one ledger, or with --all each."""
+    math_and_flash(trace)
+    one = run("report.sqlite", "report.sqlite", "-o", "x")
+    assert one.out.count("total ") == 1
+    assert "The largest difference, of 2 (--all shows the others):" in one.out
+    every = run("report.sqlite", "report.sqlite", "--all", "-o", "x")
+    assert every.out.count("total ") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give --base and --new, or a second report"),
+        (("--base", "a"), "--base and --new go together"),
+        (("--base", "a", "--new", "b", "--range", "c"), "give --range, or --base and --new"),
+        (
+            (*PAIR, "--record", "a", "--record", "b"),
+            "--record goes with a report: give it once for each at most",
+        ),
+    ],
+)
+def test_usage(arguments: tuple[str, ...], message: str, run: Run, small: str, tmp_path: Path) -> None:
+    """What was not asked for rightly is usage, exit code 2, and nothing is written."""
+    done = run(small, *arguments)
+    assert done.code == 2
+    assert message in done.err
+    assert not (tmp_path / "report.compare").exists()
+
+
+def test_a_known_failure_is_one_line_and_a_hint(run: Run, small: str, tmp_path: Path) -> None:
+    """A glob that matches nothing: near names, exit code 1, no traceback, no folder."""
+    done = run(small, "--base", "RUN::maths::S8", "--new", "RUN::flash::S8")
+    assert (done.code, done.out) == (1, "")
+    first, hint = done.err.splitlines()
+    assert first.startswith(
+        "nsysprof: no range of report.sqlite matches 'RUN::maths::S8'; near it: 'RUN::math::S8',"
+    )
+    assert hint == "  hint: nsysprof analyze report.sqlite --no-charts"
+    assert not (tmp_path / "report.compare").exists()
+
+
+def test_files_of_others_are_not_replaced(run: Run, small: str, tmp_path: Path) -> None:
+    """Its own files of the same report are, those of anybody else only by force."""
+    assert run(small, *PAIR).code == 0
+    assert run(small, *PAIR, "--md").code == 0
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "gap.csv").write_text("mine", encoding="utf-8")
+    done = run(small, *PAIR, "-o", "out")
+    assert (done.code, done.out) == (1, "")
+    assert "out holds gap.csv, not written by a comparison of report.sqlite" in done.err
+    assert "hint: nsysprof compare report.sqlite -o OTHER-DIR   (or --force to replace them)" in done.err
+    assert (tmp_path / "out" / "gap.csv").read_text(encoding="utf-8") == "mine"
+    assert run(small, *PAIR, "-o", "out", "--force").code == 0
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert "cannot write into file: file is no folder" in run(small, *PAIR, "-o", "file").err
+
+
+def test_names_cannot_command_the_terminal(run: Run, trace: Trace) -> None:
+    """Escape sequences in names of ranges are written out, in text and in errors."""
+    path = trace(Range("a\x1b[2J", 0, 9), Range("b", 20, 29), name="evil.sqlite")
+    done = run(path.name, "--base", "a*", "--new", "b")
+    assert done.code == 1
+    assert "\x1b" not in done.out + done.err
+    assert r"a\x1b[2J of evil.sqlite launched no GPU work" in done.err
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`nsysprof compare --help` is instant."""
+    code = "import sys\nfrom nsysprof.cli import main\nsys.argv = ['nsysprof', 'compare', '--help']\ntry:\n    main()\n"
+    code += (
+        "except SystemExit:\n    print({'numpy', 'pandas', 'scipy'} & set(sys.modules), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert "--base" in done.stdout
+    assert done.stderr == "set()\n"

@@ -1,0 +1,398 @@
+"""Comparisons on tiny reports: pairs, calls, clocks, warnings, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nsysprof
+from nsysprof.attribution.attribute import attribute
+from nsysprof.compare import side_pairs
+from nsysprof.compare.comparison import Comparison, compare
+from nsysprof.errors import NsysprofError
+from nsysprof.trace.nsys import open_report
+from tests.conftest import Trace
+from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
+from tests.kit.trace import Gpu, Items, Launch, Range, launch_graph, launch_kernel, launch_memcpy
+
+END = 90_000
+
+
+def answer(*paths: Path, **how: Any) -> Comparison:
+    """The comparison of one report, or of two."""
+    found = []
+    for path in paths:
+        with open_report(path) as report:
+            found.append(attribute(report))
+    return compare(*found, **how)
+
+
+def ledger(found: Comparison, pair: str | None = None) -> dict[str, tuple[int, int, int]]:
+    """Base, new and difference of each cause of a pair."""
+    gaps = found.gaps[found.gaps["pair"] == (pair or found.pairs["pair"][0])]
+    columns = (gaps[name].tolist() for name in ("cause", "base_ns", "new_ns", "delta_ns"))
+    return {cause: (base, new, delta) for cause, base, new, delta in zip(*columns, strict=True)}
+
+
+def test_rows_add_up_to_the_difference_of_span_per_call(trace: Trace) -> None:
+    """Span per call is that of the whole range by its calls: 1,600 / 2 against 1,150 / 2."""
+    found = answer(math_and_flash(trace), base="RUN::math::*", new="RUN::flash::*")
+    assert ledger(found) == {
+        "softmax": (300, 0, -300),
+        "idle: waiting for the host": (200, 425, 225),
+        "Q·Kᵀ GEMM": (200, 0, -200),
+        "fused attention": (0, 150, 150),
+        "P·V GEMM": (100, 0, -100),
+    }
+    row = found.pairs.iloc[0]
+    assert (row["base_span_ns"], row["new_span_ns"], row["delta_ns"]) == (800, 575, -225)
+    assert (row["base_busy_ns"], row["new_busy_ns"], row["base_calls"], row["new_calls"]) == (600, 150, 2, 2)
+    assert (row["base_name"], row["new_name"], row["place"]) == ("math", "flash", "S=8")
+    assert int(found.gaps["delta_ns"].sum()) == row["delta_ns"]
+    assert found.warnings == ()
+
+
+def test_it_is_the_library_s_own_function(trace: Trace) -> None:
+    """`nsysprof.compare` is what the command calls."""
+    assert nsysprof.compare is compare
+    assert nsysprof.Comparison is Comparison
+    with nsysprof.open_report(math_and_flash(trace)) as report:
+        found = nsysprof.compare(nsysprof.attribute(report), base="RUN::math::S8", new="RUN::flash::S8")
+    assert found.largest == "RUN::math::S8 → RUN::flash::S8"
+
+
+def test_clocks_stand_side_by_side(trace: Trace) -> None:
+    """Host time of a call, first op to first op, busy time; no CUDA events without a record.
+
+    The last call has no next one, so two calls are one sample of the span.
+    """
+    found = answer(math_and_flash(trace), base="RUN::math::S8", new="RUN::flash::S8")
+    columns = ["clock", "base_n", "base_median_ns", "new_n", "new_median_ns"]
+    assert found.clocks[columns].to_numpy().tolist() == [
+        ["CPU", 2, 998, 2, 998],
+        ["CUDA events", 0, 0, 0, 0],
+        ["span", 1, 1000, 1, 1000],
+        ["busy", 2, 600, 2, 150],
+    ]
+
+
+def test_cuda_events_come_from_the_record(trace: Trace) -> None:
+    """The record beside the report is found, one that is named counts instead."""
+    path = math_and_flash(trace)
+    runs: list[dict[str, Any]] = [
+        {
+            "range": f"RUN::{name}::S8",
+            "status": "measured",
+            "latency_clock": "cuda events",
+            "latency_ns": [ns, ns],
+        }
+        for name, ns in (("math", 900), ("flash", 300))
+    ]
+
+    def events(record: Path, **how: Any) -> list[float]:
+        record.write_text(json.dumps({"schema": "nsysprof-workload/1", "runs": runs}), encoding="utf-8")
+        clocks = answer(path, base="RUN::math::S8", new="RUN::flash::S8", **how).clocks
+        row = clocks[clocks["clock"] == "CUDA events"].iloc[0].to_dict()
+        return [row["base_n"], row["base_median_ns"], row["new_median_ns"], row["ratio"]]
+
+    assert events(path.with_suffix(".json")) == [2, 900, 300, 3.0]
+    runs[0]["latency_ns"] = [600]
+    other = path.with_name("other.json")
+    assert events(other, records=[other]) == [1, 600, 300, 2.0]
+
+
+def test_different_numbers_of_calls_compare(trace: Trace) -> None:
+    """Two calls here, five there: everything is per call."""
+    path = trace(
+        *run("a", 0, [(GEMM, 100)], calls=2),
+        *run("b", 9000, [(GEMM, 100)], calls=5, first_id=50),
+        duration=50_000,
+    )
+    found = answer(path, base="a", new="b")
+    row = found.pairs.iloc[0]
+    assert (row["base_calls"], row["base_span_ns"], row["new_calls"], row["new_span_ns"]) == (2, 550, 5, 820)
+    assert ledger(found)["gemm"] == (100, 100, 0)
+
+
+def test_per_names_what_counts_as_a_call(trace: Trace) -> None:
+    """Any inner range can be the call, by a glob; without numbered ones inside, each instance of the range is."""
+    path = trace(
+        Range("a", 0, 1000), Range("layer x", 5, 300), Range("layer y", 400, 800),
+        launch_kernel(GEMM, (10, 11), (100, 200), id=1), launch_kernel(GEMM, (410, 411), (500, 600), id=2),
+        Range("b", 2000, 3000), launch_kernel(GEMM, (2010, 2011), (2100, 2200), id=3),
+    )  # fmt: skip
+    whole = answer(path, base="a", new="b").pairs.iloc[0]
+    assert (whole["base_calls"], whole["base_per"], whole["base_span_ns"]) == (1, "a", 500)
+    with pytest.raises(NsysprofError, match="b: nothing inside matches --per 'layer"):
+        answer(path, base="a", new="b", per="layer*")
+    both = trace(
+        Range("a", 0, 1000), Range("layer x", 5, 300), Range("layer y", 400, 800),
+        launch_kernel(GEMM, (10, 11), (100, 200), id=1), launch_kernel(GEMM, (410, 411), (500, 600), id=2),
+        Range("b", 2000, 3000), Range("layer x", 2005, 2900),
+        launch_kernel(GEMM, (2010, 2011), (2100, 2200), id=3),
+    )  # fmt: skip
+    layered = answer(both, base="a", new="b", per="layer*").pairs.iloc[0]
+    assert (layered["base_calls"], layered["base_span_ns"], layered["new_calls"]) == (2, 250, 1)
+
+
+def test_a_side_without_calls_beside_one_with_them_is_warned_of(trace: Trace) -> None:
+    """Per call here and per whole range there is no fair difference."""
+    path = trace(
+        *run("a", 0, [(GEMM, 100)]),
+        Range("b", 5000, 6000),
+        launch_kernel(GEMM, (5010, 5011), (5100, 5200), id=90),
+        duration=END,
+    )
+    assert answer(path, base="a", new="b").warnings == (
+        "a → b: per iter* on one side and per b on the other; choose what counts as a call with --per",
+    )
+
+
+def test_two_reports_pair_equal_paths(trace: Trace) -> None:
+    """Before and after: the outermost ranges that both have; what only one has is named."""
+    before = trace(
+        *run("train", 0, [(GEMM, 200)]), *run("eval", 5000, [(GEMM, 50)], first_id=50), name="before.sqlite"
+    )
+    after = trace(
+        *run("train", 0, [(GEMM, 150)]), *run("test", 5000, [(GEMM, 50)], first_id=50), name="after.sqlite"
+    )
+    found = answer(before, after)
+    assert found.pairs[["pair", "base_name", "new_name", "place", "delta_ns"]].to_numpy().tolist() == [
+        ["train", "before", "after", "train", -25]
+    ]
+    assert ledger(found) == {"gemm": (200, 150, -50), "idle: waiting for the host": (400, 425, 25)}
+    assert found.warnings == (f"only in {before}: 'eval'", f"only in {after}: 'test'")
+    assert not found.one_report
+
+
+def test_two_reports_can_be_asked_for_inner_ranges(trace: Trace) -> None:
+    """A glob picks what is compared; files of one name are told apart by their folder."""
+    first = trace(*run("train", 0, [(GEMM, 200)]))
+    (first.parent / "new").mkdir()
+    second = trace(*run("train", 0, [(GEMM, 150)]), name=f"new/{first.name}")
+    found = answer(first, second, select="train/iter*")
+    row = found.pairs.iloc[0]
+    assert (row["pair"], row["base_calls"], row["base_span_ns"]) == ("train/iter*", 2, 200)
+    assert row["new_name"] == f"new/{first.name}"
+    crossed = answer(first, second, base="train", new="train/iter*")
+    assert crossed.pairs["pair"].tolist() == ["train → train/iter*"]
+
+
+def test_windows_on_the_work_of_others_are_left_out_of_two_reports(trace: Trace) -> None:
+    """A start/end range around ranges that own the work is no pair unless it is asked for."""
+    items = [Range("window", 0, 9000, kind="start_end"), *run("train", 10, [(GEMM, 200)])]
+    paths = trace(*items, name="a.sqlite"), trace(*items, name="b.sqlite")
+    assert answer(*paths).pairs["pair"].tolist() == ["train"]
+    assert answer(*paths, select="window").pairs["pair"].tolist() == ["window"]
+
+
+def both_kinds(trace: Trace, name: str, length: int) -> Path:
+    """A push/pop range, and after it a start/end range of its name on another thread, with a kernel of their own."""
+    window = Range("train", 5000, 9000, kind="start_end", thread=2, range_id=7)
+    kernel = launch_kernel(SOFTMAX, (5010, 5015), (5100, 5100 + length), id=90, thread=3)
+    return trace(*run("train", 0, [(GEMM, 2 * length)]), window, kernel, name=name, duration=END)
+
+
+@pytest.mark.parametrize("how", [{}, {"select": "train"}, {"base": "train", "new": "train"}])
+def test_a_path_that_is_both_a_range_and_a_window_is_two_pairs(how: dict[str, str], trace: Trace) -> None:
+    """Each kind stands against its own; the window says that it is one."""
+    found = answer(both_kinds(trace, "before.sqlite", 100), both_kinds(trace, "after.sqlite", 300), **how)
+    columns = ["pair", "base", "base_name", "new_name", "place", "base_busy_ns", "new_busy_ns"]
+    assert found.pairs[columns].to_numpy().tolist() == [
+        ["train", "train", "before", "after", "train", 200, 600],
+        ["train (start/end)", "train", "before", "after", "train (start/end)", 100, 300],
+    ]
+    assert found.warnings == ()
+    assert set(found.gaps["pair"]) == set(found.findings) == {"train", "train (start/end)"}
+
+
+def test_a_window_beside_a_range_of_its_name_may_be_in_one_report_only(trace: Trace) -> None:
+    """Like stands against like; what is left is named, and where there is nothing alike the other kind will do."""
+    both, alone = (
+        both_kinds(trace, "both.sqlite", 100),
+        trace(*run("train", 0, [(GEMM, 50)]), name="one.sqlite", duration=END),
+    )
+    for how in ({}, {"base": "train", "new": "train"}):
+        found = answer(both, alone, **how)
+        assert found.pairs[["pair", "base_busy_ns"]].to_numpy().tolist() == [["train", 200]]
+        assert found.warnings == (f"only in {both}: 'train (start/end)'",)
+    window = trace(
+        Range("train", 0, 900, kind="start_end"), launch_kernel(GEMM, (5, 6), (10, 90), id=1), name="w.sqlite"
+    )
+    assert answer(window, alone).pairs["pair"].tolist() == ["train"]
+
+
+def test_windows_and_ranges_of_two_names_are_told_apart_in_one_report(trace: Trace) -> None:
+    """Two paths of two kinds each: every pair has a name of its own; a name against itself is refused."""
+    kernels = [(GEMM, 100)]
+    path = trace(
+        *run("a", 0, kernels), Range("a", 0, 4000, kind="start_end", range_id=1),
+        *run("b", 5000, kernels, first_id=50), Range("b", 5000, 9000, kind="start_end", range_id=2), duration=END,
+    )  # fmt: skip
+    assert answer(path, base="a", new="b").pairs[["pair", "base_name"]].to_numpy().tolist() == [
+        ["a → b", "a"],
+        ["a → b (start/end)", "a"],
+        ["a (start/end) → b", "a (start/end)"],
+        ["a (start/end) → b (start/end)", "a (start/end)"],
+    ]
+    with pytest.raises(NsysprofError, match="'a' and 'a' are the same range"):
+        answer(path, base="a", new="a")
+
+
+def test_reports_without_a_common_range_are_refused(trace: Trace) -> None:
+    """The message names what either has, and how to say what to compare."""
+    paths = trace(*run("train", 0, [(GEMM, 9)])), trace(*run("fit", 0, [(GEMM, 9)]))
+    with pytest.raises(NsysprofError, match="share no range: 'train' is in the one, 'fit' in the other"):
+        answer(*paths)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({}, "one report, and nothing in it to compare"),
+        ({"base": "a"}, "--base says one side only"),
+        ({"new": "a"}, "--new says one side only"),
+        ({"base": "a", "new": "b", "select": "c"}, "--range pairs equal paths"),
+        ({"base": "RUN::math::S8", "new": "RUN::math::S*"}, "are the same range"),
+        (
+            {"base": "RUN::math::S8", "new": "RUN::fish::S8"},
+            "no range of .* matches 'RUN::fish::S8'; near it: 'RUN::flash",
+        ),
+        ({"base": "RUN::math::S8", "new": "RUN::flash::S8", "shape": "B=1,Q=2"}, "no part of a shape: 'Q=2'"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(how: dict[str, str], message: str, trace: Trace) -> None:
+    """A clear sentence for each way to ask for nothing."""
+    with pytest.raises(NsysprofError, match=message):
+        answer(math_and_flash(trace), **how)
+
+
+def test_a_side_without_gpu_work_is_refused_or_left_out(trace: Trace) -> None:
+    """Alone it is an error; among other pairs a warning, and no number."""
+    path = trace(
+        *run("RUN::math::S8", 0, [(GEMM, 10)]),
+        Range("RUN::flash::S8", 5000, 6000),
+        *run("RUN::math::S16", 9000, [(GEMM, 10)], first_id=50),
+        *run("RUN::flash::S16", 15_000, [(FLASH, 10)], first_id=90),
+        duration=30_000,
+    )
+    with pytest.raises(NsysprofError, match=r"RUN::flash::S8 of .* launched no GPU work: not compared"):
+        answer(path, base="RUN::math::S8", new="RUN::flash::S8")
+    found = answer(path, base="RUN::math::*", new="RUN::flash::*")
+    assert found.pairs["place"].tolist() == ["S=16"]
+    assert found.warnings == (f"RUN::flash::S8 of {path} launched no GPU work: not compared",)
+
+
+def test_calls_without_gpu_work_are_told(trace: Trace) -> None:
+    """They count as calls, and the average is over them too."""
+    path = trace(
+        *run("a", 0, [(GEMM, 100)], calls=3),
+        Range("iter3", 2999, 3000),
+        *run("b", 9000, [(GEMM, 100)], first_id=50),
+        duration=END,
+    )
+    found = answer(path, base="a", new="b")
+    assert found.pairs["base_calls"].tolist() == [4]
+    assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, and count in the average",)
+
+
+def test_ranges_that_were_never_closed_are_told(trace: Trace) -> None:
+    """Their end is that of the session, so they hold whatever came after."""
+    path = trace(
+        *run("a", 0, [(GEMM, 100)]),
+        Range("b", 5000, 20_000),
+        Range("iter0", 5010, 5900),
+        launch_kernel(GEMM, (5020, 5021), (5100, 5200), id=90),
+        Range("iter1", 6010, 20_000),
+        launch_kernel(GEMM, (6020, 6021), (6100, 6200), id=91),
+        duration=20_000,
+    )
+    assert answer(path, base="a", new="b").warnings == (
+        "b: never closed by the program (1 of 1 instances): it ends with the session, and holds whatever came after it",
+        "b: 1 of 2 calls (iter*) were never closed: they end with the session",
+    )
+
+
+def test_sides_on_different_gpus_are_told(trace: Trace) -> None:
+    """Another model is hardware, another card of the same model is named; one range on two GPUs at once too."""
+    gpus = Gpu(0), Gpu(1, "NVIDIA A100")
+    path = trace(
+        *run("a", 0, [(GEMM, 9)]), *run("b", 5000, [(GEMM, 9)], first_id=50, device=1), *gpus, duration=END
+    )
+    assert answer(path, base="a", new="b").warnings == (
+        "a → b: different GPUs, NVIDIA H200 and NVIDIA A100: the difference is also one of hardware",
+    )
+    path = trace(*run("a", 0, [(GEMM, 9)]), *run("b", 5000, [(GEMM, 9)], first_id=50, device=1), duration=END)
+    assert answer(path, base="a", new="b").warnings == (
+        "a → b: the sides ran on different GPUs of one model (NVIDIA H200)",
+    )
+    path = trace(
+        *run("a", 0, [(GEMM, 9)]),
+        Range("b", 5000, 6000),
+        launch_kernel(GEMM, (5001, 5002), (5010, 5020), id=90),
+        launch_kernel(GEMM, (5003, 5004), (5015, 5040), id=91, device=1),
+        duration=END,
+    )
+    assert (
+        "b: ran on 2 GPUs at once; busy is when at least one of them ran an op of it"
+        in answer(path, base="a/iter*", new="b").warnings
+    )
+
+
+def test_work_that_cannot_be_told_is_warned_of(trace: Trace) -> None:
+    """A graph traced whole may hold anything, and a kernel that no rule knows has no cause."""
+    path = trace(
+        *run("a", 0, [(GEMM, 100), ("frobnicate", 100)]),
+        Range("b", 5000, 6000),
+        launch_graph((5001, 5002), (5010, 5020), id=90),
+        duration=END,
+    )
+    assert answer(path, base="a/iter*", new="b").warnings == (
+        "a/iter*: 50 % of its span is kernels that no rule knows (frobnicate); name them in a rule file: --rules FILE",
+        "b: CUDA graphs traced whole take 100 % of its span, and what runs in them cannot be told; capture with"
+        " --cuda-graph-trace=node",
+    )
+
+
+def test_more_pairs_than_anybody_reads_are_cut(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pairs with the most GPU time are kept, and a warning says how many are not."""
+    monkeypatch.setattr(side_pairs, "MOST_PAIRS", 3)
+    items: list[Items] = []
+    for number, length in enumerate((50, 10, 60, 20, 70)):
+        at = 1000 * number
+        items += [Range(f"op{number}", at, at + 900)]
+        items += [launch_kernel(GEMM, (at + 1, at + 2), (at + 10, at + 10 + length), id=number + 1)]
+    paths = (trace(*items, name=name, duration=END) for name in ("a.sqlite", "b.sqlite"))
+    found = answer(*paths, select="*")
+    assert found.pairs["pair"].tolist() == ["op0", "op2", "op4"]
+    assert found.warnings == (
+        "pairs left out, with less GPU time than the 3 compared: 2; a narrower glob picks others",
+    )
+
+
+def test_work_that_is_no_attention_is_compared_by_the_causes_of_the_rules(trace: Trace) -> None:
+    """A training step before and after a change: convolutions, norms, copies and a synchronization."""
+    conv = "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_kernel"
+    norm = "void at::native::batch_norm_transform_input_kernel<float>(T1)"
+
+    def step(sync: bool) -> list[Items]:
+        wait = Launch(16, 205, 99, api="cudaStreamSynchronize_v3020")
+        return [
+            Range("train", 0, 1000),
+            launch_memcpy((1, 2), (10, 40), id=1),
+            launch_kernel(conv, (11, 12), (40, 140), id=2),
+            launch_kernel(norm, (13, 14), (140, 200), id=3),
+            *([wait] if sync else []),
+            launch_kernel(conv, (220, 222) if sync else (14, 15), (230, 330) if sync else (200, 300), id=4),
+        ]
+
+    found = answer(trace(*step(True), name="before.sqlite"), trace(*step(False), name="after.sqlite"))
+    assert ledger(found) == {
+        "idle: after a synchronization": (30, 0, -30),
+        "convolution": (200, 200, 0),
+        "batch norm": (60, 60, 0),
+        "memcpy HtoD": (30, 30, 0),
+    }

@@ -1,0 +1,177 @@
+"""Sentences about a pair: what they say, and when they are silent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsysprof.compare.attention_model import expected
+from nsysprof.compare.causes import CAST_UP, FUSED, QK
+from nsysprof.compare.clocks import CLOCKS
+from nsysprof.compare.findings import findings, speed
+from nsysprof.compare.gap_ledger import Entry, SideLedger
+from nsysprof.formats.run_record import RecordedRun
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
+from nsysprof.waits.causes import HOST, QUEUE, WAITING_FOR
+
+PAIR: dict[str, Any] = {
+    "base_name": "math", "new_name": "flash", "place": "S=1024", "base_calls": 20, "new_calls": 20,
+    "base_span_ns": 400_000, "new_span_ns": 50_000, "base_busy_ns": 390_000, "new_busy_ns": 49_000,
+    "verdict": FASTER,
+}  # fmt: skip
+GAPS = pd.DataFrame(
+    {
+        "cause": ["softmax", "gemm", "cast up", FUSED, WAITING_FOR[QUEUE]],
+        "base_kernels": [1.0, 2.0, 1.0, 0.0, 0.0],
+        "new_kernels": [0.0, 0.0, 0.0, 1.0, 0.0],
+        "base_ns": [200_000, 150_000, 40_000, 0, 10_000],
+        "new_ns": [0, 0, 0, 49_000, 1000],
+        "delta_ns": [-200_000, -150_000, -40_000, 49_000, -9_000],
+        "share": [0.57, 0.43, 0.11, -0.14, 0.03],
+    }
+)
+EVIDENCE = pd.DataFrame(
+    {
+        "side": ["base", "base", "new"],
+        "math_unit": ["FP32 FMA", "unknown", "tensor core"],
+        "sum_ns": [10, 90, 20],
+    }
+)
+
+
+def clocks(**span: Any) -> pd.DataFrame:
+    """A row per clock: all agree with the span, and CUDA events were not recorded."""
+    known: dict[str, Any] = {
+        "base_median_ns": 400_000, "new_median_ns": 50_000, "ratio": 8.0, "ratio_low": 7.9, "ratio_high": 8.1,
+        "level": 0.95, "verdict": FASTER, "reason": "p = 1e-07",
+    }  # fmt: skip
+    none: dict[str, Any] = {name: "" if name in ("verdict", "reason") else np.nan for name in known}
+    rows: dict[str, dict[str, Any]] = {
+        **dict.fromkeys(CLOCKS, known),
+        "CUDA events": none,
+        "span": {**known, **span},
+    }
+    return pd.DataFrame([{"clock": clock, **row} for clock, row in rows.items()])
+
+
+def said(gaps: pd.DataFrame = GAPS, frame: pd.DataFrame | None = None, **pair: Any) -> list[str]:
+    """The sentences of the pair with some things changed."""
+    gaps = gaps.assign(delta_ns=gaps["new_ns"] - gaps["base_ns"])
+    return list(findings({**PAIR, **pair}, gaps, clocks() if frame is None else frame, EVIDENCE))
+
+
+def test_what_a_clear_difference_amounts_to() -> None:
+    """The headline, the test, the largest causes, and the kernels with their units; nothing about idling."""
+    assert said() == [
+        "math is 8.00x slower than flash at S=1024 by span: 400 µs against 50.0 µs per call (n = 20)",
+        "verdict: flash is faster; the median call of math takes 8.00x as long (95 % interval 7.90x to 8.10x);"
+        " p = 1e-07",
+        "57 % of the difference is softmax, 43 % gemm and 11 % cast up",
+        "per call math runs 4 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math,"
+        " on tensor cores in flash",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "words"),
+    [
+        (242, 10, "24.2x slower than"),
+        (10, 15, "1.50x faster than"),
+        (10, 10, "as fast as"),
+        (0, 10, "as fast as"),
+    ],
+)
+def test_speeds_in_words(base: int, new: int, words: str) -> None:
+    """Above 1 whichever side is slower."""
+    assert speed(base, new) == words
+
+
+def test_no_clear_change_is_the_headline() -> None:
+    """Where the test finds nothing, the headline does not claim that one side is slower."""
+    frame = clocks(verdict=NO_CLEAR_CHANGE, reason="the interval of the ratio holds 1")
+    headline, verdict, *_ = said(frame=frame, verdict=NO_CLEAR_CHANGE)
+    assert headline == (
+        "no clear change from math to flash at S=1024 by span: 400 µs against 50.0 µs per call (n = 20)"
+    )
+    assert verdict.startswith("verdict: no clear change; the median call")
+
+
+def test_too_few_samples_are_said() -> None:
+    """The numbers stand, with what they are worth; different counts are both named."""
+    frame = clocks(
+        verdict=TOO_FEW_SAMPLES, reason="2 samples, of which it takes 8 on either side", level=0.25
+    )
+    headline, verdict, *_ = said(frame=frame, verdict=TOO_FEW_SAMPLES, new_calls=3)
+    assert headline.endswith("(n = 20 and 3)")
+    assert verdict == "verdict: too few samples (2 samples, of which it takes 8 on either side)"
+
+
+def test_a_launch_bound_side_makes_the_clocks_disagree() -> None:
+    """flash waits for the host most of its span: by span the sides are far closer than by busy time."""
+    gaps = pd.concat(
+        [
+            GAPS,
+            pd.DataFrame({"cause": [WAITING_FOR[HOST]], "base_ns": [0], "new_ns": [33_000], "share": [-0.1]}),
+        ]
+    ).fillna({"base_kernels": 0.0, "new_kernels": 0.0})
+    lines = said(gaps, new_busy_ns=17_000)
+    assert "flash at S=1024 is launch-bound: busy is 34 % of span, so 8.00x by span is 22.9x by busy" in lines
+
+
+def test_a_side_that_idles_for_another_reason_is_told_too() -> None:
+    """Idle, but not for the host; and where both sides idle alike, the ratios agree and are not repeated."""
+    only = "keeps the GPU busy for 50 % of its span only"
+    assert f"math at S=1024 {only}; flash {only}" in said(base_busy_ns=200_000, new_busy_ns=25_000)
+
+
+def test_cuda_events_that_tell_something_else_are_named() -> None:
+    """Events and span may differ where the profiler gets between launches."""
+    frame = clocks()
+    events = frame["clock"] == "CUDA events"
+    frame.loc[events, ["base_median_ns", "new_median_ns", "ratio"]] = [400_000, 100_000, 4.0]
+    assert said(frame=frame)[-1] == (
+        "by CUDA events, with the profiler's own cost between them, it is 4.00x: 400 µs against 100 µs"
+    )
+
+
+def test_a_mean_that_is_no_typical_call_is_told() -> None:
+    """The ledger adds up to the mean; a few slow calls move that away from the median."""
+    assert said(frame=clocks(base_median_ns=300_000))[-1] == (
+        "a few slow calls of math make the mean, 400 µs, 33 % longer than the median call, 300 µs"
+    )
+
+
+def test_idle_causes_are_put_into_words() -> None:
+    """A row's short name becomes part of a sentence."""
+    gaps = GAPS.assign(cause=[WAITING_FOR[HOST], *GAPS["cause"][1:]])
+    assert said(gaps)[2] == "57 % of the difference is waiting for the host, 43 % gemm and 11 % cast up"
+
+
+def test_without_a_difference_no_cause_is_named() -> None:
+    """No share, no sentence."""
+    assert not any("of the difference" in line for line in said(GAPS.assign(share=np.nan)))
+
+
+def test_the_same_units_on_both_sides_are_not_news() -> None:
+    """Units are named where they differ; where nobody knows them, they are not."""
+    both = EVIDENCE.assign(math_unit="tensor core")
+    line = findings(PAIR, GAPS, clocks(), both)[3]
+    assert line == "per call math runs 4 kernels and flash 1"
+
+
+def test_traffic_is_told_where_both_shapes_are_known() -> None:
+    """Bytes by the model; how often the score matrix goes by says why."""
+    run = RecordedRun((), 1, 8, 4096, 64, "fp16", True, False)
+    models = (
+        expected(run, SideLedger({QK: Entry(1, 1, 1), CAST_UP: Entry(3, 3, 1)}, 2, 1)),
+        expected(run, SideLedger({FUSED: Entry(1, 1, 1)}, 1, 1)),
+    )
+    lines = findings(PAIR, GAPS, clocks(), EVIDENCE, models)
+    assert lines[-1] == (
+        "expected memory traffic per call at B=1 H=8 S=4096 D=64, fp16, causal: math 564 MiB (1.1 times its score"
+        " matrix of 512 MiB), flash 16.0 MiB"
+    )
+    assert len(findings(PAIR, GAPS, clocks(), EVIDENCE, (models[0], None))) == len(lines) - 1

@@ -1,0 +1,381 @@
+"""``gap.png``: what its artists show, in numbers and in words; never pixels."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import attribute
+from nsysprof.charts.drawing import picture
+from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
+from nsysprof.charts.style import style
+from nsysprof.compare.charts import GAP_CHARTS, comparison_plans, gap_waterfall, save_comparison_charts
+from nsysprof.compare.comparison import Comparison, compare
+from nsysprof.compare.gap_chart import MOST_PAIRS, MOST_STEPS, plan_gap
+from nsysprof.errors import NsysprofError
+from nsysprof.trace.nsys import open_report
+from tests.analyze.test_charts import SIGHT, UGLY, lab, title_of
+from tests.compare.test_comparison import answer
+from tests.conftest import Trace
+from tests.kit.calls import math_and_flash, run
+from tests.kit.trace import Items, Range, launch_kernel
+
+RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
+ASKED = {
+    "S1024": ("run", "RUN::math::S1024", "RUN::flash::S1024"),
+    "S4096": ("run", "RUN::math::S4096", "RUN::flash::S4096"),
+    "back": ("run", "RUN::flash::S4096", "RUN::math::S4096"),
+    "all": ("run", "RUN::math::*", "RUN::flash::*"),
+    "fused": ("run", "RUN::efficient::*", "RUN::cudnn::*"),
+    "same": ("run", "RUN::cudnn::*", "RUN::auto::*"),
+    "kernel": ("run", "RUN::flash::*", "RUN::cudnn::*"),
+    "step": ("block", "RUN::math::*", "RUN::flash::*"),
+}
+NAMES = tuple(ASKED)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> dict[str, Comparison]:
+    """Math against flash at 1024, at 4096 and everywhere, and the other way round, and others, of shipped reports."""
+    found = {}
+    for name in ("run", "block"):
+        with open_report(RUN.with_name(f"{name}.sqlite")) as report:
+            found[name] = attribute(report)
+    return {name: compare(found[of], base=base, new=new) for name, (of, base, new) in ASKED.items()}
+
+
+def edges(axes: Axes, label: str) -> NDArray[np.float64]:
+    """Of each bar with a label: middle of the column, bottom and top."""
+    found = [
+        np.asarray(path.vertices)
+        for artist in axes.collections
+        if isinstance(artist, PolyCollection) and artist.get_label() == label
+        for path in artist.get_paths()
+    ]
+    rows = [
+        (corners[:, 0].min() / 2 + corners[:, 0].max() / 2, corners[:, 1].min(), corners[:, 1].max())
+        for corners in found
+    ]
+    return np.array(rows).reshape(-1, 3)
+
+
+def written(figure: Figure) -> list[str]:
+    """Every text, with common spaces."""
+    every = figure.findobj(Text)
+    return [
+        text.get_text().replace("\u00a0", " ") for text in every if isinstance(text, Text) and text.get_text()
+    ]
+
+
+def check_texts(figure: Figure) -> None:
+    """No text leaves the picture, and no two lie on each other."""
+    with style():
+        figure.canvas.draw()
+        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+        shown = [
+            text
+            for text in figure.findobj(Text)
+            if isinstance(text, Text) and text.get_text() and text.get_visible()
+        ]
+        every = [(text.get_text(), Text.get_window_extent(text, renderer)) for text in shown]
+    drawn = [(said, box) for said, box in every if box.width]
+    for said, box in drawn:
+        assert box.x0 >= 0, said
+        assert box.x1 <= figure.bbox.width, said
+        assert box.y0 >= 0, said
+        assert box.y1 <= figure.bbox.height, said
+    for (one, first), (other, second) in combinations(drawn, 2):
+        across = min(first.x1, second.x1) - max(first.x0, second.x0)
+        down = min(first.y1, second.y1) - max(first.y0, second.y0)
+        assert across <= 1 or down <= 4, (one, other)  # boxes of lines have room above and below the letters
+
+
+def test_bars_and_steps_are_the_ledger(shipped: dict[str, Comparison]) -> None:
+    """The first bar is the base's span, each step a row's difference from where the last one ended, to new."""
+    found = shipped["S4096"]
+    (axes,) = gap_waterfall(found).axes
+    row = found.pairs.iloc[0]
+    whole = edges(axes, "idle")
+    assert whole[:, 2].tolist() == pytest.approx([row["base_span_ns"] / 1e6, row["new_span_ns"] / 1e6])
+    assert edges(axes, "busy")[:, 2].tolist() == pytest.approx(
+        [row["base_busy_ns"] / 1e6, row["new_busy_ns"] / 1e6]
+    )
+    steps = np.concatenate([edges(axes, "less") * [1, 1, -1], edges(axes, "more") * [1, -1, 1]])
+    steps = steps[np.argsort(steps[:, 0])]
+    change = np.where(steps[:, 2] < 0, steps[:, 1] + steps[:, 2], steps[:, 2] + steps[:, 1])
+    delta = found.gaps["delta_ns"].to_numpy() / 1e6
+    assert change[:-1] == pytest.approx(
+        delta[: len(change) - 1], abs=0.004
+    )  # the thinnest are two pixels high
+    (lines,) = [
+        artist
+        for artist in axes.collections
+        if isinstance(artist, LineCollection) and artist.get_label() == "connectors"
+    ]
+    levels = [float(segment[0][1]) for segment in lines.get_segments()]
+    assert levels[0] == pytest.approx(row["base_span_ns"] / 1e6)
+    assert levels[-1] == pytest.approx(row["new_span_ns"] / 1e6)
+    assert np.diff(levels)[: len(delta) - 2].tolist() == pytest.approx(delta[: len(levels) - 2].tolist())
+
+
+def number(text: str) -> float:
+    """What a written number says."""
+    return float(re.sub(r"[^0-9.+-]", "", text.replace("−", "-")))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_digits_add_up(shipped: dict[str, Comparison], name: str) -> None:
+    """Base and all steps as they are written give new as it is written, to the last digit."""
+    for panel in plan_gap(shipped[name]).panels:
+        base, new = map(number, panel.total_texts)
+        steps = [number(text) for text in panel.texts if text and text != "≈ 0"]
+        assert base + sum(steps) == pytest.approx(new, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        (
+            "S4096",
+            "math is 24.1x slower than flash at S=4096:"
+            " safe-softmax guard, Q·Kᵀ GEMM, softmax and mask add make 78 % of it",
+        ),
+        (
+            "step",
+            "math is 1.70x slower than flash at S=1024:"
+            " idle time waiting for the host, gemm and P·V GEMM make 72 % of it",
+        ),
+        (
+            "back",
+            "flash is 24.1x faster than math at S=4096:"
+            " safe-softmax guard, Q·Kᵀ GEMM, softmax and mask add make 78 % of it",
+        ),
+        (
+            "all",
+            "math is 5.49x to 24.1x slower than flash: the largest part is safe-softmax guard at S=2048 and S=4096;"
+            " P·V GEMM at S=1024",
+        ),
+        (
+            "fused",
+            "efficient is slower than cudnn in 2 of 3 pairs, not clearly different in 1: the largest part is fused"
+            " attention at S=2048 and S=4096",
+        ),
+        (
+            "kernel",
+            "flash is slower than cudnn in 1 of 3 pairs, not clearly different in 2: the largest part is fused"
+            " attention at S=4096",
+        ),
+    ],
+)
+def test_the_title_states_the_finding(shipped: dict[str, Comparison], name: str, title: str) -> None:
+    """How much slower, and what makes most of it."""
+    assert title_of(gap_waterfall(shipped[name])) == title
+
+
+def paced(name: str, at: int, length: int, first_id: int) -> list[Items]:
+    """A range with 25 calls of one kernel of about so many ns, each as soon as the one before has ended."""
+    out: list[Items] = []
+    start = at
+    for call in range(25):
+        end = start + length + 7 * (call + first_id) % 5
+        out.append(Range(f"iter{call}", start + 1, end + 10))
+        out.append(launch_kernel("gemm", (start + 2, start + 4), (start + 10, end + 8), id=first_id + call))
+        start = end + 20
+    return [Range(name, at, start), *out]
+
+
+def test_pairs_that_differ_in_direction_are_counted(trace: Trace) -> None:
+    """Where some get faster and others slower, the title says how many, and what no test tells from chance is apart."""
+    items: list[Items] = []
+    for number, (old, new) in enumerate([(400, 200), (200, 400), (300, 300), (200, 500)]):
+        items += paced(f"old::k{number}", 40_000 * number, old, 100 * number + 1)
+        items += paced(f"new::k{number}", 40_000 * number + 20_000, new, 100 * number + 51)
+    found = answer(trace(*items, duration=200_000), base="old::*", new="new::*")
+    assert found.pairs["verdict"].tolist() == ["faster", "slower", "no clear change", "slower"]
+    assert title_of(gap_waterfall(found)).startswith(
+        "old is slower than new in 1 of 4 pairs, faster in 2, not clearly different in 1: the largest part is gemm"
+    )
+
+
+def test_the_subtitle_says_how_it_was_measured(shipped: dict[str, Comparison]) -> None:
+    """File, GPU, nsys, how many calls, by which clock; below, what the small steps are."""
+    texts = written(gap_waterfall(shipped["S4096"]))
+    assert (
+        "run.sqlite · NVIDIA H200 · nsys 2025.3.2.0 · mean of n = 40 calls (iter*)"
+        " · clock: span, first op to last, divided by calls"
+    ) in texts
+    assert (
+        "Per cent of the difference; all steps add up to it; the 2 others: scaling, idle: waiting for the host."
+    ) in texts
+    assert {"2.842 ms", "0.118 ms", "−0.642", "24 %", "4 → 0 kernels", "20 kernels", "1 kernel"} <= set(texts)
+
+
+def test_no_per_cent_where_causes_cancel(shipped: dict[str, Comparison]) -> None:
+    """A waterfall of such causes has none, the others have, and the note says so."""
+    plan = plan_gap(shipped["kernel"])
+    assert [any(panel.shares) for panel in plan.panels] == [True, False, True]
+    assert plan.heading.notes == [
+        "per cent of the difference, left out where causes cancel; all steps add up to it"
+    ]
+    assert not any("left out" in note for note in plan_gap(shipped["all"]).heading.notes)
+
+
+def test_colours_say_which_way(shipped: dict[str, Comparison]) -> None:
+    """What gets less has one colour, what gets more another, and the legend has those that are there."""
+    forth, back = gap_waterfall(shipped["S4096"]), gap_waterfall(shipped["back"])
+    assert len(edges(forth.axes[0], "less")) == len(edges(back.axes[0], "more")) == 10
+    assert len(edges(forth.axes[0], "more")) == len(edges(back.axes[0], "less")) == 1
+    assert "less time in math" in written(back)
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_the_colours_differ_for_every_reader(sight: str) -> None:
+    """Less, more, busy and idle are far apart for all kinds of sight."""
+    for one, other in combinations((LESS, MORE, WHOLE, OTHERS, "#ffffff"), 2):
+        assert np.linalg.norm(lab(one, sight) - lab(other, sight)) >= 20, (one, other)
+
+
+def test_many_pairs_share_their_columns(shipped: dict[str, Comparison]) -> None:
+    """One waterfall below the other, in the order of the pairs, each with its finding."""
+    figure = gap_waterfall(shipped["all"])
+    assert [axes.get_title(loc="left").replace("\u00a0", " ") for axes in figure.axes] == [
+        "S=1024: math is 5.49x slower than flash, 259.8 µs → 47.3 µs",
+        "S=2048: math is 18.3x slower than flash, 762.0 µs → 41.6 µs",
+        "S=4096: math is 24.1x slower than flash, 2.842 ms → 0.118 ms",
+    ]
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
+
+
+def test_more_pairs_than_fit_are_counted(trace: Trace) -> None:
+    """The largest differences are drawn, in their own order, and a note says how many are not."""
+    items: list[Items] = []
+    for n in range(MOST_PAIRS + 3):
+        for at, length in ((0, 500), (50_000, 500 - 40 * n)):
+            start = 1000 * n + at
+            items.append(Range(f"{'new' if at else 'old'}::k{n}", start, start + 900))
+            items.append(
+                launch_kernel("gemm", (start + 1, start + 2), (start + 9, start + 9 + length), id=start + 1)
+            )
+    plan = plan_gap(answer(trace(*items), base="old::*", new="new::*"))
+    assert [panel.title[:2] for panel in plan.panels] == [f"k{n}" for n in range(3, MOST_PAIRS + 3)]
+    assert plan.heading.notes[0] == "3 more pairs with smaller differences are not drawn"
+
+
+def test_many_causes_become_one_step(trace: Trace) -> None:
+    """However many causes there are, the columns can be read, and what was put together adds up."""
+    names = [f"void at::native::elementwise_kernel<128, 4, CUDAFunctor_{n}>(int)" for n in range(2)]
+    names += [
+        "ampere_sgemm_128x64_tn",
+        "softmax_warp_forward",
+        "void at::native::triu_tril_kernel<bool>(int)",
+    ]
+    names += [
+        "ncclDevKernel_AllReduce",
+        "layer_norm_kernel",
+        "bn_fw_tr",
+        "distribution_elementwise",
+        "cub::radix_sort",
+    ]
+    names += [
+        "max_pool_forward_nchw",
+        "embedding_kernel",
+        "multi_tensor_apply_kernel",
+        "void reduce_kernel<512>(int)",
+    ]
+    names += ["cat_array_batched", "indexSelectLargeIndex", "conv2d_fprop", "flash_fwd_kernel", "fill_kernel"]
+    base = [(name, 40 + n) for n, name in enumerate(names)]
+    found = answer(trace(*run("a", 0, base), *run("b", 9000, base[:1], first_id=90)), base="a", new="b")
+    plan = plan_gap(found)
+    assert len(plan.columns) <= MOST_STEPS + 3
+    (panel,) = plan.panels
+    if len(found.gaps) > MOST_STEPS:
+        assert plan.columns[-2][0].endswith(" others")
+    assert panel.after[-1] == pytest.approx(sum(panel.totals[1]))
+
+
+def test_sides_that_are_alike_have_no_steps(trace: Trace) -> None:
+    """No difference: two bars, no per cent of nothing."""
+    same = [("ampere_sgemm_128x64_tn", 100)]
+    figure = gap_waterfall(
+        answer(trace(*run("a", 0, same), *run("b", 5000, same, first_id=50)), base="a", new="b")
+    )
+    assert title_of(figure) == "a is as fast as b"
+    assert not len(edges(figure.axes[0], "less"))
+    assert not any("%" in text for text in written(figure))
+
+
+def test_a_side_that_is_a_thousand_times_faster_is_seen(trace: Trace) -> None:
+    """Its bar is two pixels high at least, and its number has two digits."""
+    path = trace(
+        Range("slow", 0, 90_000_000), launch_kernel("gemm", (1, 2), (1000, 60_001_000), id=1),
+        Range("fast", 100_000_000, 100_090_000),
+        launch_kernel("gemm", (100_000_001, 100_000_002), (100_000_003, 100_030_003), id=2),
+    )  # fmt: skip
+    figure = gap_waterfall(answer(path, base="slow", new="fast"))
+    (axes,) = figure.axes
+    low, high = axes.get_ylim()
+    pixels = np.diff(edges(axes, "idle")[:, 1:]).ravel() / (high - low) * axes.bbox.height
+    assert pixels.min() >= 1.9
+    assert "0.030 ms" in written(figure)
+
+
+def test_no_clear_change_names_no_causes(shipped: dict[str, Comparison]) -> None:
+    """What the test does not tell from chance is not explained in the title of its panel."""
+    seen = []
+    for name in ("fused", "same"):
+        verdicts = shipped[name].pairs["verdict"].tolist()
+        titles = [panel.title for panel in plan_gap(shipped[name]).panels]
+        assert [("no clear change" in title) for title in titles] == [
+            verdict == "no clear change" for verdict in verdicts
+        ]
+        seen += verdicts
+    assert set(seen) == {"faster", "no clear change"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_stay_inside_and_apart(shipped: dict[str, Comparison], name: str) -> None:
+    """All texts lie in the figure and none on another."""
+    check_texts(gap_waterfall(shipped[name]))
+
+
+def test_ugly_and_long_names_are_drawn(trace: Trace) -> None:
+    """Names of any kind and length make no formula, no warning and no text outside."""
+    for at, name in enumerate(UGLY):
+        items: list[Items] = [
+            Range(f"{name}1", 0, 900), launch_kernel("x" * 300, (1, 2), (3, 500), id=1),
+            Range(f"{name}2", 2000, 2900), launch_kernel(f"{name}<int>", (2001, 2002), (2003, 2100), id=2),
+        ]  # fmt: skip
+        check_texts(gap_waterfall(answer(trace(*items, name=f"ugly{at}.sqlite"), base="*1", new="*2")))
+
+
+def test_plans_are_plain_and_small(shipped: dict[str, Comparison]) -> None:
+    """What goes to the process that draws names no class of pandas or matplotlib, and is drawn the same there."""
+    for plan in comparison_plans(shipped["all"]):
+        data = pickle.dumps(plan)
+        assert len(data) < 100_000
+        assert b"pandas" not in data
+        assert b"matplotlib" not in data
+        assert picture(pickle.loads(data)) == picture(plan)
+
+
+def test_both_charts_are_written(trace: Trace, tmp_path: Path) -> None:
+    """The folder is made, the files are PNG, and what is there is kept where that is asked for."""
+    found = answer(math_and_flash(trace), base="RUN::math::S8", new="RUN::flash::S8")
+    paths = save_comparison_charts(found, tmp_path / "a" / "b")
+    assert tuple(path.name for path in paths) == GAP_CHARTS == ("gap.png", "compare.png")
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    with pytest.raises(NsysprofError, match=r"gap\.png exists already"):
+        save_comparison_charts(found, tmp_path / "a" / "b", overwrite=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NsysprofError, match="cannot write"):
+        save_comparison_charts(found, tmp_path / "file")

@@ -1,0 +1,110 @@
+"""Codes stand for values and texts, whatever these are and however many."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from nsysprof.core import codes
+from nsysprof.core.codes import Coder, Words
+
+
+def encode(words: Words, texts: Sequence[bytes]) -> list[int]:
+    """The codes of texts that lie one behind the other."""
+    data = np.frombuffer(b"".join(texts) + bytes(8), np.uint8).copy()
+    lengths = np.array([len(raw) for raw in texts], np.int64)
+    return [int(code) for code in words.encode(data, np.cumsum(lengths) - lengths, lengths)]
+
+
+def test_values_get_codes_in_order_of_appearance() -> None:
+    """The first value is 0, and codes do not change when more blocks come."""
+    coder = Coder()
+    assert coder.encode(np.array([7, -3, 7, 0, 1 << 60])).tolist() == [0, 1, 0, 2, 3]
+    assert coder.encode(np.array([5, 0, -3])).tolist() == [4, 2, 1]
+    assert coder.encode(np.array([], np.int64)).dtype == np.int32
+    assert coder.values.tolist() == [7, -3, 0, 1 << 60, 5]
+    assert coder.values.dtype == np.int64
+    assert len(coder) == 5
+
+
+@pytest.mark.parametrize("distinct", [1, 40, 3000, 200_000])
+def test_values_that_want_one_slot_keep_their_codes(distinct: int) -> None:
+    """More distinct values than slots, extremes among them: every code leads back to its value."""
+    random_ = np.random.default_rng(distinct)
+    some = random_.integers(-(1 << 63), (1 << 63) - 1, distinct)
+    some[0] = np.iinfo(np.int64).min
+    coder = Coder()
+    first: dict[int, int] = {}
+    for _ in range(4):
+        values = random_.choice(some, 60_000)
+        got = coder.encode(values)
+        assert np.array_equal(coder.values[got], values)
+        for value in values.tolist():
+            first.setdefault(value, len(first))
+    assert coder.values.tolist() == list(first)
+
+
+def test_texts_get_codes_and_come_back() -> None:
+    """Equal bytes share a code; empty texts, NULs and prefixes are texts of their own."""
+    words = Words()
+    texts = [
+        b"",
+        b"\0",
+        b"\0\0",
+        b"a",
+        b"a\0",
+        b"abcdefgh",
+        b"abcdefgh\0",
+        b"a" * 128,
+        b"a" * 129,
+        b"a" * 500,
+    ]
+    expected = list(range(len(texts)))
+    assert sorted(encode(words, texts)) == expected
+    assert encode(words, texts) == [words.add(raw) for raw in texts]
+    assert [words[code] for code in encode(words, texts)] == [raw.decode() for raw in texts]
+    assert len(words) == len(texts)
+    assert encode(words, []) == []
+
+
+def test_texts_that_are_not_utf8_are_shown_with_replacements() -> None:
+    """Two texts that look alike stay two; a code that is none is no text."""
+    words = Words()
+    assert encode(words, [b"\xff", b"\xfe", b"\xff"]) in ([0, 1, 0], [1, 0, 1])
+    assert (words[0], words[1]) == ("\ufffd", "\ufffd")
+    with pytest.raises(IndexError):
+        words[-1]
+
+
+def test_random_texts_come_back_even_when_the_hash_is_useless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every text is compared, so a table of two slots only costs time."""
+    monkeypatch.setattr(codes, "_WORDS_BITS", 1)
+    check_random_texts(300)
+
+
+def test_random_texts_come_back_beyond_what_the_table_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first texts are in the table; the others take the slower way."""
+    monkeypatch.setattr(codes, "_MOST", 300)
+    check_random_texts(3000)
+
+
+def test_random_texts_come_back() -> None:
+    """Texts of all lengths, many sharing their first bytes."""
+    check_random_texts(20_000)
+
+
+def check_random_texts(distinct: int) -> None:
+    """Blocks drawn from so many texts get codes that lead back to the very bytes."""
+    random_ = random.Random(distinct)
+    some = [b"aten::mm, op_id = %d" % k + b"x" * random_.choice([0, 3, 100, 200]) for k in range(distinct)]
+    words = Words()
+    known: dict[bytes, int] = {}
+    for _ in range(3):
+        texts = random_.choices(some, k=2000)
+        for raw, code in zip(texts, encode(words, texts), strict=True):
+            assert known.setdefault(raw, code) == code
+    assert len(words) == len(known)
+    assert {words[code].encode(): code for code in known.values()} == known

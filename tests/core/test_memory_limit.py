@@ -1,0 +1,313 @@
+"""Columns in scratch files: the same answers, `==`, as in memory, and nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import mmap
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from nsysprof.analyze.breakdown import BY, Breakdown, break_down
+from nsysprof.analyze.timeline import Timeline, timeline
+from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.core import arena
+from nsysprof.core.arena import IN_MEMORY, Room, default_limit, parse_size
+from nsysprof.errors import NsysprofError
+from nsysprof.results.analysis_files import write_tables
+from nsysprof.trace.build import read_tables, room_for
+from nsysprof.trace.nsys import open_report
+from nsysprof.trace.tables import Tables
+from tests.conftest import Trace
+from tests.kit.command_line import known_failure, runner
+from tests.kit.random_reports import random_report
+
+TRACES = Path(__file__).parents[2] / "traces"
+NAMES = ("run", "block", "two-processes")
+TINY = 1  # byte
+FRAMES = ("ranges", "merged", "families", "kernels", "merged_kernels", "ledger", "instances")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of tiny reports live in scratch files too."""
+    monkeypatch.setattr(arena, "_SMALL", 0)
+
+
+def answer(path: Path, room: Room, threads: str = "follow", by: str | None = None) -> Breakdown:
+    """The breakdown of a report; what shows columns of scratch files is let go of between the steps."""
+    with open_report(path) as report:
+        tables = read_tables(report, room=room)
+    room.let_go()
+    attribution = attribute(tables, threads)
+    room.let_go()
+    return break_down(attribution, by=by)
+
+
+def columns(tables: Tables, attribution: Attribution) -> Iterator[tuple[str, NDArray[Any]]]:
+    """All long columns, by name."""
+    for group in (tables.ranges, tables.launches, tables.ops, attribution.inclusive):
+        for field in fields(group):
+            yield f"{type(group).__name__}.{field.name}", getattr(group, field.name)
+    for name in ("owner", "fate", "parent", "exclusive_sum_ns"):
+        yield name, getattr(attribution, name)
+
+
+def assert_same(mine: Breakdown, other: Breakdown) -> None:
+    """Every column, frame, total and warning of the two is equal, in values and types."""
+    ours = columns(mine.attribution.tables, mine.attribution)
+    theirs = dict(columns(other.attribution.tables, other.attribution))
+    for name, values in ours:
+        assert values.dtype == theirs[name].dtype, name
+        assert np.array_equal(values, theirs[name]), name
+    for name in FRAMES:
+        pd.testing.assert_frame_equal(getattr(mine, name), getattr(other, name), check_exact=True)
+    assert mine.totals == other.totals
+    assert mine.warnings == other.warnings
+    assert mine.attribution.ledger == other.attribution.ledger
+
+
+def assert_same_lanes(mine: Timeline, other: Timeline) -> None:
+    """Every lane of the two is equal."""
+    assert np.array_equal(mine.edges, other.edges)
+    assert (mine.wait_ns, mine.notes, len(mine.streams), len(mine.ranges)) == (
+        other.wait_ns, other.notes, len(other.streams), len(other.ranges),
+    )  # fmt: skip
+    for ours, theirs in zip([*mine.streams, *mine.ranges], [*other.streams, *other.ranges], strict=True):
+        for name, value in vars(ours).items():
+            assert np.array_equal(value, vars(theirs)[name]), name
+
+
+@pytest.mark.parametrize("by", [None, *BY])
+@pytest.mark.parametrize("threads", ["follow", "strict"])
+@pytest.mark.parametrize("name", NAMES)
+def test_real_reports_have_the_same_answer_in_scratch_files(name: str, threads: str, by: str | None) -> None:
+    """Frames, columns, totals, warnings and lanes of each shipped report do not depend on where columns live."""
+    path = TRACES / f"{name}.sqlite"
+    mine, other = answer(path, Room(TINY), threads, by), answer(path, IN_MEMORY, threads, by)
+    assert_same(mine, other)
+    assert_same_lanes(timeline(mine), timeline(other))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_reports_have_the_same_answer_in_scratch_files(trace: Trace, seed: int) -> None:
+    """So it is for reports made by chance, with crossing ranges, windows, helper threads and ties."""
+    path = trace(*random_report(seed))
+    for threads in ("follow", "strict"):
+        assert_same(answer(path, Room(TINY), threads), answer(path, IN_MEMORY, threads))
+
+
+def test_pieces_smaller_than_the_report_give_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither do answers depend on how many rows are worked on at a time."""
+    path = TRACES / "block.sqlite"
+    other = answer(path, IN_MEMORY)
+    for module in ("scratch", "attribution", "kernel_table", "family_table", "stream_lanes", "breakdown"):
+        monkeypatch.setattr(f"nsysprof.{module}._CHUNK", 97)
+    monkeypatch.setattr("nsysprof.trace.build._CHUNK", 101)
+    monkeypatch.setattr("nsysprof.trace.nsys.host_calls._CHUNK", 103)
+    mine = answer(path, Room(TINY))
+    assert_same(mine, other)
+    assert_same_lanes(timeline(mine), timeline(other))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_are_the_same_bytes(tmp_path: Path, name: str) -> None:
+    """CSV and JSON of a report do not depend on where columns live."""
+    path = TRACES / f"{name}.sqlite"
+    for folder, room in (("scratch", Room(TINY)), ("memory", IN_MEMORY)):
+        (tmp_path / folder).mkdir()
+        write_tables(answer(path, room), tmp_path / folder, instances=True)
+    for file in (tmp_path / "memory").iterdir():
+        assert file.read_bytes() == (tmp_path / "scratch" / file.name).read_bytes()
+
+
+def test_long_columns_are_in_scratch_files_and_only_there() -> None:
+    """Beyond the limit every long column is a mapped file, below it none is."""
+
+    def mapped(values: Any) -> bool:
+        while isinstance(values, np.ndarray):
+            values = values.base
+        return isinstance(values, mmap.mmap | memoryview)
+
+    for room, where in ((Room(TINY), True), (IN_MEMORY, False)):
+        found = answer(TRACES / "block.sqlite", room).attribution
+        assert {name for name, values in columns(found.tables, found) if mapped(values) != where} == set()
+
+
+def test_the_limit_decides() -> None:
+    """What fits stays in memory; what does not goes into scratch files; no limit is no limit."""
+    with open_report(TRACES / "run.sqlite") as report:
+        assert room_for(report, None) is IN_MEMORY
+        assert room_for(report, 10**9) is IN_MEMORY
+        assert room_for(report, 10**6).limit == 10**6
+
+
+def test_let_go_gives_memory_back_and_keeps_what_was_written() -> None:
+    """64 MB of a column leave memory, and are there again when they are read."""
+    room = Room(TINY)
+    before = arena._held()
+    if before is None or not hasattr(mmap, "MADV_DONTNEED"):
+        pytest.skip("this system does not tell how much memory a process holds")
+    values = Room.empty(room, 1 << 23, np.int64)
+    values[:] = np.arange(len(values))
+    room.let_go()
+    after = arena._held()
+    assert after is not None
+    assert after[1] - before[1] < 1 << 24
+    assert np.array_equal(values, np.arange(len(values)))
+
+
+def test_memory_is_let_go_of_near_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to ask: a process that holds too much for its limit is relieved of mapped columns soon."""
+    monkeypatch.setattr(arena, "_held", lambda: (10**8, 10**8))
+    freed: list[int] = []
+    monkeypatch.setattr(Room, "let_go", lambda room: freed.append(room.limit or 0))
+    room = Room(10**9)
+    kept = room.empty(10, np.int64)
+    monkeypatch.setattr(arena, "_held", lambda: (10**9, 10**9))
+    end = time.monotonic() + 10
+    while not freed and time.monotonic() < end:
+        time.sleep(0.01)
+    assert freed
+    assert len(kept) == 10
+
+
+def test_short_columns_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file for a handful of rows would cost time and save nothing."""
+    monkeypatch.setattr(arena, "_SMALL", 1 << 16)
+    room = Room(TINY)
+    for make in (room.empty, room.zeros):
+        assert make((1 << 13) - 1, np.int64).base is None
+        assert make(1 << 13, np.int64).base is not None
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scratch files have no name, and are gone with the columns that they hold."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    opened = Path("/proc/self/fd")
+    before = len(list(opened.iterdir())) if opened.is_dir() else None
+    found = answer(TRACES / "run.sqlite", Room(TINY))
+    assert list(tmp_path.iterdir()) == []
+    if before is not None:
+        assert len(list(opened.iterdir())) > before
+        del found
+        gc.collect()
+        assert len(list(opened.iterdir())) == before
+
+
+def test_columns_of_nothing() -> None:
+    """A column without rows is one like any other."""
+    for room in (IN_MEMORY, Room(TINY)):
+        assert room.empty(0, np.int64).dtype == np.int64
+        assert len(room.zeros(0, np.uint8)) == len(room.full(0, -1, np.int32)) == 0
+        assert len(room.take(np.empty(0, np.int64), np.empty(0, np.intp))) == 0
+        assert len(room.repeat(np.empty(0, np.int32), np.empty(0, np.int64))) == 0
+
+
+def test_columns_are_what_was_asked_for() -> None:
+    """Rooms fill, take and repeat as numpy does; -1 takes the last value."""
+    values = np.array([7, 8, 9])
+    for room in (IN_MEMORY, Room(TINY)):
+        assert room.zeros(3, np.int32).tolist() == [0, 0, 0]
+        assert room.full(2, -1, np.int32).tolist() == [-1, -1]
+        assert room.take(values, np.array([2, -1, 0])).tolist() == [9, 9, 7]
+        assert room.repeat(values, np.array([2, 0, 1])).tolist() == [7, 7, 9]
+
+
+SIZES = {
+    "3GB": 3_000_000_000,
+    "3 GB": 3_000_000_000,
+    "1.5GiB": 1_610_612_736,
+    "500m": 500_000_000,
+    "2k": 2_000,
+    "77": 77,
+    "9B": 9,
+}
+
+
+@pytest.mark.parametrize(("text", "size"), SIZES.items())
+def test_sizes(text: str, size: int) -> None:
+    """Sizes are read in powers of 1,000, or of 1,024 where the unit says so."""
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "0GB", "-3GB", "3XB", "GB", "half"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    """Anything else is named in the error."""
+    with pytest.raises(NsysprofError, match="is no size of memory"):
+        parse_size(text)
+
+
+def test_the_default_limit_is_half_of_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's memory counts, or what a control group leaves of it, of either version; `max` is no limit."""
+    files: dict[str, str] = {}
+    monkeypatch.setattr(arena, "_read", lambda path: files.get(path, ""))
+    monkeypatch.setattr(arena, "_machine_memory", lambda: 16_000)
+    assert default_limit() == 8_000
+    files["/proc/self/cgroup"] = "12:cpu:/job\n5:memory:/job/step\n0::/slice\n"
+    assert default_limit() == 8_000
+    files["/sys/fs/cgroup/slice/memory.max"] = "max\n"
+    files["/sys/fs/cgroup/memory/memory.limit_in_bytes"] = f"{1 << 62}\n"
+    assert default_limit() == 8_000
+    files["/sys/fs/cgroup/slice/memory.max"] = "4000\n"
+    assert default_limit() == 2_000
+    files["/sys/fs/cgroup/memory/job/memory.limit_in_bytes"] = "3000\n"
+    assert default_limit() == 1_500
+
+
+def test_a_full_disk_is_a_known_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line says where there is no space, and what to do."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(
+        NsysprofError, match=r"cannot write a scratch file of 8.00 KiB in .*: No space"
+    ) as found:
+        Room(TINY).empty(1024, np.int64)
+    assert "TMPDIR=" in (found.value.hint or "")
+
+
+def test_a_folder_for_scratch_files_that_is_none_is_not_replaced_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where TMPDIR cannot be used Python takes another folder, which may be in memory: that is refused."""
+    there = tmp_path / "there"
+    there.mkdir()
+    for asked in (there, Path(f"{there}/."), tmp_path / "none"):
+        monkeypatch.setenv("TMPDIR", str(asked))
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        if asked.exists():
+            assert len(Room(TINY).zeros(100_000, np.int64)) == 100_000
+        else:
+            with pytest.raises(NsysprofError, match=r"scratch file in .*none, which TMPDIR names") as found:
+                Room(TINY).empty(100_000, np.int64)
+            assert "TMPDIR=FOLDER" in (found.value.hint or "")
+
+
+def test_the_command_takes_a_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--memory-limit`` changes nothing of what is printed and written; what is no size is a known failure."""
+    run = runner(tmp_path, capsys, monkeypatch, "analyze")
+    path = TRACES / "two-processes.sqlite"
+    texts = []
+    for folder, more in (("memory", ()), ("scratch", ("--memory-limit", "1MB"))):
+        done = run(path, "--no-charts", "-o", folder, *more)
+        assert done.code == 0, done.err
+        texts.append(done.out)
+    assert texts[0] == texts[1]
+    for file in (tmp_path / "memory").iterdir():
+        assert file.read_bytes() == (tmp_path / "scratch" / file.name).read_bytes()
+    assert "'much' is no size" in known_failure(run(path, "--memory-limit", "much"))

@@ -1,0 +1,775 @@
+"""The command line as a user meets it: whole output, exit codes, hostile input, and what is left on the disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from nsysprof import cli
+from nsysprof.results import analysis_files
+from tests.conftest import Trace
+from tests.kit.command_line import Done, Run, known_failure, runner
+from tests.kit.trace import Gpu, Items, Kernel, Range, launch_kernel, launch_memcpy
+
+ROOT = Path(__file__).parents[2]
+SHIPPED, BLOCK = ROOT / "traces" / "run.sqlite", ROOT / "traces" / "block.sqlite"
+LATE = 1_000_000
+TABLES = ["analysis.json", "instances.csv", "kernels.csv", "ranges.csv"]
+CHARTS = ["kernel_breakdown.png", "kernel_counts.png", "timeline.png"]
+
+SMALL = """\
+report.sqlite: report of nsys 2025.3.2.0, 1.00 ms of recording
+  GPU      NVIDIA H200 (132 SMs, 140 GiB, 4.81 TB/s)
+  command  python3 train.py
+  warning  ops without a launch row in the report: 1 (2.2 % of op time); no range owns them
+
+4 kernels, 1 memory operation: sum 183 ns; the GPU is busy for 20 % of the 901 ns from the first op to the last
+
+launched from          ops     sum    share
+-------------------  -----  ------  -------
+own thread               3  130 ns     71 %
+outside every range      1   49 ns     27 %
+no launch row            1    4 ns    2.2 %
+total                    5  183 ns    100 %
+
+range      instances    launches    kernels     CPU    span    busy    share     span each     busy each    busy/span
+-------  -----------  ----------  ---------  ------  ------  ------  -------  ------------  ------------  -----------
+train              1           3          2  400 ns  298 ns  130 ns     71 %                                   44 % *
+  step*            2           2          2  200 ns  120 ns  120 ns     66 %  60 ns ± 17 %  60 ns ± 17 %        100 %
+All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op
+to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR.
+* launch-bound: for more than 50 % of the span the GPU runs nothing, not even ops of other ranges.
+
+Ops in train: 130 ns under 2 names
+op           family      count     sum    share
+-----------  --------  -------  ------  -------
+ampere_gemm  gemm            2  120 ns     92 %
+memcpy HtoD  memcpy          1   10 ns    7.7 %
+
+Ops that no range owns: 53 ns under 2 names
+op       family      count    sum    share
+-------  --------  -------  -----  -------
+mystery  other           1  49 ns     92 %
+orphan   other           1   4 ns    7.5 %
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `nsysprof …` in this process, through `main()`, in the test's own folder."""
+    return runner(tmp_path, capsys, monkeypatch)
+
+
+def shell(line: str, folder: Path, **environment: str) -> Done:
+    """Runs a shell line in a folder; `nsysprof` stands for `python -m nsysprof` of this checkout."""
+    line = line.replace("nsysprof ", f"{shlex.quote(sys.executable)} -m nsysprof ", 1)
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8", "replace"))
+
+
+def small_report() -> list[Items]:
+    """Two steps in a range with a copy beside them, a kernel outside, and one without a launch."""
+    return [
+        Range("train", 0, 400),
+        launch_memcpy((2, 4), (12, 22), id=1),
+        Range("step 0", 10, 110),
+        launch_kernel("ampere_gemm", (20, 25), (100, 140), id=2),
+        Range("step 1", 120, 220),
+        launch_kernel("ampere_gemm", (130, 135), (230, 310), id=3),
+        launch_kernel("mystery", (500, 505), (600, 649), id=4),
+        Kernel("orphan", 909, 913, 99),
+    ]
+
+
+@pytest.fixture
+def small(trace: Trace) -> Path:
+    """The small report, in the folder that `run` works in."""
+    capture = {"PROCESS_0:COMMAND": "python3", "PROCESS_0:ARGUMENT_0": "train.py"}
+    return trace(*small_report(), duration=LATE, capture=capture)
+
+
+def digest(path: Path) -> str:
+    """A hash of the file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def files(folder: Path) -> list[str]:
+    """Everything below a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+# ---- what it prints and writes
+
+
+def test_the_whole_output(small: Path, run: Run) -> None:
+    """The summary of a small report, to the letter; the results alone are on stdout."""
+    done = run("analyze", small.name)
+    assert done.out == SMALL
+    assert done.err == (
+        "\nWritten to report.analysis/: kernel_counts.png, kernel_breakdown.png, timeline.png, ranges.csv,"
+        " instances.csv, kernels.csv, analysis.json\n"
+    )
+    assert done.code == 0
+
+
+def test_a_process_of_its_own_prints_the_same(small: Path, tmp_path: Path) -> None:
+    """`python -m nsysprof` in a shell gives the same bytes, and files only in the folder it names."""
+    before = digest(small)
+    done = shell("nsysprof analyze report.sqlite", tmp_path)
+    assert (done.code, done.out) == (0, SMALL)
+    assert files(tmp_path) == [
+        "report.analysis",
+        *(f"report.analysis/{name}" for name in sorted([*TABLES, *CHARTS])),
+        "report.sqlite",
+    ]
+    assert digest(small) == before
+
+
+def test_the_shipped_report(run: Run, tmp_path: Path) -> None:
+    """What nsys says of the shipped report (test_real_report.py) stands in the output; the report stays as it is."""
+    before, beside = digest(SHIPPED), files(SHIPPED.parent)
+    done = run("analyze", SHIPPED, "--no-charts", "--range", "RUN::*")
+    assert done.code == 0
+    for line in (
+        "7,655 kernels, 701 memory operations: sum 475 ms; the GPU is busy for 22 % of the 2.13 s from the first op"
+        " to the last",
+        "RUN::math::S4096                    1         800        800   114 ms   114 ms   112 ms     24 %"
+        f"{'99 %':>49}",
+        "  iter*                            40         800        800  9.64 ms   114 ms   112 ms     24 %"
+        "  2.84 ms ± <0.1 %  2.81 ms ± <0.1 %         99 %",
+        "RUN::flash::S4096                   1          40         40  4.77 ms  4.72 ms  4.56 ms    1.0 %"
+        f"{'96 %':>49}",
+        "RUN::flash::S1024                   1          80         80  1.94 ms  1.89 ms   660 µs    0.1 %"
+        f"{'35 % *':>49}",
+        "own thread       8,356  475 ms    100 %",
+        "  nsys warning: NVTX function nvtxDomainDestroy was called with wrong domain ID argument.",
+        "  warning  ranges that match 'RUN::*' or lie in one that does: 738 of 795; only the ledger and totals are"
+        " of all",
+    ):
+        assert f"\n{line}\n" in done.out
+    assert (digest(SHIPPED), files(SHIPPED.parent)) == (before, beside)
+    assert files(tmp_path / "run.analysis") == TABLES
+
+
+def test_a_shipped_report_with_unowned_work(run: Run) -> None:
+    """Of a training step's rows SQL gives 1,965 ops of 45 names to the autograd thread, which has no range."""
+    done = run("analyze", BLOCK, "--no-charts", "--threads", "strict")
+    assert done.code == 0
+    for line in (
+        "own thread           1,979  30.9 ms     61 %",
+        "outside every range  1,965  19.3 ms     39 %",
+        "total                3,944  50.2 ms    100 %",
+        "Ops that no range owns: 19.3 ms under 45 names",
+    ):
+        assert f"\n{line}\n" in done.out
+    assert "  warning  " not in done.out
+
+
+def test_every_option_is_in_the_help(run: Run) -> None:
+    """`analyze --help` lists every option and argument that the command has, with its own words."""
+    done = run("analyze", "--help")
+    command = typer.main.get_command(cli.app)
+    parameters = command.commands["analyze"].params  # type: ignore[attr-defined]
+    names = [name for one in parameters for name in [*one.opts, *one.secondary_opts] if name.startswith("-")]
+    assert {"--output", "-o", "--no-charts", "--range", "--skip", "--merge", "--by", "--verify"} <= set(names)
+    for name in names:
+        assert re.search(rf"(?<![\w-]){name}(?![\w-])", done.out), name
+    for word in ("REPORT", "DIR", "GLOB", " N ", "process|device", "follow|strict", "FILE", "PATH"):
+        assert word in done.out
+    assert "<path>" not in done.out.split("Options:")[1]
+    assert (done.code, done.err) == (0, "")
+
+
+def test_the_front_door(run: Run) -> None:
+    """`--help` names the subcommands, `--version` one line, and no arguments at all show the help."""
+    assert "analyze" in run("--help").out
+    assert re.fullmatch(r"nsysprof \d+\.\d+\.\d+\S*\n", run("--version").out)
+    nothing = run()
+    assert nothing.code in (0, 2)  # 0 with an older typer
+    assert "Usage:" in nothing.out + nothing.err
+
+
+# ---- usage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--by", "thread"], "thread"),
+        (["--threads", "loose"], "loose"),
+        (["--top", "0"], "--top"),
+        (["--top", "many"], "--top"),
+        (["--skip", "-1"], "--skip"),
+        (["--skip", "1.5"], "--skip"),
+        (["--chart"], "--chart"),
+        (["--range"], "--range"),
+        (["--merge", "a*", "--no-merge"], "--no-merge"),
+        (["another.sqlite"], "another.sqlite"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], word: str, small: Path, run: Run, tmp_path: Path) -> None:
+    """A wrong option or word is a usage error that names it: exit code 2, nothing on stdout, nothing written."""
+    done = run("analyze", small.name, *arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert word in done.err
+    assert "Error: " in done.err
+    assert "Traceback" not in done.err
+    assert files(tmp_path) == ["report.sqlite"]
+
+
+def test_a_report_is_needed(run: Run) -> None:
+    """Without a report the usage error says which argument lacks."""
+    done = run("analyze")
+    assert done.code == 2
+    assert "REPORT" in done.err
+
+
+# ---- hostile input
+
+
+def make_hostile(kind: str, path: Path) -> None:
+    """Something that is no report, under the path of one."""
+    if kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "lfs":
+        path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:12ab\nsize 2498560\n")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "database":
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE TABLE users (id, name)")
+        connection.close()
+    elif kind == "truncated":
+        path.write_bytes(SHIPPED.read_bytes()[:1_000_000])
+    elif kind == "header only":
+        path.write_bytes(SHIPPED.read_bytes()[:4096])
+    elif kind == "scrambled":
+        content = bytearray(SHIPPED.read_bytes())
+        content[4096:300_000] = bytes(byte ^ 0x5A for byte in content[4096:300_000])
+        path.write_bytes(content)
+    elif kind == "qdstrm":
+        path.write_bytes(b"NVIDIA Nsight Systems Stream 2022.4.2.1-df9881f\0" + bytes(500))
+    elif kind == "garbage":
+        path.write_bytes(bytes(range(256)) * 40)
+    elif kind == "text":
+        path.write_text("hello\x1b[31m\nworld\n")
+    elif kind == "zeros":
+        path.write_bytes(bytes(9000))
+    elif kind == "sqlite magic":
+        path.write_bytes(b"SQLite format 3\0")
+    else:
+        assert kind == "missing"
+
+
+HOSTILE = {
+    "missing": "no such file",
+    "empty": "empty file",
+    "lfs": "Git LFS pointer",
+    "folder": "a folder",
+    "database": "not an export of Nsight Systems|not a report",
+    "truncated": "truncated",
+    "header only": "truncated",
+    "scrambled": "damaged",
+    "qdstrm": "2022.4.2",
+    "garbage": "not a report",
+    "text": "not a report",
+    "zeros": "half-written",
+    "sqlite magic": "truncated|damaged|half-written",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_input(kind: str, run: Run, tmp_path: Path) -> None:
+    """Each gets one line that says what it is, a hint, exit code 1; its bytes stay, and nothing is left beside it."""
+    path = tmp_path / "input.sqlite"
+    make_hostile(kind, path)
+    before = digest(path) if path.is_file() else None
+    there = files(tmp_path)
+    error = known_failure(run("analyze", path.name))
+    assert re.search(HOSTILE[kind], error), error
+    assert "input.sqlite" in error.splitlines()[0]
+    assert "\n  hint: " in error
+    assert "\x1b" not in error
+    assert files(tmp_path) == there
+    assert before is None or digest(path) == before
+
+
+def test_an_error_is_one_line_whatever_the_path_holds(run: Run) -> None:
+    """Escape sequences and line ends in a path are written out, so that the message stays one line."""
+    error = known_failure(run("analyze", "no\x1b[31m\nsuch.sqlite"))
+    assert r"no\x1b[31m\nsuch.sqlite: no such file" in error
+
+
+def test_a_file_name_that_is_not_utf8(small: Path, tmp_path: Path) -> None:
+    """A report whose name is no UTF-8 is read like any other."""
+    try:
+        small.rename(tmp_path / "b\udcff.sqlite")
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    done = shell(r"nsysprof analyze $'b\xff.sqlite' --no-charts", tmp_path)
+    assert done.code == 0, done.err
+    assert done.out.startswith(r"b\udcff.sqlite: report of")
+    assert (tmp_path / "b\udcff.analysis" / "analysis.json").is_file()
+
+
+# ---- the folder of the results
+
+
+def test_results_go_where_they_are_sent(small: Path, run: Run, tmp_path: Path) -> None:
+    """`-o` takes a folder that is made with those around it; none is made in the current folder then."""
+    done = run("analyze", small.name, "--no-charts", "-o", "a/b c")
+    assert done.err == "\nWritten to a/b c/: ranges.csv, instances.csv, kernels.csv, analysis.json\n"
+    assert files(tmp_path) == ["a", "a/b c", *(f"a/b c/{name}" for name in TABLES), "report.sqlite"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "report"), [("elsewhere", "../report.sqlite"), ("x", "../x/../report.sqlite")]
+)
+def test_the_default_folder_is_in_the_current_one(
+    folder: str, report: str, small: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the report lies, nothing is written beside it unless that is where one stands."""
+    (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / folder)
+    assert run("analyze", report, "--no-charts").code == 0
+    assert files(tmp_path / folder) == ["report.analysis", *(f"report.analysis/{name}" for name in TABLES)]
+    assert not (tmp_path / "report.analysis").exists()
+
+
+def test_a_foreign_file_is_not_replaced(small: Path, run: Run, tmp_path: Path) -> None:
+    """A file of one of our names that is not ours is refused before any work, and --force replaces it."""
+    folder = tmp_path / "report.analysis"
+    folder.mkdir()
+    (folder / "ranges.csv").write_text("mine\n")
+    error = known_failure(run("analyze", small.name, "--no-charts"))
+    assert error.startswith(
+        "nsysprof: report.analysis holds ranges.csv, not written by an analysis of report.sqlite\n"
+    )
+    assert "--force" in error
+    assert files(folder) == ["ranges.csv"]
+    assert (folder / "ranges.csv").read_text() == "mine\n"
+    assert run("analyze", small.name, "--no-charts", "--force").code == 0
+    assert (folder / "ranges.csv").read_text().startswith("path,")
+
+
+def test_foreign_charts_count_where_charts_are_drawn(small: Path, run: Run, tmp_path: Path) -> None:
+    """A picture of somebody else's is in the way of charts, and is left alone without them."""
+    folder = tmp_path / "report.analysis"
+    folder.mkdir()
+    (folder / "timeline.png").write_bytes(b"mine")
+    assert "holds timeline.png" in known_failure(run("analyze", small.name))
+    assert run("analyze", small.name, "--no-charts").code == 0
+    assert (folder / "timeline.png").read_bytes() == b"mine"
+
+
+def test_an_earlier_result_is_replaced(small: Path, run: Run, tmp_path: Path) -> None:
+    """The same report again replaces its own files, and no chart of the earlier run stays beside new tables."""
+    assert run("analyze", small.name).code == 0
+    folder = tmp_path / "report.analysis"
+    (folder / "notes.txt").write_text("mine")
+    old = (folder / "ranges.csv").read_text()
+    assert files(folder) == sorted([*TABLES, *CHARTS, "notes.txt"])
+    assert run("analyze", small.name, "--no-charts", "--no-merge", "--range", "step 1").code == 0
+    assert files(folder) == sorted([*TABLES, "notes.txt"])
+    assert (folder / "ranges.csv").read_text() != old
+
+
+def test_another_report_of_that_name_is_no_earlier_result(
+    small: Path, trace: Trace, run: Run, tmp_path: Path
+) -> None:
+    """Reports are often all called report1: one from another folder does not replace the analysis of the first."""
+    assert run("analyze", small.name, "--no-charts").code == 0
+    (tmp_path / "b").mkdir()
+    trace(Range("other", 0, 9), name="b/report.sqlite")
+    before = digest(tmp_path / "report.analysis" / "ranges.csv")
+    error = known_failure(run("analyze", "b/report.sqlite", "--no-charts"))
+    assert "nsysprof analyze b/report.sqlite -o OTHER-DIR" in error
+    assert digest(tmp_path / "report.analysis" / "ranges.csv") == before
+
+
+@pytest.mark.parametrize("folder", ["report.sqlite", "report.sqlite/below", "/dev/null/x"])
+def test_no_folder_can_be_made_there(folder: str, small: Path, run: Run, tmp_path: Path) -> None:
+    """A file where the folder should be is a known failure, before any work."""
+    assert "cannot write into" in known_failure(run("analyze", small.name, "-o", folder))
+    assert files(tmp_path) == ["report.sqlite"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission(small: Path, run: Run, tmp_path: Path) -> None:
+    """A folder that may not be written to is a known failure, before any work."""
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    for folder in (locked, locked / "below"):
+        assert "no permission to write there" in known_failure(run("analyze", small.name, "-o", folder))
+
+
+@pytest.mark.parametrize("charts", ["--charts", "--no-charts"])
+def test_a_folder_that_cannot_be_written_to_after_all(
+    charts: str, small: Path, run: Run, tmp_path: Path
+) -> None:
+    """What fails only in the writing, such as a folder of a file's name, is one line too, after the summary."""
+    folder = tmp_path / "out"
+    name = "timeline.png" if charts == "--charts" else "kernels.csv"
+    (folder / name).mkdir(parents=True)
+    done = run("analyze", small.name, charts, "--force", "-o", "out")
+    assert (done.code, done.out) == (1, SMALL)
+    assert done.err.startswith("nsysprof: ")
+    assert " out" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk(small: Path, tmp_path: Path) -> None:
+    """No space for a file, or behind stdout, is one line on stderr; nothing half-written is in the next one's way."""
+    command = "nsysprof analyze report.sqlite --no-charts -o out"
+    done = shell(f"ulimit -f 1; {command}", tmp_path)
+    assert (done.code, done.out) == (1, SMALL)
+    assert done.err.splitlines()[0] == "nsysprof: cannot write into out: File too large"
+    assert files(tmp_path / "out") == []
+    assert shell(command, tmp_path).code == 0
+    done = shell("nsysprof analyze report.sqlite --no-charts > /dev/full", tmp_path)
+    assert known_failure(done).startswith("nsysprof: cannot write the output: No space left on device\n")
+
+
+def test_a_failed_answer_leaves_no_folder(small: Path, run: Run, tmp_path: Path) -> None:
+    """A glob that matches nothing is a known failure that names ranges there are, and makes no folder."""
+    error = known_failure(run("analyze", small.name, "--range", "nope*"))
+    assert "no range of report.sqlite matches 'nope*'" in error
+    assert "'train'" in error
+    assert files(tmp_path) == ["report.sqlite"]
+
+
+# ---- options
+
+
+def test_range_keeps_what_lies_in_it(small: Path, run: Run, tmp_path: Path) -> None:
+    """`--range` shows the matching rows and their ops, and says so; the ledger stays that of the whole report."""
+    out = run("analyze", small.name, "--no-charts", "--range", "step*").out
+    assert "total                    5  183 ns    100 %" in out
+    assert [line for line in out.splitlines() if line.startswith("  warning  ranges")] == [
+        "  warning  ranges that match 'step*' or lie in one that does: 2 of 3; only the ledger and totals are of all"
+    ]
+    assert "\n  step*  " in out
+    assert "\ntrain  " not in out
+    assert re.findall(r"^Ops .*", out, re.M) == ["Ops in train/step*: 120 ns under 1 name"]
+    rows = json.loads((tmp_path / "report.analysis" / "analysis.json").read_text())["ranges"]
+    assert [row["path"] for row in rows] == ["train/step 0", "train/step 1"]
+
+
+def test_merge_and_no_merge(small: Path, run: Run) -> None:
+    """By default numbered steps are one row; `--no-merge` keeps each, `--merge` says what is merged instead."""
+    assert "\n  step*  " in run("analyze", small.name, "--no-charts").out
+    apart = run("analyze", small.name, "--no-charts", "--no-merge").out
+    assert "\n  step 0  " in apart
+    assert "\n  step 1  " in apart
+    other = run("analyze", small.name, "--no-charts", "--merge", "tr*", "--merge", "nothing").out
+    assert "\ntr*  " in other
+    assert "\n  step 0  " in other
+
+
+def test_skip_leaves_out_and_says_so(small: Path, run: Run) -> None:
+    """`--skip 1` drops the first step from the rows, and a warning says how many instances are left out."""
+    out = run("analyze", small.name, "--no-charts", "--skip", "1").out
+    assert "  warning  warm-up instances left out: 1 (--skip 1)\n" in out
+    row = next(line for line in out.splitlines() if line.startswith("  step*"))
+    assert row.split()[1:4] == ["1", "1", "1"]
+
+
+def test_top(run: Run, tmp_path: Path) -> None:
+    """`--top 1` prints one range with what holds all its work, and the files have all of them."""
+    done = run("analyze", SHIPPED, "--no-charts", "--top", "1")
+    printed = [line for line in done.out.splitlines() if line.startswith(("RUN::", "  iter"))]
+    assert [line.split()[0] for line in printed] == ["RUN::math::S4096", "iter*"]
+    assert "\n91 more ranges: --top 93, or see ranges.csv\n" in done.out
+    assert len((tmp_path / "run.analysis" / "ranges.csv").read_text().splitlines()) == 796
+
+
+def test_by_splits_the_rows(trace: Trace, run: Run) -> None:
+    """`--by process` and `--by device` put the process or the GPU before each row and beside each title."""
+    path = trace(
+        *[Range("work", 0, 100, process=pid) for pid in (7, 8)],
+        launch_kernel("k", (1, 2), (10, 20), id=1, process=7, device=0),
+        launch_kernel("k", (1, 2), (10, 40), id=1, process=8, device=1),
+        duration=LATE,
+    )
+    out = run("analyze", path.name, "--no-charts", "--by", "process").out
+    assert [line.split()[:2] for line in out.splitlines() if re.match(r"[78] ", line)] == [
+        ["7", "work"],
+        ["8", "work"],
+    ]
+    assert re.findall(r"^Ops .*", out, re.M) == [
+        "Ops in work (process 8): 30 ns under 1 name",
+        "Ops in work (process 7): 10 ns under 1 name",
+    ]
+    assert ": sum 40 ns; 2 GPUs are busy for 67 % of the 30 ns from the first op to the last\n" in out
+    out = run("analyze", path.name, "--no-charts", "--by", "device").out
+    assert [re.split(" {2,}", line)[:2] for line in out.splitlines() if re.match(r"GPU \d ", line)] == [
+        ["GPU 0", "work"],
+        ["GPU 1", "work"],
+    ]
+    assert re.findall(r"^Ops .*", out, re.M) == [
+        "Ops in work (device GPU 1): 30 ns under 1 name",
+        "Ops in work (device GPU 0): 10 ns under 1 name",
+    ]
+
+
+def test_strict_threads(trace: Trace, run: Run) -> None:
+    """`--threads strict` leaves a helper thread's work to nobody, `follow` gives it to the range open elsewhere."""
+    path = trace(
+        Range("backward", 0, 100), launch_kernel("k", (10, 11), (20, 30), id=1, thread=2), duration=LATE
+    )
+    assert "\nfollowed  " in run("analyze", path.name, "--no-charts").out
+    strict = run("analyze", path.name, "--no-charts", "--threads", "strict").out
+    assert "\nfollowed  " not in strict
+    assert "\noutside every range  " in strict
+
+
+def test_own_rules_come_first(small: Path, run: Run, tmp_path: Path) -> None:
+    """`--rules` names a file that is asked before the shipped rules."""
+    (tmp_path / "mine.toml").write_text('[[rule]]\nname = "mine"\nmatch = "mystery"\nfamily = "norm"\n')
+    out = run("analyze", small.name, "--no-charts", "--rules", "mine.toml").out
+    assert re.search(r"\nmystery +norm ", out)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        "",
+        "not toml [",
+        "[[rule]]\nname = 1\n",
+        "\udcff",
+        '[[rule]]\nname="a"\nmatch="("\nfamily="norm"',
+    ],
+)
+def test_bad_rules(content: str | None, small: Path, run: Run, tmp_path: Path) -> None:
+    """A rule file that is missing, empty or wrong is a known failure that names the file, before any work."""
+    if content is not None:
+        (tmp_path / "bad.toml").write_bytes(content.encode("utf-8", "surrogateescape"))
+    there = files(tmp_path)
+    done = run("analyze", small.name, "--no-charts", "--rules", "bad.toml")
+    if content == "":  # no rules at all are few, but no mistake
+        assert done.code in (0, 1)
+        return
+    assert "bad.toml" in known_failure(done)
+    assert files(tmp_path) == there
+
+
+def test_instances_on_demand(small: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many instances are left out with a note on stderr, `--instances` writes them."""
+    monkeypatch.setattr(analysis_files, "MOST_INSTANCES", 2)
+    done = run("analyze", small.name, "--no-charts")
+    assert done.err == (
+        "\nWritten to report.analysis/: ranges.csv, kernels.csv, analysis.json\n"
+        "instances.csv is left out: it would have 3 rows; --instances writes it\n"
+    )
+    assert run("analyze", small.name, "--no-charts", "--instances").err.count("instances.csv") == 1
+    assert len((tmp_path / "report.analysis" / "instances.csv").read_text().splitlines()) == 4
+
+
+def test_nsys_that_does_not_exist(small: Path, run: Run) -> None:
+    """`--verify` with an nsys that is not there fails with one line after the results."""
+    done = run("analyze", small.name, "--no-charts", "--verify", "--nsys", "/nowhere/nsys")
+    assert (done.code, done.out) == (1, SMALL)
+    assert "nsysprof: /nowhere/nsys: not a working nsys" in done.err
+
+
+# ---- reports without something
+
+
+def test_reports_with_nothing_in_them(trace: Trace, run: Run, tmp_path: Path) -> None:
+    """Without NVTX, without kernels, or with neither: exit code 0, a warning that says what lacks, all files."""
+    none: dict[str, list[Items]] = {
+        "no.sqlite": [],
+        "work.sqlite": [launch_kernel("k", (1, 2), (3, 4), id=1)],
+        "nvtx.sqlite": [Range("a", 0, 9)],
+    }
+    lacks = {"no.sqlite": "no GPU work", "work.sqlite": "no NVTX ranges", "nvtx.sqlite": "no GPU work"}
+    for name, items in none.items():
+        trace(*items, name=name, duration=LATE)
+        done = run("analyze", name)
+        assert done.code == 0, done.err
+        assert f"  warning  the report holds {lacks[name]}" in done.out
+        assert files(tmp_path / f"{Path(name).stem}.analysis") == sorted([*TABLES, *CHARTS])
+    assert "it has no ranges at all" in known_failure(
+        run("analyze", "work.sqlite", "--range", "x", "--no-charts")
+    )
+
+
+# ---- the terminal
+
+
+def test_nothing_in_a_report_reaches_the_terminal_raw(trace: Trace, run: Run) -> None:
+    """Names with escape sequences and line ends are written out on stdout, and kept as recorded in the files."""
+    bad = "a\x1b[2J\x07\nb\tc"
+    path = trace(
+        Range(bad, 0, 99), launch_kernel(f"k{bad}", (1, 2), (3, 9), id=1), Gpu(0, bad), duration=LATE
+    )
+    done = run("analyze", path.name, "--no-charts")
+    assert [line for line in (done.out + done.err).split("\n") if not line.isprintable()] == []
+    assert r"a\x1b[2J\x07 b c" in done.out
+    rows = json.loads(Path("report.analysis/analysis.json").read_text(encoding="utf-8"))["ranges"]
+    assert rows[0]["path"] == bad
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_on_a_real_terminal_too(trace: Trace, tmp_path: Path) -> None:
+    """A terminal gets the same text: no escape byte of the report's, whatever is stripped for pipes."""
+    import pty
+
+    trace(Range("a\x1b[2Jb", 0, 99), launch_kernel("k", (1, 2), (3, 9), id=1), duration=LATE)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nsysprof", "analyze", "report.sqlite", "--no-charts"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    assert process.wait(60) == 0
+    assert rb"a\x1b[2Jb" in shown
+    assert b"\x1b[2J" not in shown
+
+
+def test_a_terminal_that_knows_ascii_only(trace: Trace, tmp_path: Path) -> None:
+    """What the terminal's encoding lacks becomes question marks, not an error."""
+    trace(
+        Range("日本語 🚀", 0, 99), launch_kernel("k", (1, 2), (3, 2009), id=1), Gpu(0, "GPU ±"), duration=LATE
+    )
+    done = shell("nsysprof analyze report.sqlite --no-charts", tmp_path, PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert done.code == 0, done.err
+    assert "\n??? ?  " in done.out
+    assert "2.01 ?s" in done.out
+    rows = json.loads((tmp_path / "report.analysis" / "analysis.json").read_text(encoding="utf-8"))["ranges"]
+    assert rows[0]["path"] == "日本語 🚀"
+
+
+def test_a_reader_that_goes_away(small: Path, tmp_path: Path) -> None:
+    """`| head -1` is quiet: no traceback, no message, and the files are there."""
+    done = shell("nsysprof analyze report.sqlite --no-charts | head -1", tmp_path)
+    assert done.out == SMALL.splitlines(keepends=True)[0]
+    assert re.fullmatch(r"(\nWritten to report.analysis/: .*\n)?", done.err)
+
+
+def test_a_reader_that_was_never_there(small: Path, tmp_path: Path) -> None:
+    """A pipe that is closed before the summary comes is no error to talk about."""
+    done = shell("nsysprof analyze report.sqlite --no-charts | true; echo ${PIPESTATUS[0]}", tmp_path)
+    assert done.out in ("1\n", "0\n")
+    assert "Traceback" not in done.err
+    assert "rror" not in done.err
+
+
+def test_stdout_can_be_closed(small: Path, tmp_path: Path) -> None:
+    """Without any stdout the files are still written."""
+    done = shell("nsysprof analyze report.sqlite --no-charts >&-", tmp_path)
+    assert (done.code, done.out) == (0, "")
+    assert files(tmp_path / "report.analysis") == TABLES
+
+
+def test_a_full_disk_is_told_without_stdout_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line on stderr, although there is nothing to be turned away from the disk."""
+
+    def fail() -> None:
+        raise OSError(28, "No space left on device", "/tmp/x")
+
+    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 1
+    assert capsys.readouterr().err.startswith("nsysprof: cannot write /tmp/x: No space left on device\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_control_c(tmp_path: Path) -> None:
+    """An interrupt while nsys exports ends with 130, without a traceback, and without leaving the export behind."""
+    started, temporary = tmp_path / "started", tmp_path / "tmp"
+    temporary.mkdir()
+    nsys = tmp_path / "nsys"
+    nsys.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo NVIDIA Nsight Systems version 2099.1.1.1-0v0; exit; fi\n'
+        f"echo > {shlex.quote(str(started))}\nexec sleep 60\n"
+    )
+    nsys.chmod(0o755)
+    (tmp_path / "a.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report 2025@3@2@474-x\0" + bytes(999))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nsysprof", "analyze", "a.nsys-rep", "--nsys", str(nsys)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
+    limit = time.monotonic() + 30
+    while not started.exists() and time.monotonic() < limit:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in err
+    assert files(temporary) == []
+    assert not (tmp_path / "a.analysis").exists()
+
+
+def test_a_parquet_export_and_the_current_folder(
+    small: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parquet export is named by its folder, also when it is called `.`, and gives the same summary."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    export = tmp_path / "report_pqtdir"
+    export.mkdir()
+    with sqlite3.connect(small) as connection:
+        tables = [
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        for table in tables:
+            cursor = connection.execute(f'SELECT * FROM "{table}"')
+            names = [column[0] for column in cursor.description]
+            rows = cursor.fetchall()
+            columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+            parquet.write_table(pyarrow.table(columns), export / f"{table}.parquet")
+    connection.close()
+    done = run("analyze", export.name, "--no-charts")
+    assert done.out.splitlines()[1:] == SMALL.splitlines()[1:]
+    assert (tmp_path / "report_pqtdir.analysis").is_dir()
+    shutil.rmtree(tmp_path / "report_pqtdir.analysis")
+    monkeypatch.chdir(export)
+    assert run("analyze", ".", "--no-charts").code == 0
+    assert (export / "report_pqtdir.analysis").is_dir()

@@ -1,0 +1,438 @@
+"""Reports that were rewritten, damaged or put in odd places: one clean answer or one clean error, and nothing else.
+
+What a user may do to a file with sqlite3 must not change the answer; what makes no sense must not end in a traceback.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsysprof import cli
+from tests.conftest import Trace
+from tests.kit.trace import (
+    Diagnostic,
+    GraphTrace,
+    Item,
+    Items,
+    Kernel,
+    Launch,
+    Range,
+    Row,
+    launch_kernel,
+    launch_memcpy,
+)
+
+SHIPPED = Path(__file__).parents[2] / "traces" / "run.sqlite"
+KERNEL, NVTX, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"
+EVENTS = (KERNEL, "CUPTI_ACTIVITY_KIND_MEMCPY", RUNTIME, NVTX)
+END = 100_000
+MOST = 2**63 - 1
+Analyze = Callable[..., tuple[int, str, Path]]
+
+
+def program() -> list[Items]:
+    """Two processes with the same correlation ids, each 40 steps of two kernels and a copy."""
+    items: list[Items] = [Range('window, "w"', 100, 50_000, kind="start_end", process=2)]
+    for process in (1, 2):
+        for step in range(40):
+            at, id = 1000 * step, 3 * step + 1
+            items += [
+                Range(f"step {step}", at, at + 900, process=process),
+                Range("inner", at + 10, at + 400, process=process, text_id=True),
+                *launch_kernel("gemm", (at + 20, at + 30), (at + 50, at + 450), id=id, process=process),
+                *launch_kernel("relu", (at + 40, at + 60), (at + 440, at + 500), id=id + 1, process=process),
+                *launch_memcpy((at + 500, at + 520), (at + 530, at + 600), id=id + 2, process=process),
+            ]
+    return items
+
+
+def rewritten(change: str) -> list[str]:
+    """SQL that does the same to each table of events; `{t}` is the table."""
+    out = []
+    for table in EVENTS:
+        out += [part.format(t=table) for part in change.split(";")]
+    return out
+
+
+TRIGGER = "CREATE TRIGGER my_{t} AFTER INSERT ON {t} BEGIN DELETE FROM {t}; END"
+COPY = "DROP TABLE {t};ALTER TABLE copied RENAME TO {t}"
+# Ways to say the same thing in another file: keywords of `tests.trace.write`.
+SAME: dict[str, dict[str, Any]] = {
+    "views": {"sql": rewritten("ALTER TABLE {t} RENAME TO my_{t};CREATE VIEW {t} AS SELECT * FROM my_{t}")},
+    "a column in front": {
+        "sql": rewritten(f"CREATE TABLE copied AS SELECT 'mine' AS note, * FROM {{t}};{COPY}")
+    },
+    "a column behind": {"sql": rewritten("ALTER TABLE {t} ADD COLUMN note TEXT;UPDATE {t} SET note = 1.5")},
+    "backward": {"sql": rewritten(f"CREATE TABLE copied AS SELECT * FROM {{t}} ORDER BY rowid DESC;{COPY}")},
+    "rowids far apart": {"sql": rewritten("UPDATE {t} SET rowid = -1000003 * rowid")},
+    "a computed column": {"sql": rewritten("ALTER TABLE {t} ADD COLUMN twice AS (2 * start)")},
+    "indexes": {"sql": rewritten('CREATE INDEX my_{t} ON {t}(start, "end") WHERE start > 0')},
+    "triggers": {"sql": [TRIGGER.format(t=table) for table in EVENTS]},
+    "host calls twice": {"sql": [f"INSERT INTO {RUNTIME} SELECT * FROM {RUNTIME}"]},
+    "pages of 512 bytes": {"pragmas": ["page_size=512"]},
+    "pages of 65536 bytes": {"pragmas": ["page_size=65536"]},
+    "utf-16": {"pragmas": ["encoding='UTF-16be'"]},
+    "auto_vacuum": {"pragmas": ["auto_vacuum=full"]},
+    "a log that is empty": {"pragmas": ["journal_mode=wal"]},
+}
+# Declared types of the copies that a detour through a CSV file or a data frame makes.
+TYPES = {"text": "TEXT", "reals": "REAL", "no type": ""}
+
+
+@pytest.fixture
+def analyze(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Analyze:
+    """Runs `nsysprof analyze` on a file: its exit code, stderr and folder. The input stays as it is."""
+    number = 0
+
+    def run(
+        path: Path, *options: str, charts: bool = False, out: Path | None = None
+    ) -> tuple[int, str, Path]:
+        nonlocal number
+        number += 1
+        out = out or tmp_path / f"out{number}"
+        flags = [] if charts else ["--no-charts"]
+        monkeypatch.setattr("sys.argv", ["nsysprof", "analyze", str(path), "-o", str(out), *flags, *options])
+        before = folder_of(path)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+        assert folder_of(path) == before
+        said = capsys.readouterr().err
+        if code:
+            assert said.startswith("nsysprof: ")
+            assert len(said.splitlines()) <= 2
+            assert "Traceback" not in said
+        return int(code or 0), said, out
+
+    return run
+
+
+def folder_of(path: Path) -> dict[str, bytes | None]:
+    """What lies beside a report, results of this test aside, with all bytes."""
+    try:
+        beside = sorted(path.parent.iterdir())
+    except OSError:
+        return {}
+    return {p.name: p.read_bytes() if p.is_file() else None for p in beside if not p.name.startswith("out")}
+
+
+def answer(out: Path) -> dict[str, Any]:
+    """All that was written, rows in an order of their own, without what names the file."""
+    document = json.loads((out / "analysis.json").read_text())
+    found: dict[str, Any] = {key: document[key] for key in ("totals", "ledger", "warnings")}
+    for name in ("ranges", "instances", "kernels"):
+        with (out / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+            found[name] = sorted(csv.reader(file))
+    return found
+
+
+def totals(out: Path) -> tuple[int, int]:
+    """Ops and their summed time; the ledger and the owners must add up to them."""
+    document = json.loads((out / "analysis.json").read_text())
+    ops, sum_ns = document["totals"]["ops"], document["totals"]["sum_ns"]
+    ledger = document["ledger"]
+    assert (sum(row["ops"] for row in ledger), sum(row["sum_ns"] for row in ledger)) == (ops, sum_ns)
+    kernels = document["kernels"]
+    assert (sum(row["count"] for row in kernels), sum(row["sum_ns"] for row in kernels)) == (ops, sum_ns)
+    owners = ("own thread", "followed", "start/end window")
+    owned = sum(row["sum_ns"] for row in ledger if row["fate"] in owners)
+    assert sum(row["exclusive_sum_ns"] for row in document["ranges"]) == owned
+    return ops, sum_ns
+
+
+def asked_of_sqlite(path: Path) -> tuple[int, int]:
+    """What the file itself says: rows of GPU work, and the sum of their lengths."""
+    count = total = 0
+    with closing(sqlite3.connect(path)) as connection:
+        for name in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"):
+            table = f"CUPTI_ACTIVITY_KIND_{name}"
+            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
+                rows, ns = connection.execute(f'SELECT count(*), sum("end" - start) FROM {table}').fetchone()
+                count, total = count + rows, total + int(ns or 0)
+    return count, total
+
+
+# ---- the same thing, said otherwise
+
+
+@pytest.mark.parametrize("way", SAME)
+def test_a_file_that_says_the_same_gives_the_same(trace: Trace, analyze: Analyze, way: str) -> None:
+    """Views, columns, order, indexes, encodings and pages are the user's business."""
+    plain = analyze(trace(*program(), duration=END), "--threads", "strict")
+    other = analyze(trace(*program(), duration=END, **SAME[way]), "--threads", "strict")
+    assert (plain[0], other[0]) == (0, 0)
+    assert answer(plain[2])["ranges"] == answer(other[2])["ranges"]
+    assert answer(plain[2])["instances"] == answer(other[2])["instances"]
+    assert answer(plain[2])["kernels"] == answer(other[2])["kernels"]
+    assert answer(plain[2])["ledger"] == answer(other[2])["ledger"]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("every", [False, True], ids=["events", "all tables"])
+def test_columns_of_another_type(trace: Trace, analyze: Analyze, kind: str, every: bool) -> None:
+    """Tables that went through a CSV file hold numbers as text; through a data frame, as reals."""
+    plain = analyze(trace(*program(), duration=END))
+    path = trace(*program(), duration=END)
+    with closing(sqlite3.connect(path)) as connection:
+        listed = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (table,) in listed if every else [(name,) for name in EVENTS]:
+            columns = connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall()
+            declared = ", ".join(f'"{name}" {TYPES[kind] if t != "TEXT" else t}' for name, t in columns)
+            connection.execute(f"CREATE TABLE copied ({declared})")
+            connection.execute(f"INSERT INTO copied SELECT * FROM {table}")
+            connection.execute(f"DROP TABLE {table}")
+            connection.execute(f"ALTER TABLE copied RENAME TO {table}")
+        connection.commit()
+    code, _, out = analyze(path)
+    assert code == 0
+    # A real has 53 bits: process ids of 2^48 fit, and so do these times.
+    assert answer(out) == answer(plain[2])
+
+
+def test_rows_without_rowid(trace: Trace, analyze: Analyze) -> None:
+    """A table that is an index of its own reads the same."""
+    plain = analyze(trace(*program(), duration=END))
+    wanted = "start, end, deviceId, streamId, correlationId, globalPid, demangledName"
+    sql = [
+        f"CREATE TABLE copied ({wanted}, PRIMARY KEY (globalPid, correlationId)) WITHOUT ROWID",
+        f"INSERT INTO copied SELECT {wanted} FROM {KERNEL}",
+        *(part.format(t=KERNEL) for part in COPY.split(";")),
+    ]
+    other = analyze(trace(*program(), duration=END, sql=sql))
+    assert answer(plain[2]) == answer(other[2])
+
+
+def test_a_live_log_is_part_of_the_report(trace: Trace, analyze: Analyze) -> None:
+    """Rows that only the write-ahead log holds count, and another program's open transaction does not matter."""
+    path = trace(*program(), duration=END)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute(f"INSERT INTO {KERNEL} SELECT * FROM {KERNEL}")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"DELETE FROM {KERNEL}")
+        code, _, out = analyze(path)
+        connection.execute("ROLLBACK")
+    assert (code, totals(out)) == (0, asked_of_sqlite(path))
+    assert totals(out)[0] == 2 * 160 + 80
+
+
+# ---- values that make no sense
+
+
+@pytest.mark.parametrize("column", ["start", "end"])
+def test_ops_without_a_time_take_none(trace: Trace, analyze: Analyze, column: str) -> None:
+    """A NULL in start or end makes 0 ns, as SQL's sum has it, and is said."""
+    change = [
+        f"CREATE TABLE copied AS SELECT * FROM {KERNEL}",
+        *(p.format(t=KERNEL) for p in COPY.split(";")),
+    ]
+    change.append(f'UPDATE {KERNEL} SET "{column}" = NULL WHERE rowid % 3 = 0')
+    path = trace(*program(), duration=END, sql=change)
+    code, _, out = analyze(path)
+    assert (code, totals(out)) == (0, asked_of_sqlite(path))
+    assert any("lack a start or an end" in text for text in answer(out)["warnings"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "start = 0",
+        '"end" = 0',
+        'start = "end", "end" = start',
+        '"end" = -5000',
+        "start = -start",
+        'start = "end"',
+    ],
+)
+def test_lengths_that_are_zero_or_negative_count_as_they_are(
+    trace: Trace, analyze: Analyze, values: str
+) -> None:
+    """The file's own sum is the total, whatever it holds."""
+    path = trace(*program(), duration=END, sql=[f"UPDATE {KERNEL} SET {values} WHERE rowid % 3 = 0"])
+    code, _, out = analyze(path, "--threads", "strict")
+    assert (code, totals(out)) == (0, asked_of_sqlite(path))
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, MOST), (-MOST, MOST), (-MOST, 0)])
+def test_times_that_add_up_to_centuries_are_refused(
+    trace: Trace, analyze: Analyze, start: int, end: int
+) -> None:
+    """Sums that leave 64 bits would be wrong numbers: the file is damaged, in one line."""
+    path = trace(
+        Range("step", 0, 100), Launch(10, 20, 1), Kernel("k", start, end, 1), Kernel("k", start, end, 1)
+    )
+    code, said, _ = analyze(path)
+    assert code == 1
+    assert "more than a century" in said
+    assert str(path) in said
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [Row("ANALYSIS_DETAILS", {"duration": "soon"})],
+        [Row("ANALYSIS_DETAILS", {"duration": "9" * 5000})],
+        [Row("TARGET_INFO_GPU", {"id": "first", "name": "H200", "smCount": "many"})],
+        [Row("TARGET_INFO_CUDA_DEVICE", {"gpuId": "a", "cudaId": b"b", "pid": 0.5})],
+        [Row("PROCESSES", {"globalPid": "x", "pid": 1, "name": 7})],
+        [Row("TARGET_INFO_SYSTEM_ENV", {"name": "CudaDriverVersion", "value": "9" * 5000})],
+        [Row("META_DATA_CAPTURE", {"name": f"PROCESS_{'9' * 5000}:COMMAND", "value": "x"})],
+        [Row("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": 1e300})],
+        [Diagnostic(b"\xff\xfe\0 odd", severity=3)],
+    ],
+)
+def test_small_tables_may_hold_anything(trace: Trace, analyze: Analyze, odd: Sequence[Item]) -> None:
+    """What a report says of itself is helpful where it makes sense, and never needed."""
+    code, _, out = analyze(trace(Range("step", 0, 100), launch_kernel("k", (10, 20), (30, 40), id=1), *odd))
+    assert (code, totals(out)) == (0, (1, 10))
+
+
+def test_names_that_would_break_a_table(trace: Trace, analyze: Analyze) -> None:
+    """Separators, quotes, line ends, NULs, formulas, escape sequences and lone surrogates come through as one cell."""
+    names = [
+        'a,"b",c',
+        "x\r\ny",
+        "n\0l",
+        "=1+1",
+        "\x1b[31mred",
+        "a/b\\",
+        "$\\frac{1$",
+        "NA",
+        "",
+        "%s{0}",
+        "x" * 100_000,
+    ]
+    items: list[Items] = [Range(name, 10 * at, 10 * at + 9) for at, name in enumerate(names)]
+    items.append(Range(b"\xed\xa0\x80\xff", 500, 600))
+    code, _, out = analyze(
+        trace(*items, launch_kernel("<<<((void k<" * 50, (1, 2), (3, 4), id=1), duration=END)
+    )
+    rows = answer(out)["instances"]
+    assert code == 0
+    assert len(rows) == len(items) + 1
+    assert {len(row) for row in rows} == {len(rows[0])}
+
+
+# ---- charts of odd shapes
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        pytest.param(
+            [Range("setup", 0, 1000), Range("load", 100, 500), Range("train", 2000, 5000)],
+            id="idle level before",
+        ),
+        pytest.param(
+            [Range("train", 2000, 5000), Range("save", 8000, 9000), Range("write", 8100, 8200)],
+            id="idle level behind",
+        ),
+        pytest.param(
+            [Range("a", 0, 2150, domain=1), Range("b", 2050, 5000, domain=2)], id="ranges that cross"
+        ),
+        pytest.param([Range("always", -MOST, MOST)], id="range longer than 64 bits"),
+        pytest.param([Launch(-MOST, MOST, 2), Kernel("k", 2500, 2600, 2)], id="call longer than 64 bits"),
+        pytest.param([Kernel("k", 0, 1_700_000_000_000_000_000, None)], id="op of 50 years"),
+        pytest.param([GraphTrace(2300, 2300, None)], id="op of no length"),
+    ],
+)
+def test_charts_of_odd_times(trace: Trace, analyze: Analyze, items: Sequence[Items]) -> None:
+    """Whatever lies where, three pictures are drawn."""
+    kernel = launch_kernel("k", (2100, 2140), (2300, 2400), id=1)
+    code, _, out = analyze(trace(*items, kernel, duration=END), charts=True)
+    assert code == 0
+    assert sorted(path.name for path in out.glob("*.png")) == [
+        "kernel_breakdown.png",
+        "kernel_counts.png",
+        "timeline.png",
+    ]
+
+
+# ---- damaged files, odd places
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damage_is_an_answer_or_one_line(tmp_path: Path, analyze: Analyze, seed: int) -> None:
+    """Cut, flipped, zeroed, swapped and lengthened at random: never a traceback, never a change of the file."""
+    rng = random.Random(seed)
+    whole = SHIPPED.read_bytes()
+    pages = len(whole) // 4096
+    path = tmp_path / "damaged.sqlite"
+    for how in range(5):
+        data = bytearray(whole)
+        at, other = 4096 * rng.randrange(pages), 4096 * rng.randrange(pages)
+        if how == 0:
+            del data[rng.randrange(len(data)) :]
+        elif how == 1:
+            for _ in range(rng.randint(1, 50)):
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        elif how == 2:
+            data[at : at + 4096] = bytes(4096)
+        elif how == 3:
+            data[at : at + 4096] = data[other : other + 4096]
+        else:
+            data += rng.randbytes(rng.choice([1, 4096, 50_000]))
+        path.write_bytes(data)
+        code, said, _ = analyze(path)
+        assert code in (0, 1)
+        assert len(said) < 2_000
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "with space",
+        'it\'s "q"',
+        "new\nline",
+        "100%",
+        "%20?x=1#y",
+        "ü漢字",
+        "noending",
+        "$HOME `ls`;",
+        "[b]*?",
+    ],
+)
+def test_any_file_name(tmp_path: Path, trace: Trace, analyze: Analyze, name: str) -> None:
+    """What the file is called is nobody's business."""
+    place = tmp_path / "in" / f"{name}.sqlite"
+    place.parent.mkdir()
+    shutil.copyfile(trace(*program(), duration=END), place)
+    place.chmod(0o444)
+    code, _, out = analyze(place)
+    assert (code, totals(out)) == (0, asked_of_sqlite(place))
+
+
+@pytest.mark.parametrize("link", ["symlink", "hard link", "itself"])
+def test_results_never_replace_the_report(tmp_path: Path, trace: Trace, analyze: Analyze, link: str) -> None:
+    """--force replaces results of others, but not the report that they are results of."""
+    out = tmp_path / "out-of-force"
+    out.mkdir()
+    path = trace(*program(), duration=END)
+    if link == "symlink":
+        (out / "ranges.csv").symlink_to(path)
+    elif link == "hard link":
+        (out / "ranges.csv").hardlink_to(path)
+    else:
+        path = path.rename(out / "ranges.csv")
+    before = path.read_bytes()
+    code, _, _ = analyze(path, "--force", out=out)
+    assert code == 1
+    assert path.read_bytes() == before
+
+
+def test_rows_by_device_without_any_device(trace: Trace, analyze: Analyze) -> None:
+    """A report without GPU work has no device to name, and does not name it None."""
+    code, _, out = analyze(trace(Range("step", 0, 100), duration=END), "--by", "device")
+    assert code == 0
+    assert all("None" not in row for row in answer(out)["ranges"])

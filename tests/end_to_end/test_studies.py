@@ -1,0 +1,494 @@
+"""The studies keep their word: tables and reports follow from the samples, the READMEs quote what is in them."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nsysprof.attribution.attribute import attribute
+from nsysprof.bench.files import write_bench_tables
+from nsysprof.bench.report import bench_report
+from nsysprof.bench.results import read_bench_results
+from nsysprof.bench.text import bench_summary
+from nsysprof.bench.words import ratio_cell
+from nsysprof.compare.charts import GAP_CHARTS, ROOFLINE
+from nsysprof.compare.comparison import compare
+from nsysprof.compare.files import write_gaps
+from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
+from nsysprof.errors import NsysprofError
+from nsysprof.hardware.peaks import peak_flops, share_of_peak
+from nsysprof.trace.nsys import open_report
+from tests.kit.ledger_claims import STEPS, claims_of_why_math_is_slow
+from tests.kit.study_figures import ANALYSIS, study_figures
+from tests.kit.tiled_claims import GIVEN_OF_TILED, TILED_STEPS, claims_of_tiled_attention
+
+BENCHES = ("math-vs-flash", "baseline", "scaling", "long")
+TILED_BENCHES = tuple(
+    f"tiled-attention/{name}" for name in ("bench", "head-dim-128", "many-heads", "not-causal", "single-head")
+)
+LEDGERS = {"why-math-is-slow": STEPS, "tiled-attention": TILED_STEPS}
+CHARTS = ["latency.png", "speedup.png", "memory.png", "throughput.png", "roofline.png", "samples.png"]
+
+# Published: RTX 4060 Ti, math and flash, ms and MiB by S; L4, flash, ms by S.
+PUBLISHED_4060 = {
+    1024: (1.67, 0.058, 127.13, 12.13),
+    2048: (7.14, 0.153, 462.14, 16.13),
+    4096: (28.97, 0.523, 1780.16, 24.13),
+}
+PUBLISHED_L4 = {128: 0.0604, 256: 0.0993, 512: 0.3210, 1024: 1.3814, 2048: 4.9756}
+
+
+def readme_of(study: str) -> str:
+    """The text of a README, with single blanks."""
+    return " ".join((ANALYSIS / study / "README.md").read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize("study", BENCHES + TILED_BENCHES)
+def test_tables_and_report_are_made_of_the_samples(study: str, tmp_path: Path) -> None:
+    """To the byte; only the version of nsysprof in the report may be another."""
+    shutil.copy(ANALYSIS / study / "samples.json", tmp_path)
+    results = read_bench_results(tmp_path)
+    for path in write_bench_tables(results, tmp_path):
+        assert path.read_text(encoding="utf-8") == (ANALYSIS / study / path.name).read_text(
+            encoding="utf-8"
+        ), path
+    made, kept = (
+        re.sub(r"\| nsysprof \| .* \|", "", text)
+        for text in (
+            bench_report(results, CHARTS),
+            (ANALYSIS / study / "report.md").read_text(encoding="utf-8"),
+        )
+    )
+    assert made == kept
+    assert all((ANALYSIS / study / name).stat().st_size > 10_000 for name in CHARTS)
+
+
+def test_the_order_of_calls_follows_from_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script writes the table that is there, to the byte, and its chart."""
+    monkeypatch.setattr(sys, "argv", ["order.py", str(tmp_path)])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(ANALYSIS / "call-order" / "order.py"), run_name="__main__")
+    assert stop.value.code == 0
+    made, kept = ((folder / "order.csv").read_bytes() for folder in (tmp_path, ANALYSIS / "call-order"))
+    assert made == kept
+    assert (tmp_path / "order.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", LEDGERS)
+def test_the_ledgers_follow_from_the_report_and_its_counters(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command of the study makes what lies in its folder: the table to the byte, the document as it is."""
+    study = ANALYSIS / name
+    text = re.sub(r"\s*\\\n\s*", " ", (study / "README.md").read_text(encoding="utf-8"))
+    asked = re.findall(
+        rf"^nsysprof compare (\S+) --base '(\S+)' --new '(\S+)' -o analysis/{name}/(\S+) --force$",
+        text,
+        re.M,
+    )
+    assert sorted(step for _, _, _, step in asked) == sorted(LEDGERS[name])
+    [report] = {report for report, _, _, _ in asked}
+    monkeypatch.chdir(ANALYSIS.parent)  # warnings name files as they were asked for
+    with open_report(Path(report)) as opened:
+        attribution = attribute(opened)
+    for _, base, new, step in asked:
+        write_gaps(compare(attribution, base=base, new=new), tmp_path)
+        folders = (tmp_path, study / step)
+        table, kept_table = ((folder / "gap.csv").read_bytes() for folder in folders)
+        assert table == kept_table, step
+        document, kept_document = (
+            {**json.loads((folder / "gap.json").read_bytes()), "nsysprof": "", "report": ""}
+            for folder in folders
+        )
+        assert document == kept_document, step
+        assert all((study / step / chart).stat().st_size > 10_000 for chart in (*GAP_CHARTS, ROOFLINE))
+
+
+def test_every_study_is_in_the_index() -> None:
+    """And what the index names is there."""
+    index = (ANALYSIS / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\]\(([\w-]+)/README\.md\)", index))
+    assert named == {path.parent.name for path in ANALYSIS.glob("*/README.md")}
+
+
+# ---- what the READMEs say
+
+
+def claims_of_math_vs_flash() -> Iterator[str]:
+    """Rows and phrases of the README."""
+    at = study_figures("math-vs-flash")
+    for seq, (math, flash, math_mib, flash_mib) in PUBLISHED_4060.items():
+        cells = [str(seq), at.time("math", seq), at.time("flash", seq), at.times("math", "flash", seq)]
+        cells += [at.time(name, seq, graph=True) for name in ("math", "flash")]
+        cells += [
+            at.times("math", "flash", seq, graph=True),
+            f"{math:g} / {flash:g} ms",
+            format_ratio(math / flash),
+        ]
+        yield f"| {' | '.join(cells)} |"
+        cells = [str(seq), at.times("cudnn", "auto", seq), at.times("cudnn", "auto", seq, graph=True)]
+        cells += [at.times("flash", "cudnn", seq, graph=True)]
+        cells += [at.times("math", name, seq, graph=True) for name in ("flash", "auto")]
+        yield f"| {' | '.join(cells)} |"
+        row, other = at.row("math", seq), at.row("flash", seq)
+        own = row["peak_bytes"] - row["before_bytes"]
+        cells = [str(seq), *(at.size(name, seq) for name in ("math", "flash", "efficient", "cudnn"))]
+        cells += [
+            format_ratio(row["peak_bytes"] / other["peak_bytes"]),
+            format_ratio(own / other["peak_bytes"]),
+        ]
+        cells += [f"{math_mib} / {flash_mib} MB", format_ratio(math_mib / flash_mib)]
+        cells += [format_ratio((math_mib - 8.125) / (flash_mib - 8.125))]
+        yield f"| {' | '.join(cells)} |"
+    for name in ("math", "flash"):
+        yield (f"{at.launching(name, 1024)} of a call of {name}")
+    yield f"at S=4096 {at.launching('math', 4096)} and {at.launching('flash', 4096)}"
+    flops = at.row("flash", 4096)["flops"]
+    reached = flops / 0.523e-3
+    peak = peak_flops("8.9", 34, 2535e6, "fp16", name="NVIDIA GeForce RTX 4060 Ti")
+    yield f"{reached / 1e12:.1f} TFLOP/s, {format_share(reached / peak)} of the {peak / 1e12:.1f} TFLOP/s"
+    yield (
+        f"{at.rate('flash', 4096, 'graph_tflops')} TFLOP/s without launches,"
+        f" {at.share('flash', 4096, 'graph_share_of_peak')} of {at.rate('flash', 4096, 'peak_tflops')}"
+    )
+    traffic = at.row("math", 4096)["traffic_bytes"]
+    yield (
+        f"{traffic / 28.97e-3 / 1e9:.0f} GB/s, {format_share(traffic / 28.97e-3 / 288e9)} of that card's 288 GB/s; here"
+        f" {at.row('math', 4096)['gb_per_s']:,.0f} GB/s, {at.share('math', 4096, 'share_of_bandwidth')}"
+    )
+    yield f"{at.exponent('math')} for `math`"
+    yield f"{at.exponent('math_reduced')} for `math_reduced`"
+    yield f"`efficient` grows as {at.exponent('efficient', 'peak memory')}, that of `cudnn` too"
+    assert at.exponent("efficient", "peak memory") == at.exponent("cudnn", "peak memory")
+    for seq in (1024, 2048):
+        yield f"{at.size('flash', seq, 'temporary')} at S={seq}"
+    worst = at.results.groupby("backend")["error_of_tolerance"].max()
+    fused = at.results[at.results["backend"].isin(["flash", "efficient", "cudnn", "auto", "math"])]
+    yield f"at most {fused['error'].max():.1e} against an allowed {fused['tolerance'].max():.0e}"
+    assert worst.max() < 1
+    yield f"`math_reduced` is {at.times('math', 'math_reduced', 4096)} as fast"
+    yield f"± {at.width('cudnn', 1024)} and ± {at.width('auto', 1024)} at S=1024"
+    assert (at.results["aa_verdict"] == "no clear change").all()
+    yield f"0 of {len(at.results)}"
+
+
+def claims_of_baseline() -> Iterator[str]:
+    """Rows and phrases of the README."""
+    at = study_figures("baseline")
+    for seq, published in PUBLISHED_L4.items():
+        flash = at.row("flash", seq)
+        cells = [str(seq), at.time("flash", seq), at.time("flash", seq, graph=True), f"{published:.4f} ms"]
+        cells += [format_ratio(published * 1e6 / flash[name]) for name in ("median_ns", "graph_median_ns")]
+        cells += [f"{flash['flops'] / published / 1e9:.1f}", at.rate("flash", seq), at.share("flash", seq)]
+        yield f"| {' | '.join(cells)} |"
+        cells = [str(seq), at.times("math", "flash", seq), at.times("math", "flash", seq, graph=True)]
+        cells += [at.times("flash", "cudnn", seq), at.times("flash", "cudnn", seq, graph=True)]
+        cells += [at.times("cudnn", "auto", seq), at.times("cudnn", "auto", seq, graph=True)]
+        yield f"| {' | '.join(cells)} |"
+    best = study_figures("baseline").row("flash", 2048)["flops"] / 4.9756e-3
+    cores, tensor = (peak_flops("8.9", 58, 2040e6, dtype, name="NVIDIA L4") for dtype in ("fp32", "fp16"))
+    yield (
+        f"{best / 1e12:.1f} TFLOP/s: {format_share(best / cores)} of the {cores / 1e12:.1f} TFLOP/s of its FP32 units,"
+        f" and {format_share(best / tensor)} of the {tensor / 1e12:.0f} TFLOP/s of its tensor cores"
+    )
+    for batch, heads in ((16, 8), (32, 4)):
+        flash, cudnn = (at.row(name, 512, batch=batch, heads=heads) for name in ("flash", "cudnn"))
+        yield (
+            f"B{batch} H{heads}: {format_ns(flash['graph_median_ns'])} and {format_ns(cudnn['graph_median_ns'])}"
+        )
+    small, large = (at.row("flash", 512, batch=batch) for batch in (8, 64))
+    grown = large["graph_median_ns"] / small["graph_median_ns"]
+    yield f"{format_ratio(grown)} the time of B=8 (share of the peak {format_share(small['graph_share_of_peak'])} → "
+    yield f"{format_share(large['graph_share_of_peak'])})"
+    yield f"`cudnn` takes {at.time('cudnn', 128, graph=True)} and `auto` {at.time('auto', 128, graph=True)}"
+    ratio = at.row("flash", 512, batch=16)["aa_ratio"]
+    yield f"`flash` at B16 H8 S512, by {format_share(ratio - 1)}"
+    assert (
+        int((at.results["aa_verdict"] == "slower").sum() + (at.results["aa_verdict"] == "faster").sum()) == 1
+    )
+    yield f"1 of {len(at.results)}"
+    yield f"{at.exponent('flash')} for `flash`"
+    yield f"{at.exponent('math')} for `math`"
+    yield f"at most {at.results['error'].max():.1e} against an allowed {at.results['tolerance'].max():.0e}"
+    yield f"{at.rate('cudnn', 2048)} TFLOP/s, {at.share('cudnn', 2048)}"
+    yield f"{at.launching('cudnn', 128)} of a call of `cudnn`"
+    yield f"the {at.rate('flash', 2048, 'measured_peak_tflops')} TFLOP/s that a large matrix product"
+
+
+def claims_of_scaling() -> Iterator[str]:
+    """Rows and phrases of the README."""
+    at = study_figures("scaling")
+    for seq in (512, 1024, 2048, 4096, 8192, 16384, 32768):
+        naive = seq < 32768
+        cells = [str(seq)]
+        cells += [
+            at.time("naive", seq) if naive else "out of memory",
+            at.time("auto", seq),
+            at.time("flash", seq),
+        ]
+        cells += [at.times("naive", name, seq) if naive else "" for name in ("flash", "auto")]
+        cells += [at.times("naive", name, seq, graph=True) if naive else "" for name in ("flash", "auto")]
+        cells += [at.times("flash", "auto", seq, graph=True)]
+        yield f"| {' | '.join(cells)} |"
+        for base in ("naive", "auto"):
+            if naive or base == "auto":
+                cells = [str(seq), at.mixed(base, "fp32", "flash", "fp16", seq)]
+                cells += [at.mixed(base, "fp32", base, "fp16", seq), at.times(base, "flash", seq)]
+                yield f"| {' | '.join(cells)} |"
+    for dtype in ("fp32", "fp16"):
+        yield f"{at.exponent('naive', dtype=dtype)} in {dtype}"
+    yield f"{at.exponent('auto')} for `auto` and `flash`"
+    rows = at.results[
+        (at.results["backend"] == "naive") & (at.results["seq"] >= 2048) & (at.results["n"] > 0)
+    ]
+    over = rows["graph_median_ns"] / rows["median_ns"] - 1
+    slower = at.results[at.results["graph_low_ns"] > at.results["high_ns"]]
+    assert set(slower["backend"][slower["graph_median_ns"] > 1.02 * slower["median_ns"]]) == {"naive"}
+    assert (over > 0.02).all()
+    for other in set(BENCHES) - {"scaling"}:
+        frame = study_figures(other).results
+        assert (frame["graph_median_ns"] < 1.02 * frame["median_ns"]).all()
+    watched = [
+        (point["configuration"]["seq"], [state["throttle"] & 4 for state in point["gpu"]], point["gpu"])
+        for point in json.loads((ANALYSIS / "scaling" / "samples.json").read_text(encoding="utf-8"))["points"]
+        if point["latency_ns"]
+    ]
+    capped = [any(caps) for seq, caps, _ in watched if seq >= 4096]
+    yield f"at {sum(capped)} of {len(capped)} points from S=4096 on"
+    drawn = max(state["power_w"] for seq, _, states in watched if seq == 2048 for state in states)
+    yield f"at most {drawn:.0f} W of its 700 W"
+    yield f"all {len(rows)} points from S=2048 on, by {format_share(over.min())} to {format_share(over.max())}"
+    yield f"{at.time('naive', 16384, 'fp32')} against {at.time('naive', 16384, 'fp32', graph=True)}"
+    yield f"{at.size('naive', 16384, dtype='fp32')} in fp32"
+    yield f"{at.size('naive', 16384)} in fp16"
+    yield f"{at.size('auto', 32768)} for `auto` in fp16"
+    yield f"`auto` at S=8192 in fp16 ± {at.width('auto', 8192)}"
+    for seq, backend in ((4096, "naive"), (8192, "auto")):
+        row = at.row(backend, seq)
+        yield f"{row['n']} worth {row['n_effective']:.0f}"
+    yield f"{at.row('auto', 32768)['sm_clock_mhz']:,.0f} MHz (median of auto)"
+    yield f"{at.rate('auto', 16384)} TFLOP/s, {at.share('auto', 16384)}"
+    yield f"{at.share('auto', 8192, dtype='fp32')} of {at.rate('auto', 8192, 'peak_tflops', 'fp32')} TFLOP/s"
+    worst = at.results.groupby(["backend", "dtype"])["error"].max()
+    yield f"at most {worst['auto', 'fp16']:.1e} in fp16 and {worst['auto', 'fp32']:.1e} in fp32"
+    assert (at.results["error_of_tolerance"].dropna() < 1).all()
+    yield f"`flash` is {at.times('auto', 'flash', 512)} as fast at S=512"
+    yield f"0 of {at.results['aa_verdict'].notna().sum()}"
+    order = order_table()
+    order = order[(order["study"] == "scaling") & (order["configuration"] == "B8.H8.S32768.D64.fp16.causal")]
+    for kind in ("eager", "graph"):
+        auto = order[(order["kind"] == kind) & (order["backend"] == "auto")].set_index("after")
+        yield f"{format_ns(auto['median_ns']['flash'])} after `flash` and {format_ns(auto['median_ns']['auto'])} after"
+
+
+def claims_of_long() -> Iterator[str]:
+    """Rows and phrases of the README."""
+    at = study_figures("long")
+    for seq in (1024, 2048, 4096, 8192, 16384, 32768):
+        cells = [str(seq), at.time("math", seq), at.time("flash", seq), at.time("cudnn", seq)]
+        cells += [at.times("math", "flash", seq), at.times("math", "flash", seq, graph=True)]
+        cells += [at.times("flash", "cudnn", seq, graph=True), at.times("cudnn", "auto", seq, graph=True)]
+        cells += [at.launching("flash", seq), at.launching("cudnn", seq)]
+        yield f"| {' | '.join(cells)} |"
+        cells = [str(seq), *(at.size(name, seq) for name in ("math", "flash", "efficient", "cudnn"))]
+        cells += [at.size(name, seq, "temporary") for name in ("math", "flash")]
+        yield f"| {' | '.join(cells)} |"
+    yield f"{at.exponent('math')} for `math`"
+    yield f"{at.exponent('math', 'peak memory')} where the peak is fitted"
+    rows = [at.row("flash", seq) for seq in (2048, 32768)]
+    assert rows[1]["temporary_bytes"] - rows[0]["temporary_bytes"] == 4 * 8 * (32768 - 2048)
+    row, other = at.row("math", 32768), at.row("efficient", 32768)
+    yield f"{format_ratio(row['peak_bytes'] / other['peak_bytes'])} that of `efficient`"
+    for name in ("cudnn", "flash", "efficient", "math"):
+        yield f"`{name}` {at.share(name, 32768)}"
+    yield f"{at.rate('cudnn', 32768)} TFLOP/s"
+    ratio = at.row("cudnn", 2048)["aa_ratio"]
+    yield f"`cudnn` at S=2048, by {format_share(ratio - 1)}"
+    yield f"1 of {len(at.results)}"
+    assert at.pair("flash", "cudnn", 2048)["speedup"] > ratio
+    yield f"{at.times('flash', 'cudnn', 2048)}, is larger"
+    yield f"{at.times('math', 'cudnn', 32768)} for `cudnn`"
+    yield f"at most {at.results['error'].max():.1e} against an allowed {at.results['tolerance'].max():.0e}"
+
+
+def order_table() -> pd.DataFrame:
+    """The table of `call-order`."""
+    return pd.read_csv(ANALYSIS / "call-order" / "order.csv")
+
+
+def claims_of_call_order() -> Iterator[str]:
+    """Rows and phrases of the README."""
+    table = order_table()
+    eager, graph = (table[table["kind"] == kind] for kind in ("eager", "graph"))
+    wanted = [
+        ("math-vs-flash", "B1.H8.S1024.D64.fp16.causal"),
+        ("math-vs-flash", "B1.H8.S4096.D64.fp16.causal"),
+        ("baseline", "B32.H8.S128.D64.fp16.full"),
+        ("baseline", "B32.H8.S512.D64.fp16.full"),
+        ("baseline", "B32.H8.S2048.D64.fp16.full"),
+    ]
+    for study, name in wanted:
+        for backend in ("cudnn", "flash", "efficient"):
+            cells = []
+            for part in (eager, graph):
+                rows = part[
+                    (part["study"] == study) & (part["configuration"] == name) & (part["backend"] == backend)
+                ]
+                rows = rows.set_index("after")
+                if part is eager:
+                    cells += [
+                        f"{format_ns(rows['median_ns'][each])} ({rows['n'][each]})"
+                        for each in (backend, "math")
+                    ]
+                    cells.append(ratio_cell(rows.loc["math"].to_dict(), "over_self"))
+                else:
+                    known = rows[rows["n"] >= 10]["median_ns"]
+                    cells.append(f"{format_share(known.max() / known.min() - 1)}")
+            batch, heads, seq = name.split(".")[:3]
+            yield f"| {batch} {heads} {seq} | {backend} | {' | '.join(cells)} |"
+    math = eager[eager["after"] == "math"].dropna(subset=["over_self"])
+    for backend in ("cudnn", "flash", "efficient"):
+        own = math[math["backend"] == backend]["over_self"]
+        yield f"`{backend}` {format_ratio(own.min())} to {format_ratio(own.max())} at {len(own)} shapes"
+    often = graph[(graph["n"] >= 10) & (graph["study"] != "scaling")]
+    medians = often.groupby(["study", "configuration", "backend"])["median_ns"]
+    spread = medians.max() / medians.min() - 1
+    median, most = format_share(spread.median()), format_share(spread.max())
+    yield f"by {median} in the median of {len(spread)}, and by {most} at most"
+    assert spread.max() < 0.05
+    short, long = study_figures("long"), study_figures("math-vs-flash")
+    yield (
+        f"{long.time('cudnn', 2048)} in `math-vs-flash` and {short.time('cudnn', 2048)} in `long`, where"
+        f" {long.time('cudnn', 2048, graph=True)} and {short.time('cudnn', 2048, graph=True)} are left without launches"
+    )
+
+
+CLAIMS = {
+    "math-vs-flash": claims_of_math_vs_flash,
+    "baseline": claims_of_baseline,
+    "scaling": claims_of_scaling,
+    "long": claims_of_long,
+    "call-order": claims_of_call_order,
+    "why-math-is-slow": claims_of_why_math_is_slow,
+    "tiled-attention": claims_of_tiled_attention,
+}
+
+
+# Figures in the prose that are no results: published ones, data sheets, and levels of confidence.
+GIVEN = {
+    "math-vs-flash": [
+        "95 %",
+        "2,535 MHz",
+        "0.523 ms",
+        "28.97 ms",
+        "32 MiB",
+        "8.125 MiB",
+        "12.16, 16.19 and 24.25 MB",
+    ],
+    "baseline": ["95 %", "183 %", "100 %"],
+    "scaling": ["95 %", "256 GiB", "128 GiB", "140 GiB"],
+    "long": ["95 %"],
+    "call-order": ["95 %"],
+    "why-math-is-slow": [],
+    "tiled-attention": GIVEN_OF_TILED,
+}
+UNIT = r"(?:x|%|µs|ms|[KMG]iB|MB|TFLOP/s|GB/s|MHz|W)"
+
+
+@pytest.mark.parametrize("study", CLAIMS)
+def test_every_figure_in_a_readme_is_in_the_data(study: str) -> None:
+    """Each figure is quoted as the tables have it, and there is none beside these and the published ones."""
+    text = (ANALYSIS / study / "README.md").read_text(encoding="utf-8")
+    prose, _, _ = text.rpartition("```")  # the machine is the last part
+    prose = re.sub(r"```.*?(```|\Z)", "", prose, flags=re.S)
+    left = " ".join(prose.split())
+    for claim in sorted(CLAIMS[study](), key=len, reverse=True):
+        assert " ".join(claim.split()) in readme_of(study), claim
+        left = left.replace(" ".join(claim.split()), " ")
+    for given in GIVEN[study]:
+        left = left.replace(given, " ")
+    assert re.findall(rf"[\w. ]{{0,30}}\d[\d.,]*[  ]?{UNIT}(?![\w-])", left) == []
+
+
+@pytest.mark.parametrize(
+    ("study", "samples"),
+    [("math-vs-flash", 100), ("baseline", 100), ("scaling", 30), ("long", 50)]
+    + [(study, 50) for study in TILED_BENCHES],
+)
+def test_the_number_of_samples_is_that_of_the_readme(study: str, samples: int) -> None:
+    """For every point that was measured."""
+    counts = study_figures(study).results["n"]
+    assert set(counts[counts > 0]) == {samples}
+    assert f"n = {samples} samples a side" in readme_of(study.partition("/")[0])
+
+
+def test_the_benchmark_in_the_main_readme_is_what_is_printed() -> None:
+    """Its lines stand in the summary of the study, in that order."""
+    readme = (ANALYSIS.parent / "README.md").read_text(encoding="utf-8")
+    [block] = [text for text in re.findall(r"^```text\n(.*?)^```", readme, re.M | re.S) if "vs math" in text]
+    printed = iter(bench_summary(read_bench_results(ANALYSIS / "math-vs-flash")).splitlines())
+    for line in block.splitlines():
+        assert line == "..." or line in printed, line
+
+
+# ---- what memory is made of
+
+
+@pytest.mark.parametrize("study", ["math-vs-flash", "baseline", "long"])
+def test_the_memory_of_math_is_these_matrices(study: str) -> None:
+    """To the byte: scores twice in float32 and once in bytes, the mask, tensors, a byte per row, and 4 more."""
+    rows = study_figures(study).results
+    rows = rows[rows["backend"] == "math"].astype({"temporary_bytes": int})
+    for row in rows.to_dict("records"):
+        heads, seq = row["batch"] * row["heads"], row["seq"]
+        scores, tensor = heads * seq**2, 2 * heads * seq * row["head_dim"]
+        mask = 4 * seq**2 if row["causal"] else 0
+        assert row["temporary_bytes"] == (2 * 4 + 1) * scores + mask + 7 * tensor + heads * seq + 4
+        assert row["before_bytes"] == 32 << 20
+    assert len(rows) >= 3
+
+
+def test_the_memory_of_flash_is_its_log_sum_exp() -> None:
+    """4 bytes per row and 24 more, and at S=1024 of one sequence two partial outputs with theirs."""
+    for study in ("math-vs-flash", "baseline", "long"):
+        rows = study_figures(study).results
+        for row in rows[rows["backend"] == "flash"].to_dict("records"):
+            of_rows = 4 * row["batch"] * row["heads"] * row["seq"]
+            split = 2 * of_rows * (row["head_dim"] + 1) if row["batch"] == 1 and row["seq"] == 1024 else 0
+            assert row["temporary_bytes"] == of_rows + split + 24
+
+
+def test_the_published_memory_adds_up() -> None:
+    """Workspace, tensors and one score matrix more than here; without the log-sum-exp of flash."""
+    for seq, (_, _, math, flash) in PUBLISHED_4060.items():
+        s = seq / 1024
+        assert math == pytest.approx(8.125 + 11 * s + 108 * s**2 + s / 128, abs=0.0051)
+        assert flash == pytest.approx(8.125 + 4 * s, abs=0.0051)
+        assert flash + 0.02 < 8.125 + 4 * s + s / 32
+    own = (2 * 4 + 1) * 8 + 4
+    assert (own, own + 4 * 8) == (76, 108)  # MiB of S² for eight heads at S=1024
+    with_it = [f"{8.125 + 4 * s + s / 32:.2f}" for s in (1, 2, 4)]
+    assert f"{with_it[0]}, {with_it[1]} and {with_it[2]} MB" in readme_of("math-vs-flash")
+
+
+def test_memory_that_did_not_fit() -> None:
+    """One score matrix at S=32768, in both dtypes, against what the GPU has."""
+    scores = 8 * 8 * 32768**2
+    assert [format_bytes(size * scores) for size in (4, 2)] == ["256 GiB", "128 GiB"]
+    assert format_bytes(150109880320) == "140 GiB"
+
+
+def test_a_share_of_the_wrong_peak_is_refused() -> None:
+    """55.2 TFLOP/s of an L4, held against its FP32 units."""
+    reached = study_figures("baseline").row("flash", 2048)["flops"] / 4.9756e-3
+    peak = peak_flops("8.9", 58, 2040e6, "fp32", name="NVIDIA L4")
+    with pytest.raises(NsysprofError, match="182 % of the peak is impossible, suspect is the peak"):
+        share_of_peak(reached, peak, what="FLOP/s", suspects=["the peak"])

@@ -1,0 +1,118 @@
+"""The study of two ranks keeps its word: its tables follow from the reports, and its README quotes what is in them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nsysprof.core.units import format_ns, format_ratio, format_share
+from nsysprof.fleet.answer import Fleet, fleet_answer
+from nsysprof.fleet.examine import ReportTask, examine_report
+from nsysprof.fleet.files import write_fleet
+from nsysprof.fleet.inputs import find_reports
+
+STUDY = Path(__file__).parents[2] / "analysis" / "two-ranks"
+COST = ["seconds", "peak_bytes", "report"]
+TEXT = " ".join((STUDY / "README.md").read_text(encoding="utf-8").split())
+
+
+@cache
+def study() -> Fleet:
+    """The answer over the two reports."""
+    files, _ = find_reports([str(STUDY)])
+    return fleet_answer([examine_report(ReportTask(file)) for file in files])
+
+
+def test_the_tables_are_made_of_the_reports(tmp_path: Path) -> None:
+    """To the byte, but for where the reports lay and what it cost."""
+    write_fleet(study(), [], tmp_path)
+    for name in ("fleet.csv", "iterations.csv"):
+        assert (tmp_path / name).read_bytes() == (STUDY / name).read_bytes()
+    made, kept = (pd.read_csv(folder / "ranks.csv").drop(columns=COST) for folder in (tmp_path, STUDY))
+    pd.testing.assert_frame_equal(made, kept)
+
+
+def lengths() -> list[tuple[int, int]]:
+    """The lengths that the two ranks of train.py draw, step by step."""
+    draws = [random.Random(rank) for rank in (0, 1)]
+    return [
+        (draws[0].choice(choices), draws[1].choice(choices)) for choices in [[512, 1024, 1536, 2048]] * 24
+    ]
+
+
+def starts() -> tuple[int, int, int, int]:
+    """All-reduces; how often the shorter begins later; those that begin far apart; and how often it does there."""
+    fleet = study()
+    parts = [(STUDY / f"rank_{rank}.sqlite", rank) for rank in (0, 1)]
+    found = [examine_report(ReportTask(file)) for file in find_reports([str(path) for path, _ in parts])[0]]
+    sides = []
+    for answer, (_, rank) in zip(found, parts, strict=True):
+        part = answer.parts[0]  # type: ignore[union-attr]
+        first = part.first_ns[part.path == part.paths.index("step*")]
+        mine = part.collective_start >= first[1:].min()
+        offset = fleet.waiting.offset_ns[rank]
+        sides.append(
+            (part.collective_start[mine] - offset, part.collective_end[mine] - part.collective_start[mine])
+        )
+    begun = sides[1][0] - sides[0][0]
+    short = sides[1][1] < sides[0][1]
+    far = abs(begun) > 2 * fleet.waiting.spread_ns
+    agree = (begun > 0) == short
+    return len(begun), int(agree.sum()), int(far.sum()), int((agree & far).sum())
+
+
+def claims() -> Iterator[str]:
+    """Rows and phrases of the README."""
+    fleet = study()
+    ranks = fleet.ranks
+    whole, caused = ranks["own_ns"] + ranks["exposed_ns"], int(ranks["caused_ns"].sum())
+    for at, row in enumerate(ranks.to_dict("records")):
+        waiting = f"{format_ns(row['waiting_ns'])} ({format_share(row['waiting_ns'] / row['collective_ns'])})"
+        exposed = f"{format_ns(row['exposed_ns'])} ({format_share(row['exposed_ns'] / whole[at])})"
+        awaited = f"{format_ns(row['caused_ns'])} ({format_share(row['caused_ns'] / caused)})"
+        cells = [
+            str(row["rank"]),
+            *(format_ns(row[f"{name}_ns"]) for name in ("own", "compute", "collective")),
+        ]
+        yield f"| {' | '.join([*cells, waiting, exposed, awaited])} |"
+    steps = fleet.iterations[fleet.iterations["path"] == "step*"].reset_index(drop=True)
+    unlike = [at for at, (one, other) in enumerate(lengths()) if one != other]
+    assert all(steps["slowest_rank"][at] == int(lengths()[at][1] > lengths()[at][0]) for at in unlike)
+    yield f"In all {len(unlike)} steps in which the lengths differ it is the one with the longer batch"
+    alike = steps["max_over_min"].drop(unlike)
+    yield f"in the other {len(alike)} the two are alike ({format_ratio(alike.max())} at most)"
+    yield f"({ranks['times_slowest'][0]} and {ranks['times_slowest'][1]} of 24)"
+    yield f"is {format_ratio(ranks['ratio'].max())} that of the other"
+    yield f"the slower rank takes {format_ratio(steps['max_over_min'].median())} the time of the faster one"
+    tokens = [sum(each) for each in zip(*lengths(), strict=True)]
+    yield f"add up to {tokens[1]:,} tokens, those of the other to {tokens[0]:,}"
+    waits = ranks["waiting_ns"].sum() / ranks["collective_ns"].sum()
+    yield f"{format_share(waits)} of the time in all-reduce is waiting"
+    saved = (steps["own_max_ns"] - steps["own_mean_ns"]).mean()
+    share = (steps["own_max_ns"] - steps["own_mean_ns"]).sum() / steps["span_max_ns"].sum()
+    yield f"Batches of equal length would save {format_share(share)}"
+    usual = format_ns(ranks["span_median_ns"].median())
+    longer = format_ns(steps["span_max_ns"].mean())
+    yield f"exceeds the mean of both by {format_ns(saved)} per step"
+    yield f"of the {longer} that a step takes on its longer rank in the mean"
+    yield f"(the median is {usual})"
+    hidden = 1 - ranks["exposed_ns"] / ranks["communication_ns"]
+    yield f"({format_share(hidden[0])} on rank 0, {format_share(hidden[1])} on rank 1)"
+    spread = fleet.waiting.spread_ns
+    offset = format_ns(fleet.waiting.offset_ns[1])
+    count, agree, far, agree_far = starts()
+    yield f"are {offset} apart, and the ends of {count} all-reduces align them to ± {spread / 1e3:.0f} µs"
+    assert far == agree_far
+    yield f"began it later in {agree} of {count} cases, and in all {far} in which the two begin more than"
+    yield f"more than {2 * spread / 1e3:.0f} µs apart"
+
+
+@pytest.mark.parametrize("claim", list(claims()))
+def test_the_readme_quotes_what_was_found(claim: str) -> None:
+    """Each figure in its sentence."""
+    assert claim in TEXT

@@ -1,0 +1,374 @@
+"""What is said over all ranks: who is slow, who waits for whom, in frames, words and pictures."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsysprof.errors import NsysprofError
+from nsysprof.fleet import range_iterations
+from nsysprof.fleet.answer import Fleet, fleet_answer
+from nsysprof.fleet.charts import FLEET_CHARTS, save_fleet_charts
+from nsysprof.fleet.examine import ReportFailure
+from nsysprof.fleet.files import FLEET_FILES, check_fleet_folder, write_fleet
+from nsysprof.fleet.heatmap import fleet_heatmap
+from nsysprof.fleet.page import fleet_page
+from nsysprof.fleet.range_iterations import Choice
+from nsysprof.fleet.stragglers import outlier_rows, robust_z, straggler_rows
+from nsysprof.fleet.text import fleet_text
+from nsysprof.fleet.timeline import fleet_timeline
+from tests.conftest import Trace
+from tests.fleet.test_parts import ALL_REDUCE, examined, ranked, step, steps
+from tests.kit.trace import Items, Range, launch_kernel
+
+SLOW, COUNT = 2, 24
+
+
+@pytest.fixture
+def fleet(trace: Trace) -> Fleet:
+    """Six ranks of 24 steps: rank 2 computes for 300 ns, the others for 200 ns and wait 100 ns for it."""
+    answers = []
+    for rank in range(6):
+        slow = rank == SLOW
+        items = steps(COUNT, compute=300 if slow else 200, waits=50 if slow else 150)
+        answers.append(
+            ranked(f"job/rank_{rank}.sqlite", rank, examined(trace(*items, name=f"rank_{rank}.sqlite")))
+        )
+    return fleet_answer([*answers, ReportFailure("job/rank_6.sqlite", "job/rank_6.sqlite: empty file", "ls")])
+
+
+def test_the_rank_with_the_least_time_in_collectives_is_the_one_that_is_waited_for(fleet: Fleet) -> None:
+    """It comes last and is in them for the shortest time; the others' time beyond that is waiting."""
+    ranks = fleet.ranks.set_index("rank")
+    assert ranks.loc[SLOW, "collective_ns"] == COUNT * 50
+    assert ranks.loc[SLOW, "waiting_ns"] == 0
+    assert ranks.loc[SLOW, "caused_ns"] == 5 * COUNT * 100
+    assert (ranks["waiting_ns"].drop(SLOW) == COUNT * 100).all()
+    assert ranks["times_awaited"].tolist() == [0, 0, COUNT, 0, 0, 0]
+    [said] = [text for text in fleet.findings if "the others wait for" in text]
+    assert said.startswith(
+        "rank 2 is the one the others wait for: 67 % of the time that rank 0 is in collectives is waiting"
+    )
+    assert "It is in them for the shortest time, 1.20 µs against 3.60 µs of rank 0" in said
+
+
+def test_the_straggler_is_named_with_how_much(fleet: Fleet) -> None:
+    """By its own time, which leaves out the communication that nothing hides: spans hardly differ."""
+    ranks = fleet.ranks.set_index("rank")
+    assert ranks["straggler"].tolist() == [False, False, True, False, False, False]
+    assert ranks.loc[SLOW, "ratio"] == pytest.approx(330 / 230)
+    assert ranks["span_median_ns"].nunique() == 1
+    assert any(
+        text.startswith("rank 2 is a straggler: its own time per iteration is 1.43x")
+        for text in fleet.findings
+    )
+    [spread] = fleet.spread[fleet.spread["path"] == "step*"].to_dict("records")
+    assert (spread["slowest_rank"], spread["times_slowest"], spread["compared"]) == (SLOW, COUNT, COUNT)
+    said = (
+        "per iteration rank 2, the slowest, takes 100 ns more of its own than rank 3, the median one: +100 ns"
+    )
+    assert any(text.startswith(said) for text in fleet.findings)
+
+
+def test_the_frames_hold_each_rank_and_iteration(fleet: Fleet) -> None:
+    """Distributions over ranks per iteration, and a row per path and rank."""
+    rows = fleet.iterations[fleet.iterations["path"] == "step*"]
+    assert rows["iteration"].tolist() == [f"step{at}" for at in range(COUNT)]
+    first = rows.iloc[0]
+    assert (first["own_min_ns"], first["own_median_ns"], first["own_max_ns"], first["ranks"]) == (
+        230,
+        230,
+        330,
+        6,
+    )
+    assert first["own_mean_ns"] == (5 * 230 + 330) // 6
+    assert (first["slowest_rank"], first["fastest_rank"]) == (SLOW, 0)
+    mine = fleet.paths[(fleet.paths["path"] == "step*/forward")].set_index("rank")
+    assert mine["relative"].tolist() == [1, 1, 1.5, 1, 1, 1]
+    assert mine["times_slowest"].tolist() == [0, 0, COUNT, 0, 0, 0]
+
+
+def test_text_names_failures_and_marks_the_straggler(fleet: Fleet) -> None:
+    """Whole lines of the text; with fewer rows than ranks the slowest are shown."""
+    text = fleet_text(fleet, 3)
+    assert text.startswith(
+        "6 ranks in 6 reports; told apart by the run record beside each report; clocks aligned"
+    )
+    assert "  unreadable  job/rank_6.sqlite: empty file (ls)\n" in text
+    table = text[text.index("rank      span each") :].splitlines()
+    assert [line.split()[0] for line in table[2:5]] == ["2", "0", "1"]
+    assert "3 faster ranks: --top 6, or see ranks.csv." in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_files_say_what_the_answer_says(fleet: Fleet, tmp_path: Path) -> None:
+    """CSV and JSON hold plain numbers, and the folder is known again by the reports that were asked for."""
+    asked = [f"job/rank_{rank}.sqlite" for rank in range(7)]
+    written = write_fleet(fleet, asked, tmp_path)
+    assert [path.name for path in written] == list(FLEET_FILES)
+    document = json.loads((tmp_path / "fleet.json").read_text())
+    assert document["schema"] == "nsysprof-fleet/1"
+    assert document["ranks"][SLOW]["straggler"] is True
+    assert document["failures"] == [
+        {"report": "job/rank_6.sqlite", "reason": "job/rank_6.sqlite: empty file", "hint": "ls"}
+    ]
+    for frame, name in ((fleet.ranks, "ranks"), (fleet.paths, "fleet"), (fleet.iterations, "iterations")):
+        read = pd.read_csv(tmp_path / f"{name}.csv")
+        assert list(read.columns) == list(frame.columns)
+        assert len(read) == len(frame)
+    assert pd.read_csv(tmp_path / "ranks.csv")["waiting_ns"].tolist() == fleet.ranks["waiting_ns"].tolist()
+    check = {"force": False, "kept": ".answers", "resume": False}
+    assert check_fleet_folder(tmp_path, FLEET_FILES, asked[::-1], **check)  # type: ignore[arg-type]
+    with pytest.raises(NsysprofError, match="not written about these reports"):
+        check_fleet_folder(tmp_path, FLEET_FILES, asked[1:], **check)  # type: ignore[arg-type]
+    (tmp_path / ".answers").mkdir()
+    (tmp_path / ".answers" / "a.npz").touch()
+    with pytest.raises(NsysprofError, match="of 1 report of an unfinished run"):
+        check_fleet_folder(tmp_path, FLEET_FILES, asked, **check)  # type: ignore[arg-type]
+
+
+def test_charts_show_every_rank(fleet: Fleet, tmp_path: Path) -> None:
+    """Heat map and timeline have a row per rank; the straggler's is labelled; both are written."""
+    heatmap, timeline = fleet_heatmap(fleet), fleet_timeline(fleet)
+    heat, bars = heatmap.axes[0], heatmap.axes[-1]
+    values = heat.images[0].get_array()
+    assert values is not None
+    assert values.shape == (6, 2)
+    assert np.argmax(values[:, 0]) == SLOW
+    assert "rank 2 !" in {text.get_text() for text in heat.texts}
+    assert [part.get_label() for part in bars.collections if str(part.get_label()) == "compute"] == [
+        "compute"
+    ]
+    lanes = timeline.axes[0].images[0].get_array()
+    assert lanes is not None
+    assert lanes.shape[0] == 6
+    assert [path.name for path in save_fleet_charts(fleet, tmp_path)] == list(FLEET_CHARTS)
+
+
+def test_clocks_are_aligned_by_the_ends_of_collectives(trace: Trace) -> None:
+    """However far apart the clocks of two reports are."""
+    ahead = 5_000_000
+    first = [item for at in range(4) for item in step(at, begin=1000 * at, compute=200, waits=60)]
+    second = [item for at in range(4) for item in step(at, begin=1000 * at + ahead, compute=200, waits=60)]
+    answers = [ranked(f"{at}", at, examined(trace(*items))) for at, items in enumerate((first, second))]
+    found = fleet_answer(answers)
+    assert dict(found.waiting.offset_ns) == {0: 0, 1: ahead}
+    assert [(lane.start_ns, lane.end_ns) for lane in found.lanes] == [(0, 3280), (0, 3280)]
+    assert found.clock == "clocks aligned by the ends of collectives"
+
+
+def test_ranks_with_other_collectives_are_left_out(trace: Trace) -> None:
+    """Two of three ranks have the same number in a step: those are compared, and a warning says how many are not."""
+    items = [steps(4), steps(4), [*steps(4), *step(9, begin=100, compute=20, waits=20)[3:5]]]
+    found = fleet_answer([ranked(f"{at}", at, examined(trace(*each))) for at, each in enumerate(items)])
+    assert found.waiting.matched == 11
+    assert any(text.startswith("2 of 13 collectives have no counterpart") for text in found.warnings)
+
+
+def test_time_before_the_first_op_is_told(trace: Trace) -> None:
+    """A rank whose steps begin late is alike in own time, but the ranks are not alike: the others wait for it."""
+    answers = []
+    for rank in range(4):
+        items: list[Items] = []
+        for at in range(12):
+            begin = 1000 * at
+            first, end = begin + (320 if rank == 2 else 20), begin + 540
+            items += [
+                Range(f"step{at}", begin, begin + 900),
+                launch_kernel("gemm_kernel", (first - 10, first - 8), (first, first + 200), id=2 * at + 1),
+                launch_kernel(
+                    ALL_REDUCE, (first - 7, first - 5), (first + 200, end), id=2 * at + 2, stream=9
+                ),
+            ]
+        answers.append(ranked(f"{rank}", rank, examined(trace(*items))))
+    found = fleet_answer(answers)
+    said = (
+        "no rank is clearly a straggler: the ranks are alike from the first op of an iteration to the last, but rank 2"
+        " starts later; within an iteration"
+    )
+    assert any(text.startswith(said) for text in found.findings)
+    found = fleet_answer([answer for answer in answers if answer.record_rank != 2])
+    assert any("and the ranks are alike: within an iteration" in text for text in found.findings)
+
+
+def test_the_time_of_several_gpus_is_no_more_than_all_of_it(trace: Trace) -> None:
+    """Own and exposed time add up the GPUs of a process, so shares are of the time of all of them."""
+    answers = []
+    for rank in range(2):
+        items: list[Items] = []
+        for at in range(12):
+            begin = 1000 * at
+            items.append(Range(f"step{at}", begin, begin + 900))
+            for gpu in range(4):
+                first = begin + 20 + (300 * rank if gpu else 0)
+                last = begin + 70 + 300 * rank
+                id = 100 * at + 2 * gpu + 1
+                items += [
+                    launch_kernel(
+                        "gemm_kernel",
+                        (begin + 2 + gpu, begin + 3 + gpu),
+                        (first, first + 50),
+                        id=id,
+                        device=gpu,
+                    ),
+                    launch_kernel(
+                        ALL_REDUCE,
+                        (begin + 8 + gpu, begin + 9 + gpu),
+                        (last, begin + 390),
+                        id=id + 1,
+                        stream=9,
+                        device=gpu,
+                    ),
+                ]
+        answers.append(ranked(f"{rank}", rank, examined(trace(*items))))
+    found = fleet_answer(answers)
+    text = fleet_text(found)
+    assert "own time adds up its GPUs" in " ".join(text.split())
+    assert max(int(share) for share in re.findall(r"(\d+) %", text)) <= 100
+    assert "spread evenly" in text
+    assert found.ranks["own_ns"].max() > found.ranks["span_ns"].max()  # or nothing of this was tested
+
+
+def test_more_iterations_than_are_kept_are_no_table(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where all ranks have too many there is nothing per iteration, and text and charts do without."""
+    monkeypatch.setattr(range_iterations, "MOST_ROWS", 3)
+    found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(4)))) for at in range(2)])
+    assert "4 iterations are more than the 3 that are kept" in fleet_text(found)
+    assert fleet_page(found)
+    assert len(save_fleet_charts(found, tmp_path)) == 2
+
+
+def test_iterations_that_were_asked_for_must_be_there(trace: Trace) -> None:
+    """On one rank at least; where others lack them a warning says which, however many they are."""
+    per = Choice(per="train*")
+    plain = examined(trace(*steps(3)), per)
+    with pytest.raises(NsysprofError, match=r"--per 'train\*' names no range with GPU work on any rank"):
+        fleet_answer([ranked("a", 0, plain)], options={"per": "train*"})
+    around = examined(trace(Range("train", 0, 4000), *steps(3)), per)
+    answers = [ranked("a", 0, plain), ranked("b", 1, plain), ranked("c", 2, around)]
+    found = fleet_answer(answers, options={"per": "train*"})
+    assert found.iteration_path == "train"
+    assert "no 'train' in ranks 0, 1: nothing is said of their iterations" in found.warnings
+
+
+def test_the_slowest_rank_is_the_slowest_per_iteration(trace: Trace) -> None:
+    """Not the one that has more iterations than the others."""
+    answers = []
+    for rank, (count, compute) in enumerate([(30, 200), (12, 210), (12, 300)]):
+        items = steps(count, compute=compute, waits=400 - compute)
+        answers.append(ranked(f"{rank}", rank, examined(trace(*items))))
+    found = fleet_answer(answers)
+    assert found.ranks["own_ns"].idxmax() == 0
+    assert found.split["slowest_rank"].tolist() == [2] * len(found.split)
+    assert found.split["median_rank"].tolist() == [1] * len(found.split)
+
+
+def test_a_name_that_is_no_utf8_is_written_out(trace: Trace, tmp_path: Path) -> None:
+    """In frames and files; the folder is known again by the name itself."""
+    names = ["rank_\udcff0.sqlite", "rank_\udcfe0.sqlite"]
+    answer = examined(trace(*steps(3)))
+    found = fleet_answer([ranked(name, at, answer) for at, name in enumerate(names)])
+    assert found.ranks["report"].tolist() == ["rank_\\udcff0.sqlite", "rank_\\udcfe0.sqlite"]
+    assert "2 ranks in 2 reports" in fleet_text(found)
+    write_fleet(found, names, tmp_path)
+    check = {"force": False, "kept": ".answers", "resume": False}
+    assert check_fleet_folder(tmp_path, FLEET_FILES, names, **check)  # type: ignore[arg-type]
+
+
+def test_a_document_is_there_whole_or_not_at_all(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt while it is written leaves what was there, so that the folder is known again."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    write_fleet(fleet, ["a"], folder)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    write_text = Path.write_text
+
+    def half(path: Path, text: str, **options: str) -> int:
+        write_text(path, text[:500], **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(KeyboardInterrupt):
+        write_fleet(fleet, ["b"], folder)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_nothing_but_failures_is_an_error() -> None:
+    """With the reason of the first."""
+    with pytest.raises(NsysprofError, match=r"a: empty file \(and 1 reports more\)"):
+        fleet_answer([ReportFailure("a", "a: empty file"), ReportFailure("b", "b: empty file")])
+
+
+# ---- stragglers
+
+
+def noisy(ranks: int, iterations: int, seed: int = 0) -> pd.DataFrame:
+    """Own times whose iterations differ much more than the ranks do."""
+    rng = np.random.default_rng(seed)
+    length = rng.choice([400.0, 800.0, 1200.0], iterations)
+    return pd.DataFrame(length * rng.normal(1, 0.01, (ranks, iterations)))
+
+
+def test_a_slow_rank_is_found_however_much_iterations_differ() -> None:
+    """Ratios of equal iterations are compared, not times of all."""
+    own = noisy(8, 30)
+    own.iloc[3] *= 1.1
+    found = straggler_rows(own)
+    assert found["straggler"].tolist() == [False] * 3 + [True] + [False] * 4
+    row = found.iloc[3]
+    assert row["low"] < row["ratio"] < row["high"]
+    assert row["low"] > 1.05
+
+
+def test_equal_ranks_are_no_stragglers() -> None:
+    """Not one in 40 fleets of 16 ranks, though some rank is always the slowest."""
+    assert not any(straggler_rows(noisy(16, 20, seed))["straggler"].any() for seed in range(40))
+
+
+def test_every_slow_rank_is_tested() -> None:
+    """However many they are."""
+    own = noisy(128, 40)
+    own.iloc[:30] *= 1.3
+    assert straggler_rows(own)["straggler"].tolist() == [at < 30 for at in range(128)]
+
+
+def test_ranks_that_take_turns_are_no_stragglers() -> None:
+    """Each is the slow one in half of the iterations."""
+    own = pd.DataFrame([[200.0, 100.0] * 12, [100.0, 200.0] * 12])
+    assert not straggler_rows(own)["straggler"].any()
+
+
+def test_few_iterations_need_many_ranks() -> None:
+    """With three iterations the spread between ranks decides, and with two ranks nothing can."""
+    own = noisy(9, 3)
+    own.iloc[4] *= 1.5
+    assert straggler_rows(own)["straggler"].tolist() == [at == 4 for at in range(9)]
+    assert not straggler_rows(own.iloc[3:5])["straggler"].any()
+
+
+def test_a_single_slow_iteration_is_an_outlier() -> None:
+    """Of one rank alone, against the others and against itself; a rank that is always slow has none."""
+    values = noisy(5, 20).to_numpy().copy()
+    values[1] *= 2
+    values[3, 7] *= 3
+    values[:, 9] *= 4
+    own = pd.DataFrame(values)
+    found = outlier_rows(own)
+    assert found[["rank", "iteration"]].to_numpy().tolist() == [[3, 7]]
+    assert found["ratio"].iloc[0] == pytest.approx(3, rel=0.1)
+    assert outlier_rows(own.iloc[:2]).empty
+
+
+def test_robust_z_of_equal_values() -> None:
+    """Where more than half are equal their mean distance does; where all are, nothing stands out."""
+    assert robust_z(np.array([1.0, 1, 1, 1])).tolist() == [0, 0, 0, 0]
+    assert robust_z(np.array([1.0, 1, 1, 5]))[3] > 3

@@ -1,0 +1,1 @@
+"""What tests build with: tiny reports, made-up tools, slow references."""

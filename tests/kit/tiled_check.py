@@ -1,0 +1,192 @@
+"""Holds the tiled kernels against float64 on a GPU. Without pytest, so that it runs anywhere, and under sanitizers:
+
+    python tests/kit/tiled_check.py [STAGE …] [--small] [--seeds N]
+
+Inputs lie between NaNs, and so does the output, which is itself full of NaN: what is read or written outside shows, and
+what is not written. Every case runs twice and has to give the same bits. The exit code is 1 where a case is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "workloads"))
+
+from _tiled_stages import STAGES, TiledError, blocks_or_halves, one_per_multiprocessor
+
+if TYPE_CHECKING:
+    import torch
+
+LIMITS = {"fp16": 2e-3, "fp32": 1e-5}
+SIZES = (1, 2, 17, 63, 64, 65, 127, 129, 500, 1023, 1025, 2048)
+SMALL_SIZES = (1, 65, 130)
+GUARD = 1024  # elements on both sides of a tensor
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem; ``factor`` makes the scores large, ``diagonal`` is what a causal query sees beyond its own place."""
+
+    dtype: str
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    causal: bool
+    diagonal: int = 0
+    factor: float = 1.0
+    seed: int = 0
+
+    def __str__(self) -> str:
+        mask = f"causal {self.diagonal:+d}" if self.causal else "full"
+        return (
+            f"{self.dtype} B{self.batch} H{self.heads} Q{self.queries} K{self.keys} D{self.head_dim} {mask}"
+            f" x{self.factor:g} seed {self.seed}"
+        )
+
+
+def cases(name: str, *, small: bool, seeds: int = 1) -> Iterator[Case]:
+    """What a stage has to get right."""
+    stage = STAGES[name]
+    some = stage.head_dims or ((32, 80) if small else (1, 32, 40, 64, 80, 96, 128))
+    for seed in range(seeds):
+        for dtype in stage.dtypes:
+            for head_dim in some:
+                yield from _square(dtype, head_dim, seed, SMALL_SIZES if small else SIZES)
+                yield from _unequal(dtype, head_dim, seed, small)
+                if stage.grid in (blocks_or_halves, one_per_multiprocessor):
+                    yield from _many(dtype, head_dim, seed, small)
+
+
+def _square(dtype: str, head_dim: int, seed: int, sizes: Sequence[int]) -> Iterator[Case]:
+    for number, size in enumerate(sizes):
+        batch, heads = ((1, 1), (1, 8), (2, 3))[(number + seed) % 3] if size <= 500 else (1, 2)
+        for causal in (True, False):
+            yield Case(dtype, batch, heads, size, size, head_dim, causal, seed=seed)
+    size = sizes[-2]
+    for causal in (True, False):
+        yield Case(dtype, 1, 2, size, size, head_dim, causal, factor=30, seed=seed)
+
+
+def _unequal(dtype: str, head_dim: int, seed: int, small: bool) -> Iterator[Case]:
+    """More keys than queries and the reverse; diagonals with which some rows, or all of them, see no key."""
+    size = 65 if small else 300
+    pairs = ((size, 2 * size + 1), (2 * size + 1, size), (1, size), (size, 1))
+    for queries, keys in pairs[: 2 if small else 4]:
+        yield Case(dtype, 1, 2, queries, keys, head_dim, False, seed=seed)
+        diagonals = (keys - queries, -size // 2, 0, 5, -7, -3 * size)
+        for diagonal in diagonals[: 2 if small else 6]:
+            yield Case(dtype, 1, 2, queries, keys, head_dim, True, diagonal, seed=seed)
+
+
+def _many(dtype: str, head_dim: int, seed: int, small: bool) -> Iterator[Case]:
+    """Enough rows that stages which halve blocks where these are few leave them whole, on up to 200 multiprocessors."""
+    size = 130 if small else 300
+    for causal in (True, False):
+        yield Case(dtype, 3, 52, size, size, head_dim, causal, seed=seed)
+
+
+def between_nans(size: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """A tensor on the GPU, all NaN, and all that it lies in."""
+    import math
+
+    import torch
+
+    around = torch.full((math.prod(size) + 2 * GUARD,), math.nan, dtype=dtype, device="cuda")
+    return around[GUARD:-GUARD].view(*size), around
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, diagonal: int) -> torch.Tensor:
+    """The attention in float64 of (heads, sequence, head dimension) tensors; zeros for rows that see nothing."""
+    import torch
+
+    scores = q.double() @ k.double().transpose(-2, -1) * q.shape[-1] ** -0.5
+    if causal:
+        rows, columns = (torch.arange(size, device=q.device) for size in scores.shape[-2:])
+        scores = scores.masked_fill(columns > rows[:, None] + diagonal, float("-inf"))
+    return torch.nan_to_num(torch.softmax(scores, dim=-1), nan=0.0) @ v.double()
+
+
+def check(name: str, case: Case) -> tuple[float, str]:
+    """The relative norm of the error, and what is wrong, or nothing."""
+    import torch
+
+    from _tiled import kernel_for
+
+    dtype = {"fp16": torch.float16, "fp32": torch.float32}[case.dtype]
+    generator = torch.Generator("cuda").manual_seed(case.seed + 1000 * case.queries + case.keys)
+    tensors: list[torch.Tensor] = []
+    for length in (case.queries, case.keys, case.keys):
+        tensor, _ = between_nans((case.batch, case.heads, length, case.head_dim), dtype)
+        values = torch.randn(tensor.shape, generator=generator, device="cuda")
+        tensor.copy_(values * case.factor if not tensors else values)
+        tensors.append(tensor)
+    kernel = kernel_for(name, str(dtype), case.head_dim, torch.cuda.current_device())
+    outputs = []
+    for _ in range(2):
+        out, around = between_nans(tensors[0].shape, dtype)
+        kernel.launch((*tensors, out), case.causal, case.diagonal)
+        torch.cuda.synchronize()
+        if not (around[:GUARD].isnan().all() and around[-GUARD:].isnan().all()):
+            return float("nan"), "written outside of the output"
+        outputs.append(out)
+    if outputs[0].isnan().any():
+        return float("nan"), f"{int(outputs[0].isnan().sum())} elements are NaN or not written"
+    if not torch.equal(*outputs):
+        return float("nan"), "two runs differ"
+    want = torch.stack(
+        [attention(q, k, v, case.causal, case.diagonal) for q, k, v in zip(*tensors, strict=True)]
+    )
+    error = (outputs[0].double() - want).norm().item()
+    norm = want.norm().item()
+    if not norm:
+        return error, "" if not error else "not zero where no key is seen"
+    error /= norm
+    return error, "" if error < LIMITS[case.dtype] else f"more than {LIMITS[case.dtype]}"
+
+
+def check_stage(name: str, *, small: bool, seeds: int = 1) -> tuple[int, list[str]]:
+    """Check all cases of a stage; how many there are, and what is wrong with which. Prints the largest errors."""
+    wrong, worst, count = [], dict.fromkeys(LIMITS, 0.0), 0
+    for case in cases(name, small=small, seeds=seeds):
+        error, why = check(name, case)
+        count += 1
+        worst[case.dtype] = max(worst[case.dtype], error)
+        if why:
+            wrong.append(f"{name} {case}: {error:.2e}, {why}")
+    said = ", ".join(f"{dtype} up to {error:.1e}" for dtype, error in worst.items() if error)
+    print(f"{name}: {count} cases, {len(wrong)} wrong; {said}", flush=True)
+    return count, wrong
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {' '.join(STAGES)} (all)")
+    parser.add_argument("--small", action="store_true", help="few small cases, as for a sanitizer")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="of the random tensors (1)")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.stages if name not in STAGES]:
+        parser.error(f"no stage {unknown[0]}: {' '.join(STAGES)}")
+    failed = False
+    for name in options.stages or STAGES:
+        try:
+            _, wrong = check_stage(name, small=options.small, seeds=options.seeds)
+        except TiledError as error:
+            wrong = [f"{name}: {error}"]
+        failed = failed or bool(wrong)
+        print(*wrong[:20], sep="\n")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,537 @@
+"""Pages in a real browser: headless Chromium opens what the commands wrote, and is used as a reader would use it.
+
+`NSYSPROF_CHROMIUM` and `NSYSPROF_CHROMEDRIVER` say where browser and driver are, otherwise they are looked for on the
+PATH. `NSYSPROF_SCREENSHOTS` names a folder for the pictures that the tests take, to be looked at.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kit.trace import Items, Range, launch_kernel, write
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "traces" / "run.sqlite"
+TWO = ROOT / "analysis" / "two-ranks"
+CHROMIUM = os.environ.get("NSYSPROF_CHROMIUM") or shutil.which("chromium")
+DRIVER = os.environ.get("NSYSPROF_CHROMEDRIVER") or shutil.which("chromedriver")
+WIDTH, HEIGHT = 1400, 1000
+MOST_DRAW_MS = (
+    60.0  # median of a frame of 100,000 ops, on a slow machine without any GPU; measured: 2 to 6 ms
+)
+
+selenium = pytest.importorskip("selenium", reason="needs the dev extra: selenium")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="needs Debian's chromium and chromium-driver (.ci/get-chromium)"
+)
+
+TIMELINE = "document.querySelector('[data-timeline]').timeline"
+# What the tests ask the page; rows of the tree are by range, their cell 6 is the busy time.
+SHOWN = """return [...document.querySelectorAll(arguments[0] + ' tbody tr')]
+    .filter(row => !row.hidden && row.offsetHeight).map(row => row.cells[0].innerText.trim())"""
+NUMBERS = """return [...document.querySelectorAll(arguments[0])]
+    .map(each => [each.dataset.key, Number(each.dataset.v)])"""
+RANGES = """return [...document.querySelectorAll('#t-ranges tbody tr')]
+    .map(row => [row.dataset.path, row.dataset.id, row.dataset.parent, Number(row.cells[6].dataset.v)])"""
+LEDGERS = """return [...document.querySelectorAll('[data-ledger]')]
+    .map(each => [...each.querySelectorAll('[data-v]')].map(cell => Number(cell.dataset.v)))"""
+LONG_OP = f"""const t = {TIMELINE}, row = t.rows.find(row => row.kind === 'ops');
+    const least = (t.view.to - t.view.from) / 12;
+    const at = [...row.start.keys()].find(i => row.start[i] > t.view.from && row.end[i] - row.start[i] > least);
+    return [t.x((row.start[at] + row.end[at]) / 2), row.y + 10]"""
+TRAVEL = f"""const done = arguments[0], t = {TIMELINE}, ms = [];
+    let boxes = 0, step = 0;
+    const go = () => {{
+      if (step < 40) t.zoom(0.85, t.length * 0.37);
+      else if (step < 80) t.pan(0.1);
+      else t.zoom(1 / 0.85, t.length * 0.5);
+      requestAnimationFrame(() => requestAnimationFrame(() => {{
+        ms.push(t.drawn.ms);
+        boxes = Math.max(boxes, t.drawn.boxes);
+        if (++step < 120) go();
+        else done([ms, boxes, t.rows.reduce((sum, row) => sum + row.marks, 0)]);
+      }}));
+    }};
+    go();"""
+Driver = Any
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Driver]:
+    """A browser that keeps what is said on the console and what is asked of the network."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    try:
+        resize(driver, WIDTH, HEIGHT)
+        yield driver
+    finally:
+        driver.quit()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Runs a command with ``--html``, once for the same arguments, and returns its folder."""
+    made: dict[tuple[str, ...], Path] = {}
+
+    def folder(*arguments: str) -> Path:
+        if arguments not in made:
+            out = tmp_path_factory.mktemp("page") / "out"
+            command = [sys.executable, "-m", "nsysprof", *arguments, "--html", "-o", str(out)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            assert "report.html" in done.stderr
+            made[arguments] = out
+        return made[arguments]
+
+    return folder
+
+
+@pytest.fixture
+def page(browser: Driver, pages: Callable[..., Path]) -> Driver:
+    """The page of the shipped report, just opened."""
+    return opened(browser, pages("analyze", str(RUN)))
+
+
+def resize(driver: Driver, width: int, height: int) -> None:
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def opened(driver: Driver, folder: Path, ready: str = f"return ({TIMELINE})?.draws > 0") -> Driver:
+    """The page of a folder, when it is ready (its first timeline is drawn), with empty logs before."""
+    driver.get("about:blank")
+    for name in ("browser", "performance"):
+        driver.get_log(name)
+    driver.get((folder / "report.html").as_uri())
+    until(lambda: driver.execute_script(ready))
+    return driver
+
+
+def until(true: Callable[[], object], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def found(driver: Driver, selector: str) -> list[Any]:
+    return list(driver.find_elements("css selector", selector))
+
+
+def shown(driver: Driver, table: str) -> list[str]:
+    """The first cells of the rows of a table that can be seen."""
+    texts: list[str] = driver.execute_script(SHOWN, table)
+    return texts
+
+
+def view(driver: Driver) -> tuple[float, float]:
+    seen = driver.execute_script(f"return [({TIMELINE}).view.from, ({TIMELINE}).view.to]")
+    return seen[0], seen[1]
+
+
+def picture(driver: Driver, name: str, width: int, height: int) -> np.ndarray[Any, Any]:
+    """What is on the screen at that size; kept where `NSYSPROF_SCREENSHOTS` says."""
+    from io import BytesIO
+
+    from matplotlib.image import imread
+
+    resize(driver, width, height)
+    time.sleep(0.5)
+    png = base64.b64decode(driver.get_screenshot_as_base64())
+    resize(driver, WIDTH, HEIGHT)
+    if kept := os.environ.get("NSYSPROF_SCREENSHOTS"):
+        Path(kept).mkdir(parents=True, exist_ok=True)
+        Path(kept, f"{name}.png").write_bytes(png)
+    pixels: np.ndarray[Any, Any] = imread(BytesIO(png))
+    return pixels
+
+
+def requests(driver: Driver) -> list[str]:
+    """The addresses asked for since the page was opened."""
+    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    return [
+        event["params"]["request"]["url"]
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    ]
+
+
+# ---- both pages
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("analyze", str(RUN)),
+        ("analyze", str(RUN), "--no-charts"),
+        ("compare", str(RUN), "--base", "RUN::math::*", "--new", "RUN::flash::*"),
+    ],
+    ids=["analyze", "no charts", "compare"],
+)
+def test_a_page_opens_in_silence(
+    arguments: tuple[str, ...], browser: Driver, pages: Callable[..., Path]
+) -> None:
+    """Nothing is said on the console, and nothing but the file itself and what is in it is asked for."""
+    folder = pages(*arguments)
+    opened(browser, folder)
+    time.sleep(0.3)
+    assert browser.get_log("browser") == []
+    asked = [url for url in requests(browser) if not url.startswith(("data:", "blob:"))]
+    assert asked == [(folder / "report.html").as_uri()]
+    assert all(image.get_property("naturalWidth") > 0 for image in found(browser, "img"))
+
+
+# ---- tables
+
+
+def test_the_numbers_shown_are_those_of_the_document(page: Driver, pages: Callable[..., Path]) -> None:
+    """Totals, ledger and range tree in the browser equal analysis.json."""
+    read = json.loads((pages("analyze", str(RUN)) / "analysis.json").read_text())
+    totals = dict(page.execute_script(NUMBERS, "[data-key]"))
+    assert totals
+    assert all(value == read["totals"][key] for key, value in totals.items())
+    cells = [value for _, value in page.execute_script(NUMBERS, "#t-ledger tbody td")]
+    assert cells[:-3] == [row[key] for row in read["ledger"] for key in ("ops", "sum_ns", "share")]
+    busy: dict[str, int] = {}
+    for row in read["ranges"]:
+        busy[row["merged_path"]] = busy.get(row["merged_path"], 0) + row["busy_ns"]
+    assert {path: value for path, _, _, value in page.execute_script(RANGES)} == busy
+
+
+def test_search_filters_both_tables(page: Driver) -> None:
+    """What is typed leaves the rows with these words, in the tree with the ranges around them."""
+    ranges, ops = found(page, "[data-search]")
+    before = len(shown(page, "#t-ops"))
+    ranges.send_keys("run::flash iter")
+    assert shown(page, "#t-ranges") == [
+        *("RUN::flash::S1024", "iter*", "RUN::flash::S2048", "iter*", "RUN::flash::S4096", "iter*")
+    ]
+    ops.send_keys("softmax run::math::s4096")
+    rows = shown(page, "#t-ops")
+    assert 0 < len(rows) < before
+    assert all("softmax" in row.lower() for row in rows)
+    ops.clear()
+    ops.send_keys("no such thing")
+    assert shown(page, "#t-ops") == []
+    assert found(page, "[data-for=t-ops] .count")[0].text.startswith("0 of")
+
+
+def test_the_search_finds_what_is_shortened(page: Driver) -> None:
+    """A kernel is found by any part of its full name, which its row does not show."""
+    texts = "return [...document.querySelectorAll(arguments[0])].map(each => each.textContent.toLowerCase())"
+    full, rows = page.execute_script(texts, "#op-names li"), page.execute_script(texts, "#t-ops tbody tr")
+    name, word = next(
+        (name, word)
+        for name in full
+        for word in re.findall(r"\w{6,}", name)
+        if not any(word in row for row in rows)
+    )
+    found(page, "[data-search]")[1].send_keys(word)
+    left = "return [...document.querySelectorAll('#t-ops tbody tr')].filter(r => !r.hidden).map(r => +r.dataset.n)"
+    numbers = page.execute_script(left)
+    assert 0 < len(numbers) < len(rows)
+    assert all(word in full[number] for number in numbers)
+    assert name in {full[number] for number in numbers}
+
+
+def test_heads_sort_and_the_tree_stays_a_tree(page: Driver) -> None:
+    """A click sorts by the exact numbers, another one the other way round; inner ranges stay below their parents."""
+    page.execute_script("document.querySelector('[data-expand]').click()")
+    heads = found(page, "#t-ranges thead button")
+
+    def outer() -> list[int]:
+        return [value for _, _, parent, value in page.execute_script(RANGES) if parent == "-1"]
+
+    heads[6].click()
+    assert outer() == sorted(outer(), reverse=True)
+    heads[6].click()
+    assert outer() == sorted(outer())
+    assert found(page, "#t-ranges thead th[aria-sort]")[0].get_attribute("aria-sort") == "ascending"
+    around = {"-1"}
+    for _, number, parent, _ in page.execute_script(RANGES):
+        assert parent in around
+        around.add(number)
+    name = found(page, "#t-ops thead button")[0]
+    name.click()
+    names = shown(page, "#t-ops")
+    assert names[0].lower() < names[len(names) // 2].lower() < names[-1].lower()
+
+
+def test_the_tree_folds_by_mouse_and_keys(page: Driver) -> None:
+    """All opens and closes it, a triangle one range, and arrow keys too."""
+    from selenium.webdriver.common.keys import Keys
+
+    everything = len(found(page, "#t-ranges tbody tr"))
+    outer = shown(page, "#t-ranges")
+    assert len(outer) < everything
+    found(page, "[data-expand]")[0].click()
+    assert len(shown(page, "#t-ranges")) == everything
+    found(page, "[data-collapse]")[0].click()
+    assert shown(page, "#t-ranges") == outer
+    first = found(page, "#t-ranges tbody tr")[0]
+    page.execute_script("arguments[0].focus()", first)
+    page.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    assert len(shown(page, "#t-ranges")) > len(outer)
+    page.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+    assert shown(page, "#t-ranges") == outer
+    found(page, "#t-ranges .fold")[0].click()
+    assert len(shown(page, "#t-ranges")) > len(outer)
+
+
+def test_a_chosen_range_shows_its_ops_and_its_time(page: Driver) -> None:
+    """A click on a range leaves its ops in the other table and moves the timeline there; a button undoes it."""
+    whole = view(page)
+    row = next(
+        r for r in found(page, "#t-ranges tbody tr") if r.get_attribute("data-path") == "RUN::flash::S4096"
+    )
+    page.execute_script("arguments[0].cells[0].click()", row)
+    until(lambda: view(page) != whole)
+    assert all("flash" in name for name in shown(page, "#t-ops"))
+    start, end = (int(row.get_attribute(f"data-{name}")) for name in ("start", "end"))
+    low, high = view(page)
+    origin = page.execute_script(f"return ({TIMELINE}).head.origin")
+    assert low < start - origin
+    assert end - origin < high
+    found(page, "[data-reset]")[0].click()
+    until(lambda: view(page) == whole)
+    assert len(shown(page, "#t-ops")) > 100
+
+
+# ---- the timeline
+
+
+def test_the_timeline_zooms_and_pans(page: Driver) -> None:
+    """By buttons, keys, wheel and dragging; the wheel moves the page as long as the timeline is not in use."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
+    from selenium.webdriver.common.keys import Keys
+
+    whole = view(page)
+    size = whole[1] - whole[0]
+    found(page, ".controls button")[0].click()
+    until(lambda: view(page)[1] - view(page)[0] == pytest.approx(size / 2))
+    canvas = found(page, "canvas.lanes")[0]
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    page.execute_script("document.activeElement.blur()")
+    scrolled = page.execute_script("return scrollY")
+    ActionChains(page).scroll_from_origin(ScrollOrigin.from_element(canvas), 0, 60).perform()
+    until(lambda: page.execute_script("return scrollY") > scrolled)
+    assert view(page)[1] - view(page)[0] == pytest.approx(size / 2)
+    page.execute_script("arguments[0].focus()", canvas)
+    ActionChains(page).scroll_from_origin(ScrollOrigin.from_element(canvas), 0, -300).perform()
+    until(lambda: view(page)[1] - view(page)[0] < size / 2.5)
+    for keys, changes in (("+", True), (Keys.ARROW_RIGHT, True), (Keys.HOME, True)):
+        before = view(page)
+        page.switch_to.active_element.send_keys(keys)
+        assert (view(page) != before) == changes
+    assert view(page) == whole
+    page.switch_to.active_element.send_keys("++")
+    before = view(page)
+    ActionChains(page).drag_and_drop_by_offset(canvas, -120, 0).perform()
+    assert view(page)[0] > before[0]
+    assert view(page)[1] - view(page)[0] == pytest.approx(before[1] - before[0])
+
+
+def test_hovering_over_an_op_tells_its_facts(page: Driver) -> None:
+    """The name, the family, how long, in which range and when launched; keys lead to the next one and are told too."""
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    found(page, ".controls button")[5].click()  # close up: one instance
+    time.sleep(0.2)
+    x, y = page.execute_script(LONG_OP)
+    canvas = found(page, "canvas.lanes")[0]
+    box = canvas.size
+    ActionChains(page).move_to_element_with_offset(
+        canvas, int(x - box["width"] / 2), int(y - box["height"] / 2)
+    ).perform()
+    tip = found(page, ".tip")[0]
+    until(tip.is_displayed)
+    for fact in ("family: ", "time: ", "stream: GPU 0", "range: RUN::math::S4096/iter", "launched: "):
+        assert fact in tip.text
+    page.execute_script("arguments[0].focus()", canvas)
+    before = tip.text
+    page.switch_to.active_element.send_keys("n")
+    assert tip.text != before
+    page.switch_to.active_element.send_keys("\ue00c")  # escape
+    assert not tip.is_displayed()
+
+
+def test_the_overview_selects_a_stretch(page: Driver) -> None:
+    """Dragging over the busy curve shows that part below."""
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    whole = view(page)
+    over = found(page, ".u-over")[0]
+    actions = ActionChains(page).move_to_element_with_offset(over, -100, 0).click_and_hold()
+    actions.move_by_offset(200, 0).release().perform()
+    until(lambda: view(page) != whole)
+    share = (view(page)[1] - view(page)[0]) / (whole[1] - whole[0])
+    assert share == pytest.approx(200 / over.size["width"], rel=0.05)
+
+
+def test_a_hundred_thousand_ops_stay_smooth(
+    browser: Driver,
+    pages: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Zooming and panning through 100,000 kernels, a frame is drawn in a few ms: never a mark per op and pixel."""
+    report = tmp_path_factory.mktemp("big") / "big.sqlite"
+    command = [sys.executable, str(ROOT / "benchmarks" / "make_big_trace.py"), "--kernels", "100000"]
+    options = ["--processes", "2", "--template", str(RUN), "--out", str(report)]
+    subprocess.run([*command, *options], check=True, capture_output=True)
+    opened(browser, pages("analyze", str(report)))
+    browser.set_script_timeout(120)
+    frames, boxes, marks = browser.execute_async_script(TRAVEL)
+    record_property("median_frame_ms", statistics.median(frames))
+    assert marks > 100_000
+    assert boxes < marks / 3
+    assert statistics.median(frames) < MOST_DRAW_MS
+    assert browser.get_log("browser") == []
+
+
+# ---- other readers
+
+
+def test_hostile_names_do_nothing(
+    browser: Driver, pages: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A range that is called like a script is shown as it is called, in the tree, the tips and the timeline."""
+    names = (
+        "<script>alert(1)</script>",
+        "</script><img src=x onerror=alert(1)>",
+        "\" onmouseover='alert(1)'",
+    )
+    items: list[Items] = []
+    for number, name in enumerate(names):
+        at = 1000 * number
+        items += [
+            Range(name, at, at + 900),
+            *launch_kernel(f"k {name}", (at + 10, at + 20), (at + 30, at + 200), id=number + 1),
+        ]
+    report = write(tmp_path_factory.mktemp("hostile") / "report.sqlite", items, duration=10_000)
+    opened(browser, pages("analyze", str(report)))
+    assert shown(browser, "#t-ranges") == list(names)
+    browser.execute_script(f"{TIMELINE}.goTo({TIMELINE}.rows.find(row => row.kind === 'ranges'), 0)")
+    assert found(browser, ".tip b")[0].text == names[0]
+    assert found(browser, "main img[src=x]") == []
+    assert found(browser, "[onmouseover]") == []
+    assert browser.get_log("browser") == []
+
+
+def test_without_scripts_everything_static_is_there(browser: Driver, pages: Callable[..., Path]) -> None:
+    """Where no script runs, all rows of all tables can be seen, and no control that would do nothing."""
+    folder = pages("analyze", str(RUN))
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get("about:blank")
+        browser.get((folder / "report.html").as_uri())
+        rows = found(browser, "#t-ranges tbody tr")
+        assert len(rows) > 90
+        assert all(row.is_displayed() for row in rows[:: len(rows) // 8])
+        assert not any(each.is_displayed() for each in found(browser, ".tools, .fold"))
+        assert "needs JavaScript" in found(browser, "figure.timeline")[0].text
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_a_page_prints(page: Driver) -> None:
+    """On paper there are no controls, no row is cut off by a scrolling box, and the ops end after the longest."""
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert not any(each.is_displayed() for each in found(page, "nav, .tools, .controls, .hint"))
+        box = "const b = document.querySelector('#ranges .wide'); return b.scrollHeight <= b.clientHeight + 1"
+        assert page.execute_script(box)
+        assert len(shown(page, "#t-ops")) == 60
+    finally:
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    printed = page.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})
+    pdf = base64.b64decode(printed["data"])
+    assert pdf.startswith(b"%PDF")
+    assert len(pdf) > 100_000
+
+
+def test_a_comparison_shows_a_call_of_either_side(browser: Driver, pages: Callable[..., Path]) -> None:
+    """Below the waterfall each pair has its ledger, equal to gap.json, and both calls on one axis."""
+    folder = pages("compare", str(RUN), "--base", "RUN::math::*", "--new", "RUN::flash::*")
+    opened(browser, folder)
+    read = json.loads((folder / "gap.json").read_text())
+    ledgers = browser.execute_script(LEDGERS)
+    known = [
+        [gap[key] for gap in pair["gaps"] for key in ("base_ns", "new_ns", "delta_ns")]
+        for pair in read["pairs"]
+    ]
+    assert sorted(ledgers) == sorted(known)
+    assert [each.get_attribute("open") for each in found(browser, "details.pair")] == ["true", None, None]
+    groups = browser.execute_script(f"return [...new Set({TIMELINE}.rows.map(row => row.group))]")
+    assert [group.split(" · ")[0] for group in groups] == ["math", "flash"]
+    found(browser, "details.pair summary")[1].click()
+    until(
+        lambda: browser.execute_script(
+            "return document.querySelectorAll('[data-timeline]')[1].timeline.draws > 0"
+        )
+    )
+
+
+def test_the_page_of_a_fleet_is_sorted_and_searched(browser: Driver, pages: Callable[..., Path]) -> None:
+    """Ranks sort by exact numbers and are found by their report; nothing is said on the console or asked for."""
+    pytest.importorskip("distributed", reason="needs the fleet extra")
+    folder = pages("fleet", str(TWO), "--workers", "1")
+    opened(browser, folder, "return document.documentElement.classList.contains('ready')")
+    assert shown(browser, "#t-ranks") == ["0", "1"]
+    [own] = [head for head in found(browser, "#t-ranks thead button") if head.text == "own each"]
+    own.click()
+    assert shown(browser, "#t-ranks") == ["0", "1"]
+    own.click()
+    assert shown(browser, "#t-ranks") == ["1", "0"]
+    found(browser, "[data-for=t-ranks] input")[0].send_keys("rank_1.sqlite")
+    assert shown(browser, "#t-ranks") == ["1"]
+    found(browser, "[data-for=t-ranges] input")[0].send_keys("backward")
+    assert shown(browser, "#t-ranges") == ["step*/backward"]
+    assert browser.get_log("browser") == []
+    asked = [url for url in requests(browser) if not url.startswith(("data:", "blob:"))]
+    assert asked == [(folder / "report.html").as_uri()]
+    assert [image.get_property("naturalWidth") > 0 for image in found(browser, "img")] == [True, True]
+    assert picture(browser, "fleet", WIDTH, 2600).shape[0] == 2600
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "height", "scheme"),
+    [("desktop", 1400, 1900, "light"), ("narrow", 600, 1900, "light"), ("dark", 1400, 1900, "dark")],
+)
+def test_pictures_to_be_looked_at(name: str, width: int, height: int, scheme: str, page: Driver) -> None:
+    """The page fits its width, is not blank, and its background is that of the colour scheme."""
+    feature = [{"name": "prefers-color-scheme", "value": scheme}]
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
+    try:
+        pixels = picture(page, f"analyze-{name}", width, height)
+        resize(page, width, height)
+        wide = page.execute_script("return document.documentElement.scrollWidth")
+    finally:
+        resize(page, WIDTH, HEIGHT)
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert wide == width
+    assert pixels.shape[:2] == (height, width)
+    assert (pixels[2, 2, :3].mean() > 0.9) == (scheme == "light")
+    assert len(np.unique(np.round(pixels[..., :3] * 31).reshape(-1, 3), axis=0)) > 60

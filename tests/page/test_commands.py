@@ -1,0 +1,112 @@
+"""`--html` on the command line: a page beside the other files, named at the end, and never a stale one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from shutil import copyfile
+
+import pytest
+
+from tests.conftest import Trace
+from tests.kit.calls import math_and_flash
+from tests.kit.command_line import Run, runner
+from tests.kit.html_page import parse
+
+COMMANDS = {
+    "analyze": ["analyze", "{report}"],
+    "compare": ["compare", "{report}", "--base", "RUN::math::S8", "--new", "RUN::flash::S8"],
+}
+
+
+@pytest.fixture
+def nsysprof(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `nsysprof ARGUMENTS …` in an empty folder."""
+    return runner(tmp_path, capsys, monkeypatch)
+
+
+@pytest.fixture(params=COMMANDS)
+def command(request: pytest.FixtureRequest, trace: Trace) -> list[str]:
+    """Either command on a tiny report, without charts."""
+    report = str(math_and_flash(trace))
+    return [each.format(report=report) for each in COMMANDS[request.param]] + ["--no-charts"]
+
+
+def test_the_page_is_one_of_the_files(command: list[str], nsysprof: Run, tmp_path: Path) -> None:
+    """With --html there is a page, with --no-charts without pictures, and the last line names it."""
+    done = nsysprof(*command, "--html", "-o", str(tmp_path / "out"))
+    assert done.code == 0
+    assert "report.html" in done.err.splitlines()[-1]
+    page = parse((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    assert not list(page.all("img"))
+    assert len(list(page.all("figure", class_="timeline"))) == 1
+
+
+def test_an_earlier_page_does_not_stay(command: list[str], nsysprof: Run, tmp_path: Path) -> None:
+    """Without --html there is no page, and that of an earlier run of the same report goes, which is said."""
+    out = tmp_path / "out"
+    nsysprof(*command, "--html", "-o", str(out))
+    done = nsysprof(*command, "-o", str(out))
+    assert done.code == 0
+    assert "removed from an earlier" in done.err
+    assert "report.html" in done.err.splitlines()[-1]
+    assert not (out / "report.html").exists()
+
+
+def test_commands_in_one_folder_leave_each_others_pages(nsysprof: Run, tmp_path: Path, trace: Trace) -> None:
+    """The page of another command is like anybody's file: it goes for --html with --force only."""
+    report, out, page = str(math_and_flash(trace)), str(tmp_path / "out"), tmp_path / "out" / "report.html"
+    analyze, compare = (
+        [*(each.format(report=report) for each in COMMANDS[name]), "--no-charts", "-o", out]
+        for name in ("analyze", "compare")
+    )
+    for first, second in ((analyze, compare), (compare, analyze)):
+        for command in (analyze, compare):
+            assert nsysprof(*command).code == 0
+        assert nsysprof(*first, "--html", "--force").code == 0
+        text = page.read_text()
+        done = nsysprof(*second)
+        assert (done.code, "removed" in done.err) == (0, False)
+        refused = nsysprof(*second, "--html")
+        assert refused.code == 1
+        assert "out holds report.html, not written by " in refused.err
+        assert page.read_text() == text
+        assert nsysprof(*second, "--html", "--force").code == 0
+        assert page.read_text() != text
+        assert nsysprof(*second, "--html").code == 0
+        assert "removed from an earlier" in nsysprof(*second).err
+        assert not page.exists()
+
+
+def test_the_page_shows_the_record_that_was_used(nsysprof: Run, tmp_path: Path) -> None:
+    """Of `--record`, of either report its own, and not that of a file that lies beside the report."""
+    source = Path(__file__).parents[2] / "traces" / "run.sqlite"
+    record = json.loads(source.with_suffix(".json").read_text())
+    for name in ("beside", "base", "new"):
+        text = json.dumps({**record, "environment_hash": f"hash-{name}"})
+        (tmp_path / f"{name}.json").write_text(text)
+    copyfile(source, tmp_path / "beside.sqlite")
+    command = ["compare", "beside.sqlite", "--base", "RUN::math::*4096", "--new", "RUN::flash::*4096"]
+    both = ["compare", "beside.sqlite", "beside.sqlite", "--range", "RUN::math::*4096"]
+    for arguments, shown in (
+        (command, ["beside"]),
+        ([*command, "--record", "base.json"], ["base"]),
+        ([*both, "--record", "base.json", "--record", "new.json"], ["base", "new"]),
+        ([*both, "--record", "base.json"], ["base", "beside"]),
+    ):
+        assert nsysprof(*arguments, "--html", "--no-charts", "--force", "-o", "out").code == 0
+        page = parse((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+        text = page.one("section", id="environment").text
+        assert re.findall("hash-([a-z]+)", text) == shown
+
+
+def test_a_page_of_somebody_else_is_not_replaced(command: list[str], nsysprof: Run, tmp_path: Path) -> None:
+    """A report.html that no analysis wrote stays, unless --force says otherwise."""
+    (tmp_path / "report.html").write_text("mine")
+    done = nsysprof(*command, "--html", "-o", str(tmp_path))
+    assert done.code == 1
+    assert "report.html" in done.err
+    assert (tmp_path / "report.html").read_text() == "mine"
+    assert nsysprof(*command, "--html", "--force", "-o", str(tmp_path)).code == 0
+    assert (tmp_path / "report.html").read_text() != "mine"

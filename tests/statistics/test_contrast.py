@@ -1,0 +1,295 @@
+"""Two samples against each other: the rules of the verdict one by one, families, A/A, and errors that users see."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import mannwhitneyu
+
+from nsysprof.errors import NsysprofError
+from nsysprof.statistics.contrast import (
+    FASTER,
+    NO_CLEAR_CHANGE,
+    RANK_TEST,
+    RATIO_TEST,
+    SLOWER,
+    TOO_FEW_SAMPLES,
+    Contrast,
+    Rules,
+    contrast,
+    control,
+    holm,
+    judged,
+)
+from tests.statistics.test_dependence import autoregressive
+
+Floats = NDArray[np.float64]
+ANY_SIZE = Rules(least_effect=0)
+P_VALUES = st.lists(st.floats(0, 1), max_size=12)
+
+
+def noisy(seed: int, n: int = 40, middle: float = 1000, spread: float = 0.03) -> Floats:
+    """Independent skewed samples that raise no alarm."""
+    values: Floats = middle * np.random.default_rng(seed).lognormal(0, spread, n)
+    return values
+
+
+def test_faster_and_slower_are_about_new() -> None:
+    """New takes 10 % more or less."""
+    slower = contrast(noisy(1), noisy(2, middle=1100))
+    faster = contrast(noisy(2, middle=1100), noisy(1))
+    assert (slower.verdict, faster.verdict) == (SLOWER, FASTER)
+    assert slower.ratio == pytest.approx(1.1, abs=0.02)
+    assert slower.shift == pytest.approx(100, abs=20)
+    assert slower.delta_word == "large"
+    assert slower.p < 1e-6
+    assert (slower.base_n, slower.new_n, slower.family) == (40, 40, 1)
+
+
+def test_the_p_value_is_that_of_scipy() -> None:
+    """For independent samples, by the rank test."""
+    base, new = noisy(3), noisy(4, middle=1010)
+    found = contrast(base, new)
+    assert found.test == RANK_TEST
+    assert found.p == found.adjusted_p == pytest.approx(mannwhitneyu(base, new).pvalue)
+
+
+def test_dependent_samples_go_by_another_test() -> None:
+    """The rank test finds a difference in two stretches of one slow wave, which is none."""
+    wave = 1000 + 20 * np.sin(np.arange(80) / 12) + np.arange(80) % 3
+    found = contrast(wave[:40], wave[40:], ANY_SIZE)
+    assert mannwhitneyu(wave[:40], wave[40:]).pvalue < 0.01
+    assert found.test == RATIO_TEST
+    assert found.verdict == NO_CLEAR_CHANGE
+    assert any("depend on the ones before" in line for line in found.warnings)
+
+
+def test_a_large_effect_outweighs_dependence() -> None:
+    """A steady drift of 3 % in each of 12 samples does not hide that new is five times as fast."""
+    found = contrast(np.linspace(5000, 5150, 12), np.linspace(1000, 1030, 12))
+    assert found.verdict == FASTER
+    assert any("drifts" in line for line in found.warnings)
+
+
+def test_a_small_effect_is_no_clear_change() -> None:
+    """1 % is beyond doubt here, and below the least effect of 2 % that was asked for; at 0.5 % it counts."""
+    base, new = noisy(5, 400, spread=0.01), noisy(6, 400, 1010, 0.01)
+    found = contrast(base, new)
+    assert found.p < 1e-9
+    assert (found.verdict, found.reason) == (NO_CLEAR_CHANGE, "below the least effect of 2.0 %")
+    assert contrast(base, new, Rules(least_effect=0.005)).verdict == SLOWER
+
+
+def test_the_least_effect_is_as_far_down_as_up() -> None:
+    """1 / 1.02 of the time counts as 2 %: 0.981 does not, 0.979 does."""
+    base = np.array([1000.0, 1000.1] * 20)
+    assert contrast(base, base * 0.981).verdict == NO_CLEAR_CHANGE
+    assert contrast(base, base * 0.979).verdict == FASTER
+
+
+def test_a_p_value_alone_is_no_verdict() -> None:
+    """Two levels, visited 57 and 42 times of 100: ranks tell them apart, but either median may be either level."""
+    mix = np.random.default_rng(8).permutation(100)
+    base, new = (np.where(mix < low, 1000.0, 1050.0) for low in (57, 42))
+    found = contrast(base, new)
+    assert found.test == RANK_TEST
+    assert found.p < 0.05
+    assert found.ratio == pytest.approx(1.05)
+    assert found.verdict == NO_CLEAR_CHANGE
+    assert found.reason == "the interval of the ratio holds 1"
+
+
+def test_a_test_that_fails_is_no_verdict() -> None:
+    """A ratio with an interval beyond 1 is not enough when the corrected p-value is not."""
+    found = contrast(noisy(1), noisy(2, middle=1100))
+    [again] = judged([replace(found, p=0.2)])
+    assert not again.ratio_interval.holds(1)
+    assert again.verdict == NO_CLEAR_CHANGE
+    assert again.reason == "p = 0.2 (Mann-Whitney U, family of 1)"
+
+
+@pytest.mark.parametrize(("base_n", "new_n"), [(9, 40), (40, 9), (1, 1), (2, 3)])
+def test_too_few_samples(base_n: int, new_n: int) -> None:
+    """However far apart they are; the numbers are there all the same."""
+    found = contrast(noisy(9, base_n), noisy(10, new_n, 9000))
+    assert found.verdict == TOO_FEW_SAMPLES
+    assert found.reason == f"n = {min(base_n, new_n)}, and it takes 10 on either side"
+    assert found.ratio == pytest.approx(9, rel=0.1)
+    assert contrast(noisy(9, 10), noisy(10, 10, 9000)).verdict == SLOWER
+
+
+def test_too_few_samples_for_so_many_comparisons() -> None:
+    """Ten against ten cannot have p below 2 / 184,756, which times 10,000 is above 0.05."""
+    found = contrast(noisy(9, 10), noisy(10, 10, 9000))
+    assert judged([found] * 1000)[0].verdict == SLOWER
+    assert judged([found] * 10_000)[0].verdict == TOO_FEW_SAMPLES
+
+
+def test_a_family_is_corrected_together() -> None:
+    """A p-value of 0.03 makes a verdict alone, and none among three."""
+    found = replace(contrast(noisy(1), noisy(2, middle=1100)), p=0.03)
+    assert judged([found])[0].verdict == SLOWER
+    family = judged([found, replace(found, p=0.5), replace(found, p=0.001)])
+    assert [one.verdict for one in family] == [NO_CLEAR_CHANGE, NO_CLEAR_CHANGE, SLOWER]
+    assert [one.adjusted_p for one in family] == pytest.approx([0.06, 0.5, 0.003])
+    assert {one.family for one in family} == {3}
+    assert judged([]) == []
+
+
+def test_holm_by_hand() -> None:
+    """0.01 x 4, 0.02 x 3, then 0.03 x 2 and 0.9 x 1, none smaller than the one before."""
+    assert holm([0.03, 0.01, 0.9, 0.02]) == pytest.approx([0.06, 0.04, 0.9, 0.06])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        holm([0.5, float("nan")])
+
+
+@given(P_VALUES)
+@settings(deadline=None, derandomize=True)
+def test_holm_keeps_the_order_and_only_raises(p_values: list[float]) -> None:
+    """Corrected p-values are at least the plain ones, at most Bonferroni's, and never change places."""
+    found = holm(p_values)
+    for plain, corrected in zip(p_values, found, strict=True):
+        assert plain <= corrected <= min(1, plain * len(p_values))
+    ranked = [corrected for _, corrected in sorted(zip(p_values, found, strict=True))]
+    assert ranked == sorted(ranked)
+
+
+MIRROR = {FASTER: SLOWER, SLOWER: FASTER, NO_CLEAR_CHANGE: NO_CLEAR_CHANGE, TOO_FEW_SAMPLES: TOO_FEW_SAMPLES}
+SAMPLES = st.lists(st.integers(1, 60), min_size=1, max_size=30)
+
+
+@given(SAMPLES, SAMPLES)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_swapped_samples_give_the_mirror_image(base: list[int], new: list[int]) -> None:
+    """All of it, and every number is finite."""
+    there, back = contrast(base, new, resamples=200), contrast(new, base, resamples=200)
+    assert there.ratio == pytest.approx(1 / back.ratio)
+    assert there.shift == pytest.approx(-back.shift)
+    assert there.delta == pytest.approx(-back.delta)
+    assert there.p == pytest.approx(back.p)
+    assert there.shift_interval.low == pytest.approx(-back.shift_interval.high)
+    assert there.verdict == MIRROR[back.verdict]
+    numbers = [value for value in flat(there) if isinstance(value, float)]
+    assert np.isfinite(numbers).all()
+
+
+def flat(found: Contrast) -> list[object]:
+    """Every value in a contrast, those of its intervals too."""
+    out: list[object] = []
+    for value in asdict(found).values():
+        out += value.values() if isinstance(value, dict) else [value]
+    return out
+
+
+@given(SAMPLES, SAMPLES)
+@settings(max_examples=75, deadline=None, derandomize=True)
+def test_the_unit_changes_no_verdict(base: list[int], new: list[int]) -> None:
+    """In units of 1/1024 all is the same but the shift, which is 1,024 times as large."""
+    small = contrast(base, new, resamples=200)
+    large = contrast(np.array(base) * 1024, np.array(new) * 1024, resamples=200)
+    assert (small.verdict, small.delta, small.ratio) == (large.verdict, large.delta, large.ratio)
+    assert small.p == pytest.approx(large.p)
+    assert small.ratio_interval.low == pytest.approx(large.ratio_interval.low)
+    assert large.shift == pytest.approx(1024 * small.shift)
+
+
+def test_constant_samples() -> None:
+    """The same constant is no change, another one is, and nothing divides by zero."""
+    same = contrast([500] * 20, [500] * 20)
+    assert (same.verdict, same.p, same.delta, same.shift) == (NO_CLEAR_CHANGE, 1, 0, 0)
+    assert contrast([500] * 20, [600] * 20).verdict == SLOWER
+
+
+def test_large_samples_take_no_square_of_memory() -> None:
+    """30,000 against 30,000 are 900 million pairs, of which no list is made."""
+    found = contrast(noisy(11, 30_000), noisy(12, 30_000, 1050), resamples=1000)
+    assert found.verdict == SLOWER
+    assert found.shift == pytest.approx(50, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ([1.0, np.nan, np.inf], "flash: 2 of 3 samples are no times, first nan at index 1"),
+        ([5, -2], "flash: 1 of 2 samples are no times, first -2 at index 1"),
+        ([], "flash: there are no samples"),
+        (["a"], "flash: the samples are not all numbers"),
+        ([0, 0, 0, 4], "flash: the median of the samples is 0, which has no ratio to anything"),
+    ],
+)
+def test_bad_samples_are_refused_by_name(bad: list[float], said: str) -> None:
+    """On either side, never dropped."""
+    with pytest.raises(NsysprofError) as refused:
+        contrast(bad, [1, 2], names=("flash", "math"))
+    assert refused.value.message == said
+    with pytest.raises(NsysprofError) as refused:
+        contrast([1, 2], bad, names=("math", "flash"))
+    assert refused.value.message == said
+
+
+def test_control_of_two_runs() -> None:
+    """A second run of the same is the same; one that is not tells how large an effect must be to count."""
+    same = control(noisy(13), noisy(14))
+    assert same.sound
+    assert Rules().widened(same.noise) == Rules() == Rules().widened(float("nan"))
+    other = control(noisy(13), noisy(14, middle=1080), name="math")
+    assert not other.sound
+    assert other.noise == pytest.approx(0.08, abs=0.02)
+    widened = Rules(alpha=0.01).widened(same.noise, other.noise)
+    assert widened == Rules(other.noise, alpha=0.01)
+    assert contrast(noisy(15), noisy(16, middle=1050), widened).verdict == NO_CLEAR_CHANGE
+
+
+def test_each_contrast_of_a_family_can_have_rules_of_its_own() -> None:
+    """The same 5 % count for the one that is steady and not for the one that differs from itself by more."""
+    found = contrast(noisy(15), noisy(16, middle=1050))
+    verdicts = [one.verdict for one in judged([found, found], [Rules(), Rules().widened(0.08)])]
+    assert verdicts == [SLOWER, NO_CLEAR_CHANGE]
+
+
+def test_control_of_one_run_compares_its_halves() -> None:
+    """A step in the middle of the run is found by it."""
+    assert control(noisy(17)).sound
+    stepped = np.concatenate([noisy(18), noisy(19, middle=1200)])
+    found = control(stepped, name="math")
+    assert (found.contrast.verdict, found.sound) == (SLOWER, False)
+    assert (found.contrast.base_n, found.contrast.new_n) == (40, 40)
+    with pytest.raises(NsysprofError, match="math: one sample has no two halves"):
+        control([5], name="math")
+
+
+SIMULATED = 400
+
+
+@pytest.mark.parametrize(
+    ("phi", "n"), [(0.0, 10), (0.0, 30), (0.0, 100), (0.3, 20), (0.5, 30), (0.7, 30), (0.7, 100)]
+)
+def test_the_same_against_itself_differs_in_at_most_5_of_100(phi: float, n: int) -> None:
+    """A/A with any effect counting, skewed and dependent samples (1,000 resamples do as well here)."""
+    rng = np.random.default_rng([n, int(10 * phi)])
+    declared = 0
+    for seed in range(SIMULATED):
+        base, new = np.exp(0.5 * autoregressive(rng, phi, (2, n)))
+        declared += contrast(base, new, ANY_SIZE, resamples=1000, seed=seed).verdict in (FASTER, SLOWER)
+    assert declared / SIMULATED <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / SIMULATED)
+
+
+def test_the_rank_test_alone_would_declare_differences() -> None:
+    """The simulation above can fail: by the plain p-value a fifth of the same differs from itself."""
+    series = autoregressive(np.random.default_rng(20), 0.5, (300, 2, 30))
+    assert np.mean([mannwhitneyu(base, new).pvalue < 0.05 for base, new in series]) > 0.15
+
+
+def test_differences_are_found() -> None:
+    """A verdict that never comes would pass the simulation too: 5 % at a spread of 5 % shows in most runs of 50."""
+    found = [
+        contrast(noisy(2 * k, 50, spread=0.05), noisy(2 * k + 1, 50, 1050, 0.05), resamples=1000).verdict
+        for k in range(100)
+    ]
+    assert found.count(SLOWER) >= 80
+    assert FASTER not in found

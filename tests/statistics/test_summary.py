@@ -1,0 +1,191 @@
+"""Grouped quartiles against numpy's own, exact on int64; and the summary of one sample, number by number."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nsysprof.errors import NsysprofError
+from nsysprof.statistics.resampling import BLOCKS, RANGE
+from nsysprof.statistics.summary import (
+    Quartiles,
+    checked_sample,
+    grouped_quartiles,
+    sorted_in_groups,
+    summarize,
+)
+from tests.statistics.test_dependence import autoregressive
+
+Ints = NDArray[np.int64]
+
+
+def exact(values: list[int], quarters: int) -> int:
+    """The quartile between its neighbours in exact fractions, rounded to the nearest, halves to even."""
+    values = sorted(values)
+    place = Fraction(quarters * (len(values) - 1), 4)
+    low = place.numerator // place.denominator
+    high = min(low + 1, len(values) - 1)
+    return round(values[low] + (place - low) * (values[high] - values[low]))
+
+
+def columns(found: Quartiles) -> list[Ints]:
+    return [found.low, found.first, found.median, found.third, found.high]
+
+
+def test_quartiles_equal_numpy_quantile() -> None:
+    """Each group's quartiles are `numpy.quantile`'s, rounded to the unit."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        group = rng.integers(0, 6, int(rng.integers(0, 40)))
+        values = rng.integers(-20, 20, len(group))
+        found = columns(grouped_quartiles(group, values, 7))
+        for code in range(7):
+            mine = values[group == code]
+            expected = [0] * 5 if len(mine) == 0 else [round(q) for q in np.quantile(mine, np.arange(5) / 4)]
+            assert [int(column[code]) for column in found] == expected, (seed, code)
+
+
+def test_quartiles_are_exact_beyond_float64() -> None:
+    """Values of 2^60 keep their last digit, where float64 would round to 256."""
+    values = np.array([2**60 + 1, 2**60 + 3, 2**60 + 4, 2**60 + 9])
+    found = grouped_quartiles(np.zeros(4, np.int32), values, 1)
+    assert [int(column[0]) for column in columns(found)] == [exact(values.tolist(), q) for q in range(5)]
+    assert int(found.median[0]) == 2**60 + 4  # 3.5 goes to the even neighbour
+
+
+def test_quartiles_of_values_far_apart_go_by_another_sort() -> None:
+    """Where group and value do not fit 62 bits together the answer is the same."""
+    values = np.array([-(2**61), 2**61, 5, 7, -(2**61) + 1], np.int64)
+    group = np.array([1, 1, 0, 0, 1], np.int32)
+    found = grouped_quartiles(group, values, 2)
+    assert found.low.tolist() == [5, -(2**61)]
+    assert found.median.tolist() == [6, -(2**61) + 1]
+    assert found.high.tolist() == [7, 2**61]
+
+
+def test_iqr_is_third_less_first() -> None:
+    """The interquartile range is between the quartiles, not between the extremes."""
+    found = grouped_quartiles(np.zeros(5, np.int32), np.array([0, 10, 20, 30, 1_000]), 1)
+    assert (found.iqr.tolist(), found.median.tolist()) == ([20], [20])
+
+
+def test_one_value_is_all_of_its_quartiles() -> None:
+    """A group of one value has that value everywhere; a group of none has zeros."""
+    found = grouped_quartiles(np.array([1], np.int32), np.array([-7]), 3)
+    assert [column.tolist() for column in columns(found)] == [[0, -7, 0]] * 5
+
+
+def test_no_values_at_all() -> None:
+    """Groups without any value have zeros, and no groups have none."""
+    none = np.empty(0, np.int64)
+    assert grouped_quartiles(none, none, 2).median.tolist() == [0, 0]
+    assert len(grouped_quartiles(none, none, 0).median) == 0
+
+
+def test_sorted_in_groups_equals_lexsort() -> None:
+    """Packing and unpacking loses nothing, for any code type, negative values and values of 2^56."""
+    dtypes: tuple[type[np.integer], ...] = (np.uint8, np.uint16, np.int32, np.int64)
+    for dtype in dtypes:
+        rng = np.random.default_rng(7)
+        group = rng.integers(0, 200, 500).astype(dtype)
+        for low, high in ((-5, 5), (2**56, 2**56 + 9), (-(2**40), 2**40), (-(2**62), 2**62)):
+            values = rng.integers(low, high, 500)
+            expected = values[np.lexsort((values, group))]
+            assert np.array_equal(sorted_in_groups(group, values), expected), (dtype, low)
+
+
+def test_summary_of_known_samples() -> None:
+    """1 to 21 in some order: every number by hand."""
+    values = np.random.default_rng(1).permutation(np.arange(1, 22))
+    found = summarize(values)
+    assert (found.n, found.median, found.mean, found.minimum, found.maximum) == (21, 11, 11, 1, 21)
+    assert (found.p5, found.p25, found.p75, found.p95, found.iqr) == (2, 6, 16, 20, 10)
+    assert found.cv == pytest.approx(np.sqrt(38.5) / 11)
+    assert found.outliers == 0
+    assert found.warnings == ()
+    assert found.interval.low < 11 < found.interval.high
+    assert found == summarize(values.astype(np.float64))
+
+
+def test_outliers_are_far_out() -> None:
+    """Quartiles 98 and 102: more than 12 beyond them is far out, 12 is not."""
+    values = [96, 97, 98, 98, 99, 100, 101, 102, 102, 103, 104]
+    assert summarize([*values, 114, 86]).outliers == 0
+    assert summarize([*values, 115, 85]).outliers == 2
+
+
+def test_a_tick_of_the_clock_is_no_outlier() -> None:
+    """Most samples are the same, so that the quartiles do not differ: then 1 % of the median is the fence."""
+    assert summarize([10_000] * 30 + [10_032, 9_968, 10_100]).outliers == 0
+    assert summarize([10_000] * 30 + [10_101]).outliers == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "level", "cv"), [([7], 0, None), ([0], 0, None), ([6, 10], 0.5, pytest.approx(2 / 2**0.5 / 4))]
+)
+def test_one_and_two_samples(values: list[int], level: float, cv: float | None) -> None:
+    """What cannot be told is None, and the interval says that it is sure of nothing or of half."""
+    found = summarize(values, "math")
+    assert [found.minimum, found.median, found.maximum] == [
+        min(values),
+        sum(values) / len(values),
+        max(values),
+    ]
+    assert (found.interval.level, found.interval.method, found.cv) == (level, RANGE, cv)
+    assert found.order.lag1 is None
+    assert found.drift.change is None
+    assert found.warnings == (f"math: n = {len(values)} is few: take 10 samples or more",)
+
+
+def test_dependent_samples_are_told() -> None:
+    """How many they are worth, and whether that is enough."""
+    long, short = (1000 + 50 * autoregressive(np.random.default_rng(2), 0.7, (n,)) for n in (200, 20))
+    found = summarize(long, "flash")
+    assert found.interval.method == BLOCKS
+    [line] = found.warnings
+    assert line.startswith("flash: the samples depend on the ones before them (lag-1 autocorrelation 0.")
+    assert line.endswith("independent ones, which is allowed for")
+    [line, *_] = summarize(short).warnings
+    assert line.endswith("independent ones, too few to rely on the intervals")
+
+
+def test_drift_is_told() -> None:
+    """With its size and direction."""
+    rng = np.random.default_rng(3)
+    lines = summarize(1000 * np.linspace(1, 1.3, 80) * rng.normal(1, 0.02, 80), "math").warnings
+    assert lines[-1].startswith("math: drifts: the median of the second half is 1")
+    assert lines[-1].endswith("% above that of the first")
+
+
+@given(st.lists(st.integers(0, 2**40), min_size=1, max_size=60))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_every_summary_is_finite_and_ordered(values: list[int]) -> None:
+    """Whatever the samples are, down to zeros and one value many times."""
+    found = summarize(values, resamples=100)
+    ladder = [found.minimum, found.p5, found.p25, found.median, found.p75, found.p95, found.maximum]
+    assert ladder == sorted(ladder)
+    assert found.minimum <= found.interval.low <= found.median <= found.interval.high <= found.maximum
+    assert found.cv is None or np.isfinite(found.cv)
+    assert 1 <= found.order.effective <= found.n
+
+
+def test_checked_sample_keeps_the_order_and_the_input() -> None:
+    """Lists, int64 and float32 become float64, in the order they came; nothing is changed in place."""
+    values = np.array([3, 1, 2], np.int64)
+    assert checked_sample(values, "math").tolist() == [3.0, 1.0, 2.0]
+    summarize(values)
+    assert values.tolist() == [3, 1, 2]
+    with pytest.raises(NsysprofError, match="math: there are no samples"):
+        checked_sample([[1, 2], [3, 4]], "math")
+
+
+def test_bad_samples_are_refused() -> None:
+    """With the name, how many, and where the first one is."""
+    with pytest.raises(NsysprofError) as refused:
+        summarize([1, 2, float("-inf"), -1], "flash S=1024")
+    assert refused.value.message == "flash S=1024: 2 of 4 samples are no times, first -inf at index 2"

@@ -1,0 +1,637 @@
+"""What real reports do to a reader, each through the public path: open, read, attribute, break down.
+
+The numbers are those of the list of quirks in the notes on the report format; the ones on metadata and on the file
+as such (1, 2, 5, 20, 22) are tested where those are read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.attribution.attribute import attribute
+from nsysprof.trace.build import read_tables
+from nsysprof.trace.nsys import open_report
+from tests.conftest import Trace
+from tests.kit.schema import STYLES
+from tests.kit.trace import (
+    CudaDevice,
+    DomainCreate,
+    Gpu,
+    GraphTrace,
+    Item,
+    Items,
+    Kernel,
+    Launch,
+    Mark,
+    Memcpy,
+    NvtxEvent,
+    Range,
+    Row,
+    global_tid,
+    launch_kernel,
+    launch_memcpy,
+)
+
+END = 1_000
+STEP: tuple[Items, ...] = (
+    Range("step", 0, 100),
+    launch_kernel("gemm", (10, 15), (20, 30), id=1),
+    launch_memcpy((16, 18), (31, 35), id=2),
+)
+
+
+def answer(path: Path, threads: str = "follow", **how: Any) -> Breakdown:
+    with open_report(path) as report:
+        return break_down(attribute(read_tables(report), threads), **how)
+
+
+def sums(found: Breakdown) -> dict[str, int]:
+    """The inclusive sum of each path."""
+    return dict(zip(found.ranges["path"], found.ranges["sum_ns"].tolist(), strict=True))
+
+
+def busy(found: Breakdown) -> dict[str, int]:
+    return dict(zip(found.ranges["path"], found.ranges["busy_ns"].tolist(), strict=True))
+
+
+def fates(found: Breakdown) -> dict[str, int]:
+    """Ops of each fate that any met."""
+    ledger = zip(found.ledger["fate"], found.ledger["ops"].tolist(), strict=True)
+    return {fate: ops for fate, ops in ledger if ops}
+
+
+# ---- what the file is
+
+
+def test_quirk_3_no_kernel_table(trace: Trace) -> None:
+    """A report of ranges alone is an answer with zeros and a warning, whatever the style."""
+    found = answer(trace(Range("step", 0, 100), duration=END))
+    assert (sums(found), found.totals["ops"]) == ({"step": 0}, 0)
+    assert any("no GPU work" in warning for warning in found.warnings)
+
+
+def test_quirk_3_no_nvtx_table(trace: Trace) -> None:
+    """A report without ranges has its kernels, owned by nobody, and a warning."""
+    found = answer(trace(launch_kernel("gemm", (10, 15), (20, 30), id=1)))
+    assert (len(found.ranges), found.kernels["kernel"].tolist()) == (0, ["gemm"])
+    assert fates(found) == {"outside every range": 1}
+    assert any("no NVTX ranges" in warning for warning in found.warnings)
+
+
+def test_quirk_3_no_runtime_table(trace: Trace) -> None:
+    """A report without host calls cannot attribute and says so."""
+    found = answer(trace(Range("step", 0, 100), Kernel("gemm", 20, 30, 1), duration=END))
+    assert fates(found) == {"no launch row": 1}
+    assert any("no CUDA API calls" in warning for warning in found.warnings)
+
+
+def test_quirk_3_all_tables_there_and_empty(trace: Trace) -> None:
+    """A table without rows is the same as no table."""
+    found = answer(trace(empty_tables=["*"]))
+    assert (len(found.ranges), found.totals["ops"]) == (0, 0)
+    assert any("no GPU work" in warning for warning in found.warnings)
+    assert any("no NVTX ranges" in warning for warning in found.warnings)
+
+
+def test_quirk_3_empty_tables_beside_full_ones(trace: Trace) -> None:
+    """Empty tables change nothing of what the others say."""
+    full = answer(trace(*STEP, empty_tables=["*"], duration=END))
+    assert sums(full) == sums(answer(trace(*STEP, duration=END))) == {"step": 14}
+
+
+def test_quirk_3_no_processes_and_no_gpus(trace: Trace) -> None:
+    """Neither PROCESSES nor TARGET_INFO_GPU is needed."""
+    assert sums(answer(trace(*STEP, processes=False, gpus=False, duration=END))) == {"step": 14}
+
+
+def test_quirk_4_columns_that_a_user_added(trace: Trace) -> None:
+    """Columns, tables and indexes of the user's are of no matter."""
+    path = trace(
+        *STEP,
+        extra_columns={"CUPTI_ACTIVITY_KIND_KERNEL": {"note": "TEXT"}, "NVTX_EVENTS": {"mine": "REAL"}},
+        sql=["CREATE TABLE scratch(a, b)", "CREATE INDEX by_start ON NVTX_EVENTS(start)"],
+        duration=END,
+    )
+    assert sums(answer(path)) == {"step": 14}
+
+
+def test_quirk_4_columns_that_are_not_there(trace: Trace) -> None:
+    """Optional columns may be missing: graph nodes, text ids, domains, ending threads, mangled names."""
+    path = trace(
+        *STEP,
+        drop_columns={
+            "CUPTI_ACTIVITY_KIND_KERNEL": ["graphNodeId", "mangledName", "greenContextId"],
+            "CUPTI_ACTIVITY_KIND_MEMCPY": ["graphNodeId"],
+            "NVTX_EVENTS": ["textId", "domainId", "endGlobalTid", "category"],
+        },
+        duration=END,
+    )
+    assert sums(answer(path)) == {"step": 14}
+
+
+def test_quirk_4_columns_in_another_order(trace: Trace) -> None:
+    """Columns are found by name: a table copied with its columns turned around reads the same."""
+    wanted = [
+        "globalPid",
+        "streamId",
+        "demangledName",
+        "shortName",
+        "correlationId",
+        "end",
+        "deviceId",
+        "start",
+    ]
+    path = trace(
+        *STEP,
+        sql=[
+            f"CREATE TABLE k AS SELECT {', '.join(wanted)} FROM CUPTI_ACTIVITY_KIND_KERNEL",
+            "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
+            "ALTER TABLE k RENAME TO CUPTI_ACTIVITY_KIND_KERNEL",
+        ],
+        duration=END,
+    )
+    assert sums(answer(path)) == {"step": 14}
+
+
+def test_quirk_6_rows_in_any_order(trace: Trace) -> None:
+    """Rows from last to first give the same answer."""
+    items: list[Item] = [
+        Range("outer", 0, 500),
+        Range("inner", 100, 200),
+        Range("window", 50, 300, kind="start_end"),
+    ]
+    for i in range(20):
+        items += launch_kernel(
+            f"k{i}", (20 * i, 20 * i + 5), (25 * i, 25 * i + 30), id=i + 1, stream=7 + i % 2
+        )
+    straight, backward = answer(trace(*items, duration=END)), answer(trace(*items[::-1], duration=END))
+    for frame in ("ranges", "ledger"):
+        assert getattr(straight, frame).to_dict("list") == getattr(backward, frame).to_dict("list")
+    key = ["path", "kernel"]
+    kernels = [found.kernels.sort_values(key).to_dict("list") for found in (straight, backward)]
+    assert kernels[0] == kernels[1]
+
+
+# ---- NVTX
+
+
+def test_quirk_7_names_by_text_and_by_id_are_one(trace: Trace) -> None:
+    """The same name as text and through StringIds is one path, row by row mixed."""
+    names = Range("step", 0, 10), Range("step", 20, 30, text_id=True), Range("x", 40, 41)
+    found = answer(trace(*names, duration=END))
+    assert dict(zip(found.ranges["path"], found.ranges["instances"], strict=True)) == {"step": 2, "x": 1}
+
+
+def test_quirk_7_a_text_id_goes_before_the_text(trace: Trace) -> None:
+    """Where both are there the name is that of the id; where the id says nothing it is the text."""
+    both = Range("by id", 0, 10, text_id=True, text="by text")
+    values = {"start": 20, "end": 30, "eventType": 59, "textId": 4_711, "text": "by text", "domainId": 0}
+    lost = Row("NVTX_EVENTS", {**values, "globalTid": global_tid(1, 1)})
+    assert answer(trace(both, lost, duration=END)).ranges["path"].tolist() == ["by id", "by text"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a, b",
+        'say "hi"',
+        "two\nlines",
+        "a\ttab",
+        "{'k': " + "1, " * 400 + "}",
+        "日本語 🚀",
+        "x" * 5_000,
+        "'",
+        "%s",
+        " ",
+    ],
+)
+@pytest.mark.parametrize("text_id", [False, True])
+def test_quirk_7_any_text_is_a_name(trace: Trace, name: str, text_id: bool) -> None:
+    """Commas, quotes, newlines, long texts and texts beyond one page come out as they went in."""
+    found = answer(trace(Range(name, 0, 10, text_id=text_id), duration=END), merge=None)
+    assert found.ranges["path"].tolist() == [name]
+
+
+def test_quirk_7_no_name_at_all(trace: Trace) -> None:
+    """A range without text and without id still counts and has a name to be called by."""
+    found = answer(trace(Range(None, 0, 10), launch_kernel("k", (1, 2), (3, 5), id=1), duration=END))
+    assert sums(found) == {"[unnamed]": 2}
+
+
+def test_quirk_7_many_distinct_names(trace: Trace) -> None:
+    """5,000 names, by text and by id, each end up at their own range."""
+    items = [Range(f"name {i}", 10 * i, 10 * i + 5, text_id=i % 2 == 0) for i in range(5_000)]
+    found = answer(trace(*items, pragmas=["synchronous=OFF"], duration=10**6))
+    assert found.ranges["path"].tolist() == [f"name {i}" for i in range(5_000)]
+
+
+def test_quirk_8_domain_0_is_the_default_one(trace: Trace) -> None:
+    """Domain 0 has no create row; a NULL is the same domain."""
+    found = answer(trace(Range("a", 0, 10), Range("a", 20, 30, domain=None), duration=END))
+    assert found.ranges[["path", "domain", "instances"]].to_numpy().tolist() == [["a", "default", 2]]
+
+
+def test_quirk_8_domain_ids_are_per_process(trace: Trace) -> None:
+    """Domain 1 of one process is NCCL and that of another is cuBLAS."""
+    found = answer(
+        trace(
+            DomainCreate(1, "NCCL", process=1),
+            DomainCreate(1, "cuBLAS", process=2, text_id=True),
+            Range("a", 0, 10, process=1, domain=1),
+            Range("b", 0, 10, process=2, domain=1),
+            duration=END,
+        )
+    )
+    assert dict(zip(found.ranges["path"], found.ranges["domain"], strict=True)) == {
+        "a": "NCCL",
+        "b": "cuBLAS",
+    }
+
+
+def test_quirk_8_the_create_row_may_be_lost_or_come_twice(trace: Trace) -> None:
+    """Without a create row the domain has a number; two create rows of two threads make one domain, no more rows."""
+    found = answer(
+        trace(
+            DomainCreate(1, "NCCL", thread=1),
+            DomainCreate(1, "NCCL", thread=2),
+            Range("a", 0, 10, domain=1),
+            Range("b", 20, 30, domain=7),
+            launch_kernel("k", (1, 2), (3, 5), id=1),
+            duration=END,
+        )
+    )
+    assert dict(zip(found.ranges["path"], found.ranges["domain"], strict=True)) == {
+        "a": "NCCL",
+        "b": "domain 7",
+    }
+    assert (found.ranges["instances"].tolist(), sums(found)["a"]) == ([1, 1], 2)
+
+
+def test_quirk_8_a_domain_may_be_created_after_its_ranges(trace: Trace) -> None:
+    """The create row may stand behind the rows that use it."""
+    found = answer(trace(Range("a", 0, 10, domain=1), DomainCreate(1, "NCCL"), duration=END))
+    assert found.ranges["domain"].tolist() == ["NCCL"]
+
+
+def test_quirk_9_unclosed_start_end_ranges_end_with_the_session(trace: Trace) -> None:
+    """`end` NULL: the range is open to the end of the session, is marked, and is warned of."""
+    found = answer(
+        trace(
+            Range("open", 5, None, kind="start_end"),
+            launch_kernel("k", (900, 901), (902, 905), id=1),
+            duration=END,
+        )
+    )
+    instance = found.instances.iloc[0]
+    assert (instance["end_ns"], instance["unclosed"], instance["sum_ns"]) == (END, 1, 3)
+    assert any("ranges never closed: 1 of 1" in warning for warning in found.warnings)
+
+
+def test_quirk_9_push_pop_ranges_that_end_with_the_session_are_unclosed(trace: Trace) -> None:
+    """nsys closes a forgotten push/pop range at the session's duration, and nothing else marks it."""
+    found = answer(trace(Range("forgotten", 5, END), Range("closed", 6, END - 1), duration=END))
+    assert found.instances["unclosed"].tolist() == [1, 0]
+
+
+def test_quirk_9_a_thousand_forgotten_pops(trace: Trace) -> None:
+    """1,009 levels: the innermost owns, the outermost has everything inside, exclusive sums add up."""
+    items: list[Items] = []
+    for i in range(1_009):
+        items.append(Range("step", 10 * i, 10**6))
+        items.append(launch_kernel("k", (10 * i + 1, 10 * i + 2), (20 * i, 20 * i + 3), id=i + 1))
+    found = answer(trace(*items, duration=10**6, pragmas=["synchronous=OFF"]))
+    assert found.ranges["depth"].tolist() == list(range(1_009))
+    assert found.ranges["sum_ns"].tolist() == [3 * (1_009 - i) for i in range(1_009)]
+    assert found.ranges["exclusive_sum_ns"].tolist() == [3] * 1_009
+
+
+def test_quirk_10_a_name_nested_in_itself(trace: Trace) -> None:
+    """The total of `forward` does not hold the inner `forward` a second time."""
+    found = answer(
+        trace(
+            Range("forward", 0, 100),
+            Range("forward", 10, 50),
+            launch_kernel("gemm", (20, 22), (30, 40), id=1),
+            duration=END,
+        )
+    )
+    assert sums(found) == {"forward": 10, "forward/forward": 10}
+    assert int(found.ranges["exclusive_sum_ns"].sum()) == found.totals["sum_ns"] == 10
+
+
+def test_quirk_11_nesting_crosses_domains(trace: Trace) -> None:
+    """A cuBLAS range inside a PyTorch range of another domain is its child."""
+    found = answer(
+        trace(
+            Range("aten::mm", 0, 100, domain=1),
+            Range("cublasGemmEx", 10, 50, domain=2),
+            launch_kernel("gemm", (20, 22), (30, 40), id=1),
+            duration=END,
+        )
+    )
+    assert found.ranges["path"].tolist() == ["aten::mm", "aten::mm/cublasGemmEx"]
+
+
+def test_quirk_11_zero_length_and_identical_ranges(trace: Trace) -> None:
+    """Ranges at one moment and ranges that coincide nest, own and add up."""
+    found = answer(
+        trace(
+            Range("a", 10, 20),
+            Range("b", 10, 20),
+            Range("point", 15, 15),
+            launch_kernel("k", (15, 15), (16, 19), id=1),
+            duration=END,
+        )
+    )
+    assert sums(found) == {"a": 3, "a/b": 3, "a/b/point": 3}
+    assert found.ranges["exclusive_sum_ns"].tolist() == [0, 0, 3]
+
+
+@pytest.mark.parametrize("shift", [-50, -(10**15), 10**18])
+def test_quirk_12_times_may_be_negative_or_far_from_zero(trace: Trace, shift: int) -> None:
+    """All times shifted alike: sums, busy and span stay, starts shift."""
+    found = answer(
+        trace(
+            Range("step", shift, shift + 100),
+            launch_kernel("a", (shift + 10, shift + 15), (shift + 20, shift + 30), id=1),
+            launch_kernel("b", (shift + 16, shift + 18), (shift + 25, shift + 45), id=2, stream=8),
+            duration=max(shift, 0) + END,
+        )
+    )
+    instance = found.instances.iloc[0]
+    assert (instance["start_ns"], instance["first_op_ns"]) == (shift, shift + 20)
+    assert (instance["sum_ns"], instance["busy_ns"], instance["span_ns"]) == (30, 25, 25)
+
+
+def test_quirk_13_a_range_that_ends_on_another_thread(trace: Trace) -> None:
+    """It is a window of its process; for `strict`, of the thread that started it."""
+    path = trace(
+        Range("request", 0, 100, kind="start_end", thread=1, end_thread=2),
+        launch_kernel("a", (10, 15), (20, 30), id=1, thread=1),
+        launch_kernel("b", (20, 25), (30, 37), id=2, thread=2),
+        duration=END,
+    )
+    assert sums(answer(path)) == {"request": 17}
+    assert sums(answer(path, "strict")) == {"request": 10}
+    assert answer(path).instances["tid"].tolist() == [1]
+
+
+def test_nvtx_rows_that_are_no_ranges_are_none(trace: Trace) -> None:
+    """Marks, categories, thread names and domain rows are not counted as ranges; imported NVTX text is."""
+    found = answer(
+        trace(
+            Mark("mark", 5),
+            NvtxEvent(33, "category", 6),
+            NvtxEvent(39, "thread name", 7),
+            NvtxEvent(76, None, 8, domain=1),
+            Range("imported", 0, 50, kind="nvtxt_push_pop"),
+            Range("window", 0, 50, kind="nvtxt_start_end"),
+            duration=END,
+        )
+    )
+    assert dict(zip(found.ranges["path"], found.ranges["kind"], strict=True)) == {
+        "imported": "push_pop",
+        "window": "start_end",
+    }
+
+
+# ---- CUDA
+
+
+def test_quirk_14_correlation_ids_collide_between_processes(trace: Trace) -> None:
+    """Three processes that all use ids 1 to 5: each op belongs to its own process's range."""
+    items: list[Items] = []
+    for process in (101, 102, 103):
+        items.append(Range(f"p{process}", 0, 100, process=process))
+        for i in range(1, 6):
+            items.append(
+                launch_kernel("k", (10 * i, 10 * i + 1), (20 * i, 20 * i + process), id=i, process=process)
+            )
+    found = answer(trace(*items, duration=END))
+    assert sums(found) == {"p101": 505, "p102": 510, "p103": 515}
+    assert found.ranges["launches"].tolist() == [5, 5, 5]
+
+
+def test_quirk_14_ids_far_apart_and_of_32_bits(trace: Trace) -> None:
+    """Ids need not be dense: 1, 2^31 and 2^32-1 in one process."""
+    ids = [1, 2**31, 2**32 - 1, 2**32 - 2]
+    kernels = [launch_kernel("k", (i, i + 1), (10, 10 + 2**i), id=id) for i, id in enumerate(ids)]
+    found = answer(trace(Range("step", 0, 50), *kernels, Launch(5, 6, 2**31 + 1), duration=END))
+    assert (sums(found), found.ranges["launches"].tolist()) == ({"step": 15}, [4])
+
+
+def test_quirk_15_runtime_call_wraps_driver_call(trace: Trace) -> None:
+    """Two rows with one key are one launch, the shorter; nothing is counted twice."""
+    found = answer(
+        trace(
+            Range("step", 10, 50),
+            Launch(5, 60, 1, api="cudaLaunchKernel_v7000"),
+            Launch(11, 40, 1, event_class=1, api="cuLaunchKernel"),
+            Kernel("gemm", 100, 110, 1),
+            duration=END,
+        )
+    )
+    assert sums(found) == {"step": 10}
+    assert (found.ranges["launches"].tolist(), found.kernels["count"].tolist()) == ([1], [1])
+    assert found.totals["launches"] == 1
+
+
+def test_quirk_15_backtrace_rows_double_nothing(trace: Trace) -> None:
+    """A call recorded a second time with event class 67 is still one launch."""
+    found = answer(
+        trace(
+            Range("step", 0, 50),
+            Launch(10, 20, 1),
+            Launch(10, 20, 1, event_class=67),
+            Kernel("gemm", 100, 110, 1),
+            duration=END,
+        )
+    )
+    assert (sums(found), found.totals["launches"]) == ({"step": 10}, 1)
+
+
+def test_quirk_16_gpu_rows_without_launch(trace: Trace) -> None:
+    """Unified-memory copies have id 0; rows of a cut file have ids that no call has. Both are in the ledger."""
+    found = answer(
+        trace(
+            Range("step", 0, 50),
+            Launch(1, 2, 0),
+            Memcpy(10, 15, 0, kind=11),
+            Memcpy(15, 18, None, kind=12),
+            Kernel("cut", 20, 30, 77),
+            launch_kernel("gemm", (5, 6), (40, 42), id=1),
+            duration=END,
+        )
+    )
+    assert fates(found) == {"own thread": 1, "no launch row": 3}
+    assert found.kernels[found.kernels["path"] == ""]["kernel"].tolist() == [
+        "cut",
+        "memcpy unified HtoD",
+        "memcpy unified DtoH",
+    ]
+    assert any(
+        "without a launch row in the report: 3 (90 % of op time)" in warning for warning in found.warnings
+    )
+
+
+def test_quirk_16_launches_without_gpu_rows(trace: Trace) -> None:
+    """Calls that left no trace on the GPU are no launches and no error."""
+    found = answer(trace(Range("step", 0, 50), *(Launch(i, i + 1, i + 1) for i in range(5)), duration=END))
+    assert (found.ranges["launches"].tolist(), found.totals["launches"]) == ([0], 0)
+
+
+def test_quirk_17_graphs_traced_as_a_whole(trace: Trace) -> None:
+    """A GRAPH_TRACE row is an op like others: most of the time may be in it."""
+    found = answer(
+        trace(
+            Range("step", 0, 50),
+            Launch(10, 12, 1, api="cudaGraphLaunch_v10000"),
+            GraphTrace(100, 100_099, 1, graph=42),
+            launch_kernel("k", (20, 21), (100_100, 100_101), id=2),
+            duration=10**6,
+        )
+    )
+    row = found.ranges.iloc[0]
+    assert (row["sum_ns"], row["graph_launches"], row["kernels"], row["launches"]) == (100_000, 1, 1, 2)
+    assert found.kernels["family"].tolist()[0] == "graph"
+    assert "42" in found.kernels["kernel"].tolist()[0]
+
+
+def test_quirk_17_graphs_traced_by_node(trace: Trace) -> None:
+    """A hundred kernels under one launch: one launch, one graph launch, a hundred kernels."""
+    nodes = [Kernel(f"n{i % 3}", 100 + 10 * i, 105 + 10 * i, 1, graph_node=i + 1) for i in range(100)]
+    found = answer(trace(Range("step", 0, 50), Launch(10, 12, 1), *nodes, duration=10_000))
+    row = found.ranges.iloc[0]
+    assert (row["launches"], row["graph_launches"], row["kernels"], row["sum_ns"]) == (1, 1, 100, 500)
+
+
+def test_quirk_18_kernels_overlap_on_one_device(trace: Trace) -> None:
+    """Two streams of one device: busy is the union, sum is not."""
+    found = answer(
+        trace(
+            Range("step", 0, 50),
+            launch_kernel("a", (10, 11), (100, 200), id=1, stream=7),
+            launch_kernel("b", (12, 13), (150, 250), id=2, stream=13),
+            duration=END,
+        )
+    )
+    assert (sums(found), busy(found)) == ({"step": 200}, {"step": 150})
+    assert found.totals["busy_ns"] == 150
+
+
+def test_quirk_19_devices_are_told_apart_by_process(trace: Trace) -> None:
+    """Device 0 of two processes may be two GPUs, or one: TARGET_INFO_CUDA_DEVICE says which."""
+    items = (
+        Range("a", 0, 50, process=11),
+        Range("a", 0, 50, process=12),
+        launch_kernel("k", (1, 2), (100, 150), id=1, process=11),
+        launch_kernel("k", (1, 2), (120, 170), id=1, process=12),
+    )
+    two = answer(trace(*items, Gpu(0), Gpu(1), CudaDevice(0, 0, 11), CudaDevice(1, 0, 12), duration=END))
+    assert (two.totals["busy_ns"], two.ranges["devices"].tolist()) == (100, [2])
+    one = answer(trace(*items, Gpu(0), CudaDevice(0, 0, 11), CudaDevice(0, 0, 12), duration=END))
+    assert (one.totals["busy_ns"], one.ranges["devices"].tolist()) == (70, [1])
+
+
+def test_quirk_19_without_the_device_table_the_gpu_id_is_the_device(trace: Trace) -> None:
+    """Older reports list GPUs alone; also `cuDevice`, which says something else, is not believed."""
+    found = answer(
+        trace(
+            Gpu(0, more={"cuDevice": 1}),
+            Gpu(1, more={"cuDevice": 0}),
+            Range("a", 0, 50),
+            launch_kernel("k", (1, 2), (100, 150), id=1, device=1),
+            style="2022.4",
+            duration=END,
+        ),
+        by="device",
+    )
+    assert found.ranges["device"].tolist() == ["GPU 1"]
+
+
+def test_quirk_19_no_list_of_gpus(trace: Trace) -> None:
+    """Without any list of GPUs devices are those of the processes."""
+    path = trace(*STEP, gpus=False, duration=END)
+    assert answer(path, by="device").ranges["device"].tolist() == ["device 0 of pid 1"]
+
+
+def test_quirk_19_windows_lists_what_is_no_gpu(trace: Trace) -> None:
+    """An integrated GPU and the "Microsoft Basic Render Driver" are listed and take no work."""
+    nothing = dict.fromkeys(["smCount", "computeMajor", "computeMinor"], None)
+    found = answer(
+        trace(
+            Gpu(0, "Intel(R) UHD Graphics", nothing),
+            Gpu(1, "NVIDIA GeForce RTX 4090"),
+            Gpu(2, "Microsoft Basic Render Driver", nothing),
+            *STEP,
+            style="2022.4",
+            duration=END,
+        )
+    )
+    assert (sums(found), busy(found)) == ({"step": 14}, {"step": 14})
+
+
+@pytest.mark.parametrize("green_context", [None, 0])
+def test_quirk_21_no_green_context_is_null_or_0(trace: Trace, green_context: int | None) -> None:
+    """Both mean that there is none, and neither changes anything."""
+    kernel = Kernel("k", 20, 30, 1, green_context=green_context)
+    assert sums(answer(trace(Range("step", 0, 50), Launch(1, 2, 1), kernel, duration=END))) == {"step": 10}
+
+
+def test_quirk_21_no_stream(trace: Trace) -> None:
+    """Stream 4294967295 is none: the op is there all the same."""
+    path = trace(
+        Range("step", 0, 50), launch_kernel("k", (1, 2), (20, 30), id=1, stream=4294967295), duration=END
+    )
+    assert sums(answer(path)) == {"step": 10}
+    with open_report(path) as report:
+        assert [stream.id for stream in read_tables(report).streams] == [None]
+
+
+# ---- generations of the schema
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_generation_gives_the_same_answer(trace: Trace, style: str) -> None:
+    """The same events written as 2019, 2022 and 2025 wrote them are attributed alike."""
+    found = answer(
+        trace(
+            Range("step", 0, 100, text_id=style != "2019"),
+            Range("window", 200, None, kind="start_end"),
+            launch_kernel("void gemm<float>(float *)", (10, 15), (20, 30), id=1),
+            launch_kernel("void fill<int>(int *)", (16, 18), (25, 45), id=2, stream=13),
+            launch_memcpy((210, 212), (220, 223), id=3),
+            style=style,
+            duration=END,
+        )
+    )
+    assert (sums(found), busy(found)) == ({"step": 30, "window": 3}, {"step": 25, "window": 3})
+    assert found.kernels["kernel"].tolist() == [
+        "void fill<int>(int *)",
+        "void gemm<float>(float *)",
+        "memcpy HtoD",
+    ]
+    assert found.instances["unclosed"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("style", ["2019", "2022.4"])
+def test_older_reports_without_process_ids_on_gpu_rows(trace: Trace, style: str) -> None:
+    """Where GPU rows have no `globalPid`, they are those of the one process that made host calls."""
+    dropped = {f"CUPTI_ACTIVITY_KIND_{table}": ["globalPid"] for table in ("KERNEL", "MEMCPY")}
+    path = trace(*STEP, style=style, drop_columns=dropped, duration=END)
+    assert sums(answer(path)) == {"step": 14}
+    two = trace(*STEP, Launch(1, 2, 1, process=2), style=style, drop_columns=dropped)
+    assert fates(answer(two)) == {"no launch row": 2}
+
+
+def test_reading_changes_nothing(trace: Trace) -> None:
+    """The file is byte for byte what it was, and nothing lies beside it."""
+    path = trace(*STEP, duration=END)
+    before = path.read_bytes()
+    answer(path)
+    assert path.read_bytes() == before
+    assert [other.name for other in path.parent.iterdir()] == [path.name]

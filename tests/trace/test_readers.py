@@ -1,0 +1,212 @@
+"""What exports read of a report beyond ranges, launches and ops: details, all calls, names of threads, memory."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nsysprof.trace.build import read_tables
+from nsysprof.trace.nsys import open_report
+from nsysprof.trace.nsys.call_list import CallList, read_call_list
+from nsysprof.trace.nsys.gpu_work import TABLES
+from nsysprof.trace.nsys.grids import grid_text
+from nsysprof.trace.nsys.memory_use import read_memory_use
+from nsysprof.trace.nsys.op_details import OpDetails, read_op_details, sides
+from nsysprof.trace.nsys.thread_names import read_thread_names
+from tests.conftest import Trace
+from tests.kit.trace import (
+    Item,
+    Kernel,
+    Launch,
+    Memcpy,
+    Row,
+    ThreadName,
+    global_pid,
+    global_tid,
+    launch_graph,
+    launch_kernel,
+    launch_memset,
+)
+
+TRACES = Path(__file__).parents[2] / "traces"
+MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+
+
+def details_of(path: Path) -> OpDetails:
+    with open_report(path) as report:
+        return read_op_details(report.source)
+
+
+def calls_of(path: Path) -> CallList:
+    with open_report(path) as report:
+        return read_call_list(report.source)
+
+
+def test_details_stand_beside_the_ops(trace: Trace) -> None:
+    """Kernels have a shape and no size, copies and sets a size and no shape, graphs neither; the order is the ops'."""
+    path = trace(
+        *launch_graph((0, 1), (50, 60), id=4),
+        *launch_memset((0, 1), (30, 40), id=3, bytes=77),
+        *launch_kernel(
+            "k", (0, 1), (10, 20), id=1, grid=(3, 2, 1), block=(64, 4, 1), registers=40, shared=(8, 16)
+        ),
+        Memcpy(21, 22, None, bytes=5),
+    )
+    found = details_of(path)
+    with open_report(path) as report:
+        kinds = read_tables(report).ops.kind.tolist()
+    assert kinds == [0, 1, 2, 3]
+    assert found.correlation.tolist() == [1, 0, 3, 4]
+    assert [grid_text(grid) for grid in found.grid.tolist()] == ["3x2", "", "", ""]
+    assert [side.tolist() for side in sides(found.block)] == [[64, 0, 0, 0], [4, 0, 0, 0], [1, 0, 0, 0]]
+    assert found.registers.tolist() == [40, -1, -1, -1]
+    assert (found.static_shared.tolist(), found.dynamic_shared.tolist()) == (
+        [8, -1, -1, -1],
+        [16, -1, -1, -1],
+    )
+    assert found.size.tolist() == [-1, 5, 77, -1]
+
+
+def test_details_of_tables_that_lack_columns(trace: Trace) -> None:
+    """Rows count although nothing is told of them."""
+    told = ["correlationId", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory"]
+    told += [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
+    found = details_of(
+        trace(Kernel("k", 1, 2, 1), Kernel("k", 3, 4, 2), drop_columns={"CUPTI_ACTIVITY_KIND_KERNEL": told})
+    )
+    assert found.grid.tolist() == [0, 0]
+    assert found.registers.tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("name", ["run", "block", "two-processes"])
+def test_details_of_real_reports(name: str) -> None:
+    """As many rows as ops, and the same bytes as SQL counts."""
+    path = TRACES / f"{name}.sqlite"
+    found = details_of(path)
+    with open_report(path) as report, closing(sqlite3.connect(path)) as connection:
+        count = sum(report.source.rows(table) for table in TABLES)
+        [size] = connection.execute(
+            "SELECT (SELECT SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY) + SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMSET"
+        ).fetchone()
+    assert len(found.grid) == len(found.size) == count
+    assert found.size[found.size >= 0].sum() == size
+
+
+def test_all_calls_are_listed(trace: Trace) -> None:
+    """Not only launches: by thread and start, outer ones first, without the version in the name, with results."""
+    found = calls_of(
+        trace(
+            Launch(5, 6, 3, thread=2, api="cudaMalloc_v3020", returned=2),
+            Launch(8, 9, 2, api="cuLaunchKernel", event_class=1),
+            Launch(8, 12, 1, api="cudaLaunchKernel_ptsz_v7000"),
+            Launch(1, 2, None, api="cuMemAlloc_v2"),
+        )
+    )
+    assert [found.names[name] for name in found.name.tolist()] == [
+        "cuMemAlloc_v2", "cudaLaunchKernel", "cuLaunchKernel", "cudaMalloc",
+    ]  # fmt: skip
+    assert found.start.tolist() == [1, 8, 8, 5]
+    assert found.threads[found.thread].tolist() == [global_tid(1, 1)] * 3 + [global_tid(1, 2)]
+    assert found.correlation.tolist() == [0, 1, 2, 3]
+    assert found.result.tolist() == [0, 0, 0, 2]
+
+
+def test_a_call_is_found_by_thread_and_times(trace: Trace) -> None:
+    """Among calls that begin together, and not on another thread."""
+    found = calls_of(
+        trace(Launch(1, 9, 1), Launch(1, 4, 2), Launch(1, 4, 3, thread=2), Launch(5, 6, 4), Launch(5, 5, 5))
+    )
+    one, two, nowhere = global_tid(1, 1), global_tid(1, 2), global_tid(1, 3)
+    asked = [(one, 1, 4), (two, 1, 4), (one, 5, 5), (two, 5, 6), (one, 9, 9), (nowhere, 1, 4), (one, 1, 5)]
+    rows = found.find(*(np.array(column, np.int64) for column in zip(*asked, strict=True))).tolist()
+    assert rows[3:] == [-1, -1, -1, -1]
+    assert [(found.start[row], found.end[row]) for row in rows[:3]] == [(1, 4), (1, 4), (5, 5)]
+    assert found.thread[rows[:3]].tolist() == [0, 1, 0]
+
+
+def test_a_report_without_calls_has_none(trace: Trace) -> None:
+    """A table that is absent, and one without names."""
+    assert len(calls_of(trace(Kernel("k", 1, 2, 1)))) == 0
+    unnamed = calls_of(trace(Launch(1, 2, 1), drop_columns={"CUPTI_ACTIVITY_KIND_RUNTIME": ["nameId"]}))
+    assert [unnamed.names[name] for name in unnamed.name.tolist()] == ["CUDA call"]
+
+
+@pytest.mark.parametrize("name", ["run", "block", "two-processes"])
+def test_every_launch_of_a_real_report_is_found(name: str) -> None:
+    """All calls are there, and each launch is one of those that launch, copy or set."""
+    with open_report(TRACES / f"{name}.sqlite") as report:
+        tables, calls = read_tables(report), read_call_list(report.source)
+        assert len(calls) == report.source.rows("CUPTI_ACTIVITY_KIND_RUNTIME")
+    launches = tables.launches
+    rows = calls.find(tables.threads[launches.thread], launches.start, launches.end)
+    assert len(set(rows.tolist())) == len(launches)
+    assert rows.min() >= 0
+    names = {calls.names[name] for name in np.unique(calls.name[rows]).tolist()}
+    assert all("Launch" in name or "Memcpy" in name or "Memset" in name for name in names), names
+
+
+def test_threads_have_names(trace: Trace) -> None:
+    """By globalTid; an empty one is none."""
+    path = trace(ThreadName(1, "main"), ThreadName(2, ""), ThreadName(1, "other", process=9), Launch(1, 2, 1))
+    with open_report(path) as report:
+        assert read_thread_names(report.source) == {global_tid(1, 1): "main", global_tid(9, 1): "other"}
+
+
+def memory(start: int, address: int, size: int, *, free: bool = False, **more: Any) -> Item:
+    """A row of memory that is allocated or freed."""
+    row = {
+        "start": start,
+        "globalPid": global_pid(1),
+        "deviceId": 0,
+        "contextId": 1,
+        "address": address,
+        "pc": 0,
+    }
+    return Row(MEMORY, {**row, "bytes": size, "memKind": 2, "memoryOperationType": int(free), **more})
+
+
+def test_memory_is_added_up(trace: Trace) -> None:
+    """In time, by process, device and kind; a release gives back what its address held, whatever it says itself."""
+    path = trace(
+        Kernel("k", 1, 2, 1),
+        memory(30, 100, 0, free=True),
+        memory(10, 100, 512),
+        memory(20, 200, 8, globalPid=global_pid(2)),
+        memory(25, 200, 1000, memKind=4),
+        memory(40, 999, 64, free=True),  # allocated before the recording
+        memory(50, 200, 1000, free=True, memKind=7),
+    )
+    with open_report(path) as report:
+        found = read_memory_use(report.source)
+    assert [(use.process, use.device, use.kind) for use in found] == [
+        (global_pid(1), 0, "device"), (global_pid(1), 0, "managed"), (global_pid(2), 0, "device"),
+    ]  # fmt: skip
+    assert [list(zip(use.time.tolist(), use.size.tolist(), strict=True)) for use in found] == [
+        [(10, 512), (30, 0)], [(25, 1000), (50, 0)], [(20, 8)],
+    ]  # fmt: skip
+
+
+def test_an_address_that_is_allocated_again_was_released_before(trace: Trace) -> None:
+    """Reports lose rows: what an address held is not counted for ever beside what it holds now."""
+    path = trace(
+        Kernel("k", 1, 2, 1),
+        memory(10, 100, 512),
+        memory(20, 100, 8),
+        memory(30, 100, 1000, memKind=4),
+        memory(40, 100, 0, free=True),
+    )
+    with open_report(path) as report:
+        device, managed = read_memory_use(report.source)
+    assert dict(zip(device.time.tolist(), device.size.tolist(), strict=True)) == {10: 512, 20: 8, 30: 0}
+    assert dict(zip(managed.time.tolist(), managed.size.tolist(), strict=True)) == {30: 1000, 40: 0}
+
+
+def test_memory_that_was_not_recorded(trace: Trace) -> None:
+    """Nothing, not zero."""
+    with open_report(trace(Kernel("k", 1, 2, 1))) as report:
+        assert read_memory_use(report.source) == ()

@@ -1,0 +1,128 @@
+"""The tiled kernels on a GPU: right by `tests/kit/tiled_check.py`, in CUDA graphs, in O(S) memory, in the workloads."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kit import tiled_check
+
+WORKLOADS = Path(__file__).parents[2] / "workloads"
+NAMES = [f"tiled_o{number}" for number in range(6)]
+
+
+def _lacking() -> str:
+    """What is missing here, or nothing. Without importing what takes seconds where it is no use."""
+    for package in ("torch", "cupy", "nvtx"):
+        if importlib.util.find_spec(package) is None:
+            return f"needs {package}"
+    import torch
+
+    return "" if torch.cuda.is_available() else "needs a GPU"
+
+
+pytestmark = pytest.mark.skipif(bool(_lacking()), reason=_lacking() or "all is there")
+
+
+@pytest.fixture(autouse=True)
+def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workloads are run by their path, with their folder first on Python's."""
+    monkeypatch.syspath_prepend(str(WORKLOADS))
+
+
+def refusal(name: str) -> str:
+    """Why this GPU cannot run the stage, or nothing."""
+    import torch
+
+    from _tiled import device_limits
+    from _tiled_stages import STAGES, TiledError, fitting_tile, require
+
+    device = device_limits(torch.cuda.current_device())
+    try:
+        require(name, STAGES[name].dtypes[0], 64, device)
+        fitting_tile(name, STAGES[name].dtypes[0], 64, device)
+    except TiledError as error:
+        return str(error)
+    return ""
+
+
+def runnable(name: str) -> str:
+    """The stage, if this GPU can run it; the test is skipped with the reason where it cannot."""
+    if reason := refusal(name):
+        pytest.skip(reason)
+    return name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_right_for_all_shapes(name: str) -> None:
+    """Ragged, one row, unequal lengths, diagonals, rows that see nothing, large scores; nothing outside is touched."""
+    count, wrong = tiled_check.check_stage(runnable(name), small=False)
+    assert wrong == []
+    assert count > 50
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_call_is_captured_in_a_graph(name: str) -> None:
+    """On the stream that captures, and a replay reads what the inputs are by then."""
+    import torch
+
+    from _tiled import prepare
+
+    attend = prepare(runnable(name), causal=True)
+    q, k, v = (torch.randn(1, 2, 200, 64, device="cuda").half() for _ in range(3))
+    attend(q, k, v)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = attend(q, k, v)
+    q.normal_()
+    graph.replay()
+    want = torch.nn.functional.scaled_dot_product_attention(
+        q.double(), k.double(), v.double(), is_causal=True
+    )
+    assert ((out - want).norm() / want.norm()).item() < 2e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_is_the_output(name: str) -> None:
+    """A call holds its output and nothing else, however long the sequence is."""
+    import torch
+
+    from _tiled import prepare
+
+    attend = prepare(runnable(name), causal=True)
+    q, k, v = (torch.randn(1, 2, 4096, 64, device="cuda").half() for _ in range(3))
+    attend(q, k, v)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    out = attend(q, k, v)
+    peak = torch.cuda.memory_stats()["requested_bytes.all.peak"]
+    assert peak - before == out.numel() * 2
+
+
+def test_the_workloads_run_them(tmp_path: Path) -> None:
+    """Checked and measured as any backend; in the block with views as inputs; gradients are refused by name."""
+    names = [name for name in NAMES if not refusal(name)]
+    for program, more, statuses in (
+        ("sdpa.py", [], {"measured"}),
+        ("transformer_block.py", ["--batch", "2"], {"measured"}),
+        ("sdpa.py", ["--backward"], {"unsupported"}),
+    ):
+        results = tmp_path / f"{program}{len(more)}{'-'.join(statuses)}.json"
+        command = [sys.executable, str(WORKLOADS / program), *more, "--seq", "300", "--iterations", "2"]
+        done = subprocess.run(
+            [*command, "--backend", *names, "--results", str(results)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        runs = json.loads(results.read_text(encoding="utf-8"))["runs"]
+        assert {run["status"] for run in runs} == statuses, done.stderr
+        if "--backward" in more:
+            assert runs[0]["reason"] == "tiled_o0 is forward only, it has no gradients"
