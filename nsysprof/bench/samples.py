@@ -11,14 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.bench.checked_fields import CheckedFields
 from nsysprof.bench.plan import TOO_LARGE, countable
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.document import Amount, Count, Text, fitted
 from nsysprof.hardware.attention_cost import AttentionShape
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
@@ -26,22 +27,102 @@ from nsysprof.statistics.distributions import Floats
 __all__ = ["BENCH_SCHEMA", "BenchPoint", "BenchSamples", "BenchShape", "read_bench_samples"]
 
 BENCH_SCHEMA = "nsysprof-bench/1"
-STATUSES = ("measured", "unsupported", "out of memory", "wrong")
-DTYPES = ("fp16", "bf16", "fp32")
 MEMORY_PARTS = ("before", "inputs", "outputs", "temporary", "peak")
-_SAMPLE_FIELDS = (
-    "latency_ns",
-    "aa_latency_ns",
-    "graph_latency_ns",
-    "throttled",
-    "aa_throttled",
-    "graph_throttled",
-    "gpu",
-)
-_WORDS = ("latency_clock", "cache", "alone_reason", "warm_until")
-_LARGEST_ERROR = 1e300  # of a wrong output, which may be anything
-_STATES = ("sm_clock_mhz", "temperature_c", "power_w")
 _AGAIN = "measure it again: nsysprof bench"
+
+
+_Duration = Annotated[float, msgspec.Meta(ge=1e-3, le=1e18)]  # ns: from a picosecond to 30 years
+_Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]  # of a wrong output, which may be anything
+
+
+class _Configuration(msgspec.Struct):
+    id: Text
+    batch: Count
+    heads: Count
+    seq: Count
+    head_dim: Count
+    dtype: Literal["fp16", "bf16", "fp32"]
+    causal: bool
+
+
+class _Case(msgspec.Struct):
+    configuration: _Configuration
+    backend: Text
+
+
+class _State(msgspec.Struct):
+    sm_clock_mhz: Amount | None = None
+    temperature_c: Amount | None = None
+    power_w: Amount | None = None
+
+
+class _Samples(msgspec.Struct):
+    """The samples of a point, in ns, a mark for each that was taken while the GPU was throttled, and its states."""
+
+    latency_ns: list[_Duration] | None = None
+    aa_latency_ns: list[_Duration] | None = None
+    graph_latency_ns: list[_Duration] | None = None
+    throttled: list[bool] | None = None
+    aa_throttled: list[bool] | None = None
+    graph_throttled: list[bool] | None = None
+    gpu: list[_State | None] | None = None
+    calls_per_sample: Count = 1
+
+
+class _Point(_Case):
+    status: Literal["measured", "unsupported", "out of memory", "wrong"]
+    reason: str | None = None
+    graph_reason: str | None = None
+    errors: dict[str, _Error | None] | None = None
+    tolerance: Amount | None = None
+    tolerances: dict[str, Amount | None] | None = None
+    memory: dict[str, Amount | None] | None = None
+    sampled_with: list[str] | None = None
+    latency_clock: str | None = None
+    cache: str | None = None
+    alone_reason: str | None = None
+    warm_until: str | None = None
+
+
+class _Planned(msgspec.Struct):
+    backends: list[str] = []
+
+
+class _Plan(msgspec.Struct):
+    workload: Text
+    device: Text
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    configurations: list[_Planned]
+    backward: bool | None = None
+    train: bool | None = None
+
+
+class _Environment(msgspec.Struct):
+    gpus: list[dict[str, Any]] | None = None
+    workload: dict[str, Any] | None = None
+
+
+class _Named(msgspec.Struct):
+    device: str | None = None
+    name: str | None = None
+
+
+class _Peaks(msgspec.Struct):
+    bandwidth_bytes_per_s: Amount | None = None
+    flops: dict[str, Amount | None] | None = None
+
+
+class _File(msgspec.Struct):
+    name: Text
+    plan: _Plan
+    environment: _Environment
+    environment_hash: Text
+    points: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    command: str | None = None
+    peaks: _Peaks | None = None
+    auto: dict[str, str | None] | None = None
+    gpu_watch: dict[str, Any] | None = None
+    rules: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -152,129 +233,113 @@ def read_bench_samples(path: Path) -> BenchSamples:
             f"{path} holds no samples of nsysprof bench: {said}, not {BENCH_SCHEMA!r}",
             "samples.json in the folder that nsysprof bench wrote is meant",
         )
-    return _samples(CheckedFields(data, str(path), _AGAIN), path, hashlib.sha256(content).hexdigest()[:16])
+    return _samples(data, path, hashlib.sha256(content).hexdigest()[:16])
 
 
-def _samples(top: CheckedFields, path: Path, digest: str) -> BenchSamples:
-    plan = top.inner("plan")
-    points = [_point(fields) for fields in top.each("points")]
-    if not points:
-        raise top.wrong("points", "is empty")
+def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
+    file = fitted(data, _File, str(path), _AGAIN)
+    points = [_point(raw, f"{path}: points[{number}]") for number, raw in enumerate(file.points)]
     seen: set[tuple[str, str]] = set()
     for point in points:
         if (point.shape.id, point.backend) in seen:
             raise NsysprofError(f"{path} is corrupt: {point.name} is in it twice", _AGAIN)
         seen.add((point.shape.id, point.backend))
-    environment = top.inner("environment")
-    auto = top.inner("auto", optional=True)
     return BenchSamples(
         path=path,
-        name=top.text("name"),
-        command=top.optional_text("command"),
-        workload=plan.text("workload"),
-        device=plan.text("device"),
-        backward=bool(plan.values.get("backward") or plan.values.get("train")),
-        seed=plan.count("seed", least=0, most=2**63 - 1),
-        plan=plan.values,
-        environment=environment.values,
-        environment_hash=top.text("environment_hash"),
-        limits=_limits(environment, top.inner("peaks", optional=True)),
+        name=_written(file.name),
+        command=_written(file.command) if file.command else None,
+        workload=file.plan.workload,
+        device=file.plan.device,
+        backward=bool(file.plan.backward or file.plan.train),
+        seed=file.plan.seed,
+        plan=data["plan"],
+        environment=data["environment"],
+        environment_hash=file.environment_hash,
+        limits=_limits(file.environment, file.peaks or _Peaks(), f"{path}: environment"),
         points=points,
-        auto={name: auto.optional_text(name) for name in auto.values},
-        gpu_watch=top.inner("gpu_watch").values if top.values.get("gpu_watch") else None,
-        rules=top.inner("rules", optional=True).values,
-        planned=sum(len(each.texts("backends")) for each in plan.each("configurations")),
+        auto=file.auto or {},
+        gpu_watch=file.gpu_watch or None,
+        rules=file.rules or {},
+        planned=sum(len(each.backends) for each in file.plan.configurations),
         digest=digest,
     )
 
 
-def _point(fields: CheckedFields) -> BenchPoint:
-    shape = _shape(fields.inner("configuration"))
-    backend = fields.text("backend")
-    fields = fields.called(f"{backend} at {shape.id}")
-    status = fields.choice("status", STATUSES)
-    measured = status == "measured"
-    if not measured:  # whatever there is of samples does not count
-        fields = fields.without(*_SAMPLE_FIELDS)
-    latency = fields.numbers("latency_ns", least_count=int(measured))
-    throttled = fields.flags("throttled", len(latency))
-    errors, memory = fields.inner("errors", optional=True), fields.inner("memory", optional=True)
-    limits = fields.inner("tolerances", optional=True)
-    for name in _WORDS:
-        fields.optional_text(name)
+def _written(text: str) -> str:
+    return text.encode(errors="replace").decode()  # half a surrogate pair cannot be written
+
+
+def _point(raw: dict[str, Any], where: str) -> BenchPoint:
+    case = fitted(raw, _Case, where, _AGAIN)
+    at = case.configuration
+    where = f"{where} ({case.backend} at {at.id})"
+    if not countable(at.batch, at.heads, at.seq, at.head_dim):
+        raise NsysprofError(f"{where}: configuration.seq: {at.seq}: {TOO_LARGE}", _AGAIN)
+    point = fitted(raw, _Point, where, _AGAIN)
+    measured = point.status == "measured"
+    # of a point that was not measured, whatever there is of samples does not count
+    samples = fitted(raw if measured else {}, _Samples, where, _AGAIN)
+    if measured and not samples.latency_ns:
+        raise NsysprofError(f"{where}: latency_ns: holds no sample although the point is measured", _AGAIN)
+    kept, throttled = {}, {}
+    for name in ("", "aa_", "graph_"):
+        values = np.array(getattr(samples, f"{name}latency_ns") or [], np.float64)
+        marks = _marks(getattr(samples, f"{name}throttled"), len(values), f"{where}: {name}throttled")
+        kept[name], throttled[name] = values[~marks], marks
     return BenchPoint(
-        shape=shape,
-        backend=backend,
-        status=status,
-        reason=fields.optional_text("reason"),
-        latency_ns=latency[~throttled],
-        all_latency_ns=latency,
-        throttled=throttled,
-        aa_latency_ns=_kept(fields, "aa_latency_ns", "aa_throttled"),
-        graph_latency_ns=_kept(fields, "graph_latency_ns", "graph_throttled"),
-        graph_reason=fields.optional_text("graph_reason"),
-        calls_per_sample=fields.count("calls_per_sample", least=1) if measured else 1,
-        errors={name: errors.number(name, most=_LARGEST_ERROR) for name in errors.values},
-        tolerance=fields.number("tolerance"),
-        tolerances={name: limits.number(name) for name in limits.values},
-        memory={part: _size(memory.number(f"{part}_bytes")) for part in MEMORY_PARTS},
-        sm_clock_mhz=_clock(fields, throttled),
-        sampled_with=frozenset(fields.texts("sampled_with")),
-        raw=fields.values,
+        shape=BenchShape(**msgspec.structs.asdict(at)),
+        backend=_written(point.backend),
+        status=point.status,
+        reason=point.reason or None,
+        latency_ns=kept[""],
+        all_latency_ns=np.array(samples.latency_ns or [], np.float64),
+        throttled=throttled[""],
+        aa_latency_ns=kept["aa_"],
+        graph_latency_ns=kept["graph_"],
+        graph_reason=point.graph_reason or None,
+        calls_per_sample=samples.calls_per_sample,
+        errors=point.errors or {},
+        tolerance=point.tolerance,
+        tolerances=point.tolerances or {},
+        memory={part: _size((point.memory or {}).get(f"{part}_bytes")) for part in MEMORY_PARTS},
+        sm_clock_mhz=_clock(samples, throttled[""], where),
+        sampled_with=frozenset(point.sampled_with or ()),
+        raw=raw if measured else {name: raw[name] for name in raw if name not in _Samples.__struct_fields__},
     )
 
 
-def _shape(fields: CheckedFields) -> BenchShape:
-    shape = BenchShape(
-        id=fields.text("id"),
-        batch=fields.count("batch", least=1),
-        heads=fields.count("heads", least=1),
-        seq=fields.count("seq", least=1),
-        head_dim=fields.count("head_dim", least=1),
-        dtype=fields.choice("dtype", DTYPES),
-        causal=fields.flag("causal"),
-    )
-    if not countable(shape.batch, shape.heads, shape.seq, shape.head_dim):
-        raise fields.wrong("seq", f"is {shape.seq}: {TOO_LARGE}")
-    return shape
-
-
-def _kept(fields: CheckedFields, field: str, throttled: str) -> Floats:
-    """The samples of another set that were not taken while the GPU was throttled."""
-    values = fields.numbers(field)
-    return values[~fields.flags(throttled, len(values))]
+def _marks(marks: list[bool] | None, count: int, where: str) -> NDArray[np.bool_]:
+    """Which samples were taken while the GPU was throttled: none where nothing says so."""
+    if marks is not None and len(marks) != count:
+        raise NsysprofError(f"{where}: {len(marks)} entries for {count} samples", _AGAIN)
+    return np.zeros(count, np.bool_) if marks is None else np.array(marks, np.bool_)
 
 
 def _size(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _clock(fields: CheckedFields, throttled: NDArray[np.bool_]) -> float | None:
+def _clock(samples: _Samples, throttled: NDArray[np.bool_], where: str) -> float | None:
     """The median SM clock of the samples that count, in MHz; None where it was not sampled."""
-    gpu = fields.values.get("gpu")
-    if gpu is None:
+    if samples.gpu is None:
         return None
-    if not isinstance(gpu, list) or not all(state is None or isinstance(state, dict) for state in gpu):
-        raise fields.wrong("gpu", f"is no list of states but {gpu!r:.40}")
-    if len(gpu) != len(throttled):
-        raise fields.wrong("gpu", f"has {len(gpu)} entries for {len(throttled)} samples")
-    states = [CheckedFields(state or {}, f"{fields.where}: gpu", fields.hint) for state in gpu]
-    clocks, *_ = ([state.number(name) for state in states] for name in _STATES)
+    if len(samples.gpu) != len(throttled):
+        raise NsysprofError(f"{where}: gpu: {len(samples.gpu)} entries for {len(throttled)} samples", _AGAIN)
+    clocks = [state.sm_clock_mhz if state else None for state in samples.gpu]
     known = [clock for clock, skip in zip(clocks, throttled, strict=True) if clock and not skip]
     return float(np.median(known)) if known else None
 
 
-def _limits(environment: CheckedFields, peaks: CheckedFields) -> GpuLimits:
+def _limits(environment: _Environment, peaks: _Peaks, where: str) -> GpuLimits:
     """What environment and measured peaks say of the GPU; the workload's own words come before the driver's."""
-    gpus = environment.each("gpus") if environment.values.get("gpus") else []
-    workload = environment.inner("workload", optional=True).values
-    said = {**(gpus[0].values if gpus else {}), **workload}
-    named = CheckedFields(said, environment.where, environment.hint)
+    facts = {**((environment.gpus or [{}])[0]), **(environment.workload or {})}
+    named = fitted(facts, _Named, where, _AGAIN)
+    name = named.device or named.name
 
     def number(*names: str) -> float | None:
         for name in names:
             try:
-                value = float(str(said.get(name)).split()[0])
+                value = float(str(facts.get(name)).split()[0])
             except (ValueError, IndexError):
                 continue
             if math.isfinite(value) and value > 0:
@@ -283,15 +348,14 @@ def _limits(environment: CheckedFields, peaks: CheckedFields) -> GpuLimits:
 
     clock, bus = number("memory_clock_mhz"), number("memory_bus_width_bits")
     sms = number("sm_count", "multi_processor_count")
-    flops = peaks.inner("flops", optional=True)
-    capability = said.get("compute_capability") or said.get("compute_cap")
+    capability = facts.get("compute_capability") or facts.get("compute_cap")
     return GpuLimits(
-        name=named.optional_text("device") or named.optional_text("name"),
+        name=_written(name) if name else None,
         compute_capability=str(capability) if capability else None,
         sm_count=int(sms) if sms else None,
         bytes_per_s=number("bandwidth_bytes_per_s")
         or (memory_bandwidth(clock, int(bus)) if clock and bus else None),
-        measured_bytes_per_s=peaks.number("bandwidth_bytes_per_s"),
-        measured_flops={name: value for name in flops.values if (value := flops.number(name)) is not None},
+        measured_bytes_per_s=peaks.bandwidth_bytes_per_s,
+        measured_flops={name: value for name, value in (peaks.flops or {}).items() if value is not None},
         max_sm_clock_mhz=number("max_sm_clock_mhz"),
     )
