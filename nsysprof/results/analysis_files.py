@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ def write_json(breakdown: Breakdown, path: Path) -> None:
         "totals": breakdown.totals,
         "ledger": breakdown.ledger.to_dict("records"),
         "warnings": list(breakdown.warnings),
+        "missing": [asdict(table) for table in breakdown.attribution.tables.unread],
     }
     text = json.dumps(head, indent=1, ensure_ascii=False)
     with whole_file(path) as part, part.open("w", encoding="utf-8", errors="replace") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +12,19 @@ from nsysprof.core.arena import IN_MEMORY, Room
 from nsysprof.core.codes import Coder
 from nsysprof.trace.nsys import Report, reading
 from nsysprof.trace.nsys.about import devices as gpu_of_device
-from nsysprof.trace.nsys.columns import Progress, Source, column
+from nsysprof.trace.nsys.columns import Progress, Source, Unread, column, has_all, unread_tables
+from nsysprof.trace.nsys.gpu_work import NEEDS as WORK_NEEDS
 from nsysprof.trace.nsys.gpu_work import TABLES as WORK
 from nsysprof.trace.nsys.gpu_work import Work, read_work
+from nsysprof.trace.nsys.host_calls import NEEDS as CALLS_NEEDS
 from nsysprof.trace.nsys.host_calls import PROCESS_OF_THREAD, launch_keys, read_calls
 from nsysprof.trace.nsys.host_calls import TABLE as CALLS
+from nsysprof.trace.nsys.nvtx import NEEDS as NVTX_NEEDS
 from nsysprof.trace.nsys.nvtx import PUSH_POP, NvtxRanges, read_ranges
 from nsysprof.trace.nsys.nvtx import TABLE as NVTX
 from nsysprof.trace.tables import Device, Launches, Ops, Ranges, Stream, Tables
 
+_NEEDS = {**dict.fromkeys(WORK, WORK_NEEDS), CALLS: CALLS_NEEDS, NVTX: NVTX_NEEDS}
 _CHUNK = 1 << 17  # rows at a time where temporaries would be large
 # What an analysis takes with the process that draws charts, measured at 1 to 10 million kernels: bytes in all, per row.
 _ANY_REPORT = 450_000_000
@@ -39,6 +44,7 @@ def read_tables(report: Report, progress: Progress | None = None, room: Room = I
         ops, launches, work, recorded_twice = _read_gpu_work(source, found, tids, progress, room)
         nvtx = read_ranges(source, tids, progress, room)
         gpus = gpu_of_device(source)
+        unread = unread_tables(source, _NEEDS)
 
     order = np.argsort(tids.values, kind="stable")
     threads = tids.values[order]
@@ -56,7 +62,7 @@ def read_tables(report: Report, progress: Progress | None = None, room: Room = I
         Device(int(process_code[code]), cuda_id, gpus.get((int(pids[code]), cuda_id)))
         for code, cuda_id in work.devices
     ]
-    warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice)
+    warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice, unread)
     return Tables(
         report=report,
         ranges=_ranges(nvtx, thread_code, session_end, duration, room),
@@ -71,6 +77,7 @@ def read_tables(report: Report, progress: Progress | None = None, room: Room = I
         streams=[Stream(device, number) for device, number in work.streams],
         session_end=session_end,
         warnings=warnings,
+        unread=unread,
         room=room,
     )
 
@@ -97,7 +104,7 @@ def _adopt(work: Work, found: Coder, source: Source) -> Work:
     if 0 not in codes:
         return work
     tids = Coder()
-    if "globalTid" in source.columns(CALLS):
+    if has_all(source, CALLS, ["globalTid"]):
         for block in source.blocks(CALLS, ["globalTid"]):
             tids.encode(column(block, "globalTid"))
     callers = np.unique(tids.values & PROCESS_OF_THREAD)
@@ -210,15 +217,23 @@ def _sorted(
     return order, values
 
 
-def _warnings(work: Work, ops: Ops, launches: Launches, ranges: int, recorded_twice: int) -> tuple[str, ...]:
-    out = list(work.warnings)
-    if not len(ops):
+def _warnings(
+    work: Work, ops: Ops, launches: Launches, ranges: int, recorded_twice: int, unread: Sequence[Unread]
+) -> tuple[str, ...]:
+    out = [
+        f"{found.table} lacks {' and '.join(found.lacks)}: its {found.rows:,} rows cannot be read and are missing from"
+        " all numbers"
+        for found in unread
+    ]
+    out += work.warnings
+    lost = {found.table for found in unread}
+    if not len(ops) and not lost & WORK.keys():
         out.append(
             "the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"
         )
-    if not ranges:
+    if not ranges and NVTX not in lost:
         out.append("the report holds no NVTX ranges: capture with --trace=cuda,nvtx and annotate the program")
-    if len(ops) and not len(launches):
+    if len(ops) and not len(launches) and CALLS not in lost:
         out.append("the report holds no CUDA API calls of its GPU work: nothing can be attributed to ranges")
     backwards = int(np.count_nonzero(ops.end < ops.start))
     if backwards:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, Room
 from nsysprof.trace.nsys import Report
+from nsysprof.trace.nsys.columns import Unread
 from nsysprof.trace.nsys.gpu_work import GRAPH, KERNEL, MEMCPY, MEMSET
 from nsysprof.trace.nsys.nvtx import PUSH_POP, START_END, RangeName
 
@@ -99,7 +100,8 @@ class Tables:
     """Everything that attribution needs of a report.
 
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
-    the other. ``session_end`` is where unclosed ranges end, in ns; ``room`` is where long columns live.
+    the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
+    ``room`` is where long columns live.
     """
 
     report: Report
@@ -115,6 +117,7 @@ class Tables:
     streams: list[Stream]
     session_end: int
     warnings: tuple[str, ...]
+    unread: tuple[Unread, ...] = ()
     room: Room = field(default=IN_MEMORY, repr=False)
 
     @cached_property

@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
-from nsysprof import cli
+from nsysprof import NsysprofError, attribute, break_down, cli, open_report, read_tables
+from nsysprof.export.source import export_source
 from tests.conftest import Trace
+from tests.kit.parquet_export import parquet_export
 from tests.kit.trace import (
     Diagnostic,
     GraphTrace,
@@ -57,10 +59,10 @@ def program() -> list[Items]:
 
 
 def rewritten(change: str) -> list[str]:
-    """SQL that does the same to each table of events; `{t}` is the table."""
+    """SQL that does the same to each table of events; `{t}` is the table, `{low}` its name in small letters."""
     out = []
     for table in EVENTS:
-        out += [part.format(t=table) for part in change.split(";")]
+        out += [part.format(t=table, low=table.lower()) for part in change.split(";")]
     return out
 
 
@@ -76,6 +78,13 @@ SAME: dict[str, dict[str, Any]] = {
     "backward": {"sql": rewritten(f"CREATE TABLE copied AS SELECT * FROM {{t}} ORDER BY rowid DESC;{COPY}")},
     "rowids far apart": {"sql": rewritten("UPDATE {t} SET rowid = -1000003 * rowid")},
     "a computed column": {"sql": rewritten("ALTER TABLE {t} ADD COLUMN twice AS (2 * start)")},
+    "other letter case": {
+        "sql": rewritten(
+            "ALTER TABLE {t} RENAME TO copied;ALTER TABLE copied RENAME COLUMN start TO START;"
+            'ALTER TABLE copied RENAME COLUMN "end" TO eND;ALTER TABLE copied RENAME TO {t}_;'
+            "ALTER TABLE {t}_ RENAME TO {low}"
+        )
+    },
     "indexes": {"sql": rewritten('CREATE INDEX my_{t} ON {t}(start, "end") WHERE start > 0')},
     "triggers": {"sql": [TRIGGER.format(t=table) for table in EVENTS]},
     "host calls twice": {"sql": [f"INSERT INTO {RUNTIME} SELECT * FROM {RUNTIME}"]},
@@ -225,6 +234,100 @@ def test_a_live_log_is_part_of_the_report(trace: Trace, analyze: Analyze) -> Non
         connection.execute("ROLLBACK")
     assert (code, totals(out)) == (0, asked_of_sqlite(path))
     assert totals(out)[0] == 2 * 160 + 80
+
+
+# ---- tables that cannot be read
+
+
+@pytest.mark.parametrize(
+    ("table", "lacks", "what"),
+    [
+        (KERNEL, "end", "GPU work"),
+        ("CUPTI_ACTIVITY_KIND_MEMCPY", "start", "GPU work"),
+        (RUNTIME, "correlationId", "CUDA API calls"),
+        (NVTX, "eventType", "NVTX ranges"),
+        (NVTX, "globalTid", "NVTX ranges"),
+    ],
+)
+def test_rows_that_cannot_be_read_are_missing_and_not_zero(
+    trace: Trace, analyze: Analyze, table: str, lacks: str, what: str
+) -> None:
+    """Where a column that all depends on is absent, the table and its rows are named, on the screen and in JSON."""
+    path = trace(*program(), duration=END, drop_columns={table: [lacks]})
+    with closing(sqlite3.connect(path)) as connection:
+        [rows] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    code, _, out = analyze(path)
+    document = json.loads((out / "analysis.json").read_text())
+    assert code == 0
+    assert document["missing"] == [{"table": table, "rows": rows, "lacks": [lacks]}]
+    assert any(text.startswith(f"{table} lacks {lacks}: its {rows:,} rows") for text in document["warnings"])
+    assert not any(f"holds no {what}" in text for text in document["warnings"])
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        "SELECT * FROM gone",
+        "SELECT *, unheard_of(1) FROM copied",
+        'SELECT start, json("{") AS "end" FROM copied',
+    ],
+)
+def test_a_view_that_fails_is_refused(trace: Trace, analyze: Analyze, view: str) -> None:
+    """Its rows cannot even be counted."""
+    sql = [f"ALTER TABLE {KERNEL} RENAME TO copied", f"CREATE VIEW {KERNEL} AS {view}"]
+    code, said, _ = analyze(trace(*program(), duration=END, sql=sql))
+    assert code == 1
+    assert f"{KERNEL} cannot be read" in said
+
+
+# ---- reports that change while they are read
+
+
+@pytest.mark.parametrize("how", ["replaced", "copied over", "written", "removed"])
+@pytest.mark.parametrize("form", ["sqlite", "with a log", "parquet"])
+def test_a_report_that_changes_between_two_tables_is_refused(trace: Trace, form: str, how: str) -> None:
+    """Kernels of one report and copies of another would add up to totals of neither."""
+    path, other = trace(*program(), duration=END), trace(*program()[:40], duration=END)
+    table = path
+    if form == "parquet":
+        pytest.importorskip("pyarrow")
+        path, other = (parquet_export(one, one.with_suffix(".pqtdir")) for one in (path, other))
+        table = path / "CUPTI_ACTIVITY_KIND_MEMCPY.parquet"
+        other = other / table.name
+    elif form == "with a log":
+        for one in (path, other):
+            with closing(sqlite3.connect(one)) as connection:
+                connection.execute("PRAGMA journal_mode = wal")
+
+    def change(step: str, rows: int) -> None:
+        if step != KERNEL:
+            return
+        if how == "replaced" or (how == "written" and form == "parquet"):
+            other.replace(table)
+        elif how == "removed":
+            table.unlink()
+        elif how == "copied over":
+            shutil.copyfile(other, table)
+        else:
+            with closing(sqlite3.connect(table)) as connection:
+                connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY")
+                connection.commit()
+
+    with (
+        open_report(path) as report,
+        pytest.raises(NsysprofError, match=r"was changed while it was read|No such file"),
+    ):
+        read_tables(report, change)
+
+
+def test_a_report_that_changes_before_it_is_exported_is_refused(trace: Trace) -> None:
+    """What an export needs beyond the analysis is read later, and from the same file."""
+    path = trace(*program(), duration=END)
+    with open_report(path) as report:
+        breakdown = break_down(attribute(read_tables(report)))
+        shutil.copyfile(trace(*program()[:40], duration=END), path)
+        with pytest.raises(NsysprofError, match="was changed while it was read"):
+            export_source(breakdown)
 
 
 # ---- values that make no sense

@@ -17,18 +17,11 @@ from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.parquet import ParquetSource
 from nsysprof.trace.nsys.sqlite import SqliteSource
+from tests.kit.parquet_export import parquet_export
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
-# Types that exporters have used for columns that SQLite calls INTEGER.
-NARROW = {
-    "deviceId": "uint32",
-    "eventType": "int32",
-    "color": "int64",
-    "globalTid": "uint64",
-    "correlationId": "uint32",
-}
 
 
 def columns_of(path: Path) -> dict[str, dict[str, str]]:
@@ -44,20 +37,7 @@ def columns_of(path: Path) -> dict[str, dict[str, str]]:
 @pytest.fixture(scope="module")
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped report as a folder of Parquet files with several row groups each."""
-    folder = tmp_path_factory.mktemp("run_pqtdir")
-    kinds = {"INTEGER": "int64", "TEXT": "string", "REAL": "float64"}
-    with closing(sqlite3.connect(f"{RUN.as_uri()}?mode=ro", uri=True)) as connection:
-        for table, declared in columns_of(RUN).items():
-            rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()
-            arrays = {}
-            for k, (name, kind) in enumerate(declared.items()):
-                values = [row[k] for row in rows]
-                arrow = NARROW.get(name, kinds.get(kind, "string"))
-                if all(value is None for value in values) and name in ("endGlobalTid", "graphNodeId"):
-                    arrow = "null"
-                arrays[name] = pa.array(values, getattr(pa, arrow)())
-            pq.write_table(pa.table(arrays), folder / f"{table}.parquet", row_group_size=3000)
-    return folder
+    return parquet_export(RUN, tmp_path_factory.mktemp("run") / "run_pqtdir")
 
 
 def read(blocks: Iterator[Block], ints: list[str], texts: list[str], words: Words) -> dict[str, list[Any]]:

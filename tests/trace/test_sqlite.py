@@ -165,8 +165,24 @@ def test_a_view_of_something_absent_hurts_nobody_else(tmp_path: Path) -> None:
         tmp_path / "r.sqlite",
         f"{STRINGS}; INSERT INTO StringIds VALUES (1, 'one'); CREATE VIEW v AS SELECT * FROM gone",
     )
-    assert source.columns("v") == ()
     assert source.strings([1]) == {1: "one"}
+    with pytest.raises(NsysprofError, match=r"v cannot be read \(no such table: main\.gone\)"):
+        source.columns("v")
+
+
+def test_names_are_found_in_any_letter_case(tmp_path: Path) -> None:
+    """SQL does not tell them apart, so neither do pages, slices and small tables; values come as asked for."""
+    script = (
+        "CREATE TABLE sTRINGiDS (ID INTEGER PRIMARY KEY, Value TEXT); INSERT INTO StringIds VALUES (7, 'x');"
+    )
+    source = make(tmp_path / "r.sqlite", f"{script} CREATE VIEW v AS SELECT id AS ID, value FROM StringIds")
+    for table in ("STRINGids", "V"):
+        words = Words()
+        (block,) = source.blocks(table, ["iD"], ["VALUE"], words)
+        assert (block.values["iD"].tolist(), words[block.values["VALUE"][0]]) == ([7], "x")
+        assert source.fetch(table, ["iD", "vALUE"]) == [(7, "x")]
+        assert source.rows(table) == 1
+    assert source.strings([7]) == {7: "x"}
 
 
 def test_errors_say_what_and_where_and_what_to_do(tmp_path: Path) -> None:
@@ -183,7 +199,7 @@ def test_errors_say_what_and_where_and_what_to_do(tmp_path: Path) -> None:
     data[4096:4200] = b"\xff" * 104
     path.write_bytes(data)
     with pytest.raises(NsysprofError, match="is damaged: table t cannot be read") as caught:
-        list(source.blocks("t", ["a"]))
+        list(SqliteSource(path).blocks("t", ["a"]))
     assert caught.value.hint is not None
     assert caught.value.hint.endswith("'PRAGMA integrity_check'")
     assert "\n" not in caught.value.message

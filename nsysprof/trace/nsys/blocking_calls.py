@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.trace.nsys.columns import Growing, Source, column, present, times
+from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, times
 from nsysprof.trace.nsys.host_calls import TABLE
 
 # cudaFree and blocking copies wait for the device like cudaDeviceSynchronize does; their Async forms do not.
@@ -47,8 +47,7 @@ def read_waits(source: Source) -> Waits:
     rows = Growing(start="i8", end="i8", thread="i8")
     needs = ("start", "end", "globalTid", "nameId")
     known: dict[int, bool] = {}
-    usable = len(present(source, TABLE, needs)) == len(needs)
-    for block in source.blocks(TABLE, needs) if usable else ():
+    for block in source.blocks(TABLE, needs) if has_all(source, TABLE, needs) else ():
         name = column(block, "nameId")
         distinct = np.unique(name)
         new = [number for number in distinct.tolist() if number not in known]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.codes import Coder
-from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, present, times
+from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, has_all, present, times
 from nsysprof.trace.nsys.host_calls import TABLE
 
 _UNNAMED = "CUDA call"  # where the report does not say which
@@ -78,9 +78,8 @@ def read_call_list(source: Source, progress: Progress | None = None) -> CallList
     rows = Growing(thread="i4", start="i8", end="i8", name="i4", correlation="i8", result="i8")
     threads, names = Coder(), Coder()
     needs = ("start", "end", "globalTid")
-    usable = len(present(source, TABLE, needs)) == len(needs)
     wanted = present(source, TABLE, (*needs, "nameId", "correlationId", "returnValue"))
-    for block in source.blocks(TABLE, wanted) if usable else ():
+    for block in source.blocks(TABLE, wanted) if has_all(source, TABLE, needs) else ():
         start, end = times(block)
         rows.add(
             block.rows,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,13 +12,18 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, Room, enough_space
 from nsysprof.core.codes import Words
 from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.identify import fold
 
 # Told the table's name and the rows just read.
 Progress = Callable[[str, int], None]
 
 
 class Source(Protocol):
-    """What a report's tables are read from: SQLite pages, sqlite3, or Parquet files."""
+    """What a report's tables are read from: SQLite pages, sqlite3, or Parquet files.
+
+    Names of tables and columns are found in any letter case, as SQL does; rows come under the names asked for. A file
+    that is changed or replaced after its first read is a `NsysprofError`, and so is a table that cannot be read.
+    """
 
     def columns(self, table: str) -> tuple[str, ...]:
         """The names of the table's columns, empty where the table is absent."""
@@ -78,9 +84,33 @@ class Growing:
 
 
 def present(source: Source, table: str, names: Sequence[str]) -> list[str]:
-    """Those of the columns that the table has."""
-    have = set(source.columns(table))
-    return [name for name in names if name in have]
+    """Those of the columns that the table has, in whatever letter case."""
+    have = set(map(fold, source.columns(table)))
+    return [name for name in names if fold(name) in have]
+
+
+def has_all(source: Source, table: str, names: Sequence[str]) -> bool:
+    """Whether the table has all of the columns."""
+    return len(present(source, table, names)) == len(names)
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A table whose rows are missing from the answer, and the columns without which they say nothing."""
+
+    table: str
+    rows: int
+    lacks: tuple[str, ...]
+
+
+def unread_tables(source: Source, needs: Mapping[str, Sequence[str]]) -> tuple[Unread, ...]:
+    """The tables that have rows but not all columns that they need."""
+    found = []
+    for table, names in needs.items():
+        have = present(source, table, names)
+        if len(have) < len(names) and (rows := source.rows(table)):
+            found.append(Unread(table, rows, tuple(name for name in names if name not in have)))
+    return tuple(found)
 
 
 def column(block: Block, name: str, missing: int = 0) -> NDArray[np.int64]:

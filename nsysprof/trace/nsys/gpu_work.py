@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, Room
 from nsysprof.core.codes import Coder
 from nsysprof.trace.nsys.block import Block
-from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, present, times
+from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, has_all, present, times
 from nsysprof.trace.nsys.identify import DamagedError
 
 KERNEL, MEMCPY, MEMSET, GRAPH = range(4)
@@ -20,6 +20,7 @@ TABLES = {
     "CUPTI_ACTIVITY_KIND_MEMSET": MEMSET,
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": GRAPH,
 }
+NEEDS = ("start", "end")  # without them a row is no op
 # Which column tells two ops of a kind apart by name; the first that the table has.
 _NAMED_BY = {
     KERNEL: ("demangledName", "shortName", "mangledName"),
@@ -74,7 +75,7 @@ def read_work(
     names = _Names(source)
     untimed = 0
     for table, kind in TABLES.items():
-        if not {"start", "end"} <= set(source.columns(table)):
+        if not has_all(source, table, NEEDS):
             continue
         naming = present(source, table, _NAMED_BY[kind])
         wanted = [*_COLUMNS, *naming]

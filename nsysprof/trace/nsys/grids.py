@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.trace.nsys.columns import Growing, Source, column, present
+from nsysprof.trace.nsys.columns import Growing, Source, column, has_all
+from nsysprof.trace.nsys.gpu_work import NEEDS
 
 TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
 _COLUMNS = ("gridX", "gridY", "gridZ")
@@ -17,8 +18,7 @@ def read_grids(source: Source) -> NDArray[np.int64]:
     CUDA allows 2^31 blocks in x and 2^16 in y and z: that fits into 63 bits.
     """
     rows = Growing(grid="i8")
-    known = len(present(source, TABLE, ("start", "end", *_COLUMNS))) == len(_COLUMNS) + 2
-    for block in source.blocks(TABLE, _COLUMNS) if known else ():
+    for block in source.blocks(TABLE, _COLUMNS) if has_all(source, TABLE, (*NEEDS, *_COLUMNS)) else ():
         x, y, z = (column(block, name) for name in _COLUMNS)
         rows.add(block.rows, grid=_packed(x, y, z))
     grids: NDArray[np.int64] = rows.take("grid")

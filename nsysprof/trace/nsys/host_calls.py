@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, Room
 from nsysprof.core.codes import Coder
-from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, present, times
+from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, has_all, times
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
+NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
 PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
 _CHUNK = 1 << 18  # keys at a time where temporaries would be large
 
@@ -122,9 +123,7 @@ def read_calls(
     same call recorded twice) the shortest is taken.
     """
     rows = Growing(room, start="i8", end="i8", thread="i4", slot=str(np.dtype(keys.type)))
-    needs = ("start", "end", "globalTid", "correlationId")
-    usable = len(present(source, TABLE, needs)) == len(needs)
-    for block in source.blocks(TABLE, needs) if usable else ():
+    for block in source.blocks(TABLE, NEEDS) if has_all(source, TABLE, NEEDS) else ():
         code = threads.encode(column(block, "globalTid"))
         process = _process_of(code, threads, processes)
         slot = keys.slots(process, column(block, "correlationId"))

@@ -15,7 +15,18 @@ from typing import Literal
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import version_in
 
-__all__ = ["DamagedError", "Kind", "check_tables", "identify", "reading", "told"]
+__all__ = [
+    "DamagedError",
+    "Kind",
+    "Stamp",
+    "changed",
+    "check_tables",
+    "fold",
+    "identify",
+    "reading",
+    "stamp",
+    "told",
+]
 
 Kind = Literal["sqlite", "parquet", "nsys-rep"]
 
@@ -98,6 +109,28 @@ def told(error: BaseException) -> str:
     return said if len(said) <= MOST_TOLD else f"{said[:MOST_TOLD]}…"
 
 
+def fold(name: str) -> str:
+    """A table's or column's name as SQL compares it: letters of ASCII in either case are equal."""
+    return name.lower() if name.isascii() else name
+
+
+Stamp = tuple[int, int, int, int, bytes]
+
+
+def stamp(path: Path) -> Stamp:
+    """What differs between two states of a file: device, inode, size, time of change, and SQLite's change counter."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (Path.open hides that this is unbuffered)
+        status = os.fstat(file.fileno())
+        head = file.read(28)
+    counter = head[24:] if head.startswith(SQLITE) else b""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, counter
+
+
+def changed(path: Path) -> NsysprofError:
+    """The error of a file that is no longer what it was when it was opened."""
+    return NsysprofError(f"{path} was changed while it was read", "try again when nothing writes to it")
+
+
 def _missing(path: Path) -> NsysprofError:
     folder = path.parent
     if not folder.is_dir():
@@ -116,7 +149,7 @@ def _missing(path: Path) -> NsysprofError:
 
 def _folder(path: Path) -> Kind:
     names = sorted(entry.name for entry in os.scandir(path))
-    if "StringIds.parquet" in names:
+    if "stringids.parquet" in map(fold, names):
         return "parquet"
     inside = [name for name in names if name.endswith(REPORT_ENDINGS)]
     if inside:
@@ -205,6 +238,8 @@ def _check_sqlite(path: Path, head: bytes, size: int) -> None:
 def _filled(log: Path) -> bool:
     """Whether a log beside the file holds something: an emptied one starts with zeros."""
     try:
+        if not log.is_file():  # a pipe would be waited for
+            return False
         with log.open("rb") as file:
             return any(file.read(8))
     except OSError:
@@ -226,7 +261,7 @@ def _tables(path: Path) -> list[tuple[str, str]]:
 
 def check_tables(path: Path, names: Sequence[str]) -> None:
     """Refuse a database whose tables are not those of a report."""
-    if "StringIds" in names:
+    if "stringids" in map(fold, names):
         return
     if not names:
         raise NsysprofError(f"{path}: half-written export or empty database: no tables", _again(path))
@@ -245,8 +280,8 @@ def _unfinished(head: bytes, tables: Sequence[tuple[str, str]]) -> bool:
     with comments and writes ThreadNames, the ENUM tables and the metadata last. Reports of 2019 to 2021 may
     have none of those but no comments either, and a file that somebody trimmed was changed more than once.
     """
-    names = {name for name, _ in tables}
-    commented = any(name == "StringIds" and "--" in sql for name, sql in tables)
-    last = {"META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE", "ThreadNames"}
+    names = {fold(name) for name, _ in tables}
+    commented = any(fold(name) == "stringids" and "--" in sql for name, sql in tables)
+    last = {"meta_data_export", "export_meta_data", "meta_data_capture", "threadnames"}
     untouched = int.from_bytes(head[24:28], "big") == 1 and not any(head[36:40])  # one change, no free pages
-    return commented and untouched and not names & last and not any(n.startswith("ENUM_") for n in names)
+    return commented and untouched and not names & last and not any(n.startswith("enum_") for n in names)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.trace.nsys.columns import Growing, Source, column, present
+from nsysprof.trace.nsys.columns import Growing, Source, column, has_all
 
 TABLE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 _ALLOCATION, _RELEASE = 0, 1
@@ -37,7 +37,7 @@ def read_memory_use(source: Source) -> tuple[MemoryUse, ...]:
     address the release of which was not recorded. What was allocated before the recording began is not known, and its
     release is left out.
     """
-    if len(present(source, TABLE, _NEEDS)) < len(_NEEDS):
+    if not has_all(source, TABLE, _NEEDS):
         return ()
     rows = Growing(
         start="i8",

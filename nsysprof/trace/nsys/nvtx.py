@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, Room
 from nsysprof.core.codes import Coder, Words
 from nsysprof.trace.nsys.block import Block
-from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, present, times
+from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, has_all, present, times
 from nsysprof.trace.nsys.host_calls import PROCESS_OF_THREAD
 
 TABLE = "NVTX_EVENTS"
+NEEDS = ("start", "end", "eventType", "globalTid")  # without them a row is no range
 PUSH_POP, START_END = 0, 1
 _KIND_OF_EVENT = {
     59: PUSH_POP,
@@ -61,11 +62,10 @@ def read_ranges(
     rows = Growing(room, start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
     names = _Names(source)
     ints = ["start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"]
-    usable = {"start", "end", "eventType"} <= set(source.columns(TABLE))
     columns = present(source, TABLE, ints), present(source, TABLE, ["text"])
     kinds = np.full(256, 255, np.uint8)
     kinds[list(_KIND_OF_EVENT)] = list(_KIND_OF_EVENT.values())
-    for block in source.blocks(TABLE, *columns, names.words) if usable else ():
+    for block in source.blocks(TABLE, *columns, names.words) if has_all(source, TABLE, NEEDS) else ():
         event = column(block, "eventType")
         kind = np.where((event >= 0) & (event < 256), kinds[event & 255], np.uint8(255))
         names.note_domains(block, np.flatnonzero(event == _DOMAIN_CREATE))

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.trace.nsys.block import Block
-from nsysprof.trace.nsys.columns import Growing, Source, column, present
-from nsysprof.trace.nsys.gpu_work import TABLES
+from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present
+from nsysprof.trace.nsys.gpu_work import NEEDS, TABLES
 
 _GRID, _BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
 # Our columns of plain numbers, -1 where a row has none, and those of the report.
@@ -52,7 +52,7 @@ def read_op_details(source: Source) -> OpDetails:
     )
     wanted = ("correlationId", *_GRID, *_BLOCK, *_NUMBERS.values())
     for table in TABLES:
-        if not {"start", "end"} <= set(source.columns(table)):
+        if not has_all(source, table, NEEDS):
             continue
         # A table without any of these columns has its rows all the same: "start" counts them.
         for block in source.blocks(table, present(source, table, wanted) or ["start"]):

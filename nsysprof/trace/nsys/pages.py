@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from nsysprof.core.codes import Words
-from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.records import SPARE, SPARE_FOR_EACH_FIELD, Patch, RefusedError, Wanted, decode_block
 
@@ -39,7 +38,6 @@ class _File(NamedTuple):
     handle: io.FileIO
     size: int  # of a page
     pages: int
-    counter: bytes  # changes with every transaction
 
 
 def decode(
@@ -48,7 +46,7 @@ def decode(
     """Yield blocks of the columns in rowid order, each with the rowid of its last row.
 
     `patch` fetches a few rows that are not plain. Raises RefusedError, possibly after some blocks: what was
-    yielded is right. Raises NsysprofError when the file changes under its reader.
+    yielded is right if the file did not change under its reader.
     """
     with open(path, "rb", buffering=0) as handle:  # noqa: PTH123 - Path.open hides that this is unbuffered
         file = _open(handle, os.fstat(handle.fileno()).st_size)
@@ -64,7 +62,6 @@ def decode(
             cells = _cells(buffer, file.size, len(pages), empty=len(leaves) == 1)
             if len(cells):
                 block, last = decode_block(buffer, cells, file.size, last, wanted, patch)
-                _check_unchanged(file, path)
                 yield block, last
 
 
@@ -86,13 +83,7 @@ def _open(handle: io.FileIO, length: int) -> _File:
     ):
         if not plain:
             raise RefusedError(why)
-    return _File(handle, size, pages, header[24:28])
-
-
-def _check_unchanged(file: _File, path: str) -> None:
-    file.handle.seek(24)
-    if file.handle.read(4) != file.counter:
-        raise NsysprofError(f"{path} was changed while it was read", "try again when nothing writes to it")
+    return _File(handle, size, pages)
 
 
 def _read(file: _File, pages: np.ndarray, buffer: np.ndarray) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +19,31 @@ import numpy as np
 from nsysprof.core.codes import Words
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.identify import Stamp, changed, fold, stamp
 
 _BATCH = 65_536  # rows
 
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """The tables of one folder. A damaged file is an NsysprofError, and so is a missing pyarrow."""
+    """The tables of one folder; see `Source`. A damaged file is an NsysprofError, and so is a missing pyarrow."""
 
     path: Path
 
     def tables(self) -> tuple[str, ...]:
         """Names of the tables, sorted."""
-        return tuple(sorted(file.stem for file in Path(self.path).glob("*.parquet")))
+        return tuple(sorted(file.stem for file, _ in self._files.values()))
 
     def columns(self, table: str) -> tuple[str, ...]:
         """Names of the columns, () when there is no such table."""
-        if not self._file(table).is_file():
+        if fold(table) not in self._files:
             return ()
         with self._opened(table) as file:
             return tuple(file.schema_arrow.names)
 
     def rows(self, table: str) -> int:
         """Number of rows, 0 when there is no such table."""
-        if not self._file(table).is_file():
+        if fold(table) not in self._files:
             return 0
         with self._opened(table) as file:
             return int(file.metadata.num_rows)
@@ -54,13 +56,11 @@ class ParquetSource:
         `ints` become int64: reals are cut to integers, text and blobs are NULL. `texts` become codes into
         `words`: numbers are spelled out, blobs count as text.
         """
-        if not self._file(table).is_file():
+        if fold(table) not in self._files:
             return
         words = Words() if words is None else words
         with self._opened(table, texts) as file:
-            wanted = list(dict.fromkeys((*ints, *texts)))
-            for batch in file.iter_batches(_BATCH, columns=wanted, use_threads=False):
-                at = {name: batch.column(k) for k, name in enumerate(batch.schema.names)}
+            for batch, at in _batches(file, (*ints, *texts)):
                 values: dict[str, np.ndarray] = {}
                 nulls: dict[str, np.ndarray] = {}
                 for name in ints:
@@ -73,12 +73,11 @@ class ParquetSource:
 
     def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """All rows of a small table as Python values; bytes that are not UTF-8 show as U+FFFD."""
-        if not self._file(table).is_file():
+        if fold(table) not in self._files:
             return []
         with self._opened(table) as file:
             rows: list[tuple[Any, ...]] = []
-            for batch in file.iter_batches(_BATCH, columns=list(dict.fromkeys(columns)), use_threads=False):
-                at = {name: batch.column(k) for k, name in enumerate(batch.schema.names)}
+            for _, at in _batches(file, columns):
                 rows += zip(*(_python(at[name]) for name in columns), strict=True)
             return rows
 
@@ -99,8 +98,11 @@ class ParquetSource:
         """Nothing: there is one way to read Parquet."""
         return {}
 
-    def _file(self, table: str) -> Path:
-        return Path(self.path) / f"{table}.parquet"
+    @cached_property
+    def _files(self) -> dict[str, tuple[Path, Stamp]]:
+        """The file of each table, and its state when the folder was first looked at."""
+        files = sorted((file for file in Path(self.path).glob("*.parquet") if file.is_file()), reverse=True)
+        return {fold(file.stem): (file, stamp(file)) for file in files}
 
     @contextmanager
     def _opened(self, table: str, texts: Sequence[str] = ()) -> Iterator[Any]:
@@ -112,16 +114,33 @@ class ParquetSource:
                 f"{self.path} is a Parquet export, and pyarrow, which reads it, cannot be imported ({error})",
                 "pip install 'nsysprof[parquet]'",
             ) from error
-        path = self._file(table)
+        path, seen = self._files[fold(table)]
         try:
             with pyarrow.parquet.ParquetFile(path, read_dictionary=list(texts)) as file:
                 yield file
+            _check_unchanged(path, seen)
         except (pyarrow.ArrowException, OSError) as error:
+            _check_unchanged(path, seen)
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise NsysprofError(
                 f"{path} is damaged: it cannot be read ({reason})",
                 "nsys export --type parquetdir REPORT.nsys-rep",
             ) from error
+
+
+def _check_unchanged(path: Path, seen: Stamp) -> None:
+    if not path.is_file() or stamp(path) != seen:
+        raise changed(path)
+
+
+def _batches(file: Any, names: Sequence[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The file batch by batch, and the columns of each under the names asked for, whatever their letter case."""
+    stored = file.schema_arrow.names
+    spelled = {fold(name): name for name in reversed(stored)}
+    asked = {name: name if name in stored else spelled[fold(name)] for name in names}
+    for batch in file.iter_batches(_BATCH, columns=list(dict.fromkeys(asked.values())), use_threads=False):
+        place = {name: at for at, name in enumerate(batch.schema.names)}
+        yield batch, {ours: batch.column(place[name]) for ours, name in asked.items()}
 
 
 def _integers(array: Any) -> tuple[np.ndarray, np.ndarray | None]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from nsysprof.trace.nsys.identify import fold
+
 if TYPE_CHECKING:
     from nsysprof.trace.nsys.columns import Source
 
@@ -17,8 +19,8 @@ SYSTEM = frozenset(
 
 def named_rows(source: Source, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
     """The named columns of a table row by row, None for what it lacks; nothing where it has none of them."""
-    have = set(source.columns(table))
-    present = [name for name in names if name in have]
+    have = set(map(fold, source.columns(table)))
+    present = [name for name in names if fold(name) in have]
     if len(present) == len(names):
         yield from source.fetch(table, present)
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, header_version, newer_than
+from nsysprof.trace.nsys.identify import changed, stamp
 
 __all__ = ["export_report"]
 
@@ -24,17 +25,25 @@ def export_report(
     """
     if export_to is not None:
         out = export_to / f"{path.stem}.sqlite" if export_to.is_dir() else export_to
-        export(_choose(path, nsys), path, out)
+        _export(path, out, nsys)
         return out, None
-    chosen = _choose(path, nsys)
     folder = tempfile.TemporaryDirectory(prefix="nsysprof-", ignore_cleanup_errors=True)
     try:
         out = Path(folder.name, f"{path.stem}.sqlite")
-        export(chosen, path, out)
+        _export(path, out, nsys)
     except BaseException:
         folder.cleanup()
         raise
     return out, folder
+
+
+def _export(path: Path, out: Path, nsys: Path | None) -> None:
+    chosen = _choose(path, nsys)
+    seen = stamp(path)
+    export(chosen, path, out)
+    if stamp(path) != seen:
+        out.unlink()
+        raise changed(path)
 
 
 def _choose(path: Path, named: Path | None) -> Nsys:

@@ -24,7 +24,7 @@ from nsysprof.core.codes import Words
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages, slices
 from nsysprof.trace.nsys.block import Block
-from nsysprof.trace.nsys.identify import told
+from nsysprof.trace.nsys.identify import Stamp, changed, fold, stamp, told
 from nsysprof.trace.nsys.records import RefusedError
 
 _WAIT = 1.0  # seconds for a program that holds a lock on the file
@@ -33,28 +33,31 @@ _IDS = 500  # ids in one query: old versions of SQLite take 999
 
 @dataclass(frozen=True)
 class _Table:
+    name: str
     columns: tuple[str, ...]
     layout: pages.Layout | None  # None for a view and a virtual table
+    broken: str = ""  # why it cannot be read, as far as SQLite says so before a row is asked for
 
 
 @dataclass(frozen=True)
 class SqliteSource:
-    """The tables of one SQLite file. What is wrong with the file is an NsysprofError."""
+    """The tables of one SQLite file; see `Source`. What is wrong with the file is an NsysprofError."""
 
     path: Path
     _refused: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def tables(self) -> tuple[str, ...]:
         """Names of the tables and views, in the order in which they were made."""
-        return tuple(self._tables)
+        return tuple(found.name for found in self._tables.values())
 
     def columns(self, table: str) -> tuple[str, ...]:
         """Names of the columns, () when there is no such table or view."""
-        return self._tables[table].columns if table in self._tables else ()
+        found = self._found(table)
+        return found.columns if found else ()
 
     def rows(self, table: str) -> int:
         """Number of rows, 0 when there is no such table or view."""
-        if table not in self._tables:
+        if self._found(table) is None:
             return 0
         with self._connection(table) as connection:
             return int(connection.execute(f"SELECT count(*) FROM {slices.quoted(table)}").fetchone()[0])
@@ -67,20 +70,35 @@ class SqliteSource:
         `ints` become int64: reals are cut to integers, and so are numbers that are spelled out; other text and
         blobs are NULL. `texts` become codes into `words`: numbers are spelled out, blobs count as text.
         """
-        if table not in self._tables:
+        found = self._found(table)
+        if found is None:
             return
         words = Words() if words is None else words
+        spelled = {fold(name): name for name in found.columns}
+        stored = {name: spelled.get(fold(name), name) for name in (*ints, *texts)}
+        for block in self._blocks(table, found, [stored[n] for n in ints], [stored[n] for n in texts], words):
+            if all(name == ours for ours, name in stored.items()):
+                yield block
+            else:
+                values = {ours: block.values[name] for ours, name in stored.items()}
+                nulls = {ours: block.nulls[name] for ours, name in stored.items() if name in block.nulls}
+                yield Block(block.rows, values, nulls)
+
+    def _blocks(
+        self, table: str, found: _Table, ints: Sequence[str], texts: Sequence[str], words: Words
+    ) -> Iterator[Block]:
         rows, after = 0, None
         try:
-            for block, last in self._by_pages(table, ints, texts, words):
+            for block, last in self._by_pages(table, found.layout, ints, texts, words):
                 rows, after = rows + block.rows, last
+                self._check_unchanged()
                 yield block
         except RefusedError as refused:
             self._refused[table] = str(refused)
         else:
             return
         with self._connection(table, bytes) as connection:
-            rowid = self._rowid(connection, table)
+            rowid = slices.rowid_name(connection, table, found.columns) if found.layout else None
             if rowid is None:
                 yield from slices.by_batch(connection, table, ints, texts, words)
                 return
@@ -93,7 +111,7 @@ class SqliteSource:
 
     def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """All rows of a small table as Python values; bytes that are not UTF-8 show as U+FFFD."""
-        if table not in self._tables:
+        if self._found(table) is None:
             return []
         wanted = ", ".join(f"t.{slices.quoted(name)}" for name in columns)
         with self._connection(table) as connection:
@@ -102,13 +120,14 @@ class SqliteSource:
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """The texts that StringIds has for these ids; an id it does not have is not in the answer."""
         wanted = sorted({int(at) for at in ids})
-        if "StringIds" not in self._tables or not wanted:
+        table = self._found("StringIds")
+        if table is None or not wanted:
             return {}
-        layout = self._tables["StringIds"].layout
+        layout = table.layout
         query = f"SELECT {slices.integer('id')}, {slices.text('value')} FROM StringIds AS t"
         found: list[tuple[int | None, str | None]] = []
         with self._connection("StringIds") as connection:
-            if layout is not None and layout.rowid == "id":
+            if layout is not None and fold(layout.rowid or "") == "id":
                 for at in range(0, len(wanted), _IDS):
                     some = wanted[at : at + _IDS]
                     found += connection.execute(f"{query} WHERE id IN ({','.join('?' * len(some))})", some)
@@ -121,15 +140,28 @@ class SqliteSource:
         """Of the tables read so far, those that went through sqlite3, and why."""
         return dict(self._refused)
 
+    def _found(self, table: str) -> _Table | None:
+        """What is known of a table, whatever the letter case of its name; None where there is none."""
+        found = self._tables.get(fold(table))
+        if found is not None and found.broken:
+            what = f"{self.path}: {found.name} cannot be read ({found.broken})"
+            query = f"SELECT count(*) FROM {slices.quoted(found.name)}"
+            raise NsysprofError(what, f"sqlite3 {shlex.quote(str(self.path))} {shlex.quote(query)}")
+        return found
+
     def _by_pages(
-        self, table: str, ints: Sequence[str], texts: Sequence[str], words: Words
+        self,
+        table: str,
+        layout: pages.Layout | None,
+        ints: Sequence[str],
+        texts: Sequence[str],
+        words: Words,
     ) -> Iterator[tuple[Block, int]]:
-        layout = self._tables[table].layout
         if layout is None:
             raise RefusedError("it is not a table of rows")
         if not set(ints).union(texts) <= set(layout.fields):
             raise RefusedError("a wanted column is not stored in its rows")
-        path, options = self._place
+        path, options, _ = self._place
         if options != "mode=ro":
             raise RefusedError("a journal lies beside it, or it was written with a write-ahead log")
         with ExitStack() as stack:
@@ -138,33 +170,40 @@ class SqliteSource:
             def patch(rowids: list[int]) -> list[tuple[Any, ...]]:
                 if not connections:
                     connections.append(stack.enter_context(self._connection(table, bytes)))
-                rowid = self._rowid(connections[0], table)
+                rowid = slices.rowid_name(connections[0], table, self.columns(table))
                 if rowid is None:
                     raise RefusedError("it has no rowid")
                 return slices.rows_by_id(connections[0], table, rowid, rowids, ints, texts)
 
             yield from pages.decode(path, layout, ints, texts, words, patch)
 
-    def _rowid(self, connection: sqlite3.Connection, table: str) -> str | None:
-        if self._tables[table].layout is None:
-            return None
-        return slices.rowid_name(connection, table, self._tables[table].columns)
-
     @contextmanager
     def _connection(self, table: str | None, text_factory: Any = None) -> Iterator[sqlite3.Connection]:
         """A connection in one read transaction, so that several queries see the same file."""
-        path, options = self._place
+        path, options, _ = self._place
         try:
             uri = f"{Path(path).as_uri()}?{options}"
             with closing(sqlite3.connect(uri, timeout=_WAIT, uri=True, isolation_level=None)) as connection:
                 connection.text_factory = text_factory or _tolerant
                 connection.execute("BEGIN")
                 yield connection
+            self._check_unchanged()
         except (sqlite3.Error, MemoryError, UnicodeDecodeError) as error:
             # The last one: sqlite3 quotes damaged names in its messages, and Python cannot decode them.
             raise self._explained(table, error) from error
 
+    def _check_unchanged(self) -> None:
+        """Raise where the file is no longer the one of the first read: rows of two states would make one answer."""
+        path, options, seen = self._place
+        try:
+            same = options == "mode=rw" or seen is None or stamp(Path(path)) == seen
+        except OSError:
+            same = False
+        if not same:
+            raise changed(self.path)
+
     def _explained(self, table: str | None, error: BaseException) -> NsysprofError:
+        self._check_unchanged()
         reason = told(error) or "out of memory"
         if "unable to open" in reason:
             return NsysprofError(f"{self.path} cannot be opened ({reason})")
@@ -175,18 +214,25 @@ class SqliteSource:
         return NsysprofError(f"{self.path} is damaged: {what} cannot be read ({reason})", hint)
 
     @cached_property
-    def _place(self) -> tuple[str, str]:
-        """The file that is read, and how SQLite is to open it."""
+    def _place(self) -> tuple[str, str, Stamp | None]:
+        """The file that is read, how SQLite is to open it, and the file's state now (None: there is no such file)."""
         path = os.path.realpath(self.path)
         beside = [Path(path + end) for end in ("-wal", "-journal") if Path(path + end).exists()]
-        if any(other.stat().st_size for other in beside):
+        files = [Path(path), *(file for file in beside if file.is_file())]  # a pipe would be waited for
+        try:
+            seen = [stamp(file) for file in files]
+        except OSError:
+            return path, "mode=ro", None  # SQLite says what is the matter
+        if any(other.stat().st_size for other in files[1:]):
             folder = tempfile.mkdtemp(prefix="nsysprof-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            for file in (Path(path), *beside):
+            for file in files:
                 shutil.copyfile(file, Path(folder) / file.name)
-            return str(Path(folder) / Path(path).name), "mode=rw"
+            if [stamp(file) for file in files] != seen:
+                raise changed(self.path)
+            return str(Path(folder) / Path(path).name), "mode=rw", seen[0]
         # Otherwise SQLite makes an empty log and an index beside a file that was written with a log.
-        return path, "immutable=1" if beside or _written_with_log(path) else "mode=ro"
+        return path, "immutable=1" if beside or _written_with_log(path) else "mode=ro", seen[0]
 
     @cached_property
     def _tables(self) -> dict[str, _Table]:
@@ -195,7 +241,7 @@ class SqliteSource:
                 "SELECT name, rootpage FROM sqlite_master"
                 " WHERE type NOT IN ('index', 'trigger') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
             ).fetchall()
-            return {name: _table(connection, name, root) for name, root in listed}
+            return {fold(name): _table(connection, name, root) for name, root in listed}
 
 
 def _tolerant(raw: bytes) -> str:
@@ -215,13 +261,15 @@ def _table(connection: sqlite3.Connection, name: str, root: Any) -> _Table:
         listed = connection.execute(
             "SELECT name, type, pk, hidden FROM pragma_table_xinfo(?) WHERE hidden <> 1", (name,)
         ).fetchall()
-    except sqlite3.OperationalError:  # a view of something absent, a virtual table of an unknown kind
-        return _Table((), None)
+    except (
+        sqlite3.OperationalError
+    ) as error:  # a view of something absent, a virtual table of an unknown kind
+        return _Table(name, (), None, told(error))
     columns = tuple(row[0] for row in listed)
     if not columns and root:
         raise sqlite3.DatabaseError(f"no columns of {name!r}")
     if not root or not isinstance(root, int):  # a view, a virtual table, damage
-        return _Table(columns, None)
+        return _Table(name, columns, None)
     stored = tuple(column for column, _, _, hidden in listed if hidden != 2)  # 2: computed when read
     keys = [(column, kind) for column, kind, key, _ in listed if key]
     rowid = None
@@ -230,4 +278,4 @@ def _table(connection: sqlite3.Connection, name: str, root: Any) -> _Table:
         indexed = "SELECT count(*) FROM pragma_index_list(?) WHERE origin = 'pk'"
         if not connection.execute(indexed, (name,)).fetchone()[0]:
             rowid = keys[0][0]
-    return _Table(columns, pages.Layout(root, stored, rowid))
+    return _Table(name, columns, pages.Layout(root, stored, rowid))
