@@ -7,7 +7,6 @@ import errno
 import json
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +182,7 @@ def test_kernels_say_their_cause(trace: Trace, tmp_path: Path) -> None:
         launch_kernel(name, (10 * id, 10 * id + 5), (10 * id, 10 * id + 5), id=id)
         for id, name in enumerate(causes, 1)
     ]
-    write_tables(broken_down(trace(*chain(*items))), tmp_path)
+    write_tables(broken_down(trace(*items)), tmp_path)
     head, rows = read_rows(tmp_path / "kernels.csv")
     found = {row[head.index("kernel")]: (row[head.index("family")], row[head.index("cause")]) for row in rows}
     assert found == causes

@@ -7,7 +7,6 @@ import json
 import re
 from collections import defaultdict
 from io import BytesIO
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +133,7 @@ def test_op_rows_show_the_cause_where_it_says_more(trace: Trace) -> None:
         launch_kernel(name, (10 * id, 10 * id + 5), (10 * id, 10 * id + 5), id=id)
         for id, name in enumerate(names, 1)
     ]
-    page = parse(analysis_page(broken_down(trace(*chain(*items)))))
+    page = parse(analysis_page(broken_down(trace(*items))))
     found = rows(page.one("table", id="t-ops"))
     assert {row.one("th").text: list(row.all("td"))[1].text for row in found} == names
 
