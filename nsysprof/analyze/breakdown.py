@@ -39,7 +39,7 @@ class Breakdown:
     of ``path`` with ``merged_path, name`` and ``parent`` (a row number, -1 at the top). ``families``: what lies inside
     each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``: the
     columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned) for
-    ``path``, and ``cause``. ``ledger``: ``fate, ops, sum_ns, share``. ``totals``: ops, kernels, memops, graph
+    ``path``. ``ledger``: ``fate, ops, sum_ns, share``. ``totals``: ops, kernels, memops, graph
     launches, launches, ranges, sum_ns, busy_ns and span_ns of the whole report. ``kinds``: what each op name is.
     ``options``: what `break_down` was asked for.
 
@@ -238,7 +238,6 @@ def _frames(
     kernels = kernel_frame(owned, "path", _texts_or_empty(owned.path, path_texts), tables, kinds)
     owned = kernel_table(part.attribution, merged_of, part.keep, unowned=unowned, ops=part.ops)
     merged_kernels = kernel_frame(owned, "row", row[owned.path], tables, kinds)
-    merged_kernels["cause"] = [kinds.cause[name] for name in owned.name.tolist()]
     families = family_table(part.attribution, merged, merged_of, part.keep, kinds)
     families["path"] = row[families["path"]]
     families = families[families["path"] >= 0].reset_index(drop=True)

@@ -66,6 +66,7 @@ def kernel_frame(
             "median_ns": kernels.median_ns,
             "min_ns": kernels.min_ns,
             "max_ns": kernels.max_ns,
+            "cause": _texts(kernels.name, kinds.cause),
         }
     )
 

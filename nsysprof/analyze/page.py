@@ -201,6 +201,7 @@ def _kernels(breakdown: Breakdown) -> dict[str, Any]:
             "short": one_line(short_name(row["kernel"], _NAME), _NAME) or "(no name)",
             "family": row["family"],
             "unit": "" if row["math_unit"] == "unknown" else row["math_unit"],
+            "cause": "" if row["cause"] == row["family"] else one_line(row["cause"], _NAME),
             "row": row["row"],
             "path": one_line(paths[row["row"]], _PATH) if row["row"] >= 0 else "",
             "count": row["count"],

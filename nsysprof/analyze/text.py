@@ -232,13 +232,14 @@ def _top_kernels(title: str, kernels: pd.DataFrame) -> list[str]:
         [
             one_line(short_name(row.kernel, 70), 70),
             row.family if row.math_unit == "unknown" else f"{row.family}, {row.math_unit}",
+            "" if row.cause == row.family else one_line(row.cause, 30),
             format_count(row.ops),
             format_ns(row.sum_ns),
             format_share(row.sum_ns / total) if total else "",
         ]
         for row in _rows(kernels.head(_TOP_KERNELS).rename(columns={"count": "ops"}))
     ]
-    table = _table(["op", "family", "count", "sum", "share"], rows, texts=2)
+    table = _table(["op", "family", "cause", "count", "sum", "share"], rows, texts=3)
     return [f"{title}: {format_ns(total)} under {_many(len(kernels), 'name')}", table]
 
 

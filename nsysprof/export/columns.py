@@ -39,6 +39,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "static_shared_bytes": "static shared memory of a block",
         "dynamic_shared_bytes": "dynamic shared memory of a block",
         "size_bytes": "bytes copied or set",
+        "cause": "finer kind of work, by the kernel rules: the family where they say no more",
     },
     "launches": {
         "launch": "id: host CUDA calls that caused GPU work, by process, thread and start",

@@ -152,9 +152,14 @@ def _op_names(source: ExportSource, texts: TraceTexts) -> list[bytes]:
     titles = [own if shared[own] == 1 else name for own, name in zip(short, tables.op_names, strict=True)]
     return [
         texts.named(title, OP_KINDS[code])
-        + texts.noted(kernel=name if name != title else "", family=family, math_unit=unit)
-        for title, name, code, family, unit in zip(
-            titles, tables.op_names, kind.tolist(), kinds.family, kinds.math_unit, strict=True
+        + texts.noted(
+            kernel=name if name != title else "",
+            family=family,
+            math_unit=unit,
+            cause=cause if cause != family else "",
+        )
+        for title, name, code, family, unit, cause in zip(
+            titles, tables.op_names, kind.tolist(), kinds.family, kinds.math_unit, kinds.cause, strict=True
         )
     ]
 

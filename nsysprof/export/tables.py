@@ -112,6 +112,7 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
             "static_shared_bytes": _id(details.static_shared[rows]),
             "dynamic_shared_bytes": _id(details.dynamic_shared[rows]),
             "size_bytes": _id(details.size[rows]),
+            "cause": Column(name, breakdown.kinds.cause),
         }
 
     return columns

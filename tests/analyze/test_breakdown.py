@@ -40,6 +40,7 @@ INSTANCE_COLUMNS = [
 ]
 KERNEL_COLUMNS = [
     *("path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns"),
+    "cause",
 ]
 ADDITIVE = ["kernels", "memops", "busy_ns", "sum_ns", "exclusive_sum_ns", "followed_sum_ns"]
 
@@ -97,8 +98,8 @@ def test_texts_are_python_strings(by: str | None, trace: Trace) -> None:
             (found.ranges, ["path", "merged_path", "kind", "domain"]),
             (found.merged, ["merged_path", "name", "kind"]),
             (found.instances, ["path", "merged_path", "kind"]),
-            (found.kernels, ["path", "kernel", "family", "math_unit"]),
-            (found.merged_kernels, ["kernel", "family", "math_unit"]),
+            (found.kernels, ["path", "kernel", "family", "math_unit", "cause"]),
+            (found.merged_kernels, ["kernel", "family", "math_unit", "cause"]),
         ):
             assert {name: str(frame[name].dtype) for name in texts} == dict.fromkeys(texts, "object")
     found = answer(trace(*steps(3), duration=END))

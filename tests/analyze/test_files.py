@@ -79,7 +79,9 @@ INSTANCES = [
     "busy_ns",
     "sum_ns",
 ]
-KERNELS = ["path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns"]
+KERNELS = [
+    *("path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns", "cause"),
+]
 DOCUMENT = [
     "schema",
     "report",
@@ -91,7 +93,7 @@ DOCUMENT = [
     "ranges",
     "kernels",
 ]
-TEXTS = {"path", "merged_path", "kind", "domain", "kernel", "family", "math_unit"}
+TEXTS = {"path", "merged_path", "kind", "domain", "kernel", "family", "math_unit", "cause"}
 
 ODD_NAMES = [
     'quote " and ""two""',
@@ -165,6 +167,27 @@ def test_columns_are_the_interface(source: str, tmp_path: Path, trace: Trace) ->
         for place, column in enumerate(head):
             if column not in TEXTS:
                 assert all(str(int(row[place])) == row[place] for row in rows), (name, column)
+
+
+def test_kernels_say_their_cause(trace: Trace, tmp_path: Path) -> None:
+    """`kernels.csv` and `analysis.json` show convolutions, FFTs, sorts and scans as such, and else the family."""
+    causes = {
+        "implicit_convolve_sgemm": ("gemm", "convolution"),
+        "vector_fft": ("other", "FFT"),
+        "DeviceRadixSortOnesweepKernel": ("other", "sort"),
+        "DeviceScanKernel": ("reduction", "scan"),
+        "volta_dgemm_64x64_nn": ("gemm", "gemm"),
+    }
+    items = [
+        launch_kernel(name, (10 * id, 10 * id + 5), (10 * id, 10 * id + 5), id=id)
+        for id, name in enumerate(causes, 1)
+    ]
+    write_tables(broken_down(trace(*items)), tmp_path)
+    head, rows = read_rows(tmp_path / "kernels.csv")
+    found = {row[head.index("kernel")]: (row[head.index("family")], row[head.index("cause")]) for row in rows}
+    assert found == causes
+    kernels = json.loads((tmp_path / "analysis.json").read_text())["kernels"]
+    assert {row["kernel"]: (row["family"], row["cause"]) for row in kernels} == causes
 
 
 def test_the_csv_module_reads_back_what_the_frames_hold(odd: Breakdown, tmp_path: Path) -> None:

@@ -121,9 +121,21 @@ def test_every_op_row_adds_up_to_the_rows_of_the_document(
     names = [each.text for each in page.one("ol", id="op-names").all("li")]
     found = {}
     for each in rows(page.one("table", id="t-ops")):
-        path = list(each.all("td"))[1].text
+        path = list(each.all("td"))[2].text
         found[path, names[int(each.attributes["data-n"])]] = list(map(int, each.values[:2]))
     assert found == dict(wanted)
+
+
+def test_op_rows_show_the_cause_where_it_says_more(trace: Trace) -> None:
+    """The finer word stands beside the family, and nothing where it is the family."""
+    names = {"vector_fft": "FFT", "implicit_convolve_sgemm": "convolution", "ampere_sgemm_128x64_tn": ""}
+    items = [
+        launch_kernel(name, (10 * id, 10 * id + 5), (10 * id, 10 * id + 5), id=id)
+        for id, name in enumerate(names, 1)
+    ]
+    page = parse(analysis_page(broken_down(trace(*items))))
+    found = rows(page.one("table", id="t-ops"))
+    assert {row.one("th").text: list(row.all("td"))[1].text for row in found} == names
 
 
 def test_families_add_up_to_all_ops(page: Element, run_sqlite: Breakdown) -> None:

@@ -174,11 +174,15 @@ def test_kernels_of_the_longest_ranges(path: Path, threads: str) -> None:
         assert total == format_ns(kernels["sum_ns"].sum())
         assert names == ("1 name" if len(kernels) == 1 else f"{len(kernels)} names")
         printed = table(text[text.index(f"\n{title}:") :], "op")
-        assert list(printed[0]) == ["op", "family", "count", "sum", "share"]
+        assert list(printed[0]) == ["op", "family", "cause", "count", "sum", "share"]
         assert [line["op"] for line in printed] == [short_name(name, 70) for name in kernels["kernel"][:5]]
         assert [line["family"] for line in printed] == [
             family if unit == "unknown" else f"{family}, {unit}"
             for family, unit in zip(kernels["family"][:5], kernels["math_unit"][:5], strict=True)
+        ]
+        assert [line["cause"] for line in printed] == [
+            "" if cause == family else cause
+            for family, cause in zip(kernels["family"][:5], kernels["cause"][:5], strict=True)
         ]
         assert [line["sum"] for line in printed] == [format_ns(ns) for ns in kernels["sum_ns"][:5].tolist()]
         assert [line["count"] for line in printed] == [

@@ -54,16 +54,16 @@ to last, and with ops running; share: of the sum of all ops. each: median over i
 * launch-bound: for more than 50 % of the span the GPU runs nothing, not even ops of other ranges.
 
 Ops in train: 130 ns under 2 names
-op           family      count     sum    share
------------  --------  -------  ------  -------
-ampere_gemm  gemm            2  120 ns     92 %
-memcpy HtoD  memcpy          1   10 ns    7.7 %
+op           family    cause      count     sum    share
+-----------  --------  -------  -------  ------  -------
+ampere_gemm  gemm                     2  120 ns     92 %
+memcpy HtoD  memcpy                   1   10 ns    7.7 %
 
 Ops that no range owns: 53 ns under 2 names
-op       family      count    sum    share
--------  --------  -------  -----  -------
-mystery  other           1  49 ns     92 %
-orphan   other           1   4 ns    7.5 %
+op       family    cause      count    sum    share
+-------  --------  -------  -------  -----  -------
+mystery  other                    1  49 ns     92 %
+orphan   other                    1   4 ns    7.5 %
 """
 
 

@@ -184,7 +184,7 @@ def test_types_and_descriptions(trace: Trace, tmp_path: Path) -> None:
             assert field.metadata[b"description"].decode() == columns[field.name]
             if field.name.endswith("_ns") and "median" not in field.name and "iqr" not in field.name:
                 assert str(field.type) == "int64"
-            if field.name in ("kind", "name", "path", "merged_path", "family", "fate", "domain"):
+            if field.name in ("kind", "name", "path", "merged_path", "family", "cause", "fate", "domain"):
                 assert str(field.type) == "dictionary<values=string, indices=int32, ordered=0>"
 
 
