@@ -13,6 +13,7 @@ from tabulate import tabulate
 from nsysprof.check.check import BudgetCheck
 from nsysprof.core.terminal import one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
+from nsysprof.results.text_table import escaped
 
 _SCHEMA = "nsysprof-check/1"
 _WIDTH = 110
@@ -60,19 +61,23 @@ def _wrapped(text: str) -> list[str]:
 def check_markdown(answer: BudgetCheck) -> str:
     """The same for a comment on GitHub: a heading, a table of what broke, and the rest as a list."""
     broken, untested = answer.broken, answer.untested
-    lines = [f"### {'✅' if answer.ok else '❌'} {_md(_verdict(answer))}", ""]
+    lines = [f"### {'✅' if answer.ok else '❌'} {escaped(_verdict(answer))}", ""]
     if len(broken):
         rows = [
-            [_md(cell) for cell in _cells(row, _MD_RANGE, _MD_WHY)] for row in _rows(broken.head(_MOST_ROWS))
+            [escaped(cell) for cell in _cells(row, _MD_RANGE, _MD_WHY)]
+            for row in _rows(broken.head(_MOST_ROWS))
         ]
         lines += [f"| {' | '.join(cells)} |" for cells in (_HEAD, ["---", "---", *["--:"] * 3, "---"], *rows)]
         lines += ["", *(f"- {text.strip()}" for text in _more(broken, _MOST_ROWS))]
     lines += [
-        f"- not tested: {_md(row.range)}, {_md(_rule(row))}: {_md(one_line(row.evidence, _MD_WHY))}"
+        f"- not tested: {escaped(row.range)}, {escaped(_rule(row))}: {escaped(one_line(row.evidence, _MD_WHY))}"
         for row in _rows(untested.head(_MOST_UNTESTED))
     ]
     lines += [f"- {text.strip()}" for text in _more(untested, _MOST_UNTESTED)]
-    lines += [f"- {_md(_held(answer))}", *(f"- warning: {_md(one_line(t, 400))}" for t in _warnings(answer))]
+    lines += [
+        f"- {escaped(_held(answer))}",
+        *(f"- warning: {escaped(one_line(t, 400))}" for t in _warnings(answer)),
+    ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -212,9 +217,3 @@ def _exact(value: Any, unit: str) -> str:
 def _warnings(answer: BudgetCheck) -> Sequence[str]:
     more = len(answer.warnings) - _MOST_WARNINGS
     return [*answer.warnings[:_MOST_WARNINGS], *([f"and {more:,} more: --json has all"] if more > 0 else [])]
-
-
-def _md(text: str) -> str:
-    """Text of a report that GitHub shows as it is: no table, markup or mention comes of it."""
-    out = "".join(f"\\{char}" if char in "\\`*_[]<>|~&" else char for char in visible(text))
-    return out.replace("@", "@\u200b")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +13,13 @@ from nsysprof.analyze.stream_lanes import stream_labels
 from nsysprof.charts.marks import CallBlock, CallLane, CallPanel, Calls, Flag, Heading, Numbers
 from nsysprof.charts.palette import COLOURS, IDLE, INK, family_legend
 from nsysprof.compare.comparison import Comparison
-from nsysprof.compare.findings import speed
+from nsysprof.compare.findings import compared
 from nsysprof.compare.gap_chart import compared_reports
 from nsysprof.compare.median_call import MedianCall, median_call
-from nsysprof.compare.side_pairs import Pair
 from nsysprof.core.intervals import Ints, covered_before, merge
-from nsysprof.core.labels import printable, shorten
+from nsysprof.core.labels import printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.kernels.classify import FAMILIES, short_name
-from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
 from nsysprof.waits.causes import WAITING_FOR
 
 MOST_BOXES = 600  # of a lane: more of them, each at least a pixel wide, would hide how idle it is
@@ -38,7 +37,7 @@ def plan_calls(comparison: Comparison) -> Calls:
     pair = next(pair for pair in comparison.sides if pair.name == name)
     calls = [median_call(pair.base), median_call(pair.new)]
     reach = [max(call.length_ns, int(call.end.max(initial=0)), 1) for call in calls]
-    names = [shorten(pair.base_name, _NAME), shorten(pair.new_name, _NAME)]
+    names = shorten_both(pair.base_name, pair.new_name, _NAME)
     sides = [pair.base, pair.new]
     labels = [stream_labels(side.examined.attribution.tables) for side in sides]
     short = int(reach[1] <= reach[0])
@@ -54,8 +53,8 @@ def plan_calls(comparison: Comparison) -> Calls:
         block = _block(title, calls[short], labels[short], reach[short], named=True)
         panels.insert(short, CallPanel([block], reach[short], "the same, with an axis of its own"))
         zoomed = (short, short)
-    verdict = str(comparison.pairs.set_index("pair")["verdict"][name])
-    title = _title(pair, calls, verdict)
+    [row] = comparison.pairs[comparison.pairs["pair"] == name].to_dict("records")
+    title = _title({str(key): value for key, value in row.items()}, calls)
     heading = Heading(title, _subtitle(comparison, calls), _legend(calls), _notes(comparison, calls))
     return Calls(heading, panels, zoomed)
 
@@ -216,19 +215,15 @@ def _kernels(call: MedianCall) -> str:
     return said if not others else more if not call.kernels else f"{said} and {more}"
 
 
-def _title(pair: Pair, calls: Sequence[MedianCall], verdict: str) -> str:
-    """The finding: what one call of either side takes, and how that compares, if the calls differ at all."""
-    base, new = calls
-    names = shorten(pair.base_name, _TITLED), shorten(pair.new_name, _TITLED)
-    where = f" at {shorten(pair.place, _TITLED)}" if pair.place else ""
+def _title(pair: Mapping[str, Any], calls: Sequence[MedianCall]) -> str:
+    """The finding: what one call of either side takes, and how that compares over all calls, by the verdict."""
+    names = shorten_both(pair["base_name"], pair["new_name"], _TITLED)
+    where = f" at {shorten(pair['place'], _TITLED)}" if pair["place"] else ""
     parts = [
         f"{name} {takes}{format_ns(call.length_ns)} for {_kernels(call)}"
         for name, takes, call in zip(names, ("takes ", ""), calls, strict=True)
     ]
-    if verdict == NO_CLEAR_CHANGE:
-        return f"One call{where}: {parts[0]}, {parts[1]}; over all calls no clear change"
-    compared = f"{names[0]} is {speed(base.length_ns, new.length_ns)} {names[1]}"
-    return f"One call{where}: {parts[0]}, {parts[1]}, so {compared}"
+    return f"One call{where}: {parts[0]}, {parts[1]}; over all calls {compared(pair, names, '')}"
 
 
 def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 
 from nsysprof.core.intervals import Ints
 from nsysprof.errors import NsysprofError
-from nsysprof.statistics.contrast import TOO_FEW_SAMPLES, Contrast, contrast, judged
+from nsysprof.statistics.contrast import DEFAULT_RULES, TOO_FEW_SAMPLES, Contrast, contrast, judged
 from nsysprof.statistics.resampling import RESAMPLES
 
 CPU, EVENTS, SPAN, BUSY = CLOCKS = ("CPU", "CUDA events", "span", "busy")
@@ -21,22 +22,29 @@ _DRAWS, _FEWEST = 200_000_000, 1_000
 
 
 def clock_rows(
-    pairs: Sequence[tuple[str, tuple[str, str], Samples, Samples]],
+    pairs: Sequence[tuple[str, tuple[str, str], Samples, Samples]], steps: Sequence[int] = ()
 ) -> tuple[pd.DataFrame, list[str]]:
     """A row per pair and clock, and what must be known of the samples of the span before its verdicts are believed.
 
-    A pair is its name, what to call its sides in warnings, and the samples of both. Columns: ``pair, clock``, of each
-    side ``n, median_ns, iqr_ns, mean_ns``; ``ratio`` of the medians, base/new, from ``ratio_low`` to ``ratio_high`` at
-    a ``level``; Cliff's ``delta``, ``p`` and ``adjusted_p`` (by Holm over the pairs of a clock), ``verdict`` on the new
-    side and its ``reason``. A clock without samples on a side, or with a median of 0, has NaN and empty texts there.
+    A pair is its name, what to call its sides in warnings, and the samples of both; ``steps`` are of the GPU's clock, a
+    `clock_step` for each. Columns: ``pair, clock``, of each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``;
+    ``ratio`` of the medians, base/new, from ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p``
+    and ``adjusted_p`` (by Holm over the pairs of a clock), ``verdict`` on the new side and its ``reason``. A clock
+    without samples on a side, or with a median of 0, has NaN and empty texts there.
     """
     total = sum(len(samples) for _, _, *both in pairs for side in both for samples in side.values())
     resamples = max(_FEWEST, min(RESAMPLES, _DRAWS // max(total, 1)))
     rows: list[dict[str, Any]] = []
     warnings: list[str] = []
+    rules = [replace(DEFAULT_RULES, clock_step=step) for step in steps] or [DEFAULT_RULES] * len(pairs)
     for clock in CLOCKS:
         found = [_contrast(names, base[clock], new[clock], resamples) for _, names, base, new in pairs]
-        verdicts = iter(judged([one for one in found if one is not None]))
+        known = [
+            (one, rule if clock != CPU else DEFAULT_RULES)
+            for one, rule in zip(found, rules, strict=True)
+            if one is not None
+        ]
+        verdicts = iter(judged([one for one, _ in known], [rule for _, rule in known]))
         for (pair, _, base, new), one in zip(pairs, found, strict=True):
             verdict = None if one is None else next(verdicts)
             sides = {**_described("base", base[clock]), **_described("new", new[clock])}
@@ -66,6 +74,8 @@ def _described(side: str, samples: Ints) -> dict[str, int]:
         f"{side}_median_ns": round(float(middle)),
         f"{side}_iqr_ns": round(float(high - low)),
         f"{side}_mean_ns": round(float(samples.mean())) if len(samples) else 0,
+        f"{side}_min_ns": int(samples.min()) if len(samples) else 0,
+        f"{side}_max_ns": int(samples.max(initial=0)),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from nsysprof.compare.attention_model import (
     shape_warnings,
     traffic_rows,
 )
-from nsysprof.compare.clocks import SPAN, clock_rows
+from nsysprof.compare.clocks import BUSY, SPAN, clock_rows
 from nsysprof.compare.counting import BothMeasured, Models, load_counters, measured_pairs
 from nsysprof.compare.findings import findings
 from nsysprof.compare.gap_ledger import evidence_texts, gap_rows
@@ -38,6 +39,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import library_versions
 from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside
 from nsysprof.kernels.classify import Rules, load_rules
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,16 @@ class Comparison:
     """The answer of `compare`; all frames have a default index, times are int64 ns per call.
 
     ``pairs``: a row per pair, ``pair, base, new`` (merged paths), ``base_calls, new_calls``, ``base_span_ns,
-    new_span_ns, delta_ns, base_busy_ns, new_busy_ns`` and the ``verdict`` on new by its span. ``gaps``: the columns of
-    ``gap.csv``; the ``delta_ns`` of a pair add up to that of ``pairs``. ``clocks``: the columns of `clock_rows`.
-    ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls. ``models``: for each
-    pair what a call of either side should do, where its shape is known; ``traffic``: ``pair, cause``, of each side its
-    bytes by that model, and per second of its time. ``findings``: for each pair its sentences, the headline first.
-    ``sides`` are the pairs as objects, with all ops. ``options``: what `compare` was asked for. ``measured``: for each
-    pair what hardware counters say of either side, empty without counters; ``gaps`` then has, for either side, the
-    columns `measured.COLUMNS`. ``records``: the run record of each report, None where there is none.
+    new_span_ns, delta_ns, base_busy_ns, new_busy_ns`` (means), ``base_n, new_n, base_median_ns, new_median_ns`` of the
+    calls by span, ``base_busy_median_ns, new_busy_median_ns``, and the ``verdict`` on new by its span. ``gaps``: the
+    columns of ``gap.csv``; the ``delta_ns`` of a pair add up to that of ``pairs``. ``clocks``: the columns of
+    `clock_rows`. ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls.
+    ``models``: for each pair what a call of either side should do, where its shape is known; ``traffic``: ``pair,
+    cause``, of each side its bytes by that model, and per second of its time. ``findings``: for each pair its
+    sentences, the headline first. ``sides`` are the pairs as objects, with all ops. ``options``: what `compare` was
+    asked for. ``measured``: for each pair what hardware counters say of either side, empty without counters; ``gaps``
+    then has, for either side, the columns `measured.COLUMNS`. ``records``: the run record of each report, None where
+    there is none.
     """
 
     pairs: pd.DataFrame
@@ -73,11 +77,22 @@ class Comparison:
         """Whether both sides are of one report."""
         return all(pair.base.examined is pair.new.examined for pair in self.sides)
 
+    @cached_property
+    def ranked(self) -> list[str]:
+        """The pairs, those with a clear difference first and those with none last, each by the time that it comes to.
+
+        That is the difference of the medians over as many calls as both sides have.
+        """
+        pairs = self.pairs
+        certainty = pairs["verdict"].map({FASTER: 0, SLOWER: 0, NO_CLEAR_CHANGE: 2}).fillna(1)
+        calls = pairs[["base_calls", "new_calls"]].min(axis=1)
+        time = (pairs["new_median_ns"] - pairs["base_median_ns"]).abs() * calls
+        return [str(name) for name in pairs["pair"].iloc[np.lexsort((-time, certainty))]]
+
     @property
     def largest(self) -> str:
-        """The pair whose difference of span is the largest over as many calls as both sides have."""
-        calls = self.pairs[["base_calls", "new_calls"]].min(axis=1)
-        return str(self.pairs["pair"].iloc[int((self.pairs["delta_ns"].abs() * calls).argmax())])
+        """The pair with the largest difference that is clear."""
+        return self.ranked[0]
 
 
 def compare(
@@ -161,7 +176,8 @@ def _answer(
     if measured:
         gaps = _with_measured(gaps, measured)
     clocks, doubts = clock_rows(
-        [(pair.name, pair.titles, pair.base.samples, pair.new.samples) for pair in pairs]
+        [(pair.name, pair.titles, pair.base.samples, pair.new.samples) for pair in pairs],
+        [max(pair.base.examined.clock_step, pair.new.examined.clock_step) for pair in pairs],
     )
     rows = pd.DataFrame([_pair_row(pair) for pair in pairs])
     evidence = pd.concat(
@@ -177,8 +193,7 @@ def _answer(
         for pair in pairs
     ]
     columns = ["pair", "cause", "side", "kernel", "math_unit", "grid", "count", "sum_ns"]
-    of_span = clocks[clocks["clock"] == SPAN].set_index("pair")
-    rows["verdict"] = rows["pair"].map(of_span["verdict"])
+    rows = _with_medians(rows, clocks)
     told = {}
     for row in rows.to_dict("records"):
         name, known = str(row["pair"]), {str(key): value for key, value in row.items()}
@@ -199,6 +214,22 @@ def _answer(
         measured=measured,
         records=tuple(records),
     )
+
+
+def _with_medians(rows: pd.DataFrame, clocks: pd.DataFrame) -> pd.DataFrame:
+    """The rows of pairs with what headlines are about: the median call by span and by busy time, and the verdict.
+
+    Where the span of no call is known by itself, the mean stands in for its median.
+    """
+    rows = rows.copy()
+    by_span, by_busy = (clocks[clocks["clock"] == clock].set_index("pair") for clock in (SPAN, BUSY))
+    for side in ("base", "new"):
+        rows[f"{side}_n"] = rows["pair"].map(by_span[f"{side}_n"])
+        for name, found, mean in (("median", by_span, "span"), ("busy_median", by_busy, "busy")):
+            median = rows["pair"].map(found[f"{side}_median_ns"])
+            rows[f"{side}_{name}_ns"] = median.where(median > 0, rows[f"{side}_{mean}_ns"])
+    rows["verdict"] = rows["pair"].map(by_span["verdict"])
+    return rows
 
 
 def _with_measured(gaps: pd.DataFrame, measured: dict[str, BothMeasured]) -> pd.DataFrame:

@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 
 from nsysprof.compare.attention_model import Expected
-from nsysprof.compare.clocks import EVENTS, SPAN
-from nsysprof.compare.gap_ledger import causes_cancel
+from nsysprof.compare.clocks import BUSY, EVENTS, SPAN
+from nsysprof.compare.gap_ledger import causes_cancel, untold_shares
 from nsysprof.compare.measured import Measured
 from nsysprof.compare.traffic_findings import traffic_findings
 from nsysprof.core.units import format_ns, format_ratio, format_share
-from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
-from nsysprof.waits.causes import HOST, OTHERS, QUEUE, SYNC, WAITING_FOR
+from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES, worded
+from nsysprof.waits.causes import EXPOSED, HOST, OTHERS, QUEUE, SYNC, WAITING_FOR
 
 # Causes are named in a sentence from this share of the difference on, and so many of them.
 _LEAST_SHARE, _MOST_CAUSES = 0.1, 3
@@ -26,9 +26,10 @@ _LAUNCH_BOUND = 0.5
 _AGREE = 1.1
 _IN_WORDS = {
     WAITING_FOR[HOST]: "waiting for the host",
-    WAITING_FOR[SYNC]: "idling after a synchronization",
+    WAITING_FOR[SYNC]: "waiting for a synchronization to return",
     WAITING_FOR[QUEUE]: "idling between queued ops",
     WAITING_FOR[OTHERS]: "waiting while ops of others run",
+    WAITING_FOR[EXPOSED]: "waiting for the host after a synchronization",
 }
 _UNITS = {"tensor core": "tensor cores", "FP32 FMA": "FP32 units (CUDA cores)"}
 
@@ -47,9 +48,9 @@ def findings(
     found = [
         _headline(pair),
         *_verdict(pair, times[SPAN]),
-        *_causes(gaps),
+        *_causes(pair, gaps),
         *_kernels(pair, gaps, evidence),
-        *_bound(pair, gaps),
+        *_bound(pair, gaps, times[SPAN], times[BUSY]),
     ]
     found += traffic_findings(pair, models, measured)
     return (*found, *_events(pair, times[EVENTS]), *_skewed(pair, times[SPAN]))
@@ -64,14 +65,21 @@ def speed(base_ns: float, new_ns: float) -> str:
     return f"{format_ratio(new_ns / base_ns)} faster than"
 
 
+def compared(pair: Mapping[str, Any], names: tuple[str, str], place: str, clock: str = "") -> str:
+    """`math is 24.1x slower than flash at S=4096`, by the median call, and no more than the verdict says.
+
+    This is what the headline of a pair, a row of `Comparison.pairs`, and the titles of all its charts say.
+    """
+    where = (f" at {place}" if place else "") + clock
+    said = f"{names[0]} is {speed(pair['base_median_ns'], pair['new_median_ns'])} {names[1]}{where}"
+    return worded(said, f"no clear change from {names[0]} to {names[1]}{where}", pair["verdict"])
+
+
 def _headline(pair: Mapping[str, Any]) -> str:
-    base, new = pair["base_span_ns"], pair["new_span_ns"]
-    names = pair["base_name"], pair["new_name"]
-    where = f" at {pair['place']}" if pair["place"] else ""
-    said = f"{names[0]} is {speed(base, new)} {names[1]}{where} by span"
-    if pair["verdict"] == NO_CLEAR_CHANGE:
-        said = f"no clear change from {names[0]} to {names[1]}{where} by span"
-    return f"{said}: {format_ns(base)} against {format_ns(new)} per call ({calls_text(pair)})"
+    said = compared(pair, (pair["base_name"], pair["new_name"]), pair["place"], " by span")
+    base, new = (format_ns(pair[f"{side}_median_ns"]) for side in ("base", "new"))
+    counts = counts_text(pair["base_n"], pair["new_n"])
+    return f"{said}: {base} against {new}, median call ({counts})"
 
 
 def _verdict(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
@@ -90,14 +98,20 @@ def _verdict(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
 
 
 def calls_text(pair: Mapping[str, Any]) -> str:
-    """`n = 20`, or `n = 20 and 10`."""
-    base, new = pair["base_calls"], pair["new_calls"]
+    """`n = 20`, or `n = 20 and 10`: how many calls the ledger of either side is divided by."""
+    return counts_text(pair["base_calls"], pair["new_calls"])
+
+
+def counts_text(base: int, new: int) -> str:
+    """The same of any two counts."""
     return f"n = {base:,}" if base == new else f"n = {base:,} and {new:,}"
 
 
-def _causes(gaps: pd.DataFrame) -> Iterator[str]:
+def _causes(pair: Mapping[str, Any], gaps: pd.DataFrame) -> Iterator[str]:
     """Which causes make most of the difference; where they cancel, what they change by."""
-    if causes_cancel(gaps):
+    if untold_shares(pair, gaps):
+        if not causes_cancel(gaps):
+            return
         changed = gaps[gaps["delta_ns"] != 0].head(_MOST_CAUSES)
         named = [
             f"{_IN_WORDS.get(cause, cause)} {'+' if change > 0 else '-'}{format_ns(abs(change))}"
@@ -131,16 +145,18 @@ def _kernels(pair: Mapping[str, Any], gaps: pd.DataFrame, evidence: pd.DataFrame
     yield text
 
 
-def _bound(pair: Mapping[str, Any], gaps: pd.DataFrame) -> Iterator[str]:
+def _bound(
+    pair: Mapping[str, Any], gaps: pd.DataFrame, span: Mapping[str, Any], busy: Mapping[str, Any]
+) -> Iterator[str]:
     """Who idles, and how much faster or slower the base is by busy time then."""
     texts: list[str] = []
     for side in ("base", "new"):
-        busy, span = pair[f"{side}_busy_ns"], pair[f"{side}_span_ns"]
-        share = busy / span
+        whole = pair[f"{side}_span_ns"]
+        share = pair[f"{side}_busy_ns"] / whole
         if share >= _MOSTLY_BUSY:
             continue
         where = f" at {pair['place']}" if pair["place"] and not texts else ""
-        waits = int(gaps.loc[gaps["cause"] == WAITING_FOR[HOST], f"{side}_ns"].sum()) / span
+        waits = int(gaps.loc[gaps["cause"] == WAITING_FOR[HOST], f"{side}_ns"].sum()) / whole
         if waits >= _LAUNCH_BOUND:
             texts.append(
                 f"{pair[f'{side}_name']}{where} is launch-bound: busy is {format_share(share)} of span"
@@ -149,18 +165,17 @@ def _bound(pair: Mapping[str, Any], gaps: pd.DataFrame) -> Iterator[str]:
             texts.append(
                 f"{pair[f'{side}_name']}{where} keeps the GPU busy for {format_share(share)} of its span only"
             )
-    by_span = pair["base_span_ns"] / pair["new_span_ns"]
-    by_busy = pair["base_busy_ns"] / max(pair["new_busy_ns"], 1)
     if not texts:
         return
-    if _apart(by_span, by_busy):
+    by_span, by_busy = span["ratio"], busy["ratio"]
+    if not math.isnan(by_span + by_busy) and _apart(by_span, by_busy):
         texts[-1] += f", so {format_ratio(by_span)} by span is {format_ratio(by_busy)} by busy"
     yield "; ".join(texts)
 
 
 def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]:
     """Where CUDA events tell another ratio than the span."""
-    by_span = pair["base_span_ns"] / pair["new_span_ns"]
+    by_span = pair["base_median_ns"] / pair["new_median_ns"]
     if not math.isnan(events["ratio"]) and _apart(events["ratio"], by_span):
         yield (
             f"by CUDA events, with the profiler's own cost between them, it is {format_ratio(events['ratio'])}:"
@@ -174,8 +189,8 @@ def _skewed(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
         median, mean = span[f"{side}_median_ns"], pair[f"{side}_span_ns"]
         if median > 0 and mean > _AGREE * median:
             yield (
-                f"a few slow calls of {pair[f'{side}_name']} make the mean, {format_ns(mean)},"
-                f" {format_share(mean / median - 1)} longer than the median call, {format_ns(median)}"
+                f"a few slow calls of {pair[f'{side}_name']} make the mean, {format_ns(mean)}, to which the causes"
+                f" add up, {format_share(mean / median - 1)} longer than the median call, {format_ns(median)}"
             )
 
 

@@ -13,11 +13,11 @@ import pandas as pd
 from nsysprof.charts.marks import Heading, Numbers, Waterfall, Waterfalls
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.comparison import Comparison
-from nsysprof.compare.findings import calls_text, speed
-from nsysprof.compare.gap_ledger import apportion, causes_cancel
-from nsysprof.core.labels import printable, shorten
+from nsysprof.compare.findings import calls_text, compared
+from nsysprof.compare.gap_ledger import apportion, untold_shares
+from nsysprof.core.labels import printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share, scale_ns
-from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 
 MOST_PAIRS, MOST_STEPS = 6, 11
 _LEAST = 0.004  # of the longer side: what changes less is one step with others
@@ -28,7 +28,7 @@ _MINUTES = 60 * 10**9
 
 def plan_gap(comparison: Comparison) -> Waterfalls:
     """A waterfall of the pair, or of the pairs with the largest differences over all calls."""
-    rows = _shown(comparison.pairs)
+    rows = _shown(comparison)
     gaps = [comparison.gaps[comparison.gaps["pair"] == row["pair"]].set_index("cause") for row in rows]
     single = len(rows) == 1
     steps = _steps(gaps)
@@ -39,7 +39,10 @@ def plan_gap(comparison: Comparison) -> Waterfalls:
     labels = [names[0], *[step.label for step in steps], names[1]]
     return Waterfalls(
         Heading(
-            title, _subtitle(comparison, rows), _legend(panels, names[1]), _notes(comparison, gaps, steps)
+            title,
+            _subtitle(comparison, rows),
+            _legend(panels, names[1]),
+            _notes(comparison, rows, gaps, steps),
         ),
         list(zip(labels, remarks, strict=True)),
         panels,
@@ -54,11 +57,10 @@ class _Step:
     causes: list[str]
 
 
-def _shown(pairs: pd.DataFrame) -> list[dict[str, Any]]:
-    """The pairs to draw, in their own order."""
-    weight = pairs["delta_ns"].abs() * pairs[["base_calls", "new_calls"]].min(axis=1)
-    kept = np.sort(np.argsort(-weight.to_numpy(), kind="stable")[:MOST_PAIRS])
-    rows = pairs.iloc[kept].to_dict("records")
+def _shown(comparison: Comparison) -> list[dict[str, Any]]:
+    """The pairs to draw, those that rank first, in their own order."""
+    pairs = comparison.pairs
+    rows = pairs[pairs["pair"].isin(comparison.ranked[:MOST_PAIRS])].to_dict("records")
     return [{str(name): value for name, value in row.items()} for row in rows]
 
 
@@ -92,11 +94,11 @@ def _panel(row: dict[str, Any], gap: pd.DataFrame, steps: Sequence[_Step], *, ti
     delta = np.array(new, np.int64) - np.array(base, np.int64)
     after = row["base_span_ns"] + np.cumsum(delta)
     difference = row["delta_ns"]
-    texts, shares = [], []
+    texts, shares, shared = [], [], not untold_shares(row, gap)
     for was, now, change in zip(*written, [*delta.tolist(), 0], strict=True):
         digits = f"{(now - was) * step / divisor:+,.{decimals}f}".replace("-", "−")
         texts.append("" if not change else digits if now != was else "≈ 0")
-        share = change / difference if difference and not causes_cancel(gap) else 0.0
+        share = change / difference if difference and shared else 0.0
         shares.append(format_share(share).replace("-", "−") if abs(share) >= 0.001 else "")
     totals = [f"{sum(one) * step / divisor:,.{decimals}f} {unit}" for one in written]
     return Waterfall(
@@ -160,24 +162,23 @@ def _common_names(rows: Sequence[dict[str, Any]]) -> tuple[str, str]:
     """What to call the sides where all pairs are drawn."""
     names = {(row["base_name"], row["new_name"]) for row in rows}
     one, other = next(iter(names)) if len(names) == 1 else ("base", "new")
-    return shorten(one, _NAME), shorten(other, _NAME)
+    return shorten_both(one, other, _NAME)
 
 
 def pair_headline(row: dict[str, Any]) -> str:
     """`math is 24.1x slower than flash at S=4096`, from a row of `Comparison.pairs`."""
-    base, new = shorten(row["base_name"], _NAME), shorten(row["new_name"], _NAME)
-    where = f" at {shorten(row['place'], _NAME)}" if row["place"] else ""
-    if row["verdict"] == NO_CLEAR_CHANGE:
-        return f"no clear change from {base} to {new}{where}"
-    return f"{base} is {speed(row['base_span_ns'], row['new_span_ns'])} {new}{where}"
+    names = shorten_both(row["base_name"], row["new_name"], _NAME)
+    return compared(row, names, shorten(row["place"], _NAME) if row["place"] else "")
 
 
 def _single_title(row: dict[str, Any], gap: pd.DataFrame) -> str:
     """The finding: how much slower, and which causes make most of it."""
     text = pair_headline(row)
     if row["verdict"] == NO_CLEAR_CHANGE:
-        return f"{text}: {format_ns(row['base_span_ns'])} against {format_ns(row['new_span_ns'])} per call"
-    if causes_cancel(gap):
+        return (
+            f"{text}: {format_ns(row['base_median_ns'])} against {format_ns(row['new_median_ns'])} per call"
+        )
+    if untold_shares(row, gap):
         return text
     found = gap["share"].sort_values(ascending=False, kind="stable")
     named: list[str] = []
@@ -196,30 +197,32 @@ def _single_title(row: dict[str, Any], gap: pd.DataFrame) -> str:
 def _common_title(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) -> str:
     """The finding of many pairs: from how much to how much, or how many are what; and what makes most of it where."""
     base, new = _common_names(rows)
-    clear = [row for row in rows if row["verdict"] != NO_CLEAR_CHANGE]
-    slower = [row for row in clear if row["base_span_ns"] > row["new_span_ns"]]
+    clear = [row for row in rows if row["verdict"] in (FASTER, SLOWER)]
+    slower = [row for row in clear if row["verdict"] == FASTER]
+    level = [row for row in rows if row["verdict"] == NO_CLEAR_CHANGE]
     if len(clear) == len(rows) and len(slower) in (0, len(rows)):
         which = "slower" if slower else "faster"
-        ratios = [row["base_span_ns"] / row["new_span_ns"] for row in rows]
+        ratios = [row["base_median_ns"] / row["new_median_ns"] for row in rows]
         ratios = sorted(ratio if slower else 1 / ratio for ratio in ratios)
         text = f"{base} is {format_ratio(ratios[0])} to {format_ratio(ratios[-1])} {which} than {new}"
     else:
         counts = {
-            "slower than": len(slower),
-            "faster than": len(clear) - len(slower),
-            "not clearly different from": len(rows) - len(clear),
+            "slower": len(slower),
+            "faster": len(clear) - len(slower),
+            NO_CLEAR_CHANGE: len(level),
+            TOO_FEW_SAMPLES: len(rows) - len(clear) - len(level),
         }
         (first, most), *more = [(said, count) for said, count in counts.items() if count]
-        text = f"{base} is {first} {new} in {most} of {len(rows)} pairs"
-        text += "".join(f", {said.rpartition(' ')[0]} in {count}" for said, count in more)
-    return ": ".join(filter(None, (text, "; ".join(_most_of_it(rows, gaps)))))
+        text = f"{base} against {new}: {first} in {most} of {len(rows)} pairs"
+        text += "".join(f", {said} in {count}" for said, count in more)
+    return "; ".join((text, *_most_of_it(rows, gaps)))
 
 
 def _most_of_it(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) -> Iterator[str]:
     """The largest cause of what is clear, and where it is that; the most frequent ones first."""
     places: dict[str, list[str]] = {}
     for number, (row, gap) in enumerate(zip(rows, gaps, strict=True), 1):
-        if row["verdict"] != NO_CLEAR_CHANGE and gap["share"].notna().any() and not causes_cancel(gap):
+        if gap["share"].notna().any() and not untold_shares(row, gap):
             place = shorten(row["place"], 20) if row["place"] else f"pair {number}"
             places.setdefault(str(gap["share"].idxmax()), []).append(place)
     largest = sorted(places, key=lambda cause: -len(places[cause]))[:2]
@@ -237,8 +240,7 @@ def _in_words(cause: str) -> str:
 
 def _panel_title(row: dict[str, Any], totals: Sequence[str]) -> str:
     place = row["place"] or f"{row['base_name']} → {row['new_name']}"
-    base, new = shorten(row["base_name"], 24), shorten(row["new_name"], 24)
-    said = f"{base} is {speed(row['base_span_ns'], row['new_span_ns'])} {new}"
+    said = compared(row, shorten_both(row["base_name"], row["new_name"], 24), "")
     if row["verdict"] == NO_CLEAR_CHANGE:
         said = "no clear change"
     return f"{shorten(place, 80)}: {said}, {totals[0]} → {totals[1]}"
@@ -257,7 +259,11 @@ def _subtitle(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
     if all(row[f"{side}_calls"] == 1 for row in rows for side in ("base", "new")):
         calls = "n = 1, a single call of each"
     return " · ".join(
-        [*compared_reports(comparison), calls, "clock: span, first op to last, divided by calls"]
+        [
+            *compared_reports(comparison),
+            calls,
+            "clock: span, first op to last, divided by calls; words: medians",
+        ]
     )
 
 
@@ -287,8 +293,14 @@ def _legend(panels: Sequence[Waterfall], new: str) -> list[tuple[str, str]]:
     return entries
 
 
-def _notes(comparison: Comparison, gaps: Sequence[pd.DataFrame], steps: Sequence[_Step]) -> list[str]:
-    where = ", left out where causes cancel" if any(causes_cancel(gap) for gap in gaps) else ""
+def _notes(
+    comparison: Comparison,
+    rows: Sequence[dict[str, Any]],
+    gaps: Sequence[pd.DataFrame],
+    steps: Sequence[_Step],
+) -> list[str]:
+    untold = any(untold_shares(row, gap) for row, gap in zip(rows, gaps, strict=True))
+    where = ", left out where there is no clear change or causes cancel" if untold else ""
     notes = [f"per cent of the difference{where}; all steps add up to it"] if steps else []
     if steps and len(steps[-1].causes) > 1:
         some = [shorten(cause, 30) for cause in steps[-1].causes[:4]]

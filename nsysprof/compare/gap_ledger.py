@@ -7,7 +7,7 @@ nanoseconds again that add up to its span per call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,14 +20,15 @@ from nsysprof.attribution.range_work import RangeWork, WorkIndex
 from nsysprof.compare.causes import Causes
 from nsysprof.core.units import format_ns
 from nsysprof.kernels.classify import Kinds, short_name
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
 from nsysprof.trace.nsys.grids import grid_text
 from nsysprof.trace.tables import KERNEL
 from nsysprof.waits.causes import OTHERS, WAITING_FOR, Gaps
 
 OVERLAP = "overlap"
 _MOST_NAMED = 4
-# Where causes gain and lose so many times the difference, shares of it say nothing.
-_CANCELS = 10.0
+# Where causes gain and lose more than so many times the difference, shares of it say nothing.
+_CANCELS = 2.0
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,22 @@ def causes_cancel(gaps: pd.DataFrame) -> bool:
     """Whether the causes of a pair gain and lose far more than is left as its difference; ``gaps`` as of `gap_rows`."""
     changes = gaps["delta_ns"]
     return bool(changes.abs().sum() > _CANCELS * abs(int(changes.sum())))
+
+
+def untold_shares(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
+    """Why the causes of a row of `Comparison.pairs` get no shares of its difference; nothing where they get some.
+
+    The causes add up to the difference of means. Where that is no difference by the verdict, or one to the other side
+    than that of the medians, which headline and verdict are about, shares would explain what is not there.
+    """
+    if pair["verdict"] == NO_CLEAR_CHANGE:
+        return "no clear change, so there are no shares of it"
+    means = pair["new_span_ns"] - pair["base_span_ns"]
+    if (pair["new_median_ns"] - pair["base_median_ns"]) * means < 0:
+        return "the means differ the other way than the medians, so there are no shares"
+    if causes_cancel(gaps):
+        return "what the causes gain and lose cancels for the most part, so there are no shares"
+    return ""
 
 
 def evidence_rows(

@@ -15,6 +15,7 @@ from nsysprof.compare.page_rows import call_timeline_data
 from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.text import clock_table, gap_table, pair_table
 from nsysprof.compare.traffic_text import traffic_tables
+from nsysprof.core.labels import shorten_both
 from nsysprof.core.terminal import one_line, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns
 from nsysprof.kernels.classify import short_name
@@ -41,7 +42,8 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
         {"caption": _CAPTIONS[name], "source": inline(picture)}
         for name, picture in zip(names, pictures, strict=True)
     ]
-    pairs = _by_weight(comparison)
+    by_name = {pair.name: pair for pair in comparison.sides}
+    pairs = [by_name[name] for name in comparison.ranked]
     largest = pairs[0]
     headline, *findings = comparison.findings[largest.name]
     return fill(
@@ -57,12 +59,6 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
         left_out=max(len(pairs) - MOST_PAGE_PAIRS, 0),
         environments=_environments(comparison),
     )
-
-
-def _by_weight(comparison: Comparison) -> list[Pair]:
-    """All pairs, the one with the largest difference first, the others in their own order."""
-    pairs = list(comparison.sides)
-    return sorted(pairs, key=lambda pair: pair.name != comparison.largest)
 
 
 def _environments(comparison: Comparison) -> list[tuple[str, Facts]]:
@@ -93,7 +89,7 @@ def _pair(comparison: Comparison, pair: Pair, *, opened: bool) -> dict[str, Any]
         "traffic": [_as_rows(table) for table in traffic_tables(comparison, pair)],
         "sides": _sides(comparison, pair, gaps),
         "kernels": [*_kernels(comparison, pair, gaps)],
-        "titles": [visible(one_line(name, 60)) for name in (pair.base_name, pair.new_name)],
+        "titles": [visible(name) for name in shorten_both(pair.base_name, pair.new_name, 60, one_line)],
         "timeline": {"data": packed, "caption": caption, "notes": []},
     }
 
@@ -125,8 +121,9 @@ def _sides(comparison: Comparison, pair: Pair, gaps: pd.DataFrame) -> list[tuple
         ("range", [visible(one_line(str(row[f"{side}"]), 120)) for side in ("base", "new")]),
         ("a call is", [visible(str(row[f"{side}_per"])) for side in ("base", "new")]),
         ("calls", [format_count(int(row[f"{side}_calls"])) for side in ("base", "new")]),
-        ("span per call", [format_ns(row[f"{side}_span_ns"]) for side in ("base", "new")]),
-        ("busy per call", [format_ns(row[f"{side}_busy_ns"]) for side in ("base", "new")]),
+        ("span per call, mean", [format_ns(row[f"{side}_span_ns"]) for side in ("base", "new")]),
+        ("span of the median call", [format_ns(row[f"{side}_median_ns"]) for side in ("base", "new")]),
+        ("busy per call, mean", [format_ns(row[f"{side}_busy_ns"]) for side in ("base", "new")]),
         ("kernels per call", [_number(float(gaps[f"{side}_kernels"].sum())) for side in ("base", "new")]),
         ("launches per call", [_number(float(gaps[f"{side}_launches"].sum())) for side in ("base", "new")]),
         ("shape", [visible(model.text) if model else "" for model in models]),

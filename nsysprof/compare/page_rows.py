@@ -13,7 +13,7 @@ from nsysprof.compare.median_call import MedianCall, median_call
 from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.sides import Side
 from nsysprof.core.intervals import Ints
-from nsysprof.core.labels import shorten
+from nsysprof.core.labels import shorten, shorten_both
 from nsysprof.core.units import format_ns
 from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.page.packing import PageRow, pack
@@ -30,12 +30,13 @@ def call_timeline_data(pair: Pair) -> tuple[str, str]:
     names: dict[tuple[str, str], int] = {}
     rows: list[PageRow] = []
     table: list[tuple[str, int, str, str]] = []
-    for name, side, call in zip((pair.base_name, pair.new_name), (pair.base, pair.new), calls, strict=True):
-        group = f"{shorten(name, _SIDE)} · {format_ns(call.length_ns)}"
+    known = shorten_both(pair.base_name, pair.new_name, _SIDE)
+    for name, side, call in zip(known, (pair.base, pair.new), calls, strict=True):
+        group = f"{name} · {format_ns(call.length_ns)}"
         rows += _rows(side, call, group, length, names, table)
     views = [
-        (f"{shorten(name, 30)} alone", 0, call.length_ns)
-        for name, call in zip((pair.base_name, pair.new_name), calls, strict=True)
+        (f"{name} alone", 0, call.length_ns)
+        for name, call in zip(shorten_both(pair.base_name, pair.new_name, 30), calls, strict=True)
         if 0 < 2 * call.length_ns < length
     ]
     head = {
@@ -50,8 +51,8 @@ def call_timeline_data(pair: Pair) -> tuple[str, str]:
         "paths": [[], [], []],
     }
     each = " and ".join(
-        f"{shorten(name, _SIDE)} {format_ns(call.length_ns)} (the median of {call.of:,})"
-        for name, call in zip((pair.base_name, pair.new_name), calls, strict=True)
+        f"{name} {format_ns(call.length_ns)} (the median of {call.of:,})"
+        for name, call in zip(known, calls, strict=True)
     )
     return pack(rows, length, head), f"One call of either side, from its first op on: {each}"
 

@@ -14,7 +14,7 @@ from nsysprof.charts.palette import BASE, NEW
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.gap_chart import compared_reports
 from nsysprof.compare.roofline import Roofline, roofline
-from nsysprof.core.labels import printable, shorten
+from nsysprof.core.labels import printable, shorten, shorten_both
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 
@@ -99,7 +99,8 @@ def _bubble(row: Mapping[str, Any], x: float, y: float, largest: float) -> Bubbl
 
 
 def _names(found: Roofline) -> dict[str, str]:
-    return {"base": shorten(found.pair.base_name, _NAME), "new": shorten(found.pair.new_name, _NAME)}
+    base, new = shorten_both(found.pair.base_name, found.pair.new_name, _NAME)
+    return {"base": base, "new": new}
 
 
 def _title(found: Roofline) -> str:

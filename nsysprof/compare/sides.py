@@ -25,15 +25,17 @@ from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
+from nsysprof.statistics.summary import clock_step
 from nsysprof.trace.nsys.blocking_calls import Waits, read_waits
 from nsysprof.trace.nsys.gpus import Gpu
 from nsysprof.trace.nsys.grids import read_grids
-from nsysprof.trace.tables import GRAPH, START_END
+from nsysprof.trace.tables import GRAPH, KERNEL, START_END
 from nsysprof.waits.causes import Gaps, find_gaps
 
 # A part of the span whose cause nobody knows is told from this share on.
 _UNKNOWN_SHARE = 0.01
 _MOST_NAMED = 3
+_ENOUGH_KERNELS = 20_000  # to tell the step of the clock
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,13 @@ class Examined:
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel."""
         return read_grids(self.attribution.tables.report.source)
+
+    @cached_property
+    def clock_step(self) -> int:
+        """The step of the GPU's clock, read off its kernels; 0 where they show none."""
+        ops = self.attribution.tables.ops
+        kernels = np.flatnonzero(ops.kind == KERNEL)[:_ENOUGH_KERNELS]
+        return clock_step(ops.end[kernels] - ops.start[kernels])
 
     @cached_property
     def code_of(self) -> NDArray[np.int64]:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.findings import calls_text
-from nsysprof.compare.gap_ledger import apportion, causes_cancel
+from nsysprof.compare.gap_ledger import apportion, untold_shares
 from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.traffic_text import traffic_tables
+from nsysprof.core.labels import shorten_both
 from nsysprof.core.terminal import one_line, visible
 from nsysprof.core.units import format_ns, format_ratio, format_share
-from nsysprof.results.text_table import TextTable, wrapped
-from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
+from nsysprof.results.text_table import TextTable, escaped, fenced, spread_text, wrapped
+from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 from nsysprof.trace.nsys import Report
 
 _MOST_WARNINGS = 12
@@ -29,6 +30,7 @@ _STEPS = (
     (10_000, 100, 1, "µs"),
     (0, 1, 0, "ns"),
 )
+_SPREAD = ("median_ns", "iqr_ns", "min_ns", "max_ns", "n")
 _LARGER = {"s": 10**9, "ms": 10**6, "µs": 10**3, "ns": 1}
 
 
@@ -40,7 +42,7 @@ def comparison_text(
 
     What names hold that a terminal would obey is written out; the text ends with a newline.
     """
-    blocks = [*_head(comparison)]
+    blocks = [*_head(comparison, escaped if markdown else str)]
     pairs = list(comparison.sides)
     if len(pairs) > 1:
         blocks.append(pair_table(comparison).lines(markdown))
@@ -53,17 +55,19 @@ def comparison_text(
     return "".join(f"{visible(line)}\n" for text in lines for line in text.split("\n"))
 
 
-def _head(comparison: Comparison) -> Iterator[list[str]]:
+def _head(comparison: Comparison, shown: Callable[[str], str]) -> Iterator[list[str]]:
+    """The reports and the warnings; ``shown`` makes their texts fit for where they are printed."""
     reports = [
         pair.examined.attribution.tables.report
         for pair in (comparison.sides[0].base, comparison.sides[0].new)
     ]
     if comparison.one_report:
-        yield [_report(reports[0])]
+        yield [shown(_report(reports[0]))]
     else:
-        yield [f"base: {_report(reports[0])}", f"new:  {_report(reports[1])}"]
+        yield [f"base: {shown(_report(reports[0]))}", f"new:  {shown(_report(reports[1]))}"]
     lines = [
-        wrapped(f"warning: {one_line(text, 400)}", "", "  ") for text in comparison.warnings[:_MOST_WARNINGS]
+        wrapped(f"warning: {shown(one_line(text, 400))}", "", "  ")
+        for text in comparison.warnings[:_MOST_WARNINGS]
     ]
     more = len(comparison.warnings) - _MOST_WARNINGS
     yield [*lines, f"and {more:,} warnings more: see gap.json"] if more > 0 else lines
@@ -77,29 +81,30 @@ def _report(report: Report) -> str:
 
 
 def pair_table(comparison: Comparison) -> TextTable:
-    """A row per pair; where all have the same names for their sides, these stand in the head alone."""
+    """A row per pair, in the order of `Comparison.ranked`; where all call their sides alike, the head alone does."""
     names = list(dict.fromkeys((pair.base_name, pair.new_name) for pair in comparison.sides))
     alike = len(names) == 1 and all(pair.place for pair in comparison.sides)
     rows = []
-    for row, (_, gaps) in zip(
-        _rows(comparison.pairs), comparison.gaps.groupby("pair", sort=False), strict=True
-    ):
+    every = dict(iter(comparison.gaps.groupby("pair", sort=False)))
+    for row in _rows(comparison.pairs.set_index("pair", drop=False).loc[comparison.ranked]):
+        gaps = every[row.pair]
         label = row.place if alike else f"{row.base_name} → {row.new_name} {row.place}".strip()
-        told = row.verdict != NO_CLEAR_CHANGE and not causes_cancel(gaps)
-        shared = told and gaps["share"].notna().any()
+        shared = not untold_shares(row._asdict(), gaps) and gaps["share"].notna().any()
         largest = gaps.iloc[int(gaps["share"].argmax())] if shared else None
         rows.append(
             [
                 one_line(label, _NAME_WIDTH),
-                format_ns(row.base_span_ns),
-                format_ns(row.new_span_ns),
-                format_ratio(row.base_span_ns / row.new_span_ns),
-                format_ratio(row.base_busy_ns / row.new_busy_ns) if row.new_busy_ns else "-",
+                format_ns(row.base_median_ns),
+                format_ns(row.new_median_ns),
+                format_ratio(row.base_median_ns / row.new_median_ns),
+                format_ratio(row.base_busy_median_ns / row.new_busy_median_ns)
+                if row.new_busy_median_ns
+                else "-",
                 row.verdict,
                 "" if largest is None else f"{one_line(largest.cause, 30)} {format_share(largest.share)}",
             ]
         )
-    heads = [one_line(name, _SIDE_WIDTH) for name in names[0]] if alike else ["base", "new"]
+    heads = shorten_both(*names[0], _SIDE_WIDTH, one_line) if alike else ("base", "new")
     head = [
         "at" if alike else "pair",
         *heads,
@@ -108,14 +113,14 @@ def pair_table(comparison: Comparison) -> TextTable:
         f"{heads[1]} is",
         "most of the difference",
     ]
-    return TextTable(head, rows, "lrrrrll", f"span per call, and {heads[0]}/{heads[1]}")
+    return TextTable(head, rows, "lrrrrll", f"median call by span, and {heads[0]}/{heads[1]}")
 
 
 def _pair(comparison: Comparison, pair: Pair, top: int, markdown: bool) -> Iterator[list[str]]:
     gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
     headline, *more = comparison.findings[pair.name]
     if markdown:
-        yield [f"**{headline}**", "", *[f"- {line}" for line in more]]
+        yield [f"**{escaped(headline)}**", "", *[f"- {escaped(line)}" for line in more]]
     else:
         yield [wrapped(headline, "", "  "), *[wrapped(line, "  ", "    ") for line in more]]
     for table in (
@@ -140,7 +145,8 @@ def gap_table(comparison: Comparison, pair: Pair, top: int) -> TextTable:
         apportion([*shown[column].tolist(), int(rest[column].sum())], step)
         for column in ("base_ns", "new_ns")
     )
-    shares = gaps["share"] * float("nan") if causes_cancel(gaps) else gaps["share"]
+    untold = untold_shares(row._asdict(), gaps)
+    shares = gaps["share"] * float("nan") if untold else gaps["share"]
     rows = []
     for at, (cause, *counts, share) in enumerate(
         zip(shown["cause"], shown["base_kernels"], shown["new_kernels"], shares.head(top), strict=True)
@@ -160,13 +166,13 @@ def gap_table(comparison: Comparison, pair: Pair, top: int) -> TextTable:
         )
     counts = [float(gaps[column].sum()) for column in ("base_kernels", "new_kernels")]
     total = _cells(counts, sum(base), sum(new), scale, decimals)
-    rows.append(["total", *total, _share(1.0 if row.delta_ns else float("nan"))])
-    names = [one_line(name, _SIDE_WIDTH) for name in (pair.base_name, pair.new_name)]
+    rows.append(["total", *total, _share(1.0 if row.delta_ns and not untold else float("nan"))])
+    names = shorten_both(pair.base_name, pair.new_name, _SIDE_WIDTH, one_line)
     head = ["cause", "kernels", *(f"{name}, {unit}" for name in names), f"change, {unit}", "share"]
     per = pair.base.per if pair.base.per == pair.new.per else f"{pair.base.per} and {pair.new.per}"
-    note = f"{unit} per call ({calls_text(row._asdict())} of {per}), adding up to the span of the whole range"
-    if causes_cancel(gaps):
-        note += "; what the causes gain and lose cancels for the most part, and is told in no shares"
+    note = f"mean {unit} per call ({calls_text(row._asdict())} of {per}), adding up to the span of the whole range"
+    if untold:
+        note += f"; {untold}"
     return TextTable(head, rows, "lrrrrr", note, last_apart=True)
 
 
@@ -186,19 +192,17 @@ def clock_table(comparison: Comparison, pair: Pair) -> TextTable:
     rows = []
     for row in _rows(comparison.clocks[comparison.clocks["pair"] == pair.name]):
         each = [
-            _spread(
-                getattr(row, f"{side}_median_ns"), getattr(row, f"{side}_iqr_ns"), getattr(row, f"{side}_n")
-            )
-            for side in ("base", "new")
+            spread_text(*(getattr(row, f"{side}_{name}") for name in _SPREAD)) for side in ("base", "new")
         ]
         told = ["", ""] if math.isnan(row.ratio) else [format_ratio(row.ratio), _interval(row)]
         rows.append([row.clock, *each, *told, row.verdict])
-    names = [one_line(name, _SIDE_WIDTH) for name in (pair.base_name, pair.new_name)]
+    names = shorten_both(pair.base_name, pair.new_name, _SIDE_WIDTH, one_line)
     return TextTable(
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
         rows,
         "lrrrrl",
-        "median call ± half the IQR; span: from its first op to that of the next call",
+        "median call ± half the IQR, or from the shortest to the longest of fewer than 10;"
+        " span: from its first op to that of the next call",
     )
 
 
@@ -208,14 +212,6 @@ def _interval(row: Any) -> str:
         return ""
     held = "" if row.level > _LEVEL else f" ({100 * row.level:.0f} %)"
     return f"{format_ratio(row.ratio_low)} to {format_ratio(row.ratio_high)}{held}"
-
-
-def _spread(median: int, iqr: int, count: int) -> str:
-    if not count:
-        return ""
-    if count == 1 or median <= 0:
-        return format_ns(median)
-    return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}"
 
 
 def _evidence(gaps: pd.DataFrame, markdown: bool) -> list[str]:
@@ -232,7 +228,7 @@ def _evidence(gaps: pd.DataFrame, markdown: bool) -> list[str]:
     ]
     if not markdown:
         return ["Evidence, per call", *lines]
-    return ["<details><summary>Evidence, per call</summary>", "", "```text", *lines, "```", "", "</details>"]
+    return ["<details><summary>Evidence, per call</summary>", "", *fenced(lines), "", "</details>"]
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:

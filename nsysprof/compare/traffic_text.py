@@ -12,6 +12,7 @@ from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.measured import Measured, flops_of, tensor_share
 from nsysprof.compare.side_pairs import Pair
+from nsysprof.core.labels import shorten_both
 from nsysprof.core.terminal import one_line
 from nsysprof.core.units import format_bytes, format_count, format_share
 from nsysprof.results.text_table import TextTable
@@ -56,7 +57,7 @@ def _expected(comparison: Comparison, pair: Pair) -> Iterator[TextTable]:
             cached |= beyond
             cells += [_size(size), "cache" if beyond else _share(rate / most) if most else ""]
         rows.append(cells)
-    names = [one_line(name, _SIDE_WIDTH) for name in (pair.base_name, pair.new_name)]
+    names = shorten_both(pair.base_name, pair.new_name, _SIDE_WIDTH, one_line)
     head = ["expected traffic", *(text for name in names for text in (name, "of bandwidth"))]
     notes = [f"bytes per call by the model of {model.text}" for model in models if model]
     note = f"{' and '.join(dict.fromkeys(notes))}; that over time, of the GPU's memory bandwidth"

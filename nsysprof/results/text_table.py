@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from nsysprof.core.terminal import one_line
+from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.statistics.summary import LEAST_SAMPLES
 
 WIDTH = 110
 _LEAST_NAME = 16
+_LISTED = re.compile(r"^(\d*)([-+.)])(?=\s)")  # what would begin a list
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,34 @@ class TextTable:
     def lines(self, markdown: bool) -> list[str]:
         """The table as lines of text, its note below it, which Markdown would take for another row."""
         table = column_table(self.head, self.rows, markdown, self.align, last_apart=self.last_apart)
-        return [table, "", self.note] if markdown else [table, wrapped(self.note, "", "")]
+        return [table, "", escaped(self.note)] if markdown else [table, wrapped(self.note, "", "")]
+
+
+def escaped(text: str) -> str:
+    """Text of a report that GitHub shows as it is: no table, markup or mention comes of it."""
+    out = "".join(f"\\{char}" if char in "\\`*_[]<>|~&#" else char for char in visible(text))
+    return _LISTED.sub(r"\1\\\2", out.replace("@", "@\u200b"))
+
+
+def fenced(lines: Sequence[str]) -> list[str]:
+    """The lines as a block of code in Markdown, which nothing in them ends."""
+    ticks = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(ticks + 1, 3)
+    return [f"{fence}text", *lines, fence]
+
+
+def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
+    """`118 µs ± 0.3 %`: the median with half the IQR; of few samples how far they reach: `118 µs (90.1 µs to 131 µs)`.
+
+    Nothing without samples, the median alone where there is one, or a median of 0.
+    """
+    if not count:
+        return ""
+    if count == 1 or median <= 0:
+        return format_ns(median)
+    if count < LEAST_SAMPLES:
+        return f"{format_ns(median)} ({format_ns(low)} to {format_ns(high)})"
+    return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}"
 
 
 def wrapped(text: str, first: str, others: str) -> str:
@@ -56,7 +87,7 @@ def column_table(
     """Columns of text, flush left (`l`) or right (`r`); ``last_apart`` draws a line above the last row, a total."""
     sides = [{"l": "left", "r": "right"}[each] for each in align]
     if markdown:
-        head, *cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
+        head, *cells = [[escaped(cell) for cell in row] for row in (head, *rows)]
         return str(tabulate(cells, headers=head, tablefmt="pipe", colalign=sides, disable_numparse=True))
     body = tabulate(
         _fitted(head, rows), headers=head, tablefmt="simple", colalign=sides, disable_numparse=True

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nsysprof.core.units import format_share
+from nsysprof.core.units import format_count, format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.statistics.dependence import dependence, drift
-from nsysprof.statistics.distributions import Floats, split_p
+from nsysprof.statistics.dependence import SIGNIFICANT, Dependence, dependence, drift
+from nsysprof.statistics.distributions import Floats, normal_below, split_p
 from nsysprof.statistics.effects import delta_of, delta_word, shift_of
 from nsysprof.statistics.resampling import (
     LEVEL,
@@ -21,13 +21,15 @@ from nsysprof.statistics.resampling import (
     ConfidenceInterval,
     median_ratio,
 )
-from nsysprof.statistics.summary import LEAST_SAMPLES, checked_sample, sample_warnings
+from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, checked_sample, sample_warnings
 
 FASTER, SLOWER = "faster", "slower"
 NO_CLEAR_CHANGE, TOO_FEW_SAMPLES = "no clear change", "too few samples"
 LEAST_EFFECT = 0.02
 ALPHA = 0.05
 RANK_TEST, RATIO_TEST = "Mann-Whitney U", "block bootstrap"
+_ABOUT_ONE = 1.5  # steps of a clock: its own rounding and that of the medians
+_FAR = 3  # times what both sides span
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,14 @@ class Rules:
 
     ``least_effect``: the smallest change of the median that counts, as a share: 0.02 asks for a ratio of 1.02 or more,
     or of 1 / 1.02 or less. ``least_samples``: how many samples either side must have. ``alpha``: what the p-value after
-    Holm's correction must stay below.
+    Holm's correction must stay below. ``clock_step``: the step of the clock that took the samples, in their unit, 0 for
+    none that is known; what differs by about one step may not differ at all.
     """
 
     least_effect: float = LEAST_EFFECT
     least_samples: int = LEAST_SAMPLES
     alpha: float = ALPHA
+    clock_step: float = 0.0
 
     def widened(self, *noise: float) -> Rules:
         """The same with a least effect no smaller than any `Control.noise` of the two sides; NaN is of no control.
@@ -68,7 +72,8 @@ class Contrast:
     by Holm's correction over ``family`` comparisons.
 
     ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about new, as `judged` says; ``reason``
-    in one line. ``warnings``: what to know of the two samples.
+    in one line. ``warnings``: what to know of the two samples. ``worth``: how many independent samples those of either
+    side count as; ``drift``: by what share the side that drifts most does so, 0 for none.
     """
 
     base_n: int
@@ -89,6 +94,8 @@ class Contrast:
     verdict: str
     reason: str
     warnings: tuple[str, ...]
+    worth: tuple[float, float]
+    drift: float
 
 
 @dataclass(frozen=True)
@@ -131,6 +138,7 @@ def contrast(
     shift, shift_interval = shift_of(sides, orders, level)
     delta, delta_interval = delta_of(sides, orders, level)
     base_median, new_median = (float(np.median(sample)) for sample in sides)
+    trends = drift(sides[0]), drift(sides[1])
     found = Contrast(
         base_n=len(sides[0]),
         new_n=len(sides[1]),
@@ -151,9 +159,11 @@ def contrast(
         reason="",
         warnings=tuple(
             line
-            for name, sample, order in zip(names, sides, orders, strict=True)
-            for line in sample_warnings(name, order, drift(sample))
+            for name, order, trend in zip(names, orders, trends, strict=True)
+            for line in sample_warnings(name, order, trend)
         ),
+        worth=_worth(sides, orders),
+        drift=max(noise_of(1 + (trend.change or 0)) if trend.significant else 0.0 for trend in trends),
     )
     return judged([found], rules)[0]
 
@@ -165,6 +175,10 @@ def judged(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAU
     a family whatever the samples were. "faster" or "slower" where all of this holds: the ratio is beyond the least
     effect, its interval leaves 1 out, and the corrected p-value is below ``alpha``. All else is "no clear change": a
     p-value alone makes no verdict, and none is made of a test that did not pass.
+
+    Verdicts honour the warnings. Samples that are worth fewer than `summary.SURE_FROM` independent ones must pass a
+    rank test of that many as well, or they are "too few samples". A difference of about one step of the clock, or one
+    that is smaller than a side drifts by within the run, is "no clear change".
 
     Simulated pairs of samples of one source (see `Summary`), with any effect counting, were declared different in 1 to
     5 of 100 from n = 20 on, however much the samples depended on each other (phi up to 0.7), and from n = 10 on for phi
@@ -224,15 +238,64 @@ def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
         return TOO_FEW_SAMPLES, f"n = {fewest}, and it takes {rules.least_samples} on either side"
     if split_p(one.base_n, one.new_n) * one.family >= rules.alpha:
         return TOO_FEW_SAMPLES, f"n = {fewest} cannot tell anything among {one.family:,} comparisons"
-    effect = noise_of(one.ratio)
-    if effect < rules.least_effect:
-        return NO_CLEAR_CHANGE, f"below the least effect of {format_share(rules.least_effect)}"
-    if one.ratio_interval.holds(1):
-        return NO_CLEAR_CHANGE, "the interval of the ratio holds 1"
-    if one.adjusted_p >= rules.alpha:
-        return NO_CLEAR_CHANGE, f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,})"
+    if unclear := _unclear(one, rules):
+        return NO_CLEAR_CHANGE, unclear
     reason = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,}), and the interval leaves 1 out"
+    if min(one.worth) < SURE_FROM:
+        p = min(1.0, _worth_p(one) * one.family)
+        base, new = (format_count(round(worth)) for worth in one.worth)
+        worth = f"n = {one.base_n:,} and {one.new_n:,} are worth {base} and {new} independent samples"
+        if p >= rules.alpha:
+            return TOO_FEW_SAMPLES, f"{worth}, which cannot tell"
+        reason = f"p = {p:.2g} ({RANK_TEST}, family of {one.family:,}): {worth}"
     return FASTER if one.ratio < 1 else SLOWER, reason
+
+
+def _unclear(one: Contrast, rules: Rules) -> str:
+    """Why a contrast with enough samples shows no clear change; nothing where it shows one."""
+    effect, apart = noise_of(one.ratio), abs(one.new_median - one.base_median)
+    p = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,})"
+    drifts = f"the samples of a side drift by {format_share(one.drift)}, which is more than the difference"
+    for holds, why in (
+        (effect < rules.least_effect, f"below the least effect of {format_share(rules.least_effect)}"),
+        (apart < _ABOUT_ONE * rules.clock_step, "the medians differ by about one step of the clock"),
+        (one.ratio_interval.holds(1), "the interval of the ratio holds 1"),
+        (one.adjusted_p >= rules.alpha, p),
+        (effect <= one.drift, drifts),
+    ):
+        if holds:
+            return why
+    return ""
+
+
+def _worth(sides: tuple[Floats, Floats], orders: tuple[Dependence, Dependence]) -> tuple[float, float]:
+    """What either side's samples count as: what they are worth where a warning says that it is less.
+
+    Where the samples are much farther apart than either side wanders, it does not matter how slowly they wander.
+    """
+    (base_low, base_high), (new_low, new_high) = ((side.min(), side.max()) for side in sides)
+    apart = max(new_low - base_high, base_low - new_high)
+    if apart > _FAR * (base_high - base_low + new_high - new_low):
+        return orders[0].n, orders[1].n
+    base, new = (order.effective if order.p < SIGNIFICANT else order.n for order in orders)
+    return base, new
+
+
+def _worth_p(one: Contrast) -> float:
+    """The p-value of Cliff's delta if either side had as many samples as its are worth, all independent."""
+    base, new = one.worth
+    z = abs(one.delta) * math.sqrt(3 * base * new / (base + new + 1))
+    return max(split_p(base, new), 2 * float(normal_below([-z])[0]))
+
+
+def worded(clear: str, unclear: str, verdict: str) -> str:
+    """What a headline or the title of a chart says of a comparison: no more than its verdict.
+
+    ``clear`` where there is a difference, ``unclear`` where there is no clear one.
+    """
+    if verdict in (FASTER, SLOWER):
+        return clear
+    return unclear if verdict == NO_CLEAR_CHANGE else f"{clear}, in too few samples for a verdict"
 
 
 def _rank_test(base: Floats, new: Floats) -> float:

@@ -16,6 +16,9 @@ from nsysprof.statistics.resampling import LEVEL, RESAMPLES, SEED, ConfidenceInt
 LEAST_SAMPLES = 10
 # Correlated samples must be worth so many independent ones for their intervals to hold what they say; see `Summary`.
 SURE_FROM = 10
+# Of `clock_step`: durations that tell it are shorter than this, and off by so much; where it is looked for; and which
+# share of the durations must be multiples of it.
+_SHORT, _ROUNDING, _LEAST_STEP, _MOST_STEP, _NEARLY_ALL = 100_000, 3, 16, 4_096, 0.9
 ALLOWED_FOR = (
     "which is allowed for"  # how the warning about correlated samples ends where nothing is to be done
 )
@@ -136,6 +139,24 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
         size = format_share(abs(trend.change))
         found.append(f"{name}: drifts: the median of the second half is {size} {way} that of the first")
     return tuple(found)
+
+
+def clock_step(durations: NDArray[np.int64]) -> int:
+    """The step of the clock that took these durations, read off them; 0 where they show none.
+
+    The clocks of many GPUs advance by 32 ns, and conversion to the host's clock moves each duration off its multiple of
+    that by a ns or two; long ones, which it moves by more, are left out. The step is the largest of which nearly all
+    different durations are multiples.
+    """
+    known = np.unique(durations[(durations > 0) & (durations < _SHORT)])
+    known = known[np.append(True, np.diff(known) > _ROUNDING)[: len(known)]]
+    if len(known) < LEAST_SAMPLES:
+        return 0
+    for step in range(min(int(known[-1]), _MOST_STEP), _LEAST_STEP - 1, -1):
+        off = np.abs((known + step // 2) % step - step // 2)
+        if (off <= _ROUNDING).mean() >= _NEARLY_ALL:
+            return step
+    return 0
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from nsysprof.core.intervals import Ints, covered_before
 from nsysprof.trace.nsys.blocking_calls import Waits
 from nsysprof.trace.tables import MEMCPY
 
-HOST, SYNC, QUEUE, OTHERS = range(4)
+HOST, SYNC, QUEUE, OTHERS, EXPOSED = range(5)
 WAITING_FOR = (
     "idle: waiting for the host",
-    "idle: after a synchronization",
+    "idle: in a synchronization",
     "idle: between queued ops",
     "idle: others' ops running",
+    "idle: waiting for the host after a synchronization",
 )
 
 
@@ -25,8 +26,8 @@ WAITING_FOR = (
 class Gaps:
     """The stretches of a range's windows in which none of its ops runs, sorted by window and time.
 
-    ``start``, ``end`` int64 ns; ``behind`` the position in the `RangeWork` of the op that ends it; ``kind`` HOST, SYNC
-    or QUEUE; ``others_ns`` int64, how much of it the GPUs ran other ranges' ops (that part is OTHERS).
+    ``start``, ``end`` int64 ns; ``behind`` the position in the `RangeWork` of the op that comes next; ``kind`` HOST, SYNC,
+    QUEUE or EXPOSED; ``others_ns`` int64, how much of it the GPUs ran other ranges' ops (that part is OTHERS).
     ``between_calls`` bool: the ops on either side belong to different calls.
     """
 
@@ -54,19 +55,30 @@ def find_gaps(index: WorkIndex, work: RangeWork, windows: NDArray[np.intp], wait
     """The `Gaps` in the ``windows`` that ``work`` was made from.
 
     A gap is QUEUE where the host call of the op that ends it had returned before the gap began: the GPU had its work
-    and idled nevertheless. Otherwise the GPU waited: SYNC, where the launching thread, or that of the range, sat in a
-    call that waits for the GPU when it ran dry, and launched only after that; HOST in all other cases. A copy counts
-    as launched when its call began, because the host may sit in that until the copy is done.
+    and idled nevertheless. Otherwise the GPU waited for the HOST. Where the launching thread, or that of the range, sat
+    in a call that waits for the GPU when it ran dry, and launched only after that, the gap is two: SYNC until that call
+    returned, and EXPOSED from there on: time of the host that shows because the synchronization had let the GPU run
+    dry, and no cost of the call itself. A copy counts as launched when its call began, because the host may sit in
+    that until the copy is done.
     """
     reach = reach_so_far(work)
     same = work.window[1:] == work.window[:-1]
     behind = np.flatnonzero(same & (work.start[1:] > reach[:-1])) + 1
     start, end = reach[behind - 1], work.start[behind]
+    kind, returned = _kinds(index, work, windows, waits, start, behind)
+    cut = np.clip(returned, start, end)
+    parts = np.where((start < cut) & (cut < end), 2, 1)
+    first = np.cumsum(parts) - parts
+    second = first[parts == 2] + 1
+    start, end, kind, behind = (np.repeat(each, parts) for each in (start, end, kind, behind))
+    end[second - 1] = start[second] = cut[parts == 2]
+    kind[second] = EXPOSED
+    kind[(kind == SYNC) & (np.repeat(cut, parts) <= start)] = EXPOSED  # it returned at once
     return Gaps(
         start=start,
         end=end,
         behind=behind,
-        kind=_kinds(index, work, windows, waits, start, behind),
+        kind=kind,
         others_ns=_others(index, work, start, end, behind),
         between_calls=work.call[behind] != work.call[behind - 1],
     )
@@ -79,7 +91,8 @@ def _kinds(
     waits: Waits,
     start: Ints,
     behind: NDArray[np.intp],
-) -> NDArray[np.uint8]:
+) -> tuple[NDArray[np.uint8], Ints]:
+    """HOST, SYNC or QUEUE of each gap, and for SYNC when the host was back; its start for the others."""
     tables = index.attribution.tables
     op = work.op[behind]
     launch = tables.ops.launch[op]
@@ -90,10 +103,13 @@ def _kinds(
         tables.threads[tables.launches.thread[launch]],
         tables.threads[tables.ranges.thread[windows[work.window[behind]]]],
     )
+    back = start.copy()
     for thread in threads:
         done = waits.until(thread, start)
-        kind[(kind == HOST) & (done >= start) & (done <= called)] = SYNC
-    return kind
+        mine = (kind != QUEUE) & (done >= start) & (done <= called)
+        kind[mine] = SYNC
+        back[mine] = np.maximum(back, done)[mine]
+    return kind, back
 
 
 def _others(index: WorkIndex, work: RangeWork, start: Ints, end: Ints, behind: NDArray[np.intp]) -> Ints:

@@ -391,7 +391,8 @@ def test_work_that_is_no_attention_is_compared_by_the_causes_of_the_rules(trace:
 
     found = answer(trace(*step(True), name="before.sqlite"), trace(*step(False), name="after.sqlite"))
     assert ledger(found) == {
-        "idle: after a synchronization": (30, 0, -30),
+        "idle: waiting for the host after a synchronization": (25, 0, -25),
+        "idle: in a synchronization": (5, 0, -5),
         "convolution": (200, 200, 0),
         "batch norm": (60, 60, 0),
         "memcpy HtoD": (30, 30, 0),

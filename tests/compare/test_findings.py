@@ -12,15 +12,15 @@ from nsysprof.compare.attention_model import expected
 from nsysprof.compare.causes import CAST_UP, FUSED, QK
 from nsysprof.compare.clocks import CLOCKS
 from nsysprof.compare.findings import findings, speed
-from nsysprof.compare.gap_ledger import Entry, SideLedger
+from nsysprof.compare.gap_ledger import Entry, SideLedger, untold_shares
 from nsysprof.formats.run_record import RecordedRun
-from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.waits.causes import HOST, QUEUE, WAITING_FOR
 
 PAIR: dict[str, Any] = {
     "base_name": "math", "new_name": "flash", "place": "S=1024", "base_calls": 20, "new_calls": 20,
     "base_span_ns": 400_000, "new_span_ns": 50_000, "base_busy_ns": 390_000, "new_busy_ns": 49_000,
-    "verdict": FASTER,
+    "base_n": 20, "new_n": 20, "base_median_ns": 400_000, "new_median_ns": 50_000, "verdict": FASTER,
 }  # fmt: skip
 GAPS = pd.DataFrame(
     {
@@ -66,7 +66,7 @@ def said(gaps: pd.DataFrame = GAPS, frame: pd.DataFrame | None = None, **pair: A
 def test_what_a_clear_difference_amounts_to() -> None:
     """The headline, the test, the largest causes, and the kernels with their units; nothing about idling."""
     assert said() == [
-        "math is 8.00x slower than flash at S=1024 by span: 400 µs against 50.0 µs per call (n = 20)",
+        "math is 8.00x slower than flash at S=1024 by span: 400 µs against 50.0 µs, median call (n = 20)",
         "verdict: flash is faster; the median call of math takes 8.00x as long (95 % interval 7.90x to 8.10x);"
         " p = 1e-07",
         "57 % of the difference is softmax, 43 % gemm and 11 % cast up",
@@ -94,8 +94,9 @@ def test_no_clear_change_is_the_headline() -> None:
     frame = clocks(verdict=NO_CLEAR_CHANGE, reason="the interval of the ratio holds 1")
     headline, verdict, *_ = said(frame=frame, verdict=NO_CLEAR_CHANGE)
     assert headline == (
-        "no clear change from math to flash at S=1024 by span: 400 µs against 50.0 µs per call (n = 20)"
+        "no clear change from math to flash at S=1024 by span: 400 µs against 50.0 µs, median call (n = 20)"
     )
+    assert not any("of the difference" in line for line in said(frame=frame, verdict=NO_CLEAR_CHANGE))
     assert verdict.startswith("verdict: no clear change; the median call")
 
 
@@ -104,8 +105,11 @@ def test_too_few_samples_are_said() -> None:
     frame = clocks(
         verdict=TOO_FEW_SAMPLES, reason="2 samples, of which it takes 8 on either side", level=0.25
     )
-    headline, verdict, *_ = said(frame=frame, verdict=TOO_FEW_SAMPLES, new_calls=3)
-    assert headline.endswith("(n = 20 and 3)")
+    headline, verdict, *_ = said(frame=frame, verdict=TOO_FEW_SAMPLES, new_n=3)
+    assert headline == (
+        "math is 8.00x slower than flash at S=1024 by span, in too few samples for a verdict:"
+        " 400 µs against 50.0 µs, median call (n = 20 and 3)"
+    )
     assert verdict == "verdict: too few samples (2 samples, of which it takes 8 on either side)"
 
 
@@ -117,7 +121,9 @@ def test_a_launch_bound_side_makes_the_clocks_disagree() -> None:
             pd.DataFrame({"cause": [WAITING_FOR[HOST]], "base_ns": [0], "new_ns": [33_000], "share": [-0.1]}),
         ]
     ).fillna({"base_kernels": 0.0, "new_kernels": 0.0})
-    lines = said(gaps, new_busy_ns=17_000)
+    frame = clocks()
+    frame.loc[frame["clock"] == "busy", "ratio"] = 22.9
+    lines = said(gaps, frame, new_busy_ns=17_000)
     assert "flash at S=1024 is launch-bound: busy is 34 % of span, so 8.00x by span is 22.9x by busy" in lines
 
 
@@ -140,7 +146,39 @@ def test_cuda_events_that_tell_something_else_are_named() -> None:
 def test_a_mean_that_is_no_typical_call_is_told() -> None:
     """The ledger adds up to the mean; a few slow calls move that away from the median."""
     assert said(frame=clocks(base_median_ns=300_000))[-1] == (
-        "a few slow calls of math make the mean, 400 µs, 33 % longer than the median call, 300 µs"
+        "a few slow calls of math make the mean, 400 µs, to which the causes add up, 33 % longer than the median"
+        " call, 300 µs"
+    )
+
+
+def test_headline_and_causes_are_about_one_difference() -> None:
+    """Seven calls of ten got slower, and three very slow ones became fast: the mean falls, the median call rises."""
+    pair = {"base_median_ns": 40_000, "new_median_ns": 50_000, "verdict": SLOWER}
+    lines = said(frame=clocks(base_median_ns=40_000, verdict=SLOWER), **pair)
+    assert lines[0].startswith("math is 1.25x faster than flash")
+    assert not any("of the difference" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, ""),
+        ({"verdict": TOO_FEW_SAMPLES}, ""),
+        ({"verdict": NO_CLEAR_CHANGE}, "no clear change, so there are no shares of it"),
+        (
+            {"base_median_ns": 40_000},
+            "the means differ the other way than the medians, so there are no shares",
+        ),
+    ],
+)
+def test_shares_of_what_is_no_difference_are_not_told(changed: dict[str, Any], why: str) -> None:
+    """Only of a difference that the verdict does not deny, and that medians and means agree on."""
+    assert untold_shares({**PAIR, **changed}, GAPS) == why
+    much = GAPS.assign(
+        delta_ns=[-500_000, -150_000, -40_000, 349_000, -9_000]
+    )  # 1,048 for a difference of 350
+    assert untold_shares({**PAIR, **changed}, much) == (
+        why or "what the causes gain and lose cancels for the most part, so there are no shares"
     )
 
 

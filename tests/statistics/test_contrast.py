@@ -25,6 +25,7 @@ from nsysprof.statistics.contrast import (
     control,
     holm,
     judged,
+    worded,
 )
 from tests.statistics.test_dependence import autoregressive
 
@@ -74,6 +75,54 @@ def test_a_large_effect_outweighs_dependence() -> None:
     found = contrast(np.linspace(5000, 5150, 12), np.linspace(1000, 1030, 12))
     assert found.verdict == FASTER
     assert any("drifts" in line for line in found.warnings)
+
+
+def test_samples_worth_one_make_no_verdict() -> None:
+    """Where a warning says that ten samples are worth one, a small p-value does not make up for it."""
+    rising = np.array([1000.0 + 3 * step for step in range(10)])
+    found = contrast(rising, noisy(12, 40, 1060, 0.001), Rules(least_effect=0.01))
+    assert any("10 are worth 1 independent ones, too few to rely on" in line for line in found.warnings)
+    assert found.worth == (pytest.approx(1, abs=0.5), 40)
+    clear = replace(found, p=3e-6, drift=0.0, ratio_interval=replace(found.ratio_interval, low=1.03))
+    [again] = judged([clear], Rules(least_effect=0.01))
+    assert again.verdict == TOO_FEW_SAMPLES
+    assert again.reason.startswith("n = 10 and 40 are worth 1 and 40 independent samples")
+    assert judged([replace(clear, worth=(10, 40))])[0].verdict == SLOWER
+
+
+def test_a_drift_outweighs_a_smaller_difference() -> None:
+    """Both sides get 10 % slower in the course of the run: a difference of 5 % says nothing."""
+    base = noisy(11, 200, spread=0.005) * np.linspace(0.9, 1.1, 200)
+    found = contrast(base, base * 1.05)
+    assert found.verdict != SLOWER
+    again = replace(found, p=0.001, ratio_interval=replace(found.ratio_interval, low=1.04), worth=(200, 200))
+    assert (
+        judged([again])[0].reason == "the samples of a side drift by 11 %, which is more than the difference"
+    )
+    assert judged([replace(again, drift=0.01)])[0].verdict == SLOWER
+
+
+def test_one_step_of_the_clock_is_no_difference() -> None:
+    """All calls take 32 ns less on a clock of 32 ns; three steps count, and so does one where no clock is known."""
+    base = np.array([1024.0, 1025.0] * 20)
+    for steps, verdict in ((1, NO_CLEAR_CHANGE), (3, FASTER)):
+        assert contrast(base, base - 32 * steps, Rules(clock_step=32)).verdict == verdict
+    assert contrast(base, base - 32).verdict == FASTER
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (FASTER, "new is faster"),
+        (SLOWER, "new is faster"),
+        (NO_CLEAR_CHANGE, "no clear change"),
+        (TOO_FEW_SAMPLES, "new is faster, in too few samples for a verdict"),
+        ("", "new is faster, in too few samples for a verdict"),
+    ],
+)
+def test_words_go_no_further_than_the_verdict(verdict: str, said: str) -> None:
+    """Of a headline, and of the title of a chart."""
+    assert worded("new is faster", "no clear change", verdict) == said
 
 
 def test_a_small_effect_is_no_clear_change() -> None:

@@ -12,12 +12,12 @@ from nsysprof.attribution.range_work import index_work, range_work
 from nsysprof.core.intervals import covered_before
 from nsysprof.trace.nsys import open_report
 from nsysprof.trace.nsys.blocking_calls import read_waits
-from nsysprof.waits.causes import HOST, OTHERS, QUEUE, SYNC, Gaps, find_gaps
+from nsysprof.waits.causes import EXPOSED, HOST, OTHERS, QUEUE, SYNC, Gaps, find_gaps
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import Launch, Range, launch_kernel, launch_memcpy
 
-NAMES = {HOST: "host", SYNC: "sync", QUEUE: "queue"}
+NAMES = {HOST: "host", SYNC: "sync", QUEUE: "queue", EXPOSED: "exposed"}
 
 
 def gaps_of(path: Path, name: str = "run", calls: str | None = None) -> Gaps:
@@ -70,8 +70,8 @@ def test_a_gap_between_ops_that_were_launched_in_time_is_the_queue_s(trace: Trac
     assert told(gaps_of(path)) == [(40, 41, "queue")]
 
 
-def test_a_gap_during_which_the_host_sat_in_a_synchronize_call(trace: Trace) -> None:
-    """The host waited for the GPU, which ran dry, and only then launched on: the synchronization cost the gap."""
+def test_a_synchronization_costs_what_it_takes_to_return(trace: Trace) -> None:
+    """The host waited for the GPU, which ran dry at 40; it is back at 45, and what it does until 60 is its own time."""
     path = trace(
         Range("run", 0, 200),
         launch_kernel("a", (10, 15), (20, 40), id=1),
@@ -79,7 +79,20 @@ def test_a_gap_during_which_the_host_sat_in_a_synchronize_call(trace: Trace) -> 
         launch_kernel("b", (50, 55), (60, 90), id=2),
         launch_kernel("c", (100, 105), (110, 120), id=3),
     )
-    assert told(gaps_of(path)) == [(40, 60, "sync"), (90, 110, "host")]
+    gaps = gaps_of(path)
+    assert told(gaps) == [(40, 45, "sync"), (45, 60, "exposed"), (90, 110, "host")]
+    assert [gaps.total_ns(kind) for kind in (SYNC, EXPOSED, HOST)] == [5, 15, 20]
+
+
+def test_a_synchronization_that_returns_at_once_costs_nothing_and_exposes_the_host(trace: Trace) -> None:
+    """The call returns in the very ns in which the GPU runs dry."""
+    path = trace(
+        Range("run", 0, 200),
+        launch_kernel("a", (10, 15), (20, 40), id=1),
+        Launch(16, 40, 9, api="cudaStreamSynchronize_v3020"),
+        launch_kernel("b", (50, 55), (60, 90), id=2),
+    )
+    assert told(gaps_of(path)) == [(40, 60, "exposed")]
 
 
 def test_a_synchronize_call_on_an_idle_gpu_costs_nothing(trace: Trace) -> None:
@@ -101,7 +114,7 @@ def test_a_synchronize_call_of_the_range_s_thread_counts_for_what_follows_it(tra
         Launch(16, 45, 9, api="cudaStreamSynchronize_v3020"),
         launch_kernel("b", (50, 55), (60, 90), id=2, thread=2),
     )
-    assert told(gaps_of(path)) == [(40, 60, "sync")]
+    assert told(gaps_of(path)) == [(40, 45, "sync"), (45, 60, "exposed")]
     other = trace(
         Range("run", 0, 200),
         launch_kernel("a", (10, 15), (20, 40), id=1),
@@ -119,7 +132,7 @@ def test_a_blocking_copy_was_launched_when_its_call_began(trace: Trace) -> None:
         (Launch(16, 60, 2, api="cudaMemcpy_v3020"), launch_memcpy((0, 0), (42, 55), id=2)[1]),
         launch_kernel("b", (70, 75), (80, 90), id=3),
     )
-    assert told(gaps_of(path)) == [(40, 42, "queue"), (55, 80, "sync")]
+    assert told(gaps_of(path)) == [(40, 42, "queue"), (55, 60, "sync"), (60, 80, "exposed")]
 
 
 def test_what_others_run_in_a_gap_is_told_apart(trace: Trace) -> None:
