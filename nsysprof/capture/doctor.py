@@ -15,6 +15,7 @@ from shlex import quote
 from typing import Any, Literal
 
 from nsysprof.capture.compose import Request
+from nsysprof.capture.failure import why_no_ranges
 from nsysprof.capture.session import capture_program
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.errors import NsysprofError
@@ -118,7 +119,7 @@ def _trial(nsys: Nsys, folder: Path) -> Check:
     request = Request((sys.executable, "-c", _TRIAL), nsys)
     try:
         staged = capture_program(request, folder, Outputs(folder, "trial"), (), lambda text: None)
-        ranges = _ranges_in(staged.sqlite)
+        ranges, none = _ranges_in(staged.sqlite), why_no_ranges(staged.sqlite)
     except NsysprofError as error:
         found = error.message.replace(f"{folder}{os.sep}", "")
         return Check("capture", "missing", found, error.hint or _by_hand(nsys), needed=True)
@@ -137,8 +138,9 @@ def _trial(nsys: Nsys, folder: Path) -> Check:
         )  # fmt: skip
     if not ranges:
         return Check(
-            "capture", "warn", f"made a report in {took} ({how}), but without the ranges of nvtx {version}",
-            "pip install 'nvtx<0.2.13', or a newer nsys: --nsys PATH", needed=True,
+            "capture", "warn",
+            f"made a report in {took} ({how}), without the ranges of nvtx {version}{f': {none[0]}' if none else ''}",
+            "pip install 'nvtx<0.2.12', or a newer nsys: --nsys PATH", needed=True,
         )  # fmt: skip
     return Check("capture", "ok", f"{ranges:,} NVTX ranges in {took}, {how}", needed=True)
 

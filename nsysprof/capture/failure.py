@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from shlex import join, quote
 
@@ -15,7 +17,15 @@ from nsysprof.tools.child import Ended
 from nsysprof.tools.nsight import last_line
 from nsysprof.tools.outputs import LOG, REPORT, STREAM, typed
 
-__all__ = ["check_ended", "check_made", "check_program", "failed_program", "last_said", "made_by_nsys"]
+__all__ = [
+    "check_ended",
+    "check_made",
+    "check_program",
+    "failed_program",
+    "last_said",
+    "made_by_nsys",
+    "why_no_ranges",
+]
 
 _USAGE = 2  # what argparse exits with
 _LONGEST = 120
@@ -115,6 +125,42 @@ def last_said(ended: Ended) -> str:
     complaints = [line for line in lines if _COMPLAINT.search(line)]
     lines = [line for line in lines if not _NSYS_CHATTER.search(line)]
     return complaints[-1] if complaints else last_line("\n".join(lines[-20:]))
+
+
+def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
+    """Why an export of nsys holds no NVTX range, and what helps; None where it holds one, or NVTX was not traced.
+
+    nsys says it in diagnostics, before 2024 in strings that nothing refers to: to be asked before it is scrubbed.
+    """
+    with closing(sqlite3.connect(sqlite)) as database:
+        database.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        there = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        ranges = "SELECT 1 FROM NVTX_EVENTS WHERE eventType IN (59, 60, 70, 71) LIMIT 1"
+        if "NVTX_EVENTS" in there and database.execute(ranges).fetchone():
+            return None
+        places = {"StringIds": "value", "DIAGNOSTIC_EVENT": "text"}
+        said = [
+            text
+            for table, column in places.items()
+            if table in there
+            for (text,) in database.execute(
+                f"SELECT {column} FROM {table} WHERE {column} LIKE '%NVTX %' AND length({column}) < 400"
+            )
+        ]
+    if not any(text.startswith("NVTX profiling started") for text in said):
+        return None
+    refused = next((text for text in said if re.match(r"NVTX .*\bincompatible\b", text)), None)
+    if refused:
+        return (
+            f'this nsys is too old for the NVTX that the program uses: "{refused}"',
+            "--nsys PATH for a newer nsys, or, in Python, pip install 'nvtx<0.2.12'",
+        )
+    if any(text.startswith("NVTX injection initialized") for text in said):
+        return "the program uses NVTX, but began no range", "--trace cuda where none is wanted"
+    return (
+        "nsys saw no call of NVTX in the program",
+        "annotate it (nvtx.annotate, torch.cuda.nvtx.range); --trace cuda where no ranges are wanted",
+    )
 
 
 def _shown(program: Sequence[str]) -> str:

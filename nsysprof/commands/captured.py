@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finished:
-    """A capture under its final names: which backends ran, and its record."""
+    """A capture under its final names: which backends ran, its record, and why it holds no ranges, if so."""
 
     verdict: BackendVerdict
     record: dict[str, Any]
+    no_ranges: tuple[str, str] | None
 
 
 def finish(
@@ -33,11 +34,13 @@ def finish(
     Raises `NsysprofError` where the export cannot be read or the names are taken.
     """
     from nsysprof import __version__
+    from nsysprof.capture.failure import why_no_ranges
     from nsysprof.formats.run_record_writer import file_facts, write_record
     from nsysprof.tools.fingerprint import environment_hash
     from nsysprof.tools.outputs import publish
 
     verdict, counts = _judged(staged.sqlite, rules)
+    no_ranges = None if counts["ranges"] else why_no_ranges(staged.sqlite)
     sqlite, record = staged.sqlite, staged.record
     if not keep_environment:
         sqlite, record = _scrubbed(staged.sqlite, folder, record)
@@ -54,13 +57,13 @@ def finish(
     write_record(written, record)
     parts = {".nsys-rep": staged.report, ".sqlite": sqlite, ".json": written}
     publish({part: outputs.path(ending) for ending, part in parts.items()}, force=force)
-    return Finished(verdict, record)
+    return Finished(verdict, record, no_ranges)
 
 
 def tell_captured(finished: Finished, outputs: Outputs) -> None:
     """Print what was captured and what ran, and last the command to go on with.
 
-    Raises `typer.Exit` with 3 where another backend ran than was asked for.
+    Raises `typer.Exit` with 3 where another backend ran than was asked for, or no range was recorded.
     """
     from nsysprof.capture.text import captured_summary
     from nsysprof.capture.verdict_text import backend_table, difference_lines
@@ -79,9 +82,12 @@ def tell_captured(finished: Finished, outputs: Outputs) -> None:
     differ = difference_lines(verdict)
     for line in differ:
         say(f"nsysprof: {line}")
+    if finished.no_ranges:
+        say(f"nsysprof: no ranges: {finished.no_ranges[0]}")
+        say(f"  hint: {finished.no_ranges[1]}")
     say("next:")
     print(f"nsysprof analyze {visible(typed(outputs.path('.sqlite')))}", flush=True)
-    if differ:
+    if differ or finished.no_ranges:
         raise typer.Exit(3)
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from nsysprof.tools.outputs import Outputs
 from tests.capture.conftest import Capture, Captured
 from tests.conftest import Trace
 from tests.kit import fake_nsys
-from tests.kit.trace import Range, launch_kernel
+from tests.kit.trace import Diagnostic, Mark, Range, launch_kernel
 
 HELLO = [sys.executable, "-c", "print('hello from the program')"]
 RESULTS = [".json", ".nsys-rep", ".sqlite"]
@@ -66,6 +67,40 @@ def test_another_backend_than_asked_for_is_exit_code_3(
     assert "requested flash, ran cudnn" in done.err
     assert done.files == ["run.json", "run.nsys-rep", "run.sqlite"]
     assert done.record("run")["backends"][0]["agrees"] is False
+
+
+STARTED = ["NVTX profiling started"]
+REFUSED = "NVTX binary payload extension is incompatible. Provided compatibility ID 260 != 259."
+
+
+@pytest.mark.parametrize(
+    ("strings", "items", "code", "said"),
+    [
+        ([*STARTED, REFUSED], [], 3, f'this nsys is too old for the NVTX that the program uses: "{REFUSED}"'),
+        (STARTED, [Diagnostic(REFUSED)], 3, "pip install 'nvtx<0.2.12'"),
+        ([*STARTED, "NVTX injection initialized successfully."], [Mark("m", 1)], 3, "began no range"),
+        (STARTED, [], 3, "nsys saw no call of NVTX in the program"),
+        ([*STARTED, REFUSED], [Range("step", 0, 9)], 0, ""),
+        ([], [], 0, ""),
+    ],
+    ids=["refused", "refused, in a newer report", "marks alone", "no NVTX", "ranges", "NVTX not traced"],
+)
+def test_a_capture_without_ranges_says_why(
+    capture: Capture,
+    environment: dict[str, str],
+    trace: Trace,
+    strings: list[str],
+    items: Any,
+    code: int,
+    said: str,
+) -> None:
+    """In nsys's words, with what helps, and exit code 3; the files are there all the same."""
+    report = trace(*items, strings=strings, name="none.sqlite")
+    environment["FAKE_NSYS_SQLITE"] = str(report)
+    done = capture("-o", "run", "--", *HELLO)
+    assert (done.code, done.files) == (code, ["run.json", "run.nsys-rep", "run.sqlite"]), done.err
+    assert said in done.err
+    assert ("no ranges: " in done.err) == bool(code)
 
 
 def test_nothing_is_overwritten_unasked(capture: Capture, tmp_path: Path) -> None:

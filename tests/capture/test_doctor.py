@@ -72,12 +72,15 @@ def test_a_capture_is_proven_by_its_ranges(nsys: Path, tmp_path: Path) -> None:
 def test_an_nsys_that_records_no_ranges_is_warned_of(
     nsys: Path, tmp_path: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """nvtx 0.2.13 and newer record nothing under nsys 2023.4 and 2024.2: the fix names the version."""
-    monkeypatch.setenv("FAKE_NSYS_SQLITE", str(trace(name="empty.sqlite")))
+    """nvtx 0.2.12 and newer record nothing under nsys 2023.4 and 2024.2: what nsys says, and what helps."""
+    refused = "NVTX binary payload extension is incompatible. Provided compatibility ID 260 != 259."
+    empty = trace(strings=["NVTX profiling started", refused], name="empty.sqlite")
+    monkeypatch.setenv("FAKE_NSYS_SQLITE", str(empty))
     checks = found(tmp_path)
     assert checks["capture"].state == "warn"
     assert "without the ranges of nvtx" in checks["capture"].found
-    assert "nvtx<0.2.13" in str(checks["capture"].fix)
+    assert refused in checks["capture"].found
+    assert "nvtx<0.2.12" in str(checks["capture"].fix)
 
 
 @pytest.mark.parametrize(("fault", "said", "fix"), [

@@ -424,3 +424,40 @@ def test_the_profiler_is_on_from_the_first_run_to_the_last(
     gpu.log.clear()
     run("flash_attn", tmp_path, "--device", "cuda", "--force")
     assert not {"start", "stop"} & set(gpu.log)
+
+
+@pytest.mark.parametrize("listener", [True, False])
+@pytest.mark.parametrize("nvtx", ["0.2.11", "0.2.12", "another"])
+def test_ranges_are_pushed_whatever_nvtx_believes(
+    monkeypatch: pytest.MonkeyPatch, nvtx: str, listener: bool
+) -> None:
+    """From 0.2.12 on nvtx gives out a dummy where an older nsys listens; only there it gets the real domain."""
+    from _harness import _push_ranges_anyway
+
+    class Domain:
+        """A domain as nvtx 0.2.12 makes it: never, as this nsys does not answer."""
+
+        handle: Any = None
+
+        def __new__(cls, name: str | None = None) -> Any:
+            return dummy
+
+        def __init__(self, name: str | None = None) -> None:
+            self.name = name
+
+    dummy = type("DummyDomain", (), {})()
+    inner = {"Domain": Domain, "DomainHandle": lambda: "the default domain", "DummyDomain": type(dummy)}
+    lib = SimpleNamespace(**inner if nvtx == "0.2.12" else {})
+    module = SimpleNamespace(**{} if nvtx == "another" else {"get_domain": Domain})
+    package = SimpleNamespace(nvtx=module, _lib=SimpleNamespace(lib=lib))
+    for name, one in {"nvtx": package, "nvtx.nvtx": module, "nvtx._lib": package._lib}.items():
+        monkeypatch.setitem(sys.modules, name, one)
+    if listener:
+        monkeypatch.setenv("NVTX_INJECTION64_PATH", "/nsys/libToolsInjection64.so")
+    else:
+        monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
+    _push_ranges_anyway()
+    if nvtx != "another":
+        got = module.get_domain(None)
+        expected = "the default domain" if listener and nvtx == "0.2.12" else None
+        assert getattr(got, "handle", None) == expected
