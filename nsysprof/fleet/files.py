@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof import __version__
+from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import Fleet
 from nsysprof.results.analysis_files import write_csv
@@ -96,7 +97,7 @@ def check_fleet_folder(
 
 def _is_ours(path: Path, reports: Sequence[str]) -> bool:
     try:
-        document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        document = read_json(path, MOST_TABLE_BYTES)
         return bool(document["schema"] == FLEET_SCHEMA and set(document["reports"]) == set(reports))
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from nsysprof import __version__
+from nsysprof.core.side_file import open_regular, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportTask
 from nsysprof.fleet.rank_part import RankPart
@@ -33,7 +34,7 @@ def answer_file(folder: Path, task: ReportTask) -> Path:
         "format": _FORMAT,
     }
     if task.rules:
-        asked["rules"] = hashlib.sha256(Path(task.rules).read_bytes()).hexdigest()
+        asked["rules"] = hashlib.sha256(read_small(Path(task.rules))).hexdigest()
     return folder / f"{hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]}.npz"
 
 
@@ -87,11 +88,20 @@ def answers_in(folder: Path, tasks: Sequence[ReportTask]) -> dict[int, ReportAns
 def kept_answer(path: Path) -> ReportAnswer | None:
     """The answer in a file; None where there is none, or it is damaged."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as kept:
             head = json.loads(kept["head"].tobytes())
             parts = tuple(_part(number, plain, kept) for number, plain in enumerate(head.pop("parts")))
         return ReportAnswer(**{**head, "warnings": tuple(head["warnings"]), "parts": parts})
-    except (OSError, ValueError, LookupError, AttributeError, TypeError, EOFError, zipfile.BadZipFile):
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        EOFError,
+        RecursionError,
+        zipfile.BadZipFile,
+    ):
         return None
 
 

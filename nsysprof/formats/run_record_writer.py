@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nsysprof.core import side_file
+
 __all__ = ["file_facts", "read_json", "write_record"]
 
 _WIDTH = 110
@@ -38,8 +40,8 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """The object of a JSON file; empty where there is none, or it holds something else. NaN and infinity are None."""
     try:
-        read = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: None)
-    except (OSError, ValueError, RecursionError):
+        read = side_file.read_json(path, parse_constant=lambda name: None)
+    except (OSError, ValueError):
         return {}
     return read if isinstance(read, dict) else {}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from nsysprof.core.side_file import open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import Report
 
@@ -103,7 +104,7 @@ def _made_by(command: str, path: Path) -> bool:
     if path.name != PAGE:
         return True
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return f'<meta name="generator" content="nsysprof {command} '.encode() in file.read(_HEAD)
     except OSError:
         return False
@@ -112,8 +113,8 @@ def _made_by(command: str, path: Path) -> bool:
 def _is_ours(path: Path, schema: str, report: Report) -> bool:
     """Whether this is a document of that schema and of this file, or its copy: of one with its name and its size."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            head = file.read(16_384)
+        with open_regular(path) as file:
+            head = file.read(16_384).decode("utf-8", "replace")
         if f'"schema": "{schema}"' not in head:
             return False
         values = (line.strip().rstrip(",").partition(": ") for line in head.splitlines())

@@ -23,6 +23,7 @@ FLOORS: list[list[str]] = [
         "path_text",
         "peaks",
         "scratch",
+        "side_file",
         "statistics",
     ],
     ["report"],
