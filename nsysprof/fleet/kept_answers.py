@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
+import shutil
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from nsysprof import __version__
+from nsysprof.core.final_name import PART, whole_file
 from nsysprof.core.side_file import open_regular, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportTask
@@ -56,26 +57,23 @@ def keep_answer(answer: ReportAnswer, path: Path) -> None:
                 plain[field.name] = value
         parts.append(plain)
     text = json.dumps({**head, "parts": parts})
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with unfinished.open("wb") as file:
+        with whole_file(path) as unfinished, unfinished.open("wb") as file:
             np.savez(file, head=np.frombuffer(text.encode(), np.uint8), **arrays)
-        unfinished.replace(path)
     except OSError as error:
         raise NsysprofError(
             f"cannot keep the answers of reports in {path.parent}: {error.strerror or error}",
             "choose another folder: -o DIR",
         ) from None
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
 
 
 def forget_answers(folder: Path) -> None:
     """Remove what is kept in a folder, and the folder too where nothing else is in it."""
     with contextlib.suppress(OSError):
-        for path in (*folder.glob("*.npz"), *folder.glob(".*.npz.*")):
+        for path in folder.glob("*.npz"):
             path.unlink()
+        for unfinished in folder.glob(f"{PART}*"):
+            shutil.rmtree(unfinished)
         folder.rmdir()
 
 

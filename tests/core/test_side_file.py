@@ -27,7 +27,7 @@ from nsysprof.formats.counters import read_counters
 from nsysprof.formats.run_record import read_runs, record_beside
 from nsysprof.formats.run_record_writer import read_json as read_record
 from nsysprof.kernels.rules import load_rules
-from nsysprof.results.folder import remove_earlier
+from nsysprof.results.folder import _remove_earlier
 from nsysprof.trace.build import read_tables
 from nsysprof.trace.nsys import open_report
 from nsysprof.trace.nsys.sqlite import SqliteSource
@@ -142,7 +142,7 @@ def test_a_link_to_a_small_file_is_read(tmp_path: Path) -> None:
 def test_a_pipe_among_results_is_somebody_elses(tmp_path: Path) -> None:
     """Looking at what lies where results will go never waits."""
     os.mkfifo(tmp_path / "report.html")
-    assert remove_earlier(tmp_path, ["report.html"], "analyze") == []
+    assert _remove_earlier(tmp_path, ["report.html"], "analyze") == []
     with pytest.raises(NsysprofError, match="not a regular file"):
         check_database_place(tmp_path / "report.html")
 
