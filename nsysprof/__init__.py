@@ -15,9 +15,11 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing takes longer to import than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from nsysprof.analyze.breakdown import Breakdown, break_down
     from nsysprof.attribution.attribute import Attribution, attribute
     from nsysprof.attribution.paths import merged_paths, range_paths

@@ -1,8 +1,45 @@
-"""``python -m nsysprof``."""
+"""``python -m nsysprof``, and what the command ``nsysprof`` runs."""
 
 from __future__ import annotations
 
-from nsysprof.cli import main
+import signal
+import sys
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C ends it without a traceback at any time, also while Python imports and ends.
+
+    Where it is ignored, as in what a shell started with ``&``, it stays so.
+    """
+    listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if listens:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is there yet that would have to be cleaned up
+    from nsysprof.cli import main as run
+
+    try:
+        if listens:
+            sys.unraisablehook = _unraisable
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        run()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    finally:
+        if listens:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done, or being cleaned up
+
+
+def _unraisable(found: sys.UnraisableHookArgs) -> None:
+    """An interrupt that came where nothing can be raised, as in a callback of the import system, comes once more."""
+    import _thread
+    import threading
+
+    if isinstance(found.exc_value, KeyboardInterrupt):
+        again = threading.Timer(0.01, _thread.interrupt_main)  # when this is over
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(found)
+
 
 if __name__ == "__main__":
     main()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 from tests.kit.trace import Items, write
+
+# What is started in the background, by `nohup … &` or from a script, ignores these, and so does all that it starts:
+# tests that interrupt a program need one that listens.
+for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 
 class Trace(Protocol):

@@ -15,8 +15,8 @@ from nsysprof.analyze.timeline import timeline
 from nsysprof.analyze.timeline_chart import COLUMNS, plan_timeline
 from nsysprof.charts.marks import Heading, Message, Plan
 from nsysprof.charts.painter import start_painter
+from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
-from nsysprof.results.folder import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

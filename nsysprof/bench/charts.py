@@ -12,8 +12,8 @@ from nsysprof.bench.results import BenchResults
 from nsysprof.bench.roofline_chart import roofline_chart
 from nsysprof.bench.violins import violin_chart
 from nsysprof.charts.style import figure_png
+from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
-from nsysprof.results.folder import whole_file
 
 __all__ = ["BENCH_CHARTS", "save_bench_charts"]
 

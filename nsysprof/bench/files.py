@@ -20,6 +20,7 @@ import pandas as pd
 from nsysprof import __version__
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BenchPoint
+from nsysprof.core.side_file import open_regular
 from nsysprof.errors import NsysprofError
 
 __all__ = ["BENCH_TABLES", "append_database", "check_database_place", "write_bench_tables"]
@@ -89,7 +90,7 @@ def check_database_place(path: Path) -> None:
     folder = path.absolute().parent
     try:
         if path.exists():
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 head = file.read(16)
             if head not in (b"", b"SQLite format 3\0"):
                 raise NsysprofError(f"{path} is no SQLite database", _OTHER_FILE)

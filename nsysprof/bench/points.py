@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from nsysprof.core.side_file import MOST_TABLE_BYTES, read_small
 from nsysprof.errors import NsysprofError
 
 __all__ = ["SweepFile", "add_line", "begin_points", "differing", "read_points", "resume_points"]
@@ -78,7 +79,7 @@ def read_points(path: Path, *, cut: bool = False) -> SweepFile:
     Raises `NsysprofError`, with the line, for a file that cannot be read, is damaged, or is none.
     """
     try:
-        content = path.read_bytes()
+        content = read_small(path, MOST_TABLE_BYTES)
         whole = content[: content.rfind(b"\n") + 1]
         if cut and len(whole) < len(content):
             with path.open("r+b") as file:

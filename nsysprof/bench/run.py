@@ -241,7 +241,7 @@ def _locked(folder: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
-    with (folder / "lock").open("w") as lock:
+    with (folder / "lock").open("a") as lock:  # which empties nothing, should it be a link
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -6,7 +6,6 @@ Every complaint names the file, the point and the field. NaN, infinite and non-p
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.bench.plan import TOO_LARGE, countable
+from nsysprof.core.side_file import MOST_TABLE_BYTES, parse_json, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.document import Amount, Count, Text, fitted
 from nsysprof.hardware.attention_cost import AttentionShape
@@ -219,12 +219,12 @@ def read_bench_samples(path: Path) -> BenchSamples:
     """
     path = path / "samples.json" if path.is_dir() else path
     try:
-        content = path.read_bytes()
+        content = read_small(path, MOST_TABLE_BYTES)
     except OSError as error:
         raise NsysprofError(f"cannot read {path}: {error.strerror}", "nsysprof bench writes it") from None
     try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        data = parse_json(content)
+    except ValueError as error:
         raise NsysprofError(f"{path} is corrupt: {error}", _AGAIN) from None
     found = data.get("schema") if isinstance(data, dict) else None
     if found != BENCH_SCHEMA:

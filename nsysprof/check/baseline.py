@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pandas as pd
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.budget import TIMES, Budget
 from nsysprof.check.call_samples import CallSamples, call_samples, samples_of_frame
+from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular, read_json
 from nsysprof.errors import NsysprofError
 
 ANALYSIS = "analysis.json"
@@ -80,10 +81,10 @@ def read_analysis(path: Path, budget: Budget) -> Baseline:
 def _document(path: Path) -> dict[str, Any]:
     hint = "give a report, or the analysis.json of one: nsysprof analyze REPORT"
     try:
-        document = json.loads(path.read_bytes())
+        document = read_json(path, MOST_TABLE_BYTES)
     except OSError as error:
         raise NsysprofError(f"{path}: cannot read the baseline: {error.strerror}", hint) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise NsysprofError(f"{path}: not JSON: {error}", hint) from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != _SCHEMA:
@@ -110,16 +111,18 @@ def _check_options(path: Path, options: Any, budget: Budget) -> None:
 
 def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, list[str]]:
     """The rows of an ``instances.csv``, or None where there is none that belongs to these ranges, and why not."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return None, []
     texts = dict.fromkeys(_KEY, str)
     numbers = dict.fromkeys(["start_ns", "end_ns", "unclosed", "span_ns", "busy_ns"], np.int64)
     try:
-        calls = pd.read_csv(
-            path, usecols=[*texts, *numbers], dtype={**texts, **numbers}, keep_default_na=False
-        )
+        with open_regular(path, MOST_TABLE_BYTES) as file:
+            calls = pd.read_csv(
+                file, usecols=[*texts, *numbers], dtype={**texts, **numbers}, keep_default_na=False
+            )
     except (OSError, ValueError) as error:
-        return None, [f"{path} is not used: {' '.join(str(error).split())}"]
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        return None, [f"{path} is not used: {' '.join(why.split())}"]
     calls["cpu_ns"] = calls["end_ns"] - calls["start_ns"]
     calls["instances"] = 1
     calls = calls.astype(dict.fromkeys(_KEY, object))

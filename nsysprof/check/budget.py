@@ -54,6 +54,7 @@ from nsysprof.check.values import (
     one_of,
     shown_value,
 )
+from nsysprof.core.side_file import read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import FAMILIES, MATH_UNITS
 
@@ -148,7 +149,7 @@ def read_budget(path: Path) -> Budget:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        return tomllib.loads(read_small(path).decode("utf-8-sig"))
     except OSError as error:
         hint = (
             "nsysprof check --init REPORT"

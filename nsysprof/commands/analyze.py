@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,11 +23,13 @@ from nsysprof.commands.report_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nsysprof.analyze.breakdown import Breakdown
     from nsysprof.charts.painter import Painter
     from nsysprof.trace.nsys import Report
 
-_TABLE_FILES = ("ranges.csv", "instances.csv", "kernels.csv", "analysis.json")
+_TABLE_FILES = ("analysis.json", "ranges.csv", "instances.csv", "kernels.csv")
 _CHART_FILES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
 
 
@@ -106,9 +109,10 @@ def analyze(
             folder = output or Path(f"{report_stem(report)}.analysis")
             names = _TABLE_FILES + (_CHART_FILES if charts else ()) + ((PAGE,) if html else ())
             made_by = ("an analysis", "analyze")
-            earlier = check_folder(
-                folder, opened, names, force=force, document=ANALYSIS_DOCUMENT, made_by=made_by
+            check = partial(
+                check_folder, folder, opened, names, force=force, document=ANALYSIS_DOCUMENT, made_by=made_by
             )
+            check()
             with progress_bar(lambda: _work(opened)) as progress:
                 tables = read_tables(opened, progress, room_for(opened, limit))
                 attribution = attribute(tables, threads.value, progress)
@@ -126,7 +130,7 @@ def analyze(
                     _begin_charts(painter, breakdown, top)
             print(summary(breakdown, top), end="", flush=True)
             drawing = painter if charts else None
-            _write(breakdown, folder, drawing, html=html, instances=instances, earlier=earlier)
+            _write(breakdown, folder, drawing, check, html=html, instances=instances)
             if verify:
                 _verify(breakdown, nsys)
 
@@ -141,10 +145,10 @@ def _write(
     breakdown: Breakdown,
     folder: Path,
     painter: Painter | None,
+    check: Callable[[], bool],
     *,
     html: bool,
     instances: bool,
-    earlier: bool,
 ) -> None:
     """Write the files, the charts that are being painted among them, and say so on stderr.
 
@@ -153,26 +157,25 @@ def _write(
     from nsysprof.commands.progress import progress_bar
     from nsysprof.core.terminal import visible
     from nsysprof.results.analysis_files import write_tables, writing
-    from nsysprof.results.folder import PAGE, remove_earlier
+    from nsysprof.results.folder import PAGE, results_together
 
-    with progress_bar() as progress, writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    possible = (*_TABLE_FILES, *_CHART_FILES, PAGE)
+    together = results_together(folder, possible, "analyze", check)
+    with progress_bar() as progress, writing(folder), together as (made, stale):
         progress("writing tables", 0)
-        written, note = write_tables(breakdown, folder, instances=instances)
-        others = [*(() if painter else _CHART_FILES), *(() if html else (PAGE,))]
-        stale = remove_earlier(folder, others, "analyze") if earlier else []
+        written, note = write_tables(breakdown, made, instances=instances)
         charts: list[Path] = []
         if painter:
             progress("drawing charts", 0)
-            charts = _finish_charts(painter, folder)
+            charts = _finish_charts(painter, made)
         if html:
             progress("writing the page", 0)
-            written = [_write_page(breakdown, charts, folder), *written]
+            written = [_write_page(breakdown, charts, made), *written]
         written = [*charts, *written]
     names = ", ".join(path.name for path in written)
     print(f"\nWritten to {visible(str(folder))}/: {names}", file=sys.stderr)
     if stale:
-        print(f"removed from an earlier analysis: {', '.join(path.name for path in stale)}", file=sys.stderr)
+        print(f"removed from an earlier analysis: {', '.join(stale)}", file=sys.stderr)
     if note:
         print(note, file=sys.stderr)
 

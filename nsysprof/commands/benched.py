@@ -120,13 +120,12 @@ def make_results(folder: Path, *, charts: bool) -> BenchResults:
 
 def stale_charts(folder: Path, made: Sequence[str]) -> list[Path]:
     """The charts of an earlier run in the folder of its samples that have no successor among the files made."""
-    import json
-
     from nsysprof.bench.samples import BENCH_SCHEMA
+    from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json
 
     try:
-        earlier = json.loads((folder / "samples.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
+        earlier = read_json(folder / "samples.json", MOST_TABLE_BYTES)
+    except (OSError, ValueError):
         return []
     if not isinstance(earlier, dict) or earlier.get("schema") != BENCH_SCHEMA:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,8 @@ from nsysprof.commands.report_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nsysprof.charts.painter import Painter
     from nsysprof.compare.comparison import Comparison
 
@@ -126,7 +129,10 @@ def compare(
         opened = [stack.enter_context(open_report(file, nsys=nsys)) for file in files]
         made_by = ("a comparison", "compare")
         names = GAP_FILES + ((*GAP_CHARTS, ROOFLINE) if charts else ()) + ((PAGE,) if html else ())
-        earlier = check_folder(folder, opened[0], names, force=force, document=GAP_DOCUMENT, made_by=made_by)
+        check = partial(
+            check_folder, folder, opened[0], names, force=force, document=GAP_DOCUMENT, made_by=made_by
+        )
+        check()
         with progress_bar() as progress:
             found = [attribute(read_tables(one, progress), threads.value, progress) for one in opened]
             progress("comparing", 0)
@@ -145,11 +151,11 @@ def compare(
                 progress("drawing charts", 0)
                 painter.paint(comparison_plans(comparison))
         print(comparison_text(comparison, top=top, every=every, markdown=markdown), end="", flush=True)
-        _write(comparison, folder, painter if charts else None, html=html, earlier=earlier)
+        _write(comparison, folder, painter if charts else None, check, html=html)
 
 
 def _write(
-    comparison: Comparison, folder: Path, painter: Painter | None, *, html: bool, earlier: bool
+    comparison: Comparison, folder: Path, painter: Painter | None, check: Callable[[], bool], *, html: bool
 ) -> None:
     """Write the files, the charts that are being painted among them, and say so on stderr.
 
@@ -157,29 +163,24 @@ def _write(
     """
     from nsysprof.analyze.charts import write_pictures
     from nsysprof.compare.charts import GAP_CHARTS, ROOFLINE, comparison_charts
-    from nsysprof.compare.files import write_gaps
+    from nsysprof.compare.files import GAP_FILES, write_gaps
     from nsysprof.core.terminal import visible
     from nsysprof.results.analysis_files import writing
-    from nsysprof.results.folder import PAGE, remove_earlier
+    from nsysprof.results.folder import PAGE, results_together
 
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        written = write_gaps(comparison, folder)
+    possible = (*reversed(GAP_FILES), *GAP_CHARTS, ROOFLINE, PAGE)
+    with writing(folder), results_together(folder, possible, "compare", check) as (made, stale):
+        written = write_gaps(comparison, made)
         drawn = comparison_charts(comparison) if painter else ()
-        others = [name for name in (*GAP_CHARTS, ROOFLINE) if name not in drawn]
-        others += [] if html else [PAGE]
-        stale = remove_earlier(folder, others, "compare") if earlier else []
-        pictures = write_pictures(painter.pictures(), folder, drawn) if painter else []
+        pictures = write_pictures(painter.pictures(), made, drawn) if painter else []
         if html:
-            written = [_write_page(comparison, pictures, folder), *written]
+            written = [_write_page(comparison, pictures, made), *written]
         written = [*pictures, *written]
     print(
         f"\nWritten to {visible(str(folder))}/: {', '.join(path.name for path in written)}", file=sys.stderr
     )
     if stale:
-        print(
-            f"removed from an earlier comparison: {', '.join(path.name for path in stale)}", file=sys.stderr
-        )
+        print(f"removed from an earlier comparison: {', '.join(stale)}", file=sys.stderr)
 
 
 def _write_page(comparison: Comparison, charts: list[Path], folder: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ from nsysprof.commands.report_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nsysprof.fleet.answer import Fleet
     from nsysprof.fleet.cluster import ClusterChoice
@@ -116,7 +117,8 @@ def fleet(
     asked = [file.name for file in files]
     folder = output or _default_folder(names)
     results = (*FLEET_FILES, *(FLEET_CHARTS if charts else ()), *((PAGE,) if html else ()))
-    earlier = check_fleet_folder(folder, results, asked, force=force, kept=_KEPT, resume=resume)
+    check = partial(check_fleet_folder, folder, results, asked, force=force, kept=_KEPT)
+    check(resume=resume)
     choice = Choice(per, tuple(merge) if merge else DEFAULT_MERGE, skip)
     options: dict[str, Any] = {
         "per": per,
@@ -136,7 +138,7 @@ def fleet(
         answers = _answers(tasks, known, where, folder, resume=resume, strict=strict)
         answer = _together(answers, pattern, options)
     print(fleet_text(answer, top), end="", flush=True)
-    _write(answer, asked, folder, charts=charts, html=html, earlier=earlier)
+    _write(answer, asked, folder, partial(check, resume=True), charts=charts, html=html)
     if len(known) < len(tasks):
         _tell_cost(answer, where)
     if answer.failures:
@@ -223,29 +225,34 @@ def _together(
 
 
 def _write(
-    answer: Fleet, asked: Sequence[str], folder: Path, *, charts: bool, html: bool, earlier: bool
+    answer: Fleet,
+    asked: Sequence[str],
+    folder: Path,
+    check: Callable[[], bool],
+    *,
+    charts: bool,
+    html: bool,
 ) -> None:
     """Write the files and say so on stderr; charts and page of an earlier run do not stay beside new tables."""
     from nsysprof.commands.progress import progress_bar
     from nsysprof.core.terminal import visible
     from nsysprof.fleet.charts import FLEET_CHARTS, save_fleet_charts
-    from nsysprof.fleet.files import write_fleet
+    from nsysprof.fleet.files import FLEET_FILES, write_fleet
     from nsysprof.results.analysis_files import writing
-    from nsysprof.results.folder import PAGE, remove_earlier
+    from nsysprof.results.folder import PAGE, results_together
 
-    with progress_bar() as progress, writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    possible = (*reversed(FLEET_FILES), *FLEET_CHARTS, PAGE)
+    together = results_together(folder, possible, "fleet", check)
+    with progress_bar() as progress, writing(folder), together as (made, stale):
         progress("writing", 0)
-        written = write_fleet(answer, asked, folder)
-        others = [*(() if charts else FLEET_CHARTS), *(() if html else (PAGE,))]
-        stale = remove_earlier(folder, others, "fleet") if earlier else []
-        pictures = save_fleet_charts(answer, folder) if charts else []
+        written = write_fleet(answer, asked, made)
+        pictures = save_fleet_charts(answer, made) if charts else []
         if html:
-            written = [_write_page(answer, pictures, folder), *written]
+            written = [_write_page(answer, pictures, made), *written]
         written = [*pictures, *written]
     _say(f"\nWritten to {visible(str(folder))}/: {', '.join(path.name for path in written)}")
     if stale:
-        _say(f"removed from an earlier run: {', '.join(path.name for path in stale)}")
+        _say(f"removed from an earlier run: {', '.join(stale)}")
 
 
 def _write_page(answer: Fleet, charts: Sequence[Path], folder: Path) -> Path:

@@ -35,6 +35,7 @@ from nsysprof.compare.side_pairs import (
     pair_warnings,
 )
 from nsysprof.compare.sides import Examined, Side, examine
+from nsysprof.core.side_file import not_used
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import library_versions
 from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside
@@ -141,7 +142,19 @@ def compare(
         raise NsysprofError(
             without_work[0], f"nsysprof analyze {examined[0].path} --no-charts shows what launched GPU work"
         )
-    every = [*_report_warnings(examined), *warnings, *more, *without_work, *pair_warnings(pairs)]
+    unread = [
+        not_used(each.path.with_suffix(".json"))
+        for each, record in zip(examined, found, strict=True)
+        if not record
+    ]
+    every = [
+        *filter(None, unread),
+        *_report_warnings(examined),
+        *warnings,
+        *more,
+        *without_work,
+        *pair_warnings(pairs),
+    ]
     every += shape_warnings(given, [side for pair in pairs for side in (pair.base, pair.new)])
     options = {"base": base, "new": new, "select": select, "per": per, "shape": shape}
     models = {pair.name: (_expected(pair.base, given), _expected(pair.new, given)) for pair in pairs}

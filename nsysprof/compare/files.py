@@ -14,8 +14,8 @@ from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.counting import BothMeasured
 from nsysprof.compare.measured import COLUMNS
+from nsysprof.core.final_name import whole_file
 from nsysprof.results.analysis_files import describe_report, write_csv
-from nsysprof.results.folder import whole_file
 
 GAP_SCHEMA = "nsysprof-gap/1"
 GAP_DOCUMENT = ("gap.json", GAP_SCHEMA)
@@ -30,7 +30,6 @@ def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
     """Write ``gap.csv`` and ``gap.json`` into an existing folder and return their paths."""
     written = [folder / name for name in GAP_FILES]
     document = json.dumps(gap_document(comparison), indent=1, ensure_ascii=False, allow_nan=False)
-    # first: it is what tells whose folder this is, should we be stopped half-way
     with whole_file(written[1]) as part:
         part.write_text(f"{document}\n", encoding="utf-8", errors="replace")
     frame = comparison.gaps[[*_COLUMNS, *_measured_columns(comparison)]].astype(object)

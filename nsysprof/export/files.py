@@ -14,6 +14,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from nsysprof.core.side_file import open_regular, read_json
 from nsysprof.errors import NsysprofError
 from nsysprof.export.columns import COLUMNS, SCHEMA
 from nsysprof.export.csv_files import write_csv_files
@@ -105,20 +106,18 @@ def _check_earlier(output: Path, to: str) -> bool:
 def _is_document(path: Path) -> bool:
     """Whether this is what an export says of its tables."""
     try:
-        return bool(json.loads(path.read_text(encoding="utf-8"))["schema"] == SCHEMA)
+        return bool(read_json(path)["schema"] == SCHEMA)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def _is_trace(path: Path) -> bool:
     """Whether a file is empty or a trace that an export wrote, which says so in its first packet."""
-    if not path.is_file():  # to open a pipe would wait for somebody to write
-        return False
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(_HEAD)
         if head.startswith(b"\x1f\x8b"):
-            with gzip.open(path) as unpacked:
+            with open_regular(path) as file, gzip.open(file) as unpacked:
                 head = unpacked.read(_HEAD)
     except (OSError, EOFError, zlib.error):
         return False

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.core.side_file import MOST_BYTES, not_used
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.gpu_activity import gpu_lines
 from nsysprof.fleet.inputs import ReportFile, fetching, file_system, record_path
@@ -104,7 +105,7 @@ def _answer(task: ReportTask, report: Report, path: Path, began: float) -> Repor
         record_rank=rank_in_record(path),
         environment_rank=environment,
         parts=parts,
-        warnings=(*report.about.warnings, *tables.warnings),
+        warnings=(*report.about.warnings, *tables.warnings, *filter(None, [not_used(record_path(path))])),
         seconds=time.monotonic() - began,
         peak_bytes=_peak_bytes(),
     )
@@ -148,7 +149,7 @@ def _here(file: ReportFile) -> Iterator[Path]:
         record = str(record_path(Path(path)))
         with fetching(file.name, "cannot be fetched"):
             system.get(path, str(copy), recursive=system.isdir(path))
-            if system.exists(record):
+            if system.exists(record) and (system.size(record) or 0) <= MOST_BYTES:
                 system.get(record, str(record_path(copy)))
         yield copy
     finally:

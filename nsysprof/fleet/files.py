@@ -14,10 +14,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof import __version__
+from nsysprof.core.final_name import whole_file
+from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import Fleet
 from nsysprof.results.analysis_files import write_csv
-from nsysprof.results.folder import foreign_files, whole_file, writable_around
+from nsysprof.results.folder import foreign_files, writable_around
 
 FLEET_SCHEMA = "nsysprof-fleet/1"
 FLEET_FILES = ("fleet.csv", "iterations.csv", "ranks.csv", "fleet.json")
@@ -31,7 +33,6 @@ def write_fleet(fleet: Fleet, reports: Sequence[str], folder: Path) -> list[Path
     """
     written = [folder / name for name in FLEET_FILES]
     text = json.dumps(fleet_document(fleet, reports), indent=1, ensure_ascii=False, allow_nan=False)
-    # first: it is what tells whose folder this is, should we be stopped half-way
     with whole_file(written[3]) as part:
         # names of files may be no UTF-8: what is written of them then is what JSON has for it too
         part.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
@@ -96,7 +97,7 @@ def check_fleet_folder(
 
 def _is_ours(path: Path, reports: Sequence[str]) -> bool:
     try:
-        document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        document = read_json(path, MOST_TABLE_BYTES)
         return bool(document["schema"] == FLEET_SCHEMA and set(document["reports"]) == set(reports))
     except (OSError, ValueError, KeyError, TypeError):
         return False

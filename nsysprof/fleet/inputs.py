@@ -11,6 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from nsysprof.core.side_file import read_small
 from nsysprof.errors import NsysprofError
 
 __all__ = [
@@ -70,7 +71,7 @@ def names_in(path: Path) -> list[str]:
     over.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_small(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise NsysprofError(

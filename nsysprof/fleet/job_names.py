@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from nsysprof.core.side_file import read_json
 from nsysprof.fleet.inputs import record_path
 from nsysprof.tools.launchers import PLACE_VARIABLES
 from nsysprof.trace.nsys import Report
@@ -20,7 +20,7 @@ _ASSIGNED = re.compile(rf"(?:^|;)(\w+)=\"?(\d{{1,{MOST_DIGITS}}})(?=\"|;|$)")
 def rank_in_record(report: Path) -> int | None:
     """The rank in the run record, the ``.json`` beside a report; None without one, or where it says none."""
     try:
-        record = json.loads(record_path(report).read_text(encoding="utf-8"))
+        record = read_json(record_path(report))
     except (OSError, ValueError):
         return None
     job = record.get("job") if isinstance(record, dict) and record.get("schema") == "nsysprof-run/1" else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
+import shutil
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from nsysprof import __version__
+from nsysprof.core.final_name import PART, whole_file
+from nsysprof.core.side_file import open_regular, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportTask
 from nsysprof.fleet.rank_part import RankPart
@@ -33,7 +35,7 @@ def answer_file(folder: Path, task: ReportTask) -> Path:
         "format": _FORMAT,
     }
     if task.rules:
-        asked["rules"] = hashlib.sha256(Path(task.rules).read_bytes()).hexdigest()
+        asked["rules"] = hashlib.sha256(read_small(Path(task.rules))).hexdigest()
     return folder / f"{hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]}.npz"
 
 
@@ -55,26 +57,23 @@ def keep_answer(answer: ReportAnswer, path: Path) -> None:
                 plain[field.name] = value
         parts.append(plain)
     text = json.dumps({**head, "parts": parts})
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with unfinished.open("wb") as file:
+        with whole_file(path) as unfinished, unfinished.open("wb") as file:
             np.savez(file, head=np.frombuffer(text.encode(), np.uint8), **arrays)
-        unfinished.replace(path)
     except OSError as error:
         raise NsysprofError(
             f"cannot keep the answers of reports in {path.parent}: {error.strerror or error}",
             "choose another folder: -o DIR",
         ) from None
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
 
 
 def forget_answers(folder: Path) -> None:
     """Remove what is kept in a folder, and the folder too where nothing else is in it."""
     with contextlib.suppress(OSError):
-        for path in (*folder.glob("*.npz"), *folder.glob(".*.npz.*")):
+        for path in folder.glob("*.npz"):
             path.unlink()
+        for unfinished in folder.glob(f"{PART}*"):
+            shutil.rmtree(unfinished)
         folder.rmdir()
 
 
@@ -87,11 +86,20 @@ def answers_in(folder: Path, tasks: Sequence[ReportTask]) -> dict[int, ReportAns
 def kept_answer(path: Path) -> ReportAnswer | None:
     """The answer in a file; None where there is none, or it is damaged."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as kept:
             head = json.loads(kept["head"].tobytes())
             parts = tuple(_part(number, plain, kept) for number, plain in enumerate(head.pop("parts")))
         return ReportAnswer(**{**head, "warnings": tuple(head["warnings"]), "parts": parts})
-    except (OSError, ValueError, LookupError, AttributeError, TypeError, EOFError, zipfile.BadZipFile):
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        EOFError,
+        RecursionError,
+        zipfile.BadZipFile,
+    ):
         return None
 
 

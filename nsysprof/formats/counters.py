@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.distributions import Floats
 from nsysprof.trace.nsys.grids import grid_number
@@ -59,7 +60,7 @@ class CounterFile:
 def counters_beside(report: Path) -> Path | None:
     """The counters beside a report, ``<stem>.counters.csv``; None where there are none."""
     path = report.with_name(f"{report.stem}.counters.csv")
-    return path if path.is_file() else None
+    return path if os.path.lexists(path) else None
 
 
 def read_counters(path: Path) -> CounterFile:
@@ -69,7 +70,7 @@ def read_counters(path: Path) -> CounterFile:
     cannot be (line and column are named), or is not the file that its record was written for.
     """
     try:
-        content = path.read_bytes()
+        content = read_small(path, MOST_TABLE_BYTES)
         text = content.decode("utf-8-sig")
     except OSError as error:
         raise NsysprofError(f"{path}: cannot read the counters: {error.strerror}", _AGAIN) from None
@@ -207,13 +208,13 @@ def _some(names: Sequence[str]) -> str:
 def _read_record(path: Path, digest: str, table: Path) -> dict[str, Any]:
     """The record, empty where there is none; refused where it is of something else than these counters."""
     try:
-        read = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: None)
+        read = read_json(path, parse_constant=lambda name: None)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise NsysprofError(f"{path}: cannot read the record: {error.strerror}", _AGAIN) from None
-    except (ValueError, RecursionError):
-        raise NsysprofError(f"{path}: not JSON, so no record of counters", _look(path)) from None
+    except ValueError as error:
+        raise NsysprofError(f"{path}: not JSON, so no record of counters: {error}", _look(path)) from None
     found = read.get("schema") if isinstance(read, dict) else None
     if found != COUNTER_SCHEMA:
         raise NsysprofError(

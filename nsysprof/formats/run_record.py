@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from nsysprof.core.side_file import read_json
 from nsysprof.errors import NsysprofError
 
 _WORKLOAD, _RUN = "nsysprof-workload/1", "nsysprof-run/1"
@@ -38,14 +38,14 @@ def read_runs(path: Path) -> dict[str, RecordedRun]:
     Raises `NsysprofError` where the file cannot be read or is no record of a capture or a workload.
     """
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
+        read = read_json(path)
     except OSError as error:
         raise NsysprofError(
             f"{path}: cannot read the record: {error.strerror}", f"ls -l {quote(str(path))}"
         ) from None
-    except (ValueError, RecursionError):  # the latter for brackets in brackets without end
+    except ValueError as error:
         raise NsysprofError(
-            f"{path}: not JSON, so no run record", f"head -c 200 {quote(str(path))}"
+            f"{path}: not JSON, so no run record: {error}", f"head -c 200 {quote(str(path))}"
         ) from None
     workload = read.get("workload") if isinstance(read, dict) and read.get("schema") == _RUN else read
     if isinstance(read, dict) and read.get("schema") == _RUN and workload is None:
@@ -64,7 +64,7 @@ def read_runs(path: Path) -> dict[str, RecordedRun]:
 
 def read_environment(path: Path) -> dict[str, Any]:
     """The environment that a record, which `read_runs` has read, was made in; empty where it does not say."""
-    read = json.loads(path.read_text(encoding="utf-8"))
+    read = read_json(path)
     found = read.get("environment")
     if read.get("schema") == _WORKLOAD:
         return {"workload": found} if isinstance(found, dict) else {}

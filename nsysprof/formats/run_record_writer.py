@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nsysprof.core import side_file
+from nsysprof.core.final_name import whole_file
+
 __all__ = ["file_facts", "read_json", "write_record"]
 
 _WIDTH = 110
@@ -26,20 +29,15 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     Keys stay in their order and numbers as they are. Bytes of names that are not UTF-8 become the JSON escapes of
     Python's surrogates, so that ``json.loads`` gives back what was there. The file is whole, or it is not there.
     """
-    part = path.with_name(f"{path.name}.part")
-    try:
+    with whole_file(path) as part:
         part.write_text(f"{_json(record, 0)}\n", encoding="utf-8", errors="backslashreplace")
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object of a JSON file; empty where there is none, or it holds something else. NaN and infinity are None."""
     try:
-        read = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: None)
-    except (OSError, ValueError, RecursionError):
+        read = side_file.read_json(path, parse_constant=lambda name: None)
+    except (OSError, ValueError):
         return {}
     return read if isinstance(read, dict) else {}
 

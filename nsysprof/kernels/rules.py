@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
+from nsysprof.core.side_file import read_small
 from nsysprof.errors import NsysprofError
 
 if sys.version_info >= (3, 11):
@@ -129,15 +131,18 @@ def _class_end(pattern: str, at: int) -> int:
 
 def _read_rules(path: Path, check: bool) -> tuple[Rule, ...]:
     try:
-        tables = tomllib.loads(path.read_bytes().decode())
+        tables = tomllib.loads(read_small(path).decode())
     except OSError as error:
-        raise NsysprofError(f"{path}: cannot read the rule file: {error.strerror}", f"ls -l {path}") from None
+        raise NsysprofError(
+            f"{path}: cannot read the rule file: {error.strerror}", f"ls -l {quote(str(path))}"
+        ) from None
     except UnicodeDecodeError as error:
         raise NsysprofError(
             f"{path}: not UTF-8 text: byte {error.start} is {error.reason}", _format_hint()
         ) from None
-    except tomllib.TOMLDecodeError as error:
-        raise NsysprofError(f"{path}: not TOML: {error}", _format_hint()) from None
+    except (ValueError, RecursionError) as error:  # a number of a million digits, and very deep nesting
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise NsysprofError(f"{path}: not TOML: {reason}", _format_hint()) from None
     entries = tables.get("rule")
     if (
         set(tables) - {"rule"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nsysprof.core.side_file import read_json
 from nsysprof.core.terminal import one_line, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns
 from nsysprof.formats.run_record import record_beside
@@ -54,7 +54,7 @@ def _gpus(gpus: list[dict[str, Any]]) -> Iterator[tuple[str, list[tuple[str, str
 def _record(path: Path) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """What ``nsysprof capture`` wrote down; a file that is something else by now says nothing."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
     except (OSError, ValueError):
         return
     if not isinstance(record, dict):

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from nsysprof import __version__
 from nsysprof.charts.palette import COLOURS, text_on
-from nsysprof.results.folder import PAGE, whole_file
+from nsysprof.core.final_name import whole_file
+from nsysprof.results.folder import PAGE
 
 _PARTS = Path(__file__).parent / "parts"
 # Of pages with a timeline, and of those without.

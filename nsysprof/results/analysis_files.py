@@ -14,8 +14,8 @@ import pandas as pd
 
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
-from nsysprof.results.folder import whole_file
 from nsysprof.trace.nsys import Report
 
 SCHEMA = "nsysprof-analysis/1"
@@ -35,9 +35,7 @@ def write_tables(
     would have more than `MOST_INSTANCES` rows and ``instances`` did not ask for it.
     """
     written = [folder / "ranges.csv", folder / "kernels.csv", folder / ANALYSIS_DOCUMENT[0]]
-    write_json(
-        breakdown, written[2]
-    )  # first: it is what tells whose folder this is, should we be stopped half-way
+    write_json(breakdown, written[2])
     write_csv(breakdown.ranges, written[0])
     write_csv(breakdown.kernels, written[1])
     note = None
@@ -47,7 +45,6 @@ def write_tables(
         _write_rows(written[1], breakdown.instance_frames(_ROWS_AT_ONCE))
     else:
         note = f"instances.csv is left out: it would have {count:,} rows; --instances writes it"
-        (folder / "instances.csv").unlink(missing_ok=True)
     return written, note
 
 

@@ -1,35 +1,84 @@
-"""The files of results: what is there already and whose it is, and how they get their names whole or not at all."""
+"""The files of results: what is there already and whose it is, and how they get their names together or not at all."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from nsysprof.core.final_name import PART
+from nsysprof.core.side_file import open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import Report
 
 PAGE = "report.html"  # of every command: its head says which one made it
+_PATIENCE = 100  # tenths of a second: nobody takes as long to give a few files their names
 _HEAD = 4096  # bytes of a page in which that stands
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A name beside a file for what becomes it: it gets its own when it is whole, and else nothing is left of it."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+def results_together(
+    folder: Path, possible: Sequence[str], command: str, check: Callable[[], bool]
+) -> Iterator[tuple[Path, list[str]]]:
+    """A folder to make results in: all that is in it in the end gets its name in ``folder``, or nothing where it fails.
+
+    ``possible`` are the names of all files that ``command`` may write. ``check`` says, or refuses, as `check_folder`
+    does: it is asked again then, as another process may have written there meanwhile, and only one at a time does.
+    Files of earlier results that have no successor are removed: their names come into the list.
+    """
+    new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    stale: list[str] = []
     try:
-        yield unfinished
-        unfinished.replace(path)
-    except OSError as error:
-        if error.filename == str(unfinished):  # which nobody has asked for
-            error.filename = str(path)
-        raise
+        with tempfile.TemporaryDirectory(prefix=PART, dir=folder) as name:
+            made = Path(name)
+            try:
+                yield made, stale
+            except OSError as error:
+                if error.filename and Path(error.filename).parent == made:  # which nobody has asked for
+                    error.filename = str(folder / Path(error.filename).name)
+                raise
+            with _alone_in(folder):
+                earlier = check()
+                # in this order: the document tells whose folder this is, should we be stopped half-way
+                made_now = [each for each in possible if (made / each).exists()]
+                for each in made_now:
+                    (made / each).replace(folder / each)
+                gone = [each for each in possible if each not in made_now]
+                stale += _remove_earlier(folder, gone, command) if earlier else []
     finally:
-        unfinished.unlink(missing_ok=True)
+        if new:
+            with suppress(OSError):
+                folder.rmdir()  # where nothing came into it
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Holds a folder against other processes that ask for it too, where the system can do that."""
+    try:
+        import fcntl  # noqa: PLC0415  not on Windows
+    except ImportError:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        for _ in range(_PATIENCE):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.1)
+            except OSError:  # some network file systems lock no folders
+                break
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def report_stem(report: Path) -> str:
@@ -90,11 +139,11 @@ def foreign_files(folder: Path, names: Sequence[str], command: str, *, ours: boo
     ]
 
 
-def remove_earlier(folder: Path, names: Sequence[str], command: str) -> list[Path]:
+def _remove_earlier(folder: Path, names: Sequence[str], command: str) -> list[str]:
     """Remove files of these names from a folder of ``command``, and say which; the page of another command stays."""
-    stale = [path for path in (folder / name for name in names) if path.exists() and _made_by(command, path)]
-    for path in stale:
-        path.unlink()
+    stale = [name for name in names if (folder / name).is_file() and _made_by(command, folder / name)]
+    for name in stale:
+        (folder / name).unlink()
     return stale
 
 
@@ -103,7 +152,7 @@ def _made_by(command: str, path: Path) -> bool:
     if path.name != PAGE:
         return True
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return f'<meta name="generator" content="nsysprof {command} '.encode() in file.read(_HEAD)
     except OSError:
         return False
@@ -112,8 +161,8 @@ def _made_by(command: str, path: Path) -> bool:
 def _is_ours(path: Path, schema: str, report: Report) -> bool:
     """Whether this is a document of that schema and of this file, or its copy: of one with its name and its size."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            head = file.read(16_384)
+        with open_regular(path) as file:
+            head = file.read(16_384).decode("utf-8", "replace")
         if f'"schema": "{schema}"' not in head:
             return False
         values = (line.strip().rstrip(",").partition(": ") for line in head.splitlines())

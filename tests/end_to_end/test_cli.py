@@ -445,7 +445,7 @@ def test_a_full_disk(small: Path, tmp_path: Path) -> None:
     command = "nsysprof analyze report.sqlite --no-charts -o out"
     done = shell(f"ulimit -f 1; {command}", tmp_path)
     assert (done.code, done.out) == (1, SMALL)
-    assert done.err.splitlines()[0] == "nsysprof: cannot write into out: File too large"
+    assert done.err.splitlines()[0] == "nsysprof: cannot write out/analysis.json: File too large"
     assert files(tmp_path / "out") == []
     assert shell(command, tmp_path).code == 0
     done = shell("nsysprof analyze report.sqlite --no-charts > /dev/full", tmp_path)

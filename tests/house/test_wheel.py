@@ -96,7 +96,7 @@ def test_wheel_names_the_command_and_the_licence(archives: tuple[Path, Path, Pat
     """Installing makes the command `nsysprof`, and the licence travels along."""
     with zipfile.ZipFile(archives[0]) as wheel:
         (entry,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
-        assert "nsysprof = nsysprof.cli:main" in wheel.read(entry).decode()
+        assert "nsysprof = nsysprof.__main__:main" in wheel.read(entry).decode()
         (metadata,) = [name for name in wheel.namelist() if name.endswith("dist-info/METADATA")]
         requires = [
             line for line in wheel.read(metadata).decode().splitlines() if line.startswith("Requires-Dist")

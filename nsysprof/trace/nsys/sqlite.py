@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from nsysprof.core.codes import Words
+from nsysprof.core.side_file import open_regular
+from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages, slices
 from nsysprof.trace.nsys.block import Block
@@ -28,6 +30,8 @@ from nsysprof.trace.nsys.identify import Stamp, changed, fold, stamp, told
 from nsysprof.trace.nsys.records import RefusedError
 
 _WAIT = 1.0  # seconds for a program that holds a lock on the file
+# What a write-ahead log and a journal begin with; anything else of their name is nothing to SQLite.
+_LOGS = {"-wal": b"\x37\x7f\x06", "-journal": b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"}
 _IDS = 500  # ids in one query: old versions of SQLite take 999
 
 
@@ -217,22 +221,50 @@ class SqliteSource:
     def _place(self) -> tuple[str, str, Stamp | None]:
         """The file that is read, how SQLite is to open it, and the file's state now (None: there is no such file)."""
         path = os.path.realpath(self.path)
-        beside = [Path(path + end) for end in ("-wal", "-journal") if Path(path + end).exists()]
-        files = [Path(path), *(file for file in beside if file.is_file())]  # a pipe would be waited for
+        beside = [Path(path + end) for end in _LOGS if os.path.lexists(path + end)]
+        logs = [other for other in beside if self._is_log(other)]
+        files = [Path(path), *logs]
         try:
             seen = [stamp(file) for file in files]
         except OSError:
             return path, "mode=ro", None  # SQLite says what is the matter
-        if any(other.stat().st_size for other in files[1:]):
-            folder = tempfile.mkdtemp(prefix="nsysprof-")
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            for file in files:
-                shutil.copyfile(file, Path(folder) / file.name)
+        if logs:
+            copy = self._copied(files)
             if [stamp(file) for file in files] != seen:
                 raise changed(self.path)
-            return str(Path(folder) / Path(path).name), "mode=rw", seen[0]
+            return copy, "mode=rw", seen[0]
         # Otherwise SQLite makes an empty log and an index beside a file that was written with a log.
         return path, "immutable=1" if beside or _written_with_log(path) else "mode=ro", seen[0]
+
+    def _is_log(self, path: Path) -> bool:
+        """Whether SQLite would read this file beside the report: it begins as such a file does."""
+        try:
+            with open_regular(path) as file:
+                return file.read(8).startswith(_LOGS[path.name[path.name.rindex("-") :]])
+        except FileNotFoundError:  # a link to nothing
+            return False
+        except OSError as error:
+            raise NsysprofError(
+                f"{self.path} cannot be read with {path.name} beside it: {error.strerror}",
+                f"mv {shlex.quote(str(path))} elsewhere, if it is not of this report",
+            ) from None
+
+    def _copied(self, files: Sequence[Path]) -> str:
+        """The first of the files as a copy in a folder for temporary files, with the others beside it."""
+        place = tempfile.gettempdir()
+        size, free = sum(file.stat().st_size for file in files), shutil.disk_usage(place).free
+        if size > free:
+            raise NsysprofError(
+                f"{self.path} has to be copied together with {files[1].name}, and their {format_bytes(size)}"
+                f" are more than the {format_bytes(free)} free in {place}",
+                "TMPDIR=FOLDER for another folder",
+            )
+        folder = tempfile.mkdtemp(prefix="nsysprof-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        for file in files:
+            with open_regular(file) as source, Path(folder, file.name).open("wb") as copy:
+                shutil.copyfileobj(source, copy)
+        return str(Path(folder) / files[0].name)
 
     @cached_property
     def _tables(self) -> dict[str, _Table]:

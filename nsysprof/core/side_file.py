@@ -1,0 +1,111 @@
+"""Reads files that lie beside reports, or that users write: small ones, and nothing else that has such a name.
+
+A name may stand for a pipe that nobody writes into, a device without end, or a file that is something else. What is
+read here is a regular file, or a link to one, of a size that such files have.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+__all__ = [
+    "MOST_BYTES",
+    "MOST_TABLE_BYTES",
+    "TooDeepError",
+    "not_used",
+    "open_regular",
+    "parse_json",
+    "read_json",
+    "read_small",
+]
+
+MOST_BYTES = 64 << 20  # of records, budgets, rules, lists
+MOST_TABLE_BYTES = 1 << 30  # of tables: a row per kernel, per instance or per sample
+_MOST_LEVELS = 100  # of brackets in brackets: whoever walks through them must not run out of stack
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+
+
+class TooDeepError(ValueError):
+    """JSON whose brackets are nested deeper than anything that is meant."""
+
+    def __init__(self) -> None:
+        super().__init__("brackets nested too deeply")
+
+
+def open_regular(path: Path, most: int | None = None) -> BinaryIO:
+    """Open a regular file of at most so many bytes for reading. `OSError` says in words what else it is."""
+    _check_regular(path.stat(), path, most)  # first: to open a device may already do something
+    file = open(path, "rb", opener=_open)  # noqa: SIM115  Path.open has no opener; the caller closes it
+    try:
+        _check_regular(os.fstat(file.fileno()), path, most)  # it may be another by now
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The content of a regular file of at most so many bytes. `OSError` says in words what else it is."""
+    with open_regular(path, most) as file:
+        content = file.read(most + 1)
+    if len(content) > most:  # it grows, or does not tell its size
+        raise _too_large(path, most)
+    return content
+
+
+def read_json(path: Path, most: int = MOST_BYTES, **how: Any) -> Any:
+    """What a JSON file in UTF-8 holds; ``how`` are `json.loads`'s keywords.
+
+    Raises `OSError` as `read_small` does, and `ValueError` where it is no JSON; `TooDeepError` is one.
+    """
+    return parse_json(read_small(path, most), **how)
+
+
+def parse_json(content: bytes, **how: Any) -> Any:
+    """The same of bytes."""
+    try:
+        read = json.loads(content.decode("utf-8"), **how)
+    except RecursionError:
+        raise TooDeepError from None
+    level = [read] if isinstance(read, (dict, list)) else []
+    for _ in range(_MOST_LEVELS):
+        parts = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [part for each in parts for part in each if isinstance(part, (dict, list))]
+        if not level:
+            return read
+    raise TooDeepError
+
+
+def not_used(path: Path) -> str | None:
+    """The warning about a JSON file beside a report that is none to read; None for one that is, or is not there."""
+    try:
+        read_json(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, TooDeepError) as error:
+        return f"{path} is not used: {error.strerror if isinstance(error, OSError) else error}"
+    except ValueError:  # of something else: nsys, too, writes files with such names
+        return None
+    return None
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | _NONBLOCK)  # a pipe must not wait for somebody to write
+
+
+def _check_regular(found: os.stat_result, path: Path, most: int | None) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    if most is not None and found.st_size > most:
+        raise _too_large(path, most)
+
+
+def _too_large(path: Path, most: int) -> OSError:
+    return OSError(errno.EFBIG, f"larger than {most >> 20:,} MiB, which no such file is", str(path))

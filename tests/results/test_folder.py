@@ -1,0 +1,160 @@
+"""Results: each file whole, all of a run together, and through no name that anybody could foresee."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from nsysprof.core.final_name import whole_file
+from nsysprof.errors import NsysprofError
+from nsysprof.formats.run_record_writer import write_record
+from nsysprof.results import folder as result_files
+from nsysprof.results.folder import results_together
+
+NAMES = ("analysis.json", "ranges.csv", "timeline.png", "report.html")
+Together = Callable[..., AbstractContextManager[tuple[Path, list[str]]]]
+
+
+@pytest.fixture
+def together(tmp_path: Path) -> Together:
+    """`results_together` for a folder that belongs to whoever wrote its document."""
+    folder = tmp_path / "out"
+
+    def begin(owner: str = "mine") -> AbstractContextManager[tuple[Path, list[str]]]:
+        def check() -> bool:
+            there = folder / NAMES[0]
+            if there.exists() and there.read_text() != owner:
+                raise NsysprofError("of somebody else")
+            return there.exists()
+
+        return results_together(folder, NAMES, "analyze", check)
+
+    return begin
+
+
+def fill(made: Path, owner: str, *names: str) -> None:
+    """Make files that say whose they are."""
+    for name in names:
+        (made / name).write_text(owner)
+
+
+def files_in(folder: Path) -> set[str]:
+    """The names of the files in a folder, without what becomes some."""
+    return {path.name for path in folder.iterdir() if path.is_file()}
+
+
+def texts(folder: Path) -> dict[str, str]:
+    """All that a folder holds."""
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_a_later_run_replaces_all_of_an_earlier_one_that_ran_meanwhile(
+    together: Together, tmp_path: Path
+) -> None:
+    """Two runs of one command at once: the files of the one that ends last, and no chart of the other."""
+    with together() as (slow, stale):
+        with together() as (quick, none):
+            fill(quick, "mine", "analysis.json", "ranges.csv", "timeline.png")
+        assert {"analysis.json", "timeline.png"} <= files_in(tmp_path / "out")
+        fill(slow, "mine", "analysis.json", "ranges.csv")
+    assert (stale, none) == (["timeline.png"], [])
+    assert texts(tmp_path / "out").keys() == {"analysis.json", "ranges.csv"}
+
+
+def test_a_run_does_not_mix_with_one_of_another_report(together: Together, tmp_path: Path) -> None:
+    """What another command wrote meanwhile stays as it is, and nothing comes beside it."""
+
+    def run() -> None:
+        with together("mine") as (slow, _):
+            with together("theirs") as (quick, _):
+                fill(quick, "theirs", "analysis.json", "ranges.csv")
+            fill(slow, "mine", *NAMES)
+
+    with pytest.raises(NsysprofError, match="of somebody else"):
+        run()
+    assert texts(tmp_path / "out") == {"analysis.json": "theirs", "ranges.csv": "theirs"}
+
+
+def test_only_one_run_at_a_time_gives_names(
+    together: Together, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that gives its files their names waits for one that does so already."""
+    pytest.importorskip("fcntl")
+    inside, go_on = threading.Event(), threading.Event()
+    remove = result_files._remove_earlier
+
+    def held(*arguments: object) -> list[str]:
+        if not inside.is_set():
+            inside.set()
+            assert go_on.wait(30)
+        return remove(*arguments)  # type: ignore[arg-type]
+
+    def run(*names: str) -> None:
+        with together() as (made, _):
+            fill(made, "mine", "analysis.json", *names)
+
+    run("timeline.png")
+    monkeypatch.setattr(result_files, "_remove_earlier", held)
+    first = threading.Thread(target=run, args=["ranges.csv"])
+    second = threading.Thread(target=run, args=["report.html"])
+    first.start()
+    assert inside.wait(30)
+    second.start()
+    second.join(0.3)
+    assert "report.html" not in files_in(tmp_path / "out")
+    go_on.set()
+    first.join()
+    second.join()
+    assert files_in(tmp_path / "out") == {"analysis.json", "report.html"}
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_run_that_fails_leaves_everything_as_it_was(
+    together: Together, tmp_path: Path, error: BaseException
+) -> None:
+    """Nothing of a run that stops half-way: not in a folder with results, and no folder where there was none."""
+
+    def fail() -> None:
+        with together() as (made, _):
+            fill(made, "mine", *NAMES)
+            raise error
+
+    for before in (set(), {"analysis.json", "ranges.csv"}):
+        with pytest.raises(type(error)):
+            fail()
+        assert (tmp_path / "out").exists() == bool(before)
+        if not before:
+            with together() as (made, _):
+                fill(made, "mine", "analysis.json", "ranges.csv")
+        assert files_in(tmp_path / "out") == {"analysis.json", "ranges.csv"}
+
+
+def test_no_planted_link_is_followed(tmp_path: Path) -> None:
+    """Links under all names that files in the making ever had here lead nowhere: what they name stays as it was."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    target = tmp_path / "ranges.csv"
+    for name in (f".ranges.csv.{os.getpid()}", "ranges.csv.part", "ranges.csv"):
+        (tmp_path / name).symlink_to(victim)
+    with whole_file(target) as part:
+        assert part.parent.stat().st_mode & 0o777 == 0o700
+        part.write_text("new")
+    assert (target.read_text(), target.is_symlink(), victim.read_text()) == ("new", False, "precious")
+    write_record(target, {"a": 1})
+    assert (target.read_text(), victim.read_text()) == ('{"a": 1}\n', "precious")
+
+
+def test_a_finished_file_is_as_open_as_the_user_has_it(tmp_path: Path) -> None:
+    """Nobody else can look at a file in the making; the finished one has the permissions of any new file."""
+    before = os.umask(0o027)
+    try:
+        with whole_file(tmp_path / "x") as part:
+            part.write_text("x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
