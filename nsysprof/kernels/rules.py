@@ -31,6 +31,7 @@ FAMILIES = (
     "communication",
     "memcpy",
     "memset",
+    "migration",
     "graph",
     "other",
 )
