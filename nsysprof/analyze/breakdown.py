@@ -18,13 +18,14 @@ from nsysprof.analyze.kernel_table import kernel_table
 from nsysprof.analyze.ledger import ledger_frame, totals, warnings
 from nsysprof.analyze.range_table import range_table
 from nsysprof.analyze.slow_start import slow_starts
+from nsysprof.analyze.unified_memory import UnifiedMemory, unified_memory
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, ancestors_or_self, merged_paths, range_paths
 from nsysprof.attribution.split import Part, parts
 from nsysprof.attribution.warm_up import warm_up
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
-from nsysprof.trace.tables import GRAPH, MEMCPY, MEMSET, Tables
+from nsysprof.trace.tables import GRAPH, MEMCPY, MEMSET, MIGRATION, Tables
 
 BY = ("process", "device")
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
@@ -41,7 +42,7 @@ class Breakdown:
     columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned) for
     ``path``. ``ledger``: ``fate, ops, sum_ns, share``. ``totals``: ops, kernels, memops, graph
     launches, launches, ranges, sum_ns, busy_ns and span_ns of the whole report. ``kinds``: what each op name is.
-    ``options``: what `break_down` was asked for.
+    ``options``: what `break_down` was asked for. ``unified``: what moved of unified memory, None where nothing did.
 
     With ``by`` all frames but the ledger begin with a column of that name: a pid, or a GPU.
     """
@@ -57,6 +58,7 @@ class Breakdown:
     totals: dict[str, int]
     warnings: tuple[str, ...]
     options: dict[str, Any]
+    unified: UnifiedMemory | None
     by: str | None
     kinds: Kinds = field(repr=False)
     path_texts: list[str] = field(repr=False)
@@ -64,6 +66,11 @@ class Breakdown:
     kept: NDArray[np.bool_] = field(repr=False)  # range instances that count
     parts: tuple[tuple[Part, NDArray[np.int64]], ...] = field(repr=False)  # with the row of each merged path
     merged_of: NDArray[np.int32] = field(repr=False)  # the merged path of each range instance
+
+    @property
+    def work_ns(self) -> int:
+        """The sum of all ops but migrations: what shares are of."""
+        return self.totals["sum_ns"] - self.totals["migrations_ns"]
 
     @property
     def instance_count(self) -> int:
@@ -126,6 +133,8 @@ def break_down(
     kinds = _with_memory_ops(kinds, tables)
     slices = parts(attribution, keep, by)
     frames, rows = _all_frames(slices, paths, merged, path_texts, merged_texts, kinds, select is None, by)
+    unified = unified_memory(tables)
+    moved = unified.sentences() if unified else ()
     own = warnings(attribution, paths, left_out, skip, select, int(chosen[paths.of].sum()))
     answer = Breakdown(
         attribution=attribution,
@@ -133,8 +142,9 @@ def break_down(
         **frames,
         ledger=ledger_frame(attribution),
         totals=totals(attribution),
-        warnings=(*tables.report.about.warnings, *tables.warnings, *own),
+        warnings=(*tables.report.about.warnings, *tables.warnings, *moved, *own),
         options={"select": select, "skip": skip, "merge": list(merge) if merge is not None else None},
+        unified=unified,
         by=by,
         kinds=kinds,
         path_texts=path_texts,
@@ -181,7 +191,8 @@ def _with_memory_ops(kinds: Kinds, tables: Tables) -> Kinds:
     for first in range(0, len(tables.ops), _CHUNK):
         part = slice(first, first + _CHUNK)
         kind_of_name[tables.ops.name[part]] = tables.ops.kind[part]
-    for kind, name in ((MEMCPY, "memcpy"), (MEMSET, "memset"), (GRAPH, "graph")):
+    names = {MEMCPY: "memcpy", MEMSET: "memset", GRAPH: "graph", MIGRATION: "migration"}
+    for kind, name in names.items():
         for code in np.flatnonzero(kind_of_name == kind).tolist():
             family[code] = cause[code] = name
     return replace(kinds, family=family, cause=cause)

@@ -296,6 +296,7 @@ def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
 def _kernel_rows(breakdown: Breakdown) -> list[_Row]:
     """A row per kernel name, over the whole answer."""
     rows = breakdown.merged_kernels
+    rows = rows[rows["family"] != "migration"]
     if not len(rows):
         return []
     kinds = rows.groupby(["kernel", "family"], sort=False, as_index=False)[["count", "sum_ns"]].sum()

@@ -12,7 +12,7 @@ from nsysprof.attribution.attribute import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attri
 from nsysprof.attribution.paths import Paths
 from nsysprof.core.intervals import union_length
 from nsysprof.core.units import format_share
-from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET
+from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 
 
 def ledger_frame(attribution: Attribution) -> pd.DataFrame:
@@ -29,9 +29,13 @@ def ledger_frame(attribution: Attribution) -> pd.DataFrame:
 
 
 def totals(attribution: Attribution) -> dict[str, int]:
-    """Counts and times of the whole report; busy per GPU, added; span from the first op to the last end."""
+    """Counts and times of the whole report; busy per GPU, added; span from the first op to the last end.
+
+    Ops and their sum are all that the ledger has. Migrations are apart: they are in neither busy nor span.
+    """
     tables = attribution.tables
     ops = tables.ops
+    migrates = ops.kind == MIGRATION
     busy = sum(
         union_length(ops.start[mine], ops.end[mine])
         for number in set(tables.gpu_numbers)
@@ -42,11 +46,13 @@ def totals(attribution: Attribution) -> dict[str, int]:
         "kernels": int(np.count_nonzero(ops.kind == KERNEL)),
         "memops": int(np.count_nonzero((ops.kind == MEMCPY) | (ops.kind == MEMSET))),
         "graph_traces": int(np.count_nonzero(ops.kind == GRAPH)),
+        "migrations": int(np.count_nonzero(migrates)),
         "launches": len(tables.launches),
         "ranges": len(tables.ranges),
         "sum_ns": int((ops.end - ops.start).sum()),
+        "migrations_ns": int((ops.end - ops.start)[migrates].sum()),
         "busy_ns": busy,
-        "span_ns": int(ops.end.max() - ops.start.min()) if len(ops) else 0,
+        "span_ns": int(ops.end[~migrates].max() - ops.start[~migrates].min()) if not migrates.all() else 0,
     }
 
 

@@ -153,7 +153,7 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
 
 def _tree_row(breakdown: Breakdown, row: dict[str, Any], waits: bool) -> dict[str, Any]:
     """What one row says: name, path, remarks and cells."""
-    cells = range_cells(SimpleNamespace(**row), breakdown.totals["sum_ns"], waits)[1:]
+    cells = range_cells(SimpleNamespace(**row), breakdown.work_ns, waits)[1:]
     values = [int(row[name]) if name else _ratio(row) for name in _BEHIND]
     return {
         "name": one_line(row["name"], _NAME) or "(no name)",

@@ -134,7 +134,13 @@ def stream_names(tables: Tables) -> list[tuple[str, str]]:
         users.setdefault(number, set()).add(device.process)
     out = []
     for stream in tables.streams:
-        which = "no stream" if stream.id is None else f"stream {stream.id}"
+        which = (
+            "unified memory"
+            if stream.migrates
+            else "no stream"
+            if stream.id is None
+            else f"stream {stream.id}"
+        )
         process = tables.devices[stream.device].process
         shared = len(users[numbers[stream.device]]) > 1
         out.append((which, f"pid {pid_of(int(tables.processes[process]))}" if shared else ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.attribution.attribute import MIGRATED
 from nsysprof.core.labels import printable, shorten
 from nsysprof.core.units import format_count, format_share
 
@@ -29,8 +30,8 @@ def subtitle(breakdown: Breakdown) -> str:
 
 
 def outside_share(breakdown: Breakdown) -> float:
-    """The part of the report's op time that no range owns."""
+    """The part of the report's op time that no range owns; migrations of unified memory are nobody's."""
     attribution = breakdown.attribution
-    total = sum(row.sum_ns for row in attribution.ledger)
+    total = sum(row.sum_ns for row in attribution.ledger) - attribution.ledger[MIGRATED].sum_ns
     owned = int(attribution.exclusive_sum_ns.sum())
     return (total - owned) / total if total > 0 else 0.0

@@ -96,11 +96,13 @@ def work_line(breakdown: Breakdown) -> str:
     counts = [_many(totals["kernels"], "kernel"), _many(totals["memops"], "memory operation")]
     if totals["graph_traces"]:
         counts.append(f"{_many(totals['graph_traces'], 'CUDA graph')} traced whole")
+    if totals["migrations"]:
+        counts.append(f"{_many(totals['migrations'], 'migration')} beside them")
     gpus = len(set(breakdown.attribution.tables.gpu_numbers))
     busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"])) if totals["span_ns"] else "-"
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
     return (
-        f"{', '.join(counts)}: sum {format_ns(totals['sum_ns'])}; {who} busy for {busy} of the"
+        f"{', '.join(counts)}: sum {format_ns(breakdown.work_ns)}; {who} busy for {busy} of the"
         f" {format_ns(totals['span_ns'])} from the first op to the last"
     )
 
@@ -143,7 +145,7 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
             )
             rows.append([*([""] if by else []), gap, *[""] * (len(head) - 1)])
         around.append(row.depth)
-        cells = range_cells(row, breakdown.totals["sum_ns"], waits)
+        cells = range_cells(row, breakdown.work_ns, waits)
         rows.append([one_line(str(getattr(row, by)), 30), *cells] if by else cells)
     yield _table([by, *head] if by else head, rows, texts=2 if by else 1)
     yield from range_notes(shown, waiting)
@@ -222,7 +224,8 @@ def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
         )
         yield _top_kernels(title, kernels_inside(breakdown, row))
     unowned = kernels_inside(breakdown, -1)
-    if int(unowned["sum_ns"].sum()) >= max(_UNOWNED_SHARE * breakdown.totals["sum_ns"], 1):
+    unowned = unowned[unowned["family"] != "migration"]
+    if int(unowned["sum_ns"].sum()) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
         yield _top_kernels("Ops that no range owns" if len(merged) else "Ops", unowned)
 
 

@@ -9,6 +9,7 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.stream_lanes import NOTHING, StreamLane, stream_labels
 from nsysprof.analyze.subject import subtitle
 from nsysprof.analyze.timeline import RangeLane, Timeline
+from nsysprof.analyze.unified_memory import FAULT_BOUND
 from nsysprof.analyze.zoom import Zoom
 from nsysprof.charts.marks import (
     PLOT_COLUMNS,
@@ -212,4 +213,7 @@ def title(answer: Timeline) -> str:
     share = format_share(busy / (span * gpus))
     who, average = ("The GPU is", "") if gpus == 1 else (f"{gpus} GPUs are", ", on average")
     text = f"{who} busy for {share} of the {format_ns(span)} from the first op to the last{average}"
+    unified = answer.breakdown.unified
+    if unified and unified.covered >= FAULT_BOUND:
+        return f"{text}; for {format_share(unified.covered)} of the time of kernels unified memory migrates"
     return f"{text}; the longest wait is {format_ns(answer.wait_ns)}" if answer.wait_ns else text

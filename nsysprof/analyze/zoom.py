@@ -89,7 +89,7 @@ class Zoom:
 
 def zoom_in(breakdown: Breakdown, names: OpNames) -> Zoom | None:
     """The `Zoom` of a report, by the rule of this module; None where there are no ops."""
-    if not len(breakdown.attribution.tables.ops):
+    if not (breakdown.attribution.tables.stream_gpu >= 0).any():
         return None
     chosen = _representative(breakdown)
     if chosen is None:
@@ -152,6 +152,7 @@ def _of_stream(breakdown: Breakdown, names: OpNames) -> Zoom:
     tables = breakdown.attribution.tables
     total = np.zeros(len(tables.streams), np.int64)
     np.add.at(total, tables.ops.stream, tables.ops.end - tables.ops.start)
+    total[tables.stream_gpu < 0] = -1  # migrations of unified memory
     mine = np.flatnonzero(tables.ops.stream == int(np.argmax(total)))
     return _stretch(breakdown, names, "the busiest stream", mine, None, 1)
 

@@ -19,11 +19,14 @@ from nsysprof.core.intervals import Nest, inside_any, nest
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.build import read_tables
 from nsysprof.trace.nsys import Report
-from nsysprof.trace.tables import START_END, Tables
+from nsysprof.trace.tables import MIGRATION, START_END, Tables
 
 # The fate of an op, in the order of the ledger.
-OWN_THREAD, FOLLOWED, WINDOW, OUTSIDE, AMBIGUOUS, NO_LAUNCH = range(6)
-FATES = ("own thread", "followed", "start/end window", "outside every range", "ambiguous", "no launch row")
+OWN_THREAD, FOLLOWED, WINDOW, OUTSIDE, AMBIGUOUS, NO_LAUNCH, MIGRATED = range(7)
+FATES = (
+    *("own thread", "followed", "start/end window", "outside every range", "ambiguous", "no launch row"),
+    "unified memory",
+)
 THREADS = ("follow", "strict")
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 
@@ -72,7 +75,15 @@ class Attribution:
     @property
     def op_fate(self) -> NDArray[np.uint8]:
         """The fate of each op."""
-        return np.append(self.fate, np.uint8(NO_LAUNCH))[self.tables.ops.launch]
+        return self.fate_of(slice(None))
+
+    def fate_of(self, ops: slice) -> NDArray[np.uint8]:
+        """The fates of some ops."""
+        launch = self.tables.ops.launch[ops]
+        out = np.where(self.tables.ops.kind[ops] == MIGRATION, np.uint8(MIGRATED), np.uint8(NO_LAUNCH))
+        known = launch >= 0
+        out[known] = self.fate[launch[known]]
+        return out
 
 
 def attribute(
@@ -298,9 +309,7 @@ def _ledger(result: Attribution) -> tuple[LedgerRow, ...]:
     whole = np.zeros(1, np.int64)
     for first in range(0, len(ops), _CHUNK):
         part = slice(first, first + _CHUNK)
-        launch = ops.launch[part]
-        fate = np.full(len(launch), NO_LAUNCH, np.uint8)
-        fate[launch >= 0] = result.fate[launch[launch >= 0]]
+        fate = result.fate_of(part)
         count += np.bincount(fate, minlength=len(FATES))
         length = ops.end[part] - ops.start[part]
         np.add.at(total, fate, length)

@@ -174,7 +174,8 @@ def union_of(index: WorkIndex, gpus: int) -> tuple[Ints, Ints]:
     """When at least one of these GPUs runs something, whoever launched it, as disjoint sorted intervals."""
     if gpus not in index._unions:
         tables = index.attribution.tables
-        bits = np.int64(1) << np.minimum(np.array(tables.gpu_numbers, np.int64), DEVICE_BITS)
-        mine = ((bits & gpus) != 0)[tables.stream_device][tables.ops.stream]
+        gpu = tables.stream_gpu.astype(np.int64)
+        bits = np.int64(1) << np.clip(gpu, 0, DEVICE_BITS)
+        mine = ((gpu >= 0) & ((bits & gpus) != 0))[tables.ops.stream]
         index._unions[gpus] = merge(tables.ops.start[mine], tables.ops.end[mine])
     return index._unions[gpus]

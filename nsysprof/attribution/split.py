@@ -39,7 +39,7 @@ def parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) -> 
             if (process == code).any() or (of_op == code).any()
         ]
         return out or [Part("no process", attribution, keep, None)]
-    of_op = tables.op_gpu
+    of_op = np.array(tables.gpu_numbers, np.int32)[tables.stream_device][tables.ops.stream]
     labels = device_labels(tables)
     out = []
     for number in sorted(labels, key=lambda number: (len(labels[number]), labels[number])):

@@ -41,6 +41,7 @@ from nsysprof.bench.marks import (
 )
 from nsysprof.bench.pairs import AUTO, between
 from nsysprof.bench.results import BenchResults
+from nsysprof.bench.shares import refused_calls
 from nsysprof.bench.titles import chart_subtitle, latency_title, memory_title, speedup_title, throughput_title
 from nsysprof.bench.words import base_backend, tflops_text
 from nsysprof.charts.marks import Heading
@@ -95,8 +96,10 @@ def memory_chart(results: BenchResults) -> Figure:
 
 def throughput_chart(results: BenchResults) -> Figure:
     """FLOP/s along each sweep, below what the GPU can do."""
+    refused = refused_calls(results.results) & results.results["tflops"].notna()
 
     def lines(part: pd.DataFrame, axis: str) -> Iterator[BenchLine]:
+        part = part[~refused_calls(part)]
         part = part.assign(
             low=part["flops"].astype(float) / part["high_ns"] / 1e3,
             high=part["flops"].astype(float) / part["low_ns"] / 1e3,
@@ -106,6 +109,8 @@ def throughput_chart(results: BenchResults) -> Figure:
     notes = [
         "FLOPs of the matrix products, masked scores not counted; peak: SMs × sampled clock × FLOPs per clock"
     ]
+    if refused.any():
+        notes.insert(0, f"left out: {refused.sum()} of {len(refused)} points, above the peak")
     chart = _Chart(results, throughput_title(results), "TFLOP/s", lines, plain_tick, tflops_text, notes)
     return chart.draw(peaks=True)
 

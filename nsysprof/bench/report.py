@@ -28,7 +28,7 @@ from nsysprof.bench.words import (
     reason_words,
     shape_parts,
     share_cell,
-    tflops_text,
+    tflops_cell,
     verdict_cell,
 )
 from nsysprof.core.terminal import visible
@@ -121,7 +121,7 @@ def _throughput(row: dict[Any, Any], workload: str) -> list[str]:
         return [""] * 5
     tokens = workload == "transformer_block"
     return [
-        tflops_text(row["tflops"]),
+        tflops_cell(row),
         share_cell(row),
         f"{row['gb_per_s']:,.0f}",
         _share(row["share_of_bandwidth"]),

@@ -13,7 +13,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.hardware.attention_cost import score_pairs
 from nsysprof.hardware.peaks import GpuLimits, share_of_peak
 
-__all__ = ["refused_rates", "shares_of_peaks"]
+__all__ = ["refused_calls", "refused_rates", "shares_of_peaks"]
 
 # A call shorter than this is near what events resolve (half a microsecond).
 _SHORT_NS = 5_000
@@ -71,6 +71,11 @@ def shares_of_peaks(
         for name, limit in (("share_of_bandwidth", bandwidth), ("share_of_measured_bandwidth", copied)):
             found[name] = moved / limit if moved <= limit else _NAN
     return {**found, "refused": "; ".join(refused) or None}
+
+
+def refused_calls(results: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows have FLOP/s of a call that were refused as a share of the peak: they are not shown either."""
+    return results["peak_tflops"].notna() & results["share_of_peak"].isna()
 
 
 def refused_rates(results: pd.DataFrame) -> pd.Series[bool]:

@@ -22,7 +22,7 @@ from nsysprof.bench.words import (
     ratio_cell,
     shape_parts,
     share_cell,
-    tflops_text,
+    tflops_cell,
 )
 from nsysprof.core.terminal import one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio
@@ -112,7 +112,7 @@ def _point(row: dict[Any, Any], base: str, eager: pd.DataFrame) -> list[str]:
         format_ns(row["median_ns"]),
         plus_minus(row)[2:],
         format_ns(row["graph_median_ns"]) if math.isfinite(row["graph_median_ns"]) else "",
-        tflops_text(row["tflops"]),
+        tflops_cell(row),
         share_cell(row),
         _versus(found),
         "" if pd.isna(peak) else format_bytes(peak),

@@ -11,7 +11,7 @@ import pandas as pd
 from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import AXES, LEVEL, NAMED_GROWTHS, UNSURE, BenchSweep
-from nsysprof.bench.shares import refused_rates
+from nsysprof.bench.shares import refused_calls, refused_rates
 from nsysprof.bench.words import (
     about_run,
     backend_name,
@@ -88,6 +88,9 @@ def throughput_title(results: BenchResults) -> str:
     part = _named(results, "tflops")
     if part.empty:
         return _NOTHING
+    part = part[~refused_calls(part)]
+    if part.empty:
+        return "No throughput: every figure is above the peak, and refused"
     best = largest(part, "tflops")
     share = (
         "" if math.isnan(best["share_of_peak"]) else f", {format_share(best['share_of_peak'])} of the peak"

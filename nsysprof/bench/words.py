@@ -18,6 +18,7 @@ from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.statistics.resampling import RANGE
 
+REFUSED = "refused"
 _FEWEST = 6  # samples of a graph: with fewer no interval is a 95 % one
 _BASELINES = ("math", "naive")  # what speed-ups are held against, where it was measured
 
@@ -120,12 +121,17 @@ def _median_and_ends(row: Any, *, graph: bool) -> list[float]:
     return [row[("graph_" if graph else "") + name] for name in ("median_ns", "low_ns", "high_ns")]
 
 
+def tflops_cell(row: Any) -> str:
+    """TFLOP/s of a call; `-` where more than the peak was refused."""
+    return "-" if share_cell(row) == REFUSED else tflops_text(row["tflops"])
+
+
 def share_cell(row: Any) -> str:
     """The share of the peak; `refused` where it cannot be, empty where the peak is not known."""
     share = row["share_of_peak"]
     if not math.isnan(share):
         return format_share(share)
-    return "" if math.isnan(row["peak_tflops"]) else "refused"
+    return "" if math.isnan(row["peak_tflops"]) else REFUSED
 
 
 def ratio_cell(row: Any, name: str = "speedup") -> str:

@@ -29,6 +29,7 @@ COLOURS = {
     "communication": "#6c0819",
     "memcpy": "#3d3947",
     "memset": "#b9caf2",
+    "migration": "#a80cf0",
     "graph": "#0a6a80",
     "other": "#7d6747",
 }

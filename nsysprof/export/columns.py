@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from nsysprof.analyze.frames import KIND_NAMES
-from nsysprof.attribution.attribute import FATES
+from nsysprof.attribution.attribute import FATES, NO_LAUNCH
 
 SCHEMA = "nsysprof-export/1"
-OP_KINDS = ("kernel", "memcpy", "memset", "graph")
+OP_KINDS = ("kernel", "memcpy", "memset", "graph", "migration")
 
 COLUMNS: dict[str, dict[str, str]] = {
     "ops": {
-        "op": "id: kernels, copies, sets and CUDA-graph launches of the report, in its order",
-        "kind": f"{', '.join(OP_KINDS[:-1])} or {OP_KINDS[-1]} (a CUDA graph traced as a whole)",
+        "op": "id: kernels, copies, sets, CUDA-graph launches and migrations of the report, in its order",
+        "kind": f"{', '.join(OP_KINDS[:-1])} (a CUDA graph traced whole) or {OP_KINDS[-1]} (of unified memory)",
         "name": "full name of the kernel, or what was done",
         "family": "kind of work, by the kernel rules",
         "math_unit": "unit that a kernel computes on, by the kernel rules",
@@ -54,7 +54,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "first_op_ns": "start of the first of them",
         "last_op_ns": "end of the last of them",
         "sum_ns": "their added durations",
-        "fate": f"row of the ledger: {', '.join(FATES[:-1])}",
+        "fate": f"row of the ledger: {', '.join(FATES[:NO_LAUNCH])}",
         "owner": "the range instance that it belongs to; empty where it belongs to none",
         "path": "path of the owner",
         "merged_path": "merged path of the owner",

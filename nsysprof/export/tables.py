@@ -82,7 +82,7 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
         device = tables.stream_device[stream]
         start, end, correlation = ops.start[rows], ops.end[rows], details.correlation[rows]
         grid, block = details.grid[rows], details.block[rows]
-        fate = np.append(attribution.fate, np.uint8(len(FATES) - 1))[launch]
+        fate = attribution.fate_of(rows)
         shape = {
             f"{what}_{axis}": _optional(side, packed > 0)
             for what, packed in (("grid", grid), ("block", block))

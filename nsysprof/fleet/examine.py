@@ -121,8 +121,7 @@ def _parts(
 ) -> tuple[RankPart, ...]:
     """A part for each process with GPU work, by GPU and pid; for the first of all where there is no such work."""
     tables = attribution.tables
-    used = np.bincount(tables.op_process, minlength=len(tables.processes)) if len(tables.ops) else ()
-    processes = np.flatnonzero(used).tolist()
+    processes = np.unique(tables.stream_process[tables.stream_gpu >= 0]).tolist() if tables.streams else []
     if not processes:
         raise NsysprofError(
             f"{tables.report.path}: no GPU work, so nothing to compare", "capture with --trace=cuda,nvtx"

@@ -60,7 +60,7 @@ def gpu_lines(
 
     ``communication`` says it of each op name. Ops of other processes on the same GPU count as nothing.
     """
-    mine = tables.op_process == process
+    mine = (tables.op_process == process) & (tables.op_gpu >= 0)
     found = {}
     for gpu in np.flatnonzero(np.bincount(tables.op_gpu[mine])).tolist() if mine.any() else ():
         rows = np.flatnonzero(mine & (tables.op_gpu == gpu))

@@ -118,8 +118,8 @@ def rank_part(
 
 
 def _whole(tables: Tables, process: int, lines: Mapping[int, Lines]) -> tuple[int, int, dict[str, int]]:
-    """First start, last end and columns of all that a process did."""
-    mine = tables.op_process == process
+    """First start, last end and columns of all ops of a process."""
+    mine = (tables.op_process == process) & (tables.op_gpu >= 0)
     start, end = tables.ops.start[mine], tables.ops.end[mine]
     first, last = int(start.min()), int(end.max())
     found = {"instances": 1, "span": last - first, "sum": int((end - start).sum()), "busy": 0}

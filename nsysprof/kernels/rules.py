@@ -33,6 +33,7 @@ FAMILIES = (
     "communication",
     "memcpy",
     "memset",
+    "migration",
     "graph",
     "other",
 )

@@ -14,6 +14,7 @@ import pandas as pd
 
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.unified_memory import UnifiedMemory
 from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import Report
@@ -97,6 +98,7 @@ def write_json(breakdown: Breakdown, path: Path) -> None:
         "nsysprof": __version__,
         "options": {"threads": breakdown.attribution.threads, "by": breakdown.by, **breakdown.options},
         "totals": breakdown.totals,
+        "unified_memory": _unified_memory(breakdown.unified),
         "ledger": breakdown.ledger.to_dict("records"),
         "warnings": list(breakdown.warnings),
         "missing": [asdict(table) for table in breakdown.attribution.tables.unread],
@@ -119,6 +121,14 @@ def _json_rows(frame: pd.DataFrame) -> Iterator[list[str]]:
     pattern = "{" + ", ".join(f"{key}: %s" for key in keys) + "}"
     for columns in _encoded(frame, encode):
         yield [pattern % row for row in zip(*columns, strict=True)]
+
+
+def _unified_memory(unified: UnifiedMemory | None) -> dict[str, Any] | None:
+    """What `UnifiedMemory` holds; None where nothing migrated."""
+    if unified is None:
+        return None
+    frames = {"migrations": unified.migrations, "kernels": unified.kernels}
+    return {"busy_ns": unified.busy_ns, **{name: frame.to_dict("records") for name, frame in frames.items()}}
 
 
 def describe_report(report: Report) -> dict[str, Any]:

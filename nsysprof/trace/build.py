@@ -22,7 +22,7 @@ from nsysprof.trace.nsys.host_calls import TABLE as CALLS
 from nsysprof.trace.nsys.nvtx import NEEDS as NVTX_NEEDS
 from nsysprof.trace.nsys.nvtx import PUSH_POP, NvtxRanges, read_ranges
 from nsysprof.trace.nsys.nvtx import TABLE as NVTX
-from nsysprof.trace.tables import Device, Launches, Ops, Ranges, Stream, Tables
+from nsysprof.trace.tables import Device, Launches, Migrations, Ops, Ranges, Stream, Tables
 
 _NEEDS = {**dict.fromkeys(WORK, WORK_NEEDS), CALLS: CALLS_NEEDS, NVTX: NVTX_NEEDS}
 _CHUNK = 1 << 17  # rows at a time where temporaries would be large
@@ -74,7 +74,8 @@ def read_tables(report: Report, progress: Progress | None = None, room: Room = I
         thread_process=np.searchsorted(processes, threads & PROCESS_OF_THREAD).astype(np.int32),
         processes=processes,
         devices=devices,
-        streams=[Stream(device, number) for device, number in work.streams],
+        streams=[Stream(*stream) for stream in work.streams],
+        migrations=Migrations(work.moved, work.moved_for),
         session_end=session_end,
         warnings=warnings,
         unread=unread,
@@ -124,7 +125,7 @@ def _read_gpu_work(
     What joins the two is given up as soon as it is used: this is where memory peaks.
     """
     work = _adopt(read_work(source, found, progress, room), found, source)
-    process_of_stream = np.array([work.devices[device][0] for device, _ in work.streams], np.int32)
+    process_of_stream = np.array([work.devices[device][0] for device, *_ in work.streams], np.int32)
     keys = launch_keys(process_of_stream.take(work.stream), work.correlation)
     slot = room.empty(len(work.start), keys.type)
     for first in range(0, len(slot), _CHUNK):

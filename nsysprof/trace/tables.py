@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, Room
 from nsysprof.trace.nsys import Report
 from nsysprof.trace.nsys.columns import Unread
-from nsysprof.trace.nsys.gpu_work import GRAPH, KERNEL, MEMCPY, MEMSET
+from nsysprof.trace.nsys.gpu_work import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 from nsysprof.trace.nsys.nvtx import PUSH_POP, START_END, RangeName
 
 __all__ = [
-    "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "PUSH_POP", "START_END",
-    "Device", "Launches", "Ops", "RangeName", "Ranges", "Stream", "Tables", "only_ops", "pid_of", "tid_of",
+    "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "MIGRATION", "PUSH_POP", "START_END",
+    "Device", "Launches", "Migrations", "Ops", "RangeName", "Ranges", "Stream", "Tables", "only_ops", "pid_of",
+    "tid_of",
 ]  # fmt: skip
 
 
@@ -32,10 +33,14 @@ class Device:
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of a device; ``device`` is an index into `Tables.devices`, ``id`` None where none is recorded."""
+    """A stream of a device; ``device`` is an index into `Tables.devices`, ``id`` None where none is recorded.
+
+    ``migrates``: it stands for what the driver moves to and from the device; nothing was ever launched on it.
+    """
 
     device: int
     id: int | None
+    migrates: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,9 +83,10 @@ class Launches:
 class Ops:
     """GPU operations, in the order of the file.
 
-    ``start``, ``end`` int64 ns; ``kind`` uint8: KERNEL, MEMCPY, MEMSET or GRAPH (a CUDA-graph launch traced as a
-    whole); ``name`` int32 into `Tables.op_names`; ``stream`` code of `Tables.streams`; ``launch`` int32, a row of
-    `Launches`, -1 where there is none; ``from_graph`` bool: a node of a CUDA graph.
+    ``start``, ``end`` int64 ns; ``kind`` uint8: KERNEL, MEMCPY, MEMSET, GRAPH (a CUDA-graph launch traced as a
+    whole) or MIGRATION (pages of unified memory); ``name`` int32 into `Tables.op_names`; ``stream`` code of
+    `Tables.streams`; ``launch`` int32, a row of `Launches`, -1 where there is none; ``from_graph`` bool: a node of a
+    CUDA graph.
     """
 
     start: NDArray[np.int64]
@@ -93,6 +99,14 @@ class Ops:
 
     def __len__(self) -> int:
         return len(self.start)
+
+
+@dataclass(frozen=True)
+class Migrations:
+    """What the ops of kind MIGRATION moved, in their order: ``size_bytes`` int64; ``cause`` uint8, nsys's number."""
+
+    size_bytes: NDArray[np.int64]
+    cause: NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -115,6 +129,7 @@ class Tables:
     processes: NDArray[np.int64]
     devices: list[Device]
     streams: list[Stream]
+    migrations: Migrations
     session_end: int
     warnings: tuple[str, ...]
     unread: tuple[Unread, ...] = ()
@@ -131,18 +146,19 @@ class Tables:
 
     @cached_property
     def op_gpu(self) -> NDArray[np.int32]:
-        """The GPU number of each op."""
+        """The GPU number of each op; -1 for migrations, which keep no GPU busy."""
         return self.room.take(self.stream_gpu, self.ops.stream)
 
     def ops_of_gpu(self, number: int) -> NDArray[np.bool_]:
-        """Which ops ran on the GPU of that number."""
+        """Which ops ran on the GPU of that number; migrations ran on none."""
         mine: NDArray[np.bool_] = (self.stream_gpu == number)[self.ops.stream]
         return mine
 
     @cached_property
     def stream_gpu(self) -> NDArray[np.int32]:
-        """The GPU number of each stream."""
-        return np.array(self.gpu_numbers, np.int32)[self.stream_device]
+        """The GPU number of each stream; -1 for those of migrations."""
+        migrates = np.array([stream.migrates for stream in self.streams], bool)
+        return np.where(migrates, np.int32(-1), np.array(self.gpu_numbers, np.int32)[self.stream_device])
 
     @property
     def op_process(self) -> NDArray[np.int32]:
@@ -183,9 +199,11 @@ def only_ops(tables: Tables, mine: NDArray[np.bool_]) -> Tables:
     used[-1] = False  # where ops without a launch point
     place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
     calls = np.flatnonzero(used)
+    moved = mine[ops.kind == MIGRATION]
     kept = {name: room.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
     return replace(
         tables,
         ops=Ops(**kept, launch=room.take(place, launch)),
+        migrations=Migrations(tables.migrations.size_bytes[moved], tables.migrations.cause[moved]),
         launches=Launches(*(room.take(values, calls) for values in launches.__dict__.values())),
     )

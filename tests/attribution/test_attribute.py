@@ -18,6 +18,7 @@ from tests.kit.trace import (
     GraphTrace,
     Kernel,
     Launch,
+    Memcpy,
     Range,
     Row,
     launch_graph,
@@ -361,6 +362,7 @@ def test_rule_5_the_ledger_has_a_row_for_each_fate(trace: Trace) -> None:
         launch_kernel("outside", (90, 91), (507, 515), id=4),
         launch_kernel("ambiguous", (110, 111), (515, 531), id=5, thread=9),
         Kernel("lost", 531, 563, 77),
+        Memcpy(563, 627, 0, kind=11),
         duration=END,
     )
     rows = [(row.fate, row.ops, row.sum_ns) for row in core(path).ledger]
@@ -532,4 +534,4 @@ def test_an_unknown_way_to_treat_threads_is_refused(trace: Trace) -> None:
 def test_a_report_of_ops_alone_has_a_ledger(trace: Trace) -> None:
     """Without ranges and without calls every op is accounted for."""
     found = core(trace(Kernel("a", 0, 5, 1), GraphTrace(5, 9, 2)))
-    assert [(row.ops, row.sum_ns) for row in found.ledger] == [(0, 0)] * 5 + [(2, 9)]
+    assert [(row.ops, row.sum_ns) for row in found.ledger] == [(0, 0)] * 5 + [(2, 9), (0, 0)]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from matplotlib.text import Text
 
+from nsysprof.bench.lines import throughput_chart
 from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.bench.roofline_chart import roofline_chart
@@ -21,6 +22,7 @@ from nsysprof.bench.titles import (
     throughput_title,
     violin_title,
 )
+from nsysprof.bench.words import tflops_text
 from tests.kit.bench_samples import made_up, merged, point_of, write_samples
 
 ALL = ("math", "naive", "flash", "efficient", "cudnn", "auto")
@@ -119,7 +121,7 @@ def test_what_was_not_measured_stays_in_the_table(mixed: BenchResults) -> None:
 
 
 def test_a_refused_share_is_not_shown(tmp_path: Path) -> None:
-    """Neither in the table nor in the report; the warning names it."""
+    """Neither in the table nor in the report nor in the chart, nor are its TFLOP/s; the warning names it."""
     data = made_up(("math", "flash"), (4096,), samples=20)
     point = point_of(data, "flash", 4096)
     point["latency_ns"] = [value / 12 for value in point["latency_ns"]]
@@ -129,6 +131,18 @@ def test_a_refused_share_is_not_shown(tmp_path: Path) -> None:
     assert "refused" in row
     assert "386 % of the peak is impossible, suspect is the timer" in " ".join(summary.split())
     assert "| refused |" in bench_report(results)
+    impossible = tflops_text(results.results["tflops"].max())
+    drawn = throughput_chart(results)
+    texts = " ".join(" ".join(text.get_text() for text in drawn.findobj(Text)).split())
+    for shown in (summary, bench_report(results), texts):
+        assert impossible not in shown.replace("386 %", "")
+    assert "Left out: 1 of 2 points, above the peak" in texts
+    assert throughput_title(results).startswith("math reaches ")
+    for each in data["points"]:
+        each["latency_ns"] = [20.0] * 20
+    none = results_of(tmp_path / "none", data)
+    assert throughput_title(none) == "No throughput: every figure is above the peak, and refused"
+    assert throughput_chart(none)
 
 
 def test_a_refused_share_without_launches_is_no_headline(tmp_path: Path) -> None:

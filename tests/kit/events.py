@@ -220,11 +220,20 @@ class Memcpy(_Op):
     bytes: int = 1024
     kind: int = 1
     graph_node: int | None = None
+    cause: int | None = (
+        None  # of a migration: 1 prefetch by the program, 2 page fault, 3 speculation, 4 eviction
+    )
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
         source, target = {1: (1, 2), 2: (2, 1)}.get(self.kind, (2, 2))
-        more = {"bytes": self.bytes, "copyKind": self.kind, "srcKind": source, "dstKind": target}
+        more: dict[str, int | None] = {
+            "bytes": self.bytes,
+            "copyKind": self.kind,
+            "srcKind": source,
+            "dstKind": target,
+        }
         head = self._head(self.start, self.end, self.id)
+        more["migrationCause"] = self.cause
         yield "CUPTI_ACTIVITY_KIND_MEMCPY", {**head, **more, "graphNodeId": self.graph_node}
 
 

@@ -21,6 +21,7 @@ FATES = (
     "outside every range",
     "ambiguous",
     "no launch row",
+    "unified memory",
 )
 
 
@@ -53,7 +54,10 @@ class RangeRow(Span):
 
 @dataclass(frozen=True)
 class Op:
-    """A piece of GPU work; `gpu` is what its device is called, `in_graph` says that a CUDA graph launched it."""
+    """A piece of GPU work; `gpu` is what its device is called, `in_graph` says that a CUDA graph launched it.
+
+    A copy of kind 11 to 13, which is unified memory that the driver moved, has no launch and `migrates`.
+    """
 
     start: int
     end: int
@@ -63,6 +67,7 @@ class Op:
     name: str
     table: str
     in_graph: bool
+    migrates: bool
 
 
 @dataclass
@@ -134,7 +139,8 @@ def refer(path: str | os.PathLike[str], threads: str = "follow") -> Reference:
     met = {key: _owner(ranges, call, threads) for key, call in launch.items()}
     out = Reference(ranges, ops)
     for op in ops:
-        fate, owner = met.get((op.process, op.correlation), ("no launch row", -1))
+        lost = "unified memory" if op.migrates else "no launch row", -1
+        fate, owner = met.get((op.process, op.correlation), lost)
         out.fate.append(fate)
         out.owner.append(owner)
     out.parent = [_parent(ranges, at) for at in range(len(ranges))]
@@ -192,16 +198,18 @@ def _ops(connection: sqlite3.Connection) -> list[Op]:
     for table in OP_TABLES:
         for row in _rows(connection, f"CUPTI_ACTIVITY_KIND_{table}"):
             process, device = _number(row["globalPid"]), row["deviceId"]
+            migrates = table == "MEMCPY" and row["copyKind"] in (11, 12, 13)
             gpu: object = listed.get((process >> 24 & 0xFFFFFF, device), device)
             op = Op(
                 start=_number(row["start"]),
                 end=_number(row["end"]),
                 process=process,
                 gpu=gpu if gpu in gpus else ("unknown", process, device),
-                correlation=_number(row["correlationId"]),
+                correlation=0 if migrates else _number(row["correlationId"]),
                 name=strings.get(_number(row.get("demangledName")), table) if table == "KERNEL" else table,
                 table=table,
                 in_graph=table == "GRAPH_TRACE" or bool(row.get("graphNodeId")),
+                migrates=migrates,
             )
             out.append(op)
     return out

@@ -67,6 +67,33 @@ TRAVEL = f"""const done = arguments[0], t = {TIMELINE}, ms = [];
       }}));
     }};
     go();"""
+# At every zoom, from all to 50 ns, around the middle of what is shown and of marks of every row: those of 2 px or more
+# whose middle has the colour of the page. Rows of ops too, where they are drawn one by one.
+DRAWN_AT_EVERY_ZOOM = f"""const t = {TIMELINE}, pen = t.canvas.getContext('2d'), missing = [];
+    let [zooms, looked] = [0, 0];
+    const middles = [t.length / 2];
+    for (const row of t.rows) for (const share of [0, 0.5, 1]) {{
+      const at = Math.floor(share * (row.marks - 1));
+      if (row.marks) middles.push(row.start[at], (row.start[at] + row.end[at]) / 2);
+    }}
+    for (const middle of new Set(middles)) for (let size = t.length; size >= Math.min(50, t.length); size /= 2.7) {{
+      const from = Math.min(Math.max(middle - size / 2, 0), t.length - size);
+      t.view = {{from, to: from + size}};
+      t.draw();
+      zooms += 1;
+      for (const row of t.rows) {{
+        if (row.kind === 'ops' && (t.level(row) || row.marks < row.of)) continue;
+        const line = pen.getImageData(0, Math.round((row.y + row.height - 2) * t.ratio), t.canvas.width, 1).data;
+        const [low, high] = t.visible(row);
+        for (let at = low; at < high; at++) {{
+          const left = Math.max(t.x(row.start[at]), t.left), right = Math.min(t.x(row.end[at]), t.left + t.inner);
+          if (right - left < 2) continue;
+          looked += 1;
+          if (!line[4 * Math.floor((left + right) / 2 * t.ratio) + 3]) missing.push([row.label, at, size, left, right]);
+        }}
+      }}
+    }}
+    return [zooms, looked, missing.length, missing.slice(0, 5)]"""
 Driver = Any
 
 
@@ -351,6 +378,34 @@ def test_the_timeline_zooms_and_pans(page: Driver) -> None:
     ActionChains(page).drag_and_drop_by_offset(canvas, -120, 0).perform()
     assert view(page)[0] > before[0]
     assert view(page)[1] - view(page)[0] == pytest.approx(before[1] - before[0])
+
+
+@pytest.mark.parametrize("name", ["short before long", "run", "block", "two processes", "rank 0", "tiled"])
+def test_what_is_two_pixels_wide_is_drawn_at_every_zoom(
+    name: str, browser: Driver, pages: Callable[..., Path], tmp_path: Path
+) -> None:
+    """No range, launch or op that is wide enough to be seen goes missing behind a short one next to it."""
+    reports = {
+        "run": RUN,
+        "block": ROOT / "traces" / "block.sqlite",
+        "two processes": ROOT / "traces" / "two-processes.sqlite",
+        "rank 0": TWO / "rank_0.sqlite",
+        "tiled": ROOT / "analysis" / "tiled-attention" / "tiled.sqlite",
+    }
+    if name not in reports:
+        steps: list[Items] = []
+        for at in range(0, 2_000_000_000, 400_000_000):
+            steps += [
+                Range("zero_grad", at, at + 900),
+                Range("forward", at + 1_000, at + 399_000_000),
+                *launch_kernel("k", (at + 2_000, at + 3_000), (at + 5_000, at + 90_000), id=at // 1000 + 1),
+            ]
+        reports[name] = write(tmp_path / "short.sqlite", steps)
+    opened(browser, pages("analyze", str(reports[name]), "--no-charts"))
+    zooms, looked, missing, some = browser.execute_script(DRAWN_AT_EVERY_ZOOM)
+    assert zooms > 20
+    assert looked > 50
+    assert not missing, some
 
 
 def test_hovering_over_an_op_tells_its_facts(page: Driver) -> None:

@@ -467,14 +467,14 @@ def test_quirk_16_gpu_rows_without_launch(trace: Trace) -> None:
             duration=END,
         )
     )
-    assert fates(found) == {"own thread": 1, "no launch row": 3}
+    assert fates(found) == {"own thread": 1, "no launch row": 1, "unified memory": 2}
     assert found.kernels[found.kernels["path"] == ""]["kernel"].tolist() == [
         "cut",
-        "memcpy unified HtoD",
-        "memcpy unified DtoH",
+        "migration HtoD",
+        "migration DtoH",
     ]
     assert any(
-        "without a launch row in the report: 3 (90 % of op time)" in warning for warning in found.warnings
+        "without a launch row in the report: 1 (50 % of op time)" in warning for warning in found.warnings
     )
 
 

@@ -363,27 +363,35 @@
     drawMarks(pen, row) {
       const [low, high] = this.visible(row);
       const [{ start, end }, pixel] = [row, (this.view.to - this.view.from) / this.inner];
-      for (let i = low; i < high; ) {
-        const left = Math.max(this.x(start[i]), this.left - 2);
-        pen.fillStyle = this.colour(row, i);
+      let some = null; // short ones that begin within a pixel and a half, as one box
+      const drawn = (colour, left, width) => {
+        pen.fillStyle = colour;
+        pen.fillRect(left, row.y, width, row.height);
         this.boxes += 1;
+      };
+      const drawSome = () => some && drawn(some.colour, some.left, Math.max(some.right - some.left, 0.8));
+      for (let i = low; i < high; i++) {
+        const left = Math.max(this.x(start[i]), this.left - 2);
+        const right = Math.min(this.x(end[i]), this.left + this.inner + 2);
         if (end[i] - start[i] < 1.5 * pixel) {
-          // all that begin within this pixel and a half, as one
-          const next = Math.max(place(row.start, start[i] + 1.5 * pixel, true, i), i + 1);
-          const until = this.x(Math.min(row.reach[next - 1], start[i] + 1.5 * pixel));
-          pen.fillRect(left, row.y, Math.max(until - left, 0.8), row.height);
-          i = next;
+          if (some && left < some.left + 1.5) {
+            some.right = Math.max(some.right, Math.min(right, some.left + 1.5));
+            continue;
+          }
+          drawSome();
+          some = { colour: this.colour(row, i), left, right };
           continue;
         }
-        const right = Math.min(this.x(end[i]), this.left + this.inner + 2);
+        drawSome();
+        some = null;
         const width = Math.max(right - left, 0.8);
-        pen.fillRect(left, row.y, width > 4 ? width - 0.8 : width, row.height);
+        drawn(this.colour(row, i), left, width > 4 ? width - 0.8 : width);
         if (row.kind === "ranges" && width > 26) {
           pen.fillStyle = INK;
           pen.fillText(this.fit(pen, this.head.pathNames[this.head.paths[1][row.data[0][i]]], width - 8), left + 4, row.y + row.height / 2 + 0.5);
         }
-        i += 1;
       }
+      drawSome();
     }
 
     drawCurrent(pen) {

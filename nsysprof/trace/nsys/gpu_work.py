@@ -13,7 +13,8 @@ from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, has_all, present, times
 from nsysprof.trace.nsys.identify import DamagedError
 
-KERNEL, MEMCPY, MEMSET, GRAPH = range(4)
+# MIGRATION: the driver moves pages of unified memory. nsys writes that as copies, but nobody launched it, on no stream.
+KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION = range(5)
 TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": KERNEL,
     "CUPTI_ACTIVITY_KIND_MEMCPY": MEMCPY,
@@ -31,10 +32,12 @@ _NAMED_BY = {
 # CUpti_ActivityMemcpyKind
 _COPY_KINDS = {
     1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
-    10: "PtoP", 11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD",
+    10: "PtoP",
 }  # fmt: skip
+_MIGRATIONS = {11: "HtoD", 12: "DtoH", 13: "DtoD"}  # copyKind of nsys alone: ENUM_CUDA_MEMCPY_OPER
 _COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
-_NO_STREAM = 4294967295
+_NO_STREAM, _MIGRATES = 4294967295, -1 << 62
+_SMALL = {0xFFFF: _NO_STREAM, 0xFFFE: _MIGRATES}  # what they are in 16 bits
 _MOST = 1 << 62  # ns, of all ops together
 
 
@@ -42,10 +45,11 @@ _MOST = 1 << 62  # ns, of all ops together
 class Work:
     """GPU operations in the order of the file, a row each.
 
-    ``start``, ``end`` int64 ns; ``kind`` uint8 (KERNEL, MEMCPY, MEMSET, GRAPH); ``name`` int32 into ``names``;
-    ``stream`` int32 into ``streams``; ``correlation`` int64, 0 where the row has none; ``from_graph`` bool, a node of
-    a CUDA graph. ``streams`` are ``(device, stream id or None)`` with ``devices`` ``(process, CUDA device id)`` and
-    ``process`` a code of the `Coder` of globalPids that `read_work` was given.
+    ``start``, ``end`` int64 ns; ``kind`` uint8 (KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION); ``name`` int32 into
+    ``names``; ``stream`` int32 into ``streams``; ``correlation`` int64, 0 where the row has none; ``from_graph`` bool,
+    a node of a CUDA graph. ``streams`` are ``(device, stream id or None, whether it stands for migrations)`` with
+    ``devices`` ``(process, CUDA device id)`` and ``process`` a code of the `Coder` of globalPids that `read_work` was
+    given. Of each migration, in their order: ``moved`` int64 bytes and ``moved_for`` uint8, nsys's migrationCause.
     """
 
     start: NDArray[np.int64]
@@ -56,8 +60,10 @@ class Work:
     correlation: NDArray[np.int64]
     from_graph: NDArray[np.bool_]
     names: list[str]
-    streams: list[tuple[int, int | None]]
+    streams: list[tuple[int, int | None, bool]]
     devices: list[tuple[int, int]]
+    moved: NDArray[np.int64]
+    moved_for: NDArray[np.uint8]
     warnings: tuple[str, ...]
 
 
@@ -71,6 +77,7 @@ def read_work(
     rows = Growing(
         room, start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?"
     )
+    moved = Growing(room, size="i8", cause="u1")
     streams = _Streams(processes)
     names = _Names(source)
     untimed = 0
@@ -78,19 +85,24 @@ def read_work(
         if not has_all(source, table, NEEDS):
             continue
         naming = present(source, table, _NAMED_BY[kind])
-        wanted = [*_COLUMNS, *naming]
+        wanted = [*_COLUMNS, *naming, *(("bytes", "migrationCause") if kind == MEMCPY else ())]
         for block in source.blocks(table, present(source, table, wanted)):
             start, end = times(block)
             lacking = [null for name, null in block.nulls.items() if name in ("start", "end")]
             untimed += int(np.logical_or.reduce(lacking).sum()) if lacking else 0
+            moves = np.zeros(block.rows, bool)
+            if kind == MEMCPY:
+                moves = np.isin(column(block, "copyKind"), list(_MIGRATIONS))
+                size, cause = column(block, "bytes")[moves], column(block, "migrationCause")[moves]
+                moved.add(len(size), size=size, cause=np.clip(cause, 0, 255))
             rows.add(
                 block.rows,
                 start=start,
                 end=end,
-                kind=kind,
+                kind=np.where(moves, MIGRATION, kind),
                 name=names.encode(kind, block, naming),
-                stream=streams.encode(block),
-                correlation=column(block, "correlationId"),
+                stream=streams.encode(block, moves),
+                correlation=np.where(moves, 0, column(block, "correlationId")),
                 from_graph=_has(block, "graphNodeId"),
             )
             if progress:
@@ -104,6 +116,8 @@ def read_work(
         names=names.resolve(),
         streams=streams.streams,
         devices=list(streams.devices),
+        moved=moved.take("size"),
+        moved_for=moved.take("cause"),
         warnings=(f"{untimed:,} GPU operations lack a start or an end and count as 0 ns",) if untimed else (),
     )
 
@@ -134,14 +148,20 @@ class _Streams:
         self._code = np.empty(0, np.int32)  # of each packed key
         self._known: dict[tuple[int, int, int], int] = {}  # (process id, device id, stream id)
         self.devices: dict[tuple[int, int], int] = {}
-        self.streams: list[tuple[int, int | None]] = []
+        self.streams: list[tuple[int, int | None, bool]] = []
 
-    def encode(self, block: Block) -> NDArray[np.int32]:
-        """The stream of each row. A process id leaves its low 24 bits free for device and stream, if they fit."""
+    def encode(self, block: Block, moves: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """The stream of each row. A process id leaves its low 24 bits free for device and stream, if they fit.
+
+        Migrations of a device, the rows that ``moves`` marks, have one that is none, whatever number stands in them.
+        """
         process, device = column(block, "globalPid"), column(block, "deviceId")
-        stream = column(block, "streamId", missing=_NO_STREAM)
-        small = np.where(stream == _NO_STREAM, np.int64(0xFFFF), stream)
-        if ((device | (small >> 8)) & ~0xFF).any() or (process & 0xFFFFFF).any() or (stream == 0xFFFF).any():
+        stream = np.where(moves, _MIGRATES, column(block, "streamId", missing=_NO_STREAM))
+        odd = np.isin(stream, list(_SMALL))  # numbers that mean something else in 16 bits
+        small = stream.copy()
+        for short, long in _SMALL.items():
+            small[stream == long] = short
+        if ((device | (small >> 8)) & ~0xFF).any() or (process & 0xFFFFFF).any() or odd.any():
             rows = zip(process.tolist(), device.tolist(), stream.tolist(), strict=True)
             return np.array([self._learn(*row) for row in rows], np.int32)
         packed = self._packed.encode(process | (device << 16) | small)
@@ -155,14 +175,15 @@ class _Streams:
         code = self._known.setdefault((process, device, stream), len(self._known))
         if code == len(self.streams):
             owner = int(self._processes.encode(np.array([process]))[0]), device
-            number = None if stream == _NO_STREAM else stream
-            self.streams.append((self.devices.setdefault(owner, len(self.devices)), number))
+            number = None if stream in (_NO_STREAM, _MIGRATES) else stream
+            place = self.devices.setdefault(owner, len(self.devices))
+            self.streams.append((place, number, stream == _MIGRATES))
         return code
 
 
 def _unpacked(key: int) -> tuple[int, int, int]:
     stream = key & 0xFFFF
-    return key & ~0xFFFFFF, (key >> 16) & 0xFF, _NO_STREAM if stream == 0xFFFF else stream
+    return key & ~0xFFFFFF, (key >> 16) & 0xFF, _SMALL.get(stream, stream)
 
 
 class _Names:
@@ -190,6 +211,8 @@ class _Names:
 def _op_name(kind: int, number: int, texts: dict[int, str]) -> str:
     if kind == KERNEL:
         return texts.get(number, f"[kernel name {number} is not in StringIds]")
+    if kind == MEMCPY and number in _MIGRATIONS:
+        return f"migration {_MIGRATIONS[number]}"
     if kind == MEMCPY:
         return f"memcpy {_COPY_KINDS.get(number, f'kind {number}')}"
     if kind == MEMSET:

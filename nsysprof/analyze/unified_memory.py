@@ -1,0 +1,159 @@
+"""Pages of unified memory that the driver moved: how many, how much, and how much of the kernels' time they cover.
+
+A kernel that touches a page which is elsewhere waits until the driver has moved it. nsys records the moves as copies
+without a launch; they are no work of anybody, and beside a kernel they say what it waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.core.units import format_bytes, format_count, format_ns, format_share
+from nsysprof.kernels.classify import short_name
+from nsysprof.trace.tables import GRAPH, KERNEL, MIGRATION, Tables
+
+# nsys's ENUM_CUDA_UNIF_MEM_MIGRATION
+_CAUSES = {
+    1: "asked for by the program",
+    2: "for page faults",
+    3: "ahead of page faults",
+    4: "evicted",
+    5: "for access counters",
+}
+_ASKED_FOR = 1
+_CHUNK = 1 << 20  # ops at a time where temporaries would be large
+# A kernel that pages come and go for more than this part of the time waits for them more than it computes.
+FAULT_BOUND = 0.5
+# Such a kernel is named where it takes at least this part of the kernels' time.
+_WORTH_NAMING = 0.05
+
+
+@dataclass(frozen=True)
+class UnifiedMemory:
+    """The answer of `unified_memory`.
+
+    ``migrations``: ``direction, cause, pieces, size_bytes, sum_ns``, the longest first. ``kernels``: ``kernel, count,
+    sum_ns, covered_ns, fault_covered_ns``, the time of it in which anything migrated, and in which something did that
+    the program had not asked for (with ``cudaMemPrefetchAsync``), sorted by the part covered. Kernels of a GPU are
+    compared with the migrations to and from it. ``busy_ns``: how long anything migrated, per GPU and added up.
+    """
+
+    migrations: pd.DataFrame
+    kernels: pd.DataFrame
+    busy_ns: int
+
+    def sentences(self) -> Iterator[str]:
+        """What a reader must know of it."""
+        moves = self.migrations
+        ways = []
+        for way in dict.fromkeys(moves["direction"].tolist()):
+            rows = moves[moves["direction"] == way]
+            ways.append(f"{format_bytes(int(rows['size_bytes'].sum()))} {way} in {_pieces(rows)}")
+        causes = [cause for cause in dict.fromkeys(moves["cause"].tolist()) if cause]
+        why = [f"{_pieces(moves[moves['cause'] == cause])} {cause}" for cause in causes]
+        reasons = f" ({', '.join(why)})" if why else ""
+        yield (
+            f"unified memory migrates for {format_ns(int(moves['sum_ns'].sum()))}: {', '.join(ways)}"
+            f"{reasons}; migrations have no launch and count as busy nowhere"
+        )
+        if self.covered_ns:
+            several = len(self.kernels) > 1
+            whole = f"{format_share(self.covered)} of the time of {'all ' * several}kernels"
+            most = self._most_covered()
+            yield f"migrations cover {', '.join([most] * (most != '') + [whole] * (several or not most))}"
+
+    @property
+    def covered_ns(self) -> int:
+        """The time of all kernels in which anything migrated."""
+        return int(self.kernels["covered_ns"].sum())
+
+    @property
+    def covered(self) -> float:
+        """The same as a part of the time of all kernels."""
+        return self.covered_ns / max(int(self.kernels["sum_ns"].sum()), 1)
+
+    def _most_covered(self) -> str:
+        """The kernel, of those that take some time, of which migrations cover the largest part; nothing for none."""
+        total, covered = self.kernels["sum_ns"], self.kernels["covered_ns"]
+        worth = self.kernels[(total >= _WORTH_NAMING * total.sum()) & (covered > 0)]
+        for row in worth.head(1).to_dict("records"):
+            text = f"{format_share(row['covered_ns'] / row['sum_ns'])} of the time of {short_name(row['kernel'], 70)}"
+            bound = bool(row["fault_covered_ns"] > FAULT_BOUND * row["sum_ns"])
+            return text + " (fault-bound: it waits for pages more than it computes)" * bound
+        return ""
+
+
+def _pieces(moves: pd.DataFrame) -> str:
+    count = int(moves["pieces"].sum())
+    return f"{format_count(count)} piece{'s' * (count != 1)}"
+
+
+def unified_memory(tables: Tables) -> UnifiedMemory | None:
+    """The `UnifiedMemory` of a report; None where nothing migrated."""
+    ops = tables.ops
+    moves = np.flatnonzero(ops.kind == MIGRATION)
+    if not len(moves):
+        return None
+    names = [name.removeprefix("migration ") for name in tables.op_names]
+    migrations = pd.DataFrame(
+        {
+            "direction": np.array(names, object)[ops.name[moves]],
+            "cause": [_CAUSES.get(cause, "") for cause in tables.migrations.cause.tolist()],
+            "pieces": 1,
+            "size_bytes": tables.migrations.size_bytes,
+            "sum_ns": ops.end[moves] - ops.start[moves],
+        }
+    )
+    asked_for = tables.migrations.cause == _ASKED_FOR
+    device_gpu = np.array(tables.gpu_numbers, np.int32)[tables.stream_device]
+    gpu = device_gpu[ops.stream[moves]]
+    count, total, covered, by_faults = (np.zeros(len(tables.op_names), np.int64) for _ in range(4))
+    busy = 0
+    lines: dict[int, tuple[tuple[Ints, Ints], ...]] = {}  # of a GPU: of all, and of what was not asked for
+    for number in set(gpu.tolist()):
+        mine = gpu == number
+        rows = moves[mine], moves[mine & ~asked_for]
+        lines[number] = tuple(merge(ops.start[some], ops.end[some]) for some in rows)
+        first_ns, last_ns = lines[number][0]
+        busy += int((last_ns - first_ns).sum())
+    for first in range(0, len(ops), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        runs = (ops.kind[part] == KERNEL) | (ops.kind[part] == GRAPH)
+        where = device_gpu[ops.stream[part]]
+        for number in set(where[runs].tolist()):
+            mine = runs & (where == number)
+            start, name = ops.start[part][mine], ops.name[part][mine]
+            end = np.maximum(ops.end[part][mine], start)
+            np.add.at(count, name, 1)
+            np.add.at(total, name, end - start)
+            if number in lines:
+                np.add.at(covered, name, _inside(lines[number][0], start, end))
+                np.add.at(by_faults, name, _inside(lines[number][1], start, end))
+    some = np.flatnonzero(count)
+    kernels = pd.DataFrame(
+        {
+            "kernel": np.array(tables.op_names, object)[some],
+            "count": count[some],
+            "sum_ns": total[some],
+            "covered_ns": covered[some],
+            "fault_covered_ns": by_faults[some],
+        }
+    )
+    per_way = migrations.groupby(["direction", "cause"], sort=False, as_index=False).sum()
+    return UnifiedMemory(
+        per_way.sort_values("sum_ns", ascending=False, kind="stable", ignore_index=True),
+        kernels.iloc[np.argsort(-covered[some] / np.maximum(total[some], 1), kind="stable")].reset_index(
+            drop=True
+        ),
+        busy,
+    )
+
+
+def _inside(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
+    covered: Ints = covered_before(*line, end) - covered_before(*line, start)
+    return covered
