@@ -32,7 +32,7 @@ TINY = ROOT / "traces" / "run.sqlite"
 # The library as a program would use it, to the table of ranges: the one place that names its functions.
 LIBRARY_CODE = """
 import sys, nsysprof
-from nsysprof.range_table import range_table
+from nsysprof.analyze.range_table import range_table
 with nsysprof.open_report(sys.argv[1]) as report:
     attribution = nsysprof.attribute(report)
     paths = nsysprof.range_paths(attribution)

@@ -23,7 +23,7 @@ from pathlib import Path
 from nsysprof.fleet.answer import fleet_answer
 from nsysprof.fleet.examine import ReportTask, examine_report
 from nsysprof.fleet.inputs import find_reports
-from nsysprof.render.fleet.data import write_fleet
+from nsysprof.fleet.files import write_fleet
 files, _ = find_reports([sys.argv[1]])
 answer = fleet_answer([examine_report(ReportTask(file)) for file in files], rank_from=re.compile(sys.argv[3]))
 write_fleet(answer, [file.name for file in files], Path(sys.argv[2]))

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from nsysprof.errors import NsysprofError
     from nsysprof.export.export import export
     from nsysprof.kernels.classify import load_rules
-    from nsysprof.trace.build import read_tables
-    from nsysprof.trace.nsys import Report, open_report
+    from nsysprof.trace.report import Report, open_report, read_tables
     from nsysprof.trace.tables import Tables
 
 __version__ = "0.1.0"
@@ -39,7 +38,7 @@ _HOMES = {
     "Breakdown": "analyze.breakdown",
     "Comparison": "compare.comparison",
     "NsysprofError": "errors",
-    "Report": "trace.nsys",
+    "Report": "trace.report",
     "Tables": "trace.tables",
     "attribute": "attribution.attribute",
     "break_down": "analyze.breakdown",
@@ -48,9 +47,9 @@ _HOMES = {
     "export": "export.export",
     "load_rules": "kernels.classify",
     "merged_paths": "attribution.paths",
-    "open_report": "trace.nsys",
+    "open_report": "trace.report",
     "range_paths": "attribution.paths",
-    "read_tables": "trace.build",
+    "read_tables": "trace.report",
 }
 __all__ = [
     "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Tables", "__version__", "attribute",

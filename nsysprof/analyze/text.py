@@ -17,7 +17,7 @@ from nsysprof.attribution.verify import Verification
 from nsysprof.core.terminal import one_line, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.nsys import Report
+from nsysprof.trace.report import Report
 
 _NAME_WIDTH = 48
 _MOST_INDENTS = 12

@@ -17,8 +17,7 @@ from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_c
 from nsysprof.core.arena import Room
 from nsysprof.core.intervals import Nest, inside_any, nest
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import Report
+from nsysprof.trace.report import Report, read_tables
 from nsysprof.trace.tables import MIGRATION, START_END, Tables
 
 # The fate of an op, in the order of the ledger.

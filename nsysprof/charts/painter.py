@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # what it imports must not keep the other process waiting
     from nsysprof.charts.marks import Plan
 
 # The modules come from where they come from here, whatever the current folder holds.
-_START = "import sys; sys.path[:] = sys.argv[1:]; from nsysprof.render.painter import serve; serve()"
+_START = "import sys; sys.path[:] = sys.argv[1:]; from nsysprof.charts.painter import serve; serve()"
 _PATIENCE_S = 5.0
 
 

@@ -25,9 +25,7 @@ from nsysprof.check.draft import draft_budget
 from nsysprof.check.text import check_summary
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Rules, load_rules
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import Report, open_report
-from nsysprof.trace.nsys.columns import Progress
+from nsysprof.trace.report import Progress, Report, open_report, read_tables
 
 File: TypeAlias = str | os.PathLike[str]
 

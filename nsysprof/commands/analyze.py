@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from nsysprof.analyze.breakdown import Breakdown
     from nsysprof.charts.painter import Painter
-    from nsysprof.trace.nsys import Report
 
 _TABLE_FILES = ("analysis.json", "ranges.csv", "instances.csv", "kernels.csv")
 _CHART_FILES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
@@ -100,8 +99,7 @@ def analyze(
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.analysis_files import ANALYSIS_DOCUMENT
         from nsysprof.results.folder import PAGE, check_folder, report_stem
-        from nsysprof.trace.build import read_tables, room_for
-        from nsysprof.trace.nsys import open_report
+        from nsysprof.trace.report import open_report, read_tables, room_for
 
         limit = parse_size(memory_limit) if memory_limit is not None else default_limit()
         loaded = load_rules(rules)
@@ -113,7 +111,7 @@ def analyze(
                 check_folder, folder, opened, names, force=force, document=ANALYSIS_DOCUMENT, made_by=made_by
             )
             check()
-            with progress_bar(lambda: _work(opened)) as progress:
+            with progress_bar(opened.reader.steps) as progress:
                 tables = read_tables(opened, progress, room_for(opened, limit))
                 attribution = attribute(tables, threads.value, progress)
                 progress("adding up", 0)
@@ -178,16 +176,6 @@ def _write(
         print(f"removed from an earlier analysis: {', '.join(stale)}", file=sys.stderr)
     if note:
         print(note, file=sys.stderr)
-
-
-def _work(report: Report) -> int:
-    """Rows to read, and launches to attribute, as far as can be said beforehand."""
-    from nsysprof.trace.nsys.gpu_work import TABLES
-    from nsysprof.trace.nsys.host_calls import TABLE as CALLS
-    from nsysprof.trace.nsys.nvtx import TABLE as NVTX
-
-    ops = sum(report.source.rows(table) for table in TABLES)
-    return 2 * ops + report.source.rows(CALLS) + report.source.rows(NVTX)
 
 
 def _finish_charts(painter: Painter, folder: Path) -> list[Path]:

@@ -110,8 +110,7 @@ def _judged(sqlite: Path, rules: Rules) -> tuple[BackendVerdict, dict[str, int]]
     from nsysprof.attribution.attribute import attribute
     from nsysprof.commands.progress import progress_bar
     from nsysprof.kernels.backends import judge_backends
-    from nsysprof.trace.build import read_tables
-    from nsysprof.trace.nsys import open_report
+    from nsysprof.trace.report import open_report, read_tables
     from nsysprof.trace.tables import KERNEL
 
     with open_report(sqlite) as opened, progress_bar() as progress:

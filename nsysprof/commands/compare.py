@@ -120,8 +120,7 @@ def compare(
         from nsysprof.compare.text import comparison_text
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import PAGE, check_folder, report_stem
-        from nsysprof.trace.build import read_tables
-        from nsysprof.trace.nsys import open_report
+        from nsysprof.trace.report import open_report, read_tables
 
         loaded = load_rules(rules)
         files = [report] if other is None else [report, other]

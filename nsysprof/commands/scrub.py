@@ -37,8 +37,8 @@ def scrub(
     from nsysprof.errors import NsysprofError
     from nsysprof.scrub.scrub import scrub_report
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
-    from nsysprof.trace.nsys import open_report
     from nsysprof.trace.nsys.identify import identify
+    from nsysprof.trace.report import open_report
 
     out = output or Path(f"{report.resolve().stem}.scrubbed.sqlite")
     if identify(report) == "parquet":

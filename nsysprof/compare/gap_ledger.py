@@ -21,7 +21,7 @@ from nsysprof.compare.causes import Causes
 from nsysprof.core.units import format_ns
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
-from nsysprof.trace.nsys.grids import grid_text
+from nsysprof.trace.details import grid_text
 from nsysprof.trace.tables import KERNEL
 from nsysprof.waits.causes import OTHERS, WAITING_FOR, Gaps
 

@@ -20,7 +20,7 @@ from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.sides import Side
 from nsysprof.errors import NsysprofError
 from nsysprof.hardware.peaks import peak_flops, share_of_peak
-from nsysprof.trace.nsys.gpus import Gpu
+from nsysprof.trace.report import Gpu
 
 __all__ = ["FlopCeiling", "Roofline", "roofline"]
 

@@ -26,9 +26,8 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
 from nsysprof.statistics.summary import clock_step
-from nsysprof.trace.nsys.blocking_calls import Waits, read_waits
-from nsysprof.trace.nsys.gpus import Gpu
-from nsysprof.trace.nsys.grids import read_grids
+from nsysprof.trace.details import Waits
+from nsysprof.trace.report import Gpu
 from nsysprof.trace.tables import GRAPH, KERNEL, START_END
 from nsysprof.waits.causes import Gaps, find_gaps
 
@@ -60,12 +59,12 @@ class Examined:
     @cached_property
     def waits(self) -> Waits:
         """The host calls that wait for the GPU."""
-        return read_waits(self.attribution.tables.report.source)
+        return self.attribution.tables.report.reader.waits()
 
     @cached_property
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel."""
-        return read_grids(self.attribution.tables.report.source)
+        return self.attribution.tables.report.reader.grids()
 
     @cached_property
     def clock_step(self) -> int:

@@ -18,7 +18,7 @@ from nsysprof.core.terminal import one_line, visible
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.results.text_table import TextTable, escaped, fenced, spread_text, wrapped
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
-from nsysprof.trace.nsys import Report
+from nsysprof.trace.report import Report
 
 _MOST_WARNINGS = 12
 _LEVEL = 0.9499  # of an interval that holds 95 % as far as anybody can tell

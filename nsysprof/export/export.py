@@ -11,9 +11,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.export.files import check_export, default_output, write_export
 from nsysprof.export.source import export_source
 from nsysprof.kernels.classify import load_rules
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import Report, open_report
-from nsysprof.trace.nsys.columns import Progress
+from nsysprof.trace.report import Progress, Report, open_report, read_tables
 
 File: TypeAlias = str | os.PathLike[str]
 

@@ -24,7 +24,7 @@ from nsysprof.export.source import ExportSource
 from nsysprof.export.tables import ExportTable, export_tables
 from nsysprof.results.analysis_files import describe_report
 from nsysprof.results.folder import report_stem, writable_around
-from nsysprof.trace.nsys import Report
+from nsysprof.trace.report import Report
 
 ENDINGS = {"perfetto": ".pftrace", "parquet": ".parquet", "csv": ".csv"}
 DOCUMENT = "export.json"

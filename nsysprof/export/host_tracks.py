@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from nsysprof.core.intervals import Ints, enclosing
 from nsysprof.export.source import ExportSource
 from nsysprof.export.tracks import WINDOWS, Track, add_lanes
-from nsysprof.trace.nsys.host_calls import PROCESS_OF_THREAD
-from nsysprof.trace.tables import START_END, pid_of, tid_of
+from nsysprof.trace.tables import PROCESS_OF_THREAD, START_END, pid_of, tid_of
 
 
 def host_tracks(source: ExportSource) -> list[Track]:

@@ -16,9 +16,8 @@ from nsysprof.export.perfetto_wire import FIXED, Pieces, eights, pieces, tag
 from nsysprof.export.source import ExportSource
 from nsysprof.export.tracks import Slices, What
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.nsys.grids import grid_text
-from nsysprof.trace.nsys.nvtx import DEFAULT_DOMAIN
-from nsysprof.trace.tables import KERNEL
+from nsysprof.trace.details import grid_text
+from nsysprof.trace.tables import DEFAULT_DOMAIN, KERNEL
 
 # The pieces of the slices at some positions of a track.
 Content: TypeAlias = Callable[[Slices, NDArray[np.integer]], list[Pieces]]

@@ -10,12 +10,8 @@ from numpy.typing import NDArray
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.export.columns import SCHEMA
-from nsysprof.trace.nsys import reading
-from nsysprof.trace.nsys.call_list import CallList, read_call_list
-from nsysprof.trace.nsys.columns import Progress
-from nsysprof.trace.nsys.memory_use import MemoryUse, read_memory_use
-from nsysprof.trace.nsys.op_details import OpDetails, read_op_details
-from nsysprof.trace.nsys.thread_names import read_thread_names
+from nsysprof.trace.details import CallList, MemoryUse, OpDetails
+from nsysprof.trace.report import Progress
 from nsysprof.trace.tables import Tables, tid_of
 
 
@@ -69,11 +65,9 @@ def export_source(breakdown: Breakdown, progress: Progress | None = None) -> Exp
     """
     attribution = breakdown.attribution
     tables = attribution.tables
-    with reading(tables.report.path):
-        details = read_op_details(tables.report.source)
-        calls = read_call_list(tables.report.source, progress)
-        memory = read_memory_use(tables.report.source)
-        names = read_thread_names(tables.report.source)
+    reader = tables.report.reader
+    details, calls = reader.op_details(tables), reader.call_list(progress)
+    memory, names = reader.memory_use(), reader.thread_names()
     launches = tables.launches
     path = np.append(breakdown.paths.of, np.int32(-1))[attribution.owner]
     call = calls.find(tables.threads[launches.thread], launches.start, launches.end)

@@ -18,7 +18,7 @@ from nsysprof.attribution.attribute import FATES
 from nsysprof.attribution.split import device_labels
 from nsysprof.export.columns import OP_KINDS
 from nsysprof.export.source import ExportSource
-from nsysprof.trace.nsys.op_details import sides
+from nsysprof.trace.details import sides
 from nsysprof.trace.tables import pid_of, tid_of
 
 

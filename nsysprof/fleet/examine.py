@@ -18,14 +18,12 @@ from nsysprof.core.side_file import MOST_BYTES, not_used
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.gpu_activity import gpu_lines
 from nsysprof.fleet.inputs import ReportFile, fetching, file_system, record_path
-from nsysprof.fleet.job_names import host_name, rank_in_environment, rank_in_record
+from nsysprof.fleet.job_names import rank_in_record
 from nsysprof.fleet.range_iterations import Choice
 from nsysprof.fleet.rank_part import RankPart, rank_part
 from nsysprof.kernels.classify import Rules, classify, load_rules
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import Report, open_report, reading
-from nsysprof.trace.nsys.blocking_calls import Waits, read_waits
-from nsysprof.trace.nsys.properties import named_rows, whole
+from nsysprof.trace.details import Waits
+from nsysprof.trace.report import Report, open_report, read_tables
 
 
 @dataclass(frozen=True)
@@ -88,22 +86,17 @@ def _answer(task: ReportTask, report: Report, path: Path, began: float) -> Repor
     rules = load_rules(Path(task.rules) if task.rules else None)
     attribution = attribute(read_tables(report), task.threads)
     tables = attribution.tables
-    with reading(path):
-        waits = read_waits(report.source)
-        epochs = [
-            whole(row[0]) for row in named_rows(report.source, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
-        ]
-        environment, host = rank_in_environment(report), host_name(report)
+    waits, job = report.reader.waits(), report.reader.job()
     parts = _parts(attribution, communication_names(rules, tables.op_names), waits, task.choice)
     return ReportAnswer(
         report=task.file.name,
         size_bytes=path.stat().st_size if path.is_file() else 0,
         nsys_version=report.about.nsys_version,
-        start_utc_ns=next((epoch for epoch in epochs if epoch), None),
+        start_utc_ns=job.start_utc_ns,
         duration_ns=report.about.duration_ns,
-        host=host,
+        host=job.host,
         record_rank=rank_in_record(path),
-        environment_rank=environment,
+        environment_rank=job.rank,
         parts=parts,
         warnings=(*report.about.warnings, *tables.warnings, *filter(None, [not_used(record_path(path))])),
         seconds=time.monotonic() - began,

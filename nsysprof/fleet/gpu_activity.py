@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints, covered_before, merge
-from nsysprof.trace.nsys.blocking_calls import Waits
+from nsysprof.trace.details import Waits
 from nsysprof.trace.tables import KERNEL, MEMCPY, MEMSET, Tables
 
 # The parts that add up to the time of a window on a GPU, and what no part of the sum is: all communication.

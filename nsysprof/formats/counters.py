@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.distributions import Floats
-from nsysprof.trace.nsys.grids import grid_number
+from nsysprof.trace.details import grid_number
 
 COUNTER_SCHEMA = "nsysprof-counters/1"
 METRICS = (

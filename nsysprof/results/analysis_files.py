@@ -17,7 +17,7 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.unified_memory import UnifiedMemory
 from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.nsys import Report
+from nsysprof.trace.report import Report
 
 SCHEMA = "nsysprof-analysis/1"
 ANALYSIS_DOCUMENT = ("analysis.json", SCHEMA)

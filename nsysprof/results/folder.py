@@ -15,7 +15,7 @@ from typing import Any
 from nsysprof.core.final_name import PART
 from nsysprof.core.side_file import open_regular
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.nsys import Report
+from nsysprof.trace.report import Report
 
 PAGE = "report.html"  # of every command: its head says which one made it
 _PATIENCE = 100  # tenths of a second: nobody takes as long to give a few files their names

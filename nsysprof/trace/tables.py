@@ -10,16 +10,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, Room
-from nsysprof.trace.nsys import Report
-from nsysprof.trace.nsys.columns import Unread
-from nsysprof.trace.nsys.gpu_work import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
-from nsysprof.trace.nsys.nvtx import PUSH_POP, START_END, RangeName
+from nsysprof.trace.report import Report
 
 __all__ = [
-    "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "MIGRATION", "PUSH_POP", "START_END",
+    "DEFAULT_DOMAIN", "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "MIGRATION", "PUSH_POP", "START_END",
     "Device", "Launches", "Migrations", "Ops", "RangeName", "Ranges", "Stream", "Tables", "only_ops", "pid_of",
     "tid_of",
 ]  # fmt: skip
+
+
+# Kinds of GPU ops. MIGRATION: the driver moves pages of unified memory; nobody launched that, on no stream.
+KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION = range(5)
+# Kinds of ranges.
+PUSH_POP, START_END = 0, 1
+DEFAULT_DOMAIN = "default"
+
+
+@dataclass(frozen=True)
+class RangeName:
+    """What a range is called: the name as recorded, and the name of its NVTX domain."""
+
+    text: str
+    domain: str
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A table whose rows are missing from the answer, and the columns without which they say nothing."""
+
+    table: str
+    rows: int
+    lacks: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -176,6 +197,7 @@ class Tables:
         return np.array([self.devices[stream.device].process for stream in self.streams], np.int32)
 
 
+PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
 Id = TypeVar("Id", int, NDArray[np.int64])
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import RangeWork, WorkIndex, reach_so_far, union_of
 from nsysprof.core.intervals import Ints, covered_before
-from nsysprof.trace.nsys.blocking_calls import Waits
+from nsysprof.trace.details import Waits
 from nsysprof.trace.tables import MEMCPY
 
 HOST, SYNC, QUEUE, OTHERS, EXPOSED = range(5)

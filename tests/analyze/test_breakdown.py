@@ -12,7 +12,7 @@ import pytest
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import Reference, Totals, refer

@@ -28,8 +28,7 @@ from nsysprof.charts.style import figure_png, shown, style, text_width, wrap
 from nsysprof.core.labels import printable, shorten
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import FAMILIES
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memset
 

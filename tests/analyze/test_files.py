@@ -29,7 +29,7 @@ from nsysprof.results.analysis_files import (
     writing,
 )
 from nsysprof.results.folder import check_folder
-from nsysprof.trace.nsys import Report, open_report
+from nsysprof.trace.report import Report, open_report
 from tests.conftest import Trace
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy
 

@@ -13,7 +13,7 @@ from nsysprof.analyze.chart_rows import chart_rows
 from nsysprof.analyze.highlights import kernels_inside, top_rows
 from nsysprof.analyze.slow_start import slow_starts
 from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
 

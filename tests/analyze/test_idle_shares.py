@@ -15,7 +15,7 @@ from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.analyze.text import summary
 from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import Op, Reference, refer

@@ -29,7 +29,7 @@ from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.packing import COARSEST, STEP, PageRow, pack, varints
 from nsysprof.page.template import inline, write_page
 from nsysprof.results.analysis_files import write_json
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.calls import math_and_flash
 from tests.kit.html_page import Element, parse, unpack

@@ -18,7 +18,7 @@ from nsysprof.attribution.verify import Verification
 from nsysprof.core.terminal import one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import refer

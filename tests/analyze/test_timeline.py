@@ -15,8 +15,7 @@ from nsysprof.analyze.zoom import READABLE_OPS, Zoom
 from nsysprof.attribution.attribute import attribute
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.kernels.classify import FAMILIES
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
 from tests.kit.trace import Items, Range, launch_kernel, launch_memset
 

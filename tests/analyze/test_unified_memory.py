@@ -16,8 +16,7 @@ from nsysprof.analyze.timeline import timeline
 from nsysprof.analyze.timeline_chart import title
 from nsysprof.attribution.attribute import attribute
 from nsysprof.results.analysis_files import write_json
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
 from tests.kit.trace import Items, Kernel, Memcpy, Range, launch_kernel, launch_memcpy
 

@@ -9,7 +9,7 @@ import pytest
 
 from nsysprof.attribution.attribute import FATES, Attribution, attribute
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import Reference, refer

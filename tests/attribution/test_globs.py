@@ -10,7 +10,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.globs import Match, find_matches, near_names, pair_up, side_names
 from nsysprof.attribution.paths import Paths, merged_paths, range_paths
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.trace import Range
 

@@ -18,7 +18,7 @@ from nsysprof.attribution.paths import (
     merged_paths,
     range_paths,
 )
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import refer

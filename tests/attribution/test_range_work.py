@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.range_work import WorkIndex, cut, index_work, range_work, reach_so_far, union_of
 from nsysprof.core.intervals import union_length
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import Range, launch_kernel

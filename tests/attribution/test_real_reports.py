@@ -12,7 +12,7 @@ import pytest
 
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import FATES, Attribution, attribute
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.kit.reference import refer
 
 TRACES = Path(__file__).parents[2] / "traces"

@@ -14,8 +14,7 @@ from nsysprof.attribution import verify
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import Nsys, find_nsys
 from nsysprof.tools.nsys_stats import stats
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import Item, Items, Launch, Range, launch_graph, launch_kernel

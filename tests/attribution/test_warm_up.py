@@ -8,7 +8,7 @@ from typing import Any
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import merged_paths, range_paths
 from nsysprof.attribution.warm_up import warm_up
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.trace import Range
 

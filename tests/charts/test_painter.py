@@ -21,8 +21,7 @@ from nsysprof.charts import painter as module
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Heading, Message, Plan
 from nsysprof.charts.painter import Painter, start_painter
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report, read_tables
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "traces" / "run.sqlite"
@@ -87,11 +86,11 @@ def test_plans_are_plain_and_small(run: Breakdown) -> None:
 def test_neither_process_imports_what_the_other_one_does() -> None:
     """Plans are made without matplotlib, and drawn without pandas and what builds on it."""
     here = loaded_after(
-        "import nsysprof\nfrom nsysprof.render.charts import chart_plans\n"
+        "import nsysprof\nfrom nsysprof.analyze.charts import chart_plans\n"
         f"with nsysprof.open_report({str(RUN)!r}) as report:\n"
         "    chart_plans(nsysprof.break_down(nsysprof.attribute(report)))"
     )
-    there = loaded_after("import nsysprof.render.painter, nsysprof.render.drawing")
+    there = loaded_after("import nsysprof.charts.painter, nsysprof.render.drawing")
     assert "pandas" in here
     assert "matplotlib" not in here
     assert "matplotlib.figure" in there
@@ -102,7 +101,7 @@ def test_neither_process_imports_what_the_other_one_does() -> None:
 
 def test_the_painter_is_started_without_numpy() -> None:
     """What `analyze` imports before it starts the process takes no time."""
-    assert loaded_after("import nsysprof.render.painter").isdisjoint({"numpy", "pandas", "matplotlib"})
+    assert loaded_after("import nsysprof.charts.painter").isdisjoint({"numpy", "pandas", "matplotlib"})
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -186,7 +185,7 @@ def test_closing_ends_the_process_whatever_it_does(run: Breakdown, sent: bool) -
 def test_ctrl_c_leaves_no_process_behind() -> None:
     """An interrupt while the process imports or draws ends both."""
     script = (
-        "import sys, time\nfrom nsysprof.render import painter\npainter._cores = lambda: 2\n"
+        "import sys, time\nfrom nsysprof.charts import painter\npainter._cores = lambda: 2\n"
         "with painter.start_painter() as one:\n"
         "    print(one._process.pid, flush=True)\n    time.sleep(60)"
     )

@@ -24,7 +24,7 @@ from nsysprof.check.range_ops import backends_seen, ops_inside
 from nsysprof.check.text import check_document, check_markdown, check_summary
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import load_rules
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import Gpu, Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset

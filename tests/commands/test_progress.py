@@ -11,10 +11,8 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.commands import progress
-from nsysprof.commands.analyze import _work
 from nsysprof.commands.progress import progress_bar
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 
@@ -125,6 +123,6 @@ def test_the_rows_reported_add_up_to_the_total(seed: int | None, trace: Trace) -
     with open_report(SHIPPED if seed is None else trace(*random_report(seed))) as report:
         attribute(read_tables(report, advance), "follow", advance)
         # launches with several ops, or without, are fewer than was expected of them
-        assert 0.7 * _work(report) < sum(reported) <= _work(report)
+        assert 0.7 * report.reader.steps() < sum(reported) <= report.reader.steps()
         if seed is None:
-            assert sum(reported) == _work(report)
+            assert sum(reported) == report.reader.steps()

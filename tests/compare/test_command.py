@@ -21,7 +21,7 @@ import pytest
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.compare.causes import CAST_DOWN, CAST_UP, GUARD, MASK_ADD, MASK_BUILD, PV, QK, SCALING, SOFTMAX
 from nsysprof.compare.comparison import Comparison, compare
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.calls import math_and_flash
 from tests.kit.command_line import Run, runner

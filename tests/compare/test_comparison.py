@@ -13,7 +13,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.compare import side_pairs
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.trace import Gpu, Items, Launch, Range, launch_graph, launch_kernel, launch_memcpy

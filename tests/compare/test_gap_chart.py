@@ -23,7 +23,7 @@ from nsysprof.compare.charts import GAP_CHARTS, comparison_plans, gap_waterfall,
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.gap_chart import MOST_PAIRS, MOST_STEPS, plan_gap
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.analyze.test_charts import SIGHT, UGLY, lab, title_of
 from tests.compare.test_comparison import answer
 from tests.conftest import Trace

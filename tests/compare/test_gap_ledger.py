@@ -21,7 +21,7 @@ from nsysprof.compare.gap_ledger import (
 )
 from nsysprof.compare.sides import Side, examine, pick, sides
 from nsysprof.kernels.classify import load_rules
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import HOST, QUEUE, WAITING_FOR
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report

@@ -10,7 +10,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.measured import Measured, tensor_share
 from nsysprof.compare.roofline import roofline
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 
 TRACES = Path(__file__).parents[2] / "traces"
 REPORT, COUNTERS = TRACES / "run.sqlite", TRACES / "run.counters.csv"

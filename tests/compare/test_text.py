@@ -11,7 +11,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.files import gap_document
 from nsysprof.compare.text import comparison_text
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.trace import Items, Range, launch_kernel

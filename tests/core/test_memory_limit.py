@@ -25,8 +25,7 @@ from nsysprof.core import arena
 from nsysprof.core.arena import IN_MEMORY, Room, default_limit, parse_size
 from nsysprof.errors import NsysprofError
 from nsysprof.results.analysis_files import write_tables
-from nsysprof.trace.build import read_tables, room_for
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report, read_tables, room_for
 from nsysprof.trace.tables import Tables
 from tests.conftest import Trace
 from tests.kit.command_line import known_failure, runner
@@ -111,10 +110,12 @@ def test_pieces_smaller_than_the_report_give_the_same_answer(monkeypatch: pytest
     """Neither do answers depend on how many rows are worked on at a time."""
     path = TRACES / "block.sqlite"
     other = answer(path, IN_MEMORY)
-    for module in ("scratch", "attribution", "kernel_table", "family_table", "stream_lanes", "breakdown"):
-        monkeypatch.setattr(f"nsysprof.{module}._CHUNK", 97)
-    monkeypatch.setattr("nsysprof.trace.build._CHUNK", 101)
-    monkeypatch.setattr("nsysprof.trace.nsys.host_calls._CHUNK", 103)
+    modules = (
+        *("core.arena", "attribution.attribute", "analyze.kernel_table", "analyze.family_table"),
+        *("analyze.stream_lanes", "analyze.breakdown", "trace.nsys.build", "trace.nsys.host_calls"),
+    )
+    for size, module in enumerate(modules, 97):
+        monkeypatch.setattr(f"nsysprof.{module}._CHUNK", size)
     mine = answer(path, Room(TINY))
     assert_same(mine, other)
     assert_same_lanes(timeline(mine), timeline(other))

@@ -28,9 +28,8 @@ from nsysprof.formats.run_record import read_runs, record_beside
 from nsysprof.formats.run_record_writer import read_json as read_record
 from nsysprof.kernels.rules import load_rules
 from nsysprof.results.folder import _remove_earlier
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import open_report
 from nsysprof.trace.nsys.sqlite import SqliteSource
+from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
 from tests.kit.trace import Range, launch_kernel
 

@@ -69,12 +69,12 @@ def test_an_interrupt_while_a_command_imports(module: str, tmp_path: Path) -> No
 
 def test_an_interrupt_where_nothing_can_be_raised_comes_again(tmp_path: Path) -> None:
     """In a callback Python can only print an interrupt and go on; here it is not lost and not printed."""
-    assert interrupted("nsysprof.report", tmp_path / "out", "callback") == (128 + signal.SIGINT, "")
+    assert interrupted("nsysprof.trace.report", tmp_path / "out", "callback") == (128 + signal.SIGINT, "")
     assert not (tmp_path / "out").exists()
 
 
 def test_an_interrupt_when_all_is_done_changes_nothing(tmp_path: Path) -> None:
     """While Python ends, the results are there, and so is the exit code that says so."""
-    code, said = interrupted("nsysprof.report", tmp_path / "out", "exit")
+    code, said = interrupted("nsysprof.trace.report", tmp_path / "out", "exit")
     assert (code, said.strip().partition(": ")[0]) == (0, f"Written to {tmp_path}/out/")
     assert (tmp_path / "out" / "analysis.json").exists()

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from nsysprof.attribution.attribute import Attribution, attribute
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.tables import Tables
 from tests.conftest import Trace
 from tests.kit.trace import Gpu, global_pid, global_tid

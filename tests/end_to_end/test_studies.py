@@ -25,7 +25,7 @@ from nsysprof.compare.files import write_gaps
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.hardware.peaks import peak_flops, share_of_peak
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.kit.ledger_claims import STEPS, claims_of_why_math_is_slow
 from tests.kit.study_figures import ANALYSIS, study_figures
 from tests.kit.tiled_claims import GIVEN_OF_TILED, TILED_STEPS, claims_of_tiled_attention

@@ -23,7 +23,7 @@ from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.capture.verdict_text import difference_lines
 from nsysprof.formats.run_record import record_beside
 from nsysprof.kernels.backends import judge_backends
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.kit.command_line import runner
 
 TRACES = Path(__file__).parents[2] / "traces"

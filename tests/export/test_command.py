@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from shutil import copyfile
 
@@ -151,7 +152,7 @@ def test_a_place_that_cannot_be_taken_is_refused_at_once(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the report is read, with a place that could: the current folder, links, mounts, no permission."""
-    monkeypatch.setattr("nsysprof.export.export.read_tables", None)
+    monkeypatch.setattr(import_module("nsysprof.export.export"), "read_tables", None)
     for name in ("real", "mount", "locked"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("real")
@@ -188,7 +189,7 @@ def test_a_hint_that_fits(run: Run, monkeypatch: pytest.MonkeyPatch, number: int
     def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("nsysprof.export.files.write_perfetto", fail)
+    monkeypatch.setattr(import_module("nsysprof.export.files"), "write_perfetto", fail)
     assert f"hint: {hint}" in known_failure(run("run.sqlite", "--to", "perfetto"))
 
 

@@ -18,7 +18,7 @@ from nsysprof.export import perfetto
 from nsysprof.export.files import write_export
 from nsysprof.export.source import ExportSource, export_source
 from nsysprof.export.stream_ranges import stream_ranges
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.perfetto_trace import ReadTrace, Slice, read_trace
 from tests.kit.random_reports import random_report

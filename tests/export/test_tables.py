@@ -19,7 +19,7 @@ from nsysprof.export.columns import COLUMNS
 from nsysprof.export.files import write_export
 from nsysprof.export.source import ExportSource, export_source
 from nsysprof.export.tables import export_tables
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import GraphTrace, Kernel, Range, launch_kernel, launch_memcpy

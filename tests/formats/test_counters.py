@@ -12,7 +12,7 @@ from nsysprof.counters.metrics import COLUMNS as WRITTEN
 from nsysprof.counters.table import CounterRow, write_counter_csv
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import METRICS, counters_beside, read_counters
-from nsysprof.trace.nsys.grids import grid_text
+from nsysprof.trace.details import grid_text
 from tests.kit.counters import COLUMNS, Counted, write_counters
 
 HEAD = ",".join(COLUMNS)

@@ -14,7 +14,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.capture.verdict_text import backend_table, difference_lines
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
 from nsysprof.kernels.classify import classify, load_rules
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
 

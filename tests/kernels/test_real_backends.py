@@ -13,7 +13,7 @@ from nsysprof.analyze.breakdown import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.capture.verdict_text import backend_table, difference_lines
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 
 REAL = Path(__file__).parents[2] / "traces" / "run.sqlite"
 # What each request must have run.

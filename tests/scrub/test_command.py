@@ -26,7 +26,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.scrub.scrub import scrub_report
 from nsysprof.tools.interrupts import Interrupt, interrupts_raised
 from nsysprof.tools.nsys import Nsys, export, find_importer, find_nsys
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit import fake_nsys
 from tests.kit.trace import (

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from nsysprof.trace.nsys import Report, open_report
-from nsysprof.trace.nsys.about import About, Diagnostic, devices
+from nsysprof.trace.nsys.gpus import devices
+from nsysprof.trace.report import About, Diagnostic, Report, open_report
+from tests.kit.sources import source_of
 
 Rows = Sequence[Sequence[Any]]
 Make = Callable[..., Report]
@@ -117,7 +118,7 @@ def test_quirk_03_absent_and_empty_tables_are_the_same(report: Make) -> None:
         }
     )
     assert empty.about == report().about
-    assert len(devices(empty.source)) == 0
+    assert len(devices(source_of(empty))) == 0
 
 
 def test_quirk_04_columns_are_read_by_name(report: Make) -> None:
@@ -166,7 +167,7 @@ def test_quirk_19_devices_join_through_the_device_table(report: Make) -> None:
             "TARGET_INFO_CUDA_DEVICE": ("gpuId, cudaId, pid", [(0, 0, 10), (1, 0, 11), (1, 1, 12)]),
         }
     )
-    found = devices(opened.source)
+    found = devices(source_of(opened))
     assert dict(found) == {(10, 0): 0, (11, 0): 1, (12, 1): 1}
     assert found[VM | 11 << 24, 0] == 1
     assert found.get((VM | 99 << 24, 1)) == 1, (
@@ -178,7 +179,7 @@ def test_quirk_19_devices_join_through_the_device_table(report: Make) -> None:
 def test_quirk_19_without_the_device_table_the_id_is_the_device(report: Make) -> None:
     """Before 2025 a device is the GPU with its id; cuDevice, often wrong, is not looked at."""
     rows = [(0, *H200, 1), (0, 1, "other", *H200[2:], 0)]
-    found = devices(report({"TARGET_INFO_GPU": (f"{GPU}, cuDevice", rows)}).source)
+    found = devices(source_of(report({"TARGET_INFO_GPU": (f"{GPU}, cuDevice", rows)})))
     assert [found.get((VM | 5 << 24, device)) for device in (0, 1, 2)] == [0, 1, None]
 
 
@@ -194,7 +195,7 @@ def test_quirk_19_the_oldest_table_of_gpus(report: Make) -> None:
     (gpu,) = opened.about.gpus
     assert (gpu.id, gpu.sm_count, gpu.compute_capability) == (2, 80, (7, 0))
     assert (gpu.clock_hz, gpu.bandwidth_bytes_per_s) == (1_530_000_000, 898_048_000_000)
-    assert devices(opened.source).get((VM | 1 << 24, 2)) == 0
+    assert devices(source_of(opened)).get((VM | 1 << 24, 2)) == 0
 
 
 def test_quirk_19_windows_lists_gpus_that_cuda_cannot_use(report: Make) -> None:
@@ -208,7 +209,7 @@ def test_quirk_19_windows_lists_gpus_that_cuda_cannot_use(report: Make) -> None:
     opened = report({"TARGET_INFO_GPU": (GPU, rows)})
     assert [gpu.name for gpu in opened.about.cuda_gpus] == ["NVIDIA GeForce GTX 1650"]
     assert len(opened.about.gpus) == 3
-    found = devices(opened.source)
+    found = devices(source_of(opened))
     assert [found.get((VM | 5 << 24, device)) for device in (0, 1, 2)] == [1, 1, None]
     names = report({"TARGET_INFO_GPU": ("id, name", [row[1:3] for row in rows])})
     assert [gpu.id for gpu in names.about.cuda_gpus] == [1], "the same where the table says only names"
@@ -223,7 +224,7 @@ def test_quirk_19_the_table_of_gpus_may_be_missing(report: Make) -> None:
     opened = report({"TARGET_INFO_SYSTEM_ENV": (env, [("GpuInfo", info)])})
     (gpu,) = opened.about.gpus
     assert (gpu.name, gpu.memory_bytes, gpu.compute_capability) == ("NVIDIA H200", 150_109_880_320, (9, 0))
-    assert devices(opened.source).get((VM | 5 << 24, 0)) == 0
+    assert devices(source_of(opened)).get((VM | 5 << 24, 0)) == 0
     for broken in ("\n\x14/sys", "[]", '{"Gpus": [1]}', "{}"):
         assert report({"TARGET_INFO_SYSTEM_ENV": (env, [("GpuInfo", broken)])}).about.gpus == ()
 
@@ -320,7 +321,7 @@ def test_opening_brings_in_no_heavy_library(report: Make) -> None:
     """Neither pandas nor matplotlib nor pyarrow is loaded to say what a report is."""
     heavy = "{'pandas', 'matplotlib', 'pyarrow', 'scipy'}"
     code = (
-        "import sys; from nsysprof.report import open_report; open_report(sys.argv[1]);"
+        "import sys; from nsysprof.trace.report import open_report; open_report(sys.argv[1]);"
         f" sys.exit(', '.join(sorted({heavy} & set(sys.modules))) or 0)"
     )
     done = subprocess.run(

@@ -14,8 +14,8 @@ import pytest
 
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import header_version
-from nsysprof.trace.nsys import open_report
 from nsysprof.trace.nsys.identify import identify
+from nsysprof.trace.report import open_report
 
 NEW = "CREATE TABLE StringIds (\n    -- The texts.\n    id INTEGER, value TEXT)"
 EVENTS = "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER)"

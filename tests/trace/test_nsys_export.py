@@ -13,8 +13,9 @@ from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import Nsys, export, find_importer, find_nsys, header_version
 from nsysprof.tools.nsys_stats import stats
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
+from tests.kit.sources import source_of
 from tests.kit.trace import Range, launch_kernel
 
 pytestmark = pytest.mark.nsys
@@ -94,7 +95,7 @@ def test_a_report_is_exported_and_the_export_removed(real: Nsys, rep: Path) -> N
     with open_report(rep) as report:
         assert report.file != rep
         assert report.format == "sqlite"
-        assert "StringIds" in report.source.tables()
+        assert "StringIds" in source_of(report).tables()
         assert report.about.export_version is not None
         assert version_numbers(report.about.export_version)[:2] == real.version[:2]
         assert report.about.nsys_version == header_version(rep) or header_version(rep) is None
@@ -145,7 +146,7 @@ def test_a_newer_report_is_refused_with_both_versions(real: Nsys, rep: Path, tmp
 def test_what_a_failed_nsys_leaves_is_refused_as_half_written(real: Nsys, rep: Path, tmp_path: Path) -> None:
     """A report damaged in the middle: nsys stops there and leaves an SQLite file that looks whole."""
     with open_report(rep) as whole:
-        if whole.source.rows("NVTX_EVENTS") < STEPS:
+        if source_of(whole).rows("NVTX_EVENTS") < STEPS:
             pytest.skip("this nsys does not record the ranges of this nvtx package")
     content = rep.read_bytes()
     left = []

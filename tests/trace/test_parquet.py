@@ -141,8 +141,8 @@ def test_reading_does_not_import_pandas(export: Path) -> None:
     script = f"""
 import sys
 from pathlib import Path
-from nsysprof.codes import Words
-from nsysprof.report.parquet import ParquetSource
+from nsysprof.core.codes import Words
+from nsysprof.trace.nsys.parquet import ParquetSource
 source = ParquetSource(Path({str(export)!r}))
 list(source.blocks("NVTX_EVENTS", ["start", "end", "endGlobalTid"], ["text"], Words()))
 source.fetch("META_DATA_EXPORT", ["name", "value"]), source.strings([3])

@@ -13,8 +13,7 @@ import pytest
 
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
 from tests.kit.schema import STYLES
 from tests.kit.trace import (

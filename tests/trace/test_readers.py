@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import open_report
-from nsysprof.trace.nsys.call_list import CallList, read_call_list
+from nsysprof.trace.details import CallList, OpDetails, grid_text, sides
+from nsysprof.trace.nsys.about import read_thread_names
+from nsysprof.trace.nsys.call_list import read_call_list
 from nsysprof.trace.nsys.gpu_work import TABLES
-from nsysprof.trace.nsys.grids import grid_text
 from nsysprof.trace.nsys.memory_use import read_memory_use
-from nsysprof.trace.nsys.op_details import OpDetails, read_op_details, sides
-from nsysprof.trace.nsys.thread_names import read_thread_names
+from nsysprof.trace.nsys.op_details import read_op_details
+from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
+from tests.kit.sources import source_of
 from tests.kit.trace import (
     Item,
     Kernel,
@@ -39,12 +39,12 @@ MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 
 def details_of(path: Path) -> OpDetails:
     with open_report(path) as report:
-        return read_op_details(report.source)
+        return read_op_details(source_of(report))
 
 
 def calls_of(path: Path) -> CallList:
     with open_report(path) as report:
-        return read_call_list(report.source)
+        return read_call_list(source_of(report))
 
 
 def test_details_stand_beside_the_ops(trace: Trace) -> None:
@@ -89,7 +89,7 @@ def test_details_of_real_reports(name: str) -> None:
     path = TRACES / f"{name}.sqlite"
     found = details_of(path)
     with open_report(path) as report, closing(sqlite3.connect(path)) as connection:
-        count = sum(report.source.rows(table) for table in TABLES)
+        count = sum(source_of(report).rows(table) for table in TABLES)
         [size] = connection.execute(
             "SELECT (SELECT SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY) + SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMSET"
         ).fetchone()
@@ -140,8 +140,8 @@ def test_a_report_without_calls_has_none(trace: Trace) -> None:
 def test_every_launch_of_a_real_report_is_found(name: str) -> None:
     """All calls are there, and each launch is one of those that launch, copy or set."""
     with open_report(TRACES / f"{name}.sqlite") as report:
-        tables, calls = read_tables(report), read_call_list(report.source)
-        assert len(calls) == report.source.rows("CUPTI_ACTIVITY_KIND_RUNTIME")
+        tables, calls = read_tables(report), read_call_list(source_of(report))
+        assert len(calls) == source_of(report).rows("CUPTI_ACTIVITY_KIND_RUNTIME")
     launches = tables.launches
     rows = calls.find(tables.threads[launches.thread], launches.start, launches.end)
     assert len(set(rows.tolist())) == len(launches)
@@ -154,7 +154,7 @@ def test_threads_have_names(trace: Trace) -> None:
     """By globalTid; an empty one is none."""
     path = trace(ThreadName(1, "main"), ThreadName(2, ""), ThreadName(1, "other", process=9), Launch(1, 2, 1))
     with open_report(path) as report:
-        assert read_thread_names(report.source) == {global_tid(1, 1): "main", global_tid(9, 1): "other"}
+        assert read_thread_names(source_of(report)) == {global_tid(1, 1): "main", global_tid(9, 1): "other"}
 
 
 def memory(start: int, address: int, size: int, *, free: bool = False, **more: Any) -> Item:
@@ -182,7 +182,7 @@ def test_memory_is_added_up(trace: Trace) -> None:
         memory(50, 200, 1000, free=True, memKind=7),
     )
     with open_report(path) as report:
-        found = read_memory_use(report.source)
+        found = read_memory_use(source_of(report))
     assert [(use.process, use.device, use.kind) for use in found] == [
         (global_pid(1), 0, "device"), (global_pid(1), 0, "managed"), (global_pid(2), 0, "device"),
     ]  # fmt: skip
@@ -201,7 +201,7 @@ def test_an_address_that_is_allocated_again_was_released_before(trace: Trace) ->
         memory(40, 100, 0, free=True),
     )
     with open_report(path) as report:
-        device, managed = read_memory_use(report.source)
+        device, managed = read_memory_use(source_of(report))
     assert dict(zip(device.time.tolist(), device.size.tolist(), strict=True)) == {10: 512, 20: 8, 30: 0}
     assert dict(zip(managed.time.tolist(), managed.size.tolist(), strict=True)) == {30: 1000, 40: 0}
 
@@ -209,4 +209,4 @@ def test_an_address_that_is_allocated_again_was_released_before(trace: Trace) ->
 def test_memory_that_was_not_recorded(trace: Trace) -> None:
     """Nothing, not zero."""
     with open_report(trace(Kernel("k", 1, 2, 1))) as report:
-        assert read_memory_use(report.source) == ()
+        assert read_memory_use(source_of(report)) == ()

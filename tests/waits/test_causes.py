@@ -10,11 +10,12 @@ import pytest
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.range_work import index_work, range_work
 from nsysprof.core.intervals import covered_before
-from nsysprof.trace.nsys import open_report
-from nsysprof.trace.nsys.blocking_calls import read_waits
+from nsysprof.trace.nsys.call_list import read_waits
+from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import EXPOSED, HOST, OTHERS, QUEUE, SYNC, Gaps, find_gaps
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
+from tests.kit.sources import source_of
 from tests.kit.trace import Launch, Range, launch_kernel, launch_memcpy
 
 NAMES = {HOST: "host", SYNC: "sync", QUEUE: "queue", EXPOSED: "exposed"}
@@ -24,7 +25,7 @@ def gaps_of(path: Path, name: str = "run", calls: str | None = None) -> Gaps:
     """The gaps of the range of that name."""
     with open_report(path) as report:
         attribution = attribute(report)
-        waits = read_waits(report.source)
+        waits = read_waits(source_of(report))
     tables = attribution.tables
     texts = np.array([tables.range_names[code].text for code in tables.ranges.name.tolist()], object)
     index = index_work(attribution, np.arange(len(texts)))
@@ -189,7 +190,7 @@ def test_gaps_and_busy_time_make_the_span(seed: int, trace: Trace) -> None:
     """On random reports, for every range at once: span − gaps is the union of its ops, and others fit into the gaps."""
     with open_report(trace(*random_report(seed))) as report:
         attribution = attribute(report)
-        waits = read_waits(report.source)
+        waits = read_waits(source_of(report))
     every = np.arange(len(attribution.tables.ranges))
     index = index_work(attribution, every)
     work = range_work(index, every)

@@ -6,66 +6,23 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from nsysprof.trace.nsys.gpus import Gpu, GpuOfDevice, devices, read_gpus
+from nsysprof.trace.nsys.gpus import read_gpus
 from nsysprof.trace.nsys.properties import known, named_rows, named_values, system_properties, whole
+from nsysprof.trace.report import About, Diagnostic, Generation, Severity
 
 if TYPE_CHECKING:
     from nsysprof.trace.nsys.columns import Source
 
-__all__ = ["About", "Diagnostic", "Gpu", "GpuOfDevice", "devices", "read_about"]
-
-Severity = Literal["warning", "error"]
-Generation = Literal["none", "EXPORT_META_DATA", "META_DATA_EXPORT"]
+__all__ = ["read_about", "read_thread_names"]
 
 SEVERITIES: dict[str, Severity] = {"2": "warning", "warning": "warning", "3": "error", "error": "error"}
 SOURCES = {"1": "injection", "2": "daemon", "3": "analysis"}
 PROCESS_PART = re.compile(r"PROCESS_(\d{1,9}):(?:COMMAND|ARGUMENT_(\d{1,9}))\Z")
 CAPTURE = re.compile(rf"{PROCESS_PART.pattern}|\w*PRODUCT_VERSION\Z")  # never ENVIRONMENT_VARIABLE
 SCRIPT_VALUE = re.compile(r"(?<![\w./-])([A-Z_][A-Z0-9_]*)=(?:'[^']*'|\"[^\"]*\"|[^\s;'\"]+)")
-
-
-@dataclass(frozen=True)
-class Diagnostic:
-    """A warning or an error that nsys recorded ``count`` times, with the part of nsys that said it."""
-
-    severity: Severity
-    source: str
-    text: str
-    count: int
-
-
-@dataclass(frozen=True)
-class About:
-    """What a report says of itself; None or empty where it does not.
-
-    ``nsys_version`` is the version that made the report where that is recorded, else the one that exported
-    it; ``processes`` maps globalPid to a name; ``warnings`` are nsysprof's own about this metadata.
-    """
-
-    nsys_version: str | None
-    export_version: str | None
-    schema_version: str | None
-    generation: Generation
-    duration_ns: int | None
-    start_utc: str | None
-    gpus: tuple[Gpu, ...]
-    driver_version: str | None
-    cuda_version: str | None
-    os: str | None
-    cpu: str | None
-    command: str | None
-    processes: dict[int, str]
-    diagnostics: tuple[Diagnostic, ...]
-    warnings: tuple[str, ...]
-
-    @property
-    def cuda_gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that CUDA can use."""
-        return tuple(gpu for gpu in self.gpus if gpu.is_cuda)
 
 
 def read_about(source: Source, *, report_version: str | None = None) -> About:
@@ -190,3 +147,13 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
             counts[severity, SOURCES.get(part, part or "unknown"), said] += 1
     found = [Diagnostic(*key, count) for key, count in counts.items()]
     return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity != "error"))
+
+
+def read_thread_names(source: Source) -> dict[int, str]:
+    """The name of each globalTid that has one: of several the last."""
+    rows = [
+        (whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")
+    ]
+    texts = source.strings(sorted({name for _, name in rows if name is not None}))
+    found = {tid: known(texts.get(name)) for tid, name in rows if tid is not None and name is not None}
+    return {tid: name for tid, name in found.items() if name}

@@ -1,76 +1,27 @@
-"""Reads all host CUDA calls with their names: not only those that launched work."""
+"""Reads host CUDA calls by name: all of them, and those that wait for the GPU."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.codes import Coder
-from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, has_all, present, times
+from nsysprof.trace.details import CallList, Waits
+from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
 from nsysprof.trace.nsys.host_calls import TABLE
+from nsysprof.trace.report import Progress
 
+# What CUPTI and CUDA append to a name: for people the version that CUPTI saw goes, to tell a call all of it.
+_SUFFIX = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 _UNNAMED = "CUDA call"  # where the report does not say which
+# cudaFree and blocking copies wait for the device like cudaDeviceSynchronize does; their Async forms do not.
+_WAITING = re.compile(
+    r"\w*Synchronize|(?:cuda|cu)Memcpy(?!\w*Async|\w*Peer)\w*|cudaFree|cudaFreeArray|cuMemFree"
+)
 _VERSION = re.compile(
     r"(?:_ptsz|_ptds)?_v\d{4,}\Z"
 )  # of the function that CUPTI saw, such as cudaLaunchKernel_v7000
-
-
-@dataclass(frozen=True)
-class CallList:
-    """Host calls, sorted by thread, start, and from the longest to the shortest.
-
-    ``thread`` int32 into ``threads``, the sorted globalTids; ``start``, ``end`` int64 ns; ``name`` int32 into
-    ``names``, without the versions that CUPTI appends; ``correlation`` int64, 0 where there is none; ``result`` int64,
-    what the call returned: 0 is success.
-    """
-
-    thread: NDArray[np.int32]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    name: NDArray[np.int32]
-    correlation: NDArray[np.int64]
-    result: NDArray[np.int64]
-    names: list[str]
-    threads: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def find(
-        self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
-    ) -> NDArray[np.int32]:
-        """The row of the call of each globalTid, start and end; -1 where there is none."""
-        out = np.full(len(start), -1, np.int32)
-        bounds = np.searchsorted(self.thread, np.arange(len(self.threads) + 1))
-        for code, tid in enumerate(self.threads.tolist()):
-            mine = np.flatnonzero(thread == tid)
-            first, last = bounds[code : code + 2].tolist()
-            out[mine] = _find(self.start[first:last], self.end[first:last], start[mine], end[mine], first)
-        return out
-
-
-def _find(
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    wanted_start: NDArray[np.int64],
-    wanted_end: NDArray[np.int64],
-    first: int,
-) -> NDArray[np.int64]:
-    at = np.searchsorted(start, wanted_start)
-    last = np.append(start, 0), np.append(end, 0)
-    found: NDArray[np.int64] = np.full(len(at), -1)
-    todo = np.arange(len(at))
-    while len(todo):  # once, but for calls that begin at the same time
-        todo = todo[at[todo] < len(start)]
-        todo = todo[last[0][at[todo]] == wanted_start[todo]]
-        hit = last[1][at[todo]] == wanted_end[todo]
-        found[todo[hit]] = at[todo[hit]] + first
-        todo = todo[~hit]
-        at[todo] += 1
-    return found
 
 
 def read_call_list(source: Source, progress: Progress | None = None) -> CallList:
@@ -106,3 +57,35 @@ def read_call_list(source: Source, progress: Progress | None = None) -> CallList
         names=[_VERSION.sub("", texts.get(number, _UNNAMED)) for number in names.values.tolist()],
         threads=np.sort(threads.values),
     )
+
+
+def read_waits(source: Source) -> Waits:
+    """The `Waits` of a report; none where it holds no host calls."""
+    rows = Growing(start="i8", end="i8", thread="i8")
+    needs = ("start", "end", "globalTid", "nameId")
+    known: dict[int, bool] = {}
+    for block in source.blocks(TABLE, needs) if has_all(source, TABLE, needs) else ():
+        name = column(block, "nameId")
+        distinct = np.unique(name)
+        new = [number for number in distinct.tolist() if number not in known]
+        known |= dict.fromkeys(new, False)
+        known |= {number: waits_for_gpu(text) for number, text in source.strings(new).items()}
+        waiting = [number for number in distinct.tolist() if known[number]]
+        if not waiting:
+            continue
+        mine = np.flatnonzero(np.isin(name, waiting))
+        start, end = times(block)
+        rows.add(len(mine), start=start[mine], end=end[mine], thread=column(block, "globalTid")[mine])
+    start, end, thread = (rows.take(name) for name in ("start", "end", "thread"))
+    order = np.lexsort((start, thread))
+    start, end, thread = start[order], end[order], thread[order]
+    reach = end.copy()
+    for tid in np.unique(thread).tolist():
+        first, last = np.searchsorted(thread, [tid, tid + 1]).tolist()
+        np.maximum.accumulate(end[first:last], out=reach[first:last])
+    return Waits(thread, start, reach)
+
+
+def waits_for_gpu(api: str) -> bool:
+    """Whether the host call of this name returns only when the GPU is done, `cudaStreamSynchronize_v3020` as any."""
+    return _WAITING.fullmatch(_SUFFIX.sub("", api)) is not None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,9 +12,7 @@ from nsysprof.core.arena import IN_MEMORY, Room, enough_space
 from nsysprof.core.codes import Words
 from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.identify import fold
-
-# Told the table's name and the rows just read.
-Progress = Callable[[str, int], None]
+from nsysprof.trace.tables import Unread
 
 
 class Source(Protocol):
@@ -92,15 +89,6 @@ def present(source: Source, table: str, names: Sequence[str]) -> list[str]:
 def has_all(source: Source, table: str, names: Sequence[str]) -> bool:
     """Whether the table has all of the columns."""
     return len(present(source, table, names)) == len(names)
-
-
-@dataclass(frozen=True)
-class Unread:
-    """A table whose rows are missing from the answer, and the columns without which they say nothing."""
-
-    table: str
-    rows: int
-    lacks: tuple[str, ...]
 
 
 def unread_tables(source: Source, needs: Mapping[str, Sequence[str]]) -> tuple[Unread, ...]:

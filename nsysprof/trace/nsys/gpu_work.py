@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, Room
 from nsysprof.core.codes import Coder
 from nsysprof.trace.nsys.block import Block
-from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, has_all, present, times
+from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
 from nsysprof.trace.nsys.identify import DamagedError
+from nsysprof.trace.report import Progress
+from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 
-# MIGRATION: the driver moves pages of unified memory. nsys writes that as copies, but nobody launched it, on no stream.
-KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION = range(5)
 TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": KERNEL,
     "CUPTI_ACTIVITY_KIND_MEMCPY": MEMCPY,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nsysprof.trace.nsys.properties import known, named_rows, system_properties, whole
+from nsysprof.trace.report import Gpu
 
 if TYPE_CHECKING:
     from nsysprof.trace.nsys.columns import Source
 
-__all__ = ["Gpu", "GpuOfDevice", "devices", "read_gpus"]
+__all__ = ["GpuOfDevice", "devices", "read_gpus"]
 
 NOT_CUDA = re.compile(r"Microsoft Basic|\bIntel\b|\bAMD\b|\bRadeon\b|\bllvmpipe\b", re.IGNORECASE)
 # What describes a GPU: the column of TARGET_INFO_GPU, and of TARGET_INFO_CUDA_GPU before 2021.2.
@@ -30,28 +30,6 @@ COLUMNS = (
     ("chipName", "chipName"),
     ("uuid", "uuid"),
 )
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU of the machine; None where the report does not say.
-
-    ``clock_hz`` is the highest SM clock, ``bandwidth_bytes_per_s`` the memory's. ``is_cuda`` is False for
-    what CUDA cannot use, such as the integrated GPU or the "Microsoft Basic Render Driver" that Windows
-    lists.
-    """
-
-    id: int
-    name: str
-    sm_count: int | None = None
-    memory_bytes: int | None = None
-    bandwidth_bytes_per_s: int | None = None
-    clock_hz: int | None = None
-    compute_capability: tuple[int, int] | None = None
-    l2_bytes: int | None = None
-    chip: str | None = None
-    uuid: str | None = None
-    is_cuda: bool = True
 
 
 def read_gpus(source: Source) -> tuple[Gpu, ...]:

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, Room
 from nsysprof.core.codes import Coder
-from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, has_all, times
+from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, times
+from nsysprof.trace.report import Progress
+from nsysprof.trace.tables import PROCESS_OF_THREAD
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
-PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
 _CHUNK = 1 << 18  # keys at a time where temporaries would be large
 
 

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.trace.details import MemoryUse
 from nsysprof.trace.nsys.columns import Growing, Source, column, has_all
 
 TABLE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 _ALLOCATION, _RELEASE = 0, 1
 _KINDS = ("pageable", "pinned", "device", "array", "managed", "device static", "managed static")
 _NEEDS = ("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType")
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """Memory of one kind that one process has allocated on one device.
-
-    ``process`` globalPid; ``device`` CUDA id; ``kind`` as CUDA calls it; ``time`` int64 ns, sorted; ``size`` int64,
-    the bytes allocated from then on.
-    """
-
-    process: int
-    device: int
-    kind: str
-    time: NDArray[np.int64]
-    size: NDArray[np.int64]
 
 
 def read_memory_use(source: Source) -> tuple[MemoryUse, ...]:

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, Room
 from nsysprof.core.codes import Coder, Words
 from nsysprof.trace.nsys.block import Block
-from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, has_all, present, times
-from nsysprof.trace.nsys.host_calls import PROCESS_OF_THREAD
+from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
+from nsysprof.trace.report import Progress
+from nsysprof.trace.tables import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, RangeName
 
 TABLE = "NVTX_EVENTS"
 NEEDS = ("start", "end", "eventType", "globalTid")  # without them a row is no range
-PUSH_POP, START_END = 0, 1
 _KIND_OF_EVENT = {
     59: PUSH_POP,
     60: START_END,
@@ -24,15 +24,6 @@ _KIND_OF_EVENT = {
 }  # 70, 71: imported NVTX text files
 _DOMAIN_CREATE = 75
 _MISSING = -1
-DEFAULT_DOMAIN = "default"
-
-
-@dataclass(frozen=True)
-class RangeName:
-    """What a range is called: the name as recorded, and the name of its NVTX domain."""
-
-    text: str
-    domain: str
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,18 @@
-"""Reads what GPU work was launched with: grid and block, registers, shared memory, sizes, correlation ids."""
+"""Reads what GPU ops were launched with: grid and block, registers, shared memory, sizes, correlation ids."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.details import OpDetails, packed
 from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present
 from nsysprof.trace.nsys.gpu_work import NEEDS, TABLES
 
 _GRID, _BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
+_KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 # Our columns of plain numbers, -1 where a row has none, and those of the report.
 _NUMBERS = {
     "registers": "registersPerThread",
@@ -19,24 +20,6 @@ _NUMBERS = {
     "dynamic_shared": "dynamicSharedMemory",
     "size": "bytes",
 }
-
-
-@dataclass(frozen=True)
-class OpDetails:
-    """What the report tells of each op besides when and where it ran, in the order of `read_work`.
-
-    ``correlation`` int64, 0 where the row has none; ``grid``, ``block`` int64, three numbers packed into one as
-    `grid_text` takes them, 0 where there is none; int64 with -1 where there is none: ``registers`` per thread,
-    ``static_shared``, ``dynamic_shared`` bytes of shared memory per block, ``size`` bytes copied or set.
-    """
-
-    correlation: NDArray[np.int64]
-    grid: NDArray[np.int64]
-    block: NDArray[np.int64]
-    registers: NDArray[np.int64]
-    static_shared: NDArray[np.int64]
-    dynamic_shared: NDArray[np.int64]
-    size: NDArray[np.int64]
 
 
 def read_op_details(source: Source) -> OpDetails:
@@ -59,18 +42,17 @@ def read_op_details(source: Source) -> OpDetails:
             rows.add(
                 block.rows,
                 correlation=column(block, "correlationId"),
-                grid=_packed(block, _GRID),
-                block=_packed(block, _BLOCK),
+                grid=packed(*(column(block, name) for name in _GRID)),
+                block=packed(*(column(block, name) for name in _BLOCK)),
                 **{ours: column(block, theirs, missing=-1) for ours, theirs in _NUMBERS.items()},
             )
     return OpDetails(**{field.name: rows.take(field.name) for field in fields(OpDetails)})
 
 
-def _packed(block: Block, names: tuple[str, str, str]) -> NDArray[np.int64]:
-    x, y, z = (column(block, name) for name in names)
-    return (x & 0x7FFFFFFF) << 32 | (y & 0xFFFF) << 16 | z & 0xFFFF
-
-
-def sides(packed: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The three numbers of each packed grid or block."""
-    return packed >> 32, packed >> 16 & 0xFFFF, packed & 0xFFFF
+def read_grids(source: Source) -> NDArray[np.int64]:
+    """The grid of each kernel in the order of the file as one number, for `grid_text`; 0 where it is not recorded."""
+    rows = Growing(grid="i8")
+    for block in source.blocks(_KERNELS, _GRID) if has_all(source, _KERNELS, (*NEEDS, *_GRID)) else ():
+        rows.add(block.rows, grid=packed(*(column(block, name) for name in _GRID)))
+    grids: NDArray[np.int64] = rows.take("grid")
+    return grids

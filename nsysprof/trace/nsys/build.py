@@ -8,21 +8,33 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import IN_MEMORY, Room
+from nsysprof.core.arena import Room
 from nsysprof.core.codes import Coder
-from nsysprof.trace.nsys import Report, reading
-from nsysprof.trace.nsys.about import devices as gpu_of_device
-from nsysprof.trace.nsys.columns import Progress, Source, Unread, column, has_all, unread_tables
+from nsysprof.trace.nsys.columns import Source, column, has_all, unread_tables
 from nsysprof.trace.nsys.gpu_work import NEEDS as WORK_NEEDS
 from nsysprof.trace.nsys.gpu_work import TABLES as WORK
 from nsysprof.trace.nsys.gpu_work import Work, read_work
+from nsysprof.trace.nsys.gpus import devices as gpu_of_device
 from nsysprof.trace.nsys.host_calls import NEEDS as CALLS_NEEDS
-from nsysprof.trace.nsys.host_calls import PROCESS_OF_THREAD, launch_keys, read_calls
 from nsysprof.trace.nsys.host_calls import TABLE as CALLS
+from nsysprof.trace.nsys.host_calls import launch_keys, read_calls
+from nsysprof.trace.nsys.identify import reading
 from nsysprof.trace.nsys.nvtx import NEEDS as NVTX_NEEDS
-from nsysprof.trace.nsys.nvtx import PUSH_POP, NvtxRanges, read_ranges
 from nsysprof.trace.nsys.nvtx import TABLE as NVTX
-from nsysprof.trace.tables import Device, Launches, Migrations, Ops, Ranges, Stream, Tables
+from nsysprof.trace.nsys.nvtx import NvtxRanges, read_ranges
+from nsysprof.trace.report import Progress, Report
+from nsysprof.trace.tables import (
+    PROCESS_OF_THREAD,
+    PUSH_POP,
+    Device,
+    Launches,
+    Migrations,
+    Ops,
+    Ranges,
+    Stream,
+    Tables,
+    Unread,
+)
 
 _NEEDS = {**dict.fromkeys(WORK, WORK_NEEDS), CALLS: CALLS_NEEDS, NVTX: NVTX_NEEDS}
 _CHUNK = 1 << 17  # rows at a time where temporaries would be large
@@ -32,13 +44,8 @@ _BYTES_PER_ROW = {**dict.fromkeys(WORK, 80), CALLS: 35, NVTX: 115}
 _AT_MOST = 4  # times the size of an SQLite file, whose rows take 30 bytes at least
 
 
-def read_tables(report: Report, progress: Progress | None = None, room: Room = IN_MEMORY) -> Tables:
-    """The `Tables` of a report. Rows that are absent are absent; what that means for the answer is in ``warnings``.
-
-    ``room`` is where their columns live, and those that are computed from them; see `room_for`.
-    Raises `NsysprofError` where the file turns out to be damaged. ``progress`` is told each table and the rows read.
-    """
-    source = report.source
+def build_tables(report: Report, source: Source, progress: Progress | None, room: Room) -> Tables:
+    """The `Tables` of a report, see `read_tables`."""
     found, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
         ops, launches, work, recorded_twice = _read_gpu_work(source, found, tids, progress, room)
@@ -83,15 +90,17 @@ def read_tables(report: Report, progress: Progress | None = None, room: Room = I
     )
 
 
-def room_for(report: Report, limit: int | None) -> Room:
-    """Where the columns of a report should live if its analysis may take so many bytes of memory (None: any number)."""
-    if limit is None:
-        return IN_MEMORY
-    source = report.source
-    if report.format == "sqlite" and _ANY_REPORT + _AT_MOST * report.file.stat().st_size <= limit:
-        return IN_MEMORY  # whatever its rows are, and counting them takes a while
-    needed = _ANY_REPORT + sum(source.rows(table) * size for table, size in _BYTES_PER_ROW.items())
-    return IN_MEMORY if needed <= limit else Room(limit)
+def steps(source: Source) -> int:
+    """Rows to read, and launches to attribute, as far as can be said beforehand."""
+    return 2 * sum(source.rows(table) for table in WORK) + source.rows(CALLS) + source.rows(NVTX)
+
+
+def bytes_needed(source: Source, file_size: int, enough: int) -> int:
+    """About how much memory an analysis takes, see `Reader.bytes_needed`; ``file_size`` is that of an SQLite file."""
+    most = _ANY_REPORT + _AT_MOST * file_size
+    if file_size and most <= enough:  # whatever its rows are, and counting them takes a while
+        return most
+    return _ANY_REPORT + sum(source.rows(table) * size for table, size in _BYTES_PER_ROW.items())
 
 
 def _narrow(count: int) -> type[np.integer]:

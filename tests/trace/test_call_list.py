@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysprof.trace.nsys import open_report
-from nsysprof.trace.nsys.blocking_calls import read_waits, waits_for_gpu
-from nsysprof.trace.nsys.grids import grid_text, read_grids
+from nsysprof.trace.details import grid_text
+from nsysprof.trace.nsys.call_list import read_waits, waits_for_gpu
+from nsysprof.trace.nsys.op_details import read_grids
+from nsysprof.trace.report import open_report
 from tests.conftest import Trace
+from tests.kit.sources import source_of
 from tests.kit.trace import Launch, Range, global_tid, launch_kernel, launch_memcpy
 
 NONE = np.iinfo(np.int64).min
@@ -19,7 +21,7 @@ NONE = np.iinfo(np.int64).min
 def until(path: Path, *asked: tuple[int, int]) -> list[int]:
     """When the waiting calls of (thread, moment) end."""
     with open_report(path) as report:
-        waits = read_waits(report.source)
+        waits = read_waits(source_of(report))
     threads = np.array([global_tid(1, thread) for thread, _ in asked], np.int64)
     found: list[int] = waits.until(threads, np.array([moment for _, moment in asked], np.int64)).tolist()
     return found
@@ -93,7 +95,7 @@ def test_grids_stand_in_the_order_of_the_kernels(trace: Trace) -> None:
         launch_kernel("c", (7, 8), (25, 29), id=4),
     )
     with open_report(path) as report:
-        found = [grid_text(grid) for grid in read_grids(report.source).tolist()]
+        found = [grid_text(grid) for grid in read_grids(source_of(report)).tolist()]
     assert found == ["32x32x8", "2147483647x65535", "1"]
 
 
@@ -104,5 +106,5 @@ def test_a_report_without_grids_says_nothing(trace: Trace) -> None:
         drop_columns={"CUPTI_ACTIVITY_KIND_KERNEL": ["gridX", "gridY", "gridZ"]},
     )
     with open_report(path) as report:
-        assert read_grids(report.source).tolist() == []
+        assert read_grids(source_of(report)).tolist() == []
     assert grid_text(0) == ""

@@ -1,0 +1,168 @@
+"""What a trace tells beyond ranges, launches and GPU ops: each is read when a question asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class OpDetails:
+    """What the report tells of each op besides when and where it ran, in the order of `Tables.ops`.
+
+    ``correlation`` int64, 0 where the row has none; ``grid``, ``block`` int64, three numbers packed into one as
+    `grid_text` takes them, 0 where there is none; int64 with -1 where there is none: ``registers`` per thread,
+    ``static_shared``, ``dynamic_shared`` bytes of shared memory per block, ``size`` bytes copied or set.
+    """
+
+    correlation: NDArray[np.int64]
+    grid: NDArray[np.int64]
+    block: NDArray[np.int64]
+    registers: NDArray[np.int64]
+    static_shared: NDArray[np.int64]
+    dynamic_shared: NDArray[np.int64]
+    size: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CallList:
+    """Host calls, sorted by thread, start, and from the longest to the shortest.
+
+    ``thread`` int32 into ``threads``, the sorted globalTids; ``start``, ``end`` int64 ns; ``name`` int32 into
+    ``names``, without the versions that CUPTI appends; ``correlation`` int64, 0 where there is none; ``result`` int64,
+    what the call returned: 0 is success.
+    """
+
+    thread: NDArray[np.int32]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    name: NDArray[np.int32]
+    correlation: NDArray[np.int64]
+    result: NDArray[np.int64]
+    names: list[str]
+    threads: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def find(
+        self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
+    ) -> NDArray[np.int32]:
+        """The row of the call of each globalTid, start and end; -1 where there is none."""
+        out = np.full(len(start), -1, np.int32)
+        bounds = np.searchsorted(self.thread, np.arange(len(self.threads) + 1))
+        for code, tid in enumerate(self.threads.tolist()):
+            mine = np.flatnonzero(thread == tid)
+            first, last = bounds[code : code + 2].tolist()
+            out[mine] = _find(self.start[first:last], self.end[first:last], start[mine], end[mine], first)
+        return out
+
+
+def _find(
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    wanted_start: NDArray[np.int64],
+    wanted_end: NDArray[np.int64],
+    first: int,
+) -> NDArray[np.int64]:
+    at = np.searchsorted(start, wanted_start)
+    last = np.append(start, 0), np.append(end, 0)
+    found: NDArray[np.int64] = np.full(len(at), -1)
+    todo = np.arange(len(at))
+    while len(todo):  # once, but for calls that begin at the same time
+        todo = todo[at[todo] < len(start)]
+        todo = todo[last[0][at[todo]] == wanted_start[todo]]
+        hit = last[1][at[todo]] == wanted_end[todo]
+        found[todo[hit]] = at[todo[hit]] + first
+        todo = todo[~hit]
+        at[todo] += 1
+    return found
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Host calls that wait for the GPU, sorted by thread and start: ``thread`` globalTid, ``start``, ``end`` int64 ns.
+
+    ``reach`` is, for each call, the latest end of its thread's calls up to it: calls of one thread nest.
+    """
+
+    thread: NDArray[np.int64]
+    start: NDArray[np.int64]
+    reach: NDArray[np.int64]
+
+    def until(self, thread: NDArray[np.int64], moment: NDArray[np.int64]) -> NDArray[np.int64]:
+        """When the call that each thread sits in at a moment ends; the least int64 where it sits in none."""
+        out = np.full(len(moment), np.iinfo(np.int64).min)
+        for tid in np.unique(thread).tolist() if len(self.thread) else ():
+            first, last = np.searchsorted(self.thread, [tid, tid + 1]).tolist()
+            mine = np.flatnonzero(thread == tid)
+            before = np.searchsorted(self.start[first:last], moment[mine], side="right") - 1
+            some = before >= 0
+            reach = self.reach[first:last][before[some]]
+            out[mine[some]] = np.where(reach >= moment[mine[some]], reach, out[mine[some]])
+        return out
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Memory of one kind that one process has allocated on one device.
+
+    ``process`` globalPid; ``device`` CUDA id; ``kind`` as CUDA calls it; ``time`` int64 ns, sorted; ``size`` int64,
+    the bytes allocated from then on.
+    """
+
+    process: int
+    device: int
+    kind: str
+    time: NDArray[np.int64]
+    size: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Which part of a job the recorded program was; None where the trace does not say, or was scrubbed.
+
+    ``start_utc_ns`` is when the clock of the trace read 0.
+    """
+
+    rank: int | None = None
+    host: str | None = None
+    start_utc_ns: int | None = None
+
+
+def no_op_details(count: int) -> OpDetails:
+    """The details of that many ops of which nothing is known."""
+    known = {name: np.zeros(count, np.int64) for name in ("correlation", "grid", "block")}
+    unknown = ("registers", "static_shared", "dynamic_shared", "size")
+    return OpDetails(**known, **{name: np.full(count, -1) for name in unknown})
+
+
+_NONE = np.empty(0, np.int64)
+_NO_CODES = np.empty(0, np.int32)
+NO_CALLS = CallList(_NO_CODES, _NONE, _NONE, _NO_CODES, _NONE, _NONE, [], _NONE)
+NO_WAITS = Waits(_NONE, _NONE, _NONE)
+
+
+def sides(packed: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The three numbers of each packed grid or block."""
+    return packed >> 32, packed >> 16 & 0xFFFF, packed & 0xFFFF
+
+
+def grid_number(x: int, y: int = 1, z: int = 1) -> int:
+    """A grid as the number that `packed` makes of it."""
+    return int(packed(np.array(x), np.array(y), np.array(z)))
+
+
+def packed(x: NDArray[np.int64], y: NDArray[np.int64], z: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A grid or block as one number: CUDA allows 2^31 blocks in x and 2^16 in y and z, which fits into 63 bits."""
+    return (x & 0x7FFFFFFF) << 32 | (y & 0xFFFF) << 16 | z & 0xFFFF
+
+
+def grid_text(grid: int) -> str:
+    """`32x32x8`; without the trailing ones of a flat grid: `4096`. Empty where it is not recorded."""
+    sides = [grid >> 32, grid >> 16 & 0xFFFF, grid & 0xFFFF]
+    while len(sides) > 1 and sides[-1] == 1:
+        sides.pop()
+    return "x".join(map(str, sides)) if grid else ""

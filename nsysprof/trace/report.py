@@ -1,0 +1,251 @@
+"""A trace file that is open for reading: what it says of itself, and the reader that knows its format."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from nsysprof.core.arena import Room
+    from nsysprof.trace.details import CallList, Job, MemoryUse, OpDetails, Waits
+    from nsysprof.trace.tables import Tables
+
+__all__ = [
+    "READERS",
+    "About",
+    "Diagnostic",
+    "Gpu",
+    "Progress",
+    "Reader",
+    "Report",
+    "open_report",
+    "read_tables",
+    "room_for",
+]
+
+Severity = Literal["warning", "error"]
+Generation = Literal["none", "EXPORT_META_DATA", "META_DATA_EXPORT"]
+Progress: TypeAlias = Callable[[str, int], None]
+"""Is given the name of a step of the work, and how many rows it has just done."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of the machine; None where the report does not say.
+
+    ``clock_hz`` is the highest SM clock, ``bandwidth_bytes_per_s`` the memory's. ``is_cuda`` is False for
+    what CUDA cannot use, such as the integrated GPU or the "Microsoft Basic Render Driver" that Windows
+    lists.
+    """
+
+    id: int
+    name: str
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+    bandwidth_bytes_per_s: int | None = None
+    clock_hz: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    l2_bytes: int | None = None
+    chip: str | None = None
+    uuid: str | None = None
+    is_cuda: bool = True
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """A warning or an error that nsys recorded ``count`` times, with the part of nsys that said it."""
+
+    severity: Severity
+    source: str
+    text: str
+    count: int
+
+
+@dataclass(frozen=True)
+class About:
+    """What a report says of itself; None or empty where it does not.
+
+    ``nsys_version`` is the version that made the report where that is recorded, else the one that exported
+    it; ``processes`` maps globalPid to a name; ``warnings`` are nsysprof's own about this metadata.
+    """
+
+    nsys_version: str | None
+    export_version: str | None
+    schema_version: str | None
+    generation: Generation
+    duration_ns: int | None
+    start_utc: str | None
+    gpus: tuple[Gpu, ...]
+    driver_version: str | None
+    cuda_version: str | None
+    os: str | None
+    cpu: str | None
+    command: str | None
+    processes: dict[int, str]
+    diagnostics: tuple[Diagnostic, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def cuda_gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that CUDA can use."""
+        return tuple(gpu for gpu in self.gpus if gpu.is_cuda)
+
+
+class Reader(ABC):
+    """Reads one trace in the format of one recorder. What a format does not record is empty, never made up.
+
+    ``format`` is what `analysis.json` calls it. A subclass says in `claims` which files are its own.
+    """
+
+    format: str
+
+    @classmethod
+    @abstractmethod
+    def claims(cls, path: Path) -> bool:
+        """Whether a file, or a folder, is in this format, by what it holds."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, path: Path, **options: Path | None) -> Report:
+        """Open a trace that it claims; ``options`` are those of `open_report`."""
+
+    @abstractmethod
+    def tables(self, report: Report, progress: Progress | None, room: Room) -> Tables:
+        """The ranges, launches and GPU ops, their long columns in ``room``."""
+
+    @abstractmethod
+    def steps(self) -> int:
+        """About how many rows `tables`, and the attribution of them, count to a progress bar."""
+
+    def bytes_needed(self, enough: int) -> int:
+        """About how much memory an analysis takes; not looked into where it is surely less than ``enough``."""
+        return 0
+
+    def op_details(self, tables: Tables) -> OpDetails:
+        """Grids, sizes and the like of each GPU op."""
+        from nsysprof.trace.details import no_op_details  # noqa: PLC0415 (numpy is slow to import)
+
+        return no_op_details(len(tables.ops))
+
+    def grids(self) -> NDArray[np.int64]:
+        """The grid of each kernel in the order of `Tables.ops`, see `details.packed`; empty where not recorded."""
+        from nsysprof.trace.details import no_op_details  # noqa: PLC0415
+
+        return no_op_details(0).grid
+
+    def call_list(self, progress: Progress | None = None) -> CallList:
+        """All host CUDA calls, those that launched nothing too."""
+        from nsysprof.trace.details import NO_CALLS  # noqa: PLC0415
+
+        return NO_CALLS
+
+    def waits(self) -> Waits:
+        """The host calls that wait for the GPU."""
+        from nsysprof.trace.details import NO_WAITS  # noqa: PLC0415
+
+        return NO_WAITS
+
+    def memory_use(self) -> tuple[MemoryUse, ...]:
+        """GPU memory that was allocated, over time."""
+        return ()
+
+    def thread_names(self) -> dict[int, str]:
+        """The names of threads, by their ids in `Tables.threads`."""
+        return {}
+
+    def job(self) -> Job:
+        """Which part of a job the program was."""
+        from nsysprof.trace.details import Job  # noqa: PLC0415
+
+        return Job()
+
+
+@dataclass(frozen=True)
+class Report:
+    """An open report: close it, or use it in a ``with`` statement, to remove what was exported for it.
+
+    ``path`` is what the user named, ``file`` what is read: the same, or the export of a ``.nsys-rep``.
+    """
+
+    path: Path
+    file: Path
+    reader: Reader
+    about: About
+    _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def format(self) -> str:
+        """What the file is: ``sqlite``, ``parquet``, or what another reader calls its own."""
+        return self.reader.format
+
+    def close(self) -> None:
+        """Remove the temporary export; a second call does nothing. No file is kept open between reads."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+READERS: list[str] = ["nsysprof.trace.nsys.reader:NsysReader"]
+"""The readers, as module and class; the first that claims a file reads it, and the last refuses what nobody claims."""
+
+
+def open_report(
+    path: str | os.PathLike[str],
+    *,
+    export_to: str | os.PathLike[str] | None = None,
+    nsys: str | os.PathLike[str] | None = None,
+) -> Report:
+    """Open an SQLite report or parquet export read-only, or a ``.nsys-rep``/``.qdrep`` by exporting it.
+
+    The export goes into a temporary folder, removed when the report is closed or Python ends, or to
+    ``export_to``, which is never overwritten. ``nsys`` names the nsys to export with. Raises `NsysprofError`
+    for whatever is no readable report; opening reads a few small tables only.
+    """
+    named = Path(path)
+    options = {
+        "export_to": Path(export_to) if export_to else None,
+        "nsys": Path(nsys) if nsys else None,
+    }
+    readers = [_reader(name) for name in READERS]
+    chosen = next((reader for reader in readers[:-1] if reader.claims(named)), readers[-1])
+    return chosen.open(named, **options)
+
+
+def _reader(name: str) -> type[Reader]:
+    module, _, attribute = name.partition(":")
+    found: type[Reader] = getattr(import_module(module), attribute)
+    return found
+
+
+def read_tables(report: Report, progress: Progress | None = None, room: Room | None = None) -> Tables:
+    """The `Tables` of a report. Rows that are absent are absent; what that means for the answer is in ``warnings``.
+
+    ``room`` is where their columns live, and those that are computed from them; see `room_for`.
+    Raises `NsysprofError` where the file turns out to be damaged. ``progress`` is told each table and the rows read.
+    """
+    from nsysprof.core.arena import IN_MEMORY  # noqa: PLC0415
+
+    return report.reader.tables(report, progress, IN_MEMORY if room is None else room)
+
+
+def room_for(report: Report, limit: int | None) -> Room:
+    """Where the columns of a report should live if its analysis may take so many bytes of memory (None: any number)."""
+    from nsysprof.core.arena import IN_MEMORY, Room  # noqa: PLC0415
+
+    if limit is None or report.reader.bytes_needed(limit) <= limit:
+        return IN_MEMORY
+    return Room(limit)
