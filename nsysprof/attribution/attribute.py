@@ -17,7 +17,7 @@ from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_c
 from nsysprof.core.arena import Room
 from nsysprof.core.intervals import Nest, inside_any, nest
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import Report, read_tables
+from nsysprof.trace.report import Report, read_tables, room_for
 from nsysprof.trace.tables import MIGRATION, START_END, Tables
 
 # The fate of an op, in the order of the ledger.
@@ -86,13 +86,17 @@ class Attribution:
 
 
 def attribute(
-    report: Report | Tables, threads: str = "follow", progress: Callable[[str, int], None] | None = None
+    report: Report | Tables,
+    threads: str = "follow",
+    progress: Callable[[str, int], None] | None = None,
+    memory_limit: int | None = None,
 ) -> Attribution:
     """Attribute every op of an open report, or of its tables if they were read before.
 
     ``threads`` is ``follow`` (work of helper threads belongs to the one range open elsewhere in the process) or
     ``strict`` (a thread's work belongs to its own ranges alone, as nsys projects). Near-linear in events, process by
-    process. ``progress`` is told what was done, and how many rows.
+    process. ``progress`` is given what was done, and how many rows; where the report would take more than
+    ``memory_limit`` bytes, long columns live in scratch files (None: never).
 
     Raises `NsysprofError` for another word in ``threads``.
     """
@@ -100,7 +104,11 @@ def attribute(
         raise NsysprofError(
             f"unknown way to treat helper threads: {threads!r}", f"choose {' or '.join(THREADS)}"
         )
-    tables = report if isinstance(report, Tables) else read_tables(report, progress)
+    tables = (
+        report
+        if isinstance(report, Tables)
+        else read_tables(report, progress, room_for(report, memory_limit))
+    )
     ranges, launches, room = tables.ranges, tables.launches, tables.room
     result = Attribution(
         tables=tables,

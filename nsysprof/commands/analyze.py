@@ -14,12 +14,14 @@ import typer
 from nsysprof.commands.report_options import (
     ChartsOption,
     HtmlOption,
+    MemoryLimitOption,
     MergeOption,
     ReplaceOption,
     ReportArgument,
     RulesOption,
     Threads,
     ThreadsOption,
+    bytes_of,
 )
 
 if TYPE_CHECKING:
@@ -73,13 +75,7 @@ def analyze(
     nsys: Annotated[
         Path | None, typer.Option(metavar="PATH", help="The nsys to export and to verify with.")
     ] = None,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Keep what would take more memory, such as 3GB, in scratch files [default: half of the memory].",
-        ),
-    ] = None,
+    memory_limit: MemoryLimitOption = None,
     force: ReplaceOption = False,
 ) -> None:
     """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
@@ -95,13 +91,12 @@ def analyze(
         from nsysprof.attribution.attribute import attribute
         from nsysprof.attribution.paths import DEFAULT_MERGE
         from nsysprof.commands.progress import progress_bar
-        from nsysprof.core.arena import default_limit, parse_size
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.analysis_files import ANALYSIS_DOCUMENT
         from nsysprof.results.folder import PAGE, check_folder, report_stem
-        from nsysprof.trace.report import open_report, read_tables, room_for
+        from nsysprof.trace.report import open_report
 
-        limit = parse_size(memory_limit) if memory_limit is not None else default_limit()
+        limit = bytes_of(memory_limit)
         loaded = load_rules(rules)
         with open_report(report, nsys=nsys) as opened:
             folder = output or Path(f"{report_stem(report)}.analysis")
@@ -112,8 +107,7 @@ def analyze(
             )
             check()
             with progress_bar(opened.reader.steps) as progress:
-                tables = read_tables(opened, progress, room_for(opened, limit))
-                attribution = attribute(tables, threads.value, progress)
+                attribution = attribute(opened, threads.value, progress, limit)
                 progress("adding up", 0)
                 breakdown = break_down(
                     attribution,

@@ -109,13 +109,14 @@ def _judged(sqlite: Path, rules: Rules) -> tuple[BackendVerdict, dict[str, int]]
     """Which backends ran, and how much the report holds; reading it all also proves that it is whole."""
     from nsysprof.attribution.attribute import attribute
     from nsysprof.commands.progress import progress_bar
+    from nsysprof.core.arena import default_limit
     from nsysprof.kernels.backends import judge_backends
-    from nsysprof.trace.report import open_report, read_tables
+    from nsysprof.trace.report import open_report
     from nsysprof.trace.tables import KERNEL
 
     with open_report(sqlite) as opened, progress_bar() as progress:
-        tables = read_tables(opened, progress)
-        verdict = judge_backends(attribute(tables, "follow", progress), rules)
+        attribution = attribute(opened, "follow", progress, default_limit())
+        verdict, tables = judge_backends(attribution, rules), attribution.tables
         counts = {"kernels": int((tables.ops.kind == KERNEL).sum()), "ranges": len(tables.ranges)}
     return verdict, counts
 

@@ -10,7 +10,15 @@ from typing import Annotated
 
 import typer
 
-from nsysprof.commands.report_options import NsysOption, ReportArgument, RulesOption, Threads, ThreadsOption
+from nsysprof.commands.report_options import (
+    MemoryLimitOption,
+    NsysOption,
+    ReportArgument,
+    RulesOption,
+    Threads,
+    ThreadsOption,
+    bytes_of,
+)
 
 
 class To(str, Enum):
@@ -43,6 +51,7 @@ def export(
     threads: ThreadsOption = Threads.FOLLOW,
     rules: RulesOption = None,
     nsys: NsysOption = None,
+    memory_limit: MemoryLimitOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")] = False,
 ) -> None:
     """Write REPORT, with the owner of every operation, for Perfetto, or as Parquet or CSV tables."""
@@ -62,6 +71,7 @@ def export(
                 rules=rules,
                 force=force,
                 nsys=nsys,
+                memory_limit=bytes_of(memory_limit),
                 progress=progress,
             )
     except Interrupt as stop:

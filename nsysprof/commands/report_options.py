@@ -49,6 +49,20 @@ RulesOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones.")
 ]
 NsysOption = Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")]
+MemoryLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Keep what would take more memory, such as 3GB, in scratch files [default: half of the memory].",
+    ),
+]
 ReplaceOption = Annotated[
     bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
 ]
+
+
+def bytes_of(memory_limit: str | None) -> int:
+    """The bytes that `MemoryLimitOption` names, or its default; `NsysprofError` for what is no size."""
+    from nsysprof.core.arena import default_limit, parse_size
+
+    return default_limit() if memory_limit is None else parse_size(memory_limit)

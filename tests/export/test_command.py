@@ -152,7 +152,7 @@ def test_a_place_that_cannot_be_taken_is_refused_at_once(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the report is read, with a place that could: the current folder, links, mounts, no permission."""
-    monkeypatch.setattr(import_module("nsysprof.export.export"), "read_tables", None)
+    monkeypatch.setattr(import_module("nsysprof.export.export"), "attribute", None)
     for name in ("real", "mount", "locked"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("real")
