@@ -119,6 +119,8 @@ def fit_exponent(x: Floats, y: Floats) -> PowerLaw:
     """Least squares of log y over log x, with Student's t for the interval; both above zero, at least two x."""
     order = np.argsort(x, kind="stable")
     across, up = np.log(x[order]), np.log(y[order])
+    if float(((up - up.mean()) ** 2).sum()) < 1e-12 * len(x):
+        up = np.zeros(len(up))  # the same value everywhere: roundings, which differ by machine, are no growth
     centred = across - across.mean()
     slope = float(centred @ up / (centred @ centred))
     rest = up - up.mean() - slope * centred
@@ -128,8 +130,7 @@ def fit_exponent(x: Floats, y: Floats) -> PowerLaw:
     reach = np.nan
     if freedom > 0:
         reach = t_quantile(0.95, freedom) * float(np.sqrt((rest @ rest) / freedom / (centred @ centred)))
-    flat = total < 1e-12 * len(x)  # the same value everywhere
-    r_squared = 1.0 if flat else 1 - float(rest @ rest) / total
+    r_squared = 1 - float(rest @ rest) / total if total else 1.0
     return PowerLaw(slope, slope - reach, slope + reach, last, r_squared, len(x))
 
 

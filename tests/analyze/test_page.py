@@ -230,7 +230,7 @@ def pictures(trace: Trace) -> list[bytes]:
 
 def test_vendored_code_names_its_version_and_licence() -> None:
     """uPlot is shipped as it was published, with its licence, and the page names its version."""
-    parts = Path(__file__).parents[2] / "nsysprof" / "render" / "page" / "parts"
+    parts = Path(__file__).parents[2] / "nsysprof" / "page" / "parts"
     version = re.search(r"\(v([\d.]+)\)", (parts / "uPlot.iife.min.js").read_text()[:300])
     assert version
     assert f"uPlot {version[1]}" in (parts / "base.html").read_text()

@@ -383,6 +383,8 @@ def test_a_folder_that_is_not_there_is_named(sweep: BenchResults, tmp_path: Path
 def test_odd_runs_make_charts(how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A single sample, nothing measured, no GPU, backends that nobody knows."""
     for name in ("mine", "theirs"):
-        monkeypatch.setitem(__import__("tests.bench_samples", fromlist=["SPEED"]).SPEED, name, (9_000, 2e14))
+        monkeypatch.setitem(
+            __import__("tests.kit.bench_samples", fromlist=["SPEED"]).SPEED, name, (9_000, 2e14)
+        )
     results = results_of(tmp_path, made_up(**how))
     assert len(save_bench_charts(results, tmp_path)) == 6

@@ -90,7 +90,7 @@ def test_neither_process_imports_what_the_other_one_does() -> None:
         f"with nsysprof.open_report({str(RUN)!r}) as report:\n"
         "    chart_plans(nsysprof.break_down(nsysprof.attribute(report)))"
     )
-    there = loaded_after("import nsysprof.charts.painter, nsysprof.render.drawing")
+    there = loaded_after("import nsysprof.charts.painter, nsysprof.charts.drawing")
     assert "pandas" in here
     assert "matplotlib" not in here
     assert "matplotlib.figure" in there

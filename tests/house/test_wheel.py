@@ -80,8 +80,7 @@ def test_wheel_has_every_module_and_its_data(archives: tuple[Path, Path, Path]) 
         for path in (ROOT / "workloads").rglob(pattern)
     }
     sources |= {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "nsysprof" / "render" / "page" / "parts").iterdir()
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "nsysprof" / "page" / "parts").iterdir()
     }
     wanted = sources | {
         "nsysprof/kernels/kernels.toml",
