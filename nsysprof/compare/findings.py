@@ -134,6 +134,8 @@ def _kernels(pair: Mapping[str, Any], gaps: pd.DataFrame, evidence: pd.DataFrame
 def _bound(pair: Mapping[str, Any], gaps: pd.DataFrame) -> Iterator[str]:
     """Who idles, and how much faster or slower the base is by busy time then."""
     texts: list[str] = []
+    if not pair["base_span_ns"] or not pair["new_span_ns"]:
+        return
     for side in ("base", "new"):
         busy, span = pair[f"{side}_busy_ns"], pair[f"{side}_span_ns"]
         share = busy / span
@@ -160,7 +162,7 @@ def _bound(pair: Mapping[str, Any], gaps: pd.DataFrame) -> Iterator[str]:
 
 def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]:
     """Where CUDA events tell another ratio than the span."""
-    by_span = pair["base_span_ns"] / pair["new_span_ns"]
+    by_span = pair["base_span_ns"] / max(pair["new_span_ns"], 1)
     if not math.isnan(events["ratio"]) and _apart(events["ratio"], by_span):
         yield (
             f"by CUDA events, with the profiler's own cost between them, it is {format_ratio(events['ratio'])}:"

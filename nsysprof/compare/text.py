@@ -93,7 +93,7 @@ def pair_table(comparison: Comparison) -> TextTable:
                 one_line(label, _NAME_WIDTH),
                 format_ns(row.base_span_ns),
                 format_ns(row.new_span_ns),
-                format_ratio(row.base_span_ns / row.new_span_ns),
+                format_ratio(row.base_span_ns / row.new_span_ns) if row.new_span_ns else "-",
                 format_ratio(row.base_busy_ns / row.new_busy_ns) if row.new_busy_ns else "-",
                 row.verdict,
                 "" if largest is None else f"{one_line(largest.cause, 30)} {format_share(largest.share)}",
