@@ -128,7 +128,8 @@ def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
         for each in budget.ranges
     )
     if not breakdown.totals["ops"] and not cpu_only:
-        raise NsysprofError(f"{report}: no GPU work in it, and {budget.path} is about GPU work", hint)
+        why = breakdown.attribution.tables.no_work
+        raise NsysprofError(f"{report}: no GPU work in it, and {budget.path} is about GPU work: {why}", hint)
 
 
 def _asks_of_ops(asked: RangeBudget) -> bool:

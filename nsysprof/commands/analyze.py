@@ -78,6 +78,10 @@ def analyze(
             help="Keep what would take more memory, such as 3GB, in scratch files [default: half of the memory].",
         ),
     ] = None,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="Print all that nsys recorded of the recording, and every warning."),
+    ] = False,
     force: ReplaceOption = False,
 ) -> None:
     """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
@@ -124,7 +128,7 @@ def analyze(
                 if charts:
                     progress("drawing charts", 0)
                     _begin_charts(painter, breakdown, top)
-            print(summary(breakdown, top), end="", flush=True)
+            print(summary(breakdown, top, verbose=verbose), end="", flush=True)
             drawing = painter if charts else None
             _write(breakdown, folder, drawing, html=html, instances=instances, earlier=earlier)
             if verify:

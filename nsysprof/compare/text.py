@@ -13,7 +13,7 @@ from nsysprof.compare.findings import calls_text
 from nsysprof.compare.gap_ledger import apportion, causes_cancel
 from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.traffic_text import traffic_tables
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.terminal import once, one_line, visible
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.results.text_table import TextTable, wrapped
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
@@ -62,10 +62,9 @@ def _head(comparison: Comparison) -> Iterator[list[str]]:
         yield [_report(reports[0])]
     else:
         yield [f"base: {_report(reports[0])}", f"new:  {_report(reports[1])}"]
-    lines = [
-        wrapped(f"warning: {one_line(text, 400)}", "", "  ") for text in comparison.warnings[:_MOST_WARNINGS]
-    ]
-    more = len(comparison.warnings) - _MOST_WARNINGS
+    warnings = once(comparison.warnings)
+    lines = [wrapped(f"warning: {one_line(text, 400)}", "", "  ") for text in warnings[:_MOST_WARNINGS]]
+    more = len(warnings) - _MOST_WARNINGS
     yield [*lines, f"and {more:,} warnings more: see gap.json"] if more > 0 else lines
 
 

@@ -124,7 +124,8 @@ def _parts(
     processes = np.flatnonzero(used).tolist()
     if not processes:
         raise NsysprofError(
-            f"{tables.report.path}: no GPU work, so nothing to compare", "capture with --trace=cuda,nvtx"
+            f"{tables.report.path}: no GPU work, so nothing to compare: {tables.no_work}",
+            "capture with --trace=cuda,nvtx",
         )
     parts = [
         rank_part(

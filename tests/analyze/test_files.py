@@ -88,6 +88,7 @@ DOCUMENT = [
     "totals",
     "ledger",
     "warnings",
+    "missing",
     "ranges",
     "kernels",
 ]

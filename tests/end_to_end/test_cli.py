@@ -31,7 +31,7 @@ TABLES = ["analysis.json", "instances.csv", "kernels.csv", "ranges.csv"]
 CHARTS = ["kernel_breakdown.png", "kernel_counts.png", "timeline.png"]
 
 SMALL = """\
-report.sqlite: report of nsys 2025.3.2.0, 1.00 ms of recording
+report.sqlite: report exported by nsys 2025.3.2.0, 1.00 ms of recording
   GPU      NVIDIA H200 (132 SMs, 140 GiB, 4.81 TB/s)
   command  python3 train.py
   warning  ops without a launch row in the report: 1 (2.2 % of op time); no range owns them

@@ -55,6 +55,7 @@ TABLES = {
     NVTX: (("start", "end", "eventType", "globalTid"), ()),
 }
 PROCESS = -0x1000000
+NAMELESS = "[not in StringIds]"
 Row = dict[str, Any]
 Table = Callable[..., list[Row]]
 
@@ -67,6 +68,10 @@ class Truth(NamedTuple):
     unlaunched: int
     untimed: int
     missing: dict[str, int]
+
+
+class Spelled(bytes):
+    """A text of SQLite, which may spell a number; plain bytes are a blob, or a text of Parquet, and do not."""
 
 
 class Hang(BaseException):
@@ -104,8 +109,8 @@ def truth(path: Path) -> Truth:
             key = process, _whole(row.get("correlationId"))
             unlaunched += not key[1] or key not in launched
             if kind == "kernels":
-                number = _name_id(row)
-                one = by_name[texts.get(number) or f"[kernel name {number} is not in StringIds]"]
+                text = texts.get(_name_id(row))
+                one = by_name[NAMELESS if text is None else text]
                 one[0] += 1
                 one[1] += length
     totals["ranges"] = sum(_integer(row["eventType"]) in (59, 60, 70, 71) for row in rows[NVTX])
@@ -127,8 +132,8 @@ def _sqlite(path: Path) -> Iterator[Table]:
             if Path(f"{path}{end}").is_file():
                 shutil.copyfile(f"{path}{end}", f"{copy}{end}")
         with closing(sqlite3.connect(copy)) as connection:
-            connection.text_factory = bytes
-            names = {bytes(row[0]).lower() for row in connection.execute("SELECT name FROM sqlite_master")}
+            connection.text_factory = Spelled
+            names = {row[0].lower() for row in connection.execute("SELECT name FROM sqlite_master")}
 
             def table(name: str, columns: Sequence[str], ids: Collection[int] = ()) -> list[Row]:
                 if name.lower().encode() not in names:
@@ -158,7 +163,10 @@ def _parquet(path: Path) -> Iterator[Table]:
             asked = [column for column in columns if column.lower() in there]
             found = file.read(columns=[there[column.lower()] for column in asked])
         lists = [_bytes(found.column(there[column.lower()])).to_pylist() for column in asked]
-        return [dict(zip(asked, map(_of_parquet, row), strict=True)) for row in zip(*lists, strict=True)]
+        return [
+            dict(zip(asked, row, strict=True))
+            for row in (zip(*lists, strict=True) if lists else [()] * len(found))
+        ]
 
     yield table
 
@@ -170,23 +178,20 @@ def _bytes(column: Any) -> Any:
     return column.cast(pyarrow.binary()) if pyarrow.types.is_string(column.type) else column
 
 
-def _of_parquet(cell: Any) -> Any:
-    """A text is none of its integers, and an integer beyond 2^63 wraps."""
-    if isinstance(cell, bytes):
-        return cell if not cell.isascii() or cell.strip(b"-.0123456789") else b"text " + cell
-    return cell - (1 << 64) if isinstance(cell, int) and cell >= 1 << 63 else cell
-
-
 def _integer(cell: Any) -> int | None:
     """The integer of a cell as the manual has it: reals are cut, spelled-out numbers count, nothing else does."""
-    if isinstance(cell, bytes):
-        if not cell or cell.strip(b"-.0123456789") or not any(c in b"0123456789" for c in cell):
-            return None
+    if (
+        isinstance(cell, Spelled)
+        and any(c in b"0123456789" for c in cell)
+        and not cell.strip(b"-.0123456789")
+    ):
         with closing(sqlite3.connect(":memory:")) as connection:
             cell = connection.execute("SELECT CAST(? AS INTEGER)", (cell.decode(),)).fetchone()[0]
     if isinstance(cell, float):
         return None if math.isnan(cell) else int(max(-(2.0**63), min(cell, 2.0**63 - 1024)))
-    return int(cell) if isinstance(cell, int) else None
+    if isinstance(cell, int):
+        return cell - (1 << 64) if cell >= 1 << 63 else cell  # of Parquet: it wraps
+    return None
 
 
 def _whole(cell: Any) -> int:
@@ -273,8 +278,9 @@ def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[st
     if not {"--skip", "--range"} & set(arguments):
         kernels: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for row in answer["kernels"]:
-            kernels[row["kernel"]][0] += row["count"]
-            kernels[row["kernel"]][1] += row["sum_ns"]
+            name = NAMELESS if row["kernel"].startswith("[kernel name ") else row["kernel"]
+            kernels[name][0] += row["count"]
+            kernels[name][1] += row["sum_ns"]
         for name, (count, ns) in file.kernels.items():
             if kernels[name] != [count, ns]:
                 yield f"kernel {name!r}: {kernels[name]} != {[count, ns]}"

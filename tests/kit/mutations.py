@@ -365,7 +365,7 @@ def _with_log(path: Path, way: str) -> None:
     shutil.copyfile(path, live)
     mode = "delete" if way == "journal" else "wal"
     with (
-        contextlib.suppress(sqlite3.Error),
+        contextlib.suppress(sqlite3.Error, UnicodeDecodeError),
         closing(sqlite3.connect(live, isolation_level=None)) as connection,
     ):
         connection.execute(f"PRAGMA journal_mode = {mode}")

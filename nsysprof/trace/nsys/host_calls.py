@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, Room
 from nsysprof.core.codes import Coder
-from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, has_all, times
+from nsysprof.trace.nsys.columns import Growing, Progress, Source, column, has_all, present, times
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
 PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
+_LAUNCHES = re.compile(r"(?:cuda|cu)(?:GraphLaunch|Launch(?!HostFunc)|Memcpy|Memset)")
 _CHUNK = 1 << 18  # keys at a time where temporaries would be large
 
 
@@ -140,6 +142,23 @@ def read_calls(
         chosen = _shortest(slot, end - start)
         start, end, thread, slot = start[chosen], end[chosen], thread[chosen], slot[chosen]
     return HostCalls(start, end, thread, slot, duplicates)
+
+
+def recorded_calls(source: Source) -> tuple[int, int, int]:
+    """How many host calls there are, and of those that launch GPU work how many succeeded and how many failed."""
+    calls = launches = failed = 0
+    known: dict[int, bool] = {}
+    for block in source.blocks(TABLE, present(source, TABLE, ("nameId", "returnValue"))):
+        calls += block.rows
+        name = column(block, "nameId", missing=-1)
+        new = [number for number in np.unique(name).tolist() if number not in known]
+        texts = source.strings(new)
+        known |= {number: _LAUNCHES.match(texts.get(number, "")) is not None for number in new}
+        launching = np.isin(name, [number for number, launches_work in known.items() if launches_work])
+        failing = launching & (column(block, "returnValue") != 0)
+        failed += int(failing.sum())
+        launches += int(launching.sum() - failing.sum())
+    return calls, launches, failed
 
 
 def _process_of(thread: NDArray[np.int32], threads: Coder, processes: Coder) -> NDArray[np.int32]:
