@@ -87,10 +87,9 @@ def truth(path: Path) -> Truth:
     missing = {}
     with (_parquet if path.is_dir() else _sqlite)(path) as table:
         for name, (needed, more) in TABLES.items():
-            found = table(name, (*needed, *more))
-            rows[name] = found if not found or set(needed) <= found[0].keys() else []
-            if found and not rows[name]:
-                missing[name] = len(found)
+            rows[name] = table(name, (*needed, *more), needed=needed)
+            if rows[name] and not rows[name][0]:
+                missing[name], rows[name] = len(rows[name]), []
         numbers = {_name_id(row) for row in rows[f"{CUPTI}KERNEL"]}
         strings = table("StringIds", ("id", "value"), numbers)
         texts = {_integer(row["id"]): _text(row["value"]) for row in strings}
@@ -135,12 +134,16 @@ def _sqlite(path: Path) -> Iterator[Table]:
             connection.text_factory = Spelled
             names = {row[0].lower() for row in connection.execute("SELECT name FROM sqlite_master")}
 
-            def table(name: str, columns: Sequence[str], ids: Collection[int] = ()) -> list[Row]:
+            def table(
+                name: str, columns: Sequence[str], ids: Collection[int] = (), needed: Collection[str] = ()
+            ) -> list[Row]:
                 if name.lower().encode() not in names:
                     return []
                 listed = connection.execute("SELECT lower(name), pk FROM pragma_table_xinfo(?)", (name,))
                 there = dict(listed.fetchall())
                 asked = [column for column in columns if column.lower().encode() in there]
+                if not set(needed) <= set(asked):
+                    return [{}] * connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]
                 wanted = ", ".join(f'"{column}"' for column in asked) or "NULL"
                 where = f" WHERE id IN ({', '.join(map(str, ids))})" if ids and there.get(b"id") else ""
                 rows = connection.execute(f'SELECT {wanted} FROM "{name}"{where}').fetchall()
@@ -155,12 +158,16 @@ def _parquet(path: Path) -> Iterator[Table]:
 
     files = {file.stem.lower(): file for file in path.glob("*.parquet") if file.is_file()}
 
-    def table(name: str, columns: Sequence[str], ids: Collection[int] = ()) -> list[Row]:
+    def table(
+        name: str, columns: Sequence[str], ids: Collection[int] = (), needed: Collection[str] = ()
+    ) -> list[Row]:
         if name.lower() not in files:
             return []
         with pyarrow.parquet.ParquetFile(files[name.lower()]) as file:
             there = {head.lower(): head for head in reversed(file.schema_arrow.names)}
             asked = [column for column in columns if column.lower() in there]
+            if not set(needed) <= set(asked):
+                return [{}] * file.metadata.num_rows
             found = file.read(columns=[there[column.lower()] for column in asked])
         lists = [_bytes(found.column(there[column.lower()])).to_pylist() for column in asked]
         return [

@@ -145,10 +145,11 @@ def read_calls(
 
 
 def recorded_calls(source: Source) -> tuple[int, int, int]:
-    """How many host calls there are, and of those that launch GPU work how many succeeded and how many failed."""
+    """How many host calls have names, and of those that launch GPU work how many succeeded and how many failed."""
     calls = launches = failed = 0
     known: dict[int, bool] = {}
-    for block in source.blocks(TABLE, present(source, TABLE, ("nameId", "returnValue"))):
+    wanted = present(source, TABLE, ("nameId", "returnValue"))
+    for block in source.blocks(TABLE, wanted) if "nameId" in wanted else ():
         calls += block.rows
         name = column(block, "nameId", missing=-1)
         new = [number for number in np.unique(name).tolist() if number not in known]
