@@ -329,7 +329,7 @@ def test_a_file_name_that_is_not_utf8(small: Path, tmp_path: Path) -> None:
         pytest.skip("this file system takes UTF-8 names only")
     done = shell(r"nsysprof analyze $'b\xff.sqlite' --no-charts", tmp_path)
     assert done.code == 0, done.err
-    assert done.out.startswith(r"b\udcff.sqlite: report of")
+    assert done.out.startswith(r"b\udcff.sqlite: report exported by")
     assert (tmp_path / "b\udcff.analysis" / "analysis.json").is_file()
 
 
