@@ -96,8 +96,10 @@ def _timeline(breakdown: Breakdown) -> Plan:
 
 
 def _nothing(breakdown: Breakdown) -> Message:
+    reason, _, rest = breakdown.attribution.tables.no_work.partition(": ")
     sentences = [
-        "Either nothing ran on a GPU while nsys was recording, or CUDA was not traced.",
+        f"{reason[:1].upper()}{reason[1:]}{':' if rest else '.'}",
+        *([f"{rest}."] if rest else []),
         "Capture again with:  nsys profile --trace=cuda,nvtx <program>",
     ]
     return Message(Heading("This report holds no GPU work", subtitle(breakdown)), sentences)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,10 +15,10 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import kernels_inside, top_rows
 from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.terminal import once, one_line, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.report import Report
+from nsysprof.trace.report import Diagnostic, Report
 
 _NAME_WIDTH = 48
 _MOST_INDENTS = 12
@@ -25,20 +26,26 @@ _TOP_RANGES, _TOP_KERNELS = 4, 5
 # The kernels that no range owns are shown when they take at least this share of the time.
 _UNOWNED_SHARE = 0.1
 _MOST_DIFFERENCES = 20
-_MOST_DIAGNOSTICS = 20
+_MOST_DIAGNOSTICS = 3
+# What nsys says of each process, even of a shell that starts the program: the report as a whole has its own sentences.
+_OF_ONE_PROCESS = re.compile(
+    r"No .+ events collected|Not all (?!CUDA|NVTX).+ events might have been collected"
+)
+_OF_GPU_WORK = re.compile(r"CUDA|CUPTI|NVTX|GPU|driver|Unified Memory", re.IGNORECASE)
 RANGE_HEAD = (
     *("range", "instances", "launches", "kernels", "CPU", "span", "busy", "share"),
     *("span each", "busy each", "busy/span"),
 )
 
 
-def summary(breakdown: Breakdown, top: int = 20) -> str:
+def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> str:
     """The whole answer: report, warnings, ledger, range tree (``top`` rows) and the top kernels of the top ranges.
 
-    What names hold that a terminal would obey is written out; the text ends with a newline.
+    ``verbose`` shows all that nsys recorded of the recording, and each warning. What names hold that a terminal would
+    obey is written out; the text ends with a newline.
     """
     parts = [
-        [*report_lines(breakdown.attribution.tables.report), *warning_lines(breakdown)],
+        [*report_lines(breakdown.attribution.tables.report), *warning_lines(breakdown, verbose=verbose)],
         [work_line(breakdown)],
         [*_ledger(breakdown)],
         [*_ranges(breakdown, top)],
@@ -51,9 +58,17 @@ def summary(breakdown: Breakdown, top: int = 20) -> str:
 def report_lines(report: Report) -> Iterator[str]:
     """What the report says of itself: its file, GPUs, system and command."""
     about = report.about
-    made = f"nsys {about.nsys_version}" if about.nsys_version else "an nsys that does not state its version"
+    made = "report of an nsys that does not state its version"
+    if about.nsys_version:
+        made = f"report {'of' if about.recorder_version else 'exported by'} nsys {about.nsys_version}"
+    if (
+        about.recorder_version
+        and about.export_version
+        and not _same(about.recorder_version, about.export_version)
+    ):
+        made += f", exported by {about.export_version}"
     lasted = f", {format_ns(about.duration_ns)} of recording" if about.duration_ns else ""
-    yield f"{visible(str(report.path))}: report of {made}{lasted}"
+    yield f"{visible(str(report.path))}: {made}{lasted}"
     cuda = [gpu for gpu in about.gpus if gpu.is_cuda]
     for gpu in dict.fromkeys(_gpu(gpu) for gpu in cuda):
         count = sum(_gpu(other) == gpu for other in cuda)
@@ -66,6 +81,11 @@ def report_lines(report: Report) -> Iterator[str]:
         yield f"  command  {one_line(about.command, 100)}"
 
 
+def _same(one: str, other: str) -> bool:
+    """Whether two versions of nsys are the same release: year, number, patch."""
+    return re.findall(r"\d+", one)[:3] == re.findall(r"\d+", other)[:3]
+
+
 def _gpu(gpu: Any) -> str:
     facts = [
         f"{gpu.sm_count} SMs" if gpu.sm_count else None,
@@ -76,16 +96,26 @@ def _gpu(gpu: Any) -> str:
     return f"{gpu.name} ({known})" if known else str(gpu.name)
 
 
-def warning_lines(breakdown: Breakdown) -> Iterator[str]:
-    """What nsys itself recorded, and the warnings of the analysis."""
+def warning_lines(breakdown: Breakdown, *, verbose: bool = False) -> Iterator[str]:
+    """What nsys itself recorded and bears on the numbers, and the warnings of the analysis; ``verbose``: all of it."""
     diagnostics = breakdown.attribution.tables.report.about.diagnostics
-    for found in diagnostics[:_MOST_DIAGNOSTICS]:
+    shown: Sequence[Diagnostic] = diagnostics
+    if not verbose:
+        shown = [found for found in diagnostics if _bears_on_numbers(found)][:_MOST_DIAGNOSTICS]
+    for found in shown:
         times = f" ({found.count} times)" if found.count > 1 else ""
         yield f"  nsys {found.severity}: {one_line(found.text, 160)}{times}"
-    if len(diagnostics) > _MOST_DIAGNOSTICS:
-        yield f"  nsys says {len(diagnostics) - _MOST_DIAGNOSTICS:,} things more: see analysis.json"
-    for warning in breakdown.warnings:
+    more = len(diagnostics) - len(shown)
+    if more:
+        yield f"  nsys recorded {_many(more, 'message')} more: --verbose shows, and analysis.json holds them"
+    for warning in breakdown.warnings if verbose else once(breakdown.warnings):
         yield f"  warning  {one_line(warning, 400)}"
+
+
+def _bears_on_numbers(found: Diagnostic) -> bool:
+    if _OF_ONE_PROCESS.match(found.text):
+        return False
+    return found.severity == "error" or _OF_GPU_WORK.search(found.text) is not None
 
 
 def work_line(breakdown: Breakdown) -> str:

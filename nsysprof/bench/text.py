@@ -24,7 +24,7 @@ from nsysprof.bench.words import (
     share_cell,
     tflops_cell,
 )
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.terminal import once, one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 
@@ -70,10 +70,11 @@ def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) 
 
 
 def _warnings(results: BenchResults) -> Iterator[str]:
-    for warning in results.warnings[:_MOST_WARNINGS]:
+    warnings = once(results.warnings)
+    for warning in warnings[:_MOST_WARNINGS]:
         yield from wrap(f"  warning  {visible(warning)}", _WIDTH, subsequent_indent=" " * 11)
-    if len(results.warnings) > _MOST_WARNINGS:
-        yield f"  and {len(results.warnings) - _MOST_WARNINGS} warnings more: see report.md"
+    if len(warnings) > _MOST_WARNINGS:
+        yield f"  and {len(warnings) - _MOST_WARNINGS} warnings more: see report.md"
 
 
 def _points(results: BenchResults) -> str:

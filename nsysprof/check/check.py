@@ -119,7 +119,10 @@ def _cut(name: str) -> str:
 
 
 def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
-    """A report without ranges or GPU work must not keep within a budget for want of them."""
+    """A report without ranges or GPU work, or with a part that cannot be read, must not keep a budget for want."""
+    for lost in breakdown.attribution.tables.unread:
+        what = f"{report}: cannot be checked: {lost.table} lacks {' and '.join(lost.lacks)}, and has {lost.rows:,} rows"
+        raise NsysprofError(what, "export it again: nsys export --type sqlite REPORT.nsys-rep")
     hint = "record both: nsys profile --trace=cuda,nvtx PROGRAM"
     if breakdown.merged.empty:
         raise NsysprofError(f"{report}: no NVTX range in it, and {budget.path} is about ranges", hint)
@@ -128,7 +131,8 @@ def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
         for each in budget.ranges
     )
     if not breakdown.totals["ops"] and not cpu_only:
-        raise NsysprofError(f"{report}: no GPU work in it, and {budget.path} is about GPU work", hint)
+        why = breakdown.attribution.tables.no_work
+        raise NsysprofError(f"{report}: no GPU work in it, and {budget.path} is about GPU work: {why}", hint)
 
 
 def _asks_of_ops(asked: RangeBudget) -> bool:

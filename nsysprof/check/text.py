@@ -11,7 +11,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from nsysprof.check.check import BudgetCheck
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.terminal import once, one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.results.text_table import escaped
 
@@ -215,5 +215,6 @@ def _exact(value: Any, unit: str) -> str:
 
 
 def _warnings(answer: BudgetCheck) -> Sequence[str]:
-    more = len(answer.warnings) - _MOST_WARNINGS
-    return [*answer.warnings[:_MOST_WARNINGS], *([f"and {more:,} more: --json has all"] if more > 0 else [])]
+    warnings = once(answer.warnings)
+    more = len(warnings) - _MOST_WARNINGS
+    return [*warnings[:_MOST_WARNINGS], *([f"and {more:,} more: --json has all"] if more > 0 else [])]

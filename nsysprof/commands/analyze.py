@@ -76,6 +76,10 @@ def analyze(
         Path | None, typer.Option(metavar="PATH", help="The nsys to export and to verify with.")
     ] = None,
     memory_limit: MemoryLimitOption = None,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="Print all that nsys recorded of the recording, and every warning."),
+    ] = False,
     force: ReplaceOption = False,
 ) -> None:
     """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
@@ -120,7 +124,7 @@ def analyze(
                 if charts:
                     progress("drawing charts", 0)
                     _begin_charts(painter, breakdown, top)
-            print(summary(breakdown, top), end="", flush=True)
+            print(summary(breakdown, top, verbose=verbose), end="", flush=True)
             drawing = painter if charts else None
             _write(breakdown, folder, drawing, check, html=html, instances=instances)
             if verify:

@@ -150,6 +150,8 @@ def _bound(
 ) -> Iterator[str]:
     """Who idles, and how much faster or slower the base is by busy time then."""
     texts: list[str] = []
+    if not pair["base_span_ns"] or not pair["new_span_ns"]:
+        return
     for side in ("base", "new"):
         whole = pair[f"{side}_span_ns"]
         share = pair[f"{side}_busy_ns"] / whole
@@ -175,7 +177,7 @@ def _bound(
 
 def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]:
     """Where CUDA events tell another ratio than the span."""
-    by_span = pair["base_median_ns"] / pair["new_median_ns"]
+    by_span = pair["base_median_ns"] / max(pair["new_median_ns"], 1)
     if not math.isnan(events["ratio"]) and _apart(events["ratio"], by_span):
         yield (
             f"by CUDA events, with the profiler's own cost between them, it is {format_ratio(events['ratio'])}:"

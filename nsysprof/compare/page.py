@@ -16,7 +16,7 @@ from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.text import clock_table, gap_table, pair_table
 from nsysprof.compare.traffic_text import traffic_tables
 from nsysprof.core.labels import shorten_both
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.terminal import once, one_line, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import Facts, report_facts
@@ -52,7 +52,7 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
         subtitle=" · ".join(compared_reports(comparison)),
         headline=headline,
         findings=findings,
-        warnings=[visible(one_line(text, 400)) for text in comparison.warnings],
+        warnings=[visible(one_line(text, 400)) for text in once(comparison.warnings)],
         charts=charts,
         overview=_as_rows(pair_table(comparison)) if len(comparison.sides) > 1 else None,
         pairs=[_pair(comparison, pair, opened=pair is largest) for pair in pairs[:MOST_PAGE_PAIRS]],

@@ -14,7 +14,7 @@ from nsysprof.compare.gap_ledger import apportion, untold_shares
 from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.traffic_text import traffic_tables
 from nsysprof.core.labels import shorten_both
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.terminal import once, one_line, visible
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.results.text_table import TextTable, escaped, fenced, spread_text, wrapped
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
@@ -65,11 +65,11 @@ def _head(comparison: Comparison, shown: Callable[[str], str]) -> Iterator[list[
         yield [shown(_report(reports[0]))]
     else:
         yield [f"base: {shown(_report(reports[0]))}", f"new:  {shown(_report(reports[1]))}"]
+    warnings = once(comparison.warnings)
     lines = [
-        wrapped(f"warning: {shown(one_line(text, 400))}", "", "  ")
-        for text in comparison.warnings[:_MOST_WARNINGS]
+        wrapped(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:_MOST_WARNINGS]
     ]
-    more = len(comparison.warnings) - _MOST_WARNINGS
+    more = len(warnings) - _MOST_WARNINGS
     yield [*lines, f"and {more:,} warnings more: see gap.json"] if more > 0 else lines
 
 
@@ -96,7 +96,7 @@ def pair_table(comparison: Comparison) -> TextTable:
                 one_line(label, _NAME_WIDTH),
                 format_ns(row.base_median_ns),
                 format_ns(row.new_median_ns),
-                format_ratio(row.base_median_ns / row.new_median_ns),
+                format_ratio(row.base_median_ns / row.new_median_ns) if row.new_median_ns else "-",
                 format_ratio(row.base_busy_median_ns / row.new_busy_median_ns)
                 if row.new_busy_median_ns
                 else "-",

@@ -73,7 +73,7 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
     labels = device_labels(tables)
     gpus = list(dict.fromkeys(labels.values()))
     gpu_of_device = np.array([gpus.index(labels[number]) for number in tables.gpu_numbers], np.int32)
-    cuda_id = np.array([device.cuda_id for device in tables.devices], np.int32)
+    cuda_id = np.array([device.cuda_id for device in tables.devices], np.int64)
     stream_id = np.array([-1 if stream.id is None else stream.id for stream in tables.streams], np.int64)
     pids = pid_of(tables.processes)
 

@@ -117,7 +117,8 @@ def _parts(
     processes = np.unique(tables.stream_process[tables.stream_gpu >= 0]).tolist() if tables.streams else []
     if not processes:
         raise NsysprofError(
-            f"{tables.report.path}: no GPU work, so nothing to compare", "capture with --trace=cuda,nvtx"
+            f"{tables.report.path}: no GPU work, so nothing to compare: {tables.no_work}",
+            "capture with --trace=cuda,nvtx",
         )
     parts = [
         rank_part(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.terminal import once, one_line, visible
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.range_iterations import WHOLE
@@ -44,10 +44,11 @@ def _head(fleet: Fleet) -> Iterator[str]:
         yield f"  unreadable  {one_line(failure.report, 80)}: {one_line(told, 160)}{hint}"
     if len(fleet.failures) > _MOST_FAILURES:
         yield f"  unreadable  {len(fleet.failures) - _MOST_FAILURES:,} more: see fleet.json"
-    for warning in fleet.warnings[:_MOST_WARNINGS]:
+    warnings = once(fleet.warnings)
+    for warning in warnings[:_MOST_WARNINGS]:
         yield wrapped(f"warning  {one_line(warning, 400)}", "  ", "           ")
-    if len(fleet.warnings) > _MOST_WARNINGS:
-        yield f"  {len(fleet.warnings) - _MOST_WARNINGS:,} more warnings: see fleet.json"
+    if len(warnings) > _MOST_WARNINGS:
+        yield f"  {len(warnings) - _MOST_WARNINGS:,} more warnings: see fleet.json"
 
 
 def _findings(fleet: Fleet) -> Iterator[str]:

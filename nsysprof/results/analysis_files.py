@@ -139,6 +139,7 @@ def describe_report(report: Report) -> dict[str, Any]:
         "size_bytes": report.path.stat().st_size if report.path.is_file() else None,
         "format": report.format,
         "nsys_version": about.nsys_version,
+        "recorder_version": about.recorder_version,
         "export_version": about.export_version,
         "schema_version": about.schema_version,
         "start_utc": about.start_utc,

@@ -74,11 +74,12 @@ class Diagnostic:
 class About:
     """What a report says of itself; None or empty where it does not.
 
-    ``nsys_version`` is the version that made the report where that is recorded, else the one that exported
-    it; ``processes`` maps globalPid to a name; ``warnings`` are nsysprof's own about this metadata.
+    ``nsys_version`` is the version that recorded the report (``recorder_version``) where that is known, else the one
+    that exported it; ``processes`` maps globalPid to a name; ``warnings`` are nsysprof's own about this metadata.
     """
 
     nsys_version: str | None
+    recorder_version: str | None
     export_version: str | None
     schema_version: str | None
     generation: Generation

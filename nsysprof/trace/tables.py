@@ -136,7 +136,7 @@ class Tables:
 
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
-    ``room`` is where long columns live.
+    ``no_work`` says why there are no ops, empty where there are some; ``room`` is where long columns live.
     """
 
     report: Report
@@ -154,6 +154,7 @@ class Tables:
     session_end: int
     warnings: tuple[str, ...]
     unread: tuple[Unread, ...] = ()
+    no_work: str = ""
     room: Room = field(default=IN_MEMORY, repr=False)
 
     @cached_property

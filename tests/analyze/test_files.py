@@ -91,6 +91,7 @@ DOCUMENT = [
     "totals",
     "ledger",
     "warnings",
+    "missing",
     "ranges",
     "kernels",
 ]

@@ -15,7 +15,7 @@ from nsysprof.analyze.slow_start import slow_starts
 from nsysprof.analyze.text import summary, verification
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.terminal import once, one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.report import open_report
@@ -373,6 +373,62 @@ def test_warnings_and_messages_of_nsys_are_shown(trace: Trace) -> None:
         assert f"\n  warning  {warning}\n" in head
 
 
+def test_messages_of_sub_processes_are_not_what_the_report_is(trace: Trace) -> None:
+    """nsys says of a shell that it has no CUDA; the report has, and few lines stand before the first number."""
+    items: list[Items] = [
+        Diagnostic("No CUDA events collected. Does the process use CUDA?"),
+        Diagnostic("No NVTX events collected. Does the process use NVTX?"),
+        Diagnostic("Not all OpenGL events might have been collected."),
+        Diagnostic("Unable to collect CPU kernel IP/backtrace samples."),
+        *(Diagnostic(f"CUDA profiling might have trouble {word}") for word in "abcdefgh"),
+    ]
+    answer = broken_down(trace(*items, Range("a", 0, 100), work("k", 10, 5, 1), duration=LATE))
+    said = [line for line in summary(answer).splitlines() if line.startswith("  nsys ")]
+    assert said == [
+        *(f"  nsys warning: CUDA profiling might have trouble {word}" for word in "abc"),
+        "  nsys recorded 9 messages more: --verbose shows, and analysis.json holds them",
+    ]
+    every = [line for line in summary(answer, verbose=True).splitlines() if line.startswith("  nsys ")]
+    assert len(every) == len(items)
+    assert "  nsys warning: No CUDA events collected. Does the process use CUDA?" in every
+
+
+@pytest.mark.parametrize(
+    ("call", "result", "said"),
+    [
+        (
+            "cudaLaunchKernel_v7000",
+            0,
+            "holds 1,234 launches and no GPU activity: nsys got none from the driver",
+        ),
+        ("cuGraphLaunch", 0, "holds 1,234 launches and no GPU activity"),
+        ("cudaMemcpyAsync", 0, "holds 1,234 launches and no GPU activity"),
+        ("cudaLaunchKernel_v7000", 100, "no GPU work: all 1,234 launches failed"),
+        ("cudaMalloc", 0, "CUDA was traced, and nothing was launched"),
+        ("cudaLaunchHostFunc", 0, "CUDA was traced, and nothing was launched"),
+        (None, 0, "nothing ran on a GPU, or CUDA was not traced"),
+    ],
+)
+def test_why_there_is_no_gpu_work(trace: Trace, call: str | None, result: int, said: str) -> None:
+    """Launches that were recorded say that something ran, whatever nsys got of it."""
+    calls = (
+        [Launch(10 * n, 10 * n + 5, n + 1, api=call, returned=result) for n in range(1234)] if call else []
+    )
+    answer = broken_down(trace(Range("a", 0, 100_000), *calls, duration=LATE))
+    assert [said in text for text in answer.warnings] == [True]
+    assert said in summary(answer)
+
+
+def test_sentences_that_repeat_stand_once_with_a_count() -> None:
+    """Those that differ in numbers and in whom they are about say one thing; others stay."""
+    alike = [f"RUN::x::S{n}: drifts by {n}.5 %" for n in range(69)]
+    assert once(["first", *alike, "RUN::x::S1: is late", "first"]) == [
+        "first (1 more like it)",
+        "RUN::x::S0: drifts by 0.5 % (68 more like it)",
+        "RUN::x::S1: is late",
+    ]
+
+
 def test_a_slow_start_is_a_warning(trace: Trace) -> None:
     """Where the first of what repeats takes most of the time, the head says so and what to do; `skip` does it."""
     items: list[Items] = []
@@ -410,7 +466,7 @@ def test_the_report_introduces_itself(trace: Trace) -> None:
         capture={"PROCESS_0:COMMAND": "python3", "PROCESS_0:ARGUMENT_0": "train.py"},
     )
     lines = summary(broken_down(path)).splitlines()
-    assert lines[0] == f"{path}: report of nsys 2025.3.2.0, 1.50 s of recording"
+    assert lines[0] == f"{path}: report exported by nsys 2025.3.2.0, 1.50 s of recording"
     assert lines[1] == "  GPU      2 x NVIDIA H200 (132 SMs, 140 GiB, 4.81 TB/s)"
     assert lines[2] == "  command  python3 train.py"
     old = summary(broken_down(trace(style="2019"))).splitlines()
@@ -492,7 +548,7 @@ def test_nothing_that_a_terminal_obeys_comes_through(trace: Trace) -> None:
     assert [line for line in text.split("\n") if not line.isprintable()] == []
     assert text.splitlines() == text[:-1].split("\n")
     assert r"a\x1b[31m\x07\x00\x9b2J" in text
-    assert r"re\x1b[31mport.sqlite: report of" in text
+    assert r"re\x1b[31mport.sqlite: report exported by" in text
 
 
 @pytest.mark.parametrize(

@@ -459,6 +459,14 @@ def test_a_report_without_gpu_work(trace: Trace) -> None:
     assert results(checked(report, "max_cpu_ns = 899")) == [("max_cpu", 900, False)]
 
 
+def test_a_report_with_a_part_that_cannot_be_read(trace: Trace) -> None:
+    """Kernels that nobody counts break no limit: that is no answer."""
+    kernel = "CUPTI_ACTIVITY_KIND_KERNEL"
+    report = trace(*step(0), launch_kernel("a", (1, 2), (3, 4), id=1), drop_columns={kernel: ["end"]})
+    with pytest.raises(NsysprofError, match=f"cannot be checked: {kernel} lacks end, and has 1 rows"):
+        checked(report, "max_kernels = 0")
+
+
 def test_a_range_without_gpu_work(trace: Trace) -> None:
     """A time that nothing took is not short: it breaks the limit, unless the range is optional. Counts are 0."""
     report = trace(*step(0), launch_kernel("a", (5_000, 5_001), (5_002, 5_003), id=1), duration=LATE)

@@ -31,7 +31,7 @@ TABLES = ["analysis.json", "instances.csv", "kernels.csv", "ranges.csv"]
 CHARTS = ["kernel_breakdown.png", "kernel_counts.png", "timeline.png"]
 
 SMALL = """\
-report.sqlite: report of nsys 2025.3.2.0, 1.00 ms of recording
+report.sqlite: report exported by nsys 2025.3.2.0, 1.00 ms of recording
   GPU      NVIDIA H200 (132 SMs, 140 GiB, 4.81 TB/s)
   command  python3 train.py
   warning  ops without a launch row in the report: 1 (2.2 % of op time); no range owns them
@@ -329,7 +329,7 @@ def test_a_file_name_that_is_not_utf8(small: Path, tmp_path: Path) -> None:
         pytest.skip("this file system takes UTF-8 names only")
     done = shell(r"nsysprof analyze $'b\xff.sqlite' --no-charts", tmp_path)
     assert done.code == 0, done.err
-    assert done.out.startswith(r"b\udcff.sqlite: report of")
+    assert done.out.startswith(r"b\udcff.sqlite: report exported by")
     assert (tmp_path / "b\udcff.analysis" / "analysis.json").is_file()
 
 

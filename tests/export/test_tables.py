@@ -138,6 +138,17 @@ def test_tables_of_made_up_reports_join_and_add_up(seed: int, trace: Trace, tmp_
     checked(source, parquet(source, tmp_path))
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet", "perfetto"])
+def test_a_device_id_may_be_any_number(form: str, trace: Trace, tmp_path: Path) -> None:
+    """4294967295 is what nsys writes where it knows no device."""
+    source = source_of(trace(Kernel("k", 10, 20, None, device=4294967295), gpus=False))
+    written = write_export(source, form, tmp_path / "out")
+    if form == "csv":
+        assert pd.read_csv(written / "ops.csv")["device"].tolist() == [4294967295]
+    elif form == "parquet":
+        assert pd.read_parquet(written / "ops.parquet")["device"].tolist() == [4294967295]
+
+
 @pytest.mark.parametrize("path", [*REAL, None], ids=lambda path: path.stem if path else "made up")
 def test_csv_holds_what_parquet_holds(path: Path | None, trace: Trace, tmp_path: Path) -> None:
     """Cell by cell, with names that need quotes."""

@@ -82,6 +82,33 @@ def test_quirk_01_the_capture_version_is_not_the_export_version(report: Make) ->
     assert (about.nsys_version, about.export_version) == ("2024.2.3.38", "2025.3.2.0")
 
 
+@pytest.mark.parametrize(
+    ("folder", "recorder"),
+    [
+        ("/opt/nvidia/nsight-systems/2023.3.3/target-linux-x64", "2023.3.3"),
+        ("/usr/local/cuda-12.1/nsight-systems-2023.1.2/target-linux-x64", "2023.1.2"),
+        ("/global/easybuild/software/Nsight-Systems/2022.2.1/target-linux-x64", "2022.2.1"),
+        (r"C:\Program Files\NVIDIA Corporation\Nsight Systems 2024.5.1\target-windows-x64", "2024.5.1"),
+        ("/opt/nvidia/nsight-systems/2025.3.2/target-linux-x64", "2025.3.2.0"),
+        ("/opt/nvidia/nsight-compute/2023.2.0/host/target-linux-x64", None),
+        ("/opt/nvidia/hpc_sdk/Linux_x86_64/23.11/profilers/Nsight_Systems/target-linux-x64", None),
+        ("/usr/lib/x86_64-linux-gnu/nsight-systems/target-linux-x64", None),
+    ],
+)
+def test_the_nsys_that_recorded_is_told_by_its_folder(
+    report: Make, folder: str, recorder: str | None
+) -> None:
+    """Where no metadata has it; the folders of other tools have versions of their own, which are not it."""
+    about = report(
+        {
+            "META_DATA_EXPORT": ("name TEXT, value TEXT", meta("2025.3.2.0", "3.20.3")),
+            "TARGET_INFO_SYSTEM_ENV": ("name TEXT, value TEXT", [("TargetInstallDir", folder)]),
+        }
+    ).about
+    assert about.recorder_version == recorder
+    assert (about.nsys_version, about.export_version) == (recorder or "2025.3.2.0", "2025.3.2.0")
+
+
 def test_half_known_metadata_is_a_warning(report: Make) -> None:
     """What is lacking is named; an empty table is as good as none."""
     rows = [("EXPORT_PRODUCT_NAME", "x"), ("EXPORT_SCHEMA_VERSION", None)]
@@ -307,6 +334,19 @@ def test_versions_of_driver_and_cuda_are_read_as_people_write_them(report: Make)
         about = report({"TARGET_INFO_SYSTEM_ENV": ("name TEXT, value TEXT", rows)}).about
         assert about.cuda_version == shown
         assert about.driver_version == "580.159.04"
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        *[("52510517", "525.105.17"), ("5509007", "550.90.07"), ("51694", "516.94"), ("0", None)],
+        *[("530.30.02", "530.30.02"), ("560.94", "560.94"), ("123456", "123456"), ("r580", "r580")],
+    ],
+)
+def test_a_driver_without_dots_gets_them_back(report: Make, raw: str, shown: str | None) -> None:
+    """525.105.17 was written as 52510517 for years; what is no such number stays."""
+    about = report({"TARGET_INFO_SYSTEM_ENV": ("name TEXT, value TEXT", [("NvDriverVersion", raw)])}).about
+    assert about.driver_version == shown
 
 
 def test_the_start_is_taken_from_whichever_column_there_is(report: Make) -> None:

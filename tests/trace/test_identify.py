@@ -182,6 +182,15 @@ def test_a_damaged_schema_is_one_line(tmp_path: Path) -> None:
     assert "damaged SQLite file" in refused(damaged).message
 
 
+def test_a_damaged_name_in_the_schema_is_one_line(tmp_path: Path) -> None:
+    """sqlite3 quotes the name in its message, in bytes that Python cannot decode."""
+    damaged = database(tmp_path / "d.sqlite", [NEW, EVENTS])
+    with closing(sqlite3.connect(damaged, isolation_level=None)) as connection:
+        connection.execute("PRAGMA writable_schema = on")
+        connection.execute("UPDATE sqlite_master SET name = x'FF' WHERE name = 'NVTX_EVENTS'")
+    assert "damaged SQLite file" in refused(damaged).message
+
+
 def test_a_file_that_breaks_part_way_is_one_line(tmp_path: Path) -> None:
     """A page that reads as garbage is found when its table is read, and is the same kind of error."""
     rows = [f"INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_{n}', '{'x' * 900}')" for n in range(99)]

@@ -22,6 +22,8 @@ SEVERITIES: dict[str, Severity] = {"2": "warning", "warning": "warning", "3": "e
 SOURCES = {"1": "injection", "2": "daemon", "3": "analysis"}
 PROCESS_PART = re.compile(r"PROCESS_(\d{1,9}):(?:COMMAND|ARGUMENT_(\d{1,9}))\Z")
 CAPTURE = re.compile(rf"{PROCESS_PART.pattern}|\w*PRODUCT_VERSION\Z")  # never ENVIRONMENT_VARIABLE
+# The folder of the nsys that recorded; a folder of Nsight Compute or of an HPC SDK has a version of its own.
+INSTALLED = re.compile(r"nsight[-_ ]systems(?:-cli)?[-_/\\ ](20\d\d(?:\.\d+)+)", re.IGNORECASE)
 SCRIPT_VALUE = re.compile(r"(?<![\w./-])([A-Z_][A-Z0-9_]*)=(?:'[^']*'|\"[^\"]*\"|[^\s;'\"]+)")
 
 
@@ -35,8 +37,10 @@ def read_about(source: Source, *, report_version: str | None = None) -> About:
     system = system_properties(source)
     export_version = meta.get("EXPORT_PRODUCT_VERSION")
     captured = next((value for name, value in capture.items() if name.endswith("PRODUCT_VERSION")), None)
+    recorder = captured or report_version or _installed(system.get("TargetInstallDir"), export_version)
     return About(
-        nsys_version=captured or report_version or export_version,
+        nsys_version=recorder or export_version,
+        recorder_version=recorder,
         export_version=export_version,
         schema_version=meta.get("EXPORT_SCHEMA_VERSION"),
         generation=generation,
@@ -46,7 +50,7 @@ def read_about(source: Source, *, report_version: str | None = None) -> About:
         ),
         start_utc=_start(source),
         gpus=read_gpus(source),
-        driver_version=known(system.get("NvDriverVersion")),
+        driver_version=_driver_version(system.get("NvDriverVersion")),
         cuda_version=_cuda_version(system.get("CudaDriverVersion")),
         os=known(system.get("OsDescription")),
         cpu=known(system.get("CpuDescription")) or known(system.get("CpuArchitecture")),
@@ -73,6 +77,20 @@ def _warnings(generation: Generation, meta: Mapping[str, str]) -> tuple[str, ...
         )
     lacking = [name for name in ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION") if name not in meta]
     return (f"the report's metadata ({generation}) lacks {' and '.join(lacking)}",) if lacking else ()
+
+
+def _installed(folder: str | None, export_version: str | None) -> str | None:
+    """The version in the folder of the nsys that recorded: in full where the one that exported is the same."""
+    found = INSTALLED.search(folder or "")
+    if found is None:
+        return None
+    return export_version if f"{export_version}.".startswith(f"{found[1]}.") else found[1]
+
+
+def _driver_version(value: str | None) -> str | None:
+    """`525.105.17`, which some versions of nsys write without its dots."""
+    found = re.fullmatch(r"(\d{3})(\d{2,3})(\d{2})|(\d{3})(\d{2})", (value or "").strip())
+    return known(value) if found is None else ".".join(part for part in found.groups() if part)
 
 
 def _cuda_version(value: str | None) -> str | None:

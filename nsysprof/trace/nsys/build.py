@@ -17,7 +17,7 @@ from nsysprof.trace.nsys.gpu_work import Work, read_work
 from nsysprof.trace.nsys.gpus import devices as gpu_of_device
 from nsysprof.trace.nsys.host_calls import NEEDS as CALLS_NEEDS
 from nsysprof.trace.nsys.host_calls import TABLE as CALLS
-from nsysprof.trace.nsys.host_calls import launch_keys, read_calls
+from nsysprof.trace.nsys.host_calls import launch_keys, read_calls, recorded_calls
 from nsysprof.trace.nsys.identify import reading
 from nsysprof.trace.nsys.nvtx import NEEDS as NVTX_NEEDS
 from nsysprof.trace.nsys.nvtx import TABLE as NVTX
@@ -52,6 +52,7 @@ def build_tables(report: Report, source: Source, progress: Progress | None, room
         nvtx = read_ranges(source, tids, progress, room)
         gpus = gpu_of_device(source)
         unread = unread_tables(source, _NEEDS)
+        no_work = "" if len(ops) else _why_no_work(source, unread)
 
     order = np.argsort(tids.values, kind="stable")
     threads = tids.values[order]
@@ -69,7 +70,7 @@ def build_tables(report: Report, source: Source, progress: Progress | None, room
         Device(int(process_code[code]), cuda_id, gpus.get((int(pids[code]), cuda_id)))
         for code, cuda_id in work.devices
     ]
-    warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice, unread)
+    warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice, unread, no_work)
     return Tables(
         report=report,
         ranges=_ranges(nvtx, thread_code, session_end, duration, room),
@@ -86,6 +87,7 @@ def build_tables(report: Report, source: Source, progress: Progress | None, room
         session_end=session_end,
         warnings=warnings,
         unread=unread,
+        no_work=no_work,
         room=room,
     )
 
@@ -228,7 +230,13 @@ def _sorted(
 
 
 def _warnings(
-    work: Work, ops: Ops, launches: Launches, ranges: int, recorded_twice: int, unread: Sequence[Unread]
+    work: Work,
+    ops: Ops,
+    launches: Launches,
+    ranges: int,
+    recorded_twice: int,
+    unread: Sequence[Unread],
+    no_work: str,
 ) -> tuple[str, ...]:
     out = [
         f"{found.table} lacks {' and '.join(found.lacks)}: its {found.rows:,} rows cannot be read and are missing from"
@@ -237,10 +245,8 @@ def _warnings(
     ]
     out += work.warnings
     lost = {found.table for found in unread}
-    if not len(ops) and not lost & WORK.keys():
-        out.append(
-            "the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"
-        )
+    if no_work and not lost & WORK.keys():
+        out.append(no_work)
     if not ranges and NVTX not in lost:
         out.append("the report holds no NVTX ranges: capture with --trace=cuda,nvtx and annotate the program")
     if len(ops) and not len(launches) and CALLS not in lost:
@@ -255,3 +261,20 @@ def _warnings(
             f"host calls with the correlation id of a shorter call: {recorded_twice:,}; the shorter one counts"
         )
     return tuple(out)
+
+
+def _why_no_work(source: Source, unread: Sequence[Unread]) -> str:
+    """A sentence for a report without ops: launches that were recorded say that there was GPU work all the same."""
+    if any(found.table in WORK for found in unread):
+        return "the report holds no GPU work that can be read"
+    calls, launches, failed = recorded_calls(source)
+    if launches:
+        return (
+            f"the report holds {launches:,} launches and no GPU activity: nsys got none from the driver (WSL2,"
+            " permissions, or a run that was killed)"
+        )
+    if failed:
+        return f"the report holds no GPU work: all {failed:,} launches failed"
+    if calls:
+        return "the report holds no GPU work: CUDA was traced, and nothing was launched while nsys recorded"
+    return "the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"

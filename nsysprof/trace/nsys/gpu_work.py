@@ -38,6 +38,7 @@ _MIGRATIONS = {11: "HtoD", 12: "DtoH", 13: "DtoD"}  # copyKind of nsys alone: EN
 _COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _NO_STREAM, _MIGRATES = 4294967295, -1 << 62
 _SMALL = {0xFFFF: _NO_STREAM, 0xFFFE: _MIGRATES}  # what they are in 16 bits
+_NO_NAME = (1 << 56) - 1  # the id of a name that no StringIds can hold
 _MOST = 1 << 62  # ns, of all ops together
 
 
@@ -200,10 +201,11 @@ class _Names:
             if null is None:
                 break
             ids = np.where(null & (ids == 0), column(block, other), ids)
-        return self._ids.encode((np.int64(kind) << 56) | (ids & ((1 << 56) - 1)))
+        ids = np.where((ids >> 56) == 0, ids, _NO_NAME)
+        return self._ids.encode((np.int64(kind) << 56) | ids)
 
     def resolve(self) -> list[str]:
-        keys = [(value >> 56, value & ((1 << 56) - 1)) for value in self._ids.values.tolist()]
+        keys = [(value >> 56, value & _NO_NAME) for value in self._ids.values.tolist()]
         texts = self._source.strings([number for kind, number in keys if kind == KERNEL])
         return [_op_name(kind, number, texts) for kind, number in keys]
 

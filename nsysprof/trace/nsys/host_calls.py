@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +11,13 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, Room
 from nsysprof.core.codes import Coder
-from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, times
+from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
 from nsysprof.trace.report import Progress
 from nsysprof.trace.tables import PROCESS_OF_THREAD
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
+_LAUNCHES = re.compile(r"(?:cuda|cu)(?:GraphLaunch|Launch(?!HostFunc)|Memcpy|Memset)")
 _CHUNK = 1 << 18  # keys at a time where temporaries would be large
 
 
@@ -141,6 +143,24 @@ def read_calls(
         chosen = _shortest(slot, end - start)
         start, end, thread, slot = start[chosen], end[chosen], thread[chosen], slot[chosen]
     return HostCalls(start, end, thread, slot, duplicates)
+
+
+def recorded_calls(source: Source) -> tuple[int, int, int]:
+    """How many host calls have names, and of those that launch GPU work how many succeeded and how many failed."""
+    calls = launches = failed = 0
+    known: dict[int, bool] = {}
+    wanted = present(source, TABLE, ("nameId", "returnValue"))
+    for block in source.blocks(TABLE, wanted) if "nameId" in wanted else ():
+        calls += block.rows
+        name = column(block, "nameId", missing=-1)
+        new = [number for number in np.unique(name).tolist() if number not in known]
+        texts = source.strings(new)
+        known |= {number: _LAUNCHES.match(texts.get(number, "")) is not None for number in new}
+        launching = np.isin(name, [number for number, launches_work in known.items() if launches_work])
+        failing = launching & (column(block, "returnValue") != 0)
+        failed += int(failing.sum())
+        launches += int(launching.sum() - failing.sum())
+    return calls, launches, failed
 
 
 def _process_of(thread: NDArray[np.int32], threads: Coder, processes: Coder) -> NDArray[np.int32]:

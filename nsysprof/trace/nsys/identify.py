@@ -255,7 +255,7 @@ def _tables(path: Path) -> list[tuple[str, str]]:
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')")
             return [(str(name), str(sql or "")) for name, sql in rows]
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where sqlite3 quotes a damaged name
         raise NsysprofError(f"{path}: a damaged SQLite file: {told(error)}", _again(path)) from None
 
 

@@ -38,14 +38,14 @@ class ParquetSource:
         """Names of the columns, () when there is no such table."""
         if fold(table) not in self._files:
             return ()
-        with self._opened(table) as file:
+        with self._opened(table) as (file, _):
             return tuple(file.schema_arrow.names)
 
     def rows(self, table: str) -> int:
         """Number of rows, 0 when there is no such table."""
         if fold(table) not in self._files:
             return 0
-        with self._opened(table) as file:
+        with self._opened(table) as (file, _):
             return int(file.metadata.num_rows)
 
     def blocks(
@@ -59,8 +59,8 @@ class ParquetSource:
         if fold(table) not in self._files:
             return
         words = Words() if words is None else words
-        with self._opened(table, texts) as file:
-            for batch, at in _batches(file, (*ints, *texts)):
+        with self._opened(table, (*ints, *texts), texts) as (file, stored):
+            for batch, at in _batches(file, stored):
                 values: dict[str, np.ndarray] = {}
                 nulls: dict[str, np.ndarray] = {}
                 for name in ints:
@@ -75,9 +75,9 @@ class ParquetSource:
         """All rows of a small table as Python values; bytes that are not UTF-8 show as U+FFFD."""
         if fold(table) not in self._files:
             return []
-        with self._opened(table) as file:
+        with self._opened(table, columns) as (file, stored):
             rows: list[tuple[Any, ...]] = []
-            for _, at in _batches(file, columns):
+            for _, at in _batches(file, stored):
                 rows += zip(*(_python(at[name]) for name in columns), strict=True)
             return rows
 
@@ -105,7 +105,10 @@ class ParquetSource:
         return {fold(file.stem): (file, stamp(file)) for file in files}
 
     @contextmanager
-    def _opened(self, table: str, texts: Sequence[str] = ()) -> Iterator[Any]:
+    def _opened(
+        self, table: str, columns: Sequence[str] = (), texts: Sequence[str] = ()
+    ) -> Iterator[tuple[Any, dict[str, str]]]:
+        """The table's file, and what it calls the columns, whatever their letter case; texts come as dictionaries."""
         try:
             import pyarrow  # noqa: PLC0415 (an extra, and slow to import)
             import pyarrow.parquet  # noqa: PLC0415
@@ -116,8 +119,10 @@ class ParquetSource:
             ) from error
         path, seen = self._files[fold(table)]
         try:
-            with pyarrow.parquet.ParquetFile(path, read_dictionary=list(texts)) as file:
-                yield file
+            stored = _spelled(path, pyarrow.parquet.read_schema(path).names, columns) if columns else {}
+            dictionaries = [stored[name] for name in texts]
+            with pyarrow.parquet.ParquetFile(path, read_dictionary=dictionaries) as file:
+                yield file, stored
             _check_unchanged(path, seen)
         except (pyarrow.ArrowException, OSError) as error:
             _check_unchanged(path, seen)
@@ -133,14 +138,20 @@ def _check_unchanged(path: Path, seen: Stamp) -> None:
         raise changed(path)
 
 
-def _batches(file: Any, names: Sequence[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The file batch by batch, and the columns of each under the names asked for, whatever their letter case."""
-    stored = file.schema_arrow.names
+def _spelled(path: Path, stored: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     spelled = {fold(name): name for name in reversed(stored)}
-    asked = {name: name if name in stored else spelled[fold(name)] for name in names}
-    for batch in file.iter_batches(_BATCH, columns=list(dict.fromkeys(asked.values())), use_threads=False):
+    lacking = [name for name in names if fold(name) not in spelled]
+    if lacking:
+        raise NsysprofError(f"{path} is damaged: it has no column {lacking[0]}")
+    return {name: name if name in stored else spelled[fold(name)] for name in names}
+
+
+def _batches(file: Any, stored: dict[str, str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The file batch by batch, and the columns of each under the names asked for."""
+    columns = list(dict.fromkeys(stored.values()))
+    for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
         place = {name: at for at, name in enumerate(batch.schema.names)}
-        yield batch, {ours: batch.column(place[name]) for ours, name in asked.items()}
+        yield batch, {ours: batch.column(place[name]) for ours, name in stored.items()}
 
 
 def _integers(array: Any) -> tuple[np.ndarray, np.ndarray | None]:

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 __all__ = ["known", "named_rows", "named_values", "system_properties", "whole"]
 
 SYSTEM = frozenset(
-    ("NvDriverVersion", "CudaDriverVersion", "OsDescription", "CpuDescription", "CpuArchitecture", "GpuInfo")
+    (
+        *("NvDriverVersion", "CudaDriverVersion", "OsDescription", "CpuDescription", "CpuArchitecture"),
+        *("GpuInfo", "TargetInstallDir"),
+    )
 )
 
 

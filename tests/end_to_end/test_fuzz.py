@@ -1,0 +1,25 @@
+"""A few spoiled reports of the fuzzer; `python -m tests.fuzz --count 10000` reads many."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsysprof.trace.nsys import gpu_work
+from tests.kit.fuzz import GOOD, fuzz
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_spoiled_reports_are_answered_or_refused(first: int) -> None:
+    """No traceback, no hang, and totals equal to plain SQL or a line that says what is missing."""
+    pytest.importorskip("pyarrow")
+    failed = [(seed, end, story) for seed, end, story in fuzz(range(first, first + 20)) if end not in GOOD]
+    assert not failed
+
+
+def test_the_fuzzer_sees_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that skips a kind of work in silence, and one that raises, are found."""
+    pytest.importorskip("pyarrow")
+    monkeypatch.delitem(gpu_work.TABLES, "CUPTI_ACTIVITY_KIND_MEMSET")
+    assert any(end.startswith("silent difference: ops") for _, end, _ in fuzz(range(12)))
+    monkeypatch.setattr(gpu_work, "_check_times", None)
+    assert any(end.startswith("traceback") for _, end, _ in fuzz(range(12)))

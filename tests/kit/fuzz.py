@@ -1,0 +1,383 @@
+"""Reads spoiled reports and compares the answer with plain SQL: no traceback, no hang, no silent difference.
+
+    python -m tests.fuzz --count 10000            # by hand; prints what failed and the seed of each
+    python -m tests.fuzz --seed 4711 --keep DIR   # one of them again, its files left in DIR
+
+An answer may be refused: exit code 1, one line and perhaps a hint. If there is one, its ops, their sum, the kernels by
+name, the ops without a launch and the ranges are those of the file, but for rows that it counts as missing itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import faulthandler
+import io
+import json
+import math
+import random
+import shutil
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from typer.main import get_command
+
+from nsysprof import cli
+from tests.kit.mutations import spoiled
+
+PATIENCE_S = 60
+GOOD = {"answered", "refused"}
+CUPTI = "CUPTI_ACTIVITY_KIND_"
+WORK = {
+    f"{CUPTI}KERNEL": "kernels",
+    f"{CUPTI}MEMCPY": "memops",
+    f"{CUPTI}MEMSET": "memops",
+    f"{CUPTI}GRAPH_TRACE": "graph_traces",
+}
+CALLS, NVTX = f"{CUPTI}RUNTIME", "NVTX_EVENTS"
+NAMING = ("demangledName", "shortName", "mangledName")
+# The columns without which a row says nothing, and others.
+TABLES = {
+    **dict.fromkeys(WORK, (("start", "end"), ("globalPid", "correlationId", *NAMING))),
+    CALLS: (("start", "end", "globalTid", "correlationId"), ()),
+    NVTX: (("start", "end", "eventType", "globalTid"), ()),
+}
+PROCESS = -0x1000000
+NAMELESS = "[not in StringIds]"
+Row = dict[str, Any]
+Table = Callable[..., list[Row]]
+
+
+class Truth(NamedTuple):
+    """What the file says: numbers under the keys of `analysis.json`, kernels by name, and rows without a time."""
+
+    totals: dict[str, int]
+    kernels: dict[str, tuple[int, int]]
+    unlaunched: int
+    untimed: int
+    missing: dict[str, int]
+
+
+class Spelled(bytes):
+    """A text of SQLite, which may spell a number; plain bytes are a blob, or a text of Parquet, and do not."""
+
+
+class Hang(BaseException):
+    """The time is over; nothing that catches errors may catch this."""
+
+
+# ---- what the file says
+
+
+def truth(path: Path) -> Truth:
+    """Ask sqlite3, or pyarrow, for all rows. Raises whatever they raise."""
+    rows: dict[str, list[Row]] = {}
+    missing = {}
+    with (_parquet if path.is_dir() else _sqlite)(path) as table:
+        for name, (needed, more) in TABLES.items():
+            rows[name] = table(name, (*needed, *more), needed=needed)
+            if rows[name] and not rows[name][0]:
+                missing[name], rows[name] = len(rows[name]), []
+        numbers = {_name_id(row) for row in rows[f"{CUPTI}KERNEL"]}
+        strings = table("StringIds", ("id", "value"), numbers)
+        texts = {_integer(row["id"]): _text(row["value"]) for row in strings}
+    totals: Counter[str] = Counter(ops=0, sum_ns=0, kernels=0, memops=0, graph_traces=0)
+    by_name: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    launched = {(_whole(row["globalTid"]) & PROCESS, _whole(row["correlationId"])) for row in rows[CALLS]}
+    callers = {process for process, _ in launched}
+    untimed = unlaunched = 0
+    for name, kind in WORK.items():
+        for row in rows[name]:
+            start, end = _integer(row["start"]), _integer(row["end"])
+            length = end - start if start is not None and end is not None else 0
+            untimed += start is None or end is None
+            totals.update({"ops": 1, "sum_ns": length, kind: 1})
+            process = _whole(row.get("globalPid")) or (next(iter(callers)) if len(callers) == 1 else 0)
+            key = process, _whole(row.get("correlationId"))
+            unlaunched += not key[1] or key not in launched
+            if kind == "kernels":
+                text = texts.get(_name_id(row))
+                one = by_name[NAMELESS if text is None else text]
+                one[0] += 1
+                one[1] += length
+    totals["ranges"] = sum(_integer(row["eventType"]) in (59, 60, 70, 71) for row in rows[NVTX])
+    shown = {name: (n, ns) for name, (n, ns) in by_name.items()}
+    return Truth(dict(totals), shown, unlaunched, untimed, missing)
+
+
+def _name_id(row: Row) -> int:
+    numbers = [_integer(row[column]) for column in NAMING if column in row]
+    return next((n for n in numbers if n is not None), 0)
+
+
+@contextlib.contextmanager
+def _sqlite(path: Path) -> Iterator[Table]:
+    """Rows of a copy, so that SQLite may recover it, under the names asked for; by their ids if some are wanted."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy.sqlite"
+        for end in ("", "-wal", "-journal"):
+            if Path(f"{path}{end}").is_file():
+                shutil.copyfile(f"{path}{end}", f"{copy}{end}")
+        with closing(sqlite3.connect(copy)) as connection:
+            connection.text_factory = Spelled
+            names = {row[0].lower() for row in connection.execute("SELECT name FROM sqlite_master")}
+
+            def table(
+                name: str, columns: Sequence[str], ids: Collection[int] = (), needed: Collection[str] = ()
+            ) -> list[Row]:
+                if name.lower().encode() not in names:
+                    return []
+                listed = connection.execute("SELECT lower(name), pk FROM pragma_table_xinfo(?)", (name,))
+                there = dict(listed.fetchall())
+                asked = [column for column in columns if column.lower().encode() in there]
+                if not set(needed) <= set(asked):
+                    return [{}] * connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]
+                wanted = ", ".join(f'"{column}"' for column in asked) or "NULL"
+                where = f" WHERE id IN ({', '.join(map(str, ids))})" if ids and there.get(b"id") else ""
+                rows = connection.execute(f'SELECT {wanted} FROM "{name}"{where}').fetchall()
+                return [dict(zip(asked, row, strict=False)) for row in rows]
+
+            yield table
+
+
+@contextlib.contextmanager
+def _parquet(path: Path) -> Iterator[Table]:
+    import pyarrow.parquet
+
+    files = {file.stem.lower(): file for file in path.glob("*.parquet") if file.is_file()}
+
+    def table(
+        name: str, columns: Sequence[str], ids: Collection[int] = (), needed: Collection[str] = ()
+    ) -> list[Row]:
+        if name.lower() not in files:
+            return []
+        with pyarrow.parquet.ParquetFile(files[name.lower()]) as file:
+            there = {head.lower(): head for head in reversed(file.schema_arrow.names)}
+            asked = [column for column in columns if column.lower() in there]
+            if not set(needed) <= set(asked):
+                return [{}] * file.metadata.num_rows
+            found = file.read(columns=[there[column.lower()] for column in asked])
+        lists = [_bytes(found.column(there[column.lower()])).to_pylist() for column in asked]
+        return [
+            dict(zip(asked, row, strict=True))
+            for row in (zip(*lists, strict=True) if lists else [()] * len(found))
+        ]
+
+    yield table
+
+
+def _bytes(column: Any) -> Any:
+    """Texts as bytes: they need not be UTF-8."""
+    import pyarrow
+
+    return column.cast(pyarrow.binary()) if pyarrow.types.is_string(column.type) else column
+
+
+def _integer(cell: Any) -> int | None:
+    """The integer of a cell as the manual has it: reals are cut, spelled-out numbers count, nothing else does."""
+    if (
+        isinstance(cell, Spelled)
+        and any(c in b"0123456789" for c in cell)
+        and not cell.strip(b"-.0123456789")
+    ):
+        with closing(sqlite3.connect(":memory:")) as connection:
+            cell = connection.execute("SELECT CAST(? AS INTEGER)", (cell.decode(),)).fetchone()[0]
+    if isinstance(cell, float):
+        return None if math.isnan(cell) else int(max(-(2.0**63), min(cell, 2.0**63 - 1024)))
+    if isinstance(cell, int):
+        return cell - (1 << 64) if cell >= 1 << 63 else cell  # of Parquet: it wraps
+    return None
+
+
+def _whole(cell: Any) -> int:
+    return _integer(cell) or 0
+
+
+def _text(cell: Any) -> str | None:
+    return (
+        None
+        if cell is None
+        else (cell if isinstance(cell, bytes) else str(cell).encode()).decode("utf-8", "replace")
+    )
+
+
+# ---- what nsysprof says
+
+
+def commands(rng: random.Random, path: Path, out: Path) -> list[str]:
+    """The arguments of one command that reads the report; most are analyses."""
+    way = rng.random()
+    if way < 0.12:
+        form = rng.choice(["csv", "csv", "parquet", "perfetto"])
+        return ["export", str(path), "--to", form, "-o", str(out)]
+    if way < 0.14:
+        return ["compare", str(path), str(path), "-o", str(out), "--no-charts"]
+    if way < 0.16:
+        return ["check", str(path), "--init", "-o", str(out)]
+    options = (
+        []
+        if way < 0.7
+        else rng.choice(
+            [
+                ["--threads", "strict"],
+                ["--by", "process"],
+                ["--by", "device"],
+                ["--skip", "1"],
+                ["--range", "a*"],
+                ["--no-merge"],
+            ]
+        )
+    )
+    charts = [] if way > 0.995 else ["--no-charts"]
+    page = ["--html"] if rng.random() < 0.02 else []
+    return ["analyze", str(path), "-o", str(out), *charts, *options, *page]
+
+
+def run(arguments: Sequence[str]) -> tuple[int, str]:
+    """Exit code and stderr of the command line, in this process. What it raises, warnings among it, is raised."""
+    said, before = io.StringIO(), sys.argv
+    sys.argv = ["nsysprof", *arguments]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+            cli.main()
+    except SystemExit as stop:
+        return int(stop.code or 0), said.getvalue()
+    finally:
+        sys.argv = before
+    raise AssertionError("main() came back")
+
+
+def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[str]:
+    """Where an answer is not what the file says."""
+    if arguments[0] == "export" and "csv" in arguments:
+        with (out / "ops.csv").open(newline="", encoding="utf-8") as rows:
+            lengths = [int(row["duration_ns"]) for row in csv.DictReader(rows)]
+        told = {"ops": len(lengths), "sum_ns": sum(lengths)}
+        yield from (
+            f"ops.csv {name} {n} != {file.totals[name]}" for name, n in told.items() if n != file.totals[name]
+        )
+    if arguments[0] != "analyze":
+        return
+    answer = json.loads((out / "analysis.json").read_text(encoding="utf-8"))
+    for name, number in file.totals.items():
+        if answer["totals"][name] != number:
+            yield f"{name} {answer['totals'][name]} != {number}"
+    missing = {row["table"]: row["rows"] for row in answer["missing"]}
+    if missing != file.missing:
+        yield f"missing {missing} != {file.missing}"
+    unlaunched = sum(row["ops"] for row in answer["ledger"] if row["fate"] == "no launch row")
+    if unlaunched != file.unlaunched:
+        yield f"ops without a launch {unlaunched} != {file.unlaunched}"
+    if bool(file.untimed) != any("lack a start or an end" in text for text in answer["warnings"]):
+        yield f"{file.untimed} rows without a time, and the warnings are {answer['warnings']}"
+    if not {"--skip", "--range"} & set(arguments):
+        kernels: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for row in answer["kernels"]:
+            name = NAMELESS if row["kernel"].startswith("[kernel name ") else row["kernel"]
+            kernels[name][0] += row["count"]
+            kernels[name][1] += row["sum_ns"]
+        for name, (count, ns) in file.kernels.items():
+            if kernels[name] != [count, ns]:
+                yield f"kernel {name!r}: {kernels[name]} != {[count, ns]}"
+
+
+def attempt(seed: int, folder: Path) -> tuple[str, str]:
+    """Spoil one report in an empty folder and read it: "answered", "refused" or what is wrong, and what was done."""
+    rng = random.Random(seed)
+    path, done = spoiled(rng, folder)
+    arguments = commands(rng, path, folder / "out")
+    story = f"{'; '.join(done)}; {arguments[0]} {' '.join(arguments[2:])}"
+    before = _folder(folder)
+    try:
+        code, said = run(arguments)
+    except Hang:
+        return "hang", story
+    except BaseException:
+        return f"traceback: {traceback.format_exc()}", story
+    if {name: state for name, state in _folder(folder).items() if not name.startswith("out")} != before:
+        return "the input was changed", story
+    if code:
+        plain = (
+            code == 1 and said.startswith("nsysprof: ") and len(said.splitlines()) <= 2 and len(said) < 3000
+        )
+        return ("refused" if plain else f"exit code {code}: {said[:3000]}"), story
+    try:
+        file = truth(path)
+    except Exception as error:
+        return f"answered what SQL cannot read: {error!r}", story
+    wrong = "; ".join(differences(arguments, folder / "out", file))
+    return (f"silent difference: {wrong}" if wrong else "answered"), story
+
+
+def _folder(folder: Path) -> dict[str, object]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else path.is_symlink()
+        for path in sorted(folder.rglob("*"))
+        if path.parts[len(folder.parts)] != "out"
+    }
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Hang
+
+
+def fuzz(seeds: Iterable[int], keep: Path | None = None) -> Iterator[tuple[int, str, str]]:
+    """Of each seed how it ended and what was done; see `attempt`."""
+    app: Any = cli.app
+    vars(cli)["app"] = get_command(app)  # made once: it takes longer than reading a small report
+    previous = signal.signal(signal.SIGALRM, _stop)
+    try:
+        for seed in seeds:
+            with tempfile.TemporaryDirectory(prefix="nsysprof-fuzz-", ignore_cleanup_errors=True) as made:
+                folder = keep or Path(made)
+                folder.mkdir(parents=True, exist_ok=True)
+                signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+                try:
+                    end, story = attempt(seed, folder)
+                except Hang:
+                    end, story = "hang", "while the report was made, or compared"
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            yield seed, end, story
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+        cli.app = app
+
+
+def main() -> int:
+    """Run seeds, print failures as they come, and return 1 if there were any."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--keep", type=Path, help="an empty folder for the files of a single seed")
+    options = parser.parse_args()
+    warnings.simplefilter("error")
+    seeds = range(options.seed, options.seed + options.count)
+    ends: Counter[str] = Counter()
+    begin = time.monotonic()
+    faulthandler.dump_traceback_later(2 * PATIENCE_S, exit=True)  # where no signal helps
+    for seed, end, story in fuzz(seeds, options.keep):
+        faulthandler.dump_traceback_later(2 * PATIENCE_S, exit=True)
+        ends[end.split(":")[0]] += 1
+        if end not in GOOD:
+            print(f"seed {seed}: {end}\n  {story}", flush=True)
+    print(f"seeds {seeds[0]} to {seeds[-1]}: {dict(ends)} in {time.monotonic() - begin:.0f} s")
+    return int(not ends.keys() <= GOOD)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
