@@ -21,7 +21,6 @@ CAST_UP, CAST_DOWN, SCALING = "cast up", "cast down", "scaling"
 MASK_BUILD, MASK_ADD = "mask build", "mask add"
 QK, SOFTMAX, GUARD, PV = "Q·Kᵀ GEMM", "softmax", "safe-softmax guard", "P·V GEMM"
 FUSED, COMBINE = "fused attention", "split-KV combine"
-SOFTMAX_BACKWARD = "softmax backward"
 
 # What a name can be, as far as the order asks.
 _PLAIN, _CORE_GEMM, _CORE_SOFTMAX, _ANCHOR, _SPLIT_K, _FILL, _MASK, _ADD, _SCALE, _GUARD, _ALL = range(11)
@@ -83,13 +82,11 @@ def op_causes(
 
 def _own_cause(name: str, kinds: Kinds, code: int) -> str:
     """The cause that the name alone tells."""
-    cause, family = kinds.cause[code], kinds.family[code]
+    cause = kinds.cause[code]
     if cause.startswith("cast "):
         return _direction(cause)
     if cause == "attention helper" and "combine" in function_name(name).lower():
         return COMBINE
-    if family == "softmax" and cause == "softmax" and "ackward" in name:
-        return SOFTMAX_BACKWARD
     return cause
 
 
@@ -110,7 +107,7 @@ def _role(kinds: Kinds, code: int, cause: str) -> int:
         return _CORE_GEMM if cause in ("gemm", "matrix-vector") else _ANCHOR
     if family == "softmax":
         return _CORE_SOFTMAX if cause == "softmax" else _ANCHOR
-    if cause == FUSED:
+    if cause.startswith(FUSED):
         return _ANCHOR
     return _ROLES.get(cause, _PLAIN)
 

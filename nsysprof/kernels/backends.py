@@ -155,7 +155,7 @@ def _traits(kinds: Kinds, backends: list[str]) -> NDArray[np.bool_]:
         traits[_IS_KERNEL] = True
         traits[_IS_UNKNOWN] = rule == UNMATCHED or (family == "attention" and backend is None)
         traits[_IS_GEMM] = family == "gemm"
-        traits[_IS_SOFTMAX] = family == "softmax" and cause not in _OTHER_SOFTMAX
+        traits[_IS_SOFTMAX] = family == "softmax" and not cause.startswith(_OTHER_SOFTMAX)
         if backend is not None:
             traits[_FUSED + backends.index(backend)] = True
     return out

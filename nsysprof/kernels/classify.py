@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from nsysprof.kernels.names import dtype, function_name, short_name
+from nsysprof.kernels.names import dtype, function_name, is_plausible, own_words, short_name
 from nsysprof.kernels.rules import FAMILIES, MATH_UNITS, Rule, Rules, fields_of, load_rules
 
 __all__ = [
@@ -81,17 +81,18 @@ def _inside(word: str, starts: dict[str, list[str]]) -> list[str]:
 def _first_match(
     rules: Rules, candidates: Iterable[int], name: str
 ) -> tuple[Rule | None, re.Match[str] | None]:
-    function: str | None = None
+    text = {"name": name}
     for number in sorted(candidates):
         pattern, index = rules.checks[number]
         rule = rules.rules[index]
-        if rule.on_function:
-            if function is None:
-                function = function_name(name)
-            match = _compiled(pattern).search(function)
-        else:
-            match = _compiled(pattern).search(name)
-        if match is not None:
+        if rule.where not in text:
+            function = text["function"] = function_name(name)
+            if rule.where == "words":
+                text["words"] = own_words(function)
+        match = _compiled(pattern).search(text[rule.where])
+        if match is not None and (
+            rule.only is None or is_plausible(text["function"], text["words"], rule.only)
+        ):
             return rule, match
     return None, None
 
@@ -112,13 +113,19 @@ def _append(kinds: Kinds, rule: Rule | None, match: re.Match[str] | None) -> Non
 
 
 def _cause(rule: Rule, match: re.Match[str]) -> str:
-    groups = {
-        key: dtype(text) if key in _TYPE_GROUPS else text for key, text in match.groupdict().items() if text
-    }
-    for cause in rule.causes:
-        if all(field in groups for field in fields_of(cause)):
-            return re.sub(r"\{(\w+)\}", lambda field: groups[field[1]], cause)
-    return rule.family
+    cause = rule.causes[0]
+    if "{" in cause:
+        found = {key: text for key, text in match.groupdict().items() if text}
+        groups = {key: dtype(text) if key in _TYPE_GROUPS else text for key, text in found.items()}
+        fits = (cause for cause in rule.causes if groups.keys() >= set(fields_of(cause)))
+        cause = re.sub(r"\{(\w+)\}", lambda field: groups[field[1]], next(fits, rule.family))
+    return f"{cause} backward" if rule.backward and _BACKWARD(match.string) else cause
+
+
+# How kernels say that they are part of a backward pass: PyTorch's, cuDNN's, Flash Attention's and Triton's do.
+_BACKWARD = re.compile(
+    r"[Bb]ackward|(?<![a-z])bwd|Bwd|bprop|(?<![a-z])bw_|(?<![a-z])[dw]?grad(?!ual)|Grad|cutlassB_|dot_do_o|convert_dq"
+).search
 
 
 @cache

@@ -24,6 +24,28 @@ _NOISE = frozenset(
         """,
     )
 )
+# How functions of libraries begin whose names can be taken at their word.
+_LIBRARY = re.compile(
+    r"(?:at|at_cuda_detail|c10|caffe2?|torch\w*|vision|vllm|sgl\w*|flashinfer|tensorrt_llm|fastertransformer|turbomind"
+    r"|transformer_engine|apex|deep_gemm|fbgemm\w*|xformers|paddle|phi|tensorflow|stream_executor|xla|mxnet|mshadow"
+    r"|onnxruntime|oneflow|mindspore|ggml|tcnn|nvinfer\w*|genericReformat|Eigen|dgl|faiss|raft|ML|MLCommon|cuml|cudf|cugraph"
+    r"|cudnn\w*|cublas\w*|cusparse\w*|cusolver\w*|CUTENSOR_NAMESPACE|cutensor\w*|cutlass\w*|cub|thrust|dali)::|cu(?:blas|dnn|py)_"
+)
+_OWN_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# Words of a function's own name that tell nothing of what it does.
+_NEUTRAL = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        kernel kernels kern nvkernel cuda cudakernel gpu device dev global shared smem gmem sm parallel naive
+        simple basic base baseline fast opt optimized my impl func fn op ref block blocks warp warps thread
+        threads grid tile tiled tiles row rows col cols column columns vec vector vectorized matrix mat tensor
+        array buffer data elem elems element elements value values strided stride coalesced unrolled unroll
+        inplace atomic single multi batch batched generic typed template type fp float double half bf bfloat int
+        integer long short char byte uint complex real to of and by in out ptr async forward fwd
+        """,
+    )
+)
 _BOILERPLATE = re.compile(
     r"_execute(?:_\w+?)?_kernel__5x_\w+|_kernel__5x_\w+|_aligna\d+|_alignc\d+|_stage\d+|_warpsize\w+?x\dx\d|_cga\dx\dx\d"
     r"|_kernel\d_\d|tilesize(?=\d)"
@@ -70,6 +92,22 @@ def function_name(name: str) -> str:
         text = text.split("::type ", 1)[1]
     match = _PLAIN.match(text)
     return match[1] if match else re.split(r"[<(]", text.removeprefix("void "), maxsplit=1)[0]
+
+
+def own_words(function: str) -> str:
+    """The words of a qualified name's last part, in lower case: `ns::vectorAdd2_kernel` is `vector add kernel`."""
+    words = _OWN_WORDS.findall(function.rsplit("::", 1)[-1])
+    return " ".join([word for word in words if len(word) > 1]).lower()
+
+
+def is_plausible(function: str, words: str, only: frozenset[str]) -> bool:
+    """Whether a function can be taken at its word: a library's, or one with no words but ``only`` and neutral ones.
+
+    `vectorAdd` is an addition; of `explicit_euler_step` no word alone says what it does.
+    """
+    return _LIBRARY.match(function) is not None or all(
+        word in only or word in _NEUTRAL for word in words.split()
+    )
 
 
 def _mangled_path(name: str) -> tuple[list[str], int]:

@@ -38,9 +38,10 @@ FAMILIES = (
     "other",
 )
 MATH_UNITS = ("tensor core", "FP32 FMA", "unknown")
+WHERE = ("name", "function", "words")
 SHIPPED_RULES = Path(__file__).with_name("kernels.toml")
 
-_KEYS = {"name", "match", "where", "family", "math_unit", "attention_backend", "cause"}
+_KEYS = {"name", "match", "where", "only", "family", "math_unit", "attention_backend", "cause", "backward"}
 _COMMON = {"kernel", "cuda", "native", "triton", "fused", "cutlass", "cudnn", "lambda", "void", "functor"}
 
 
@@ -50,11 +51,13 @@ class Rule:
 
     name: str
     patterns: tuple[str, ...]
-    on_function: bool
+    where: str
+    only: frozenset[str] | None  # the words that a plain name may have; None: any
     family: str
     math_unit: str
     attention_backend: str | None
     causes: tuple[str, ...]
+    backward: bool
 
 
 @dataclass(frozen=True)
@@ -168,11 +171,13 @@ def _rule(path: Path, number: int, entry: dict[str, Any], check: bool) -> Rule:
     return Rule(
         str(label),
         tuple(patterns or ()),
-        entry.get("where") == "function",
+        str(entry.get("where", WHERE[0])),
+        frozenset(entry["only"].split()) if "only" in entry else None,
         str(entry["family"]),
         str(entry.get("math_unit", "unknown")),
         entry.get("attention_backend"),
         tuple(causes or ()),
+        bool(entry.get("backward", False)),
     )
 
 
@@ -184,16 +189,20 @@ def _reasons(entry: dict[str, Any], patterns: Any, causes: Any) -> Iterator[str]
     for key in ("name", "match", "family"):
         if key not in entry:
             yield f"{key!r} is missing"
-    for key in ("name", "where", "family", "math_unit", "attention_backend"):
+    for key in ("name", "where", "only", "family", "math_unit", "attention_backend"):
         if not isinstance(entry.get(key, ""), str):
             yield f"{key!r} must be a string"
+    if not isinstance(entry.get("backward", False), bool):
+        yield "'backward' must be true or false"
     for key, values in (("match", patterns), ("cause", causes)):
         if not isinstance(values, list) or not values or not all(isinstance(v, str) and v for v in values):
             yield f"{key!r} must be a string or a list of strings, none of them empty"
-    allowed = {"family": FAMILIES, "math_unit": MATH_UNITS, "where": ("name", "function")}
+    allowed = {"family": FAMILIES, "math_unit": MATH_UNITS, "where": WHERE}
     for key, choices in allowed.items():
         if entry.get(key, choices[0]) not in choices:
             yield f"{key} {entry[key]!r} is not one of {', '.join(choices)}"
+    if "only" in entry and entry.get("where") != "words":
+        yield "'only' needs where = \"words\""
     yield from _expression_reasons(patterns, causes)
 
 
@@ -213,4 +222,4 @@ def _expression_reasons(patterns: list[str], causes: list[str]) -> Iterator[str]
 
 
 def _format_hint() -> str:
-    return f"the format, with examples: head -32 {SHIPPED_RULES}"
+    return f"the format, with examples: head -40 {SHIPPED_RULES}"
