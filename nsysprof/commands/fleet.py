@@ -69,7 +69,11 @@ def fleet(
         int | None, typer.Option(min=1, metavar="N", help="Local processes [default: one per CPU].")
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to use: tcp://host:8786.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A Dask scheduler to use: tcp://host:8786, or tls://… Whoever reaches it runs code on its workers.",
+        ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many ranks to print.")] = 16,
     charts: ChartsOption = True,
@@ -106,7 +110,7 @@ def fleet(
     from nsysprof.kernels.classify import load_rules
     from nsysprof.results.folder import PAGE
 
-    check_dask()
+    check_dask(local=scheduler is None)
     load_rules(rules)  # what is wrong with it is told once, not per report
     pattern = rank_pattern(rank_from) if rank_from is not None else None
     if listed is not None:
@@ -127,7 +131,7 @@ def fleet(
         "threads": threads.value,
         "rank_from": rank_from,
     }
-    ruled, exporter = (str(path.resolve()) if path else None for path in (rules, nsys))
+    ruled, exporter = (str(path.absolute()) if path else None for path in (rules, nsys))
     tasks = [ReportTask(file, choice, threads.value, ruled, exporter) for file in files]
     for note in notes:
         _say(note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -43,10 +44,13 @@ class ClusterChoice:
     memory_bytes: int | None = None
 
 
-def check_dask() -> None:
-    """Raise `NsysprofError` with the command to install it where Dask is missing."""
+def check_dask(*, local: bool) -> None:
+    """Raise `NsysprofError` with the command to install it where Dask is missing, or what ``local`` processes need."""
     try:
         import distributed  # noqa: F401, PLC0415 (an extra, slow to import)
+
+        if local:
+            import cryptography  # noqa: F401, PLC0415 (of the same extra)
     except ImportError:
         raise missing_dask() from None
 
@@ -161,7 +165,7 @@ def _client(
     choice: ClusterChoice, reports: int, uninterrupted: Callable[[], AbstractContextManager[None]]
 ) -> Iterator[Client]:
     """A client of the scheduler, or of local processes that end with it."""
-    check_dask()
+    check_dask(local=choice.scheduler is None)
     import dask  # noqa: PLC0415 (an extra)
 
     settings = {
@@ -187,19 +191,37 @@ def _client(
 def _own_workers(
     choice: ClusterChoice, reports: int, uninterrupted: Callable[[], AbstractContextManager[None]]
 ) -> Iterator[Client]:
-    """A client of local processes. Dask takes an interrupt while they start or end for a fault of its own."""
-    from distributed import Client, LocalCluster  # noqa: PLC0415 (an extra)
+    """A client of local processes. Dask takes an interrupt while they start or end for a fault of its own.
+
+    Dask runs whatever is sent to its ports, and imports from its scratch folders. So that no other user of the machine
+    runs code as this one, ports are those of 127.0.0.1 and speak TLS, with a certificate on both sides that is made for
+    this run and kept in memory; no page is served; and scratch is a folder that nobody else can write to.
+    """
+    import dask  # noqa: PLC0415 (an extra)
+    from distributed import Client, LocalCluster  # noqa: PLC0415
+    from distributed.security import Security  # noqa: PLC0415
 
     workers = worker_count(choice, reports)
     stack = ExitStack()
     try:
         with uninterrupted(), _deaf_children():
+            scratch = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="nsysprof-", ignore_cleanup_errors=True)
+            )
+            closed = {
+                "temporary-directory": scratch,
+                "distributed.scheduler.http.routes": [],
+                "distributed.worker.http.routes": [],
+            }
+            stack.enter_context(dask.config.set(closed))
             cluster = LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
                 processes=True,
                 memory_limit=choice.memory_bytes or worker_memory(workers),
-                dashboard_address=":0",  # None takes a port that may be in use, and warns
+                host="127.0.0.1",
+                security=Security.temporary(),
+                dashboard_address="127.0.0.1:0",  # None takes a port that may be in use, and warns
                 scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.CRITICAL,
                 preload=["nsysprof.fleet.worker_setup"],

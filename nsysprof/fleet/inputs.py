@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -101,8 +102,8 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 
 def missing_dask() -> NsysprofError:
-    """The error for a Python without Dask."""
-    return NsysprofError("analysing many reports needs dask[distributed]", dask_hint())
+    """The error for a Python without Dask, or without what keeps its local processes to their user."""
+    return NsysprofError("analysing many reports needs dask[distributed] and cryptography", dask_hint())
 
 
 def dask_hint() -> str:
@@ -114,7 +115,8 @@ def _listed(name: str) -> Iterator[tuple[str, str, str]]:
     """The reports behind a local name: the path, one that is the same for the same file, and the stamp."""
     try:
         for each in _local(name):
-            yield str(each), str(each.resolve()), _stamp(each)
+            # not Path.resolve, which raises on a link that leads to itself: no report, but no reason to lose the others
+            yield str(each), os.path.realpath(each), _stamp(each)
     except OSError as error:
         raise NsysprofError(f"{name}: cannot be listed: {error.strerror or error}", "ls") from None
 
@@ -129,12 +131,27 @@ def _local(name: str) -> list[Path]:
     elif path.exists() or not glob.has_magic(name):
         return [path]  # what does not exist is a report that cannot be read
     else:
-        found = [Path(each) for each in glob.glob(name, recursive=True)]  # noqa: PTH207  Path.glob refuses absolute patterns
+        found = [Path(each) for each in dict.fromkeys(_globbed(name))]
         whole = [each / _INSIDE if _is_report(each) else each for each in found]
         inside = _matched(each.as_posix() for each in whole if not each.is_dir())
         if not inside:
             raise NsysprofError(f"{name}: matches no file", "ls")
     return [Path(each) for each in inside]
+
+
+def _globbed(pattern: str) -> Iterator[str]:
+    """As `glob.glob`, but ``**`` follows no links to folders: some lead around and around."""
+    parts = pattern.split("/")
+    if "**" not in parts:
+        yield from glob.glob(pattern)  # noqa: PTH207  Path.glob refuses absolute patterns
+        return
+    at = parts.index("**")
+    above, below = "/".join(parts[:at]), "/".join(parts[at + 1 :]) or "*"
+    for top in glob.glob(f"{above}/") if at else ("",):  # noqa: PTH207
+        for folder, inner, _ in os.walk(top or "."):
+            inner[:] = [name for name in inner if not name.startswith(".")]
+            inside = folder.removeprefix(".").removeprefix("/") if not top else folder
+            yield from _globbed(os.path.join(glob.escape(inside), below))  # noqa: PTH118
 
 
 def _is_report(folder: Path) -> bool:

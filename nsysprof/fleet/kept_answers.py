@@ -26,7 +26,7 @@ _FORMAT = 2
 
 def answer_file(folder: Path, task: ReportTask) -> Path:
     """Where the answer to a task is kept: the name says file, size, time, options and version."""
-    name = task.file.name if task.file.is_url else str(Path(task.file.name).resolve())
+    name = task.file.name if task.file.is_url else os.path.realpath(task.file.name)
     asked = {
         **asdict(task),
         "file": name,

@@ -85,10 +85,14 @@ def running(*command: str | Path, folder: Path) -> Iterator[subprocess.Popen[byt
         process.wait()
 
 
-def test_two_real_ranks(tmp_path: Path) -> None:
+def test_two_real_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The capture of two GPUs, on two local processes: no warnings, no noise, all files, nothing left over."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
     done = fleet(TWO, "-o", "out", "--workers", "2", folder=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert not list(scratch.iterdir())
     assert done.stdout.startswith("2 ranks in 2 reports; told apart by the run record beside each report")
     lines = done.stderr.splitlines()
     assert lines[1].startswith("Written to out/: fleet_heatmap.png, fleet_timeline.png, fleet.csv, ")
@@ -253,6 +257,65 @@ def test_two_fleets_share_a_scheduler(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+PORTS = """
+import contextlib, os, socket, ssl, sys, tempfile
+import psutil
+from nsysprof.fleet.cluster import ClusterChoice, examine_all
+from nsysprof.fleet.examine import ReportTask
+from nsysprof.fleet.inputs import ReportFile
+
+def said(address, hello):
+    with contextlib.suppress(TimeoutError, ConnectionError), socket.create_connection(address, 20) as line:
+        line.sendall(hello)
+        return line.recv(100)
+    return b""
+
+def said_on_tls(address):
+    stranger = ssl.create_default_context()
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection(address, 20) as line, stranger.wrap_socket(line) as safe:
+            safe.sendall(bytes(8))
+            return safe.recv(100)
+    except OSError:
+        return b""
+
+def visit(step, done):
+    if not done or found:
+        return
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        for line in process.net_connections():
+            if line.status == psutil.CONN_LISTEN:
+                page = said(line.laddr, b"GET /info/main/workers.html HTTP/1.0\\r\\n\\r\\n")[:12]
+                web = page.startswith(b"HTTP")
+                found.append((line.laddr[0], page if web else page[:2], b"" if web else said_on_tls(line.laddr)))
+    for folder in (path for path in sys.path if path.startswith(tempfile.gettempdir())):
+        while os.path.realpath(folder) != os.path.realpath(tempfile.gettempdir()):
+            modes.append(os.stat(folder).st_mode & 0o777)
+            folder = os.path.dirname(folder)
+
+if __name__ == "__main__":
+    found, modes = [], []
+    examine_all([ReportTask(ReportFile(f"no-{at}", "")) for at in range(2)], ClusterChoice(2), progress=visit)
+    assert len(found) >= 6, found
+    assert {address for address, *_ in found} == {"127.0.0.1"}, found
+    # a page that is not there, or an alert of TLS; and nothing for one without the certificate
+    assert {page for _, page, _ in found} <= {b"HTTP/1.0 404", b"HTTP/1.1 404", b"\\x15\\x03", b""}, found
+    assert {answer for *_, answer in found} == {b""}, found
+    assert 0o700 in modes, modes
+"""
+
+
+def test_no_other_user_is_served_by_local_workers(tmp_path: Path) -> None:
+    """All ports are of this machine alone, and have nothing to say to one without the run's certificate."""
+    done = subprocess.run(
+        [sys.executable, "-c", PORTS], capture_output=True, text=True, cwd=tmp_path, check=False,
+        timeout=LIMIT, env={**environment(), "PYTHONWARNINGS": "", "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def left_of(session: int) -> list[str]:
     """The processes of a session that still run."""
     found = subprocess.run(
@@ -271,9 +334,10 @@ def test_strict_stops_at_the_first_failure(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "fleet.json").exists()
 
 
-def test_without_dask_the_command_to_install_it_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", ["distributed", "cryptography"])
+def test_without_dask_the_command_to_install_it_is_told(missing: str, tmp_path: Path) -> None:
     """One line and a hint."""
-    (tmp_path / "distributed.py").write_text("raise ImportError('no')")
+    (tmp_path / f"{missing}.py").write_text("raise ImportError('no')")
     done = subprocess.run(
         [sys.executable, "-m", "nsysprof", "fleet", str(TWO)],
         capture_output=True, text=True, cwd=tmp_path, check=False, timeout=LIMIT,
@@ -281,7 +345,8 @@ def test_without_dask_the_command_to_install_it_is_told(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == (
-        "nsysprof: analysing many reports needs dask[distributed]\n  hint: pip install 'nsysprof[fleet]'\n"
+        "nsysprof: analysing many reports needs dask[distributed] and cryptography\n"
+        "  hint: pip install 'nsysprof[fleet]'\n"
     )
 
 

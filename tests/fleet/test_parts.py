@@ -328,6 +328,38 @@ def test_each_report_counts_once(tmp_path: Path) -> None:
     assert [Path(each.name).name for each in find_reports([f"{tmp_path}/*.db"])[0]] == ["one.db"]
 
 
+def test_links_that_lead_around_lose_no_report(tmp_path: Path) -> None:
+    """One to itself is a report that cannot be read, one to a folder around it is not walked again."""
+    (tmp_path / "rank_0.sqlite").touch()
+    (tmp_path / "rank_1.sqlite").symlink_to("rank_1.sqlite")
+    (tmp_path / "again").symlink_to(".")
+    names = [str(tmp_path / f"rank_{at}.sqlite") for at in range(2)]
+    for asked in ([str(tmp_path)], [f"{tmp_path}/*.sqlite"], [f"{tmp_path}/**/*.sqlite"], names):
+        found, notes = find_reports(asked)
+        assert ([each.name for each in found], notes) == (names, [])
+    task = ReportTask(found[1])
+    assert answer_file(tmp_path, task) != answer_file(tmp_path, ReportTask(found[0]))
+    failed = examine_report(task)
+    assert isinstance(failed, ReportFailure)
+    assert "Too many levels of symbolic links" in failed.reason
+
+
+def test_two_stars_stand_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However deep, none included, but hidden ones."""
+    for folder in ("", "a", "a/b[1]", ".hidden", "a/.hidden"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "one.sqlite").touch()
+    monkeypatch.chdir(tmp_path)
+    inside = ["a/b[1]/one.sqlite", "a/one.sqlite"]
+    for asked, names in {
+        "**/*.sqlite": [*inside, "one.sqlite"],
+        "a/**/one.*": inside,
+        "**/b*/**/*.sqlite": inside[:1],
+        f"{tmp_path}/a/**/*.sqlite": [f"{tmp_path}/{name}" for name in inside],
+    }.items():
+        assert [each.name for each in find_reports([asked])[0]] == names
+
+
 def test_names_that_nothing_can_be_made_of_are_refused(tmp_path: Path) -> None:
     """One line that says which and why, whatever a file system or an archive raises."""
     pytest.importorskip("fsspec")
