@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "nsysprof"
 # A room is a module, or a package with all its modules. Modules in one string share a room: each may import
 # those to its left. Rooms of one floor do not import each other. A new module gets its floor here first.
 FLOORS: list[list[str]] = [
-    ["errors", "final_name", "units"],
+    ["arguments", "errors", "final_name", "units"],
     [
         "attention_cost",
         "codes",
