@@ -80,7 +80,10 @@ def capture(
     ] = None,
     keep_environment: Annotated[
         bool,
-        typer.Option("--keep-environment", help="Leave environment, host, user and paths in the .sqlite."),
+        typer.Option(
+            "--keep-environment",
+            help="Leave environment, arguments, host, user and paths in the .sqlite and the .json.",
+        ),
     ] = False,
     resume: Annotated[
         Path | None,

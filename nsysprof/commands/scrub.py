@@ -15,6 +15,8 @@ from nsysprof.commands.report_options import NsysOption
 if TYPE_CHECKING:
     from nsysprof.scrub.scrub import Scrubbed
 
+_MOST_NAMES = 20
+
 
 def scrub(
     report: Annotated[
@@ -31,17 +33,38 @@ def scrub(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
+    names: Annotated[
+        bool,
+        typer.Option("--names", help="Cut paths and addresses out of the names of ranges and kernels too."),
+    ] = False,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Keep a table, TABLE.COLUMN or property that nsysprof does not know; * is any text; repeatable.",
+        ),
+    ] = None,
     nsys: NsysOption = None,
 ) -> None:
-    """Copy REPORT without environment variables, host, user, folders and processes of the machine."""
+    """Copy REPORT without what tells of the machine, its user and its other processes.
+
+    Gone are environment variables, arguments, host, user and working folder, network addresses, ids of GPUs and
+    adapters, other processes, what the program printed, the folders of paths, and every table, column and property
+    that nsysprof does not know.
+
+    By design stay: names of ranges, kernels, functions and CUDA calls (--names cuts paths and addresses out of them),
+    payloads of ranges, program, module, thread and domain names, models of GPU and CPU, versions of driver, system
+    and nsys, PCI addresses, process and thread numbers, and all times, those of day too.
+    """
     from nsysprof.errors import NsysprofError
     from nsysprof.scrub.scrub import scrub_report
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
     from nsysprof.trace.nsys.identify import identify
     from nsysprof.trace.report import open_report
 
-    out = output or Path(f"{report.resolve().stem}.scrubbed.sqlite")
-    if identify(report) == "parquet":
+    kind = identify(report)
+    out = output or Path(f"{Path(os.path.realpath(report)).stem}.scrubbed.sqlite")
+    if kind == "parquet":
         raise NsysprofError(
             f"{report}: a parquet export, and only an SQLite report can be scrubbed",
             "nsysprof scrub REPORT.nsys-rep, or export that again: nsys export --type sqlite REPORT.nsys-rep",
@@ -51,7 +74,7 @@ def scrub(
         with interrupts_raised(), _folder_beside(out) as folder:
             part = Path(folder, "scrubbed.sqlite")
             with open_report(report, export_to=Path(folder, "export.sqlite"), nsys=nsys) as opened:
-                scrubbed = scrub_report(opened.file, part if force else out)
+                scrubbed = scrub_report(opened.file, part if force else out, keep=keep or (), names=names)
             if force:
                 part.replace(out)
     except Interrupt as interrupt:
@@ -107,9 +130,14 @@ def _tell(report: Path, out: Path, scrubbed: Scrubbed) -> None:
     if scrubbed.removed:
         print(f"removed from {visible(report.name)}:")
         for what, count in scrubbed.removed.items():
-            print(f"  {what}: {format_count(count)}")
+            called = scrubbed.unknown.get(what, ())
+            more = f", and {len(called) - _MOST_NAMES} more" if len(called) > _MOST_NAMES else ""
+            listed = f" ({', '.join(map(visible, called[:_MOST_NAMES]))}{more})" if called else ""
+            print(f"  {what}: {format_count(count)}{listed}")
     else:
         print(f"{visible(report.name)}: nothing private found")
+    if scrubbed.unknown:
+        print("to keep something that nsysprof does not know: --keep NAME", file=sys.stderr)
     size = format_bytes(out.stat().st_size)
     print(f"Written to {visible(str(out))} ({size}); next:", file=sys.stderr)
     print(f"  nsysprof analyze {visible(quote(str(out)))}", file=sys.stderr)

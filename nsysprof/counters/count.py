@@ -12,6 +12,7 @@ from typing import Any
 from nsysprof import __version__
 from nsysprof.capture.failure import check_program
 from nsysprof.capture.program_input import check_input, input_kept, with_results, workload_results
+from nsysprof.core.arguments import without_arguments
 from nsysprof.counters.command import PROCESS_SCOPE, CountRequest, ncu_command, ncu_import
 from nsysprof.counters.failure import check_counted, passes_told, told_by_ncu
 from nsysprof.counters.metrics import TRAFFIC, CountingRun, plan_runs
@@ -232,7 +233,7 @@ def _staged(
     table, written = folder / "table.csv", folder / "record.json"
     write_counter_csv(rows, table)
     reports = [f"{run['name']}{_REPORT}" for run in record["runs"]] if request.keep_reports else []
-    record = redacted(record, secrets)
+    record = redacted(without_arguments(record), secrets)
     record["environment_hash"] = environment_hash(record["environment"])
     record["csv"] = {"file": outputs.path(_TABLE).name, **file_facts(table)}
     write_record(written, record)

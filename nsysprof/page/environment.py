@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nsysprof.core.arguments import program_alone, without_arguments
 from nsysprof.core.side_file import read_json
 from nsysprof.core.terminal import one_line, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns
@@ -29,11 +31,15 @@ def report_facts(report: Report, threads: str, record: Path | None = None) -> Fa
     if about["duration_ns"]:
         facts.append(("duration", format_ns(about["duration_ns"])))
     facts += [*_flat({name: value for name, value in about.items() if name not in _HIDDEN}, "")]
-    facts += [*_flat({"os": report.about.os, "command": report.about.command}, "")]
+    found = record or record_beside(report.path)
+    recorded = _read(found) if found else {}
+    command = report.about.command
+    if command and not _keeps_arguments(recorded):
+        command = " ".join(program_alone(shlex.split(command)))
+    facts += [*_flat({"os": report.about.os, "command": command}, "")]
     facts.append(("threads", threads))
     groups = [("Report", facts), *_gpus(about["gpus"])]
-    found = record or record_beside(report.path)
-    return [*groups, *_record(found)] if found else groups
+    return [*groups, *_record(found, recorded)] if found and recorded else groups
 
 
 def _gpus(gpus: list[dict[str, Any]]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -51,14 +57,26 @@ def _gpus(gpus: list[dict[str, Any]]) -> Iterator[tuple[str, list[tuple[str, str
         yield f"GPU {gpu['id']}", facts
 
 
-def _record(path: Path) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """What ``nsysprof capture`` wrote down; a file that is something else by now says nothing."""
+def _read(path: Path) -> dict[str, Any]:
+    """A record; empty where the file is something else by now."""
     try:
         record = read_json(path)
     except (OSError, ValueError):
-        return
-    if not isinstance(record, dict):
-        return
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _keeps_arguments(record: Mapping[str, Any]) -> bool:
+    """Whether the program's arguments were to be kept (``capture --keep-environment``): pages are passed on."""
+    report = record.get("report")
+    sqlite = report.get("sqlite") if isinstance(report, dict) else None
+    return isinstance(sqlite, dict) and sqlite.get("scrubbed") is False
+
+
+def _record(path: Path, record: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """What ``nsysprof capture`` wrote down."""
+    if not _keeps_arguments(record):
+        record = without_arguments(record)
     run = {name: record.get(name) for name in _RECORDED}
     yield "Run record", [("file", visible(path.name)), *_flat(run, "")]
     environment = record.get("environment")

@@ -11,16 +11,19 @@ from typing import Any
 
 __all__ = [
     "assignments",
+    "installation",
+    "is_absolute",
     "is_system",
     "kind_of_property",
     "private_values",
+    "without_addresses",
     "without_paths",
     "without_private_keys",
 ]
 
 REMOVED = b"[removed]"
-ENVIRONMENT, HOST, USER, HOME, FOLDER, PATH, COMMAND, PROCESS = (
-    *("environment", "host", "user", "home", "working folder", "path", "command line", "process"),
+ENVIRONMENT, HOST, USER, HOME, FOLDER, PATH, COMMAND, PROCESS, ID = (
+    *("environment", "host", "user", "home", "working folder", "path", "command line", "process", "id"),
 )
 
 # What a property (`PROCESS_0:ENVIRONMENT_VARIABLE`, `Hostname`, `EXPORT_PARAM_INPUT_PATH_ABS`) or a key in JSON holds,
@@ -28,7 +31,8 @@ ENVIRONMENT, HOST, USER, HOME, FOLDER, PATH, COMMAND, PROCESS = (
 _PROPERTIES = (
     (re.compile(r"environ|envvar"), ENVIRONMENT),
     (re.compile(r"(host|hostname|devicedisplayname|computername|machinename|nodename|fqdn)$"), HOST),
-    (re.compile(r"systemuid$|nicinfo$|(serialnumber|macaddress|ipaddress)$"), HOST),
+    (re.compile(r"(uuid|guid|serial|serialnumber)$"), ID),
+    (re.compile(r"(systemuid|machineid|nicinfo)$|(mac|ip|remote|net|network)(address|addr)$"), HOST),
     (re.compile(r"(user|username|login|logname|useraccount|email)$"), USER),
     (re.compile(r"(workingdir|workingdirectory|workdir|currentdir|currentdirectory|cwd|pwd)$"), FOLDER),
     (re.compile(r"home(dir|directory|path|folder)?$"), HOME),
@@ -44,21 +48,63 @@ _SYSTEM = re.compile(
 _PART, _DRIVE_PART = rb"[^\s/\0:;,\"'<>|()\[\]{}=]+", rb"[^\\/:*?\"'<>|;,\r\n\0]+"
 # The folders of an absolute path with the slash behind them; of somebody's home the name too, slash or not.
 _PATHS = re.compile(
-    rb"(?:(?<=file://)|(?<![\w./~\x80-\xff-]))(?:"
+    rb"(?:(?<=file://)|(?<![\w./~\]\x80-\xff-]))(?:"
     rb"/(?:home|Users)/%(part)s/?(?:%(part)s/)*|/(?:%(part)s/)+"
     rb"|(?:[A-Za-z]:|\\\\[\w.-]+)[\\/]{1,2}(?:(?i:users)[\\/]{1,2}%(drive)s[\\/]{0,2})?(?:%(drive)s[\\/]{1,2})*)"
     % {b"part": _PART, b"drive": _DRIVE_PART}
 )
 # Where no key contains one of these, none is private: most JSON need not be parsed.
 _KEYS = re.compile(
-    rb"(?i)\"[^\"]*(environ|envvar|host|name|fqdn|uid|info|number|address|user|log|account|mail|dir|cwd|pwd|home|cmd"
-    rb"|command|arg)"
+    rb"(?i)\"[^\"]*(environ|envvar|host|name|fqdn|uid|machine|info|number|serial|addr|user|log|account|mail|dir|cwd|pwd"
+    rb"|home|cmd|command|arg)"
 )
+
+
+_HEX = rb"[0-9A-Fa-f]"
+_IDS = (  # UUIDs, MAC addresses, and the ids of InfiniBand's adapters: 4 or 8 times 4 digits
+    rb"(?:%(hex)s{8}-(?:%(hex)s{4}-){3}%(hex)s{12}"
+    rb"|(?:%(hex)s{2}:){5}(?:%(hex)s{2}:%(hex)s{2}:)?%(hex)s{2}|(?:%(hex)s{4}:){3}(?:(?:%(hex)s{4}:){4})?%(hex)s{4})(?!:\w)"
+) % {b"hex": _HEX}
+_ADDRESSES = (  # IPv4, and IPv6 of networks that are in use, which "std::a::b" is not
+    rb"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+    rb"|(?i:fe80|f[cd]%(hex)s{2}|2%(hex)s{3})(?::%(hex)s{0,4}){2,7}"
+) % {b"hex": _HEX}
+_AROUND = rb"(?<![\w.:-])(?<!\w/)(?:%b)(?![\w-]|\.\w)"
+_ID, _ADDRESS = (re.compile(_AROUND % forms) for forms in (_IDS, _IDS + b"|" + _ADDRESSES))
+_LOCAL_ADDRESS = re.compile(rb"127(\.\d+){3}|0\.0\.0\.0")
+_NSIGHT = re.compile(
+    rb"(?i)nsight[-_ ]?(?:systems|compute)[-\w ]*[-/\\ ]v?\d[\d.]*(?:[\\/](?:host|target)[-\w]*)*"
+)
+
+
+def installation(path: bytes) -> bytes | None:
+    """Of where nsys lies the product and its version; None where the path does not say."""
+    found = _NSIGHT.search(path)
+    return b"[path]/" + found[0] if found and not is_system(path) else path if found else None
+
+
+def without_addresses(text: bytes, *, ids_alone: bool) -> tuple[bytes, int]:
+    """The text without addresses of the network and ids of adapters and GPUs, or ids alone; how many there were."""
+    count = 0
+
+    def cut(match: re.Match[bytes]) -> bytes:
+        nonlocal count
+        if _LOCAL_ADDRESS.fullmatch(match[0]):
+            return match[0]
+        count += 1
+        return b"[address]"
+
+    return (_ID if ids_alone else _ADDRESS).sub(cut, text), count
 
 
 def is_system(path: bytes) -> bool:
     """Whether a path begins with a folder that every machine has."""
     return _SYSTEM.match(path) is not None
+
+
+def is_absolute(path: bytes) -> bool:
+    """Whether a text begins as an absolute path does."""
+    return re.match(rb"/|[A-Za-z]:[\\/]", path) is not None
 
 
 def assignments(text: bytes) -> list[tuple[bytes, bytes]]:

@@ -5,15 +5,17 @@ Text passes through here as bytes in UTF-8, whatever the encoding of the file an
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 __all__ = ["CopiedTable", "ReportCopy", "copied_report"]
 
@@ -37,7 +39,7 @@ class ReportCopy:
     path: Path
     connection: sqlite3.Connection
     encoding: str
-    tables: Mapping[str, CopiedTable]
+    tables: dict[str, CopiedTable]
     indexes: list[bytes]
     dropped: int
 
@@ -53,11 +55,36 @@ class ReportCopy:
         """Delete rows; how many."""
         return self.connection.execute(f"DELETE FROM {quoted(table)} WHERE {where}").rowcount
 
-    def delete_named(self, table: str, names: set[bytes]) -> None:
-        """Delete the rows whose ``name`` is one of these."""
-        self.connection.create_function("doomed", 1, lambda name: self.read(name) in names)
-        if names:
-            self.delete(table, "typeof(name) = 'text' AND doomed(CAST(name AS BLOB))")
+    def drop(self, table: str) -> None:
+        """Drop a table."""
+        self.connection.execute(f"DROP TABLE {quoted(table)}")
+        del self.tables[table]
+
+    def narrow(self, table: str, columns: Sequence[str]) -> None:
+        """Drop all other columns of a table; names, values and the order of the rows stay."""
+        about = self.tables[table]
+        _made_anew(self.connection, table, columns)
+        texts, numbers = (
+            tuple(one for one in some if one in columns) for some in (about.texts, about.numbers)
+        )
+        self.tables[table] = CopiedTable(about.sql, tuple(columns), texts, numbers)
+
+    def empty(self, table: str, column: str, where: str, *, otherwise: str) -> int:
+        """Take the value of a column away where it has one: NULL, or ``otherwise`` where that may not be; how many."""
+        [(required,)] = self.rows(
+            f'SELECT "notnull" FROM pragma_table_xinfo({_literal(table)}) WHERE name = {_literal(column)}'
+        )
+        name = quoted(column)
+        return self.connection.execute(
+            f"UPDATE {quoted(table)} SET {name} = {otherwise if required else 'NULL'} WHERE {where}"
+        ).rowcount
+
+    def keep_named(self, table: str, names: set[bytes]) -> None:
+        """Delete the rows whose ``name`` is none of these."""
+        self.connection.create_function(
+            "stays", 1, lambda name: name is not None and self.read(name) in names
+        )
+        self.delete(table, "NOT stays(CAST(name AS BLOB))")
 
     def texts(self, table: str, column: str, *beside: str, kind: str = "text") -> list[Key]:
         """The distinct values of a column that are text (or blobs), each with what stands beside it."""
@@ -144,14 +171,14 @@ class ReportCopy:
 def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
     """Copy a report and its log into a folder and open the copy, without what would act while rows change.
 
-    Triggers, virtual tables and the samples of ANALYZE are dropped for good: users add them, nsys does not.
+    Triggers, views, virtual tables and the samples of ANALYZE are dropped for good: users add them, nsys does not.
     Indexes come back at the end. Raises `OSError`, which names the source where that cannot be read.
     """
     copy = folder / "copy.sqlite"
     real = os.path.realpath(source)
     for ending in ("", "-wal", "-journal"):  # SQLite would have to write to read both in their place
         if not ending or Path(real + ending).exists():
-            with Path(real + ending).open("rb") as file, Path(f"{copy}{ending}").open("wb") as into:
+            with _regular(real + ending) as file, Path(f"{copy}{ending}").open("wb") as into:
                 shutil.copyfileobj(file, into, 1 << 20)
     with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
         connection.text_factory = bytes
@@ -169,9 +196,23 @@ def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
         yield ReportCopy(copy, connection, encoding.decode().lower(), tables, indexes, dropped)
 
 
+def _regular(path: str) -> BinaryIO:
+    """A file opened for reading; a device or a pipe has no end, and is none."""
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return os.fdopen(number, "rb")
+
+
 def quoted(name: str) -> str:
     """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _plain(column: str) -> str:
@@ -189,7 +230,7 @@ def _drop_what_acts(connection: sqlite3.Connection) -> tuple[list[bytes], int]:
     listed = [(_decoded(kind), _decoded(name), _decoded(sql)) for kind, name, sql in rows]
     indexes = [(name, sql) for kind, name, sql in listed if kind == "index" and sql]
     doomed = [("INDEX", name) for name, _ in indexes]
-    others = [("TRIGGER", name) for kind, name, _ in listed if kind == "trigger"]
+    others = [(kind.upper(), name) for kind, name, _ in listed if kind in ("trigger", "view")]
     others += [("TABLE", name) for kind, name, sql in listed if re.match(r"(?i)create\s+virtual\b", sql)]
     others += [("TABLE", name) for _, name, _ in listed if re.fullmatch(r"(?i)sqlite_stat\d", name)]
     for kind, name in [*doomed, *others]:
@@ -211,11 +252,16 @@ def _without_constraints(connection: sqlite3.Connection) -> dict[str, str]:
     declared = {_decoded(name): _decoded(sql) for name, sql in rows}
     connection.execute("PRAGMA legacy_alter_table = ON")  # views are not to be looked at
     for name in declared:
-        plain = quoted(f"{name} without constraints")
-        connection.execute(f"CREATE TABLE {plain} AS SELECT * FROM {quoted(name)}")
-        connection.execute(f"DROP TABLE {quoted(name)}")
-        connection.execute(f"ALTER TABLE {plain} RENAME TO {quoted(name)}")
+        _made_anew(connection, name, ())
     return declared
+
+
+def _made_anew(connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> None:
+    """Make a table without its constraints; with these columns alone, if some are named."""
+    plain, wanted = quoted(f"{table} without constraints"), ", ".join(map(quoted, columns)) or "*"
+    connection.execute(f"CREATE TABLE {plain} AS SELECT {wanted} FROM {quoted(table)}")
+    connection.execute(f"DROP TABLE {quoted(table)}")
+    connection.execute(f"ALTER TABLE {plain} RENAME TO {quoted(table)}")
 
 
 def _table(connection: sqlite3.Connection, name: str, sql: str) -> CopiedTable:

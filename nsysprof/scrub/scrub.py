@@ -11,6 +11,8 @@ What stands where, as seen in exports of nsys 2022 to 2025:
   did not profile, with no column that refers to it; what the program printed (``ProcessStreams``) and files of
   /proc (``ANALYSIS_FILE``); messages with paths; full paths of modules and Python sources.
 - ``PROCESSES``, ``ThreadNames``: all of the machine.
+
+What stays is on a list (`nsysprof.scrub.allow_list`); tables, columns and properties that are not on it go.
 """
 
 from __future__ import annotations
@@ -20,31 +22,44 @@ import re
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, Literal
 
 from nsysprof.core.final_name import give_final_name
 from nsysprof.errors import NsysprofError
+from nsysprof.scrub.allow_list import (
+    EMPTIED,
+    LOCAL,
+    is_name,
+    known_column,
+    known_property,
+    known_table,
+    matches,
+)
 from nsysprof.scrub.private_text import (
     COMMAND,
     ENVIRONMENT,
     FOLDER,
     HOME,
     HOST,
+    ID,
     PATH,
     PROCESS,
     REMOVED,
     USER,
     assignments,
+    installation,
+    is_absolute,
     kind_of_property,
     private_values,
+    without_addresses,
     without_paths,
     without_private_keys,
 )
-from nsysprof.scrub.report_copy import Key, ReportCopy, copied_report
+from nsysprof.scrub.report_copy import Key, ReportCopy, copied_report, quoted
 from nsysprof.scrub.report_links import THREAD, profiled_processes, string_references
 from nsysprof.scrub.secrets import Secret, Secrets, environment_secrets, machine_secrets, redacted, secrets_of
 
@@ -60,19 +75,26 @@ _CALLED = {
     HOME: "home folders",
     COMMAND: "command-line arguments",
     PATH: "paths of the export",
+    ID: "ids of GPUs and of the session",
 }
-# Names of work and facts of hardware: out of them is cut only what is surely a secret.
-_NAMES = re.compile(r"ENUM_|NVTX_EVENTS\Z|TARGET_INFO_(GPU|CUDA|NVTX)")
+_UNKNOWN = {name: f"{name} that nsysprof does not know" for name in ("tables", "columns", "properties")}
 _HARDWARE = re.compile(r"(?i)(version|description|architecture|gpuinfo|cpuinfo|product_\w+|event_type)\Z")
+_INSTALLED = "TargetInstallDir"
+_Kind = Literal["name", "fact", "text"]
+_TEXT: _Kind = "text"
 
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """What is not in the copy: how many of each thing, in plain words, and which kinds of secrets were looked for."""
+    """What is not in the copy: how many of each thing, in plain words, and which kinds of secrets were looked for.
+
+    ``unknown``: of the things of which nsysprof does not know what they hold, their names, as ``keep`` takes them.
+    """
 
     path: Path
     removed: Mapping[str, int]
     kinds: tuple[str, ...]
+    unknown: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -80,9 +102,25 @@ class _Work:
     """A copy while it is scrubbed: the secrets and variables found so far, and what was removed."""
 
     copy: ReportCopy
+    keep: Sequence[str] = ()
+    names: bool = False
     secrets: Secrets = field(default_factory=Secrets)
     variables: set[tuple[bytes, bytes]] = field(default_factory=set)
     removed: Counter[str] = field(default_factory=Counter)
+    unknown: dict[str, list[str]] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+
+    def keeps(self, *names: str) -> bool:
+        """Whether one of the names of a thing is to be kept although nobody knows what it holds."""
+        asked = {pattern for pattern in self.keep for name in names if matches(name, [pattern])}
+        self.kept.update(asked)
+        return bool(asked)
+
+    def drops(self, kind: str, name: str) -> None:
+        """Take note of a thing that goes because nobody knows what it holds."""
+        names = self.unknown.setdefault(_UNKNOWN[kind], [])
+        if name not in names:
+            names.append(name)
 
     def learn(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Take environment variables for secrets."""
@@ -91,12 +129,16 @@ class _Work:
             self.secrets.add(environment_secrets(name, value))
 
 
-def scrub_report(source: Path, out: Path) -> Scrubbed:
+def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bool = False) -> Scrubbed:
     """Write a scrubbed copy of an SQLite report to ``out``, which must not exist; the report itself is only read.
 
-    Ranges, kernels, host calls and their times stay. The copy appears under its name when it is whole; until
-    then a private folder beside it holds one that is not scrubbed yet. Raises `NsysprofError` where the report
-    cannot be read or the copy not be written.
+    Ranges, kernels, host calls and their times stay. ``keep`` names tables, columns (``TABLE.COLUMN``) and properties
+    that stay although nsysprof does not know what they hold, with ``*`` for any text; what it knows to be private is
+    cut out of them. With ``names`` paths and addresses are cut out of the names of ranges and kernels too.
+
+    The copy appears under its name when it is whole; until then a private folder beside it holds one that is not
+    scrubbed yet. Raises `NsysprofError` where the report cannot be read, the copy not be written, or there is nothing
+    of a name to keep.
     """
     if os.path.lexists(out):
         raise NsysprofError(
@@ -106,22 +148,37 @@ def scrub_report(source: Path, out: Path) -> Scrubbed:
         with tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent) as folder:
             part = Path(folder, "scrubbed.sqlite")
             with copied_report(source, Path(folder)) as copy:
-                work = _Work(copy)
+                work = _Work(copy, keep, names)
                 _scrub(work, source)
                 copy.finish(part)
+            _check_kept(work)
             give_final_name(part, out)
     except FileExistsError:
         raise NsysprofError(f"{out}: exists already, not overwritten", "name another file") from None
     except (sqlite3.Error, UnicodeError) as error:  # the latter: names of tables that are no text
         raise _explained(source, out, error) from None
     except OSError as error:
-        reading = error.filename is not None and str(error.filename).startswith(os.path.realpath(source))
-        what = f"{source}: cannot be read" if reading else f"{out}: cannot be written"
-        hint = f"ls -l {quote(str(source))}" if reading else f"df -h {quote(str(out.parent))}"
+        real, failed = os.path.realpath(source), os.fsdecode(error.filename or "")
+        read = (
+            source if failed == real else failed if failed.startswith(real) else None
+        )  # the latter: its log
+        what = f"{read}: cannot be read" if read else f"{out}: cannot be written"
+        hint = f"ls -l {quote(str(read))}" if read else f"df -h {quote(str(out.parent))}"
         raise NsysprofError(f"{what}: {error.strerror or error}", hint) from None
     cut = {f"{kind} in other text": count for kind, count in sorted(work.secrets.cuts.items())}
-    removed = {name: count for name, count in {**work.removed, **cut}.items() if count}
-    return Scrubbed(out, removed, tuple(sorted({secret.kind for secret in work.secrets.found.values()})))
+    unknown = {kind: len(names) for kind, names in work.unknown.items()}
+    removed = {name: count for name, count in {**work.removed, **unknown, **cut}.items() if count}
+    kinds = tuple(sorted({secret.kind for secret in work.secrets.found.values()}))
+    return Scrubbed(out, removed, kinds, work.unknown)
+
+
+def _check_kept(work: _Work) -> None:
+    for name in work.keep:
+        if name not in work.kept:
+            raise NsysprofError(
+                f"--keep {name}: no table, column or property of that name would go",
+                "without --keep, nsysprof scrub lists what goes: TABLE, TABLE.COLUMN or PROPERTY",
+            )
 
 
 def _explained(source: Path, out: Path, error: Exception) -> NsysprofError:
@@ -144,10 +201,14 @@ def _scrub(work: _Work, source: Path) -> None:
     work.removed["triggers, search tables and statistics that somebody added"] = copy.dropped
     for table in properties:
         _learn_properties(work, table)
-    _remove_processes(work)
+    _empty_columns(work)
     for table in ("ProcessStreams", "ANALYSIS_FILE"):
         if copy.has(table):
             work.removed["captured files and streams"] += copy.delete(table)
+            copy.drop(table)
+    for table in [table for table in copy.tables if not work.keeps(table)]:
+        _drop_unknown(work, table)
+    _remove_processes(work)
     _sweep_strings(work)
     for table in properties:
         _remove_properties(work, table)
@@ -162,19 +223,74 @@ def _scrub(work: _Work, source: Path) -> None:
     work.removed[variables] = max(work.removed[variables], len(work.variables))
 
 
+# ---- what is not known to tell of the work alone
+
+
+def _drop_unknown(work: _Work, table: str) -> None:
+    """Drop a table, or columns of it, of which nobody knows what they hold; of columns of numbers what is none."""
+    copy = work.copy
+    if not known_table(table):
+        if copy.rows(f"SELECT 1 FROM {quoted(table)} LIMIT 1"):
+            work.drops("tables", table)
+        copy.drop(table)
+        return
+    columns = copy.tables[table].columns
+    known = {column: known_column(table, column) for column in columns}
+    left = [column for column in columns if known[column] or work.keeps(f"{table}.{column}")]
+    for column in (column for column in columns if column not in left):
+        if copy.rows(f"SELECT 1 FROM {quoted(table)} WHERE {quoted(column)} NOT IN ('') LIMIT 1"):
+            work.drops("columns", f"{table}.{column}")
+    if not left:
+        copy.drop(table)
+        return
+    if len(left) < len(columns):
+        copy.narrow(table, left)
+    for column in copy.tables[table].texts:
+        if known[column] == "number":
+            no_number = f"typeof({quoted(column)}) IN ('text', 'blob')"
+            count = copy.empty(table, column, no_number, otherwise="0")
+            work.removed["texts in columns of numbers"] += count
+
+
+def _empty_columns(work: _Work) -> None:
+    """Empty the columns that say which one of all GPUs or machines it is; elsewhere that is a secret."""
+    for table, columns in EMPTIED.items():
+        for column in columns:
+            if not work.copy.has(table, column) or work.keeps(f"{table}.{column}"):
+                continue
+            kind = HOST if table == "TARGET_INFO_SYSTEM_ENV" else ID
+            for (value,) in work.copy.texts(table, column):
+                if value != LOCAL:
+                    work.secrets.add(secrets_of(kind, value))
+            foreign = f"{quoted(column)} NOT IN ('{LOCAL.decode()}', '', 0)"
+            work.removed[_CALLED[kind]] += len(
+                work.copy.rows(f"SELECT DISTINCT {quoted(column)} FROM {quoted(table)} WHERE {foreign}")
+            )
+            work.copy.empty(table, column, foreign, otherwise="''")
+
+
 # ---- what is known to hold secrets
+
+
+def _kind(name: bytes, value: bytes) -> str | None:
+    """What is private about a property; None for one that is not, or that nobody knows."""
+    if _text(name) == "DEVICE_ID" and value != LOCAL:
+        return HOST
+    if _text(name) == _INSTALLED and installation(value) is None:
+        return PATH
+    return None if known_property(_text(name)) else kind_of_property(_text(name))
 
 
 def _learn_properties(work: _Work, table: str) -> None:
     for value, name in work.copy.texts(table, "value", "name"):
-        _learn(work, kind_of_property(_text(name)), value)
+        _learn(work, _kind(name, value), value)
         for kind, inner in private_values(value):
             if kind == ENVIRONMENT and isinstance(inner, dict):
                 work.learn((_raw(one), _raw(another)) for one, another in inner.items())
             else:
                 for text in inner if isinstance(inner, list) else [inner]:
                     _learn(work, kind, _raw(text))
-        if _LAUNCHED.match(_text(name)):
+        if (_LAUNCHED.match(_text(name)) or _text(name) == _INSTALLED) and is_absolute(value):
             work.secrets.add(secrets_of(PATH, value))
 
 
@@ -187,20 +303,27 @@ def _learn(work: _Work, kind: str | None, value: bytes) -> None:
 
 
 def _remove_properties(work: _Work, table: str) -> None:
-    """Delete the rows that are private by their name, and clean the values of the others."""
+    """Delete the rows that are private by their name or not known, and clean the values of the others."""
     rows = work.copy.texts(table, "value", "name")
-    kinds = {name: kind_of_property(_text(name)) for _, name in rows}
-    for kind, called in _CALLED.items():
-        names = {name for name, its in kinds.items() if its == kind}
-        work.removed[called] += sum(1 for value, name in rows if value and name in names)
-        work.copy.delete_named(table, names)
+    private = {name: kind for value, name in rows if (kind := _kind(name, value))}
+    stay = set()
+    for (name,) in work.copy.texts(table, "name"):
+        text = _text(name)
+        if name in private:
+            work.removed[_CALLED[private[name]]] += sum(1 for value, its in rows if its == name and value)
+        elif known_property(text) or work.keeps(text, text.partition(":")[2]):
+            stay.add(name)
+        elif any(value for value, its in rows if its == name):
+            work.drops("properties", text)
+    work.copy.keep_named(table, stay)
+    left = [row for row in rows if row[1] in stay]
     new: dict[Key, bytes] = {}
-    left = [(value, name) for value, name in rows if kinds[name] is None]
     for facts in (True, False):
         some = [row for row in left if bool(_HARDWARE.search(_text(row[1]))) == facts]
-        cleaned = _cleaned(work, {value for value, _ in some}, names=facts)
+        cleaned = _cleaned(work, {value for value, _ in some}, "fact" if facts else "text")
         new |= {row: cleaned[row[0]] for row in some if row[0] in cleaned}
     new |= {row: _program(row[0]) for row in left if _LAUNCHED.match(_text(row[1]))}
+    new |= {row: installation(row[0]) or b"" for row in left if _text(row[1]) == _INSTALLED}
     work.copy.rewrite(table, "value", new, "name")
 
 
@@ -247,36 +370,50 @@ def _sweep_strings(work: _Work) -> None:
         work.learn(assignments(value))
     new: dict[Key, bytes] = {row: REMOVED for row in blocks if row in unused or assignments(row[0])}
     work.removed["strings that nothing refers to"] += sum(value not in (b"", REMOVED) for value, _ in new)
-    for some, work_names in ((names, True), (others - names, False)):
+    for some, kind in ((names, _names(work)), (others - names, _TEXT)):
         mine = [row for row in rows if row[1] in some and row not in new]
-        cleaned = _cleaned(work, {value for value, _ in mine}, names=work_names)
+        cleaned = _cleaned(work, {value for value, _ in mine}, kind)
         new |= {row: cleaned[row[0]] for row in mine if row[0] in cleaned}
     work.copy.rewrite("StringIds", "value", new, "id")
 
 
 def _sweep_column(work: _Work, table: str, column: str) -> None:
-    names = _NAMES.match(table) is not None and column != "jsonText"
+    kind = _TEXT
+    if is_name(table, column):
+        kind = _names(work) if table.startswith("NVTX_") else "name"
     texts = {value for (value,) in work.copy.texts(table, column)}
-    cleaned = _cleaned(work, texts, names=names)
+    cleaned = _cleaned(work, texts, kind)
     work.copy.rewrite(table, column, {(old,): new for old, new in cleaned.items()})
     blanked = {row: work.secrets.blank(row[0]) for row in work.copy.texts(table, column, kind="blob")}
     work.copy.rewrite(table, column, {row: new for row, new in blanked.items() if row != (new,)}, kind="blob")
 
 
-def _cleaned(work: _Work, texts: set[bytes], *, names: bool) -> dict[bytes, bytes]:
-    """Those of the texts that hold something private, each with what stays of it."""
-    knife = work.secrets.knife(texts, sure=names)
+def _names(work: _Work) -> _Kind:
+    """How the names of ranges and kernels are cleaned."""
+    return _TEXT if work.names else "name"
+
+
+def _cleaned(work: _Work, texts: set[bytes], kind: _Kind) -> dict[bytes, bytes]:
+    """Those of the texts that hold something private, each with what stays of it.
+
+    Names lose sure secrets alone, facts of hardware ids too, which are no versions; text all that looks private.
+    """
+    knife = work.secrets.knife(texts, sure=kind != "text")
     new: dict[bytes, bytes] = {}
     for text in sorted(texts):  # labels are numbered as they come
-        if names:
-            clean = knife(text)
-        elif b"\0" in text and assignments(text):
+        clean = text
+        if kind == "text" and b"\0" in text and assignments(text):
             work.learn(assignments(text))
             clean = REMOVED
-        else:
+        elif kind == "text":
             clean, paths = without_paths(without_private_keys(text))
             work.removed["paths cut down to the file name"] += paths
-            clean = knife(clean)
+        elif kind == "fact":
+            clean = without_private_keys(text)
+        clean = knife(clean)
+        if kind != "name":
+            clean, count = without_addresses(clean, ids_alone=kind == "fact")
+            work.removed["addresses and ids"] += count
         if clean != text:
             new[text] = clean
     return new

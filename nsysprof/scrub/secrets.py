@@ -24,10 +24,12 @@ from nsysprof.scrub.private_text import (
     FOLDER,
     HOME,
     HOST,
+    ID,
     PATH,
     PROCESS,
     REMOVED,
     USER,
+    is_absolute,
     is_system,
     kind_of_property,
 )
@@ -60,7 +62,6 @@ _COMMON = re.compile(
     rb"|nsysprof|nvidia|python|runner|server|service|system|tester|torch|ubuntu|users?|worker|workstation)\d*"
 )
 _RANGES = ("range", "order")  # the keys of records under which ranges are named
-_ABSOLUTE = re.compile(rb"/|[A-Za-z]:[\\/]")
 _W = rb"[\w\x80-\xff]"  # part of a word; what is not ASCII counts
 
 
@@ -129,8 +130,13 @@ class Secrets:
 
 def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
     """What is secret about a value of that kind; nothing where it could be anybody's."""
-    text = text.strip().rstrip(b"\\/") if _ABSOLUTE.match(text.strip()) else text.strip()
-    if _ABSOLUTE.match(text):
+    if kind == ID:
+        text = text.strip().removeprefix(b"GPU-")
+        if len(text) >= WEAK_FROM and len(set(text)) > 2:
+            yield Secret(text, kind)
+        return
+    text = text.strip().rstrip(b"\\/") if is_absolute(text.strip()) else text.strip()
+    if is_absolute(text):
         folders = [part for part in re.split(rb"[\\/]+", text) if part]
         plain = len(folders) < 2 and (not folders or folders[0].lower() in _PLAIN_ROOTS)
         if not plain and not is_system(text) and text not in (b"/var/tmp", b"/dev/shm"):
@@ -138,7 +144,7 @@ def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
             yield Secret(text, path, len(folders) >= 2)
     elif kind in (HOST, USER):
         short = text.partition(b".")[0]
-        for name in dict.fromkeys((text, short) if kind == HOST else (text,)):
+        for name in dict.fromkeys((text, short) if kind == HOST and not short.isdigit() else (text,)):
             if re.fullmatch(rb"[\w.@\\ \x80-\xff-]{2,253}", name):
                 sure = re.search(rb"[\d.-]", name) and not _COMMON.fullmatch(name)
                 yield Secret(name, kind, bool(sure) and len(name) >= DISTINCT_FROM)
@@ -150,14 +156,14 @@ def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
 def environment_secrets(name: bytes, value: bytes) -> Iterator[Secret]:
     """What is secret about an environment variable: its value, and each folder of a list of folders."""
     kind = _VARIABLES.get(name.upper(), ENVIRONMENT)
-    if _CREDENTIAL.search(name) and len(value.strip()) >= CREDENTIAL_FROM and not _ABSOLUTE.match(value):
+    if _CREDENTIAL.search(name) and len(value.strip()) >= CREDENTIAL_FROM and not is_absolute(value):
         yield Secret(value.strip(), ENVIRONMENT)
         return
     folders = re.split(rb"[:;]" if value.startswith(b"/") else rb";", value)
     if kind in (HOME, FOLDER) or len(folders) == 1:
         yield from secrets_of(kind, value)
     for part in (*folders, *re.split(rb"[:;,\s]+", value)):
-        if _ABSOLUTE.match(part):
+        if is_absolute(part):
             yield from secrets_of(PATH, part)
 
 
@@ -234,7 +240,7 @@ def _expression(secret: Secret) -> bytes:
     text = secret.text
     if secret.kind == PROCESS:
         return rb"(?<=[\"'])" + re.escape(text) + rb"(?=[\"'])"
-    if _ABSOLUTE.match(text):
+    if is_absolute(text):
         drive = not text.startswith(b"/")
         slash = rb"(?:\\{1,2}|/)" if drive else rb"(?:\\?/)"
         body = slash.join(re.escape(part) for part in re.split(rb"[\\/]+", text))

@@ -47,7 +47,7 @@ def test_a_program_is_captured_with_its_record_and_the_next_command(
     ]
     record = done.record("run")
     assert record["schema"] == "nsysprof-run/1"
-    assert "hello from the program" in record["program"]
+    assert record["program"] == f"{Path(sys.executable).name} [2 arguments]"
     assert record["backends"][0]["requested"] == record["backends"][0]["observed"] == "flash"
     assert record["environment"]["nsys"] == fake_nsys.VERSION
     assert len(record["environment_hash"]) == 16
@@ -67,6 +67,43 @@ def test_another_backend_than_asked_for_is_exit_code_3(
     assert "requested flash, ran cudnn" in done.err
     assert done.files == ["run.json", "run.nsys-rep", "run.sqlite"]
     assert done.record("run")["backends"][0]["agrees"] is False
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_arguments_of_the_program_are_kept_only_with_the_environment(
+    capture: Capture, environment: dict[str, str], trace: Trace, keep: bool
+) -> None:
+    """Neither record nor page, which are passed on, tell a password that stood on the command line."""
+    argument = "--password=hunter2"
+    report = trace(
+        Range("step", 0, 9),
+        capture={"PROCESS_0:COMMAND": "/bin/train", "PROCESS_0:ARGUMENT_0": argument},
+        name="secret.sqlite",
+    )
+    environment["FAKE_NSYS_SQLITE"] = str(report)
+    kept = ["--keep-environment"] if keep else []
+    done = capture("-o", "run", "--nsys-arg=--env-var=TOKEN=hunter2", *kept, "--", *HELLO, argument)
+    assert done.code == 0, done.err
+    record = done.record("run")
+    for name in ("command", "program", "nsys_command"):
+        assert ("hunter2" in record[name]) == keep, record[name]
+        assert ("[3 arguments]" in record[name]) != keep
+    for path in (done.folder / "traces" / "run.sqlite", report):
+        folder = done.folder / f"{path.stem}.analysis"
+        command = [
+            sys.executable,
+            "-m",
+            "nsysprof",
+            "analyze",
+            str(path),
+            "--html",
+            "--no-charts",
+            "-o",
+            str(folder),
+        ]
+        subprocess.run(command, check=True, capture_output=True, cwd=done.folder)
+        page = (folder / "report.html").read_text()
+        assert ("hunter2" in page) == (keep and path != report), path
 
 
 STARTED = ["NVTX profiling started"]
@@ -192,7 +229,7 @@ def test_a_stream_whose_importer_cannot_start_is_kept_and_resumed(capture: Captu
         "run.partial.run.json",
         "run.sqlite",
     ]
-    assert "hello from the program" in done.record("run")["program"]
+    assert done.record("run")["program"].endswith(" [2 arguments]")
     assert capture("--resume", "traces/run.partial.qdstrm").code == 1
 
 
@@ -398,7 +435,7 @@ def test_a_stream_that_nsys_left_among_the_temporary_files_is_found(
     assert found[1] == environment["FAKE_NSYS_SEEN"] + "-elsewhere.qdstrm"
     done = capture("--resume", found[1], "-o", "run")
     assert done.code == 0, done.err
-    assert "hello from the program" in done.record("run")["program"]
+    assert done.record("run")["program"].endswith(" [2 arguments]")
 
 
 def test_a_capture_whose_folder_is_deleted_by_the_program_says_so(capture: Capture, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_an_interrupt_of_the_export_loses_nothing(
     assert resume == ["--resume", "traces/run.partial.nsys-rep"]
     done = capture(*resume)
     assert done.code == 0, done.err
-    assert "hello" in done.record("run")["program"]
+    assert done.record("run")["program"].endswith(" [2 arguments]")
 
 
 def test_a_capture_under_nohup_outlives_its_terminal(environment: dict[str, str], tmp_path: Path) -> None:
