@@ -99,7 +99,8 @@ class Tables:
     """Everything that attribution needs of a report.
 
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
-    the other. ``session_end`` is where unclosed ranges end, in ns; ``room`` is where long columns live.
+    the other. ``session_end`` is where unclosed ranges end, in ns; ``never_popped`` counts ranges that are not in
+    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``room`` is where long columns live.
     """
 
     report: Report
@@ -115,6 +116,7 @@ class Tables:
     streams: list[Stream]
     session_end: int
     warnings: tuple[str, ...]
+    never_popped: int = 0
     room: Room = field(default=IN_MEMORY, repr=False)
 
     @cached_property
