@@ -89,7 +89,7 @@ def timed(tables: Tables, threads: str = "follow") -> tuple[float, Attribution]:
 
 
 def forgotten_pops(count: int) -> Rows:
-    """1,000 ranges of different names that are never popped, one after another, and a closed range around each launch."""
+    """1,000 ranges of as many names that are never popped, one after another, and a closed range around each launch."""
     rows = Rows()
     for i in range(1_000):
         rows.range(i * 10 * count // 1_000, END, name=f"step {i}")
