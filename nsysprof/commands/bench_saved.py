@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.report_options import ChartsOption
+from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +76,7 @@ def report_bench(
         Path | None, typer.Option("--db", metavar="FILE", help="Append the results to this SQLite file.")
     ] = None,
     charts: ChartsOption = True,
+    spreadsheet_safe: SpreadsheetOption = False,
 ) -> None:
     """Make tables, report and charts of saved samples, without measuring anything."""
     import shutil
@@ -94,7 +95,7 @@ def report_bench(
     try:
         with interrupts_raised(), _folder_within(folder) as made:
             shutil.copyfile(source, made / _SAMPLES)
-            results = make_results(made, charts=charts)
+            results = make_results(made, charts=charts, spreadsheet_safe=spreadsheet_safe)
             files = _moved(made, folder, source, force=force)
     except Interrupt as interrupt:
         raise interrupted(interrupt) from None

@@ -49,6 +49,12 @@ RulesOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones.")
 ]
 NsysOption = Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")]
+SpreadsheetOption = Annotated[
+    bool,
+    typer.Option(
+        "--spreadsheet-safe", help="In CSV, put a ' before names that a spreadsheet would take for formulas."
+    ),
+]
 ReplaceOption = Annotated[
     bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
 ]

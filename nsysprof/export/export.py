@@ -25,6 +25,7 @@ def export(
     *,
     threads: str = "follow",
     rules: File | None = None,
+    spreadsheet_safe: bool = False,
     force: bool = False,
     nsys: File | None = None,
     progress: Progress | None = None,
@@ -34,7 +35,8 @@ def export(
     By default that is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder.
     A trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
     ``ranges`` and ``instances`` (`nsysprof.export.columns` says what their columns hold) and ``export.json``.
-    ``threads`` and ``rules`` are those of an analysis. An earlier export is replaced with ``force`` only, and what no
+    ``threads`` and ``rules`` are those of an analysis; ``spreadsheet_safe`` puts a ``'`` before names in CSV that a
+    spreadsheet would take for formulas. An earlier export is replaced with ``force`` only, and what no
     export wrote never.
 
     Raises `NsysprofError` for an unreadable report, an output that cannot be written or exists, and where the package
@@ -42,7 +44,16 @@ def export(
     """
     if not isinstance(report, Report):
         with open_report(report, nsys=nsys) as opened:
-            return export(opened, to, output, threads=threads, rules=rules, force=force, progress=progress)
+            return export(
+                opened,
+                to,
+                output,
+                threads=threads,
+                rules=rules,
+                spreadsheet_safe=spreadsheet_safe,
+                force=force,
+                progress=progress,
+            )
     loaded = load_rules(Path(rules) if rules is not None else None)
     place = Path(output) if output is not None else default_output(report.path, to)
     check_export(report, to, place, force=force)
@@ -50,4 +61,4 @@ def export(
     source = export_source(break_down(attribution, rules=loaded), progress)
     if progress:
         progress(f"writing {to}", 0)
-    return write_export(source, to, place, force=force)
+    return write_export(source, to, place, spreadsheet_safe=spreadsheet_safe, force=force)

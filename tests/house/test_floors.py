@@ -17,6 +17,7 @@ FLOORS: list[list[str]] = [
     [
         "attention_cost",
         "codes",
+        "csv_text",
         "intervals",
         "launchers",
         "nsight nsys nsys_stats",
