@@ -84,6 +84,7 @@ def report_bench(
     from nsysprof.bench.samples import read_bench_samples
     from nsysprof.commands.benched import check_database, make_results, tell_results
     from nsysprof.errors import NsysprofError
+    from nsysprof.results.folder import alone_in
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
 
     source = samples / _SAMPLES if samples.is_dir() else samples
@@ -96,7 +97,8 @@ def report_bench(
         with interrupts_raised(), _folder_within(folder) as made:
             shutil.copyfile(source, made / _SAMPLES)
             results = make_results(made, charts=charts, spreadsheet_safe=spreadsheet_safe)
-            files = _moved(made, folder, source, force=force)
+            with alone_in(folder):
+                files = _moved(made, folder, source, force=force)
     except Interrupt as interrupt:
         raise interrupted(interrupt) from None
     except OSError as error:

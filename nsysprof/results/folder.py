@@ -53,7 +53,7 @@ def results_together(
                 if error.filename and Path(error.filename).parent == made:  # which nobody has asked for
                     error.filename = str(folder / Path(error.filename).name)
                 raise
-            with _alone_in(folder):
+            with alone_in(folder):
                 earlier = check()
                 # in this order: the document tells whose folder this is, should we be stopped half-way
                 made_now = [each for each in possible if (made / each).exists()]
@@ -68,7 +68,7 @@ def results_together(
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path) -> Iterator[None]:
     """Holds a folder against other processes that ask for it too, where the system can do that."""
     try:
         import fcntl  # noqa: PLC0415  not on Windows

@@ -169,7 +169,7 @@ def test_a_log_that_is_no_file_is_refused(trace: Trace, ending: str, make: Calla
     report = trace(Range("r", 0, 100), *launch_kernel("k", (10, 20), (30, 40), id=1))
     make(Path(f"{report}{ending}"))
     with pytest.raises(NsysprofError, match=f"{ending} beside it: not a regular file"):
-        SqliteSource(report).tables()
+        open_report(report)
 
 
 def test_a_file_that_is_no_log_is_not_copied(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_a_file_that_is_no_log_is_not_copied(trace: Trace, monkeypatch: pytest.M
     with Path(f"{report}-wal").open("wb") as file:
         file.truncate(1 << 40)
     monkeypatch.setattr("shutil.copyfileobj", lambda *_: pytest.fail("copied"))
-    assert "NVTX_EVENTS" in SqliteSource(report).tables()
+    assert "NVTX_EVENTS" in open_report(report).source.tables()
 
 
 def test_a_log_larger_than_the_room_is_refused(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
