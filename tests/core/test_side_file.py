@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,7 +72,6 @@ REFUSING: dict[str, Callable[[Path], object]] = {
     "baseline": lambda path: read_analysis(path, Budget(path, (), 0, ())),
     "budget": read_budget,
     "rules": load_rules,
-    "list of reports": names_in,
     "sweep": read_points,
 }
 
@@ -130,6 +130,17 @@ def test_a_file_that_grows_while_it_is_read_is_cut_off(tmp_path: Path) -> None:
     """The size that a file tells is not believed: those of /proc tell none at all."""
     with pytest.raises(OSError, match="larger than 0 MiB"):
         side_file.read_small(Path("/proc/self/maps"), 100)
+
+
+def test_a_list_of_names_may_come_through_a_pipe(tmp_path: Path) -> None:
+    """What a shell writes `<(find …)` is a pipe, with an end; a list without end is refused."""
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=["/a.sqlite\n/b.sqlite\n"])
+    writer.start()
+    assert names_in(tmp_path / "pipe") == ["/a.sqlite", "/b.sqlite"]
+    writer.join()
+    with pytest.raises(NsysprofError, match="cannot read the list of reports: larger than"):
+        names_in(Path("/dev/zero"))
 
 
 def test_a_link_to_a_small_file_is_read(tmp_path: Path) -> None:
