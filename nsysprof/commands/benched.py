@@ -71,7 +71,13 @@ def _gpu_bytes() -> int | None:
 
 
 def run_job(
-    job: SweepJob, *, resume: bool, force: bool, charts: bool, spreadsheet_safe: bool, database: Path | None
+    job: SweepJob,
+    *,
+    resume: bool,
+    force: bool,
+    charts: bool,
+    database: Path | None,
+    spreadsheet_safe: bool = False,
 ) -> None:
     """Measure, make the results and print them.
 
@@ -98,7 +104,7 @@ def run_job(
     _conclude(document)
 
 
-def make_results(folder: Path, *, charts: bool, spreadsheet_safe: bool) -> BenchResults:
+def make_results(folder: Path, *, charts: bool, spreadsheet_safe: bool = False) -> BenchResults:
     """Make of the ``samples.json`` in a folder all that belongs beside it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # starting more takes longer than what they do here
     from nsysprof.bench.files import write_bench_tables
