@@ -19,6 +19,8 @@ _PER_CALL = re.compile(r", (?:op_id|seq|sizes|stashed seq|input_op_ids|in_size) 
 _NUMBERED = r"[ _:#=.\-]*\d+"
 # Text of all paths beyond which long ones are cut, and how much of either end is then kept.
 _MOST_CHARACTERS, _CUT = 1 << 26, 900
+# The same for paths of more names than anybody writes: there may be as many of them as there are ranges.
+_DEEP, _CUT_DEEP = 100, 60
 DEFAULT_MERGE = ("iter*", "step*")
 
 
@@ -65,7 +67,7 @@ class Paths:
 
 
 def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
-    """The same, with at most `_CUT` characters kept at either end of a path."""
+    """The same, with at most `_CUT` characters kept at either end of a path, `_CUT_DEEP` of very deep ones."""
     out: list[str] = []
     ends: list[tuple[str, str, int]] = []  # the first characters, the last ones, and the length of the whole
     for parent, name, depth in zip(
@@ -73,12 +75,14 @@ def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
     ):
         part = f"/{parts[name]}" if parent >= 0 else parts[name]
         head, tail, size = ends[parent] if parent >= 0 else ("", "", 0)
-        head, tail, size = (head + part)[:_CUT], (tail + part)[-_CUT:], size + len(part)
+        cut = _CUT if depth < _DEEP else _CUT_DEEP
+        head = head[:cut] if len(head) >= cut else (head + part)[:cut]
+        tail, size = (tail + part)[-cut:], size + len(part)
         ends.append((head, tail, size))
-        if size <= _CUT:
+        if size <= cut:
             out.append(tail)
-        elif size <= 2 * _CUT:
-            out.append(head + tail[2 * _CUT - size :])
+        elif size <= 2 * cut:
+            out.append(head + tail[2 * cut - size :])
         else:
             out.append(f"{head}…[{depth + 1:,} names deep]…{tail}")
     return out

@@ -96,6 +96,8 @@ def verify(tables: Tables, nsys: Path | None = None) -> Verification:
             continue
         if where in reasons:
             explained[reasons[where]] += count
+        elif where not in names and tables.never_popped:
+            explained["never popped: counted with the one of its name around it"] += count
         else:
             name = names.get(where, "unknown to nsysprof")
             differences.append(

@@ -13,6 +13,7 @@ import pandas as pd
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.budget import TIMES, Budget
 from nsysprof.check.call_samples import CallSamples, call_samples, samples_of_frame
+from nsysprof.core.csv_text import as_recorded
 from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular, read_json
 from nsysprof.errors import NsysprofError
 
@@ -125,7 +126,7 @@ def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, l
         return None, [f"{path} is not used: {' '.join(why.split())}"]
     calls["cpu_ns"] = calls["end_ns"] - calls["start_ns"]
     calls["instances"] = 1
-    calls = calls.astype(dict.fromkeys(_KEY, object))
+    calls = calls.assign(**{name: calls[name].map(as_recorded).astype(object) for name in _KEY})
     mine, theirs = (frame.groupby(_KEY)[_TOTALS].sum() for frame in (ranges, calls))
     if not mine.equals(theirs.astype(np.int64)):
         return None, [f"{path} is not used: it is of another analysis than {ANALYSIS} beside it"]

@@ -19,13 +19,14 @@ from nsysprof.commands.report_options import (
     ReplaceOption,
     ReportArgument,
     RulesOption,
+    SpreadsheetOption,
     Threads,
     ThreadsOption,
     bytes_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from nsysprof.analyze.breakdown import Breakdown
     from nsysprof.charts.painter import Painter
@@ -80,6 +81,7 @@ def analyze(
         bool,
         typer.Option("--verbose", help="Print all that nsys recorded of the recording, and every warning."),
     ] = False,
+    spreadsheet_safe: SpreadsheetOption = False,
     force: ReplaceOption = False,
 ) -> None:
     """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
@@ -97,7 +99,7 @@ def analyze(
         from nsysprof.commands.progress import progress_bar
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.analysis_files import ANALYSIS_DOCUMENT
-        from nsysprof.results.folder import PAGE, check_folder, report_stem
+        from nsysprof.results.folder import PAGE, check_folder, report_stem, results_together
         from nsysprof.trace.report import open_report
 
         limit = bytes_of(memory_limit)
@@ -126,7 +128,14 @@ def analyze(
                     _begin_charts(painter, breakdown, top)
             print(summary(breakdown, top, verbose=verbose), end="", flush=True)
             drawing = painter if charts else None
-            _write(breakdown, folder, drawing, check, html=html, instances=instances)
+            together = results_together(
+                folder,
+                (*_TABLE_FILES, *_CHART_FILES, PAGE),
+                "analyze",
+                check,
+                spreadsheet_safe=spreadsheet_safe,
+            )
+            _write(breakdown, folder, drawing, together, html=html, instances=instances)
             if verify:
                 _verify(breakdown, nsys)
 
@@ -141,7 +150,7 @@ def _write(
     breakdown: Breakdown,
     folder: Path,
     painter: Painter | None,
-    check: Callable[[], bool],
+    together: AbstractContextManager[tuple[Path, list[str]]],
     *,
     html: bool,
     instances: bool,
@@ -153,10 +162,7 @@ def _write(
     from nsysprof.commands.progress import progress_bar
     from nsysprof.core.terminal import visible
     from nsysprof.results.analysis_files import write_tables, writing
-    from nsysprof.results.folder import PAGE, results_together
 
-    possible = (*_TABLE_FILES, *_CHART_FILES, PAGE)
-    together = results_together(folder, possible, "analyze", check)
     with progress_bar() as progress, writing(folder), together as (made, stale):
         progress("writing tables", 0)
         written, note = write_tables(breakdown, made, instances=instances)

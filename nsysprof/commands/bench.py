@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nsysprof.commands.bench_saved import diff_benches, finite, report_bench
-from nsysprof.commands.report_options import ChartsOption
+from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption
 from nsysprof.commands.workload_options import Device, DType
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def bench(
         Path | None, typer.Option("--db", metavar="FILE", help="Append the results to this SQLite file.")
     ] = None,
     charts: ChartsOption = True,
+    spreadsheet_safe: SpreadsheetOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be measured, and measure nothing.")
     ] = False,
@@ -162,7 +163,9 @@ def bench(
         return
     folder = output or Path(f"{preset or name}.bench")
     job = SweepJob(program, plan, _named(folder), ("nsysprof", *sys.argv[1:]), measure_peaks)
-    run_job(job, resume=resume, force=force, charts=charts, database=database)
+    run_job(
+        job, resume=resume, force=force, charts=charts, spreadsheet_safe=spreadsheet_safe, database=database
+    )
 
 
 def _nothing_given(context: typer.Context) -> None:

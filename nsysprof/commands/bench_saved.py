@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.report_options import ChartsOption
+from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +76,7 @@ def report_bench(
         Path | None, typer.Option("--db", metavar="FILE", help="Append the results to this SQLite file.")
     ] = None,
     charts: ChartsOption = True,
+    spreadsheet_safe: SpreadsheetOption = False,
 ) -> None:
     """Make tables, report and charts of saved samples, without measuring anything."""
     import shutil
@@ -83,6 +84,7 @@ def report_bench(
     from nsysprof.bench.samples import read_bench_samples
     from nsysprof.commands.benched import check_database, make_results, tell_results
     from nsysprof.errors import NsysprofError
+    from nsysprof.results.folder import alone_in
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
 
     source = samples / _SAMPLES if samples.is_dir() else samples
@@ -94,8 +96,9 @@ def report_bench(
     try:
         with interrupts_raised(), _folder_within(folder) as made:
             shutil.copyfile(source, made / _SAMPLES)
-            results = make_results(made, charts=charts)
-            files = _moved(made, folder, source, force=force)
+            results = make_results(made, charts=charts, spreadsheet_safe=spreadsheet_safe)
+            with alone_in(folder):
+                files = _moved(made, folder, source, force=force)
     except Interrupt as interrupt:
         raise interrupted(interrupt) from None
     except OSError as error:

@@ -70,7 +70,15 @@ def _gpu_bytes() -> int | None:
     return max((int(size[1]) << 20 for size in said if size), default=None)
 
 
-def run_job(job: SweepJob, *, resume: bool, force: bool, charts: bool, database: Path | None) -> None:
+def run_job(
+    job: SweepJob,
+    *,
+    resume: bool,
+    force: bool,
+    charts: bool,
+    database: Path | None,
+    spreadsheet_safe: bool = False,
+) -> None:
     """Measure, make the results and print them.
 
     `typer.Exit` 3 where a backend computed something else than it should, 1 where nothing could be measured; the
@@ -87,7 +95,7 @@ def run_job(job: SweepJob, *, resume: bool, force: bool, charts: bool, database:
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir()
         write_samples(document, made / "samples.json")
-        results = make_results(made, charts=charts)
+        results = make_results(made, charts=charts, spreadsheet_safe=spreadsheet_safe)
         stale = stale_charts(job.results, [path.name for path in made.iterdir()])
         files = publish_results(made, job, force=force)
         for path in stale:
@@ -96,18 +104,21 @@ def run_job(job: SweepJob, *, resume: bool, force: bool, charts: bool, database:
     _conclude(document)
 
 
-def make_results(folder: Path, *, charts: bool) -> BenchResults:
+def make_results(folder: Path, *, charts: bool, spreadsheet_safe: bool = False) -> BenchResults:
     """Make of the ``samples.json`` in a folder all that belongs beside it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # starting more takes longer than what they do here
     from nsysprof.bench.files import write_bench_tables
     from nsysprof.bench.report import bench_report
     from nsysprof.bench.results import read_bench_results
     from nsysprof.commands.progress import progress_bar
+    from nsysprof.core.csv_text import make_spreadsheet_safe
 
     with progress_bar() as progress:
         progress("comparing", 0)
         results = read_bench_results(folder)
-        write_bench_tables(results, folder)
+        for path in write_bench_tables(results, folder):
+            if spreadsheet_safe:
+                make_spreadsheet_safe(path)
         drawn = []
         if charts:
             from nsysprof.bench.charts import save_bench_charts

@@ -19,12 +19,13 @@ from nsysprof.commands.report_options import (
     ReplaceOption,
     ReportArgument,
     RulesOption,
+    SpreadsheetOption,
     Threads,
     ThreadsOption,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from nsysprof.charts.painter import Painter
     from nsysprof.compare.comparison import Comparison
@@ -94,6 +95,7 @@ def compare(
     threads: ThreadsOption = Threads.FOLLOW,
     rules: RulesOption = None,
     nsys: NsysOption = None,
+    spreadsheet_safe: SpreadsheetOption = False,
     force: ReplaceOption = False,
 ) -> None:
     """Say why one range of REPORT is slower than another, or than the same one in OTHER, cause by cause."""
@@ -119,7 +121,7 @@ def compare(
         from nsysprof.compare.files import GAP_DOCUMENT, GAP_FILES
         from nsysprof.compare.text import comparison_text
         from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.folder import PAGE, check_folder, report_stem
+        from nsysprof.results.folder import PAGE, check_folder, report_stem, results_together
         from nsysprof.trace.report import open_report, read_tables
 
         loaded = load_rules(rules)
@@ -150,25 +152,30 @@ def compare(
                 progress("drawing charts", 0)
                 painter.paint(comparison_plans(comparison))
         print(comparison_text(comparison, top=top, every=every, markdown=markdown), end="", flush=True)
-        _write(comparison, folder, painter if charts else None, check, html=html)
+        possible = (*reversed(GAP_FILES), *GAP_CHARTS, ROOFLINE, PAGE)
+        together = results_together(folder, possible, "compare", check, spreadsheet_safe=spreadsheet_safe)
+        _write(comparison, folder, painter if charts else None, together, html=html)
 
 
 def _write(
-    comparison: Comparison, folder: Path, painter: Painter | None, check: Callable[[], bool], *, html: bool
+    comparison: Comparison,
+    folder: Path,
+    painter: Painter | None,
+    together: AbstractContextManager[tuple[Path, list[str]]],
+    *,
+    html: bool,
 ) -> None:
     """Write the files, the charts that are being painted among them, and say so on stderr.
 
     Where the folder holds an earlier comparison, its charts and its page do not stay beside new tables.
     """
     from nsysprof.analyze.charts import write_pictures
-    from nsysprof.compare.charts import GAP_CHARTS, ROOFLINE, comparison_charts
-    from nsysprof.compare.files import GAP_FILES, write_gaps
+    from nsysprof.compare.charts import comparison_charts
+    from nsysprof.compare.files import write_gaps
     from nsysprof.core.terminal import visible
     from nsysprof.results.analysis_files import writing
-    from nsysprof.results.folder import PAGE, results_together
 
-    possible = (*reversed(GAP_FILES), *GAP_CHARTS, ROOFLINE, PAGE)
-    with writing(folder), results_together(folder, possible, "compare", check) as (made, stale):
+    with writing(folder), together as (made, stale):
         written = write_gaps(comparison, made)
         drawn = comparison_charts(comparison) if painter else ()
         pictures = write_pictures(painter.pictures(), made, drawn) if painter else []

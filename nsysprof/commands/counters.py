@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.report_options import RulesOption, Threads, ThreadsOption
+from nsysprof.commands.report_options import RulesOption, SpreadsheetOption, Threads, ThreadsOption
 from nsysprof.commands.workload_options import (
     WORKLOAD,
     BackendOption,
@@ -108,6 +108,7 @@ def counters(
         bool, typer.Option("--keep-report", help="Keep ncu's own reports too; they name the host.")
     ] = False,
     rules: RulesOption = None,
+    spreadsheet_safe: SpreadsheetOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the ncu commands and run nothing.")
     ] = False,
@@ -149,7 +150,14 @@ def counters(
     endings = counter_endings(request)
     with making(outputs, force=force, endings=endings) as folder:
         _introduce(found, f"driver {driver.version}" if driver else why)
-        staged = count_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], to_stderr)
+        staged = count_program(
+            request,
+            folder,
+            outputs,
+            ["nsysprof", *sys.argv[1:]],
+            to_stderr,
+            spreadsheet_safe=spreadsheet_safe,
+        )
         publish({path: outputs.path(ending) for ending, path in staged.files.items()}, force=force)
     _tell(staged, outputs, loaded)
 

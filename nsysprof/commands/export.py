@@ -15,6 +15,7 @@ from nsysprof.commands.report_options import (
     NsysOption,
     ReportArgument,
     RulesOption,
+    SpreadsheetOption,
     Threads,
     ThreadsOption,
     bytes_of,
@@ -52,9 +53,12 @@ def export(
     rules: RulesOption = None,
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
+    spreadsheet_safe: SpreadsheetOption = False,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")] = False,
 ) -> None:
     """Write REPORT, with the owner of every operation, for Perfetto, or as Parquet or CSV tables."""
+    if spreadsheet_safe and to is not To.CSV:
+        raise typer.BadParameter("--spreadsheet-safe is for --to csv")
     # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.commands.progress import progress_bar
@@ -69,6 +73,7 @@ def export(
                 output,
                 threads=threads.value,
                 rules=rules,
+                spreadsheet_safe=spreadsheet_safe,
                 force=force,
                 nsys=nsys,
                 memory_limit=bytes_of(memory_limit),

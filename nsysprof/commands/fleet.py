@@ -18,12 +18,13 @@ from nsysprof.commands.report_options import (
     NsysOption,
     ReplaceOption,
     RulesOption,
+    SpreadsheetOption,
     Threads,
     ThreadsOption,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nsysprof.fleet.answer import Fleet
     from nsysprof.fleet.cluster import ClusterChoice
@@ -85,6 +86,7 @@ def fleet(
     threads: ThreadsOption = Threads.FOLLOW,
     rules: RulesOption = None,
     nsys: NsysOption = None,
+    spreadsheet_safe: SpreadsheetOption = False,
     force: ReplaceOption = False,
 ) -> None:
     """Say which of many ranks is slow, and who waits for whom: REPORT… are of one run, a rank or more each.
@@ -108,7 +110,7 @@ def fleet(
     from nsysprof.fleet.range_iterations import Choice
     from nsysprof.fleet.text import fleet_text
     from nsysprof.kernels.classify import load_rules
-    from nsysprof.results.folder import PAGE
+    from nsysprof.results.folder import PAGE, results_together
 
     check_dask(local=scheduler is None)
     load_rules(rules)  # what is wrong with it is told once, not per report
@@ -142,7 +144,14 @@ def fleet(
         answers = _answers(tasks, known, where, folder, resume=resume, strict=strict)
         answer = _together(answers, pattern, options)
     print(fleet_text(answer, top), end="", flush=True)
-    _write(answer, asked, folder, partial(check, resume=True), charts=charts, html=html)
+    together = results_together(
+        folder,
+        (*reversed(FLEET_FILES), *FLEET_CHARTS, PAGE),
+        "fleet",
+        partial(check, resume=True),
+        spreadsheet_safe=spreadsheet_safe,
+    )
+    _write(answer, asked, folder, together, charts=charts, html=html)
     if len(known) < len(tasks):
         _tell_cost(answer, where)
     if answer.failures:
@@ -232,7 +241,7 @@ def _write(
     answer: Fleet,
     asked: Sequence[str],
     folder: Path,
-    check: Callable[[], bool],
+    together: contextlib.AbstractContextManager[tuple[Path, list[str]]],
     *,
     charts: bool,
     html: bool,
@@ -240,13 +249,10 @@ def _write(
     """Write the files and say so on stderr; charts and page of an earlier run do not stay beside new tables."""
     from nsysprof.commands.progress import progress_bar
     from nsysprof.core.terminal import visible
-    from nsysprof.fleet.charts import FLEET_CHARTS, save_fleet_charts
-    from nsysprof.fleet.files import FLEET_FILES, write_fleet
+    from nsysprof.fleet.charts import save_fleet_charts
+    from nsysprof.fleet.files import write_fleet
     from nsysprof.results.analysis_files import writing
-    from nsysprof.results.folder import PAGE, results_together
 
-    possible = (*reversed(FLEET_FILES), *FLEET_CHARTS, PAGE)
-    together = results_together(folder, possible, "fleet", check)
     with progress_bar() as progress, writing(folder), together as (made, stale):
         progress("writing", 0)
         written = write_fleet(answer, asked, made)

@@ -56,6 +56,12 @@ MemoryLimitOption = Annotated[
         help="Keep what would take more memory, such as 3GB, in scratch files [default: half of the memory].",
     ),
 ]
+SpreadsheetOption = Annotated[
+    bool,
+    typer.Option(
+        "--spreadsheet-safe", help="In CSV, put a ' before names that a spreadsheet would take for formulas."
+    ),
+]
 ReplaceOption = Annotated[
     bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
 ]

@@ -49,9 +49,12 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
     return file
 
 
-def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The content of a regular file of at most so many bytes. `OSError` says in words what else it is."""
-    with open_regular(path, most) as file:
+def read_small(path: Path, most: int = MOST_BYTES, *, pipes: bool = False) -> bytes:
+    """The content of a regular file of at most so many bytes. `OSError` says in words what else it is.
+
+    With ``pipes`` it may be a pipe, as a shell's ``<(command)`` is one, or a device: to its end, or to so many bytes.
+    """
+    with path.open("rb") if pipes else open_regular(path, most) as file:
         content = file.read(most + 1)
     if len(content) > most:  # it grows, or does not tell its size
         raise _too_large(path, most)

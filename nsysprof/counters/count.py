@@ -13,6 +13,7 @@ from nsysprof import __version__
 from nsysprof.capture.failure import check_program
 from nsysprof.capture.program_input import check_input, input_kept, with_results, workload_results
 from nsysprof.core.arguments import without_arguments
+from nsysprof.core.csv_text import make_spreadsheet_safe
 from nsysprof.counters.command import PROCESS_SCOPE, CountRequest, ncu_command, ncu_import
 from nsysprof.counters.failure import check_counted, passes_told, told_by_ncu
 from nsysprof.counters.metrics import TRAFFIC, CountingRun, plan_runs
@@ -78,7 +79,13 @@ def counting_commands(request: CountRequest, outputs: Outputs) -> Iterator[list[
 
 
 def count_program(
-    request: CountRequest, folder: Path, outputs: Outputs, command: Sequence[str], echo: Echo
+    request: CountRequest,
+    folder: Path,
+    outputs: Outputs,
+    command: Sequence[str],
+    echo: Echo,
+    *,
+    spreadsheet_safe: bool = False,
 ) -> StagedCounters:
     """Run a program under ncu and make a table of what its kernels counted, all within ``folder``.
 
@@ -132,7 +139,7 @@ def count_program(
         "gpu_state": {"before": before, "after": gpu_states()},
         "workload": _without_times(first.results),
     }
-    return _staged(request, folder, outputs, rows, record)
+    return _staged(request, folder, outputs, rows, record, spreadsheet_safe)
 
 
 def _counted(
@@ -225,13 +232,20 @@ def _without_times(results: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _staged(
-    request: CountRequest, folder: Path, outputs: Outputs, rows: list[CounterRow], record: dict[str, Any]
+    request: CountRequest,
+    folder: Path,
+    outputs: Outputs,
+    rows: list[CounterRow],
+    record: dict[str, Any],
+    spreadsheet_safe: bool,
 ) -> StagedCounters:
     """Write table and record, without what tells of the machine's owner."""
     secrets = machine_secrets()
     rows = without_secrets(rows, secrets)
     table, written = folder / "table.csv", folder / "record.json"
     write_counter_csv(rows, table)
+    if spreadsheet_safe:
+        make_spreadsheet_safe(table)
     reports = [f"{run['name']}{_REPORT}" for run in record["runs"]] if request.keep_reports else []
     record = redacted(without_arguments(record), secrets)
     record["environment_hash"] = environment_hash(record["environment"])

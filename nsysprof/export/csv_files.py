@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from nsysprof.core.csv_text import csv_field
 from nsysprof.export.tables import Column, ExportTable
-from nsysprof.results.analysis_files import csv_field
 
 _ROWS_AT_ONCE = 50_000
 

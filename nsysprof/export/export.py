@@ -23,6 +23,7 @@ def export(
     *,
     threads: str = "follow",
     rules: File | None = None,
+    spreadsheet_safe: bool = False,
     force: bool = False,
     nsys: File | None = None,
     memory_limit: int | None = None,
@@ -33,8 +34,9 @@ def export(
     By default that is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder.
     A trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
     ``ranges`` and ``instances`` (`nsysprof.export.columns` says what their columns hold) and ``export.json``.
-    ``threads``, ``rules`` and ``memory_limit`` (bytes) are those of an analysis. An earlier export is replaced with
-    ``force`` only, and what no export wrote never.
+    ``threads``, ``rules`` and ``memory_limit`` (bytes) are those of an analysis; ``spreadsheet_safe`` puts a ``'``
+    before names in CSV that a spreadsheet would take for formulas. An earlier export is replaced with ``force`` only,
+    and what no export wrote never.
 
     Raises `NsysprofError` for an unreadable report, an output that cannot be written or exists, and where the package
     perfetto or pyarrow is needed and missing (``nsysprof[perfetto]``, ``nsysprof[parquet]``).
@@ -47,6 +49,7 @@ def export(
                 output,
                 threads=threads,
                 rules=rules,
+                spreadsheet_safe=spreadsheet_safe,
                 force=force,
                 memory_limit=memory_limit,
                 progress=progress,
@@ -58,4 +61,4 @@ def export(
     source = export_source(break_down(attribution, rules=loaded), progress)
     if progress:
         progress(f"writing {to}", 0)
-    return write_export(source, to, place, force=force)
+    return write_export(source, to, place, spreadsheet_safe=spreadsheet_safe, force=force)

@@ -14,6 +14,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from nsysprof.core.csv_text import make_spreadsheet_safe
 from nsysprof.core.side_file import open_regular, read_json
 from nsysprof.errors import NsysprofError
 from nsysprof.export.columns import COLUMNS, SCHEMA
@@ -124,7 +125,9 @@ def _is_trace(path: Path) -> bool:
     return not head or (head.startswith(b"\n") and all(text in head for text in _MARKS))
 
 
-def write_export(source: ExportSource, to: str, output: Path, *, force: bool = False) -> Path:
+def write_export(
+    source: ExportSource, to: str, output: Path, *, spreadsheet_safe: bool = False, force: bool = False
+) -> Path:
     """Write a report as a Perfetto trace (a file, compressed if it is named ``.gz``) or as tables (a folder).
 
     It gets its name when it is whole; what was there is replaced with ``force`` only. Raises `NsysprofError` as
@@ -146,6 +149,8 @@ def write_export(source: ExportSource, to: str, output: Path, *, force: bool = F
                 write_parquet(tables, source.about, part)
             else:
                 write_csv_files(tables, part)
+                for path in part.glob("*.csv") if spreadsheet_safe else ():
+                    make_spreadsheet_safe(path)
             _write_document(source, tables, part / DOCUMENT)
         _publish(part, output, force=force)
     return output

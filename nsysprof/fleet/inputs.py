@@ -72,7 +72,7 @@ def names_in(path: Path) -> list[str]:
     over.
     """
     try:
-        text = read_small(path).decode("utf-8")
+        text = read_small(path, pipes=True).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise NsysprofError(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.csv_text import as_recorded
 from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.distributions import Floats
@@ -141,7 +142,7 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
                     f"{path}, line {reader.line_num:,}: {len(cells)} cells for {len(head)} columns",
                     _look(path),
                 )
-            yield reader.line_num, dict(zip(head, cells, strict=True))
+            yield reader.line_num, dict(zip(head, map(as_recorded, cells), strict=True))
     except csv.Error as error:
         raise NsysprofError(
             f"{path}, line {reader.line_num:,}: no CSV any more: {error}", _look(path)

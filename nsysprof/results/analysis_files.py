@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,6 +14,7 @@ import pandas as pd
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.unified_memory import UnifiedMemory
+from nsysprof.core.csv_text import csv_field
 from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import Report
@@ -24,7 +24,6 @@ ANALYSIS_DOCUMENT = ("analysis.json", SCHEMA)
 # Above this many instances `instances.csv` is only written when asked for.
 MOST_INSTANCES = 100_000
 _ROWS_AT_ONCE = 50_000
-_SPECIAL = re.compile(r'[,"\r\n]').search
 
 
 def write_tables(
@@ -65,15 +64,6 @@ def _write_rows(path: Path, frames: Iterable[pd.DataFrame]) -> None:
             pattern = ",".join(["%s"] * frame.shape[1]) + "\n"
             for columns in _encoded(frame, csv_field):
                 file.write("".join([pattern % row for row in zip(*columns, strict=True)]))
-
-
-def csv_field(text: object) -> str:
-    """A CSV field, in quotes where RFC 4180 asks for them.
-
-    The csv module takes ten times as long for long kernel names, and before Python 3.13 does not quote a lone CR.
-    """
-    field = str(text)
-    return '"' + field.replace('"', '""') + '"' if _SPECIAL(field) else field
 
 
 def _encoded(frame: pd.DataFrame, encode: Callable[[Any], str]) -> Iterator[list[list[Any]]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from nsysprof.core.csv_text import make_spreadsheet_safe
 from nsysprof.core.final_name import PART
 from nsysprof.core.side_file import open_regular
 from nsysprof.errors import NsysprofError
@@ -24,13 +25,19 @@ _HEAD = 4096  # bytes of a page in which that stands
 
 @contextmanager
 def results_together(
-    folder: Path, possible: Sequence[str], command: str, check: Callable[[], bool]
+    folder: Path,
+    possible: Sequence[str],
+    command: str,
+    check: Callable[[], bool],
+    *,
+    spreadsheet_safe: bool = False,
 ) -> Iterator[tuple[Path, list[str]]]:
     """A folder to make results in: all that is in it in the end gets its name in ``folder``, or nothing where it fails.
 
     ``possible`` are the names of all files that ``command`` may write. ``check`` says, or refuses, as `check_folder`
     does: it is asked again then, as another process may have written there meanwhile, and only one at a time does.
-    Files of earlier results that have no successor are removed: their names come into the list.
+    Files of earlier results that have no successor are removed: their names come into the list. ``spreadsheet_safe``
+    passes the tables through `make_spreadsheet_safe`.
     """
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,11 +47,13 @@ def results_together(
             made = Path(name)
             try:
                 yield made, stale
+                for path in made.glob("*.csv") if spreadsheet_safe else ():
+                    make_spreadsheet_safe(path)
             except OSError as error:
                 if error.filename and Path(error.filename).parent == made:  # which nobody has asked for
                     error.filename = str(folder / Path(error.filename).name)
                 raise
-            with _alone_in(folder):
+            with alone_in(folder):
                 earlier = check()
                 # in this order: the document tells whose folder this is, should we be stopped half-way
                 made_now = [each for each in possible if (made / each).exists()]
@@ -59,7 +68,7 @@ def results_together(
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path) -> Iterator[None]:
     """Holds a folder against other processes that ask for it too, where the system can do that."""
     try:
         import fcntl  # noqa: PLC0415  not on Windows

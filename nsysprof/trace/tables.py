@@ -136,7 +136,8 @@ class Tables:
 
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
-    ``no_work`` says why there are no ops, empty where there are some; ``room`` is where long columns live.
+    ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
+    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``room`` is where long columns live.
     """
 
     report: Report
@@ -155,6 +156,7 @@ class Tables:
     warnings: tuple[str, ...]
     unread: tuple[Unread, ...] = ()
     no_work: str = ""
+    never_popped: int = 0
     room: Room = field(default=IN_MEMORY, repr=False)
 
     @cached_property

@@ -19,6 +19,7 @@ from tests.kit.reference import Reference, Totals, refer
 from tests.kit.trace import (
     CudaDevice,
     Gpu,
+    Items,
     Kernel,
     Launch,
     Range,
@@ -631,6 +632,43 @@ def test_paths_that_are_cut_are_told(trace: Trace, monkeypatch: pytest.MonkeyPat
     assert [warning for warning in answer(path).warnings if warning not in short] == [
         "range paths are up to 40 names deep: long ones are cut in the middle, and may look alike"
     ]
+
+
+def test_what_is_never_popped_is_folded(trace: Trace) -> None:
+    """A loop that forgets a pop has one range of that name with all of the loop in it, and its others once each."""
+    items: list[Items] = []
+    for step in range(40):
+        at = 1000 * step
+        items += [Range("step", at, None), Range("again", at + 1, None), Range("inner", at + 10, at + 100)]
+        items.append(launch_kernel("k", (at + 20, at + 30), (at + 50, at + 80), id=step + 1))
+    found = answer(trace(*items, Range("other", 7, END, thread=2), duration=END))
+    rows = {row["path"]: row for row in found.ranges.to_dict("records")}
+    assert rows.keys() == {"step", "step/again", "step/again/inner", "other"}
+    assert [rows[path]["kernels"] for path in rows] == [40, 40, 40, 0]
+    assert [rows[path]["instances"] for path in rows] == [1, 1, 40, 1]
+    assert rows["step/again/inner"]["exclusive_sum_ns"] == found.totals["sum_ns"] == 40 * 30
+    assert found.warnings[:2] == (
+        "`step` is never popped: 39 more of it, pushed inside the first, count as one range with that",
+        "`again` is never popped: 39 more of it, pushed inside the first, count as one range with that",
+    )
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [Range("f", at, None) for at in range(10)],  # a recursion that was stopped
+        [Range("f", at, 900 - at) for at in range(40)],  # one that ended
+        [Range(f"step {at}", at, None) for at in range(40)],
+        [Range("f", at, None, kind="start_end") for at in range(40)],
+        [Range("f", at, None, thread=at) for at in range(1, 40)],
+    ],
+    ids=["few", "closed", "names", "windows", "threads"],
+)
+def test_what_may_be_meant_is_not_folded(trace: Trace, items: list[Items]) -> None:
+    """Ranges that were popped, few of them, or of different names, threads and kinds stay as they were recorded."""
+    found = answer(trace(*items, duration=END))
+    assert found.ranges["instances"].sum() == len(items)
+    assert not any("never popped" in warning for warning in found.warnings)
 
 
 def test_kinds_are_those_of_the_op_names(trace: Trace) -> None:

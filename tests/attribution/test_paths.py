@@ -174,10 +174,22 @@ def test_merging_can_be_switched_off(trace: Trace) -> None:
 
 
 def test_a_path_a_thousand_deep_is_quick_and_right(trace: Trace) -> None:
-    """No recursion: 1,500 ranges that were never closed have depths 0 to 1,499."""
-    paths = paths_of(trace(*(Range("step", i, 9_999) for i in range(1_500)), duration=9_999))
+    """No recursion: 1,500 ranges in one another have depths 0 to 1,499."""
+    paths = paths_of(trace(*(Range("step", i, 9_999) for i in range(1_500)), duration=10_000))
     assert paths.depth.tolist() == list(range(1_500))
     assert paths.texts()[-1] == "/".join(["step"] * 1_500)
+
+
+def test_deep_paths_are_cut_short(trace: Trace) -> None:
+    """The text of 20,000 paths in one another takes a few megabytes; both ends and the depth are in each."""
+    paths = paths_of(trace(*(Range(f"r{i}", i, 99_999 - i) for i in range(20_000)), duration=100_000))
+    texts = paths.texts()
+    assert paths.too_long
+    assert texts[1] == "r0/r1"
+    assert texts[-1].startswith("r0/r1/r2/")
+    assert "[20,000 names deep]" in texts[-1]
+    assert texts[-1].endswith("/r19998/r19999")
+    assert sum(map(len, texts)) < 4_000_000
 
 
 def test_ancestors_and_depths_equal_a_walk() -> None:

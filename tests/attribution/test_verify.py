@@ -164,6 +164,17 @@ def test_known_differences_are_explained(nsys_says: Fake, trace: Trace) -> None:
     )
 
 
+def test_ranges_that_are_folded_are_explained(nsys_says: Fake, trace: Trace) -> None:
+    """Of a name that is pushed again and again and never popped, nsys shows each range; here the first counts."""
+    pushes = [Range("leak", at, LATE) for at in range(20)]
+    path = trace(*pushes, launch_kernel("k", (30, 32), (40, 50), id=1), duration=LATE)
+    nsys_says(*[row("leak", at, 40, 10, 1) for at in range(20)])
+    result = verified(path)
+    assert result.differences == ()
+    assert (result.compared, result.equal) == (20, 1)
+    assert result.explained == {"never popped: counted with the one of its name around it": 19}
+
+
 def test_equal_ranges_are_compared_as_a_group(nsys_says: Fake, trace: Trace) -> None:
     """Ranges that begin alike on one thread may come in any order."""
     path = trace(

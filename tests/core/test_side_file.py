@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,7 +71,6 @@ REFUSING: dict[str, Callable[[Path], object]] = {
     "baseline": lambda path: read_analysis(path, Budget(path, (), 0, ())),
     "budget": read_budget,
     "rules": load_rules,
-    "list of reports": names_in,
     "sweep": read_points,
 }
 
@@ -131,6 +131,17 @@ def test_a_file_that_grows_while_it_is_read_is_cut_off(tmp_path: Path) -> None:
         side_file.read_small(Path("/proc/self/maps"), 100)
 
 
+def test_a_list_of_names_may_come_through_a_pipe(tmp_path: Path) -> None:
+    """What a shell writes `<(find …)` is a pipe, with an end; a list without end is refused."""
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=["/a.sqlite\n/b.sqlite\n"])
+    writer.start()
+    assert names_in(tmp_path / "pipe") == ["/a.sqlite", "/b.sqlite"]
+    writer.join()
+    with pytest.raises(NsysprofError, match="cannot read the list of reports: larger than"):
+        names_in(Path("/dev/zero"))
+
+
 def test_a_link_to_a_small_file_is_read(tmp_path: Path) -> None:
     """A link to a regular file is as good as the file."""
     (tmp_path / "there.json").write_text('{"a": [1]}', encoding="utf-8")
@@ -168,7 +179,7 @@ def test_a_log_that_is_no_file_is_refused(trace: Trace, ending: str, make: Calla
     report = trace(Range("r", 0, 100), *launch_kernel("k", (10, 20), (30, 40), id=1))
     make(Path(f"{report}{ending}"))
     with pytest.raises(NsysprofError, match=f"{ending} beside it: not a regular file"):
-        SqliteSource(report).tables()
+        open_report(report)
 
 
 def test_a_file_that_is_no_log_is_not_copied(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +188,7 @@ def test_a_file_that_is_no_log_is_not_copied(trace: Trace, monkeypatch: pytest.M
     with Path(f"{report}-wal").open("wb") as file:
         file.truncate(1 << 40)
     monkeypatch.setattr("shutil.copyfileobj", lambda *_: pytest.fail("copied"))
-    assert "NVTX_EVENTS" in SqliteSource(report).tables()
+    assert "NVTX_EVENTS" in open_report(report).source.tables()
 
 
 def test_a_log_larger_than_the_room_is_refused(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,3 +78,17 @@ def test_an_interrupt_when_all_is_done_changes_nothing(tmp_path: Path) -> None:
     code, said = interrupted("nsysprof.trace.report", tmp_path / "out", "exit")
     assert (code, said.strip().partition(": ")[0]) == (0, f"Written to {tmp_path}/out/")
     assert (tmp_path / "out" / "analysis.json").exists()
+
+
+def test_tests_pass_where_interrupts_are_ignored() -> None:
+    """What is started with `nohup … &` ignores SIGINT; a test that interrupts a program passes all the same."""
+    test = "tests/counters/test_command.py::test_an_interrupt_leaves_the_log_alone"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert done.returncode == 0, done.stdout

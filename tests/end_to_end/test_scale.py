@@ -88,10 +88,10 @@ def timed(tables: Tables, threads: str = "follow") -> tuple[float, Attribution]:
 
 
 def forgotten_pops(count: int) -> Rows:
-    """1,000 ranges that are never popped, one after another, and a closed range around each launch."""
+    """1,000 ranges of as many names that are never popped, one after another, and a closed range around each launch."""
     rows = Rows()
     for i in range(1_000):
-        rows.range(i * 10 * count // 1_000, END)
+        rows.range(i * 10 * count // 1_000, END, name=f"step {i}")
     for i in range(count):
         rows.range(10 * i + 1, 10 * i + 8)
         rows.launch(10 * i + 2, 10 * i + 5, (10 * i + 20, 10 * i + 27))
@@ -218,7 +218,7 @@ def test_forgotten_pops_reach_a_depth_of_1009(big: Callable[[Rows], Tables]) -> 
     """1,009 open ranges inside each other: the innermost owns, and each has inside what was launched after it."""
     rows = Rows()
     for i in range(1_009):
-        rows.range(10 * i, END)
+        rows.range(10 * i, END, name=f"step {i}")
         rows.launch(10 * i + 1, 10 * i + 2, (10**5 + i, 10**5 + i + 1))
     found = attribute(big(rows))
     assert found.owner.tolist() == list(range(1_009))

@@ -482,7 +482,8 @@ def test_an_answer_survives_the_disk(trace: Trace, tmp_path: Path) -> None:
 
 def test_only_answers_are_forgotten(tmp_path: Path) -> None:
     """Whole ones and unfinished ones; what a user has put beside them stays, and so does the folder then."""
-    for name in ("a.npz", ".b.npz.17", "notes.txt"):
+    (tmp_path / ".nsysprof-x").mkdir()
+    for name in ("a.npz", ".nsysprof-x/b.npz", "notes.txt"):
         (tmp_path / name).touch()
     forget_answers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

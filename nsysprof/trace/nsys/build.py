@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ from nsysprof.trace.tables import (
 )
 
 _NEEDS = {**dict.fromkeys(WORK, WORK_NEEDS), CALLS: CALLS_NEEDS, NVTX: NVTX_NEEDS}
+_MOST_OPEN = 16  # ranges of one name in one another that a program may have open when it is stopped
+_MOST_TOLD = 3
 _CHUNK = 1 << 17  # rows at a time where temporaries would be large
 # What an analysis takes with the process that draws charts, measured at 1 to 10 million kernels: bytes in all, per row.
 _ANY_REPORT = 450_000_000
@@ -71,9 +73,15 @@ def build_tables(report: Report, source: Source, progress: Progress | None, room
         for code, cuda_id in work.devices
     ]
     warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice, unread, no_work)
+    ranges, never_popped = _folded(_ranges(nvtx, thread_code, session_end, duration, room), room)
+    for name, count in list(never_popped.items())[:_MOST_TOLD]:
+        more = f"{count:,} more of it, pushed inside the first, count as one range with that"
+        warnings += (f"`{nvtx.names[name].text}` is never popped: {more}",)
+    if len(never_popped) > _MOST_TOLD:
+        warnings += (f"never popped, and folded like these: {len(never_popped) - _MOST_TOLD:,} more names",)
     return Tables(
         report=report,
-        ranges=_ranges(nvtx, thread_code, session_end, duration, room),
+        ranges=ranges,
         launches=launches,
         ops=ops,
         range_names=nvtx.names,
@@ -88,6 +96,7 @@ def build_tables(report: Report, source: Source, progress: Progress | None, room
         warnings=warnings,
         unread=unread,
         no_work=no_work,
+        never_popped=sum(never_popped.values()),
         room=room,
     )
 
@@ -200,6 +209,31 @@ def _ranges(
         unclosed=room.take(unclosed, order),
         moved=room.take(nvtx.moved, order),
     )
+
+
+def _folded(ranges: Ranges, room: Room) -> tuple[Ranges, dict[int, int]]:
+    """The ranges without those that lie in one of the same name on their thread, neither ever popped, where that is so
+    again and again; and how many those are, by name.
+
+    A program that forgets a pop in a loop would otherwise have paths as deep as the loop is long, each with a row.
+    """
+    rows = np.flatnonzero(ranges.unclosed & (ranges.kind == PUSH_POP))
+    if len(rows) <= _MOST_OPEN:
+        return ranges, {}
+    key = (ranges.thread[rows].astype(np.int64) << 32) | ranges.name[rows]
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    outer = first[group.reshape(-1)]
+    inner = (ranges.end[rows] <= ranges.end[rows[outer]]) & (outer != np.arange(len(rows)))
+    again = np.bincount(outer[inner], minlength=len(rows))
+    gone = rows[inner & (again[outer] > _MOST_OPEN)]
+    if len(gone) == 0:
+        return ranges, {}
+    keep = np.ones(len(ranges), bool)
+    keep[gone] = False
+    left = np.flatnonzero(keep)
+    names, counts = np.unique(ranges.name[gone], return_counts=True)
+    columns = {field.name: room.take(getattr(ranges, field.name), left) for field in fields(ranges)}
+    return Ranges(**columns), dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
 def _sorted(

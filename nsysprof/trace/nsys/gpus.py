@@ -52,7 +52,7 @@ def _listed(info: str | None) -> list[dict[str, Any]]:
     try:
         gpus = json.loads(info or "")["Gpus"]
         return [{name[:1].lower() + name[1:]: value for name, value in gpu.items()} for gpu in gpus]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
 
 

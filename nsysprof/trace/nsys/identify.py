@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Literal
 
+from nsysprof.core.side_file import open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import version_in
 
@@ -238,9 +239,7 @@ def _check_sqlite(path: Path, head: bytes, size: int) -> None:
 def _filled(log: Path) -> bool:
     """Whether a log beside the file holds something: an emptied one starts with zeros."""
     try:
-        if not log.is_file():  # a pipe would be waited for
-            return False
-        with log.open("rb") as file:
+        with open_regular(log) as file:
             return any(file.read(8))
     except OSError:
         return False
