@@ -32,8 +32,8 @@ FLOORS: list[list[str]] = [
         "kernel_names kernel_rules kernels",
     ],
     [
-        "family_table frames ledger parts slow_start unified_memory breakdown idleness highlights zoom stream_lanes"
-        " timeline backend_verdict budget exports",
+        "op_groups family_table frames ledger parts slow_start unified_memory breakdown idleness highlights zoom"
+        " stream_lanes timeline backend_verdict budget exports",
         "comparison roofline",
         "fleet",
         "bench",
