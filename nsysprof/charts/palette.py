@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nsysprof.core.labels import printable
-from nsysprof.kernels.groups import NO_KERNELS, OTHER, OpGroups
+from nsysprof.kernels.groups import LAST, OpGroups
 
 INK, FAINT, RULE = "#1a1a1a", "#595959", "#d0d0d0"
 IDLE = "#e8e8e8"
@@ -44,19 +44,14 @@ def group_colours(groups: OpGroups) -> list[str]:
     """A colour per group: those of the families, and those of the first ones for names of kernels."""
     if not groups.by_name:
         return list(COLOURS.values())
-    kernels = [colour for family, colour in COLOURS.items() if family not in (*NO_KERNELS, OTHER)]
-    fixed = [COLOURS[family] for family in groups.labels[-len(NO_KERNELS) - 1 :]]
-    return [*kernels[: len(groups.labels) - len(fixed)], *fixed]
+    kernels = [colour for family, colour in COLOURS.items() if family not in LAST]
+    return [*kernels[: len(groups.labels) - len(LAST)], *(COLOURS[family] for family in LAST)]
 
 
 def group_legend(groups: OpGroups, present: Sequence[bool]) -> list[tuple[str, str]]:
     """Legend entries, ``(label, colour)``, of the groups that a chart shows; a flag per group."""
-    rest = groups.place(OTHER) if groups.by_name else -1
-    labels = [
-        "other kernels" if number == rest else printable(label) for number, label in enumerate(groups.labels)
-    ]
-    colours = group_colours(groups)
-    return [(label, colour) for label, colour, shown in zip(labels, colours, present, strict=True) if shown]
+    entries = zip(map(printable, groups.labels), group_colours(groups), present, strict=True)
+    return [(label, colour) for label, colour, shown in entries if shown]
 
 
 def family_legend(present: Sequence[bool]) -> list[tuple[str, str]]:

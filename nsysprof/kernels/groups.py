@@ -13,6 +13,7 @@ from nsysprof.trace.tables import Tables
 # Families of ops that are no kernels: groups of their own whatever the kernels are told apart by.
 NO_KERNELS = ("memcpy", "memset", "migration", "graph")
 OTHER = "other"
+LAST = (OTHER, *NO_KERNELS)  # what stands behind the names of kernels
 MOST_NAMES = 8
 _NAMED = 0.95  # of the kernels' time: what names beyond it share is one group
 _LABEL = 40
@@ -23,8 +24,8 @@ _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 class OpGroups:
     """The groups: their ``labels``, and ``of`` uint8, the group of each op name of the report.
 
-    ``by_name``: the first are names of kernels, `OTHER` stands for all further ones and those of `NO_KERNELS` follow.
-    Otherwise they are `FAMILIES`.
+    ``by_name``: the first are names of kernels, then come all other kernels and the families of `NO_KERNELS`; otherwise
+    they are `FAMILIES`.
     """
 
     labels: tuple[str, ...]
@@ -32,8 +33,8 @@ class OpGroups:
     by_name: bool
 
     def place(self, family: str) -> int:
-        """The group of a family that is one: those of `NO_KERNELS` and `OTHER`, which stand behind the others."""
-        return len(self.labels) - 1 - self.labels[::-1].index(family)
+        """The group of one of the families in `LAST`, which are groups in either case."""
+        return len(self.labels) - len(LAST) + LAST.index(family) if self.by_name else FAMILIES.index(family)
 
 
 def op_groups(tables: Tables, kinds: Kinds) -> OpGroups:
@@ -57,9 +58,9 @@ def op_groups(tables: Tables, kinds: Kinds) -> OpGroups:
             break
         shown.append(name)
     place = {name: number for number, name in enumerate(shown)}
-    rest = {family: len(shown) + number for number, family in enumerate((OTHER, *NO_KERNELS))}
+    rest = {family: len(shown) + number for number, family in enumerate(LAST)}
     of = [
         place.get(name, rest[OTHER]) if is_kernel else rest[family]
         for name, is_kernel, family in zip(names, kernel.tolist(), kinds.family, strict=True)
     ]
-    return OpGroups((*shown, OTHER, *NO_KERNELS), np.array(of, np.uint8), by_name=True)
+    return OpGroups((*shown, "other kernels", *NO_KERNELS), np.array(of, np.uint8), by_name=True)
