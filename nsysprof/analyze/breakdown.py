@@ -25,6 +25,7 @@ from nsysprof.attribution.split import Part, parts
 from nsysprof.attribution.warm_up import warm_up
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
+from nsysprof.kernels.groups import OpGroups, op_groups
 from nsysprof.trace.tables import GRAPH, MEMCPY, MEMSET, MIGRATION, Tables
 
 BY = ("process", "device")
@@ -42,6 +43,7 @@ class Breakdown:
     columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned) for
     ``path``. ``ledger``: ``fate, ops, sum_ns, share``. ``totals``: ops, kernels, memops, graph
     launches, launches, ranges, sum_ns, busy_ns and span_ns of the whole report. ``kinds``: what each op name is.
+    ``groups``: what charts tell ops apart by, also the ``group`` of ``families`` and ``merged_kernels``.
     ``options``: what `break_down` was asked for. ``unified``: what moved of unified memory, None where nothing did.
 
     With ``by`` all frames but the ledger begin with a column of that name: a pid, or a GPU.
@@ -61,6 +63,7 @@ class Breakdown:
     unified: UnifiedMemory | None
     by: str | None
     kinds: Kinds = field(repr=False)
+    groups: OpGroups = field(repr=False)
     path_texts: list[str] = field(repr=False)
     merged_texts: list[str] = field(repr=False)  # of each path
     kept: NDArray[np.bool_] = field(repr=False)  # range instances that count
@@ -131,8 +134,11 @@ def break_down(
     keep = chosen[paths.of] & ~left_out
     kinds = classify(rules or load_rules(), tables.op_names)
     kinds = _with_memory_ops(kinds, tables)
+    groups = op_groups(tables, kinds)
     slices = parts(attribution, keep, by)
-    frames, rows = _all_frames(slices, paths, merged, path_texts, merged_texts, kinds, select is None, by)
+    frames, rows = _all_frames(
+        slices, paths, merged, path_texts, merged_texts, kinds, groups, select is None, by
+    )
     unified = unified_memory(tables)
     moved = unified.sentences() if unified else ()
     own = warnings(attribution, paths, left_out, skip, select, int(chosen[paths.of].sum()))
@@ -147,6 +153,7 @@ def break_down(
         unified=unified,
         by=by,
         kinds=kinds,
+        groups=groups,
         path_texts=path_texts,
         merged_texts=[merged_texts[code] for code in merged.of.tolist()],
         kept=keep,
@@ -205,6 +212,7 @@ def _all_frames(
     path_texts: list[str],
     merged_texts: list[str],
     kinds: Kinds,
+    groups: OpGroups,
     unowned: bool,
     by: str | None,
 ) -> tuple[dict[str, pd.DataFrame], list[NDArray[np.int64]]]:
@@ -213,7 +221,7 @@ def _all_frames(
     rows: list[NDArray[np.int64]] = []
     for part in slices:
         offset = sum(len(frame) for frame in frames["merged"])
-        found, row = _frames(part, paths, merged, path_texts, merged_texts, kinds, unowned, offset)
+        found, row = _frames(part, paths, merged, path_texts, merged_texts, kinds, groups, unowned, offset)
         rows.append(row)
         for name, frame in found.items():
             if by is not None:
@@ -233,6 +241,7 @@ def _frames(
     path_texts: list[str],
     merged_texts: list[str],
     kinds: Kinds,
+    groups: OpGroups,
     unowned: bool,
     offset: int,
 ) -> tuple[dict[str, pd.DataFrame], NDArray[np.int64]]:
@@ -249,7 +258,8 @@ def _frames(
     kernels = kernel_frame(owned, "path", _texts_or_empty(owned.path, path_texts), tables, kinds)
     owned = kernel_table(part.attribution, merged_of, part.keep, unowned=unowned, ops=part.ops)
     merged_kernels = kernel_frame(owned, "row", row[owned.path], tables, kinds)
-    families = family_table(part.attribution, merged, merged_of, part.keep, kinds)
+    merged_kernels["group"] = groups.of[owned.name]
+    families = family_table(part.attribution, merged, merged_of, part.keep, kinds, groups)
     families["path"] = row[families["path"]]
     families = families[families["path"] >= 0].reset_index(drop=True)
     found = {

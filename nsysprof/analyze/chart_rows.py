@@ -4,7 +4,7 @@ The rule. Start with the outermost merged ranges that have GPU work. While one o
 their op time and divides into several ranges, put those in its place; what it launches itself, outside of them, stays
 as a row of its own ("itself"). So `RUN::math`, `RUN::flash`, … are compared as they are, and a training loop is shown
 by the parts of a step; a range and its only child never stand beside each other. Of many rows the `top` ones by busy
-time are shown, in the order of the program, and the others as one row that adds up.
+time are shown, the longest first, and the others as one row that adds up.
 
 Warm-up and checks of the workloads are among the others wherever what they measure is in the answer as well.
 
@@ -17,19 +17,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.labels import shorten
-from nsysprof.kernels.classify import FAMILIES, short_name
+from nsysprof.kernels.classify import short_name
+from nsysprof.kernels.groups import NO_KERNELS, OTHER, OpGroups
 
 DOMINANT = 0.95
 MOST_ROWS = 60
 LABEL = 46  # characters
-_OTHER = FAMILIES.index("other")
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class ChartRows:
 
     ``of`` is "ranges" or "kernels". ``labels`` are printable; ``names`` longer ones for titles. ``calls`` int64, the
     instances that counts are divided by; ``launches`` int64 host calls (-1: not known); ``kernels`` int64; ``ops``
-    and ``sum_ns`` int64, per row and family of `FAMILIES`; ``busy_ns``, ``span_ns`` int64 (span 0: not known);
+    and ``sum_ns`` int64, per row and group of ``groups``; ``busy_ns``, ``span_ns`` int64 (span 0: not known);
     ``call_ns`` int64, the median busy time of a call. ``rest`` is the row that stands for ``left_out`` more, or None.
     ``owned_ns`` is the op time of all ranges. ``unit`` says what is counted per: "instance", with
     the name of the calls where that is one.
@@ -59,6 +58,7 @@ class ChartRows:
     left_out: int
     owned_ns: int
     unit: str
+    groups: OpGroups
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -105,13 +105,11 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
     if not rows:
         return None
     top = max(1, min(top, MOST_ROWS))
-    by_time = sorted(rows, key=lambda row: (row.prepares, -row.busy_ns))
+    by_time = sorted(rows, key=lambda row: (row.prepares, -row.busy_ns, row.order))
     top = min(top, sum(not row.prepares for row in rows))
     shown, others = by_time[:top], by_time[top:]
     if len(others) == 1:  # a row that says "1 more" takes as much place as the one it stands for
         shown, others = by_time, []
-    if kind == "ranges":
-        shown = sorted(shown, key=lambda row: row.order)
     names = {row.call_name for row in shown}
     labels, left_out = [shorten(row.text, LABEL) for row in shown], len(others)
     if others:
@@ -129,6 +127,7 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
         left_out=left_out,
         owned_ns=owned,
         unit=_unit(names),
+        groups=breakdown.groups,
     )
 
 
@@ -163,7 +162,7 @@ def _range_rows(breakdown: Breakdown) -> list[_Row]:
         if working[row]:
             children.setdefault(above, []).append(row)
     frontier, opened = _frontier(children, total)
-    ops, sums = _by_family(breakdown)
+    ops, sums = _by_group(breakdown)
     columns = {
         name: merged[name].to_numpy()
         for name in ("instances", "launches", "kernels", "busy_ns", "span_ns", "busy_median_ns")
@@ -223,21 +222,16 @@ def _call_row(row: int, children: dict[int, list[int]], total: Ints, instances: 
     return row
 
 
-def _by_family(breakdown: Breakdown) -> tuple[Ints, Ints]:
-    """Ops and op time inside each merged row, by family; time that has no family would be "other"."""
+def _by_group(breakdown: Breakdown) -> tuple[Ints, Ints]:
+    """Ops and op time inside each merged row, by group; time that has no group would be other."""
     families, merged = breakdown.families, breakdown.merged
-    shape = (len(merged), len(FAMILIES))
-    where = (families["row"].to_numpy(np.int64), _family_codes(families["family"]))
+    shape = (len(merged), len(breakdown.groups.labels))
+    where = (families["row"].to_numpy(np.int64), families["group"].to_numpy(np.int64))
     ops, sums = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     np.add.at(ops, where, families["ops"].to_numpy())
     np.add.at(sums, where, families["sum_ns"].to_numpy())
-    sums[:, _OTHER] += merged["sum_ns"].to_numpy() - sums.sum(axis=1)
+    sums[:, breakdown.groups.place(OTHER)] += merged["sum_ns"].to_numpy() - sums.sum(axis=1)
     return ops, sums
-
-
-def _family_codes(names: pd.Series) -> NDArray[np.int64]:
-    code = {name: number for number, name in enumerate(FAMILIES)}
-    return np.array([code[name] for name in names], np.int64)
 
 
 def _own_row(breakdown: Breakdown, chain: list[int]) -> _Row | None:
@@ -246,11 +240,11 @@ def _own_row(breakdown: Breakdown, chain: list[int]) -> _Row | None:
     mine = rows[rows["row"].isin(chain)]
     if not len(mine):
         return None
-    codes = _family_codes(mine["family"])
-    ops, sums = np.zeros(len(FAMILIES), np.int64), np.zeros(len(FAMILIES), np.int64)
+    codes, groups = mine["group"].to_numpy(np.int64), breakdown.groups
+    ops, sums = (np.zeros(len(groups.labels), np.int64) for _ in range(2))
     np.add.at(ops, codes, mine["count"].to_numpy())
     np.add.at(sums, codes, mine["sum_ns"].to_numpy())
-    memory = [FAMILIES.index(name) for name in ("memcpy", "memset", "graph")]
+    no_kernels = [groups.place(family) for family in NO_KERNELS]
     instances = int(merged["instances"].iloc[chain[0]])
     busy, launches = _own_busy(breakdown, {merged["merged_path"].iloc[row] for row in chain})
     if breakdown.by:  # the ops of one process or GPU only: their overlap is not worked out
@@ -260,7 +254,7 @@ def _own_row(breakdown: Breakdown, chain: list[int]) -> _Row | None:
         order=chain[0],
         calls=instances,
         launches=launches,
-        kernels=int(ops.sum() - ops[memory].sum()),
+        kernels=int(ops.sum() - ops[no_kernels].sum()),
         ops=ops,
         sum_ns=sums,
         busy_ns=busy,
@@ -299,13 +293,13 @@ def _kernel_rows(breakdown: Breakdown) -> list[_Row]:
     rows = rows[rows["family"] != "migration"]
     if not len(rows):
         return []
-    kinds = rows.groupby(["kernel", "family"], sort=False, as_index=False)[["count", "sum_ns"]].sum()
-    family, out = _family_codes(kinds["family"]), []
-    columns = (kinds[name].tolist() for name in ("kernel", "count", "sum_ns"))
-    for number, (name, count, total) in enumerate(zip(*columns, strict=True)):
-        one = np.zeros(len(FAMILIES), np.int64)
-        one[family[number]] = 1
-        is_kernel = FAMILIES[int(family[number])] not in ("memcpy", "memset", "graph")
+    keys, out = ["kernel", "family", "group"], []
+    kinds = rows.groupby(keys, sort=False, as_index=False)[["count", "sum_ns"]].sum()
+    columns = (kinds[name].tolist() for name in (*keys, "count", "sum_ns"))
+    for number, (name, family, group, count, total) in enumerate(zip(*columns, strict=True)):
+        one = np.zeros(len(breakdown.groups.labels), np.int64)
+        one[group] = 1
+        is_kernel = family not in NO_KERNELS
         out.append(
             _Row(
                 text=short_name(name, LABEL),

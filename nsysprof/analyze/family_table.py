@@ -1,4 +1,4 @@
-"""What lies inside each merged path, by kernel family."""
+"""What lies inside each merged path, by kernel family and by what charts tell ops apart by."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.cover import cover, crossing
 from nsysprof.attribution.paths import Paths
 from nsysprof.kernels.classify import FAMILIES, Kinds
+from nsysprof.kernels.groups import OpGroups
 from nsysprof.trace.tables import KERNEL, START_END, Ops
 
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
@@ -29,19 +30,22 @@ def family_table(
     merged_of: NDArray[np.int32],
     keep: NDArray[np.bool_],
     kinds: Kinds,
+    groups: OpGroups,
 ) -> pd.DataFrame:
-    """``path, family, ops, kernels, sum_ns`` inside each merged path that has any; it adds up to the path's sum.
+    """``path, family, group, ops, kernels, sum_ns`` inside each merged path that has any; it adds up to the path's sum.
 
     ``merged_of`` is the merged path of each range instance, ``keep`` says which instances count. What lies inside a
     range is what it owns and what the ranges in it own, be they kept or not. Start/end ranges, and ranges that cross
     others, are asked for the launches inside instead.
     """
-    family = np.array([FAMILIES.index(name) for name in kinds.family], np.int64)
+    # A column for each family in a group, of those that there are.
+    pair = np.array([FAMILIES.index(name) for name in kinds.family], np.int64) << 8 | groups.of
+    pairs, column = np.unique(pair, return_inverse=True)
     # The last row takes what no kept range has inside.
-    sums = [np.zeros((len(merged) + 1, len(FAMILIES)), np.int64) for _ in _COLUMNS]
+    sums = [np.zeros((len(merged) + 1, len(pairs)), np.int64) for _ in _COLUMNS]
     path_of = np.append(merged_of, len(merged))[_kept_home(attribution.parent, keep)]
     for part in _parts(attribution):
-        cell = path_of[attribution.owner_of(part)] * len(FAMILIES) + family[attribution.tables.ops.name[part]]
+        cell = path_of[attribution.owner_of(part)] * len(pairs) + column[attribution.tables.ops.name[part]]
         for total, values in zip(sums, _COLUMNS.values(), strict=True):
             np.add.at(total.reshape(-1), cell, values(attribution.tables.ops, part))
     for level in _deepest_first(merged):
@@ -51,13 +55,14 @@ def family_table(
         (attribution.tables.ranges.kind == START_END) | crossing(attribution, merged.depth[merged_of])
     )
     if odd.any():
-        _count_inside(sums, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), family)
-    row, column = np.nonzero(sums[0][:-1])
+        _count_inside(sums, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), column)
+    row, place = np.nonzero(sums[0][:-1])
     return pd.DataFrame(
         {
             "path": row,
-            "family": np.array(FAMILIES, object)[column],
-            **{name: total[row, column] for name, total in zip(_COLUMNS, sums, strict=True)},
+            "family": np.array(FAMILIES, object)[pairs[place] >> 8],
+            "group": pairs[place] & 0xFF,
+            **{name: total[row, place] for name, total in zip(_COLUMNS, sums, strict=True)},
         }
     )
 
@@ -95,18 +100,18 @@ def _count_inside(
     attribution: Attribution,
     merged_of: NDArray[np.int32],
     ranges: NDArray[np.bool_],
-    family: NDArray[np.int64],
+    column: NDArray[np.int64],
 ) -> None:
-    """Put what lies inside the ranges, family by family, in place of what was added up along the tree."""
+    """Put what lies inside the ranges, column by column, in place of what was added up along the tree."""
     ops = attribution.tables.ops
     rows = np.flatnonzero(ranges)
     inside = cover(attribution, rows, merged_of, len(sums[0]) - 1)
     paths = np.flatnonzero(np.bincount(merged_of[rows]))
-    family_of_op = attribution.tables.room.take(family.astype(np.int8), ops.name)
-    for code in np.unique(family_of_op).tolist():
+    column_of_op = attribution.tables.room.take(column.astype(np.int16), ops.name)
+    for code in np.unique(column_of_op).tolist():
         for total, values in zip(sums, _COLUMNS.values(), strict=True):
             per_launch = np.zeros(len(attribution.tables.launches) + 1, np.int64)
             for part in _parts(attribution):
-                mine = np.flatnonzero(family_of_op[part] == code)
+                mine = np.flatnonzero(column_of_op[part] == code)
                 np.add.at(per_launch, ops.launch[part][mine], values(ops, part)[mine])
             total[paths, code] = inside.sums(per_launch[:-1])[paths]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows
-from nsysprof.analyze.subject import outside_share, subtitle
+from nsysprof.analyze.subject import group_notes, outside_share, subtitle
 from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Numbers
-from nsysprof.charts.palette import IDLE, family_legend
+from nsysprof.charts.palette import IDLE, group_legend
 from nsysprof.charts.stacks import add_part, stack, texts_inside
 from nsysprof.core.intervals import Ints
+from nsysprof.core.labels import printable
 from nsysprof.core.units import format_count, format_ns, format_share, scale_ns
-from nsysprof.kernels.classify import FAMILIES
 
 _CUT = 3.0  # times the longest bar of a single range
 _READABLE = 0.1  # of the share panel: narrower parts have no text
@@ -22,7 +24,7 @@ _IDLE_LABEL = "idle (span − busy): none of the range's work runs"
 def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
     """The rows twice: busy time on a common axis, and busy and idle time as shares of each row's own span."""
     by_family, scaled = _scaled_to_busy(rows)
-    legend = family_legend((rows.sum_ns.sum(axis=0) > 0).tolist())
+    legend = group_legend(rows.groups, (rows.sum_ns.sum(axis=0) > 0).tolist())
     if rows.idle_ns.any():
         legend.append((_IDLE_LABEL, IDLE))
     panels = [_totals(rows, by_family)]
@@ -42,7 +44,7 @@ def _totals(rows: ChartRows, by_family: Numbers) -> BarPanel:
     and says so: the bars of single ranges stay readable.
     """
     divisor, unit = scale_ns(int(rows.busy_ns.max(initial=0)))
-    parts, ends = stack(by_family, divisor)
+    parts, ends = stack(by_family, rows.groups, divisor)
     longest = float(ends[rows.named].max())
     cut = rows.rest is not None and bool(ends[rows.rest] > _CUT * longest > 0)
     return BarPanel(
@@ -58,14 +60,14 @@ def _shares(rows: ChartRows, by_family: Numbers) -> BarPanel:
     idle = rows.idle_ns
     whole = np.maximum(rows.busy_ns + idle, 1)
     shares = by_family / whole[:, None]
-    parts, ends = stack(shares)
+    parts, ends = stack(shares, rows.groups)
     parts += add_part(ends, np.where(idle > 0, 1.0, ends), IDLE, "idle")
     return BarPanel(
         label=f"share of the range's own {'span' if idle.any() else 'busy time'}",
         share=0.55,
         end=1,
         parts=parts,
-        inside=texts_inside(shares, format_share, _READABLE),
+        inside=texts_inside(shares, rows.groups, format_share, _READABLE),
         percent=True,
     )
 
@@ -96,12 +98,12 @@ def _pairs(one: Ints, other: Ints) -> list[tuple[int, int]]:
 
 
 def _notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]:
-    notes = []
+    notes = group_notes(rows.groups)
     if rows.of == "kernels":
-        return ["no range holds GPU work, so the bars are kernels; op time adds up durations"]
+        return [*notes, "no range holds GPU work, so the bars are kernels; op time adds up durations"]
     if scaled:
         notes.append(
-            f"ops overlap in {scaled:,} of {len(rows):,} rows: families there are scaled to the busy time"
+            f"ops overlap in {scaled:,} of {len(rows):,} rows: what they consist of is scaled to the busy time"
         )
     if (rows.busy_ns > rows.span_ns)[rows.span_ns > 0].any():
         notes.append("busy time is added over GPUs and can exceed the span; no idle time is shown there")
@@ -130,7 +132,7 @@ def title(rows: ChartRows) -> str:
     if rows.of == "kernels":
         text = f"{rows.names[first]} takes {share} of {format_ns(rows.owned_ns)} op time"
         return f"{ties} kernels lead with {share} of op time each" if ties > 1 else text
-    parts = _parts(rows.sum_ns[first], total)
+    parts = _parts(rows.sum_ns[first], total, rows.groups.labels)
     if ties > 1:
         lead = f"{ties} ranges lead with {format_ns(int(busy.max()))} busy time each"
         return f"{lead}, first {rows.names[first]}: {parts}"
@@ -138,8 +140,8 @@ def title(rows: ChartRows) -> str:
     return f"{rows.names[first]} takes {whole} of the op time in ranges: {parts}"
 
 
-def _parts(sums: Ints, total: int) -> str:
-    """The largest families, until they make up most of the time; three at most."""
+def _parts(sums: Ints, total: int, labels: Sequence[str]) -> str:
+    """The largest groups, until they make up most of the time; three at most."""
     order = np.argsort(-sums, kind="stable")
     out: list[str] = []
     covered = 0
@@ -147,6 +149,6 @@ def _parts(sums: Ints, total: int) -> str:
         if sums[number] <= 0 or (covered >= 0.8 * total and out):
             break
         share = "all" if sums[number] == total else format_share(int(sums[number]) / total)
-        out.append(f"{share} {'' if out else 'of it '}{FAMILIES[number]}")
+        out.append(f"{share} {'' if out else 'of it '}{printable(labels[number])}")
         covered += int(sums[number])
     return ", ".join(out)

@@ -6,28 +6,25 @@ import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows
-from nsysprof.analyze.subject import outside_share, subtitle
+from nsysprof.analyze.subject import group_notes, outside_share, subtitle
 from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Numbers
-from nsysprof.charts.palette import INK, family_legend
+from nsysprof.charts.palette import INK, group_legend
 from nsysprof.charts.stacks import stack
 from nsysprof.core.units import format_count
-from nsysprof.kernels.classify import FAMILIES
 
 _MARK = "launches (host calls)"
-_MEMORY = [FAMILIES.index("memcpy"), FAMILIES.index("memset")]
-_GRAPH = FAMILIES.index("graph")
 
 
 def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
     """A bar of ops by family per row, per instance where instances repeat, with a mark where the launches are."""
     calls = rows.calls[:, None]
     launches = np.where(rows.launches >= 0, rows.launches / rows.calls, np.nan)
-    legend = family_legend((rows.ops.sum(axis=0) > 0).tolist())
+    legend = group_legend(rows.groups, (rows.ops.sum(axis=0) > 0).tolist())
     known = np.isfinite(launches).any()
     if known:
         legend.append((_MARK, INK))
     repeated = bool((rows.calls > 1).any())
-    parts, ends = stack(rows.ops / calls)
+    parts, ends = stack(rows.ops / calls, rows.groups)
     longest = max(float(ends.max(initial=0)), float(np.nanmax(launches)) if known else 0.0)
     panel = BarPanel(
         label=f"GPU operations per {rows.unit}" if repeated else "GPU operations",
@@ -49,8 +46,10 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
 def _columns(rows: ChartRows, launches: Numbers) -> list[Column]:
     """Numbers per instance; columns that say the same for all rows, zero or one, are left out."""
     out = [Column("kernels", [_number(count) for count in (rows.kernels / rows.calls).tolist()])]
-    memory = rows.ops[:, _MEMORY].sum(axis=1) / rows.calls
-    graphs = rows.ops[:, _GRAPH] / rows.calls
+    memory = (
+        rows.ops[:, [rows.groups.place(family) for family in ("memcpy", "memset")]].sum(axis=1) / rows.calls
+    )
+    graphs = rows.ops[:, rows.groups.place("graph")] / rows.calls
     for heading, values in (("copies, sets", memory), ("graphs", graphs)):
         if values.any():
             out.append(Column(heading, [_number(value) for value in values.tolist()]))
@@ -68,14 +67,14 @@ def _number(value: float) -> str:
 
 
 def _notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[str]:
-    notes = []
+    notes = group_notes(rows.groups)
     if rows.of == "kernels":
         notes.append("no range holds GPU work, so the bars are kernels of the whole report")
     elif outside_share(breakdown) > 0:
         notes.append("GPU work outside of ranges is not in the bars")
     if repeated and rows.rest is not None:
         notes.append("the last row is the average over all instances of its ranges")
-    if rows.ops[:, _GRAPH].any():
+    if rows.ops[:, rows.groups.place("graph")].any():
         notes.append("a CUDA graph that was traced as a whole is one operation, whatever it holds")
     return notes
 

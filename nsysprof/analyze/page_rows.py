@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.stream_lanes import choose_streams, stream_labels
+from nsysprof.analyze.stream_lanes import choose_streams, processes_by_gpu, stream_labels
 from nsysprof.analyze.timeline import MOST_THREADS, timeline
 from nsysprof.analyze.timeline_chart import title
 from nsysprof.attribution.paths import depths
 from nsysprof.attribution.split import device_labels
-from nsysprof.charts.palette import COLOURS, TINTS
+from nsysprof.charts.palette import TINTS, group_legend
 from nsysprof.core.intervals import Index, Ints
 from nsysprof.core.labels import shorten
 from nsysprof.core.stacking import stack
@@ -48,7 +48,8 @@ def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
         "origin": origin,
         "views": views,
         "gpus": rows.gpus(),
-        "families": [*COLOURS.items()],
+        "families": FAMILIES,
+        "groups": group_legend(breakdown.groups, [True] * len(breakdown.groups.labels)),
         "tints": TINTS,
         **rows.texts(),
     }
@@ -69,9 +70,14 @@ class _Rows:
         """The names of ops with their kinds, and the tree of paths that ranges and owners are in."""
         kinds, paths = self.breakdown.kinds, self.breakdown.paths
         names = [
-            [shorten(short_name(name, _NAME), _NAME), FAMILIES.index(family), unit, cause]
-            for name, family, unit, cause in zip(
-                self.tables.op_names, kinds.family, kinds.math_unit, kinds.cause, strict=True
+            [shorten(short_name(name, _NAME), _NAME), FAMILIES.index(family), unit, cause, group]
+            for name, family, unit, cause, group in zip(
+                self.tables.op_names,
+                kinds.family,
+                kinds.math_unit,
+                kinds.cause,
+                self.breakdown.groups.of.tolist(),
+                strict=True,
             )
         ]
         merged = self.breakdown.merged_texts
@@ -87,7 +93,7 @@ class _Rows:
     def gpus(self) -> list[dict[str, Any]]:
         """For each GPU in which part of each column of the window it ran something."""
         ops, out = self.tables.ops, []
-        for number, label in sorted(device_labels(self.tables).items()):
+        for number, label in device_labels(self.tables).items():
             mine = self.tables.op_gpu == number
             start = ops.start[mine] - self.origin
             end = np.maximum(ops.end[mine] - self.origin, start)
@@ -104,7 +110,7 @@ class _Rows:
         kept = self._longest(ops.start, ops.end, MOST_OPS, "ops")
         self.kept_calls = self._longest(launches.start, launches.end, MOST_CALLS, "launches")
         self.kept_ranges = self._longest(ranges.start, ranges.end, MOST_RANGES, "ranges", self.breakdown.kept)
-        for process in range(len(self.tables.processes)):
+        for process in processes_by_gpu(self.tables):
             group = f"process {pid_of(int(self.tables.processes[process]))}"
             for thread in threads:
                 if self.tables.thread_process[thread] == process:
@@ -140,14 +146,13 @@ class _Rows:
         path = np.append(paths.of, np.int32(-1))[self.breakdown.attribution.op_owner[mine]]
         lead = start - launches.start[launch] + 1 if len(launches) else np.zeros(len(mine), np.int64)
         lead = np.where(launch >= 0, np.maximum(lead, 0), 0)  # 0: no launch, or by its clock a later one
-        families = np.array([FAMILIES.index(name) for name in self.breakdown.kinds.family], np.uint8)
         return PageRow(
             group,
             label,
             "ops",
             *self._clipped(start, np.maximum(ops.end[mine], start)),
             columns=(ops.name[mine], path + 1, lead),
-            family=families[ops.name[mine]],
+            family=self.breakdown.groups.of[ops.name[mine]],
             kept=None if kept.all() else kept[mine],
         )
 

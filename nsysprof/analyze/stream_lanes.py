@@ -7,32 +7,33 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.zoom import OpNames
 from nsysprof.attribution.split import device_labels
 from nsysprof.core.intervals import Ints, covered_before, merge
-from nsysprof.kernels.classify import FAMILIES
+from nsysprof.kernels.groups import OpGroups
 from nsysprof.trace.tables import Tables, pid_of
 
 MOST_LANES = 16
+MOST_STREAMS = 8  # with a lane each
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 NOTHING = 255  # the family of a column in which nothing ran
 
 
 @dataclass(frozen=True)
 class StreamLane:
-    """One stream, a value per column of the timeline.
+    """One stream, or all that a process has on a GPU, a value per column of the timeline.
 
-    ``busy_ns`` int64, the time in which at least one op ran; ``family`` uint8, an index into `FAMILIES` of what ran
-    longest, `NOTHING` where nothing did; ``process`` an index into ``tables.processes``; ``ops`` and ``total_ns``
-    (busy time) are those of the whole stream.
+    ``busy_ns`` int64, the time in which at least one op ran; ``group`` uint8, which of the `OpGroups` ran longest,
+    `NOTHING` where nothing did; ``process`` an index into ``tables.processes``; ``ops`` and ``total_ns`` (busy time)
+    are those of the whole lane, which has ``streams``.
     """
 
     label: str
     process: int
     busy_ns: Ints
-    family: NDArray[np.uint8]
+    group: NDArray[np.uint8]
     ops: int
     total_ns: int
+    streams: int
 
 
 def column_edges(start: int, end: int, columns: int) -> Ints:
@@ -50,68 +51,106 @@ def column(times: Ints, edges: Ints) -> Ints:
 
 
 def choose_streams(tables: Tables) -> tuple[list[int], list[str]]:
-    """The streams to draw, in the order of process, GPU and stream; and a note on those left out."""
+    """The streams to draw one by one, and a note on those left out; see `choose_lanes`."""
+    lanes, notes = choose_lanes(tables, len(tables.streams))
+    return [stream for lane in lanes for stream in lane], notes
+
+
+def choose_lanes(tables: Tables, most_streams: int = MOST_STREAMS) -> tuple[list[list[int]], list[str]]:
+    """The streams that share each lane, in the order of GPUs, their processes and streams; a note on those left out.
+
+    Of more than ``most_streams`` those of one process and GPU share one. Migrations have lanes of their own.
+    """
     count = len(tables.streams)
     total = np.zeros(count, np.int64)
     for first in range(0, len(tables.ops), _CHUNK):
         part = slice(first, first + _CHUNK)
         length = np.maximum(tables.ops.end[part] - tables.ops.start[part], 0)
         np.add.at(total, tables.ops.stream[part], length)
-    numbers = tables.gpu_numbers
+    numbers, process = tables.gpu_numbers, tables.stream_process.tolist()
     gpu = [numbers[stream.device] for stream in tables.streams]
-    by_time = np.argsort(-total, kind="stable").tolist()
-    first_of_gpu = {gpu[stream]: stream for stream in reversed(by_time)}
+    together = sum(not stream.migrates for stream in tables.streams) > most_streams
+    by_lane: dict[tuple[object, ...], list[int]] = {}
+    for number, stream in enumerate(tables.streams):
+        key = process[number], gpu[number], stream.migrates, -1 if together else number
+        by_lane.setdefault(key, []).append(number)
+    lanes = list(by_lane.values())
+    time = [int(total[lane].sum()) for lane in lanes]
+    by_time = sorted(range(len(lanes)), key=lambda lane: -time[lane])
+    first_of_gpu = {gpu[lanes[lane][0]]: lane for lane in reversed(by_time)}
     best = sorted(first_of_gpu.values(), key=by_time.index)
-    chosen = (best + [stream for stream in by_time if stream not in best])[:MOST_LANES]
-    rest = sorted(set(range(count)) - set(chosen))
+    chosen = (best + [lane for lane in by_time if lane not in best])[:MOST_LANES]
+    rest = sorted(stream for lane in set(range(len(lanes))) - set(chosen) for stream in lanes[lane])
     whole = int(total.sum())
     share = f"{100 * int(total[rest].sum()) / whole:.2g} %" if whole else "0 %"
     notes = [f"{len(rest)} more streams with {share} of op time are not drawn"] if rest else []
-    process = tables.stream_process
-    return sorted(chosen, key=lambda s: (int(process[s]), gpu[s], tables.streams[s].id or 0)), notes
+    order, place = processes_by_gpu(tables), [*device_labels(tables)]
+
+    def rank(lane: list[int]) -> tuple[int, ...]:
+        stream = tables.streams[lane[0]]
+        where = order.index(process[lane[0]]), place.index(gpu[lane[0]])
+        return *where, stream.migrates, stream.id or 0
+
+    return sorted((sorted(lanes[lane]) for lane in chosen), key=rank), notes
 
 
-def stream_lanes(tables: Tables, names: OpNames, chosen: list[int], edges: Ints) -> tuple[StreamLane, ...]:
+def processes_by_gpu(tables: Tables) -> list[int]:
+    """All processes in the order of the first GPU that each uses, and then of their ids."""
+    place = [*device_labels(tables)]
+    first = dict.fromkeys(range(len(tables.processes)), len(place))
+    for device, number in zip(tables.devices, tables.gpu_numbers, strict=True):
+        first[device.process] = min(first[device.process], place.index(number))
+    return sorted(first, key=lambda process: (first[process], process))
+
+
+def stream_lanes(
+    tables: Tables, groups: OpGroups, chosen: list[list[int]], edges: Ints
+) -> tuple[StreamLane, ...]:
     """The lanes of the chosen streams over the columns that ``edges`` bound. Near-linear in ops."""
     ops, lanes, columns = tables.ops, len(chosen), len(edges) - 1
     if not lanes:
         return ()
     lane_of = np.full(len(tables.streams), lanes, np.uint8)
-    lane_of[chosen] = np.arange(lanes)
+    for number, streams in enumerate(chosen):
+        lane_of[streams] = number
     lane = lane_of[ops.stream]
     labels = stream_labels(tables)
     out = []
-    for number, stream in enumerate(chosen):
+    for number, streams in enumerate(chosen):
         mine = np.flatnonzero(lane == number)
         start = ops.start[mine]
         end = np.maximum(ops.end[mine], start)
         first, last = merge(start, end)
         busy = np.diff(covered_before(first, last, edges))
-        per_family = time_per_family(start, end, names.family[ops.name[mine]], edges)
-        longest = per_family.argmax(axis=0).astype(np.uint8)
+        per_group = time_per_group(start, end, groups.of[ops.name[mine]], edges)
+        longest = per_group.argmax(axis=0).astype(np.uint8)
+        label = labels[streams[0]]
+        if len(streams) > 1:
+            label = f"{label.rsplit(' · ', 1)[0]} · {len(streams)} streams"
         out.append(
             StreamLane(
-                label=labels[stream],
-                process=int(tables.stream_process[stream]),
+                label=label,
+                process=int(tables.stream_process[streams[0]]),
                 busy_ns=busy,
-                family=np.where(busy > 0, longest, np.uint8(NOTHING)),
+                group=np.where(busy > 0, longest, np.uint8(NOTHING)),
                 ops=len(mine),
                 total_ns=int((last - first).sum()),
+                streams=len(streams),
             )
         )
     assert all(len(lane.busy_ns) == columns for lane in out)
     return tuple(out)
 
 
-def time_per_family(start: Ints, end: Ints, family: NDArray[np.uint8], edges: Ints) -> Ints:
-    """Op time in each (family, column), int64 ns of shape (families, columns).
+def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints) -> Ints:
+    """Op time in each (group, column), int64 ns of shape (groups, columns); as many groups as it takes.
 
     Most ops lie in one column; of a longer one the whole columns are counted by where they begin and end.
     """
-    columns = len(edges) - 1
+    columns, groups = len(edges) - 1, int(group.max(initial=0)) + 1
     first, last = column(start, edges), column(np.maximum(end - 1, start), edges)
-    row = family.astype(np.int64) * columns
-    out = np.zeros(len(FAMILIES) * columns, np.int64)
+    row = group.astype(np.int64) * columns
+    out = np.zeros(groups * columns, np.int64)
     inside = first == last
     np.add.at(out, (row + first)[inside], (end - start)[inside])
     long = np.flatnonzero(~inside)
@@ -119,11 +158,11 @@ def time_per_family(start: Ints, end: Ints, family: NDArray[np.uint8], edges: In
         row, first, last = row[long], first[long], last[long]
         np.add.at(out, row + first, edges[first + 1] - start[long])
         np.add.at(out, row + last, end[long] - edges[last])
-        cover = np.zeros((len(FAMILIES), columns + 1), np.int64)
-        np.add.at(cover, (family[long], first + 1), 1)
-        np.add.at(cover, (family[long], last), -1)
+        cover = np.zeros((groups, columns + 1), np.int64)
+        np.add.at(cover, (group[long], first + 1), 1)
+        np.add.at(cover, (group[long], last), -1)
         out += (np.cumsum(cover[:, :-1], axis=1) * np.diff(edges)).ravel()
-    return out.reshape(len(FAMILIES), columns)
+    return out.reshape(groups, columns)
 
 
 def stream_names(tables: Tables) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.attribute import MIGRATED
 from nsysprof.core.labels import printable, shorten
 from nsysprof.core.units import format_count, format_share
+from nsysprof.kernels.groups import OpGroups
 
 
 def subtitle(breakdown: Breakdown) -> str:
@@ -27,6 +28,15 @@ def subtitle(breakdown: Breakdown) -> str:
     if ranges and unowned > 0:
         parts.append(f"{format_share(unowned)} of op time belongs to no range")
     return " · ".join(parts)
+
+
+def group_notes(groups: OpGroups) -> list[str]:
+    """A footnote where the colours are not those of families."""
+    return (
+        ["colours: kernels by name, as the family of most of their time is not known"]
+        if groups.by_name
+        else []
+    )
 
 
 def outside_share(breakdown: Breakdown) -> float:

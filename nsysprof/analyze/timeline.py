@@ -1,7 +1,8 @@
 """When things ran: GPU streams and NVTX ranges over one time axis, binned so that any report can be drawn.
 
-GPU lanes are streams, at most `MOST_LANES`: first the busiest stream of every GPU, then the busiest of the rest. Their
-time is cut into columns, each with the time in which something ran and the family that ran longest. Range lanes are
+GPU lanes are streams, or where there are many all that a process has on a GPU, at most `MOST_LANES`: first the busiest
+lane of every GPU, then the busiest of the rest. Their time is cut into columns, each with the time in which something
+ran and which group of ops ran longest. Range lanes are
 the outer levels of up to `MOST_THREADS` threads that own GPU work, twice: as the host executed them, and projected on
 the GPU, from the start of their first op to the end of their last.
 """
@@ -16,15 +17,14 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.stream_lanes import (
     StreamLane,
-    choose_streams,
+    choose_lanes,
     column,
     column_edges,
     longest_wait,
     stream_lanes,
 )
-from nsysprof.analyze.zoom import OpNames, Zoom, zoom_in
+from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.core.intervals import Ints
-from nsysprof.kernels.classify import FAMILIES
 from nsysprof.trace.tables import PUSH_POP, START_END, Tables
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each
@@ -91,16 +91,15 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
     """
     tables = breakdown.attribution.tables
     edges = column_edges(*_window(breakdown), columns)
-    names = _op_names(breakdown)
-    chosen, notes = choose_streams(tables)
-    streams = stream_lanes(tables, names, chosen, edges)
+    chosen, notes = choose_lanes(tables)
+    streams = stream_lanes(tables, breakdown.groups, chosen, edges)
     ranges, more = _range_lanes(breakdown, edges)
     return Timeline(
         breakdown=breakdown,
         edges=edges,
         streams=streams,
         ranges=ranges,
-        zoom=zoom_in(breakdown, names),
+        zoom=zoom_in(breakdown),
         gpus=len(set(tables.gpu_numbers)) if len(tables.ops) else 0,
         wait_ns=longest_wait(tables),
         notes=(*notes, *more),
@@ -123,12 +122,6 @@ def _window(breakdown: Breakdown) -> tuple[int, int]:
     if last - first >= _LONGEST and len(ops):  # a host time that no recording reaches
         first, last = int(ops.start.min()), int(ops.end.max())
     return first, min(last, first + _LONGEST)
-
-
-def _op_names(breakdown: Breakdown) -> OpNames:
-    """Family and cause of each op name, as the breakdown has them."""
-    kinds = breakdown.kinds
-    return OpNames(np.array([FAMILIES.index(name) for name in kinds.family], np.uint8), kinds.cause)
 
 
 def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[tuple[RangeLane, ...], list[str]]:
@@ -160,7 +153,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[tuple[RangeLane, ..
             hidden += int((ranges.kind[mine] == START_END).sum())
             mine = mine[ranges.kind[mine] == PUSH_POP]
         pid, tid = int(tables.threads[thread]) >> 24 & 0xFFFFFF, int(tables.threads[thread]) & 0xFFFFFF
-        who = f"pid {pid} · thread {tid}" if several else f"pid {pid}"
+        who = f"thread {tid}" if several else f"pid {pid}"
         for on_gpu in (False, True):
             for number in (*range(min(levels, _ON_GPU_LEVELS) if on_gpu else levels), WINDOWS):
                 kind = START_END if number == WINDOWS else PUSH_POP

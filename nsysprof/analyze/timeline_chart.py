@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.stream_lanes import NOTHING, StreamLane, stream_labels
-from nsysprof.analyze.subject import subtitle
+from nsysprof.analyze.stream_lanes import StreamLane, processes_by_gpu, stream_labels
+from nsysprof.analyze.subject import group_notes, subtitle
 from nsysprof.analyze.timeline import RangeLane, Timeline
 from nsysprof.analyze.unified_memory import FAULT_BOUND
 from nsysprof.analyze.zoom import Zoom
@@ -22,17 +22,18 @@ from nsysprof.charts.marks import (
     Marks,
     Stream,
 )
-from nsysprof.charts.palette import COLOURS, IDLE, INK, OTHERS, TINTS, family_legend
+from nsysprof.charts.palette import IDLE, INK, OTHERS, TINTS, group_colours, group_legend
 from nsysprof.core.labels import printable, shorten
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.kernels.classify import FAMILIES, short_name
+from nsysprof.kernels.classify import short_name
+from nsysprof.kernels.groups import NO_KERNELS, OTHER
 
 COLUMNS = PLOT_COLUMNS  # that the timeline should have
 _LABEL = 34
 _NAME = 80
 _ZOOMED = 80  # of what is close up, so that the line also has room for the numbers
 _KERNEL = 40
-_OTHER = FAMILIES.index("other")
+_MOST_ZOOMED = 8  # streams
 
 
 def plan_timeline(answer: Timeline) -> Lanes:
@@ -55,18 +56,22 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
     """Process by process: the host's ranges, the same on the GPU, streams."""
     lanes: list[StreamLane | RangeLane] = [*answer.ranges, *answer.streams]
     tint, origin = Tints(answer.breakdown), answer.start_ns
+    order, colours = (
+        processes_by_gpu(answer.breakdown.attribution.tables),
+        group_colours(answer.breakdown.groups),
+    )
     length = np.maximum(np.diff(answer.edges), 1)
     out: list[Stream | Marks] = []
-    for lane in sorted(lanes, key=lambda lane: lane.process):
+    for lane in sorted(lanes, key=lambda lane: order.index(lane.process)):
         label = shorten(lane.label, _LABEL)
         if isinstance(lane, StreamLane):
             level = np.maximum(np.rint(lane.busy_ns / length * STREAM_LEVELS), 3)
             level = np.where(lane.busy_ns > 0, level, 0).astype(np.uint8)
-            out.append(Stream(label, lane.process, level, lane.family))
+            out.append(Stream(label, lane.process, level, lane.group, colours))
         else:
-            colours, names = tint.colours(lane.path), tint.names(lane.path, lane.count)
+            tints, names = tint.colours(lane.path), tint.names(lane.path, lane.count)
             start, end = lane.start - origin, lane.end - origin
-            out.append(Marks(label, RANGE, start, end, colours, names, lane.process))
+            out.append(Marks(label, RANGE, start, end, tints, names, lane.process))
     return out
 
 
@@ -90,7 +95,7 @@ def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
 
 
 def _legend(answer: Timeline) -> list[tuple[str, str]]:
-    entries = family_legend(_families(answer).tolist())
+    entries = group_legend(answer.breakdown.groups, _groups(answer).tolist())
     if answer.zoom and len(answer.zoom.gap_start):
         entries.append(("gap: none of its ops runs", IDLE))
     if answer.zoom and not answer.zoom.op_mine.all():
@@ -99,22 +104,27 @@ def _legend(answer: Timeline) -> list[tuple[str, str]]:
 
 
 def _notes(answer: Timeline) -> list[str]:
-    notes = list(answer.notes)
+    notes = [*answer.notes, *group_notes(answer.breakdown.groups)]
     if answer.streams:
-        notes.insert(0, "a column is as high as its stream is busy, in the colour of what runs longest in it")
+        lane = "lane" if any(lane.streams > 1 for lane in answer.streams) else "stream"
+        notes.insert(
+            0, f"a column is as high as its {lane} is busy, in the colour of what runs longest in it"
+        )
     if answer.zoom and answer.zoom.left_out:
         notes.append(f"{answer.zoom.left_out:,} more ops of others are not drawn in the zoom")
+    streams = len(np.unique(answer.zoom.op_stream)) if answer.zoom else 0
+    if streams > _MOST_ZOOMED:
+        notes.append(f"{streams - _MOST_ZOOMED} more streams are not drawn in the zoom")
     return notes
 
 
-def _families(answer: Timeline) -> NDArray[np.bool_]:
+def _groups(answer: Timeline) -> NDArray[np.bool_]:
     shown = np.zeros(256, bool)
     for lane in answer.streams:
-        shown[lane.family] = True
+        shown[lane.group] = True
     if answer.zoom:
-        shown[answer.zoom.names.family[answer.zoom.op_name[answer.zoom.op_mine]]] = True
-    shown[NOTHING] = False
-    return shown[: len(FAMILIES)]
+        shown[answer.breakdown.groups.of[answer.zoom.op_name[answer.zoom.op_mine]]] = True
+    return shown[: len(answer.breakdown.groups.labels)]
 
 
 def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
@@ -133,17 +143,19 @@ def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
 
 
 def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
-    """What the streams did, a lane of boxes each."""
+    """What the streams did, a lane of boxes each; of many those with the most ops of the range."""
     labels = stream_labels(breakdown.attribution.tables)
-    colour = np.array([*COLOURS.values()], object)
+    group, colour = breakdown.groups.of, np.array(group_colours(breakdown.groups), object)
     said = _said(zoom, breakdown)
     out = []
-    for stream in np.unique(zoom.op_stream).tolist():
+    streams, mine = np.unique(zoom.op_stream, return_inverse=True)
+    busiest = np.argsort(-np.bincount(mine, zoom.op_mine), kind="stable")[:_MOST_ZOOMED]
+    for stream in np.sort(streams[busiest]).tolist():
         mine = np.flatnonzero(zoom.op_stream == stream)
         own, name = zoom.op_mine[mine], zoom.op_name[mine]
         start = np.maximum(zoom.op_start[mine], zoom.start_ns) - zoom.start_ns
         end = np.minimum(zoom.op_end[mine], zoom.end_ns) - zoom.start_ns
-        colours = np.where(own, colour[zoom.names.family[name]], OTHERS).tolist()
+        colours = np.where(own, colour[group[name]], OTHERS).tolist()
         names = [
             said[code] if is_own else "" for code, is_own in zip(name.tolist(), own.tolist(), strict=True)
         ]
@@ -153,11 +165,11 @@ def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
 
 def _said(zoom: Zoom, breakdown: Breakdown) -> dict[int, str]:
     """What is written into the boxes of an op: its cause, and where its family says nothing, its name."""
-    names = breakdown.attribution.tables.op_names
+    names, kinds, by_name = breakdown.attribution.tables.op_names, breakdown.kinds, breakdown.groups.by_name
     return {
         code: shorten(short_name(names[code], _KERNEL), _KERNEL)
-        if zoom.names.family[code] == _OTHER
-        else printable(zoom.names.cause[code])
+        if kinds.family[code] == OTHER or (by_name and kinds.family[code] not in NO_KERNELS)
+        else printable(kinds.cause[code])
         for code in np.unique(zoom.op_name[zoom.op_mine]).tolist()
     }
 
@@ -196,7 +208,8 @@ def _zoom_title(zoom: Zoom) -> str:
     gap = int((zoom.gap_end - zoom.gap_start).sum())
     span = int(zoom.op_end[mine].max() - zoom.op_start[mine].min())
     ops = int(mine.sum())
-    text = f"Zoom: {shorten(zoom.what, _ZOOMED)}: {ops} op{'s' * (ops != 1)} in {format_ns(span)}"
+    some = f"{ops:,} of {zoom.of:,} ops" if ops < zoom.of else f"{ops:,} op{'s' * (ops != 1)}"
+    text = f"Zoom: {shorten(zoom.what, _ZOOMED)}: {some} in {format_ns(span)}"
     text += f", idle for {format_share(gap / span)}" if gap else ", without a gap" if ops > 1 else ""
     return text
 

@@ -1,40 +1,42 @@
 """One representative stretch of a report, op by op.
 
-The stretch is chosen as an engineer would: among the merged ranges whose instances have at most `READABLE_OPS` ops,
-take the one with the most busy time, times busy/span so that work scattered over a long wait does not win; if ranges
-inside it account for nearly all of its busy time, the deepest of those that still has several ops; and of its
-instances the one with the median span. Where all instances have more ops, the middle `READABLE_OPS` ops of the median
-instance are shown; without ranges those of the busiest stream.
+The stretch is chosen as an engineer would: of the merged ranges that repeat and hold a good part of the busy time, take
+the one with the most of it. Where its instances have too many ops to be shown, take the one with the most of the ranges
+inside it; if ranges inside account for nearly all of its busy time, take the deepest of those that still has several
+ops; and of its instances the one with the median span. Ranges that happen once come after those that repeat, warm-up
+and initialization last. Of an instance with too many ops, consecutive ones are shown that are busy for as much of their
+time as the median of all such stretches; and where no range holds a good part of the busy time, some of the busiest
+stream, chosen in the same way. So the longest wait, the copies before the first kernel and migrations of unified memory
+are never what is shown.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.highlights import preparing
 from nsysprof.attribution.cover import launches_inside
 from nsysprof.attribution.paths import ancestors_or_self
 from nsysprof.core.intervals import Ints, merge
-from nsysprof.trace.tables import START_END
+from nsysprof.trace.tables import GRAPH, KERNEL, START_END, Ops, Tables
 
-READABLE_OPS = 200
+# An instance is shown whole if it has at most so many ops; of a longer one, and without ranges, so many are shown.
+_WHOLE, READABLE_OPS = 600, 200
+# Without ranges so many of the ops are shown, or a few.
+_PARTS, _FEW_OPS = 4, 12
+# Ranges with at least this part of the busy time are worth showing.
+_WORTH = 0.1
+_SETTING_UP = r"(?i)(?:^|[^a-z])(?:init(?:iali[sz]\w*)?|set_?up|warm_?-?up)(?![a-z])"
 # Inner ranges with at least this part of the busy time stand for the range around them.
 _NEARLY_ALL = 0.9
 # Where host and GPU are further apart than this many lengths of the GPU's part, each has a window of its own.
 _FAR_AHEAD = 2
 _MOST_MARKS = 2000
 _INNER_LEVELS = 3
-
-
-@dataclass(frozen=True)
-class OpNames:
-    """Per op name of the report: ``family`` uint8 into `FAMILIES`, and ``cause``, a short text."""
-
-    family: NDArray[np.uint8]
-    cause: list[str]
 
 
 @dataclass(frozen=True)
@@ -54,19 +56,19 @@ class Zoom:
     """A stretch of time with its ops, sorted by start.
 
     ``what`` says which stretch; ``row`` is the row of its range among all ranges, None without; ``instances`` how many
-    it stands for; ``start_ns``, ``end_ns`` the window. Per op: ``op_start``, ``op_end`` int64 ns, ``op_name`` int32,
-    ``op_stream`` a code of ``tables.streams``, ``op_mine`` bool, False for what others launched. ``launch_start``,
-    ``launch_end``: the host calls. ``gap_start``, ``gap_end``: where between the first and the last op of the range
-    none of its ops ran. ``host_start_ns``, ``host_end_ns``: the window of what the host did, the same one unless the
-    host was far ahead of the GPU.
+    it stands for, ``of`` how many ops it has, of which some may be shown; ``start_ns``, ``end_ns`` the window. Per op:
+    ``op_start``, ``op_end`` int64 ns, ``op_name`` int32, ``op_stream`` a code of ``tables.streams``, ``op_mine`` bool,
+    False for what others launched. ``launch_start``, ``launch_end``: the host calls. ``gap_start``, ``gap_end``: where
+    between the first and the last op of the range none of its ops ran. ``host_start_ns``, ``host_end_ns``: the window
+    of what the host did, the same one unless the host was far ahead of the GPU.
     """
 
     what: str
     row: int | None
     instances: int
+    of: int
     start_ns: int
     end_ns: int
-    names: OpNames
     op_start: Ints
     op_end: Ints
     op_name: NDArray[np.int32]
@@ -87,13 +89,13 @@ class Zoom:
         return self.start_ns - self.host_start_ns if self.host_start_ns != self.start_ns else 0
 
 
-def zoom_in(breakdown: Breakdown, names: OpNames) -> Zoom | None:
+def zoom_in(breakdown: Breakdown) -> Zoom | None:
     """The `Zoom` of a report, by the rule of this module; None where there are no ops."""
     if not (breakdown.attribution.tables.stream_gpu >= 0).any():
         return None
     chosen = _representative(breakdown)
     if chosen is None:
-        return _of_stream(breakdown, names)
+        return _of_stream(breakdown)
     row, instances = chosen
     attribution = breakdown.attribution
     tables = attribution.tables
@@ -111,7 +113,7 @@ def zoom_in(breakdown: Breakdown, names: OpNames) -> Zoom | None:
     mine = np.flatnonzero(tables.room.take(np.append(launches, False), tables.ops.launch))
     text = breakdown.path_texts[int(breakdown.paths.of[row])]
     what = f"{text}, the median of {instances:,} by span" if instances > 1 else text
-    return _stretch(breakdown, names, what, mine, row, instances)
+    return _stretch(breakdown, what, mine, row, instances)
 
 
 def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
@@ -122,21 +124,25 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
         return None
     instances = merged["instances"].to_numpy()
     ops = merged[["kernels", "memops", "graph_launches"]].to_numpy().sum(axis=1) / np.maximum(instances, 1)
-    readable = np.flatnonzero((ops <= READABLE_OPS) & (busy > 0))
-    if not len(readable):
-        readable = np.flatnonzero((ops <= ops[busy > 0].min()) & (busy > 0))
-    span = merged["span_median_ns"].to_numpy()
-    dense = np.minimum(merged["busy_median_ns"].to_numpy() / np.maximum(span, 1), 1)
-    best = int(readable[np.argmax((busy * dense)[readable])])
-    inside = np.zeros(len(merged) + 1, bool)
-    inside[best] = True
-    parent = merged["parent"].to_numpy()
-    for row in range(best + 1, len(parent)):  # parents stand before children
-        inside[row] = inside[parent[row]]
-    nearly = np.flatnonzero(
-        inside[:-1] & (busy >= _NEARLY_ALL * busy[best]) & ((ops >= 2) | (ops >= ops[best]))
+    whole = (
+        busy.max()
+        if breakdown.options["select"] is not None
+        else max(breakdown.totals["busy_ns"], busy.max())
     )
-    depth = merged["depth"].to_numpy()
+    worth = busy >= _WORTH * whole
+    first = preparing(merged) | merged["merged_path"].str.contains(_SETTING_UP).to_numpy(bool)
+    main, several = worth & ~first, instances > 1
+    choices = (main & several, main, worth)
+    pool = next((rows for rows in map(np.flatnonzero, choices) if len(rows)), None)
+    if pool is None:
+        return None
+    best = int(pool[np.argmax(busy[pool])])
+    parent, depth = merged["parent"].to_numpy(), merged["depth"].to_numpy()
+    inner = _inside(parent, best) & (main | ~main[best])
+    if ops[best] > _WHOLE and len(shorter := np.flatnonzero(inner & (ops <= _WHOLE) & (ops >= 2))):
+        best = int(shorter[np.argmax(busy[shorter])])
+        inner = _inside(parent, best)
+    nearly = np.flatnonzero(inner & (busy >= _NEARLY_ALL * busy[best]) & ((ops >= 2) | (ops >= ops[best])))
     best = int(nearly[np.argmax(depth[nearly])])
     text = merged["merged_path"].iloc[best]
     wanted = np.array([one == text for one in breakdown.merged_texts], bool)
@@ -148,27 +154,86 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
     return int(by_span[(len(by_span) - 1) // 2]), len(by_span)
 
 
-def _of_stream(breakdown: Breakdown, names: OpNames) -> Zoom:
+def _inside(parent: NDArray[np.int32], row: int) -> NDArray[np.bool_]:
+    """Which rows of ``merged`` lie in one of them, itself included."""
+    return ancestors_or_self(parent, np.arange(len(parent)) == row)
+
+
+def _of_stream(breakdown: Breakdown) -> Zoom:
+    """Some ops of the busiest stream."""
     tables = breakdown.attribution.tables
     total = np.zeros(len(tables.streams), np.int64)
     np.add.at(total, tables.ops.stream, tables.ops.end - tables.ops.start)
     total[tables.stream_gpu < 0] = -1  # migrations of unified memory
     mine = np.flatnonzero(tables.ops.stream == int(np.argmax(total)))
-    return _stretch(breakdown, names, "the busiest stream", mine, None, 1)
+    part = _together(tables, mine)
+    part = _typical(tables, part, min(max(len(part) // _PARTS, _FEW_OPS), READABLE_OPS))
+    return replace(_stretch(breakdown, "the busiest stream", part, None, 1), of=len(mine))
+
+
+def _together(tables: Tables, mine: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Some ops of one stream without what a wait longer than all else keeps apart from most kernel time."""
+    ops = tables.ops
+    mine = mine[np.argsort(ops.start[mine], kind="stable")]
+    while len(mine) > 1:
+        start, reach = ops.start[mine], np.maximum.accumulate(ops.end[mine])
+        wait = start[1:] - reach[:-1]
+        at = int(np.argmax(wait)) + 1
+        if 2 * int(wait[at - 1]) <= int(reach[-1] - start[0]):
+            break
+        parts = mine[:at], mine[at:]
+        mine = max(parts, key=lambda part: _kernel_time(ops, part))
+    return mine
+
+
+def _kernel_time(ops: Ops, rows: NDArray[np.intp]) -> tuple[int, int]:
+    """The time of the kernels among some ops, and that of all of them."""
+    length = ops.end[rows] - ops.start[rows]
+    return int(length[(ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)].sum()), int(length.sum())
+
+
+def _typical(tables: Tables, mine: NDArray[np.intp], most: int) -> NDArray[np.intp]:
+    """So many consecutive ops, of those sorted by start, as are busy for the median part of their time.
+
+    Stretches that hold the longest wait, or in which kernels run for less than half of the op time, do not count where
+    there are others.
+    """
+    count = len(mine) - most + 1
+    if count < 2:
+        return mine
+    ops = tables.ops
+    start, end = ops.start[mine], np.maximum(ops.end[mine], ops.start[mine])
+    reach = np.maximum.accumulate(end)
+    fresh = end - np.maximum(start, np.append(start[0], reach[:-1]))  # that no op before it covers
+    computes = (ops.kind[mine] == KERNEL) | (ops.kind[mine] == GRAPH)
+    sums = [
+        np.append(0, np.cumsum(each))
+        for each in (np.maximum(fresh, 0), end - start, (end - start) * computes)
+    ]
+    busy, total, kernels = (each[most:] - each[:-most] for each in sums)
+    dense = busy / np.maximum(reach[most - 1 :] - start[:count], 1)
+    longest = int(np.argmax(start[1:] - reach[:-1]))  # between this op and the next one
+    at = np.arange(count)
+    whole = (at > longest) | (at + most <= longest + 1)
+    computing = 2 * kernels >= total
+    usable = next(
+        (some for some in map(np.flatnonzero, (whole & computing, computing, whole)) if len(some)), at
+    )
+    by_density = usable[np.argsort(dense[usable], kind="stable")]
+    first = int(by_density[(len(by_density) - 1) // 2])
+    return mine[first : first + most]
 
 
 def _stretch(
-    breakdown: Breakdown, names: OpNames, what: str, mine: NDArray[np.intp], row: int | None, instances: int
+    breakdown: Breakdown, what: str, mine: NDArray[np.intp], row: int | None, instances: int
 ) -> Zoom:
-    """The stretch of the ops ``mine``, or of the middle ones if they are too many."""
+    """The stretch of the ops ``mine``, or of typical ones if they are too many."""
     tables = breakdown.attribution.tables
     ops, launches = tables.ops, tables.launches
-    mine = mine[np.argsort(ops.start[mine], kind="stable")]
-    cut = len(mine) > READABLE_OPS
+    mine, of = mine[np.argsort(ops.start[mine], kind="stable")], len(mine)
+    cut = of > _WHOLE
     if cut:
-        middle = (len(mine) - READABLE_OPS) // 2
-        what = f"{READABLE_OPS} of {len(mine):,} ops, in the middle of {what}"
-        mine = mine[middle : middle + READABLE_OPS]
+        mine = _typical(tables, mine, READABLE_OPS)
     first, last = int(ops.start[mine].min()), int(ops.end[mine].max())
     calls = np.unique(ops.launch[mine])
     calls = calls[calls >= 0]
@@ -188,9 +253,9 @@ def _stretch(
         what=what,
         row=row,
         instances=instances,
+        of=of,
         start_ns=begin,
         end_ns=end,
-        names=names,
         op_start=ops.start[shown],
         op_end=np.maximum(ops.end[shown], ops.start[shown]),
         op_name=ops.name[shown],

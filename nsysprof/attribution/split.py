@@ -42,17 +42,17 @@ def parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) -> 
     of_op = np.array(tables.gpu_numbers, np.int32)[tables.stream_device][tables.ops.stream]
     labels = device_labels(tables)
     out = []
-    for number in sorted(labels, key=lambda number: (len(labels[number]), labels[number])):
+    for number, label in labels.items():
         part = attribute(only_ops(tables, of_op == number), attribution.threads)
-        out.append(Part(labels[number], part, keep & (part.inclusive.launches > 0), None))
+        out.append(Part(label, part, keep & (part.inclusive.launches > 0), None))
     return out or [Part("no GPU", attribution, keep, None)]
 
 
 def device_labels(tables: Tables) -> dict[int, str]:
-    """What to call each GPU number of `Tables.gpu_numbers`: ``GPU 0``, or ``device 0 of pid 42`` where unknown."""
+    """What to call each GPU number of `Tables.gpu_numbers`, in order: ``GPU 0``, or ``device 0 of pid 42``."""
     out = {}
     for device, number in zip(tables.devices, tables.gpu_numbers, strict=True):
         pid = pid_of(int(tables.processes[device.process]))
         unknown = f"device {device.cuda_id} of pid {pid}"
         out[number] = unknown if device.gpu is None else f"GPU {tables.report.about.gpus[device.gpu].id}"
-    return out
+    return dict(sorted(out.items(), key=lambda pair: (len(pair[1]), pair[1])))

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nsysprof.charts.axis import draw_axis
 from nsysprof.charts.marks import DPI, PLOT, STREAM, STREAM_LEVELS, LanePanel, Lanes, Marks, Stream
-from nsysprof.charts.palette import COLOURS, FAINT, IDLE, INK, RULE, text_on
+from nsysprof.charts.palette import FAINT, IDLE, INK, RULE, text_on
 from nsysprof.charts.style import SMALL, TEXT, WIDTH, boxes, framed, heading_height, text_width
 from nsysprof.core.labels import shorten
 from nsysprof.core.units import scale_ns
@@ -96,9 +96,9 @@ def _draw_stream(axes: Axes, lane: Stream, length: int, top: float, low: float) 
     """The lane as a picture with a pixel column per column of the timeline."""
     filled = np.arange(STREAM_LEVELS, 0, -1)[:, None] <= lane.level
     palette = np.zeros((256, 4), np.uint8)
-    for number, colour in enumerate(COLOURS.values()):
+    for number, colour in enumerate(lane.colours):
         palette[number] = [*bytes.fromhex(colour[1:]), 255]
-    picture = np.where(filled[:, :, None], palette[lane.family], np.uint8(0))
+    picture = np.where(filled[:, :, None], palette[lane.group], np.uint8(0))
     pad = (low - top) * (1 - _INNER) / 2
     limits = axes.get_xlim(), axes.get_ylim()
     artist = axes.imshow(

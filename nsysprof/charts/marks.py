@@ -97,14 +97,15 @@ class Bars:
 
 @dataclass(frozen=True)
 class Stream:
-    """One lane of equal columns: ``level`` uint8, how high each is filled (of `STREAM_LEVELS`), and ``family`` uint8,
-    the number of its colour.
+    """One lane of equal columns: ``level`` uint8, how high each is filled (of `STREAM_LEVELS`), and ``group`` uint8,
+    the number of its colour among ``colours``.
     """
 
     label: str
     process: int
     level: NDArray[np.uint8]
-    family: NDArray[np.uint8]
+    group: NDArray[np.uint8]
+    colours: Sequence[str]
     height: float = STREAM
 
 

@@ -29,7 +29,7 @@ def call_timeline_data(pair: Pair) -> tuple[str, str]:
     length = max(1, *(max(call.length_ns, int(call.end.max(initial=0))) for call in calls))
     names: dict[tuple[str, str], int] = {}
     rows: list[PageRow] = []
-    table: list[tuple[str, int, str, str]] = []
+    table: list[tuple[str, int, str, str, int]] = []
     known = shorten_both(pair.base_name, pair.new_name, _SIDE)
     for name, side, call in zip(known, (pair.base, pair.new), calls, strict=True):
         group = f"{name} · {format_ns(call.length_ns)}"
@@ -43,7 +43,8 @@ def call_timeline_data(pair: Pair) -> tuple[str, str]:
         "origin": 0,
         "views": views,
         "gpus": [],
-        "families": [*COLOURS.items()],
+        "families": FAMILIES,
+        "groups": [*COLOURS.items()],
         "tints": [],
         "names": table,
         "gaps": WAITING_FOR,
@@ -63,7 +64,7 @@ def _rows(
     group: str,
     length: int,
     names: dict[tuple[str, str], int],
-    table: list[tuple[str, int, str, str]],
+    table: list[tuple[str, int, str, str, int]],
 ) -> Iterator[PageRow]:
     labels = stream_labels(side.examined.attribution.tables)
     for stream, code in enumerate(call.streams):
@@ -105,7 +106,7 @@ def _codes(
     call: MedianCall,
     mine: NDArray[np.intp],
     names: dict[tuple[str, str], int],
-    table: list[tuple[str, int, str, str]],
+    table: list[tuple[str, int, str, str, int]],
 ) -> NDArray[np.int64]:
     """The number of each op's name and cause in the ``table`` of both sides, which grows."""
     kinds = side.examined.kinds
@@ -119,7 +120,8 @@ def _codes(
         if (name, cause) not in names:
             names[name, cause] = len(table)
             text = shorten(short_name(name, _NAME), _NAME)
-            table.append((text, FAMILIES.index(kinds.family[op]), kinds.math_unit[op], cause))
+            family = FAMILIES.index(kinds.family[op])
+            table.append((text, family, kinds.math_unit[op], cause, family))
         codes.append(names[name, cause])
     out[:] = np.array(codes, np.int64)[place.reshape(-1)] if codes else 0
     return out

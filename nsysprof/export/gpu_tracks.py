@@ -22,7 +22,7 @@ def gpu_tracks(source: ExportSource, before: int) -> list[Track]:
     out: list[Track] = []
     place: dict[object, int] = {}
     labels, numbers = device_labels(tables), tables.gpu_numbers
-    for number, label in sorted(labels.items(), key=lambda pair: (len(pair[1]), pair[1])):
+    for number, label in labels.items():
         gpu = tables.devices[numbers.index(number)].gpu
         model = f" · {tables.report.about.gpus[gpu].name}" if gpu is not None else ""
         place[number] = before + len(out)

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.stream_lanes import NOTHING, column_edges, time_per_family
+from nsysprof.analyze.stream_lanes import NOTHING, column_edges, time_per_group
 from nsysprof.core.intervals import Ints, covered_before, merge
-from nsysprof.kernels.classify import FAMILIES
 
 COARSEST, STEP, FINEST = (
     1024,
@@ -36,7 +35,7 @@ class PageRow:
     """A row of a timeline: marks of one ``kind`` (``ops``, ``ranges``, ``calls``, ``gaps``), sorted by start.
 
     ``start``, ``end`` int64 ns from the beginning of the window; ``columns`` are whole numbers, not negative, that the
-    kind has. ``family`` uint8 into `FAMILIES`, of ops only: with them the row has levels.
+    kind has. ``family`` uint8, the number of its colour, of ops only: with them the row has levels.
     """
 
     group: str
@@ -97,7 +96,7 @@ def varints(values: NDArray[np.integer]) -> bytes:
 
 
 def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
-    """How busy each column is, of 255, and its longest family (`NOTHING` where nothing ran), the finest level first.
+    """How busy each column is, of 255, and the colour of what ran longest (or `NOTHING`); the finest level first.
 
     A row with so few marks that all can be drawn needs none.
     """
@@ -110,7 +109,7 @@ def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[
     edges = column_edges(0, length, columns)
     first, last = merge(row.start, row.end)
     busy = np.diff(covered_before(first, last, edges))
-    family = time_per_family(row.start, row.end, row.family, edges)
+    family = time_per_group(row.start, row.end, row.family, edges)
     width = np.diff(edges)
     out = []
     while True:
@@ -120,7 +119,7 @@ def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[
         if len(busy) <= COARSEST:
             return out
         busy, width = (values.reshape(-1, STEP).sum(axis=1) for values in (busy, width))
-        family = family.reshape(len(FAMILIES), -1, STEP).sum(axis=2)
+        family = family.reshape(len(family), -1, STEP).sum(axis=2)
 
 
 def busy_shares(start: Ints, end: Ints, length: int, columns: int = COARSEST) -> list[float]:

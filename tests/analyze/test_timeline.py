@@ -17,7 +17,7 @@ from nsysprof.core.intervals import Ints, union_length
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
-from tests.kit.trace import Items, Range, launch_kernel, launch_memset
+from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy, launch_memset
 
 RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
 GEMM, SOFTMAX = "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "void cunn_SoftMaxForward<int>"
@@ -96,20 +96,59 @@ def test_the_colour_of_a_column_is_what_runs_longest(trace: Trace) -> None:
     )
     (lane,) = answer.streams
     assert lane.busy_ns.tolist() == [100, 100, 100, 10]
-    assert [FAMILIES[code] for code in lane.family.tolist()] == ["gemm", "gemm", "gemm", "memset"]
+    assert [FAMILIES[code] for code in lane.group.tolist()] == ["gemm", "gemm", "gemm", "memset"]
     idle = shown(trace(launch_kernel(GEMM, (0, 1), (90, 100), id=1)), columns=4).streams[0]
-    assert idle.family.tolist()[:3] == [NOTHING] * 3
+    assert idle.group.tolist()[:3] == [NOTHING] * 3
 
 
-def test_of_many_streams_the_busiest_are_drawn_and_every_gpu_has_one(trace: Trace) -> None:
-    """Twenty-four streams of eight GPUs make sixteen lanes, with all GPUs, and a note on the other eight."""
-    items = []
+def on_streams(devices: list[int], streams: int, **where: int) -> list[Items]:
+    """A kernel on each of some streams of each device, longer on the earlier streams."""
+    return [
+        launch_kernel(
+            GEMM, (0, 1), (10, 100 - stream), id=100 * device + stream, device=device, stream=stream, **where
+        )
+        for device in devices
+        for stream in range(1, streams + 1)
+    ]
+
+
+def test_few_streams_have_a_lane_each(trace: Trace) -> None:
+    """Eight streams are eight lanes, GPU by GPU in the order of their numbers, whichever the file has first."""
+    answer = shown(trace(*on_streams([3, 10, 0, 2], 2)))
+    assert [lane.label for lane in answer.streams] == [
+        f"GPU {gpu} · stream {stream}" for gpu in (0, 2, 3, 10) for stream in (1, 2)
+    ]
+    assert answer.notes == ()
+
+
+def test_many_streams_share_the_lane_of_their_gpu(trace: Trace) -> None:
+    """Twenty-four streams of eight GPUs are eight lanes, in order, and each is as busy as its GPU."""
+    answer = shown(trace(*on_streams([7, 1, 6, 0, 5, 2, 4, 3], 3)))
+    assert [lane.label for lane in answer.streams] == [f"GPU {gpu} · 3 streams" for gpu in range(8)]
+    assert [(lane.ops, lane.total_ns) for lane in answer.streams] == [(3, 89)] * 8
+    assert [int(lane.busy_ns.sum()) for lane in answer.streams] == [89] * 8
+    assert answer.notes == ()
+
+
+def test_processes_are_in_the_order_of_their_gpus(trace: Trace) -> None:
+    """Ranks whose process ids run the other way round are drawn GPU by GPU all the same; a shared GPU names its pid."""
+    items = [item for pid, gpu in ((5, 2), (6, 1), (7, 0)) for item in on_streams([gpu], 1, process=pid)]
+    assert [lane.label for lane in shown(trace(*items)).streams] == [
+        f"GPU {gpu} · stream 1" for gpu in range(3)
+    ]
+    shared = [item for pid in (5, 6) for item in on_streams([0], 5, process=pid)]
+    assert [lane.label for lane in shown(trace(*shared)).streams] == [
+        f"GPU 0 · pid {pid} · 5 streams" for pid in (5, 6)
+    ]
+
+
+def test_of_more_lanes_than_fit_the_busiest_are_drawn_and_every_gpu_has_one(trace: Trace) -> None:
+    """Eight GPUs that three processes share make sixteen lanes, with all GPUs, and a note on the other eight."""
+    items: list[Items] = []
     for device in range(8):
-        for stream in (1, 2, 3):
-            end = 10 + (1000 if device else 10) // stream
-            items.append(
-                launch_kernel(GEMM, (0, 1), (10, end), id=8 * stream + device, device=device, stream=stream)
-            )
+        for pid in (1, 2, 3):
+            end = 10 + (1000 if device else 10) // pid
+            items.append(launch_kernel(GEMM, (0, 1), (10, end), id=device + 1, device=device, process=pid))
     answer = shown(trace(*items))
     assert len(answer.streams) == MOST_LANES
     assert {lane.label.split(" · ")[0] for lane in answer.streams} == {f"GPU {n}" for n in range(8)}
@@ -282,7 +321,7 @@ def test_a_range_with_too_many_ops_is_shown_by_its_middle(trace: Trace) -> None:
     zoom = zoomed(trace(Range("all", 0, 20_000), *items))
     assert int(zoom.op_mine.sum()) == READABLE_OPS
     assert zoom.op_start[zoom.op_mine].min() == 4002
-    assert zoom.what == f"{READABLE_OPS} of 1,000 ops, in the middle of all"
+    assert (zoom.what, zoom.of) == ("all", 1000)
 
 
 def test_without_ranges_the_busiest_stream_is_shown(trace: Trace) -> None:
@@ -306,4 +345,96 @@ def test_families_are_those_of_the_whole_report_also_with_a_selection(trace: Tra
         launch_kernel(SOFTMAX, (11, 12), (50, 100), id=2),
     )
     (lane,) = shown(path, columns=2, select="a").streams
-    assert [FAMILIES[code] for code in lane.family.tolist()] == ["gemm", "softmax"]
+    assert [FAMILIES[code] for code in lane.group.tolist()] == ["gemm", "softmax"]
+
+
+# ---- what the zoom is on
+
+
+def steps(count: int, at: int, *, first: int = 1, length: int = 60) -> list[Items]:
+    """Steps of 100 ns with two kernels each."""
+    out: list[Items] = []
+    for step in range(count):
+        begin, number = at + 100 * step, first + 2 * step
+        out += [
+            Range(f"step {step}", begin, begin + 90),
+            launch_kernel(GEMM, (begin + 1, begin + 2), (begin + 10, begin + 10 + length // 2), id=number),
+            launch_kernel(
+                GEMM, (begin + 3, begin + 4), (begin + 50, begin + 50 + length // 2), id=number + 1
+            ),
+        ]
+    return out
+
+
+def test_the_zoom_is_on_what_repeats(trace: Trace) -> None:
+    """Neither on a longer range that happens once, nor on one without a good part of the time."""
+    once: list[Items] = [Range("load", 0, 9000), launch_kernel(GEMM, (1, 2), (10, 5000), id=900)]
+    assert zoomed(trace(*once, *steps(20, 10_000))).what == "step 9, the median of 20 by span"
+    rare: list[Items] = [Range("log 1", 9000, 9010), Range("log 2", 9020, 9030)]
+    logs = [launch_kernel(GEMM, (at, at + 1), (at + 2, at + 4), id=at) for at in (9001, 9021)]
+    assert zoomed(trace(*once, *rare, *logs)).what == "load"
+
+
+@pytest.mark.parametrize("name", ["init", "model setup", "warm-up 1", "Initialization"])
+def test_the_zoom_is_not_on_what_prepares(name: str, trace: Trace) -> None:
+    """A range that says that it prepares gives way to a shorter one, and is shown where there is no other."""
+    before: list[Items] = [Range(name, 0, 900), launch_kernel(GEMM, (1, 2), (10, 800), id=1)]
+    work: list[Items] = [
+        Range("initial guess", 1000, 1900),
+        launch_kernel(GEMM, (1001, 1002), (1010, 1300), id=2),
+    ]
+    assert zoomed(trace(*before, *work)).what == "initial guess"
+    assert zoomed(trace(*before)).what == name
+
+
+def test_of_a_long_step_the_part_with_most_of_its_time_is_shown(trace: Trace) -> None:
+    """A step of more ops than can be shown gives way to the range inside that is most of it, else it is cut."""
+    items: list[Items] = []
+    for step in range(3):
+        at = 100_000 * step
+        items += [Range(f"step {step}", at, at + 90_000), Range("forward", at, at + 10_000)]
+        items += [Range("backward", at + 20_000, at + 80_000)]
+        for n in range(700):
+            begin = at + (10 * n if n < 300 else 20_000 + 10 * n)
+            items.append(
+                launch_kernel(GEMM, (begin, begin + 1), (begin + 2, begin + 5), id=1000 * step + n + 1)
+            )
+    assert zoomed(trace(*items)).what == "step 1/backward, the median of 3 by span"
+    only_steps = [item for item in items if not (isinstance(item, Range) and "step" not in str(item.name))]
+    zoom = zoomed(trace(*only_steps))
+    assert (zoom.what, zoom.of, int(zoom.op_mine.sum())) == (
+        "step 1, the median of 3 by span",
+        700,
+        READABLE_OPS,
+    )
+
+
+def test_without_ranges_the_zoom_is_on_what_is_as_dense_as_most(trace: Trace) -> None:
+    """Not on the copies at the beginning, the longest wait, or the dense end: on the loop in between."""
+    items: list[Items] = [
+        launch_memcpy((10 * n, 10 * n + 1), (1000 * n, 1000 * n + 990), id=n + 1) for n in range(30)
+    ]
+    for n in range(100):  # a kernel of 50 ns every 100 ns, after a wait
+        at = 500_000 + 100 * n + (20_000 if n >= 50 else 0)
+        items.append(launch_kernel(GEMM, (at - 5, at - 4), (at, at + 50), id=100 + n))
+    items += [
+        launch_kernel(GEMM, (540_000, 540_001), (at, at + 10), id=at) for at in range(540_100, 540_500, 10)
+    ]
+    zoom = zoomed(trace(*items))
+    ops = own_ops(zoom)
+    assert (zoom.what, zoom.of) == ("the busiest stream", 170)
+    assert {end - start for start, end in ops} == {50}
+    assert ops[-1][1] - ops[0][0] < 20_000
+
+
+def test_a_wait_longer_than_all_the_work_is_not_in_the_zoom(trace: Trace) -> None:
+    """Also where there are few ops: those on the side of the wait with more work are shown."""
+    zoom = zoomed(
+        trace(
+            launch_memcpy((0, 1), (2, 10), id=1),
+            launch_kernel(GEMM, (900, 901), (1000, 1040), id=2),
+            launch_kernel(GEMM, (910, 911), (1050, 1090), id=3),
+        )
+    )
+    assert own_ops(zoom) == [(1000, 1040), (1050, 1090)]
+    assert zoom.of == 3

@@ -27,7 +27,7 @@
     constructor(figure, head) {
       Object.assign(this, { figure, head, rows: head.rows, length: head.length });
       this.view = { from: 0, to: head.length };
-      this.colours = head.families.map(([, colour]) => colour);
+      this.colours = head.groups.map(([, colour]) => colour);
       this.letters = this.colours.map((colour) => (dark(colour) ? "#fff" : "#000"));
       this.draws = 0;
       this.drawn = { ms: 0, boxes: 0 };
@@ -70,10 +70,11 @@
       this.plate.append(this.overview, this.canvas, this.tip);
       const legend = element("div", "legend");
       const used = new Set();
-      for (const row of this.rows) if (row.kind === "ops") for (const name of new Set(row.data[0])) used.add(this.head.names[name][1]);
-      for (const family of [...used].sort((a, b) => a - b)) {
-        const entry = element("span", "");
-        entry.append(element("i", `swatch f-${this.head.families[family][0]}`), this.head.families[family][0]);
+      for (const row of this.rows) if (row.kind === "ops") for (const name of new Set(row.data[0])) used.add(this.head.names[name][4]);
+      for (const group of [...used].sort((a, b) => a - b)) {
+        const [entry, swatch] = [element("span", ""), element("i", "swatch")];
+        swatch.style.background = this.colours[group];
+        entry.append(swatch, this.head.groups[group][0]);
         legend.append(entry);
       }
       const hint = element("p", "hint", "Drag to move; click, then the wheel zooms (or Ctrl + wheel); double-click an item to fit it. Keys: + − ← → Home, N and P from mark to mark, ↑ ↓ between lanes. Where ops are narrower than a pixel, a bar is as high as its stream is busy, in the colour of what ran longest.");
@@ -301,7 +302,7 @@
         const left = Math.max(this.x(start[i]), this.left - 2);
         const right = Math.min(this.x(end[i]), this.left + this.inner + 2);
         if (right <= edge) continue; // its pixel is taken
-        const family = kinds[names[i]][1];
+        const family = kinds[names[i]][4];
         if (colour !== this.colours[family]) pen.fillStyle = colour = this.colours[family];
         const width = Math.max(right - left, 0.6);
         pen.fillRect(left, row.y, width > 4 ? width - 0.6 : width, row.height);
@@ -317,7 +318,7 @@
 
     called(name) {
       const [text, family, , cause] = this.head.names[name];
-      return this.head.families[family][0] === "other" ? text : cause;
+      return this.head.families[family] === "other" ? text : cause;
     }
 
     // Of a level: one bar per pixel, as high as the row is busy there, in the colour of the longest family.
@@ -443,7 +444,7 @@
       const value = (column) => row.data[column][at];
       if (row.kind === "ops") {
         const [text, family, unit, cause] = this.head.names[value(0)];
-        const kind = this.head.families[family][0];
+        const kind = this.head.families[family];
         const facts = [text, ["family", unit === "unknown" ? kind : `${kind}, ${unit}`], ["time", when], ["stream", row.label]];
         if (cause !== kind) facts.splice(2, 0, ["does", cause]);
         if (value(1)) facts.push(["range", this.path(value(1) - 1)]);
