@@ -138,7 +138,7 @@ def break_down(
     }
     if instances is not None:
         options["instances"] = list(instances)
-        own = [*own, f"of each range only {instances_text(instances)} counts (--instance)"]
+        own = [*own, f"left out of each range: all but {instances_text(instances)} (--instance)"]
     answer = Breakdown(
         attribution=attribution,
         paths=paths,

@@ -150,8 +150,12 @@ def compare(
         )
     every = [*_report_warnings(examined), *warnings, *more, *without_work, *pair_warnings(pairs)]
     every += shape_warnings(given, [side for pair in pairs for side in (pair.base, pair.new)])
-    every += [f"the first {skip:,} of what repeats are left out (--skip)"] if skip else []
-    every += [f"of each range only {instances_text(wanted[0])}"] if wanted[0] and len(instances) == 1 else []
+    every += [f"left out: the first {skip:,} of what repeats (--skip {skip})"] if skip else []
+    every += (
+        [f"left out of each range: all but {instances_text(wanted[0])} (--instance)"]
+        if wanted[0] and len(instances) == 1
+        else []
+    )
     options: dict[str, Any] = {"base": base, "new": new, "select": select, "per": per, "shape": shape}
     options |= {"skip": skip} if skip else {}
     options |= {"instances": list(instances)} if instances else {}
@@ -189,7 +193,10 @@ def _answer(
         gaps = _with_measured(gaps, measured)
     clocks, doubts = clock_rows(
         [(pair.name, pair.titles, pair.base.samples, pair.new.samples) for pair in pairs],
-        [max(pair.base.examined.clock_step, pair.new.examined.clock_step) for pair in pairs],
+        [
+            max(side.examined.attribution.tables.clock_step for side in (pair.base, pair.new))
+            for pair in pairs
+        ],
     )
     rows = pd.DataFrame([_pair_row(pair) for pair in pairs])
     evidence = pd.concat(

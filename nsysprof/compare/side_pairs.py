@@ -164,9 +164,12 @@ def pair_sides(
     pairs, empty = [], {}
     for one, another in matched:
         base, new = found[0][one.code], found[-1][another.code]
-        for side in (base, new):
+        for side, wanted in zip((base, new), instances, strict=True):
             if side.ledger.span_ns <= 0:
-                empty[id(side)] = f"{side.title} of {side.examined.path} launched no GPU work: not compared"
+                lacks = "launched no GPU work"
+                if wanted and not len(side.windows):
+                    lacks = f"has no {instances_text(wanted)}, counted from 0"
+                empty[id(side)] = f"{side.title} of {side.examined.path} {lacks}: not compared"
         if not {id(base), id(new)} & empty.keys():
             pairs.append(_pair(base, new, instances, one_report=first is last))
     return pairs, list(empty.values())

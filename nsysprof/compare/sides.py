@@ -25,7 +25,7 @@ from nsysprof.attribution.paths import (
 )
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, index_work, range_work
-from nsysprof.attribution.warm_up import Instances, instances_text, warm_up
+from nsysprof.attribution.warm_up import Instances, warm_up
 from nsysprof.compare.causes import Causes, op_causes
 from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
 from nsysprof.core.intervals import Ints
@@ -33,17 +33,15 @@ from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
-from nsysprof.statistics.summary import clock_step
 from nsysprof.trace.nsys.blocking_calls import Waits, read_waits
 from nsysprof.trace.nsys.gpus import Gpu
 from nsysprof.trace.nsys.grids import read_grids
-from nsysprof.trace.tables import GRAPH, KERNEL, START_END
+from nsysprof.trace.tables import GRAPH, START_END
 from nsysprof.waits.causes import Gaps, find_gaps
 
 # A part of the span whose cause nobody knows is told from this share on.
 _UNKNOWN_SHARE = 0.01
 _MOST_NAMED = 3
-_ENOUGH_KERNELS = 20_000  # to tell the step of the clock
 
 
 @dataclass(frozen=True)
@@ -76,13 +74,6 @@ class Examined:
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel."""
         return read_grids(self.attribution.tables.report.source)
-
-    @cached_property
-    def clock_step(self) -> int:
-        """The step of the GPU's clock, read off its kernels; 0 where they show none."""
-        ops = self.attribution.tables.ops
-        kernels = np.flatnonzero(ops.kind == KERNEL)[:_ENOUGH_KERNELS]
-        return clock_step(ops.end[kernels] - ops.start[kernels])
 
     @cached_property
     def code_of(self) -> NDArray[np.int64]:
@@ -143,8 +134,8 @@ class Pick:
 def pick(examined: Examined, code: int, per: str | None, instances: Instances | None = None) -> Pick:
     """The `Pick` of a merged path; ``per`` is a glob of names, None stands for numbered ``iter*`` and ``step*``.
 
-    ``instances``: only these of the merged path. Raises `NsysprofError` where it has none of them, and where nothing
-    inside matches ``per``.
+    ``instances``: only these of the merged path, which may be none. Raises `NsysprofError` where nothing inside matches
+    ``per``.
     """
     merged = examined.merged
     inside = np.zeros(len(merged), bool)
@@ -185,13 +176,6 @@ def _counted(examined: Examined, picked: Pick, instances: Instances | None) -> P
     windows = picked.windows[np.argsort(ranges.start[picked.windows], kind="stable")]
     if instances is not None:
         windows = windows[instances[0] : instances[1] + 1]
-        if len(windows) <= instances[1] - instances[0]:
-            have = len(picked.windows)
-            raise NsysprofError(
-                f"{examined.texts[picked.code]}: has {have:,} instance{'s' * (have != 1)}, counted from 0,"
-                f" and not {instances_text(instances)}",
-                "nsysprof analyze REPORT --instances writes them to instances.csv",
-            )
     if examined.left_out is not None:
         windows = windows[~examined.left_out[windows]]
     windows = np.sort(windows)
