@@ -123,6 +123,9 @@ def _cut(name: str) -> str:
 def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
     """A report without ranges or GPU work must not keep within a budget for want of them."""
     hint = "record both: nsys profile --trace=cuda,nvtx PROGRAM"
+    if breakdown.merged.empty and budget.instances:
+        have = instances_text(budget.instances)
+        raise NsysprofError(f"{report}: no range has {have}, counted from 0", "leave --instance out")
     if breakdown.merged.empty:
         raise NsysprofError(f"{report}: no NVTX range in it, and {budget.path} is about ranges", hint)
     cpu_only = all(

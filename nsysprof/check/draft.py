@@ -23,14 +23,15 @@ from nsysprof.statistics.summary import LEAST_SAMPLES
 
 _SLACK = Decimal("1.2")
 _MOST_RANGES = 200  # those with the most busy time
+_MOST_OF_IT = 0.5  # of the launches of a range, for what repeats in it to stand for it
 _RUN = "RUN::"
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
 _HEAD = """\
 # What every report of this program must keep to; exit code 3 if one does not:
 #     nsysprof check REPORT budget.toml
-# Drafted {of}: counts as found there, times 20 % more. Limits are on what repeats, so that another
-# number of iterations breaks none; times of ranges with fewer than {least} calls have no limit, as they tell too little of
-# how calls differ.
+# Drafted {of}: counts as found there, times 20 % more. Limits are on what
+# repeats: another number of iterations breaks none. Times of ranges with fewer than {least} calls have no limit:
+# so few do not tell how much calls differ.
 #
 # All limits are per call, that is per instance of the range, and include inner ranges. `path` is a glob on the paths
 # that `nsysprof analyze` prints. Change what does not fit; also possible in a [[range]]:
@@ -145,7 +146,7 @@ def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list
     for glob, mine in found.items():
         calls = int(samples.calls[mine].sum())
         lines = [f"[[range]] # {calls:,} call{'s' * (calls != 1)}", f"path = {_quoted(glob)}"]
-        lines += _counts(spreads, mine)
+        lines += _counts(spreads, mine, calls)
         if calls >= LEAST_SAMPLES:
             lines += _times(spreads, mine)
         observed = seen["observed"][seen["row"].isin(mine)].unique().tolist()
@@ -160,15 +161,11 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _counts(spreads: dict[str, Spread], rows: NDArray[np.intp]) -> Iterator[str]:
+def _counts(spreads: dict[str, Spread], rows: NDArray[np.intp], calls: int) -> Iterator[str]:
+    """What nearly every call keeps to; of few calls, what all do."""
     for name in ("kernels", "launches", "memops", "graph_launches"):
-        most = int(
-            np.ceil(
-                spreads[name].median[rows].max()
-                if spreads[name].n[rows].min() >= LEAST_SAMPLES
-                else spreads[name].max[rows].max()
-            )
-        )
+        found = spreads[name].p95 if calls >= LEAST_SAMPLES else spreads[name].max
+        most = int(np.ceil(found[rows].max()))
         if most or name in ("kernels", "launches"):
             yield f"max_{name} = {most}"
 
