@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.analyze.family_table import family_table
-from nsysprof.analyze.frames import instance_frame, instance_numbers, kernel_frame, merged_frame, range_frame
+from nsysprof.analyze.frames import instance_frame, kernel_frame, merged_frame, range_frame
 from nsysprof.analyze.kernel_table import kernel_table
 from nsysprof.analyze.ledger import ledger_frame, totals, warnings
 from nsysprof.analyze.range_table import range_table
@@ -22,7 +22,7 @@ from nsysprof.analyze.unified_memory import UnifiedMemory, unified_memory
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, ancestors_or_self, merged_paths, range_paths
 from nsysprof.attribution.split import Part, parts
-from nsysprof.attribution.warm_up import warm_up
+from nsysprof.attribution.warm_up import Instances, instance_numbers, instances_text, warm_up
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.kernels.groups import OpGroups, op_groups
@@ -110,6 +110,7 @@ def break_down(
     merge: Sequence[str] | None = DEFAULT_MERGE,
     select: str | None = None,
     skip: int = 0,
+    instances: Instances | None = None,
     by: str | None = None,
     rules: Rules | None = None,
 ) -> Breakdown:
@@ -117,8 +118,8 @@ def break_down(
 
     ``merge`` are globs of names that make one merged path (None: merge nothing); ``select`` keeps the ranges whose
     path, merged path or name it matches as a glob, with all inside them; ``skip`` leaves out the first instances of
-    what repeats, as warm-up; ``by`` splits the rows by ``process`` or ``device``. Ledger and totals are always those
-    of the whole report.
+    what repeats, as warm-up; ``instances`` keeps but these of each merged path, counted from 0; ``by`` splits the rows
+    by ``process`` or ``device``. Ledger and totals are always those of the whole report.
 
     Raises `NsysprofError` where nothing matches ``select`` or ``by`` is unknown.
     """
@@ -132,6 +133,9 @@ def break_down(
     merged_of = merged.of[paths.of]
     left_out = warm_up(attribution, merged, merged_of, skip)
     keep = chosen[paths.of] & ~left_out
+    if instances is not None:
+        numbers = instance_numbers(merged_of, tables.ranges.start)
+        keep &= (numbers >= instances[0]) & (numbers <= instances[1])
     kinds = classify(rules or load_rules(), tables.op_names)
     kinds = _with_memory_ops(kinds, tables)
     groups = op_groups(tables, kinds)
@@ -140,16 +144,26 @@ def break_down(
         slices, paths, merged, path_texts, merged_texts, kinds, groups, select is None, by
     )
     unified = unified_memory(tables)
-    moved = unified.sentences() if unified else ()
-    own = warnings(attribution, paths, left_out, skip, select, int(chosen[paths.of].sum()))
+    own = [
+        *(unified.sentences() if unified else ()),
+        *warnings(attribution, paths, left_out, skip, select, int(chosen[paths.of].sum())),
+    ]
+    options: dict[str, Any] = {
+        "select": select,
+        "skip": skip,
+        "merge": list(merge) if merge is not None else None,
+    }
+    if instances is not None:
+        options["instances"] = list(instances)
+        own.append(f"left out of each range: all but {instances_text(instances)} (--instance)")
     answer = Breakdown(
         attribution=attribution,
         paths=paths,
         **frames,
         ledger=ledger_frame(attribution),
         totals=totals(attribution),
-        warnings=(*tables.report.about.warnings, *tables.warnings, *moved, *own),
-        options={"select": select, "skip": skip, "merge": list(merge) if merge is not None else None},
+        warnings=(*tables.report.about.warnings, *tables.warnings, *own),
+        options=options,
         unified=unified,
         by=by,
         kinds=kinds,

@@ -106,16 +106,6 @@ def instance_frame(
     )
 
 
-def instance_numbers(path: NDArray[np.int32], start: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each range instance how many of its path started before it."""
-    order = np.lexsort((start, path))
-    size = np.bincount(path) if len(path) else np.empty(0, np.int64)
-    first = np.cumsum(size) - size
-    out = np.empty(len(path), np.int64)
-    out[order] = np.arange(len(path)) - first[path[order]]
-    return out
-
-
 def _columns(table: RangeTable, rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
     """The columns that rows per path and rows per merged path share."""
     columns: dict[str, NDArray[Any]] = {

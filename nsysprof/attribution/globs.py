@@ -15,6 +15,7 @@ from nsysprof.errors import NsysprofError
 
 _MOST_NAMED = 6
 _SIZE = re.compile(r"([BHSD])(\d+)")
+_BUILT = re.compile(r"[A-Z]+::")  # how names begin that are built of parts
 # What means more than itself in a set of a regular expression, and not in one of a glob.
 _SET_SYNTAX = re.compile(r"[\\\[&~|]|-(?=-)")
 
@@ -137,18 +138,28 @@ def listed(texts: Sequence[str]) -> str:
 def side_names(base: str, new: str) -> tuple[str, str, str]:
     """What to call the two sides of a pair, and where both stand: `('math', 'flash', 'S=4096')`.
 
-    That is where the paths differ and what they share; paths of different build are called as they are.
+    That is the piece in which the paths differ and what they share around it; paths of different build, or that differ
+    in several places, are called as they are. A ``::`` parts names as workloads build them, `RUN::math::S4096`; in all
+    others, such as `aten::mm`, it belongs to the name.
     """
-    tokens = [re.split(r"::|(?<!\\)/", path) for path in (base, new)]
-    if base == new or len(tokens[0]) != len(tokens[1]):
+    tokens = [_tokens(path) for path in (base, new)]
+    if base == new or [mark for mark, _ in tokens[0]] != [mark for mark, _ in tokens[1]]:
         return base, new, ""
-    differ = [one != other for one, other in zip(*tokens, strict=True)]
-    shared = [
-        _SIZE.sub(r"\1=\2", part) if _SIZE.fullmatch(part) else part
-        for part, apart in zip(tokens[0], differ, strict=True)
-        if not apart and part != "RUN"
+    differ = [at for at, (one, other) in enumerate(zip(*tokens, strict=True)) if one != other]
+    first, last = differ[0], differ[-1] + 1
+    if len(differ) != last - first:
+        return base, new, ""
+    one, other = ("".join(mark + part for mark, part in side[first:last]) for side in tokens)
+    lead = len(tokens[0][first][0])
+    shared = [part for _, part in (*tokens[0][:first], *tokens[0][last:]) if part != "RUN"]
+    place = " ".join(_SIZE.sub(r"\1=\2", part) if _SIZE.fullmatch(part) else part for part in shared)
+    return one[lead:], other[lead:], place
+
+
+def _tokens(path: str) -> list[tuple[str, str]]:
+    """The parts of a path, each with the mark before it."""
+    return [
+        ("::" if within else "/" if at else "", part)
+        for at, name in enumerate(re.split(r"(?<!\\)/", path))
+        for within, part in enumerate(name.split("::") if _BUILT.match(name) else [name])
     ]
-    one, other = (
-        "::".join(part for part, apart in zip(side, differ, strict=True) if apart) for side in tokens
-    )
-    return one, other, " ".join(shared)

@@ -90,11 +90,24 @@ class RangeWork:
 
 
 def range_work(
-    index: WorkIndex, windows: NDArray[np.intp], calls: NDArray[np.intp] | None = None
+    index: WorkIndex,
+    windows: NDArray[np.intp],
+    calls: NDArray[np.intp] | None = None,
+    left_out: NDArray[np.bool_] | None = None,
+    since: Ints | None = None,
 ) -> RangeWork:
-    """The `RangeWork` of the range instances ``windows`` with the ``calls`` inside them; None: each is one call."""
+    """The `RangeWork` of the range instances ``windows`` with the ``calls`` inside them; None: each is one call.
+
+    ``left_out``: range instances whose work does not count; ``since``: from when on that of each window does.
+    """
     tables = index.attribution.tables
     launch, window = index.launches_of(windows)
+    if left_out is not None:
+        counts = ~np.append(left_out, False)[index.attribution.owner[launch]]
+        launch, window = launch[counts], window[counts]
+    if since is not None:
+        counts = tables.launches.start[launch] >= since[window]
+        launch, window = launch[counts], window[counts]
     call = window
     if calls is not None:
         inside, number = index.launches_of(calls)

@@ -203,7 +203,8 @@ def _moved(results: BenchResults) -> str:
     """The speed-up that launching changes most: `; flash is 7.6x as fast as math with launches and 11x without`."""
     base = base_backend(results.results)
     both = results.comparisons[results.comparisons["base"] == base]
-    both = both[~both["new"].isin(results.repeats) & ~both["mixed"]]
+    clear = both["verdict"].isin([FASTER, SLOWER])
+    both = both[clear & ~both["new"].isin(results.repeats) & ~both["mixed"]]
     eager, graph = (both[both["kind"] == kind] for kind in ("eager", "graph"))
     pairs = eager.merge(graph, on=["configuration", "new"], suffixes=("", "_graph"), validate="one_to_one")
     if pairs.empty:

@@ -17,6 +17,7 @@ from nsysprof.bench.words import (
     base_backend,
     clock_words,
     decision_words,
+    fastest_words,
     known_text,
     plus_minus,
     ratio_cell,
@@ -140,7 +141,7 @@ def _decisions(results: BenchResults) -> str:
         rows.append(
             [
                 one_line(labels[row["configuration"]], 30),
-                one_line(decision_words(results, row["configuration"], row["decision"]), 28),
+                one_line(fastest_words(results, row), 28),
                 f"{behind} by {ratio_cell(row, 'margin')}" if behind else "",
                 one_line(
                     decision_words(results, row["configuration"], graph.get(row["configuration"], "")), 24

@@ -18,13 +18,14 @@ from nsysprof.bench.words import (
     base_backend,
     clock_words,
     configurations_of,
-    decision_words,
+    fastest_words,
     in_words,
-    known_text,
     largest,
+    speed_words,
     tflops_text,
 )
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
+from nsysprof.statistics.contrast import FASTER, SLOWER, worded
 
 __all__ = [
     "chart_subtitle",
@@ -114,15 +115,15 @@ def speedup_title(results: BenchResults) -> str:
         pairs = pairs[(pairs["base"] == base) & ~pairs["new"].isin(results.repeats)]
         if pairs.empty:
             return f"Nothing to hold against {base}"
-        best = largest(pairs, "speedup")
+        clear = pairs[pairs["verdict"].isin([FASTER, SLOWER])]
+        best = largest(clear if len(clear) else pairs, "speedup")
         who = backend_name(results, best["new"], [best["configuration"]])
-        return f"{who} is {format_ratio(best['speedup'])} as fast as {base} at {_where(results, best)}"
+        return f"{who}: {speed_words(best, base, f' at {_where(results, best)}')}"
     best = largest(found, "last_speedup")
     who = backend_name(results, best["winner"], configurations_of(results, best["sweep"], best["dtype"]))
-    ends = [format_ratio(best[f"{end}_speedup"]) + f" at S={best[f'{end}_seq']}" for end in ("first", "last")]
     if best["first_seq"] == best["last_seq"]:
-        return f"{who} is {ends[1]} as fast as {base}"
-    return f"{who} over {base}: {ends[0]}, {ends[1]}"
+        return f"{who} is {format_ratio(best['last_speedup'])} as fast as {base} at S={best['last_seq']}"
+    return f"{who} over {base}: {', '.join(_end(results, best, end) for end in ('first', 'last'))}"
 
 
 def roofline_title(results: BenchResults) -> str:
@@ -167,6 +168,17 @@ def violin_title(results: BenchResults) -> str:
 # ---- words
 
 
+def _end(results: BenchResults, row: Mapping[str, Any], end: str) -> str:
+    """`30x at S=4096`: the speed-up at an end of a row of the crossovers, as far as its verdict goes."""
+    inside = configurations_of(results, row["sweep"], row["dtype"])
+    frame, seq = results.results, row[f"{end}_seq"]
+    there = frame.loc[frame["configuration"].isin(inside) & (frame["seq"] == seq), "configuration"]
+    eager = results.comparisons[results.comparisons["kind"] == "eager"]
+    found = between(eager, str(there.iloc[0]), row["loser"], row["winner"]) or {"verdict": ""}
+    clear = f"{format_ratio(row[f'{end}_speedup'])} at S={seq}"
+    return worded(clear, f"no clear difference at S={seq}", found["verdict"])
+
+
 def _at(sweep: BenchSweep, value: Any) -> str:
     return f"{AXES[sweep.axis]}={value}"
 
@@ -204,7 +216,7 @@ def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[A
         for configuration, value in zip(part["configuration"], part[sweep.axis], strict=True):
             if configuration not in decided.index:
                 continue
-            words = decision_words(results, configuration, known_text(decided["decision"][configuration]))
+            words = fastest_words(results, {"configuration": configuration, **decided.loc[configuration]})
             if spans and spans[-1][1] == words:
                 spans[-1][0].append(value)
             else:
@@ -237,7 +249,7 @@ def _over_base(results: BenchResults, configuration: str) -> str:
         return ""
     median = frame[(frame["configuration"] == configuration) & (frame["backend"] == best["best"].iloc[0])]
     took = format_ns(float(median["median_ns"].iloc[0]))
-    return f": {format_ratio(found['speedup'])} as fast as {base} at {_where(results, row)} ({took})"
+    return f": {speed_words(found, base, f' at {_where(results, row)}')} ({took})"
 
 
 def _least(there: pd.DataFrame, base: str) -> dict[str, Any]:

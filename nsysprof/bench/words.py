@@ -15,7 +15,7 @@ from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BenchShape
 from nsysprof.core.terminal import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
-from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, worded
 from nsysprof.statistics.resampling import RANGE
 
 REFUSED = "refused"
@@ -153,6 +153,18 @@ def verdict_cell(found: dict[str, Any] | None) -> str:
 def decision_words(results: BenchResults, configuration: str, decision: str) -> str:
     """The decision, with what `auto` came to where it is the one."""
     return " or ".join(backend_name(results, word, [configuration]) for word in decision.split(" or "))
+
+
+def fastest_words(results: BenchResults, row: Any) -> str:
+    """Who is fastest by a row of the decisions, as the table and the titles say: all that may be, the best first."""
+    unsure = known_text(row["unsure"]).split()
+    return decision_words(results, row["configuration"], " or ".join([known_text(row["decision"]), *unsure]))
+
+
+def speed_words(found: Any, base: str, where: str) -> str:
+    """`24.2x as fast as math at S=4096`, of a row of the comparisons, and no more than its verdict says."""
+    clear = f"{format_ratio(found['speedup'])} as fast as {base}{where}"
+    return worded(clear, f"no clear difference from {base}{where}", found["verdict"])
 
 
 def backend_name(results: BenchResults, backend: str, configurations: Iterable[str]) -> str:

@@ -98,12 +98,14 @@ def _document(path: Path) -> dict[str, Any]:
 def _check_options(path: Path, options: Any, budget: Budget) -> None:
     """Refuse an analysis whose calls are others, or count otherwise, than those that the budget is about."""
     options = options if isinstance(options, dict) else {}
-    merge = list(budget.merge)
-    wanted = {"threads": "follow", "by": None, "skip": budget.skip, "merge": merge}
+    merge = None if budget.merge is None else list(budget.merge)
+    instances = None if budget.instances is None else list(budget.instances)
+    wanted = {"threads": "follow", "by": None, "skip": budget.skip, "merge": merge, "instances": instances}
     for name, value in wanted.items():
         if options.get(name) != value:
             flags = [f"--skip {budget.skip}"] * (budget.skip > 0)
-            flags += [f"--merge {glob!r}" for glob in merge] * (name == "merge")
+            flags += [f"--merge {glob!r}" for glob in merge or ()] * (name == "merge")
+            flags += ["--no-merge"] * (merge is None)
             raise NsysprofError(
                 f"{path}: was made with {name} = {options.get(name)!r}, and the budget needs {value!r}",
                 " ".join(["give the report itself, or: nsysprof analyze REPORT", *flags]),

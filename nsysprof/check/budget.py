@@ -36,6 +36,7 @@ from shlex import quote
 from typing import Any
 
 from nsysprof.attribution.paths import DEFAULT_MERGE
+from nsysprof.attribution.warm_up import Instances
 from nsysprof.check.values import (
     CheckedTable,
     Parsers,
@@ -115,12 +116,16 @@ class RangeBudget:
 
 @dataclass(frozen=True)
 class Budget:
-    """What `read_budget` gives: the ranges in the order of the file, and how instances are chosen and merged."""
+    """What `read_budget` gives: the ranges in the order of the file, and how instances are chosen and merged.
+
+    ``merge``: None merges nothing. ``instances``: only these of each range, None for all.
+    """
 
     path: Path
     ranges: tuple[RangeBudget, ...]
     skip: int
-    merge: tuple[str, ...]
+    merge: tuple[str, ...] | None
+    instances: Instances | None = None
 
 
 def read_budget(path: Path) -> Budget:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.globs import near_names
+from nsysprof.attribution.warm_up import instances_text
 from nsysprof.check.baseline import Baseline, gpu_names
 from nsysprof.check.budget import Budget, RangeBudget
 from nsysprof.check.facts import Facts, MatchedBudget
@@ -84,7 +85,7 @@ def check_budget(
     facts = Facts(breakdown, rules, baseline, _other_gpu(breakdown, baseline), matched)
     found: list[Outcome] = []
     for number, each in enumerate(matched):
-        missing = () if len(each.rows) else [_missing(each.asked, finder, near=number < _MOST_NEAR)]
+        missing = () if len(each.rows) else [_missing(each.asked, finder, budget, near=number < _MOST_NEAR)]
         found += missing or outcomes(facts, each)
     own = [text for growth in facts.growths.values() for text in growth.warnings]
     return BudgetCheck(
@@ -106,10 +107,11 @@ def _frame(found: list[Outcome]) -> pd.DataFrame:
     )
 
 
-def _missing(asked: RangeBudget, finder: RangeFinder, *, near: bool) -> Outcome:
+def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: bool) -> Outcome:
     """What a glob that matches nothing comes to."""
     names = [_cut(name) for name in near_names(finder.texts, asked.glob)[:3]] if near else []
-    evidence = "no range matches" + (f"; there is {', '.join(names)}" if names else "")
+    which = f" that has {instances_text(budget.instances)}" if budget.instances else ""
+    evidence = f"no range{which} matches" + (f"; there is {', '.join(names)}" if names else "")
     ok = None if asked.optional else False
     return Outcome(asked.glob, "must exist", "", MIN, 1, 0, UNIT_COUNT, ok, 0, evidence, asked.glob)
 
@@ -124,6 +126,9 @@ def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
         what = f"{report}: cannot be checked: {lost.table} lacks {' and '.join(lost.lacks)}, and has {lost.rows:,} rows"
         raise NsysprofError(what, "export it again: nsys export --type sqlite REPORT.nsys-rep")
     hint = "record both: nsys profile --trace=cuda,nvtx PROGRAM"
+    if breakdown.merged.empty and budget.instances:
+        have = instances_text(budget.instances)
+        raise NsysprofError(f"{report}: no range has {have}, counted from 0", "leave --instance out")
     if breakdown.merged.empty:
         raise NsysprofError(f"{report}: no NVTX range in it, and {budget.path} is about ranges", hint)
     cpu_only = all(

@@ -19,15 +19,19 @@ from nsysprof.check.range_ops import backends_seen
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Rules
+from nsysprof.statistics.summary import LEAST_SAMPLES
 
 _SLACK = Decimal("1.2")
 _MOST_RANGES = 200  # those with the most busy time
+_MOST_OF_IT = 0.5  # of the launches of a range, for what repeats in it to stand for it
 _RUN = "RUN::"
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
 _HEAD = """\
 # What every report of this program must keep to; exit code 3 if one does not:
 #     nsysprof check REPORT budget.toml
-# Drafted {of}: counts as found there, times 20 % more.
+# Drafted {of}: counts as found there, times 20 % more. Limits are on what
+# repeats: another number of iterations breaks none. Times of ranges with fewer than {least} calls have no limit:
+# so few do not tell how much calls differ.
 #
 # All limits are per call, that is per instance of the range, and include inner ranges. `path` is a glob on the paths
 # that `nsysprof analyze` prints. Change what does not fit; also possible in a [[range]]:
@@ -48,8 +52,9 @@ stat = "median"
 def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
     """The TOML text of a budget that the report keeps to, its ranges sorted by path.
 
-    It has the outermost ``RUN::`` ranges, or else all outermost ranges, as far as they have GPU work and a name, and
-    the merged repetitions (``iter*``) in them. Raises `NsysprofError` where there are none.
+    It has the merged repetitions (``iter*``) in the outermost ``RUN::`` ranges, or else in all outermost ranges, as far
+    as they have GPU work and a name. Where an outermost range has none it is limited itself, if it has several calls or
+    nothing in it repeats, else what repeats in it. Raises `NsysprofError` where there are none.
     """
     chosen = _chosen(breakdown)
     rows = chosen[(breakdown.merged["merged_path"] != "").to_numpy()[chosen]]
@@ -61,8 +66,9 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
         )
     busy = breakdown.merged["busy_ns"].to_numpy()[rows]
     kept = rows[np.argsort(-busy, kind="stable")[:_MOST_RANGES]]
-    gpus = " and ".join(sorted(gpu_names(breakdown)))
-    parts = [_HEAD.format(of=f"from a report of {gpus}" if gpus else "from a report")]
+    gpus = _writable_text(" and ".join(sorted(gpu_names(breakdown))), "?")
+    of = f"from a report of {gpus}" if gpus else "from a report"
+    parts = [_HEAD.format(of=of, least=LEAST_SAMPLES)]
     if len(kept) < len(rows):
         parts.append(f"# Left out: {len(rows) - len(kept):,} ranges with less busy time than these.\n")
     nameless = len(chosen) - len(rows)
@@ -82,9 +88,31 @@ def _chosen(breakdown: Breakdown) -> NDArray[np.intp]:
     works = merged["launches"].to_numpy() > 0
     runs = np.array([name.startswith(_RUN) for name in merged["name"].tolist()], bool)
     tops = _outermost(parent, runs) if (runs & works).any() else parent < 0
-    repeats = merged["name"].isin(breakdown.options["merge"] or ()).to_numpy()
-    inside = ancestors_or_self(parent, tops)
-    return np.flatnonzero(works & (tops | _outermost(parent, repeats & inside)))
+    tops &= works
+    inside = ancestors_or_self(parent, tops) & works
+    numbered = merged["name"].isin(breakdown.options["merge"] or ()).to_numpy()
+    chosen = _outermost(parent, inside & numbered)
+    top = _top_of(parent, tops)
+    tops[top[chosen]] = False
+    # what is called once and repeats something under names of its own, which does most of the work
+    calls, launches = merged["instances"].to_numpy(), merged["launches"].to_numpy()
+    single = tops & (calls == 1)
+    repeats = inside & ~tops & (calls > 1)
+    repeats[repeats] = single[top[repeats]]
+    repeats = _outermost(parent, repeats)
+    covered = np.bincount(top[repeats], launches[repeats], len(merged))
+    loops = single & (covered >= _MOST_OF_IT * launches)
+    repeats[repeats] = loops[top[repeats]]
+    return np.flatnonzero((tops & ~loops) | chosen | repeats)
+
+
+def _top_of(parent: NDArray[np.int32], tops: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The row of ``tops`` that each row is or lies in; itself where it lies in none."""
+    out = np.arange(len(parent))
+    for row, above in enumerate(parent.tolist()):  # parents stand before children
+        if above >= 0 and not tops[row]:
+            out[row] = out[above]
+    return out
 
 
 def _outermost(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -94,15 +122,16 @@ def _outermost(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[
 
 def _glob(finder: RangeFinder, row: int) -> str:
     """A glob that stands for this row alone, as readable as can be, and that TOML can hold."""
-    text = "".join(char if _writable(char) else "\0" for char in finder.texts[row])
+    text = _writable_text(finder.texts[row], "\0")
     text = re.sub(r"[\[?]", r"[\g<0>]", text).replace("\0", "?")
     if finder.find(text).tolist() == [row]:
         return text
     return text.replace("*", "[*]")
 
 
-def _writable(char: str) -> bool:
-    return char.isprintable() or char == " "
+def _writable_text(text: str, other: str) -> str:
+    """The text with ``other`` for each character that TOML, or whoever reads it, may not take as it is."""
+    return "".join(char if char.isprintable() else other for char in text)
 
 
 def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list[str]) -> Iterator[str]:
@@ -117,8 +146,9 @@ def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list
     for glob, mine in found.items():
         calls = int(samples.calls[mine].sum())
         lines = [f"[[range]] # {calls:,} call{'s' * (calls != 1)}", f"path = {_quoted(glob)}"]
-        lines += _counts(spreads, mine)
-        lines += _times(spreads, mine)
+        lines += _counts(spreads, mine, calls)
+        if calls >= LEAST_SAMPLES:
+            lines += _times(spreads, mine)
         observed = seen["observed"][seen["row"].isin(mine)].unique().tolist()
         if len(observed) == 1 and observed[0] not in ("none", "unknown", "no attention"):
             lines.append(f"backend = {_quoted(observed[0])}")
@@ -131,9 +161,11 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _counts(spreads: dict[str, Spread], rows: NDArray[np.intp]) -> Iterator[str]:
+def _counts(spreads: dict[str, Spread], rows: NDArray[np.intp], calls: int) -> Iterator[str]:
+    """What nearly every call keeps to; of few calls, what all do."""
     for name in ("kernels", "launches", "memops", "graph_launches"):
-        most = int(np.ceil(spreads[name].median[rows].max()))
+        found = spreads[name].p95 if calls >= LEAST_SAMPLES else spreads[name].max
+        most = int(np.ceil(found[rows].max()))
         if most or name in ("kernels", "launches"):
             yield f"max_{name} = {most}"
 

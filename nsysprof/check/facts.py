@@ -63,7 +63,8 @@ class Facts:
                 for row in each.rows.tolist():
                     tolerances[row, measure] = min(tolerance, tolerances.get((row, measure), tolerance))
         keys = list(zip(self.paths, self.breakdown.merged["kind"].tolist(), strict=True))
-        return growths(self.samples, keys, self.baseline, self.other_gpu, tolerances)
+        step = self.breakdown.attribution.tables.clock_step
+        return growths(self.samples, keys, self.baseline, self.other_gpu, tolerances, step)
 
     @cached_property
     def works(self) -> NDArray[np.bool_]:

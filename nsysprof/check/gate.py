@@ -76,7 +76,9 @@ def check(
 
 def _broken_down(report: Report, budget: Budget, rules: Rules, progress: Progress | None) -> Breakdown:
     attribution = attribute(read_tables(report, progress), "follow", progress)
-    return break_down(attribution, merge=budget.merge, skip=budget.skip, rules=rules)
+    return break_down(
+        attribution, merge=budget.merge, skip=budget.skip, instances=budget.instances, rules=rules
+    )
 
 
 def _baseline(

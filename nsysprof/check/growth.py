@@ -36,12 +36,13 @@ def growths(
     baseline: Baseline | None,
     other_gpu: str,
     tolerances: Mapping[tuple[int, str], float],
+    clock_step: int = 0,
 ) -> dict[tuple[int, str], Growth]:
     """The `Growth` of times, by the row of ``samples`` and the measure; ``keys`` find the rows in the baseline.
 
     ``tolerances``: by how much each may grow before it is tested. All of them are one family for Holm's correction,
     those that need no test included, so that many limits do not make one of them break by chance. ``other_gpu``: why
-    the two do not compare, if so.
+    the two do not compare, if so; ``clock_step``: of the GPU's clock, by which a time may seem to grow.
     """
     found: dict[tuple[int, str], Growth] = {}
     tests: dict[tuple[int, str], Contrast] = {}
@@ -58,19 +59,24 @@ def growths(
         if by > tolerance:
             names = f"{measure} of {keys[row][0]} in the baseline", f"{measure} of {keys[row][0]}"
             tests[row, measure] = contrast(base, new, names=names)
-    return found | _tested(found, tests, len(tolerances))
+    return found | _tested(found, tests, len(tolerances), clock_step)
 
 
 def _tested(
-    found: Mapping[tuple[int, str], Growth], tests: Mapping[tuple[int, str], Contrast], family: int
+    found: Mapping[tuple[int, str], Growth],
+    tests: Mapping[tuple[int, str], Contrast],
+    family: int,
+    clock_step: int,
 ) -> dict[tuple[int, str], Growth]:
     """What was found with the verdicts of the tests, which belong to a ``family`` of so many."""
     if not tests:
         return {}
     # What was not tested stands in the family as what cannot pass.
     untested = replace(next(iter(tests.values())), p=1.0)
-    rules = replace(DEFAULT_RULES, least_effect=0.0)  # the tolerance is the least effect
-    verdicts = judged([*tests.values(), *[untested] * (family - len(tests))], rules)
+    plain = replace(DEFAULT_RULES, least_effect=0.0)  # the tolerance is the least effect
+    rules = [replace(plain, clock_step=clock_step * (measure in OF_GPU_WORK)) for _, measure in tests]
+    left = family - len(tests)
+    verdicts = judged([*tests.values(), *[untested] * left], [*rules, *[plain] * left])
     out = {}
     for each, verdict in zip(tests, verdicts, strict=False):
         slower = None if verdict.verdict == TOO_FEW_SAMPLES else verdict.verdict == SLOWER

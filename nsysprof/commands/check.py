@@ -6,11 +6,17 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from nsysprof.commands.report_options import NsysOption, ReportArgument, RulesOption
+from nsysprof.commands.report_options import (
+    NoMergeOption,
+    NsysOption,
+    ReportArgument,
+    RulesOption,
+    SkipOption,
+)
 
 _DRAFT = Path("budget.toml")
 
@@ -33,6 +39,12 @@ def check(
         typer.Option("--output", "-o", metavar="FILE", help="Where --init writes [default: budget.toml]."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --init replace a file.")] = False,
+    skip: SkipOption = None,
+    instance: Annotated[
+        str | None,
+        typer.Option(metavar="N|N-M", help="Only these instances of each range, counted from 0."),
+    ] = None,
+    no_merge: NoMergeOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print it as Markdown, for a pull request.")] = False,
     rules: RulesOption = None,
@@ -45,8 +57,10 @@ def check(
     nsysprof check REPORT budget.toml --baseline EARLIER
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from nsysprof.attribution.warm_up import read_instances
+
     if init:
-        if budget or baseline or as_json or as_md:
+        if budget or baseline or as_json or as_md or skip is not None or instance or no_merge:
             raise typer.BadParameter("--init takes a report, -o, --force, --rules and --nsys")
         _draft(report, output or _DRAFT, force=force, rules=rules, nsys=nsys)
         return
@@ -56,27 +70,37 @@ def check(
         raise typer.BadParameter("-o and --force belong to --init")
     if as_json and as_md:
         raise typer.BadParameter("give --json or --md, not both")
-    _check(report, budget, baseline, as_json=as_json, as_md=as_md, rules=rules, nsys=nsys)
+    if instance and skip:
+        raise typer.BadParameter("give --skip or --instance, not both")
+    changed: dict[str, Any] = {} if skip is None else {"skip": skip}
+    changed |= {"merge": None} if no_merge else {}
+    changed |= {"skip": 0, "instances": read_instances(instance)} if instance else {}
+    _check(report, budget, baseline, changed, as_json=as_json, as_md=as_md, rules=rules, nsys=nsys)
 
 
 def _check(
     report: Path,
     budget: Path,
     baseline: Path | None,
+    changed: dict[str, Any],
     *,
     as_json: bool,
     as_md: bool,
     rules: Path | None,
     nsys: Path | None,
 ) -> None:
+    """Check with the budget, in which some of what it says on instances is ``changed``."""
     import json
+    from dataclasses import replace
 
+    from nsysprof.check.budget import read_budget
     from nsysprof.check.gate import check as check_report
     from nsysprof.check.text import check_document, check_markdown, check_summary
     from nsysprof.commands.progress import progress_bar
 
+    asked = replace(read_budget(budget), **changed)
     with progress_bar() as progress:
-        answer = check_report(report, budget, baseline=baseline, rules=rules, nsys=nsys, progress=progress)
+        answer = check_report(report, asked, baseline=baseline, rules=rules, nsys=nsys, progress=progress)
     if as_json:
         print(json.dumps(check_document(answer), indent=1, ensure_ascii=False), flush=True)
     else:

@@ -14,11 +14,13 @@ import typer
 from nsysprof.commands.report_options import (
     ChartsOption,
     HtmlOption,
+    NoMergeOption,
     NsysOption,
     PerOption,
     ReplaceOption,
     ReportArgument,
     RulesOption,
+    SkipOption,
     SpreadsheetOption,
     Threads,
     ThreadsOption,
@@ -56,6 +58,15 @@ def compare(
         ),
     ] = None,
     per: PerOption = None,
+    skip: SkipOption = None,
+    instance: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N|N-M",
+            help="Only these instances of each range, from 0; given twice, those of the base and of the new side.",
+        ),
+    ] = None,
+    no_merge: NoMergeOption = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -102,6 +113,8 @@ def compare(
     for option, given in (("--record", record), ("--counters", counters)):
         if given and len(given) > (1 if other is None else 2):
             raise typer.BadParameter(f"{option} goes with a report: give it once for each at most")
+    if instance and (len(instance) > 2 or skip):
+        raise typer.BadParameter("give --instance once, or once for each side, and without --skip")
     if (base is None) != (new is None):
         raise typer.BadParameter("--base and --new go together")
     if base is not None and select is not None:
@@ -115,6 +128,7 @@ def compare(
     with ExitStack() as stack:
         painter = stack.enter_context(start_painter(apart=charts))  # first of all: it imports matplotlib
         from nsysprof.attribution.attribute import attribute
+        from nsysprof.attribution.paths import DEFAULT_MERGE
         from nsysprof.commands.progress import progress_bar
         from nsysprof.compare.charts import GAP_CHARTS, ROOFLINE, comparison_plans
         from nsysprof.compare.comparison import compare as compare_ranges
@@ -143,6 +157,9 @@ def compare(
                 new=new,
                 select=select,
                 per=per,
+                merge=None if no_merge else DEFAULT_MERGE,
+                skip=skip or 0,
+                instances=instance or (),
                 rules=loaded,
                 records=record or (),
                 shape=shape,

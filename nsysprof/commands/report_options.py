@@ -38,6 +38,11 @@ MergeOption = Annotated[
         metavar="GLOB", help="Names that make one row; repeatable [default: iter*, step* and a number]."
     ),
 ]
+SkipOption = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Leave out the first N instances of what repeats (warm-up)."),
+]
+NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Keep every name as recorded.")]
 ThreadsOption = Annotated[
     Threads,
     typer.Option(

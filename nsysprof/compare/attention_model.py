@@ -35,6 +35,15 @@ _DTYPES = ("fp16", "bf16", "fp32")
 _FLOAT32, _BOOL = 4, 1
 # A longer number is no size, and what is made of it would be too large for a float.
 _PART = re.compile(r"([BHSD])=?0*([1-9]\d{0,9})")
+# Sizes and types as names of ranges have them. `batch 3` counts batches and is no size, `batch=3` and `bs3` are.
+_NAMED_SIZE = re.compile(
+    r"(?<![a-z])(?:(batch=|batch[_ ]?size[ _=:]*|bs[=:]?)|(seq=|seq[_ ]?len(?:gth)?[ _=:]*))0*([1-9]\d{0,9})(?!\d)",
+    re.IGNORECASE,
+)
+_NAMED_DTYPE = re.compile(
+    r"(?<![a-z0-9])(?:fp8|fp16|bf16|fp32|tf32|fp64|int8|half|b?float(?:16|32|64))(?![a-z0-9])", re.IGNORECASE
+)
+_DTYPE_WORDS = {"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 _FIELDS = {"B": "batch", "H": "heads", "S": "seq", "D": "head_dim"}
 # As many kernels have these in PyTorch: isneginf, all, a scalar, where; and the casts of the weights and of the output.
 _KERNELS = {GUARD: 4, CAST_DOWN: 2}
@@ -88,6 +97,38 @@ def shape_of(name: str, run: RecordedRun | None) -> RecordedRun | None:
         _FIELDS[part[1]]: int(part[2]) for part in map(_PART.fullmatch, name.split("::")) if part
     }
     return replace(run, **told) if told else run
+
+
+def unlike_shapes(base: Side, new: Side) -> str:
+    """In what two sides do not have the same to compute, by their run records or the names in their paths.
+
+    Such as `S=1024 and S=4096, fp16 and bf16`; nothing where all that is known of both is the same.
+    """
+    one, other = (_told(side) for side in (base, new))
+    found = []
+    for field, letter in {**{field: f"{letter}=" for letter, field in _FIELDS.items()}, "dtype": ""}.items():
+        both = one.get(field), other.get(field)
+        if None not in both and both[0] != both[1]:
+            found.append(" and ".join(f"{letter}{value}" for value in both))
+    for field in ("causal", "backward"):
+        both = one.get(field), other.get(field)
+        if None not in both and both[0] != both[1]:
+            found.append(f"{field} and not" if both[0] else f"not {field} and {field}")
+    return ", ".join(found)
+
+
+def _told(side: Side) -> dict[str, Any]:
+    """What the run record says of a side and, which counts before that, the names in its path."""
+    run = side.examined.runs.get(side.name)
+    known = {field: value for field, value in (vars(run) if run else {}).items() if value is not None}
+    for word in re.split(r"::|[/\s,;|]+", side.text):
+        if part := _PART.fullmatch(word):
+            known[_FIELDS[part[1]]] = int(part[2])
+    for part in _NAMED_SIZE.finditer(side.text):
+        known["batch" if part[1] else "seq"] = int(part[3])
+    for part in _NAMED_DTYPE.finditer(side.text):
+        known["dtype"] = _DTYPE_WORDS.get(part[0].lower(), part[0].lower())
+    return known
 
 
 def shape_warnings(given: RecordedRun | None, sides: Iterable[Side]) -> Iterator[str]:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE
+from nsysprof.attribution.warm_up import Instances, instances_text, read_instances
 from nsysprof.compare.attention_model import (
     Expected,
     expected,
@@ -105,6 +106,8 @@ def compare(
     select: str | None = None,
     per: str | None = None,
     merge: Sequence[str] | None = DEFAULT_MERGE,
+    skip: int = 0,
+    instances: Sequence[str] = (),
     rules: Rules | None = None,
     records: Sequence[Path | None] = (),
     shape: str | None = None,
@@ -115,9 +118,11 @@ def compare(
     ``base`` and ``new`` are globs of range paths, in ``report`` and in ``other`` (in one report both); ranges are
     paired by what the stars stand for. Of two reports ``select`` pairs equal paths; without any glob the outermost
     ranges. ``per`` is a glob of the inner ranges that count as calls, otherwise numbered ``iter*`` and ``step*``, and
-    where there are none each instance is one. ``records`` are the run records of the reports; one that lies beside a
-    report is found. ``shape`` says for attention what no record does: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the
-    hardware counters of the reports, as `nsysprof counters` writes them; those that lie beside a report are found.
+    where there are none each instance is one. ``skip`` leaves out the first instances of what repeats; ``instances``
+    takes only these of each range, `"3"` or `"20-39"` counted from 0, or of either side others, so that a range can be
+    compared with itself. ``records`` are the run records of the reports; one that lies beside a report is found.
+    ``shape`` says for attention what no record does: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware counters
+    of the reports, as `nsysprof counters` writes them; those that lie beside a report are found.
 
     Raises `NsysprofError` where a glob matches nothing or nothing can be compared.
     """
@@ -130,14 +135,16 @@ def compare(
         for each, record in zip(attributions, (*records, None, None), strict=False)
     ]
     examined = [
-        examine(attribution, rules, merge, read_runs(record) if record else {})
+        examine(attribution, rules, merge, read_runs(record) if record else {}, skip)
         for attribution, record in zip(attributions, found, strict=True)
     ]
     versions = [library_versions(read_environment(record)) if record else {} for record in found]
     files, doubts = load_counters(examined, counters, versions)
-    matched, warnings = match_ranges(examined, base, new, select)
+    asked: list[Instances | None] = [*map(read_instances, instances)] or [None]
+    wanted = (asked[0], asked[-1])
+    matched, warnings = match_ranges(examined, base, new, select, apart=wanted[0] != wanted[1])
     matched, more = largest_pairs(matched, examined)
-    pairs, without_work = pair_sides(examined, matched, per)
+    pairs, without_work = pair_sides(examined, matched, per, wanted)
     if not pairs:
         raise NsysprofError(
             without_work[0], f"nsysprof analyze {examined[0].path} --no-charts shows what launched GPU work"
@@ -156,7 +163,16 @@ def compare(
         *pair_warnings(pairs),
     ]
     every += shape_warnings(given, [side for pair in pairs for side in (pair.base, pair.new)])
-    options = {"base": base, "new": new, "select": select, "per": per, "shape": shape}
+    every += [f"left out: the first {skip:,} of what repeats (--skip {skip})"] if skip else []
+    every += (
+        [f"left out of each range: all but {instances_text(wanted[0])} (--instance)"]
+        if wanted[0] and len(instances) == 1
+        else []
+    )
+    options: dict[str, Any] = {"base": base, "new": new, "select": select, "per": per, "shape": shape}
+    options |= {"skip": skip} if skip else {}
+    options |= {"instances": list(instances)} if instances else {}
+    options |= {"merge": list(merge) if merge is not None else None} if merge != DEFAULT_MERGE else {}
     models = {pair.name: (_expected(pair.base, given), _expected(pair.new, given)) for pair in pairs}
     measured, unmeasured = (
         measured_pairs(pairs, files, models, merge, named=any(counters)) if any(files) else ({}, [])
@@ -190,7 +206,10 @@ def _answer(
         gaps = _with_measured(gaps, measured)
     clocks, doubts = clock_rows(
         [(pair.name, pair.titles, pair.base.samples, pair.new.samples) for pair in pairs],
-        [max(pair.base.examined.clock_step, pair.new.examined.clock_step) for pair in pairs],
+        [
+            max(side.examined.attribution.tables.clock_step for side in (pair.base, pair.new))
+            for pair in pairs
+        ],
     )
     rows = pd.DataFrame([_pair_row(pair) for pair in pairs])
     evidence = pd.concat(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsysprof.attribution.globs import Match, find_matches, listed, near_names, pair_up, side_names
+from nsysprof.attribution.warm_up import Instances, instances_text
+from nsysprof.compare.attention_model import unlike_shapes
 from nsysprof.compare.sides import Examined, Side, pick, side_warnings, sides
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.tables import START_END
@@ -50,9 +52,14 @@ def check_request(base: str | None, new: str | None, select: str | None, *, one_
 
 
 def match_ranges(
-    examined: Sequence[Examined], base: str | None, new: str | None, select: str | None
+    examined: Sequence[Examined],
+    base: str | None,
+    new: str | None,
+    select: str | None,
+    *,
+    apart: bool = False,
 ) -> tuple[Matched, list[str]]:
-    """The pairs of merged paths, and what found no partner."""
+    """The pairs of merged paths, and what found no partner; ``apart``: a range may be compared with itself."""
     first, last = examined[0], examined[-1]
     if base is not None and new is not None:
         ones = find_matches(first.merged, first.texts, base, str(first.path))
@@ -60,9 +67,12 @@ def match_ranges(
         found, alone = pair_up(ones, others, (base, new))
         pairs = _of_like_kinds(first, last, found)
         if first is last:
-            pairs = [(one, another) for one, another in pairs if one.code != another.code]
+            pairs = [(one, another) for one, another in pairs if apart or one.code != another.code]
             if not pairs:
-                raise NsysprofError(f"{base!r} and {new!r} are the same range, {ones[0].text!r}")
+                raise NsysprofError(
+                    f"{base!r} and {new!r} are the same range, {ones[0].text!r}",
+                    "compare instances of it: --instance 0-9 --instance 10-19",
+                )
             return pairs, alone
         return pairs, [*alone, *_alone(examined, [list(side) for side in zip(*found, strict=True)], pairs)]
     ones, others = (
@@ -130,31 +140,48 @@ def largest_pairs(matched: Matched, examined: Sequence[Examined]) -> tuple[Match
 
 
 def pair_sides(
-    examined: Sequence[Examined], matched: Matched, per: str | None
+    examined: Sequence[Examined],
+    matched: Matched,
+    per: str | None,
+    instances: tuple[Instances | None, Instances | None] = (None, None),
 ) -> tuple[list[Pair], list[str]]:
-    """The pairs whose sides both have GPU work, and a sentence for each side that has none."""
+    """The pairs whose sides both have GPU work, and a sentence for each side that has none.
+
+    ``instances``: of either side only these.
+    """
     first, last = examined[0], examined[-1]
-    codes: list[set[int]] = [set() for _ in examined]
+    asked = list(zip((first, last), instances, strict=True))
+    if first is last and instances[0] == instances[1]:
+        del asked[1]
+    codes: list[set[int]] = [set() for _ in asked]
     for one, another in matched:
         codes[0].add(one.code)
         codes[-1].add(another.code)
     found = [
-        sides(side, [pick(side, code, per) for code in sorted(wanted)])
-        for side, wanted in zip(examined, codes, strict=True)
+        sides(side, [pick(side, code, per, wanted) for code in sorted(picked)])
+        for (side, wanted), picked in zip(asked, codes, strict=True)
     ]
     pairs, empty = [], {}
     for one, another in matched:
         base, new = found[0][one.code], found[-1][another.code]
-        for side in (base, new):
+        for side, wanted in zip((base, new), instances, strict=True):
             if side.ledger.span_ns <= 0:
-                empty[id(side)] = f"{side.title} of {side.examined.path} launched no GPU work: not compared"
+                lacks = "launched no GPU work"
+                if wanted and not len(side.windows):
+                    lacks = f"has no {instances_text(wanted)}, counted from 0"
+                empty[id(side)] = f"{side.title} of {side.examined.path} {lacks}: not compared"
         if not {id(base), id(new)} & empty.keys():
-            pairs.append(_pair(base, new, one_report=first is last))
+            pairs.append(_pair(base, new, instances, one_report=first is last))
     return pairs, list(empty.values())
 
 
-def _pair(base: Side, new: Side, *, one_report: bool) -> Pair:
+def _pair(
+    base: Side, new: Side, instances: tuple[Instances | None, Instances | None], *, one_report: bool
+) -> Pair:
     names, titles = (base.text, new.text), (base.title, new.title)
+    if one_report and titles[0] == titles[1]:
+        one, other = (instances_text(each) if each else "all instances" for each in instances)
+        return Pair(f"{titles[0]}: {one} → {other}", one, other, titles[0], base, new)
     base_name, new_name, place = side_names(*names) if titles == names else (*titles, "")
     name = f"{base.title} → {new.title}"
     if not one_report:
@@ -169,13 +196,18 @@ def _pair(base: Side, new: Side, *, one_report: bool) -> Pair:
 def _told_apart(one: Path, other: Path) -> tuple[str, str]:
     """The names of two files, with as many folders as it takes to tell them apart."""
     if one.stem != other.stem:
-        return one.stem, other.stem
+        return _text(one.stem), _text(other.stem)
     parts = [path.absolute().parts for path in (one, other)]
     for count in range(1, max(map(len, parts)) + 1):
         tails = ["/".join(part[-count:]) for part in parts]
         if tails[0] != tails[1]:
-            return tails[0], tails[1]
+            return _text(tails[0]), _text(tails[1])
     return "base", "new"
+
+
+def _text(name: str) -> str:
+    """The name of a file as text that can be written anywhere: bytes that are no UTF-8 are spelt out."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def pair_warnings(pairs: Sequence[Pair]) -> Iterator[str]:
@@ -185,22 +217,29 @@ def pair_warnings(pairs: Sequence[Pair]) -> Iterator[str]:
     }
     for title, side in every.items():
         yield from (f"{title}: {text}" for text in side_warnings(side))
-    yield from dict.fromkeys(text for pair in pairs for text in _unlike(pair))
+    unlike: dict[str, list[str]] = {}
+    for pair in pairs:
+        for text in _unlike(pair):
+            unlike.setdefault(text, []).append(pair.name)
+    for text, names in unlike.items():
+        yield f"{names[0] if len(names) == 1 else f'{len(names):,} pairs, {listed(names)}'}: {text}"
 
 
 def _unlike(pair: Pair) -> Iterator[str]:
     """In what the two sides are not alike, apart from what is asked."""
     if pair.base.per != pair.new.per and (pair.base.per == pair.base.name) != (pair.new.per == pair.new.name):
         yield (
-            f"{pair.name}: per {pair.base.per} on one side and per {pair.new.per} on the other;"
+            f"per {pair.base.per} on one side and per {pair.new.per} on the other;"
             " choose what counts as a call with --per"
         )
     gpus = [_gpu_names(side) for side in (pair.base, pair.new)]
     if set(gpus[0]) != set(gpus[1]):
         one, other = (" and ".join(sorted(set(names))) for names in gpus)
-        yield f"{pair.name}: different GPUs, {one} and {other}: the difference is also one of hardware"
+        yield f"different GPUs, {one} and {other}: the difference is also one of hardware"
     elif pair.base.examined is pair.new.examined and pair.base.gpus != pair.new.gpus:
-        yield f"{pair.name}: the sides ran on different GPUs of one model ({gpus[0][0]})"
+        yield f"the sides ran on different GPUs of one model ({gpus[0][0]})"
+    if shapes := unlike_shapes(pair.base, pair.new):
+        yield f"different shapes, {shapes}: the difference is also one of shape"
 
 
 def _gpu_names(side: Side) -> list[str]:

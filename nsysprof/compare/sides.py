@@ -15,9 +15,17 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import near_names
-from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, ancestors_or_self, merged_paths, range_paths
+from nsysprof.attribution.paths import (
+    DEFAULT_MERGE,
+    Paths,
+    ancestors_or_self,
+    merged_names,
+    merged_paths,
+    range_paths,
+)
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, index_work, range_work
+from nsysprof.attribution.warm_up import Instances, warm_up
 from nsysprof.compare.causes import Causes, op_causes
 from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
 from nsysprof.core.intervals import Ints
@@ -25,22 +33,21 @@ from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
-from nsysprof.statistics.summary import clock_step
 from nsysprof.trace.details import Waits
 from nsysprof.trace.report import Gpu
-from nsysprof.trace.tables import GRAPH, KERNEL, START_END
+from nsysprof.trace.tables import GRAPH, START_END
 from nsysprof.waits.causes import Gaps, find_gaps
 
 # A part of the span whose cause nobody knows is told from this share on.
 _UNKNOWN_SHARE = 0.01
 _MOST_NAMED = 3
-_ENOUGH_KERNELS = 20_000  # to tell the step of the clock
 
 
 @dataclass(frozen=True)
 class Examined:
     """An attributed report with its merged paths, ready to have ranges picked: ``texts`` of the paths, ``kinds`` of the
-    op names, and what the run record says, by the names of ranges.
+    op names, and what the run record says, by the names of ranges. ``left_out`` are range instances that are warm-up,
+    None for none.
     """
 
     attribution: Attribution
@@ -48,6 +55,7 @@ class Examined:
     texts: list[str]
     kinds: Kinds
     runs: dict[str, RecordedRun]
+    left_out: NDArray[np.bool_] | None
     _order: NDArray[np.intp] = field(repr=False)
     _begin: NDArray[np.intp] = field(repr=False)
 
@@ -65,13 +73,6 @@ class Examined:
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel."""
         return self.attribution.tables.report.reader.grids()
-
-    @cached_property
-    def clock_step(self) -> int:
-        """The step of the GPU's clock, read off its kernels; 0 where they show none."""
-        ops = self.attribution.tables.ops
-        kernels = np.flatnonzero(ops.kind == KERNEL)[:_ENOUGH_KERNELS]
-        return clock_step(ops.end[kernels] - ops.start[kernels])
 
     @cached_property
     def code_of(self) -> NDArray[np.int64]:
@@ -96,45 +97,54 @@ class Examined:
 
 
 def examine(
-    attribution: Attribution, rules: Rules, merge: Sequence[str] | None, runs: dict[str, RecordedRun]
+    attribution: Attribution,
+    rules: Rules,
+    merge: Sequence[str] | None,
+    runs: dict[str, RecordedRun],
+    skip: int = 0,
 ) -> Examined:
-    """Prepare a report for picking ranges."""
+    """Prepare a report for picking ranges, without the first ``skip`` instances of what repeats."""
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge)
     of = merged.of[paths.of]
     order = np.argsort(of, kind="stable")
     begin = np.searchsorted(of, np.arange(len(merged) + 1), sorter=order)
     kinds = classify(rules, attribution.tables.op_names)
-    return Examined(attribution, merged, merged.texts(), kinds, runs, order, begin)
+    left_out = warm_up(attribution, merged, of, skip) if skip else None
+    return Examined(attribution, merged, merged.texts(), kinds, runs, left_out, order, begin)
 
 
 @dataclass(frozen=True)
 class Pick:
     """A merged path to be a side: its instances, and the calls inside them (None: each instance is one).
 
-    ``per`` is what the calls are called.
+    ``per`` is what the calls are called. ``since``: from when on the work of each window counts, None for all of it;
+    ``counted``: which of all calls there are count, None for all.
     """
 
     code: int
     windows: NDArray[np.intp]
     calls: NDArray[np.intp] | None
     per: str
+    since: Ints | None = None
+    counted: NDArray[np.bool_] | None = None
 
 
-def pick(examined: Examined, code: int, per: str | None) -> Pick:
+def pick(examined: Examined, code: int, per: str | None, instances: Instances | None = None) -> Pick:
     """The `Pick` of a merged path; ``per`` is a glob of names, None stands for numbered ``iter*`` and ``step*``.
 
-    Raises `NsysprofError` where nothing inside matches ``per``.
+    ``instances``: only these of the merged path, which may be none. Raises `NsysprofError` where nothing inside matches
+    ``per``.
     """
     merged = examined.merged
     inside = np.zeros(len(merged), bool)
     inside[code] = True
     inside = ancestors_or_self(merged.parent, inside)
     inside[code] = False
-    wanted = set(DEFAULT_MERGE if per is None else ())
-    hits = np.array(
-        [name in wanted or (per is not None and fnmatchcase(name, per)) for name in merged.names], bool
-    )
+    if per is None:
+        hits = np.isin(np.array(merged_names(merged.names), object), DEFAULT_MERGE)
+    else:
+        hits = np.array([fnmatchcase(name, per) for name in merged.names], bool)
     hit = inside & hits[merged.name] if len(merged) else inside
     hit &= ~np.append(ancestors_or_self(merged.parent, hit), False)[merged.parent]
     codes = np.flatnonzero(hit).tolist()
@@ -148,9 +158,52 @@ def pick(examined: Examined, code: int, per: str | None) -> Pick:
                 f"{examined.texts[code]}: nothing inside matches --per {per!r}: {known}",
                 "leave --per out, and each instance of the range is one call",
             )
-        return Pick(code, windows, None, own)
+        return _counted(examined, Pick(code, windows, None, own), instances)
     names = list(dict.fromkeys(merged.names[merged.name[each]] for each in codes))
-    return Pick(code, windows, examined.instances(codes), ", ".join(names[:_MOST_NAMED]))
+    found = Pick(code, windows, examined.instances(codes), ", ".join(names[:_MOST_NAMED]))
+    return _counted(examined, found, instances)
+
+
+def _counted(examined: Examined, picked: Pick, instances: Instances | None) -> Pick:
+    """The pick with only the instances that are wanted and no warm-up.
+
+    A window whose first calls are warm-up counts from the first call on that is none.
+    """
+    if instances is None and examined.left_out is None:
+        return picked
+    ranges = examined.attribution.tables.ranges
+    windows = picked.windows[np.argsort(ranges.start[picked.windows], kind="stable")]
+    if instances is not None:
+        windows = windows[instances[0] : instances[1] + 1]
+    if examined.left_out is not None:
+        windows = windows[~examined.left_out[windows]]
+    windows = np.sort(windows)
+    every = picked.windows if picked.calls is None else picked.calls
+    every = every[np.argsort(ranges.start[every], kind="stable")]
+    window = _window_of(examined.attribution.parent, windows)[every]
+    counted = window >= 0
+    since = None
+    if examined.left_out is not None:
+        counted &= ~examined.left_out[every]
+        begin = np.full(len(windows), np.iinfo(np.int64).max)
+        np.minimum.at(begin, window[counted], ranges.start[every[counted]])
+        late = np.zeros(len(windows), bool)
+        late[window[(window >= 0) & ~counted]] = True
+        since = np.where(late & (begin < np.iinfo(np.int64).max), begin, np.iinfo(np.int64).min)
+    calls = None if picked.calls is None else np.sort(every[counted])
+    return replace(picked, windows=windows, calls=calls, since=since, counted=counted)
+
+
+def _window_of(parent: NDArray[np.int32], windows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """For each range instance the place in ``windows`` of the one that it is or lies in, -1 for none."""
+    count = len(parent)
+    up = np.append(np.where(parent < 0, count, parent), count)
+    out = np.full(count + 1, -1)
+    out[windows] = np.arange(len(windows))
+    while (up[:-1] < count).any():
+        out = np.where(out < 0, out[up], out)
+        up = up[up]
+    return out[:-1]
 
 
 @dataclass(frozen=True)
@@ -159,7 +212,8 @@ class Side:
 
     ``work`` are the ops inside, ``causes`` what each is there for, ``gaps`` where nothing of it ran, ``pieces`` its
     span cut into calls, ``ledger`` what adds up to the span. ``per`` is what a call is called. ``evidence`` are the
-    rows of `evidence_rows`, ``evidence_of`` is the row of each op.
+    rows of `evidence_rows`, ``evidence_of`` is the row of each op. ``counted``: which of all its calls these are, None
+    for all.
     """
 
     examined: Examined
@@ -174,6 +228,7 @@ class Side:
     ledger: SideLedger
     evidence: pd.DataFrame
     evidence_of: NDArray[np.intp]
+    counted: NDArray[np.bool_] | None = None
 
     @property
     def text(self) -> str:
@@ -203,6 +258,8 @@ class Side:
         np.add.at(idle, self.pieces.of_op[self.gaps.behind - 1], self.gaps.length_ns)
         run = self.examined.runs.get(self.name)
         events = np.array(run.latency_ns if run else (), np.int64)
+        if self.counted is not None:
+            events = events[self.counted] if len(events) == len(self.counted) else events[:0]
         last = np.append(self.pieces.window[1:] != self.pieces.window[:-1], True)[: len(span)]
         alone = np.append(True, last[:-1])[: len(span)]
         cpu = (ranges.end - ranges.start)[self.calls]
@@ -233,7 +290,7 @@ def sides(examined: Examined, picks: Sequence[Pick]) -> dict[int, Side]:
 
 
 def _side(examined: Examined, index: WorkIndex, picked: Pick) -> Side:
-    work = range_work(index, picked.windows, picked.calls)
+    work = range_work(index, picked.windows, picked.calls, examined.left_out, picked.since)
     gaps = find_gaps(index, work, picked.windows, examined.waits)
     causes = _causes(examined, work)
     evidence, evidence_of = evidence_rows(index, work, causes, examined.kinds, examined.grids)
@@ -250,6 +307,7 @@ def _side(examined: Examined, index: WorkIndex, picked: Pick) -> Side:
         ledger=side_ledger(index, work, causes, gaps),
         evidence=evidence,
         evidence_of=evidence_of,
+        counted=picked.counted,
     )
 
 

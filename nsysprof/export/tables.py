@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.frames import KIND_NAMES, instance_numbers
+from nsysprof.analyze.frames import KIND_NAMES
 from nsysprof.attribution.attribute import FATES
 from nsysprof.attribution.split import device_labels
+from nsysprof.attribution.warm_up import instance_numbers
 from nsysprof.export.columns import OP_KINDS
 from nsysprof.export.source import ExportSource
 from nsysprof.trace.details import sides

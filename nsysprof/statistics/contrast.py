@@ -247,7 +247,8 @@ def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
         worth = f"n = {one.base_n:,} and {one.new_n:,} are worth {base} and {new} independent samples"
         if p >= rules.alpha:
             return TOO_FEW_SAMPLES, f"{worth}, which cannot tell"
-        reason = f"p = {p:.2g} ({RANK_TEST}, family of {one.family:,}): {worth}"
+        if p > one.adjusted_p:
+            reason = f"p = {p:.2g} ({RANK_TEST}, family of {one.family:,}): {worth}"
     return FASTER if one.ratio < 1 else SLOWER, reason
 
 
@@ -284,6 +285,8 @@ def _worth(sides: tuple[Floats, Floats], orders: tuple[Dependence, Dependence]) 
 def _worth_p(one: Contrast) -> float:
     """The p-value of Cliff's delta if either side had as many samples as its are worth, all independent."""
     base, new = one.worth
+    if abs(one.delta) == 1:
+        return split_p(base, new)
     z = abs(one.delta) * math.sqrt(3 * base * new / (base + new + 1))
     return max(split_p(base, new), 2 * float(normal_below([-z])[0]))
 

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, Room
+from nsysprof.statistics.summary import clock_step
 from nsysprof.trace.report import Report
+
+_ENOUGH_OPS = 20_000  # to tell the step of a clock
 
 __all__ = [
     "DEFAULT_DOMAIN", "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "MIGRATION", "PUSH_POP", "START_END",
@@ -167,6 +170,12 @@ class Tables:
             numbers.setdefault(("gpu", device.gpu) if device.gpu is not None else device, len(numbers))
             for device in self.devices
         ]
+
+    @cached_property
+    def clock_step(self) -> int:
+        """The step of the GPUs' clock in ns, read off the first kernels; 0 where they show none."""
+        kernels = np.flatnonzero(self.ops.kind[:_ENOUGH_OPS] == KERNEL)
+        return clock_step(self.ops.end[kernels] - self.ops.start[kernels])
 
     @cached_property
     def op_gpu(self) -> NDArray[np.int32]:

@@ -26,8 +26,8 @@ WAITING_FOR = (
 class Gaps:
     """The stretches of a range's windows in which none of its ops runs, sorted by window and time.
 
-    ``start``, ``end`` int64 ns; ``behind`` the position in the `RangeWork` of the op that comes next; ``kind`` HOST, SYNC,
-    QUEUE or EXPOSED; ``others_ns`` int64, how much of it the GPUs ran other ranges' ops (that part is OTHERS).
+    ``start``, ``end`` int64 ns; ``behind`` the position in the `RangeWork` of the op that comes next; ``kind`` HOST,
+    SYNC, QUEUE or EXPOSED; ``others_ns`` int64, how much of it the GPUs ran other ranges' ops (that part is OTHERS).
     ``between_calls`` bool: the ops on either side belong to different calls.
     """
 
@@ -58,8 +58,8 @@ def find_gaps(index: WorkIndex, work: RangeWork, windows: NDArray[np.intp], wait
     and idled nevertheless. Otherwise the GPU waited for the HOST. Where the launching thread, or that of the range, sat
     in a call that waits for the GPU when it ran dry, and launched only after that, the gap is two: SYNC until that call
     returned, and EXPOSED from there on: time of the host that shows because the synchronization had let the GPU run
-    dry, and no cost of the call itself. A copy counts as launched when its call began, because the host may sit in
-    that until the copy is done.
+    dry, and no cost of the call itself. A copy counts as launched when its call began, because the host may sit in that
+    until the copy is done.
     """
     reach = reach_so_far(work)
     same = work.window[1:] == work.window[:-1]
@@ -70,7 +70,8 @@ def find_gaps(index: WorkIndex, work: RangeWork, windows: NDArray[np.intp], wait
     parts = np.where((start < cut) & (cut < end), 2, 1)
     first = np.cumsum(parts) - parts
     second = first[parts == 2] + 1
-    start, end, kind, behind = (np.repeat(each, parts) for each in (start, end, kind, behind))
+    start, end = np.repeat(start, parts), np.repeat(end, parts)
+    kind, behind = np.repeat(kind, parts), np.repeat(behind, parts)
     end[second - 1] = start[second] = cut[parts == 2]
     kind[second] = EXPOSED
     kind[(kind == SYNC) & (np.repeat(cut, parts) <= start)] = EXPOSED  # it returned at once

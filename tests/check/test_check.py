@@ -15,6 +15,7 @@ import nsysprof
 from nsysprof.analyze.breakdown import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.check.baseline import Baseline
+from nsysprof.check.budget import read_budget
 from nsysprof.check.call_samples import CallSamples, call_samples, spread_of
 from nsysprof.check.check import BudgetCheck
 from nsysprof.check.gate import draft
@@ -773,16 +774,26 @@ def test_a_range_with_an_empty_name_is_left_out_of_a_draft(trace: Trace) -> None
         draft(trace(*nameless, name="nameless.sqlite", duration=LATE))
 
 
+def flash_run(calls: int, first: int = 1_000) -> list[Items]:
+    """A run of so many calls of one kernel each, of 100 and 102 ns in turn."""
+    items: list[Items] = [Range("RUN::flash::S8", first, first + 1_000 * calls)]
+    for number in range(calls):
+        at = first + 1_000 * number
+        items += [Range(f"iter{number}", at, at + 900)]
+        items += [
+            launch_kernel(FLASH, (at + 10, at + 12), (at + 100, at + 200 + number % 2 * 2), id=number + 50)
+        ]
+    return items
+
+
 def test_what_a_draft_says(trace: Trace) -> None:
-    """The ranges of runs and their repetitions, sorted, with counts as found and times with 20 % slack."""
+    """What repeats in runs, and runs in which nothing does, sorted: counts as found; times of ten calls or more."""
     report = trace(
         Range("setup", 0, 90),
         launch_memcpy((10, 11), (20, 30), id=1),
-        *(Range("RUN::flash::S8", 1_000, 3_950), Range("iter0", 1_000, 1_900), Range("iter1", 2_000, 2_900)),
-        *step(1, FLASH, ns=100)[1:],
-        *step(2, FLASH, ns=102)[1:],
-        *(Range("RUN::copy::S8", 4_000, 4_900), launch_memcpy((4_010, 4_011), (4_100, 4_200), id=7)),
-        duration=LATE,
+        *flash_run(10),
+        *(Range("RUN::copy::S8", 20_000, 20_900), launch_memcpy((20_010, 20_011), (20_100, 20_200), id=7)),
+        duration=30_000,
     )
     text = draft(report)
     tables = text[text.index('stat = "median"') :]
@@ -796,19 +807,8 @@ path = "RUN::copy::S8"
 max_kernels = 0
 max_launches = 1
 max_memops = 1
-max_span = "121 ns" # 100 ns found
-max_busy = "121 ns" # 100 ns found
 
-[[range]] # 1 call
-path = "RUN::flash::S8"
-max_kernels = 2
-max_launches = 2
-max_span = "1.33 us" # 1.10 µs found
-max_busy = "243 ns" # 202 ns found
-backend = "flash"
-forbid = ["memcpy"]
-
-[[range]] # 2 calls
+[[range]] # 10 calls
 path = "RUN::flash::S8/iter*"
 max_kernels = 1
 max_launches = 1
@@ -819,6 +819,45 @@ forbid = ["memcpy"]
 """
     )
     assert "from a report of NVIDIA H200" in text
+
+
+def test_a_draft_survives_another_number_of_iterations(trace: Trace, tmp_path: Path) -> None:
+    """Drafted from ten iterations, held against thirty; so is what repeats under names of its own in one range."""
+    loop: list[Any] = [Range("work", 0, 9_000)]
+    for number in range(3):
+        at = 100 + 1_000 * number
+        loop += [Range("forward", at, at + 900)]
+        loop += [launch_kernel("gemm", (at + 10, at + 12), (at + 100, at + 200), id=number + 1)]
+    longer = [Range("work", 0, 9_000), *loop[1:]]
+    for number in range(3, 6):
+        at = 100 + 1_000 * number
+        longer += [Range("forward", at, at + 900)]
+        longer += [launch_kernel("gemm", (at + 10, at + 12), (at + 100, at + 200), id=number + 1)]
+    for name, short, long in (("runs", flash_run(10), flash_run(30)), ("loop", loop, longer)):
+        budget = tmp_path / f"{name}.toml"
+        budget.write_text(draft(trace(*short, duration=99_000)))
+        answer = nsysprof.check(trace(*long, duration=99_000), budget)
+        assert answer.ok, str(answer)
+        assert len(answer.held) >= 3
+    assert 'path = "work/forward"' in draft(trace(*loop, duration=99_000))
+
+
+def test_few_calls_put_no_limit_on_times(trace: Trace) -> None:
+    """Nine calls do not tell how much they differ; that a call more does not is said above."""
+    text = draft(trace(*flash_run(9), duration=99_000))
+    assert "max_kernels = 1" in text
+    assert "\nmax_span" not in text
+    assert "fewer than 10 calls have no limit" in text
+
+
+def test_the_name_of_a_gpu_adds_nothing_to_a_draft(trace: Trace, tmp_path: Path) -> None:
+    """A line break in it would begin a line of TOML."""
+    evil = 'H200\n[[range]]\npath = "*"\nmax_kernels = 0\x7f'
+    path = trace(*flash_run(10), Gpu(name=evil), duration=99_000)
+    budget = tmp_path / "budget.toml"
+    budget.write_text(draft(path))
+    assert [each.glob for each in read_budget(budget).ranges] == ["RUN::flash::S8/iter*"]
+    assert nsysprof.check(path, budget).ok
 
 
 def test_a_draft_of_nothing(trace: Trace) -> None:

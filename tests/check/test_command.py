@@ -198,36 +198,60 @@ def test_all_holds(run: Run, budget: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "backends", "apart"),
-    [
-        # where calls stand close together, the longer kernels overlap, and the range around them takes no longer
-        ("fmha_cutlassF", ("efficient",), ()),
-        # the GPU waits for the host between short calls of cuDNN, so the range around them gets busier
-        ("cudnn_generated", ("cudnn", "auto"), (1024, 2048)),
-    ],
+    ("kernel", "backends"),
+    [("fmha_cutlassF", ("efficient",)), ("cudnn_generated", ("cudnn", "auto"))],
 )
-def test_a_draft_holds_and_breaks(
-    kernel: str, backends: tuple[str, ...], apart: tuple[int, ...], run: Run, tmp_path: Path
-) -> None:
+def test_a_draft_holds_and_breaks(kernel: str, backends: tuple[str, ...], run: Run, tmp_path: Path) -> None:
     """A report keeps to its own draft; where kernels take longer, the limits on their ranges break, and no others."""
     drafted = run("--init", SHIPPED)
     assert drafted == Done(
-        0, f"nsysprof check {SHIPPED} budget.toml\n", "Written to budget.toml: limits on 36 ranges; next:\n"
+        0, f"nsysprof check {SHIPPED} budget.toml\n", "Written to budget.toml: limits on 18 ranges; next:\n"
     )
     assert files(tmp_path) == ["budget.toml"]
     kept = run(SHIPPED, "budget.toml")
     assert (kept.code, kept.err) == (0, "")
     assert kept.out.startswith(
-        "run.sqlite keeps to budget.toml: 232 limits\n\n232 limits hold, on 36 ranges."
+        "run.sqlite keeps to budget.toml: 116 limits\n\n116 limits hold, on 18 ranges."
     )
     broken = run(doctored(tmp_path, LONGER.format(kernel)), "budget.toml", "--json")
     assert broken.code == 3
     rows = [row for row in json.loads(broken.out)["rows"] if not row["ok"]]
     assert {row["rule"] for row in rows} == {"max_span", "max_busy"}
-    inner = {f"RUN::{backend}::S{size}/iter*" for backend in backends for size in (1024, 2048, 4096)}
-    assert {row["range"] for row in rows} == inner | {
-        f"RUN::{backend}::S{size}" for backend in backends for size in apart
+    assert {row["range"] for row in rows} == {
+        f"RUN::{backend}::S{size}/iter*" for backend in backends for size in (1024, 2048, 4096)
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--skip", "3"), "warm-up instances left out: 54 (--skip 3)"),
+        (("--instance", "0-19"), "left out of each range: all but instances 0-19 (--instance)"),
+        (("--no-merge",), "RUN::math::S1024/iter0"),
+        (("--instance", "40"), "no range has instance 40, counted from 0"),
+    ],
+)
+def test_which_instances_are_checked(options: tuple[str, ...], said: str, run: Run) -> None:
+    """All but warm-up, some only, or each by itself, whatever the budget says."""
+    run("--init", SHIPPED)
+    done = run(SHIPPED, "budget.toml", *options)
+    assert said in done.out + done.err
+    assert done.code == (1 if "40" in options else 3 if "--no-merge" in options else 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (("--instance", "9-3"), "no instances of a range: '9-3'"),
+        (("--instance", "1", "--skip", "1"), "give --skip or --instance, not both"),
+        (("--init", "--skip", "1"), "--init takes a report"),
+    ],
+)
+def test_instances_that_mean_nothing_are_refused(options: tuple[str, ...], hint: str, run: Run) -> None:
+    """Before anything is read."""
+    done = run(SHIPPED, *(() if "--init" in options else ("budget.toml",)), *options)
+    assert done.code in (1, 2)
+    assert hint in " ".join(done.err.split())
 
 
 def test_a_draft_sees_what_else_changes(run: Run, tmp_path: Path) -> None:

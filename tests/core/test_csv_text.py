@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from nsysprof.trace.build import read_tables
 
 from nsysprof import cli
 from nsysprof.analyze.breakdown import break_down
@@ -20,7 +19,7 @@ from nsysprof.counters.metrics import COLUMNS
 from nsysprof.counters.table import CounterRow, write_counter_csv
 from nsysprof.formats.counters import read_counters
 from nsysprof.results.analysis_files import write_csv, write_tables
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
 from tests.kit.trace import Range, launch_kernel
 

@@ -188,7 +188,7 @@ def test_a_file_that_is_no_log_is_not_copied(trace: Trace, monkeypatch: pytest.M
     with Path(f"{report}-wal").open("wb") as file:
         file.truncate(1 << 40)
     monkeypatch.setattr("shutil.copyfileobj", lambda *_: pytest.fail("copied"))
-    assert "NVTX_EVENTS" in open_report(report).source.tables()
+    assert "NVTX_EVENTS" in source_of(open_report(report)).tables()
 
 
 def test_a_log_larger_than_the_room_is_refused(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,12 +173,18 @@ def test_the_command_writes_the_page_and_takes_a_stale_one_away(
     two: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the charts that were drawn in it; one of an earlier run of ours goes, somebody else's stays."""
-    _write(two, ["a"], tmp_path, charts=True, html=True, earlier=False)
+
+    def write(*, html: bool, earlier: bool) -> None:
+        names = (*reversed(FLEET_FILES), *FLEET_CHARTS, PAGE)
+        together = results_together(tmp_path, names, "fleet", lambda: earlier)
+        _write(two, ["a"], tmp_path, together, charts=True, html=html)
+
+    write(html=True, earlier=False)
     assert len(list(parse((tmp_path / "report.html").read_text()).all("img"))) == len(FLEET_CHARTS)
     assert "fleet_timeline.png, report.html, fleet.csv" in capsys.readouterr().err
-    _write(two, ["a"], tmp_path, charts=True, html=False, earlier=False)
+    write(html=False, earlier=False)
     assert (tmp_path / "report.html").exists()
     capsys.readouterr()
-    _write(two, ["a"], tmp_path, charts=True, html=False, earlier=True)
+    write(html=False, earlier=True)
     assert not (tmp_path / "report.html").exists()
     assert "removed from an earlier run: report.html" in capsys.readouterr().err
