@@ -32,6 +32,7 @@ from nsysprof.results.folder import _remove_earlier
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
+from tests.kit.sources import source_of
 from tests.kit.trace import Range, launch_kernel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")

@@ -11,8 +11,10 @@ from nsysprof.commands.fleet import _write
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.charts import FLEET_CHARTS, save_fleet_charts
 from nsysprof.fleet.examine import ReportAnswer, ReportFailure
+from nsysprof.fleet.files import FLEET_FILES
 from nsysprof.fleet.page import MOST_ITERATION_ROWS, MOST_RANK_COLUMNS, fleet_page
 from nsysprof.fleet.range_iterations import WHOLE
+from nsysprof.results.folder import PAGE, results_together
 from tests.analyze.test_page import HOSTILE
 from tests.conftest import Trace
 from tests.fleet.test_parts import examined, ranked, step, steps
