@@ -253,6 +253,17 @@ def test_tracks_and_their_places(trace: Trace, tmp_path: Path) -> None:
     assert [(track.pid, track.tid) for track in found.tracks[:3]] == [(42, None), (42, 42), (None, None)]
 
 
+def test_ops_say_their_cause_where_it_is_finer_than_their_family(trace: Trace, tmp_path: Path) -> None:
+    """A convolution of the family gemm says so; a plain product has nothing to add."""
+    names = ("implicit_convolve_sgemm", "ampere_sgemm_128x64_tn")
+    calls = (
+        launch_kernel(name, (20 * id, 20 * id + 5), (20 * id, 20 * id + 9), id=id)
+        for id, name in enumerate(names, 1)
+    )
+    found = ops_of(made(trace, tmp_path, *calls))
+    assert [op.args.get("cause") for op in found] == ["convolution", None]
+
+
 def test_what_is_said_of_slices(trace: Trace, tmp_path: Path) -> None:
     """Grid, block, bytes, family, math unit and owner of ops; path and totals of ranges."""
     found = made(trace, tmp_path, *STEP)

@@ -359,7 +359,7 @@ PLAIN = " ".join((
     gatherToBufferMultivector get_unsorted_MaColInd_kernel inverse_reorder_vector_values jacobi_masked_step
     jacobi_zero_ini_masked_step multicolorGSSmoothCsrKernel_NAIVE_tex multicolor_kaczmarz_smooth_kernel
     nonZerosPerCoarseRowKernel numNonZerosVecKernel permute_colors_kernel randomized_kaczmarz_smooth_kernel_warp_atomics
-    reorder_whole_halo_matrix scaled_norm_factor_calc unpermuteVector_kernel zero_copy_row_lengths_ids_offsets
+    reorder_whole_halo_matrix scaled_norm_factor_calc zero_copy_row_lengths_ids_offsets
     DILU_backward_NxN_kernel_skip DILU_forward_NxN_kernel_large color_kernel_greedy_onlymax dangling_nodes
     findStrongestNeighbourCsr setupBlockGSSmooth4by4BlockDiaCsrKernel_V2
     """,
@@ -462,6 +462,10 @@ LABELS = [
     ("spgemm_reuse", "gemm", "sparse product", UNKNOWN),
     ("dot_kernel", "reduction", "reduction", UNKNOWN),
     ("kernVectorAdd(const float *, const float *, float *, int)", "elementwise", "elementwise", UNKNOWN),
+    ("unpermuteVector_kernel", "copy", "copy", UNKNOWN),
+    ("batch_topK_kernel", "other", "sort", UNKNOWN),
+    ("attention_query_key_kernel1", "attention", "fused attention", UNKNOWN),
+    ("embedding_f16x8_pack_kernel", "copy", "embedding", UNKNOWN),
     ("transposeNoBankConflicts", "copy", "copy", UNKNOWN),
     ("__pgi_uacc_cuda_fill_42_gpu", "fill", "fill", UNKNOWN),
 ]  # fmt: skip
