@@ -87,7 +87,13 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
 
 
 def check_ended(ended: Ended, request: Request, folder: Path) -> None:
-    """Raises `NsysprofError`, with its own exit code, for a program that did not end well."""
+    """Raises `NsysprofError`, with its own exit code, for a program that did not end well, or not before its nsys."""
+    if ended.lost:
+        raise NsysprofError(
+            f"{_shown(request.program)}: nsys-launcher was killed, by which nsys hears of the end of a program;"
+            " nsys was stopped, and what came later is not recorded",
+            "does the program kill its parent process?",
+        )
     limited = any(re.match(r"--duration|-d", one) for one in request.tracing.extra)
     if not ended.code or (limited and ended.code in _ENDED_BY_NSYS):
         return

@@ -25,16 +25,17 @@ from nsysprof.tools.child import Echo, Ended, run_child
 from nsysprof.tools.driver import gpu_states
 from nsysprof.tools.fingerprint import fingerprint, rank_in_job
 from nsysprof.tools.nsight import version_numbers
-from nsysprof.tools.nsys import Nsys, all_nsys, export, find_nsys, header_version
+from nsysprof.tools.nsys import PRINT_ELSEWHERE, Nsys, all_nsys, export, find_nsys, header_version
 from nsysprof.tools.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs, typed
 
 __all__ = ["Staged", "capture_program", "resume_capture"]
 
 SCHEMA = "nsysprof-run/1"
 _LEAST_BYTES = 16 << 20
+_MUCH_PRINTED = 512 << 20
 _KEYS = (
-    "schema", "name", "started", "command", "program", "nsys_command", "wall_ns", "rescued", "job", "environment",
-    "environment_hash", "gpu_state", "overhead", "workload",
+    "schema", "name", "started", "command", "program", "nsys_command", "wall_ns", "exit_code", "rescued", "job",
+    "environment", "environment_hash", "gpu_state", "overhead", "workload",
 )  # fmt: skip
 
 
@@ -65,26 +66,33 @@ def capture_program(
     results = folder / "profiled.json" if request.results else None
     program = with_results(request.program, results)
     under_nsys = nsys_command(request.nsys, request.tracing, folder / Path(REPORT).stem, program)
-    ended = run_child(under_nsys, folder / LOG, echo)
-    stranded = check_made(ended, request, folder)
-    check_ended(ended, request, folder)
-    whole = not ended.code  # else nsys has ended the program, as it was asked to
-    if not whole:
-        echo("nsys has ended the program: there are no results of its own and no overhead\n")
-    measured = workload_results(results, request.program) if whole else None
     record = {
+        **dict.fromkeys(_KEYS),
         "schema": SCHEMA,
         "name": outputs.name,
         "started": started,
         "command": join(command),
         "program": join(request.program),
         "nsys_command": join(nsys_command(request.nsys, request.tracing, outputs.path(""), request.program)),
-        "wall_ns": ended.wall_ns,
         "rescued": False,
         "job": rank_in_job(os.environ),
+        "environment": fingerprint(request.nsys, request.driver, None),
+        "gpu_state": {"before": before, "after": None},
+    }
+    write_record(folder / RECORD, record)  # whatever becomes of the program
+    ended = run_child(under_nsys, folder / LOG, _warned(echo))
+    state = {"before": before, "after": gpu_states()}
+    record |= {"wall_ns": ended.wall_ns, "exit_code": ended.code, "gpu_state": state}
+    stranded = check_made(ended, request, folder)
+    if stranded is None:
+        write_record(folder / RECORD, record)
+    check_ended(ended, request, folder)
+    whole = not ended.code  # else nsys has ended the program, as it was asked to
+    if not whole:
+        echo("nsys has ended the program: there are no results of its own and no overhead\n")
+    measured = workload_results(results, request.program) if whole else None
+    record |= {
         "environment": fingerprint(request.nsys, request.driver, (measured or {}).get("environment")),
-        "environment_hash": None,
-        "gpu_state": {"before": before, "after": gpu_states()},
         "overhead": overhead_of(plain, ended, plain_results, measured) if plain and whole else None,
         "workload": measured,
     }
@@ -92,6 +100,23 @@ def capture_program(
         raise _stranded(stranded, record, ended)
     write_record(folder / RECORD, record)
     return _report(request.nsys, folder, record, echo)
+
+
+def _warned(echo: Echo) -> Echo:
+    """An echo that says once when a program prints more than its report can hold: nsys puts all of it in there."""
+    printed = 0
+
+    def hear(text: str) -> None:
+        nonlocal printed
+        before, printed = printed, printed + len(text)
+        echo(text)
+        if before < _MUCH_PRINTED <= printed:
+            echo(
+                f"\nwarning: the program has printed {format_bytes(_MUCH_PRINTED)}, which nsys keeps in its report; "
+                f"a report with more than 1 GB of it cannot be exported: {PRINT_ELSEWHERE}\n"
+            )
+
+    return hear
 
 
 def _plain(request: Request, folder: Path, echo: Echo) -> tuple[Ended, dict[str, Any] | None]:

@@ -13,7 +13,10 @@ _MOST_NOT_RUN = 20
 
 def captured_summary(record: Mapping[str, Any]) -> str:
     """The record of a capture (`nsysprof-run/1`) in a few sentences, without the verdict; ends with a newline."""
-    lines = [_what(record["report"]), *_overhead(record["overhead"]), *not_run_lines(record["workload"])]
+    lines = [_what(record["report"])]
+    if record.get("exit_code"):
+        lines.append(f"the program ended with exit code {record['exit_code']}: this may not be all of it")
+    lines += [*_overhead(record["overhead"]), *not_run_lines(record["workload"])]
     if record["backends"] and not record["report"]["kernels"]:
         lines.append("no kernels: nothing tells which backend ran")
     return "".join(f"{line}\n" for line in lines)

@@ -17,6 +17,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from nsysprof.capture.lost_launcher import LauncherWatch
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.interrupts import Interrupt, interrupts_to
 
@@ -30,16 +31,21 @@ Echo = Callable[[str], None]
 
 _PIECE, _TAIL = 1 << 16, 1 << 16
 _SILENCE_S = 2  # after a program has ended, for what others that it started still print
+_LOOK_S = 1  # how often to look whether nsys still gets on
 _PATIENCE_S = 10  # after an interrupt, for programs that nsys leaves running
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended: exit code as a shell gives it (128 + n for signal n), wall time, and its last output."""
+    """How a program ended: exit code as a shell gives it (128 + n for signal n), wall time, and its last output.
+
+    ``lost``: it was an nsys that was ended, as it would have waited for ever for its launcher, which was killed.
+    """
 
     code: int
     wall_ns: int
     said: str = ""
+    lost: bool = False
 
 
 def run_child(command: Sequence[str], log: Path, echo: Echo) -> Ended:
@@ -56,13 +62,14 @@ def run_child(command: Sequence[str], log: Path, echo: Echo) -> Ended:
         child = _started(command)
         stopping.begin(child)
         output = _Output(child, kept, echo)
-        code = _waited(child)
-        wall = time.perf_counter_ns() - begin
+        with _ended_if_lost(child) as lost:
+            code = _waited(child)
+            wall = time.perf_counter_ns() - begin
         output.finish(stopping.came)
         if stopping.came:
             stopping.wait()
             raise Interrupt(stopping.came[0])
-    return Ended(128 - code if code < 0 else code, wall, output.tail())
+    return Ended(128 - code if code < 0 else code, wall, output.tail(), bool(lost))
 
 
 def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -91,6 +98,34 @@ def _waited(child: subprocess.Popen[bytes]) -> int:
             return child.wait(patience)
         except subprocess.TimeoutExpired:
             continue
+
+
+@contextlib.contextmanager
+def _ended_if_lost(child: subprocess.Popen[bytes]) -> Iterator[list[bool]]:
+    """Ends an nsys meanwhile that would wait for ever, and its agents, and says so in the list."""
+    lost: list[bool] = []
+    over = threading.Event()
+
+    def look() -> None:
+        watch = LauncherWatch(child.pid, lambda: (agent.pid for agent in _agents(child)))
+        while not over.wait(_LOOK_S):
+            if watch.waits_for_ever():
+                lost.append(True)
+                child.send_signal(signal.SIGINT)  # it writes down what it has
+                if not over.wait(_PATIENCE_S):
+                    child.kill()
+                break
+
+    thread = threading.Thread(target=look, daemon=True)
+    if sys.platform == "linux":
+        thread.start()
+    try:
+        yield lost
+    finally:
+        over.set()
+    for agent in _agents(child) if lost else ():
+        with contextlib.suppress(OSError):
+            os.kill(agent.pid, signal.SIGTERM)
 
 
 class _Output:

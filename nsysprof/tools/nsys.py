@@ -26,6 +26,8 @@ from nsysprof.tools.nsight import (
 
 __all__ = [
     "ENVIRONMENT",
+    "PRINT_ELSEWHERE",
+    "TOO_BIG",
     "Nsys",
     "all_nsys",
     "export",
@@ -37,6 +39,8 @@ __all__ = [
 ]
 
 ENVIRONMENT = "NSYSPROF_NSYS"
+PRINT_ELSEWHERE = "send its output to a file (-- sh -c 'PROGRAM > FILE 2>&1')"
+TOO_BIG = "a text of more than 1 GB in it, as a rule what the program printed, which SQLite cannot hold"
 GET_IT = (
     "get Nsight Systems from https://developer.nvidia.com/nsight-systems, or name it with --nsys PATH or"
     f" {ENVIRONMENT}=PATH; a report that was exported already (.sqlite) needs none"
@@ -180,6 +184,12 @@ def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofE
         return NsysprofError(
             f"{report}: truncated or damaged: its table of sections is missing (nsys {nsys.version_text})",
             "copy the file again and compare its size with the original's",
+        )
+    if "string or blob too big" in output:
+        return NsysprofError(
+            f"{report}: nsys {nsys.version_text} could not export it: {TOO_BIG}",
+            f"nsysprof analyze reads this too: {quote(str(nsys.path))} export --type parquetdir {quote(str(report))};"
+            f" next time {PRINT_ELSEWHERE}",
         )
     what = last_line(output) or f"exit code {code}"
     return NsysprofError(

@@ -16,6 +16,7 @@ from nsysprof.core.final_name import give_final_name
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_ignored, interrupts_raised
+from nsysprof.tools.nsys import TOO_BIG
 
 __all__ = [
     "IMPORTED",
@@ -206,7 +207,8 @@ def _known(
     names = [typed(final) for final in kept.values()]
     recorded = [typed(final) for final in kept.values() if final.suffix in (".qdstrm", ".nsys-rep")]
     on = [f"kept: {' '.join(names)}"] if names else []
-    on += [f"to go on: nsysprof capture --resume {recorded[0]}"] if recorded else []
+    if recorded and TOO_BIG not in str(error):  # the export would fail again, for ever
+        on.append(f"to go on: nsysprof capture --resume {recorded[0]}")
     hints: list[str | None] = []
     if isinstance(error, Interrupt):
         known = interrupted(error)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nsysprof.capture import session
 from nsysprof.capture.compose import Request, Tracing
 from nsysprof.capture.session import capture_program
 from nsysprof.tools.nsys import find_nsys
@@ -171,16 +172,24 @@ def test_a_name_that_is_taken_during_the_capture_is_not_overwritten(capture: Cap
     ("program", "code"), [("raise SystemExit(42)", 42), ("import os; os.kill(os.getpid(), 9)", 137)]
 )
 def test_the_exit_code_of_the_program_is_passed_on(capture: Capture, program: str, code: int) -> None:
-    """A program that fails or is killed leaves nothing under the final names; log and report are kept apart."""
+    """A program that fails or is killed leaves nothing under the final names; log, report and record are kept apart."""
     done = capture(
         "-o", "run", "--", sys.executable, "-c", f"print('so far'); import sys; sys.stdout.flush(); {program}"
     )
     assert done.code == code
-    assert done.files == ["run.partial.log", "run.partial.nsys-rep"]
+    assert done.files == ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"]
     assert f"failed with exit code {code}" in done.err
     assert "so far" in (done.folder / "traces" / "run.partial.log").read_text()
     capture("-o", "run", "--", sys.executable, "-c", program)
     assert "run.partial-2.log" in done.files
+    resumed = capture("--resume", "traces/run.partial.nsys-rep")
+    assert resumed.code == 0, resumed.err
+    assert f"the program ended with exit code {code}: this may not be all of it" in resumed.out
+    record = resumed.record("run")
+    assert record["exit_code"] == code
+    assert record["program"].endswith(" [2 arguments]")
+    assert record["environment"]["nsys"] == fake_nsys.VERSION
+    assert record["wall_ns"] > 0
 
 
 FAULTS = {
@@ -189,6 +198,10 @@ FAULTS = {
     "full": ("No space left on device", ["run.partial.log"]),
     "truncated": ("truncated", ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"]),
     "export": ("disk is full", ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"]),
+    "too big": (
+        "a text of more than 1 GB",
+        ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"],
+    ),
 }
 
 
@@ -201,6 +214,33 @@ def test_whatever_nsys_does_nothing_half_written_gets_a_final_name(capture: Capt
     assert said in done.err.splitlines()[-2]
     assert done.files == left
     assert done.out == ""
+
+
+def test_what_cannot_be_exported_is_not_to_be_resumed(capture: Capture) -> None:
+    """What the program printed is too long a text for SQLite, now and for ever: the hint names ways that work."""
+    done = capture("-o", "run", "--", *HELLO, fault="too big")
+    hint = done.err.splitlines()[-1]
+    assert "--resume" not in hint
+    assert "export --type parquetdir traces/run.partial.nsys-rep; next time send its output to a file" in hint
+    assert "kept: traces/run.partial.nsys-rep" in hint
+    again = capture("--resume", "traces/run.partial.nsys-rep", fault="too big")
+    assert again.code == 1
+    assert "--resume" not in again.err
+
+
+def test_a_program_that_prints_too_much_is_warned_of_while_it_runs(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, before its report is more than can be exported."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(session, "_MUCH_PRINTED", 1000)
+    heard: list[str] = []
+    program = (sys.executable, "-c", "for _ in range(100): print('x' * 99, flush=True)")
+    capture_program(Request(program, find_nsys()), tmp_path, Outputs(tmp_path, "run"), [], heard.append)
+    said = "".join(heard)
+    assert said.count("warning: the program has printed ") == 1
+    assert said.count("x" * 99) == 100
 
 
 def test_a_stream_without_a_report_is_imported(capture: Capture) -> None:

@@ -69,7 +69,7 @@ def test_an_interrupt_lets_nsys_finish_and_keeps_what_it_has(
     code, _ = interrupted(environment, tmp_path, "", WAITS, number)
     assert code == expected
     assert not alive(environment)
-    assert files(tmp_path) == ["run.partial.log", "run.partial.nsys-rep"]
+    assert files(tmp_path) == ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"]
 
 
 def test_a_second_interrupt_kills_an_nsys_that_hangs_and_its_program(
@@ -89,7 +89,7 @@ def test_a_second_interrupt_kills_a_program_that_nsys_left_running(
     code, _ = interrupted(environment, tmp_path, "leaves", IGNORES, signal.SIGINT, signal.SIGINT)
     assert code == 130
     assert not alive(environment)
-    assert files(tmp_path) == ["run.partial.log", "run.partial.nsys-rep"]
+    assert files(tmp_path) == ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"]
 
 
 def test_an_interrupt_of_the_export_loses_nothing(

@@ -59,6 +59,9 @@ elif word == "export":
         time.sleep(60)
     whole = pathlib.Path(os.environ["FAKE_NSYS_SQLITE"]).read_bytes()
     pathlib.Path(out).write_bytes(whole[: len(whole) // 2] if fault == "truncated" else whole)
+    if fault == "too big":
+        print("Exportation error: string or blob too big")
+        sys.exit(1)
     if fault == "export":
         print("FATAL ERROR: Exporting failed: database or disk is full", file=sys.stderr)
         sys.exit(1)
@@ -79,7 +82,7 @@ def install(folder: Path, sqlite: Path) -> dict[str, str]:
 
     ``sqlite`` is what its exports hold. ``FAKE_NSYS`` in the environment names the fault to play:
     "refuses", "full", "deaf" (to interrupts), "leaves" (its program running), "stream", "no importer", "elsewhere" (a
-    stream, since its own place is full), "nothing", "truncated", "export", "slow export"; none by default.
+    stream, since its own place is full), "nothing", "truncated", "export", "too big", "slow export"; none by default.
     """
     nsys = folder / "target-linux-x64" / "nsys"
     importer = folder / "host-linux-x64" / "QdstrmImporter"
