@@ -84,7 +84,7 @@ def check_fleet_folder(
             f"{folder} holds the answers of {unfinished:,} report{'' if unfinished == 1 else 's'} of an unfinished run",
             "--resume to go on with it, --force to begin anew, or -o OTHER-DIR",
         )
-    ours = _is_ours(folder / _DOCUMENT, reports)
+    ours = is_about(folder, reports)
     foreign = foreign_files(folder, names, "fleet", ours=ours)
     if foreign and not force:
         raise NsysprofError(
@@ -94,9 +94,10 @@ def check_fleet_folder(
     return ours
 
 
-def _is_ours(path: Path, reports: Sequence[str]) -> bool:
+def is_about(folder: Path, reports: Sequence[str]) -> bool:
+    """Whether a folder holds an answer about the same reports."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        document = json.loads((folder / _DOCUMENT).read_text(encoding="utf-8", errors="replace"))
         return bool(document["schema"] == FLEET_SCHEMA and set(document["reports"]) == set(reports))
     except (OSError, ValueError, KeyError, TypeError):
         return False
