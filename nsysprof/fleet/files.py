@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nsysprof import __version__
 from nsysprof.errors import NsysprofError
-from nsysprof.fleet.answer import Fleet
+from nsysprof.fleet.answer import USUAL, Fleet
 from nsysprof.results.analysis_files import write_csv
 from nsysprof.results.folder import foreign_files, whole_file, writable_around
 
@@ -62,6 +62,10 @@ def fleet_document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:
             "clock_spread_ns": waiting.spread_ns,
         },
         "ranks": _records(fleet.ranks),
+        "usual": {
+            "left_out": list(fleet.left_out),
+            "ranks": _records(fleet.usual[[name for name in fleet.usual if name in USUAL]]),
+        },
         "waiting": _records(waiting.each),
         "spread": _records(fleet.spread),
         "split": _records(fleet.split),
