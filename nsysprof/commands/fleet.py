@@ -49,7 +49,7 @@ def fleet(
             "--output",
             "-o",
             metavar="DIR",
-            help="Folder of the results [default: FOLDER.fleet, or reports.fleet, in the current folder].",
+            help="Folder of the results [default: FOLDER.fleet in the current folder, FOLDER that of the reports].",
         ),
     ] = None,
     per: Annotated[
@@ -121,7 +121,7 @@ def fleet(
         raise typer.BadParameter("name reports, or a file of their names with --from")
     files, notes = find_reports(names)
     asked = [file.name for file in files]
-    folder = output or _default_folder(names)
+    folder = output or _default_folder(names, asked)
     results = (*FLEET_FILES, *(FLEET_CHARTS if charts else ()), *((PAGE,) if html else ()))
     check = partial(check_fleet_folder, folder, results, asked, force=force, kept=_KEPT)
     check(resume=resume)
@@ -285,11 +285,25 @@ def _tell_cost(answer: Fleet, where: ClusterChoice) -> None:
         _say(f"workers of {where.scheduler}, {most} of memory at most in one")
 
 
-def _default_folder(names: Sequence[str]) -> Path:
-    """After the one folder that was named, or a name for any reports."""
+def _default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
+    """After the one folder or report that was named, else after the folder of all reports and how their names begin.
+
+    What every fleet of files was named after before stays where it is about these reports.
+    """
+    from nsysprof.fleet.files import is_about
+    from nsysprof.fleet.inputs import without_ending
+
+    earlier = Path("reports.fleet")
     if len(names) == 1 and Path(names[0]).is_dir():
-        return Path(f"{Path(names[0]).resolve().name or 'reports'}.fleet")
-    return Path("reports.fleet")
+        return Path(f"{Path(os.path.realpath(names[0])).name or 'reports'}.fleet")
+    if is_about(earlier, reports):
+        return earlier
+    paths = [without_ending(name if "://" in name else os.path.realpath(name)) for name in reports]
+    if len(paths) == 1:
+        return Path(f"{paths[0].rpartition('/')[2] or 'reports'}.fleet")
+    folder, _, start = os.path.commonprefix(paths).rpartition("/")  # noqa: RUF071  names begin alike, not only folders
+    parts = (folder.rpartition("/")[2], start.rstrip("0123456789_-. "))
+    return Path(f"{'-'.join(filter(None, parts)) or 'reports'}.fleet")
 
 
 def _say(text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import Any
 
@@ -13,19 +13,31 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.fleet.collectives import Waiting, find_waiting
+from nsysprof.fleet.collectives import Waiting, find_waiting, iteration_rows
 from nsysprof.fleet.examine import ReportAnswer, ReportFailure
 from nsysprof.fleet.findings import fleet_findings
-from nsysprof.fleet.gpu_activity import EXPOSED, PARTS
+from nsysprof.fleet.gpu_activity import COMMUNICATION, COMPUTE, COPIES, EXPOSED, HOST, PARTS, QUEUE, SYNC
 from nsysprof.fleet.identity import Identity, Ranked, identify_ranks
 from nsysprof.fleet.range_iterations import WHOLE
-from nsysprof.fleet.rank_table import iteration_frame, own_matrix, path_frame, rank_rows, spread_frame
-from nsysprof.fleet.stragglers import outlier_rows, straggler_rows
+from nsysprof.fleet.rank_part import FAR_LONGER
+from nsysprof.fleet.rank_table import (
+    OWN_PARTS,
+    iteration_frame,
+    own_matrix,
+    path_frame,
+    rank_rows,
+    spread_frame,
+)
+from nsysprof.fleet.stragglers import NOT_PROVEN, outlier_rows, straggler_rows
 
 # Ranks whose clocks put their iterations further apart than this many times their length are of no common time.
 _FAR = 4
 _MOST_WARNINGS = 3  # of one kind
+_SUMS = ("cpu", "span", "own", COMMUNICATION, *PARTS, "idle")
+_WAITS = ("collectives", "collective_ns", "waiting_ns", "caused_ns")
+USUAL = ("rank", "iterations", *(f"{name}_ns" for name in _SUMS), *_WAITS, "times_awaited")
 
 
 @dataclass(frozen=True)
@@ -54,10 +66,15 @@ class Fleet:
     ``iteration_path`` is the path of the iterations, `WHOLE` where nothing repeats. ``source`` says how ranks were
     told apart, ``clock`` how their clocks were aligned. ``lanes`` is a lane per rank on the common clock.
     ``failures`` are reports without an answer.
+
+    ``usual`` are the ``ranks`` with all sums over the usual iterations alone, of which text, page and charts tell:
+    without those of ``left_out``, which take more than `FAR_LONGER` times the median on some rank, as warm-up does.
     """
 
     iteration_path: str
     ranks: pd.DataFrame
+    usual: pd.DataFrame
+    left_out: tuple[str, ...]
     paths: pd.DataFrame
     iterations: pd.DataFrame
     spread: pd.DataFrame
@@ -100,13 +117,20 @@ def fleet_answer(
     waiting = find_waiting(identity.ranks, path)
     slow = straggler_rows(own if own.shape[1] else _whole_own(paths))
     ranks = _rank_frame(identity, paths, path, waiting, slow)
+    left_out = _left_out(iterations, path)
+    usual, usual_waiting = ranks, waiting
+    if left_out:
+        usual_waiting = replace(waiting, each=waiting.each[~waiting.each["label"].isin(left_out)])
+        usual = _usual(identity.ranks, ranks, path, left_out, usual_waiting)
     lanes, clock = _lanes(identity.ranks, waiting)
     spread = spread_frame(paths, iterations)
-    split = _split(paths, ranks, path)
+    split = _split(usual)
     outliers = outlier_rows(own)
     return Fleet(
         iteration_path=path,
         ranks=ranks,
+        usual=usual,
+        left_out=left_out,
         paths=paths,
         iterations=iterations,
         spread=spread,
@@ -116,8 +140,14 @@ def fleet_answer(
         source=identity.source,
         clock=clock,
         lanes=lanes,
-        findings=tuple(fleet_findings(path, ranks, iterations, spread, split, outliers, waiting)),
-        warnings=(*identity.warnings, *_warnings(identity.ranks, path, own, waiting)),
+        findings=tuple(
+            fleet_findings(path, usual, left_out, iterations, spread, split, outliers, usual_waiting)
+        ),
+        warnings=(
+            *identity.warnings,
+            *_warnings(identity.ranks, path, own, waiting),
+            *_outside(path, ranks, options),
+        ),
         failures=tuple(failures),
         options=dict(options or {}),
     )
@@ -170,25 +200,60 @@ def _rank_frame(
     frame["report_busy_ns"] = whole["busy_ns"].reindex(frame["rank"]).to_numpy()
     mine = paths[paths["path"] == path].set_index("rank").reindex(frame["rank"])
     frame["iterations"] = mine["iterations"].fillna(0).astype(np.int64).to_numpy()
-    names = ("cpu", "span", "own", "communication", *PARTS, "idle")
-    for name in names:
+    for name in _SUMS:
         frame[f"{name}_ns"] = mine[f"{name}_ns"].fillna(0).astype(np.int64).to_numpy()
     frame["own_median_ns"] = mine["own_median_ns"].to_numpy()
     frame["span_median_ns"] = mine["span_median_ns"].to_numpy()
     frame["times_slowest"] = mine["times_slowest"].fillna(0).astype(np.int64).to_numpy()
-    together = waiting.each.groupby("rank")[["collectives", "collective_ns", "waiting_ns", "caused_ns"]].sum()
-    together = together.reindex(frame["rank"], fill_value=0)
-    for name in together.columns:
-        frame[name] = together[name].to_numpy(np.int64)
-    last = waiting.each.sort_values(["collective_ns", "rank"], kind="stable").drop_duplicates("label")
-    frame["times_awaited"] = frame["rank"].map(last["rank"].value_counts()).fillna(0).astype(np.int64)
+    frame = frame.assign(**_waited(frame["rank"], waiting))
     offsets = frame["rank"].map(dict(waiting.offset_ns))
     frame["clock_offset_ns"] = offsets
     frame = frame.merge(slow, on="rank", how="left", validate="one_to_one")
     frame["straggler"] = frame["straggler"].eq(True)  # NaN of a rank without iterations is no straggler
+    frame = frame.fillna({"verdict": NOT_PROVEN, "basis": ""})
+    frame[["slower", "compared"]] = frame[["slower", "compared"]].fillna(0).astype(np.int64)
     frame["seconds"] = [each.answer.seconds for each in identity.ranks]
     frame["peak_bytes"] = [each.answer.peak_bytes for each in identity.ranks]
     return frame
+
+
+def _waited(numbers: pd.Series, waiting: Waiting) -> dict[str, NDArray[np.int64]]:
+    """Per rank its collectives, and in how many iterations it comes last to them."""
+    together = waiting.each.groupby("rank")[list(_WAITS)].sum().reindex(numbers, fill_value=0)
+    last = waiting.each.sort_values(["collective_ns", "rank"], kind="stable").drop_duplicates("label")
+    times = numbers.map(last["rank"].value_counts()).fillna(0)
+    return {
+        **{name: together[name].to_numpy(np.int64) for name in _WAITS},
+        "times_awaited": times.to_numpy(np.int64),
+    }
+
+
+def _left_out(iterations: pd.DataFrame, path: str) -> tuple[str, ...]:
+    """The labels of the iterations that are not usual."""
+    mine = iterations[iterations["path"] == path]
+    far = mine["span_max_ns"] > FAR_LONGER * mine["span_max_ns"].median()
+    return tuple(mine["iteration"][far].tolist())
+
+
+def _usual(
+    ranks: Sequence[Ranked], frame: pd.DataFrame, path: str, left_out: Sequence[str], waiting: Waiting
+) -> pd.DataFrame:
+    """The frame of ranks with its sums over the iterations that are not left out."""
+    without = set(left_out)
+    sums: dict[str, list[int]] = {name: [] for name in ("iterations", *_SUMS)}
+    for each in ranks:
+        part = each.part
+        rows = iteration_rows(part, path)
+        out = np.array([text in without for text in part.labels])
+        rows = rows[~out[part.label[rows]]]
+        found = {name: int(part.columns[name][rows].sum()) for name in ("cpu", "span", COMMUNICATION, *PARTS)}
+        found["own"] = sum(found[name] for name in OWN_PARTS)
+        found["idle"] = sum(found[name] for name in (HOST, SYNC, QUEUE))
+        sums["iterations"].append(int((part.label[rows] > 0).sum()))
+        for name in _SUMS:
+            sums[name].append(found[name])
+    columns = {name if name == "iterations" else f"{name}_ns": values for name, values in sums.items()}
+    return frame.assign(**columns, **_waited(frame["rank"], waiting))
 
 
 def _encodable(text: str) -> str:
@@ -196,11 +261,11 @@ def _encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _split(paths: pd.DataFrame, ranks: pd.DataFrame, path: str) -> pd.DataFrame:
+def _split(ranks: pd.DataFrame) -> pd.DataFrame:
     """The parts of an iteration's time in the slowest rank by own time per iteration, or in all where there are none,
     and in the median rank, which is one of them.
     """
-    mine = paths[paths["path"] == path]
+    mine = ranks[ranks["span_ns"] > 0]
     by = "own_median_ns" if mine["own_median_ns"].notna().any() else "own_ns"
     mine = mine.sort_values([by, "own_ns", "rank"], kind="stable", na_position="first")
     names = ["part", "slowest_ns", "median_ns", "slowest_rank", "median_rank"]
@@ -290,6 +355,15 @@ def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Wa
     }
     for kind, where in texts.items():
         yield f"{_ranks(sorted(set(where)))}: {first[kind]}"
+
+
+def _outside(path: str, ranks: pd.DataFrame, options: Mapping[str, Any] | None) -> Iterator[str]:
+    """A warning where most of what the GPUs do is in no iteration, and nobody asked to leave it out."""
+    busy = int(ranks[ranks["iterations"] > 0]["report_busy_ns"].sum())
+    inside = sum(int(ranks[f"{part}_ns"].sum()) for part in (COMPUTE, EXPOSED, COPIES))
+    if 2 * inside < busy and not (options or {}).get("skip"):
+        share = format_share(inside / busy)
+        yield f"iterations of {path!r} hold {share} of the GPUs' busy time: nothing is said of the rest"
 
 
 def _ranks(numbers: Sequence[int]) -> str:

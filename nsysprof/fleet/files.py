@@ -17,7 +17,7 @@ from nsysprof import __version__
 from nsysprof.core.final_name import whole_file
 from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json
 from nsysprof.errors import NsysprofError
-from nsysprof.fleet.answer import Fleet
+from nsysprof.fleet.answer import USUAL, Fleet
 from nsysprof.results.analysis_files import write_csv
 from nsysprof.results.folder import foreign_files, writable_around
 
@@ -63,6 +63,10 @@ def fleet_document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:
             "clock_spread_ns": waiting.spread_ns,
         },
         "ranks": _records(fleet.ranks),
+        "usual": {
+            "left_out": list(fleet.left_out),
+            "ranks": _records(fleet.usual[[name for name in fleet.usual if name in USUAL]]),
+        },
         "waiting": _records(waiting.each),
         "spread": _records(fleet.spread),
         "split": _records(fleet.split),
@@ -85,7 +89,7 @@ def check_fleet_folder(
             f"{folder} holds the answers of {unfinished:,} report{'' if unfinished == 1 else 's'} of an unfinished run",
             "--resume to go on with it, --force to begin anew, or -o OTHER-DIR",
         )
-    ours = _is_ours(folder / _DOCUMENT, reports)
+    ours = is_about(folder, reports)
     foreign = foreign_files(folder, names, "fleet", ours=ours)
     if foreign and not force:
         raise NsysprofError(
@@ -95,9 +99,10 @@ def check_fleet_folder(
     return ours
 
 
-def _is_ours(path: Path, reports: Sequence[str]) -> bool:
+def is_about(folder: Path, reports: Sequence[str]) -> bool:
+    """Whether a folder holds an answer about the same reports."""
     try:
-        document = read_json(path, MOST_TABLE_BYTES)
+        document = read_json(folder / _DOCUMENT, MOST_TABLE_BYTES)
         return bool(document["schema"] == FLEET_SCHEMA and set(document["reports"]) == set(reports))
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.collectives import Waiting
 from nsysprof.fleet.gpu_activity import COMPUTE, COPIES, EXPOSED, HOST, QUEUE, SYNC
 from nsysprof.fleet.range_iterations import WHOLE
+from nsysprof.fleet.stragglers import BY_EACH, BY_SPREAD, LEAST_SLOWNESS, LEAST_Z, NOT_SLOWER
+from nsysprof.statistics.summary import LEAST_SAMPLES
 
 PART_WORDS = {
     COMPUTE: "compute",
@@ -29,26 +32,32 @@ _LITTLE = 0.02  # of the time in iterations: not worth a sentence
 
 def fleet_findings(
     path: str,
-    ranks: pd.DataFrame,
+    usual: pd.DataFrame,
+    left_out: tuple[str, ...],
     iterations: pd.DataFrame,
     spread: pd.DataFrame,
     split: pd.DataFrame,
     outliers: pd.DataFrame,
     waiting: Waiting,
 ) -> Iterator[str]:
-    """The sentences, the most important first; the arguments are what a `Fleet` is made of."""
+    """The sentences, the most important first; the arguments are what a `Fleet` is made of.
+
+    Sums, and what is made of them, are over the usual iterations: one that warms up would outweigh them all.
+    """
     mine = iterations[iterations["path"] == path]
-    timed = ranks[ranks["span_ns"] > 0]
+    timed = usual[usual["span_ns"] > 0]
     if timed.empty:
         return
-    yield _where_time_goes(path, timed, mine)
+    yield _where_time_goes(path, timed, mine, left_out)
+    if left_out:
+        yield _far_longer(mine, left_out)
     if len(timed) < 2:
         return
     yield from _stragglers(path, timed, mine, spread)
     yield from _awaited(timed, waiting)
-    yield from _imbalance(mine, timed)
+    yield from _imbalance(mine[~mine["iteration"].isin(left_out)], timed)
     yield from _overlap(timed)
-    yield from _slowest(split)
+    yield from _slowest(split, timed)
     named: list[Any] = list(outliers.head(_MOST_NAMED).itertuples(index=False))
     for row in named:
         yield (
@@ -57,7 +66,9 @@ def fleet_findings(
         )
 
 
-def _where_time_goes(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame) -> str:
+def _where_time_goes(
+    path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, left_out: tuple[str, ...]
+) -> str:
     total = sum(int(ranks[f"{part}_ns"].sum()) for part in PART_WORDS)
     parts = {part: int(ranks[f"{part}_ns"].sum()) / max(total, 1) for part in (COMPUTE, EXPOSED, COPIES)}
     idle = int(ranks["idle_ns"].sum()) / max(total, 1)
@@ -71,7 +82,33 @@ def _where_time_goes(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame) -
     middle = format_ns(float(ranks["span_median_ns"].median()))
     size = len(iterations)
     many = f"{size:,} iteration{'' if size == 1 else 's'} of {path}, {middle} each (median)"
-    return f"{count}, {many}; of that time: {what}"
+    without = f" without {without_text(left_out)}" if left_out else ""
+    return f"{count}, {many}; of their time{without}: {what}"
+
+
+def without_text(left_out: tuple[str, ...]) -> str:
+    """The iterations that are not usual, in words."""
+    return left_out[0] if len(left_out) == 1 else f"{len(left_out):,} that take far longer"
+
+
+def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
+    """What the usual iterations are without."""
+    far = iterations[iterations["iteration"].isin(left_out)]
+    share = format_share(float(far["span_max_ns"].sum() / iterations["span_max_ns"].sum()))
+    longest = far.sort_values("span_max_ns", ascending=False, kind="stable").iloc[0]
+    first = tuple(iterations["iteration"].head(len(far)).tolist()) == left_out
+    hint = (
+        f"; --skip {len(far)} leaves {'it' if len(far) == 1 else 'them'} out of the medians too"
+        if first
+        else ""
+    )
+    what = (
+        f"{longest['iteration']} takes {format_ns(int(longest['span_max_ns']))}"
+        if len(far) == 1
+        else f"{len(far):,} iterations take more than 3 times the median, up to"
+        f" {format_ns(int(longest['span_max_ns']))} ({longest['iteration']})"
+    )
+    return f"{what}, {share} of the time of all iterations, and is in no share or sum{hint}"
 
 
 def _stragglers(
@@ -80,11 +117,11 @@ def _stragglers(
     found = ranks[ranks["straggler"]].sort_values("ratio", ascending=False, kind="stable")
     rows: list[Any] = list(found.head(_MOST_NAMED).itertuples(index=False))
     for row in rows:
-        interval = (
-            f"{format_ratio(row.low)} to {format_ratio(row.high)} at 95 % for all ranks together"
-            if np.isfinite(row.low)
-            else "too few iterations for a test"
-        )
+        interval = "too few iterations for a test"
+        if row.basis != BY_SPREAD:
+            sure = "in all of them" if row.basis == BY_EACH else "at 95 % for all ranks together"
+            often = f"longer in {row.slower:,} of {row.compared:,} iterations"
+            interval = f"{often}, {format_ratio(row.low)} to {format_ratio(row.high)} {sure}"
         z = f", robust z = {row.z:.1f}" if np.isfinite(row.z) else ""
         yield (
             f"rank {row.rank} is a straggler: its own time per iteration is {format_ratio(row.ratio)} that of the other"
@@ -94,6 +131,8 @@ def _stragglers(
         yield f"and {len(found) - _MOST_NAMED:,} more stragglers: see ranks.csv"
     shared = iterations[iterations["ranks"] > 1]
     if shared.empty:
+        if found.empty:
+            yield straggler_state(ranks).text
         return
     apart = float(shared["max_over_min"].median())
     [slowest] = spread[spread["path"] == path].itertuples(index=False)
@@ -104,19 +143,78 @@ def _stragglers(
     how = f"within an iteration the slowest rank takes {format_ratio(apart)} the fastest one's own time (median)"
     if not found.empty:
         yield f"{often}; {how}"
+        return
+    state = straggler_state(ranks)
+    awaited = awaited_rank(ranks)
+    if state.rank is not None:
+        too = "; that the others wait for it speaks for it" if awaited == state.rank else ""
+        yield f"{state.text}{too}; {how}"
     elif apart >= 1 + 2 * _LITTLE:
-        ratio = float(ranks["ratio"].max())
+        yield f"{state.text}; {often}, and {how}"
+    elif awaited is not None:
         yield (
-            f"no rank is clearly a straggler: the largest ratio to the others is {format_ratio(ratio)}, and {often};"
-            f" but {how}"
-        )
-    elif (awaited := awaited_rank(ranks)) is not None:
-        yield (
-            "no rank is clearly a straggler: the ranks are alike from the first op of an iteration to the last, but"
-            f" rank {awaited} starts later; {how}"
+            f"{state.text}, and the ranks are alike from the first op of an iteration to the last; but rank {awaited}"
+            f" starts later; {how}"
         )
     else:
-        yield f"no rank is clearly a straggler, and the ranks are alike: {how}"
+        yield f"{state.text}, and the ranks are alike: {how}"
+
+
+@dataclass(frozen=True)
+class StragglerState:
+    """Where no rank is named: the ``text`` that says so, a short one for titles, and the ``rank`` that may be one."""
+
+    text: str
+    short: str
+    rank: int | None = None
+
+
+def straggler_state(ranks: pd.DataFrame) -> StragglerState:
+    """What is known where no rank is shown to be a straggler: there is none, or one may be, or it cannot be told.
+
+    That nothing was shown is no sign that there is nothing.
+    """
+    known = ranks[ranks["ratio"].notna()].sort_values("ratio", ascending=False, kind="stable")
+    if known.empty:
+        return StragglerState(
+            "ranks share no iteration, so none can be called slow", "No iterations to compare"
+        )
+    most = known.iloc[0]
+    rank, ratio, limit = int(most["rank"]), format_ratio(most["ratio"]), format_ratio(1 + LEAST_SLOWNESS)
+    few = most["compared"] < LEAST_SAMPLES
+    count = f"{int(most['compared'])} iteration{'' if most['compared'] == 1 else 's'}"
+    if most["ratio"] >= 1 + LEAST_SLOWNESS:
+        if few and np.isfinite(most["z"]):
+            why = f"{count} are too few for a test, and it hardly stands out (robust z = {most['z']:.1f})"
+        elif few:
+            why = f"{count} of {len(known)} ranks are too few to prove it"
+        elif most["low"] > 1 and most["z"] < LEAST_Z:
+            why = f"the ranks differ from each other as much (robust z = {most['z']:.1f})"
+        elif most["low"] > 1:
+            why = f"iterations resemble the ones before them, so that {count} are too few to prove it"
+        else:
+            why = (
+                f"iterations differ too much to prove it (from {format_ratio(most['low'])} to"
+                f" {format_ratio(most['high'])})"
+            )
+        often = f", and longer in {int(most['slower']):,} of {int(most['compared']):,} iterations"
+        return StragglerState(
+            f"rank {rank} may be a straggler: its own time per iteration is {ratio} that of the other ranks{often};"
+            f" but {why}",
+            f"Rank {rank} may be a straggler, which is not proven: {ratio} the own time of the other ranks",
+            rank,
+        )
+    if (known["verdict"] == NOT_SLOWER).all():
+        return StragglerState(
+            f"no rank is a straggler: each takes less than {limit} the own time of the others",
+            "No rank is a straggler",
+        )
+    why = f"{count} are too few for that" if few else "iterations differ too much for that"
+    return StragglerState(
+        f"no rank is shown to be a straggler, but one of {limit} is not ruled out: the largest ratio to the others is"
+        f" {ratio}, and {why}",
+        "No rank is shown to be a straggler",
+    )
 
 
 def awaited_rank(ranks: pd.DataFrame) -> int | None:
@@ -209,9 +307,10 @@ def _overlap(ranks: pd.DataFrame) -> Iterator[str]:
     )
 
 
-def _slowest(split: pd.DataFrame) -> Iterator[str]:
-    """The slowest rank against the median one, part by part."""
-    if split.empty:
+def _slowest(split: pd.DataFrame, ranks: pd.DataFrame) -> Iterator[str]:
+    """The slowest rank against the median one, part by part; where it is slow in equal iterations too."""
+    slow = ranks["rank"][ranks["ratio"] >= 1 + LEAST_SLOWNESS]
+    if split.empty or split["slowest_rank"].iloc[0] not in set(slow.tolist()):
         return
     rows: list[Any] = list(split.itertuples(index=False))
     own = sum(row.slowest_ns - row.median_ns for row in rows if row.part != EXPOSED)

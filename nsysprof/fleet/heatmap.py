@@ -29,8 +29,9 @@ from nsysprof.charts.style import (
 from nsysprof.core.terminal import one_line
 from nsysprof.core.units import format_ns, format_ratio
 from nsysprof.fleet.answer import Fleet
+from nsysprof.fleet.findings import straggler_state, without_text
 from nsysprof.fleet.range_iterations import WHOLE
-from nsysprof.fleet.text import iteration_paths
+from nsysprof.fleet.text import iteration_paths, rank_mark
 
 # What a rank spends its time on, and its colour in the charts of a fleet.
 PART_COLOURS = {
@@ -117,9 +118,11 @@ def _title(fleet: Fleet) -> str:
     ]
     if mine.empty:
         return "Own time of each rank against the median rank"
+    state = straggler_state(ranks)
+    if state.rank is not None:
+        return state.short
     apart = format_ratio(float(mine["max_over_min"].median()))
-    how = f"within an iteration the slowest rank takes {apart} the fastest one's own time"
-    return f"No rank is clearly a straggler; {how}"
+    return f"{state.short}; within an iteration the slowest rank takes {apart} the fastest one's own time"
 
 
 def _subtitle(fleet: Fleet) -> str:
@@ -199,7 +202,8 @@ def _rank_labels(axes: Axes, fleet: Fleet, row: float, wide: float) -> None:
     step = label_step(row)
     where = axes.get_yaxis_transform()
     used: list[int] = []
-    slow = fleet.ranks["straggler"].tolist()
+    marks = [rank_mark(row) for row in fleet.ranks.to_dict("records")]
+    slow = [mark == "!" for mark in marks]
     numbers = fleet.ranks["rank"].tolist()
     places = [at for at in range(len(numbers)) if slow[at]] + [*range(0, len(numbers), step)]
     for at in places:
@@ -207,7 +211,7 @@ def _rank_labels(axes: Axes, fleet: Fleet, row: float, wide: float) -> None:
             continue
         used.append(at)
         look: dict[str, Any] = {"weight": "bold"} if slow[at] else {}
-        label = f"rank {numbers[at]}{' !' if slow[at] else ''}"
+        label = f"rank {numbers[at]} {marks[at]}".rstrip()
         axes.text(
             -0.07 / wide, at, label, transform=where, ha="right", va="center_baseline", fontsize=TEXT, **look
         )
@@ -230,14 +234,13 @@ def _scale(figure: Figure, left: float, wide: float, height: float) -> None:
 
 def _shares(axes: Axes, fleet: Fleet) -> None:
     """What each rank spends the time of its iterations on, as stacked bars that add up to 100 %."""
-    ranks = fleet.ranks
+    ranks = fleet.usual
     whole = np.maximum(sum(ranks[f"{part}_ns"].to_numpy(np.float64) for part in PART_COLOURS), 1)
     rows = np.arange(len(ranks))
     axes.set_xlim(0, 1)
     axes.set_ylim(len(ranks) - 0.5, -0.5)
-    draw_axis(
-        axes, [0, 0.25, 0.5, 0.75, 1], lambda tick: f"{100 * tick:.0f} %", "of the time in iterations", gap=4
-    )
+    whose = f"of the time in iterations{f' without {without_text(fleet.left_out)}' if fleet.left_out else ''}"
+    draw_axis(axes, [0, 0.25, 0.5, 0.75, 1], lambda tick: f"{100 * tick:.0f} %", one_line(whose, 80), gap=4)
     thick = 0.42 if len(ranks) <= 40 else 0.5
     left = np.zeros(len(ranks))
     for part, (label, colour) in PART_COLOURS.items():

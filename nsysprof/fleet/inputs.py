@@ -25,6 +25,7 @@ __all__ = [
     "names_in",
     "natural_key",
     "record_path",
+    "without_ending",
 ]
 
 # What a report is called; of several with one name before that, the first of these counts.
@@ -179,13 +180,18 @@ def _each_once(files: Iterable[str]) -> list[str]:
     for file in files:
         folder, _, last = file.rpartition("/")
         name = folder if last == _INSIDE else file
-        ending = next((each for each in _ENDINGS if name.endswith(each)), "")
+        stem = without_ending(name)
+        ending = name[len(stem) :]
         if last != _INSIDE and ending in ("", _FOLDER):
             continue
         found = (_ENDINGS.index(ending) if ending else 0, name)
-        stem = name.removesuffix(ending)
         best[stem] = min(found, best.get(stem, found))
     return sorted((name for _, name in best.values()), key=natural_key)
+
+
+def without_ending(name: str) -> str:
+    """The name of a report without what it is known by as one."""
+    return name.removesuffix(next((each for each in _ENDINGS if name.endswith(each)), ""))
 
 
 def _stamp(path: Path) -> str:

@@ -22,7 +22,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportTask
 from nsysprof.fleet.rank_part import RankPart
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def answer_file(folder: Path, task: ReportTask) -> Path:

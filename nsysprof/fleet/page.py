@@ -89,7 +89,7 @@ def _ranks(fleet: Fleet) -> dict[str, Any]:
     """The table that is printed, with all ranks; a search also finds a rank by its host, GPU and report."""
     table = fleet_rank_table(fleet)
     rows = []
-    for texts, row in zip(table.rows, _records(fleet.ranks), strict=True):
+    for texts, row in zip(table.rows, _records(fleet.usual), strict=True):
         whole = max(row["own_ns"] + row["exposed_ns"], 1)
         inside = row["collective_ns"]
         behind = [

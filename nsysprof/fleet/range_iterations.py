@@ -13,7 +13,8 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.core.intervals import Ints
-from nsysprof.fleet.gpu_activity import COMMUNICATION, PARTS, Lines
+from nsysprof.core.units import format_share
+from nsysprof.fleet.gpu_activity import COMMUNICATION, COMPUTE, COPIES, EXPOSED, PARTS, Lines
 from nsysprof.fleet.iteration_labels import iteration_labels, places_among
 from nsysprof.trace.tables import START_END
 
@@ -24,6 +25,9 @@ WHOLE = "(whole report)"
 MOST_PATHS, MOST_ROWS = 2_000, 10_000
 COLUMNS = ("instances", "cpu", "span", "busy", "sum", COMMUNICATION, *PARTS)
 _LATE = np.iinfo(np.int64).max
+_COVERED = 0.5  # of the GPUs' busy time, that iterations have to hold unless their name has a number
+_LEAST_REPEATS = 3
+_MOST_CANDIDATES = 3
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,11 @@ def range_iterations(
     }
     first, last = _bounds(attribution, rows, row_of, len(group))
     path, label = group // len(labels), group % len(labels)
+    texts = _path_texts(merged)
+    main, instead = _iteration_path(merged, texts, path, each, _busy(lines), choice)
     kept = _after(path, begin, choice.skip)
     path, label, begin, first, last = path[kept], label[kept], begin[kept], first[kept], last[kept]
     each = {name: values[kept] for name, values in each.items()}
-    texts = _path_texts(merged)
-    main = _iteration_path(merged, texts, path, each["span"], choice)
     order, too_many = _chosen_paths(merged, path, each["sum"], main)
     place = np.full(len(merged), -1)
     place[order] = np.arange(len(order))
@@ -106,7 +110,7 @@ def range_iterations(
         path_first_ns=path_first[order],
         path_last_ns=path_last[order],
         main=-1 if main is None else int(place[main]),
-        warnings=(*too_many, *without),
+        warnings=(*instead, *too_many, *without),
     )
 
 
@@ -170,16 +174,29 @@ def _after(path: NDArray[np.int64], begin: NDArray[np.intp], skip: int) -> NDArr
     return (place >= skip) | (size[path] <= skip)
 
 
-def _iteration_path(
-    merged: Paths, texts: Sequence[str], path: NDArray[np.int64], span: Ints, choice: Choice
-) -> int | None:
-    """The path whose rows are the iterations: what ``per`` names, or the outermost numbered one, or what repeats most.
+def _busy(lines: Mapping[int, Lines]) -> int:
+    """The busy time of all GPUs."""
+    return sum(int((line.busy[1] - line.busy[0]).sum()) for line in lines.values())
 
-    Among several the one with the longest span; None where nothing repeats.
+
+def _iteration_path(
+    merged: Paths,
+    texts: Sequence[str],
+    path: NDArray[np.int64],
+    each: Mapping[str, Ints],
+    busy: int,
+    choice: Choice,
+) -> tuple[int | None, list[str]]:
+    """The path whose rows are the iterations: what ``per`` names; else a numbered one, or one that repeats, whose rows
+    hold half of the ``busy`` time; else a numbered one.
+
+    Unless it was asked for it has GPU work in most of its rows. Of several the outermost ones, and of these the one
+    that holds most. None where nothing is so; then, in words, what ``--per`` might name.
     """
     count = np.bincount(path, minlength=len(merged))
-    added = _added(path, span, len(merged))
-    wanted = [at for at in range(len(merged)) if count[at] and added[at]]
+    worked = np.bincount(path[each["span"] > 0], minlength=len(merged))
+    held = _added(path, each[COMPUTE] + each[EXPOSED] + each[COPIES], len(merged)) / max(busy, 1)
+    wanted = np.flatnonzero(worked).tolist()
     if choice.per is not None:
         names = [(at, merged.names[int(merged.name[at])]) for at in wanted]
         wanted = [
@@ -187,13 +204,24 @@ def _iteration_path(
             for at, name in names
             if fnmatchcase(texts[at], choice.per) or fnmatchcase(name, choice.per) or texts[at] == choice.per
         ]
-        depths = [int(merged.depth[at]) for at in wanted]
-        wanted = [at for at, depth in zip(wanted, depths, strict=True) if depth == min(depths)]
-        return max(wanted, key=lambda at: int(added[at]), default=None)
-    numbered = [at for at in wanted if merged.names[int(merged.name[at])] in choice.merge and count[at] > 1]
-    outer = [at for at in numbered if merged.depth[at] == min(int(merged.depth[n]) for n in numbered)]
-    repeated = [at for at in wanted if count[at] > 2 and merged.depth[at] == 0]
-    return max(outer or repeated, key=lambda at: int(added[at]), default=None)
+        return _outermost(merged, wanted, held), []
+    wanted = [at for at in wanted if 2 * worked[at] >= count[at] > 1]
+    numbered = [at for at in wanted if merged.names[int(merged.name[at])] in choice.merge]
+    repeated = [at for at in wanted if worked[at] >= _LEAST_REPEATS]
+    best = ([at for at in among if held[at] >= _COVERED] for among in (numbered, repeated))
+    main = next((_outermost(merged, among, held) for among in (*best, numbered) if among), None)
+    if main is not None or not repeated:
+        return main, []
+    most = sorted(repeated, key=lambda at: (-held[at], merged.depth[at]))[:_MOST_CANDIDATES]
+    told = ", ".join(f"{texts[at]!r} ({count[at]:,} times, {format_share(held[at])})" for at in most)
+    return None, [
+        f"no range repeats and holds half of the GPU's busy time; --per can name one that is an iteration: {told}"
+    ]
+
+
+def _outermost(merged: Paths, wanted: Sequence[int], held: NDArray[np.float64]) -> int | None:
+    """The path with the most of the time among the outermost of those wanted."""
+    return min(wanted, key=lambda at: (int(merged.depth[at]), -float(held[at])), default=None)
 
 
 def _chosen_paths(

@@ -17,6 +17,7 @@ from nsysprof.trace.tables import KERNEL, Tables, pid_of
 
 MOST_COLLECTIVES = 20_000
 TIMELINE_BINS, TIMELINE_ITERATIONS = 2_000, 24
+FAR_LONGER = 3  # times the median iteration: such a one is none of the usual ones
 # All ranks take part in these and leave them together, so that their time beyond the shortest is waiting.
 _COLLECTIVE = re.compile(
     r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|(?:one|two)shot_ar"
@@ -131,11 +132,16 @@ def _whole(tables: Tables, process: int, lines: Mapping[int, Lines]) -> tuple[in
 
 
 def _window(first: Ints, last: Ints) -> tuple[int, int] | None:
-    """Around the middle `TIMELINE_ITERATIONS` of iterations, which are sorted; None without any."""
+    """Around the middle `TIMELINE_ITERATIONS` of iterations, which are sorted; None without any.
+
+    The first ones are left out while they take far longer than usual: warm-up would hide all others.
+    """
     some = last > first
     first, last = first[some], last[some]
     if not len(first):
         return None
+    usual = last - first <= FAR_LONGER * np.median(last - first)
+    first, last = first[int(usual.argmax()) :], last[int(usual.argmax()) :]
     at = max(len(first) - TIMELINE_ITERATIONS, 0) // 2
     chosen = slice(at, at + TIMELINE_ITERATIONS)
     return int(first[chosen].min()), int(last[chosen].max())

@@ -6,13 +6,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nsysprof.statistics.dependence import dependence
+from nsysprof.statistics.distributions import normal_quantile
 from nsysprof.statistics.resampling import LEVEL
-from nsysprof.statistics.summary import LEAST_SAMPLES, summarize
+from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, summarize
 
 # What it takes to be called a straggler: this much slower than the median of the others, and surely so. Ratios are of
 # equal iterations: how much iterations differ from each other must not hide how much ranks do.
 LEAST_SLOWNESS = 0.05
 LEAST_Z = 3.5
+SLOWER, NOT_SLOWER, NOT_PROVEN = "slower", "not slower", "not proven"
+BY_INTERVAL, BY_EACH, BY_SPREAD = "interval", "every iteration", "spread of ranks"
+_EXCEPTIONS = 15  # one iteration in so many need not say so where every iteration does
 _ENOUGH_RANKS = 5  # for the spread between ranks to say anything
 _MOST_OUTLIERS = 20
 _FEW_RANKS = 16  # up to here a rank is held against the others without itself
@@ -28,8 +33,13 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     ``rank``; ``ratio``: the median over iterations of its time over the median of the other ranks in the same
     iteration; ``z``: how far that is from the median rank in robust standard deviations, NaN below five ranks;
     ``low``, ``high``: the interval of the ratio, of ranks from `LEAST_SLOWNESS` above 1 on, so wide that at 95 % it
-    holds for all ranks together; ``straggler``: that interval is above 1, where there are `LEAST_SAMPLES` iterations,
-    and the z reaches `LEAST_Z`, where there are five ranks; with neither none is.
+    holds for all ranks together, or all that the iterations span where every one says so; ``straggler``: the verdict is
+    "slower"; ``slower``, ``compared``: in how many of how many iterations its time is longer than that of the others.
+
+    ``verdict`` is "slower", "not slower" or "not proven". Slower is a rank whose interval is above 1 and of iterations
+    worth `SURE_FROM` independent ones, or of which every iteration says so (`_each_says_so`), where there are
+    `LEAST_SAMPLES` of them, and whose z reaches `LEAST_Z`, where there are five ranks; with neither none is. ``basis``
+    says by which. Not slower is one whose ratio is surely below `LEAST_SLOWNESS`.
     """
     values: Matrix = own.to_numpy(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -39,20 +49,48 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     z = robust_z(ratio) if np.isfinite(ratio).sum() >= _ENOUGH_RANKS else np.full(len(ratio), np.nan)
     found = pd.DataFrame({"rank": own.index.to_numpy(), "ratio": ratio, "z": z})
     found["low"], found["high"] = np.nan, np.nan
-    slow = np.flatnonzero(ratio >= 1 + LEAST_SLOWNESS)
-    straggler = np.zeros(len(ratio), bool)
-    for at in slow.tolist():
+    verdict, basis = np.full(len(ratio), NOT_PROVEN, object), np.full(len(ratio), "", object)
+    for at in np.flatnonzero(np.isfinite(ratio)).tolist():
         mine = ratios[at][np.isfinite(ratios[at])]
-        apart = np.isnan(z[at]) or z[at] >= LEAST_Z
-        if len(mine) < LEAST_SAMPLES:
-            straggler[at] = z[at] >= LEAST_Z  # False for NaN
+        if ratio[at] < 1 + LEAST_SLOWNESS:
+            if len(mine) >= LEAST_SAMPLES and _at_most(mine) < 1 + LEAST_SLOWNESS:
+                verdict[at] = NOT_SLOWER
             continue
-        level = 1 - (1 - LEVEL) / len(values)  # Bonferroni: the ranks were all looked at
-        interval = summarize(mine, level=level).interval
-        found.loc[at, ["low", "high"]] = interval.low, interval.high
-        straggler[at] = apart and interval.low > 1 and interval.level >= level
-    found["straggler"] = straggler
+        by = BY_SPREAD
+        if len(mine) >= LEAST_SAMPLES:
+            level = 1 - (1 - LEVEL) / len(values)  # Bonferroni: the ranks were all looked at
+            told = summarize(mine, level=level)
+            low, high, by = told.interval.low, told.interval.high, ""
+            if low > 1 and told.interval.level >= level and told.order.effective >= SURE_FROM:
+                by = BY_INTERVAL
+            elif _each_says_so(mine):
+                low, high, by = mine.min(), mine.max(), BY_EACH
+            found.loc[at, ["low", "high"]] = low, high
+        if by and (z[at] >= LEAST_Z or (np.isnan(z[at]) and by != BY_SPREAD)):
+            verdict[at], basis[at] = SLOWER, by
+    found["straggler"] = verdict == SLOWER
+    found["verdict"], found["basis"] = verdict, basis
+    found["slower"], found["compared"] = (ratios > 1).sum(axis=1), np.isfinite(ratios).sum(axis=1)
     return found
+
+
+def _each_says_so(ratios: Matrix) -> bool:
+    """Whether a rank is slower in every iteration, and in all but one in 15 by `LEAST_SLOWNESS` and half of what is
+    usual of it.
+
+    Iterations that resemble the ones before them can be worth too few for an interval. But what separates the rank from
+    the others is then far more than what iterations differ by. In simulated fleets of 2 to 8 ranks and 15 iterations
+    whose times vary by 3 %, each depending on the one before (phi from 0 to 0.8), it finds a rank that is 1.27 times
+    slower in 99 of 100, and names one of equal ranks in less than 1 of 100.
+    """
+    low = max(float(np.median(ratios) + 1) / 2, 1 + LEAST_SLOWNESS)
+    return bool((ratios > 1).all() and (ratios < low).sum() <= len(ratios) // _EXCEPTIONS)
+
+
+def _at_most(ratios: Matrix) -> float:
+    """The upper limit at 95 % of the median: the order statistic of a sign test, iterations counted by their worth."""
+    reach = normal_quantile(LEVEL) / 2 / np.sqrt(dependence(ratios).effective)
+    return float(np.quantile(ratios, min(1.0, 0.5 + reach), method="higher"))
 
 
 def robust_z(values: Matrix) -> Matrix:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,9 @@ import pandas as pd
 from nsysprof.core.terminal import once, one_line, visible
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.answer import Fleet
+from nsysprof.fleet.findings import without_text
 from nsysprof.fleet.range_iterations import WHOLE
+from nsysprof.fleet.stragglers import LEAST_SLOWNESS
 from nsysprof.results.text_table import TextTable, wrapped
 
 _MOST_WARNINGS = 12
@@ -58,7 +60,7 @@ def _findings(fleet: Fleet) -> Iterator[str]:
 
 def fleet_rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
     """A row per rank; where there are more than ``top``, those that are the slowest against the others."""
-    ranks = fleet.ranks
+    ranks = fleet.usual
     shown = ranks
     if len(ranks) > top:
         shown = ranks.loc[ranks["ratio"].fillna(0).sort_values(ascending=False, kind="stable").index[:top]]
@@ -89,8 +91,10 @@ def fleet_rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
             "waiting: the part of its time in collectives beyond that of the rank that comes last, which is in them for"
             " the shortest time; awaited: the part of all waiting that is for this rank."
         )
-    if ranks["straggler"].any():
-        notes.append("!: a straggler.")
+    if fleet.left_out:
+        notes.append(f"Shares, waiting and awaited are without {without_text(fleet.left_out)}.")
+    marks = {rank_mark(row) for row in shown.to_dict("records")}
+    notes += [text for mark, text in (("!", "!: a straggler."), ("?", "?: may be one.")) if mark in marks]
     if len(shown) < len(ranks):
         notes.append(
             f"{_many(len(ranks) - len(shown), 'faster rank')}: --top {len(ranks)}, or see ranks.csv."
@@ -98,10 +102,17 @@ def fleet_rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
     return TextTable(head, rows, "l" + "r" * (len(head) - 1), " ".join(notes))
 
 
+def rank_mark(row: Mapping[Hashable, Any]) -> str:
+    """``!`` for a straggler, ``?`` for a rank that may be one, nothing for others."""
+    if row["straggler"]:
+        return "!"
+    return "?" if row["ratio"] >= 1 + LEAST_SLOWNESS else ""
+
+
 def _rank_cells(row: dict[Hashable, Any], waits: bool, caused: int) -> list[str]:
     whole = max(row["own_ns"] + row["exposed_ns"], 1)
     cells = [
-        f"{row['rank']}{' !' if row['straggler'] else ''}",
+        f"{row['rank']} {rank_mark(row)}".rstrip(),
         _time(row["span_median_ns"]),
         _time(row["own_median_ns"]),
         "" if math.isnan(row["ratio"]) else format_ratio(row["ratio"]),

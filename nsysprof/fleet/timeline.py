@@ -91,7 +91,7 @@ def _pixels(lane: RankLane, end: int, columns: int) -> NDArray[np.float64]:
 
 
 def _title(fleet: Fleet) -> str:
-    ranks = fleet.ranks
+    ranks = fleet.usual
     inside, waits, caused = (int(ranks[f"{name}_ns"].sum()) for name in ("collective", "waiting", "caused"))
     exposed = float(ranks["exposed_ns"].sum() / max((ranks["own_ns"] + ranks["exposed_ns"]).sum(), 1))
     if inside and caused:
@@ -105,7 +105,7 @@ def _title(fleet: Fleet) -> str:
 
 
 def _subtitle(fleet: Fleet) -> str:
-    count = int(fleet.ranks["iterations"].max())
+    count = int(fleet.usual["iterations"].max())
     what = "whole reports"
     if fleet.iteration_path != WHOLE and count:
         some = f"the middle {TIMELINE_ITERATIONS} of " if count > TIMELINE_ITERATIONS else ""

@@ -124,6 +124,23 @@ def test_two_processes_of_one_report(tmp_path: Path) -> None:
     assert ranks["pid"].nunique() == 2
 
 
+def test_the_default_folder_is_named_after_the_reports(tmp_path: Path) -> None:
+    """So that two fleets of files do not meet in one; what stands under the name of before is replaced there."""
+    for job in ("one", "other"):
+        (tmp_path / job).mkdir()
+        for rank in (0, 1):
+            shutil.copy(TWO / f"rank_{rank}.sqlite", tmp_path / job)
+    for asked, folder in {
+        ("one/rank_0.sqlite", "one/rank_1.sqlite"): "one-rank.fleet",
+        ("other/rank_*.sqlite",): "other-rank.fleet",
+        ("other/rank_0.sqlite", "other/rank_1.sqlite", "-o", "reports.fleet"): "reports.fleet",
+        ("other/rank_[01].sqlite",): "reports.fleet",
+        ("one/rank_1.sqlite",): "rank_1.fleet",
+    }.items():
+        done = fleet(*asked, "--no-charts", "--workers", "1", folder=tmp_path)
+        assert f"Written to {folder}/: " in done.stderr
+
+
 def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, many: Path) -> None:
     """A real scheduler and two real workers, one of which dies while reports are under way: the answer is the same."""
     arguments = (many, "--rank-from", r"rank_(\d+)", "--no-charts")

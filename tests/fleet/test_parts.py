@@ -148,6 +148,54 @@ def test_iterations_without_numbers_are_counted(trace: Trace) -> None:
     assert column(part, "train", "compute") == [11, 12, 13]
 
 
+def repeated(name: str, count: int, busy: int, *, begin: int = 0, every: int = 1000) -> list[Items]:
+    """Ranges of one name with a kernel in each."""
+    return [
+        item
+        for start in range(begin, begin + every * count, every)
+        for item in (
+            Range(name, start, start + every - 50),
+            launch_kernel(
+                "gemm_kernel", (start + 1, start + 2), (start + 10, start + 10 + busy), id=start + 1
+            ),
+        )
+    ]
+
+
+def test_what_repeats_and_holds_the_time_is_the_iteration(trace: Trace) -> None:
+    """Not the longest of what repeats, however little that is; also below a range around all."""
+    whole = Range("main", 0, 20_000)
+    small = repeated("aten::to", 6, 5, begin=11_000)
+    [part] = examined(trace(whole, *repeated("train", 10, 400), *small)).parts
+    assert part.iteration_path == "main/train"
+    assert not part.warnings
+    rest = launch_kernel("gemm_kernel", (1, 2), (10, 900), id=1)
+    [part] = examined(trace(rest, *small, *repeated("load", 3, 90, begin=1000))).parts
+    assert part.iteration_path == WHOLE
+    assert part.warnings == (
+        "no range repeats and holds half of the GPU's busy time; --per can name one that is an iteration:"
+        " 'load' (3 times, 23 %), 'aten::to' (6 times, 2.5 %)",
+    )
+
+
+def test_ranges_that_mostly_do_nothing_are_no_iterations(trace: Trace) -> None:
+    """Their median would be nothing: `aten::to` mostly finds that there is nothing to do."""
+    idle = [Range("aten::to", begin, begin + 10) for begin in range(50_000, 60_000, 1000)]
+    [part] = examined(trace(*repeated("aten::to", 4, 400), *idle)).parts
+    assert part.iteration_path == WHOLE
+
+
+def test_numbered_iterations_that_hold_little_are_told(trace: Trace) -> None:
+    """They are what their name says, but most of the time is elsewhere."""
+    most = launch_kernel("gemm_kernel", (4001, 4002), (5000, 9000), id=9001)
+    found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(3), most))) for at in range(2)])
+    assert found.iteration_path == "step*"
+    assert (
+        "iterations of 'step*' hold 17 % of the GPUs' busy time: nothing is said of the rest"
+        in found.warnings
+    )
+
+
 def test_a_counter_that_begins_anew_makes_other_iterations(trace: Trace) -> None:
     """The second epoch's step0 is not the first one's; what runs twice within a step still adds up."""
     items: list[Items] = []
