@@ -197,12 +197,12 @@ def clock_table(comparison: Comparison, pair: Pair) -> TextTable:
         told = ["", ""] if math.isnan(row.ratio) else [format_ratio(row.ratio), _interval(row)]
         rows.append([row.clock, *each, *told, row.verdict])
     names = shorten_both(pair.base_name, pair.new_name, _SIDE_WIDTH, one_line)
+    few = "; (a–b): of fewer than 10 the shortest and the longest" if "–" in str(rows) else ""
     return TextTable(
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
         rows,
         "lrrrrl",
-        "median call ± half the IQR, or from the shortest to the longest of fewer than 10;"
-        " span: from its first op to that of the next call",
+        f"median call ± half the IQR{few}; span: from its first op to that of the next call",
     )
 
 

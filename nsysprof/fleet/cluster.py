@@ -87,6 +87,7 @@ def examine_all(
     found: dict[int, ReportAnswer | ReportFailure] = dict(known or {})
     progress("analysing reports", len(found))
     rest = [number for number in range(len(tasks)) if number not in found]
+    memory = choice.memory_bytes if choice.scheduler is None else None
     if rest:
         with _client(choice, len(rest), uninterrupted) as client:
             for number, answer in _results(
