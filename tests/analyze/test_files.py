@@ -86,6 +86,7 @@ DOCUMENT = [
     "nsysprof",
     "options",
     "totals",
+    "unified_memory",
     "ledger",
     "warnings",
     "ranges",
