@@ -98,7 +98,7 @@ def test_every_number_of_the_ranges_is_that_of_the_frame(
         assert row["CPU"] == format_ns(frame.cpu_ns)
         assert row["span"] == format_ns(frame.span_ns)
         assert row["busy"] == format_ns(frame.busy_ns)
-        assert row["share"] == format_share(frame.sum_ns / answer.totals["sum_ns"])
+        assert row["share"] == format_share(frame.sum_ns / answer.work_ns)
         many = frame.instances > 1
         for each, (median, iqr, low, high) in (
             (f"{name} each", [frame[f"{name}_{what}_ns"] for what in ("median", "iqr", "min", "max")])
@@ -118,11 +118,12 @@ def test_every_number_of_the_ranges_is_that_of_the_frame(
 
 
 def counted(totals: dict[str, int]) -> str:
-    """How many ops of each kind there are, in words; graphs only where there are some."""
+    """How many ops of each kind there are, in words; graphs and migrations only where there are some."""
     counts = (
         ("kernels", "kernel", ""),
         ("memops", "memory operation", ""),
         ("graph_traces", "CUDA graph", " traced whole"),
+        ("migrations", "migration", " beside them"),
     )
     return ", ".join(
         f"{format_count(totals[of])} {noun}{'' if totals[of] == 1 else 's'}{rest}"
@@ -155,7 +156,7 @@ def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: Trace) -> None:
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
     lines = [line for line in text.splitlines() if "from the first op to the last" in line]
     assert lines == [
-        f"{counted(totals)}: sum {last['sum']}; {who} busy for {busy} of the"
+        f"{counted(totals)}: sum {format_ns(answer.work_ns)}; {who} busy for {busy} of the"
         f" {format_ns(totals['span_ns'])} from the first op to the last"
     ]
 
