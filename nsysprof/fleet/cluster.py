@@ -90,9 +90,7 @@ def examine_all(
     memory = choice.memory_bytes if choice.scheduler is None else None
     if rest:
         with _client(choice, len(rest), uninterrupted) as client:
-            for number, answer in _results(
-                client, tasks, rest, choice.memory_bytes if choice.scheduler is None else None
-            ):
+            for number, answer in _results(client, tasks, rest, memory):
                 if isinstance(answer, ReportFailure):
                     if strict:
                         raise NsysprofError(answer.reason, answer.hint)

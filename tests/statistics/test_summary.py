@@ -21,8 +21,7 @@ from nsysprof.statistics.summary import (
     sorted_in_groups,
     summarize,
 )
-from nsysprof.trace.build import read_tables
-from nsysprof.trace.nsys import open_report
+from nsysprof.trace.report import open_report, read_tables
 from tests.statistics.test_dependence import autoregressive
 
 Ints = NDArray[np.int64]
