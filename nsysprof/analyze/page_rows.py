@@ -13,9 +13,9 @@ from nsysprof.analyze.stream_lanes import choose_streams, processes_by_gpu, stre
 from nsysprof.analyze.subject import group_legend, group_notes
 from nsysprof.analyze.timeline import MOST_THREADS, timeline
 from nsysprof.analyze.timeline_chart import title
-from nsysprof.attribution.paths import depths
 from nsysprof.attribution.split import device_labels
 from nsysprof.charts.palette import TINTS
+from nsysprof.core.forest import depths
 from nsysprof.core.intervals import Index, Ints
 from nsysprof.core.labels import shorten
 from nsysprof.core.stacking import stack
