@@ -6,10 +6,10 @@ import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows
+from nsysprof.analyze.stacks import add_part, stack, texts_inside
 from nsysprof.analyze.subject import group_legend, group_notes, outside_share, subtitle
 from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Numbers
 from nsysprof.charts.palette import IDLE
-from nsysprof.charts.stacks import add_part, stack, texts_inside
 from nsysprof.core.intervals import Ints
 from nsysprof.core.labels import printable
 from nsysprof.core.units import format_count, format_ns, format_share, scale_ns
