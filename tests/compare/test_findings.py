@@ -153,7 +153,7 @@ def test_a_mean_that_is_no_typical_call_is_told() -> None:
 
 def test_headline_and_causes_are_about_one_difference() -> None:
     """Seven calls of ten got slower, and three very slow ones became fast: the mean falls, the median call rises."""
-    pair = {"base_median_ns": 40_000, "new_median_ns": 50_000, "verdict": SLOWER}
+    pair: dict[str, Any] = {"base_median_ns": 40_000, "new_median_ns": 50_000, "verdict": SLOWER}
     lines = said(frame=clocks(base_median_ns=40_000, verdict=SLOWER), **pair)
     assert lines[0].startswith("math is 1.25x faster than flash")
     assert not any("of the difference" in line for line in lines)
