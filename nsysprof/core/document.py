@@ -68,7 +68,7 @@ def fitted(value: Any, kind: type[_T], where: str, hint: str) -> _T:
         why = f"{missing[1]!r} is missing"
     elif why.startswith("invalid enum value"):
         words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
-        why = f"invalid enum value {shown_value(found)}, not one of {', '.join(words)}"
+        why = f"{shown_value(found)} is not one of {', '.join(words)}"
         near = _near(found, words)
     elif found is not _UNKNOWN and "got" not in why.split():
         why = f"{why}, got {shown_value(found)}"

@@ -56,7 +56,7 @@ class Whole(msgspec.Struct):
         ({"name": 10**5000}, "f: name: expected str, got int", "again"),
         (
             {"name": "a", "parts": [{}, {"color": "rad"}]},
-            "f: parts[1].color: invalid enum value 'rad', not one of red, green",
+            "f: parts[1].color: 'rad' is not one of red, green",
             "did you mean red? again",
         ),
         (
