@@ -48,19 +48,21 @@ _HEAD = 1 << 20  # bytes in which a document says what it is and of what
 _UNKNOWN = object()
 
 
-def fitted(value: Any, kind: type[_T], where: str, hint: str) -> _T:
+def fitted(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = False) -> _T:
     """A decoded value as the struct, or other type, that it must be; types of our own have a classmethod ``read``.
 
+    With ``cells`` numbers are written as texts, as in a row of a CSV table.
     Raises `NsysprofError` that begins with ``where`` and the place inside, such as `a.json: points[3].seq`. For a key
     or a word that is none the hint begins with those there are, the likely one first.
     """
     try:
-        return msgspec.convert(value, kind, dec_hook=_read)
+        return msgspec.convert(value, kind, dec_hook=_read, strict=not cells)
     except msgspec.ValidationError as error:
         why, _, place = str(error).partition(" - at `$")
         place = place.rstrip("`").lstrip(".")
         found, kinds = _inside(value, kind, place)
     why, near = (why[:1].lower() + why[1:]).replace("`", ""), ""
+    why = why.removesuffix(", got str") if cells else why
     if unknown := re.fullmatch(r"object contains unknown field (.*)", why, re.DOTALL):
         keys = [field.encode_name for each in kinds for field in _fields(each)]
         why, near = f"unknown key {shown_value(unknown[1])}", _near(unknown[1], keys, "keys are")
@@ -100,8 +102,8 @@ def shown_value(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def read_document(path: Path, schema: str, what: str, hint: str, most: int = MOST_BYTES) -> dict[str, Any]:
-    """The object of a JSON file that states this schema; NaN and infinity are None. ``what`` it is called in messages.
+def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = MOST_BYTES) -> dict[str, Any]:
+    """The object of a JSON file that states one of these schemas; NaN is None. ``what`` it is called in messages.
 
     Raises `NsysprofError` where the file cannot be read, is no JSON, or states another schema.
     """
@@ -112,8 +114,10 @@ def read_document(path: Path, schema: str, what: str, hint: str, most: int = MOS
     except ValueError as error:
         raise NsysprofError(f"{path}: not JSON, so no {what}: {error}", hint) from None
     found = document.get("schema") if isinstance(document, dict) else None
-    if found != schema:
-        raise NsysprofError(f"{path}: no {what}: its schema is {shown_value(found)}, not {schema!r}", hint)
+    if found not in schemas:
+        raise NsysprofError(
+            f"{path}: no {what}: its schema is {shown_value(found)}, not {schemas[0]!r}", hint
+        )
     return dict(document)
 
 

@@ -49,5 +49,5 @@ class Analysis(msgspec.Struct):
 def read_analysis_document(path: Path) -> Analysis:
     """An ``analysis.json``. Raises `NsysprofError` where the file is none, or is damaged."""
     hint = "give a report, or the analysis.json of one: nsysprof analyze REPORT"
-    document = read_document(path, ANALYSIS_SCHEMA, "analysis of nsysprof", hint, MOST_TABLE_BYTES)
+    document = read_document(path, "analysis of nsysprof", hint, ANALYSIS_SCHEMA, most=MOST_TABLE_BYTES)
     return fitted(document, Analysis, str(path), "write it again: nsysprof analyze REPORT")

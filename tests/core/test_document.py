@@ -86,11 +86,11 @@ def test_a_document_says_what_it_is(tmp_path: Path) -> None:
     """Another schema is refused by whoever needs the document, and is nothing to whoever only looks."""
     path = tmp_path / "a.json"
     path.write_text('{"schema": "mine/1", "n": NaN}', encoding="utf-8")
-    assert read_document(path, "mine/1", "record", "again") == {"schema": "mine/1", "n": None}
+    assert read_document(path, "record", "again", "mine/1") == {"schema": "mine/1", "n": None}
     assert known_document(path, "x/1", "mine/1") == known_document(path) != {}
     assert known_document(path, "x/1") == known_document(tmp_path / "b.json", "mine/1") == {}
     with pytest.raises(NsysprofError, match=r"a\.json: no record: its schema is 'mine/1', not 'yours/1'"):
-        read_document(path, "yours/1", "record", "again")
+        read_document(path, "record", "again", "yours/1")
 
 
 def test_the_head_of_a_document_is_read_however_long_it_is(tmp_path: Path) -> None:
