@@ -40,7 +40,7 @@ import msgspec
 
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.attribution.warm_up import Instances
-from nsysprof.core.document import Count, Text, Texts, fitted, read_toml, shown_value, texts
+from nsysprof.core.document import Text, Texts, fitted, read_toml, shown_value, texts
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Family
 
@@ -184,7 +184,7 @@ class _Range(msgspec.Struct, forbid_unknown_fields=True):
     path: Text
     optional: bool = False
     stat: _Stat = "median"
-    min_instances: Count = 0
+    min_instances: Annotated[int, msgspec.Meta(ge=1, le=_MOST)] = 0
     max_kernels: _Whole = 0
     max_launches: _Whole = 0
     max_memops: _Whole = 0
