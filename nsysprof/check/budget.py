@@ -217,7 +217,7 @@ def read_budget(path: Path) -> Budget:
     Raises `NsysprofError` with file, table and reason where it cannot be read or does not say what it can mean.
     """
     path = Path(path)
-    content = read_toml(path, "budget", _BEGIN, missing="nsysprof check --init REPORT")
+    content = read_toml(path, "budget", "nsysprof check REPORT budget.toml", "nsysprof check --init REPORT")
     top = fitted(_listed(content, "range"), _Top, str(path), _BEGIN)
     if not top.range:
         raise NsysprofError(f"{path}: no [[range]] table, so there is nothing to check", _BEGIN)
