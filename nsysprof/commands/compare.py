@@ -190,7 +190,7 @@ def _write(
     from nsysprof.compare.charts import comparison_charts
     from nsysprof.compare.files import write_gaps
     from nsysprof.core.terminal import visible
-    from nsysprof.results.analysis_files import writing
+    from nsysprof.results.files import writing
 
     with writing(folder), together as (made, stale):
         written = write_gaps(comparison, made)

@@ -202,7 +202,7 @@ def _answers(
     from nsysprof.commands.progress import progress_bar
     from nsysprof.fleet.cluster import examine_all
     from nsysprof.fleet.kept_answers import forget_answers
-    from nsysprof.results.analysis_files import writing
+    from nsysprof.results.files import writing
 
     kept = folder / _KEPT
     with writing(folder):
@@ -251,7 +251,7 @@ def _write(
     from nsysprof.core.terminal import visible
     from nsysprof.fleet.charts import save_fleet_charts
     from nsysprof.fleet.files import write_fleet
-    from nsysprof.results.analysis_files import writing
+    from nsysprof.results.files import writing
 
     with progress_bar() as progress, writing(folder), together as (made, stale):
         progress("writing", 0)

@@ -16,7 +16,7 @@ import typer
 
 import nsysprof
 from nsysprof import cli
-from nsysprof.results.analysis_files import SCHEMA
+from nsysprof.analyze.files import SCHEMA
 from tests.kit.command_line import runner
 
 ROOT = Path(__file__).parents[2]
