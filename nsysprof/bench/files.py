@@ -58,7 +58,8 @@ def _texts(name: str, values: pd.Series[Any]) -> pd.Series[Any]:
             known = known.astype(int)
         else:
             known = known.map(lambda value: float(f"{value:.6g}"))
-    return known.map(str).reindex(values.index, fill_value="")
+    texts = pd.Series([str(value) for value in known], known.index, dtype=object)
+    return texts.reindex(values.index, fill_value="")
 
 
 def append_database(results: BenchResults, path: Path) -> bool:
