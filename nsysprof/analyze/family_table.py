@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.cover import cover, crossing
 from nsysprof.attribution.paths import Paths
+from nsysprof.core.column_table import ColumnTable, Texts
 from nsysprof.kernels.classify import FAMILIES, Kinds
 from nsysprof.trace.tables import KERNEL, START_END, Ops
 
@@ -29,7 +29,7 @@ def family_table(
     merged_of: NDArray[np.int32],
     keep: NDArray[np.bool_],
     kinds: Kinds,
-) -> pd.DataFrame:
+) -> ColumnTable:
     """``path, family, ops, kernels, sum_ns`` inside each merged path that has any; it adds up to the path's sum.
 
     ``merged_of`` is the merged path of each range instance, ``keep`` says which instances count. What lies inside a
@@ -53,10 +53,10 @@ def family_table(
     if odd.any():
         _count_inside(sums, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), family)
     row, column = np.nonzero(sums[0][:-1])
-    return pd.DataFrame(
+    return ColumnTable(
         {
             "path": row,
-            "family": np.array(FAMILIES, object)[column],
+            "family": Texts(column, FAMILIES),
             **{name: total[row, column] for name, total in zip(_COLUMNS, sums, strict=True)},
         }
     )

@@ -158,7 +158,7 @@ def _write(
     with progress_bar() as progress, writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         progress("writing tables", 0)
-        written, note = write_tables(breakdown, folder, instances=instances)
+        written, notes = write_tables(breakdown, folder, instances=instances)
         others = [*(() if painter else _CHART_FILES), *(() if html else (PAGE,))]
         stale = remove_earlier(folder, others, "analyze") if earlier else []
         charts: list[Path] = []
@@ -173,7 +173,7 @@ def _write(
     print(f"\nWritten to {visible(str(folder))}/: {names}", file=sys.stderr)
     if stale:
         print(f"removed from an earlier analysis: {', '.join(path.name for path in stale)}", file=sys.stderr)
-    if note:
+    for note in notes:
         print(note, file=sys.stderr)
 
 

@@ -160,11 +160,15 @@ class Quartiles:
 
 def grouped_quartiles(group: NDArray[np.integer], values: NDArray[np.int64], count: int) -> Quartiles:
     """The `Quartiles` of ``values`` in each of ``count`` groups; ``group`` holds a code below ``count`` per value."""
-    size = np.bincount(group, minlength=count)
+    return quartiles_of_sorted(sorted_in_groups(group, values)[1], np.bincount(group, minlength=count))
+
+
+def quartiles_of_sorted(ordered: NDArray[np.int64], size: NDArray[np.int64]) -> Quartiles:
+    """The `Quartiles` of groups of these sizes that stand one behind the other, each in order."""
     first = np.cumsum(size) - size
     some = size > 0
-    # the one value is for empty groups to point at
-    ordered = sorted_in_groups(group, values) if len(values) else np.zeros(1, np.int64)
+    if len(ordered) == 0:  # empty groups need one value to point at
+        ordered = np.zeros(1, np.int64)
 
     def at(numerator: int) -> NDArray[np.int64]:
         place = numerator * np.maximum(size - 1, 0)  # in quarters
@@ -180,23 +184,27 @@ def grouped_quartiles(group: NDArray[np.integer], values: NDArray[np.int64], cou
     return Quartiles(at(0), at(1), at(2), at(3), at(4))
 
 
-def sorted_in_groups(group: NDArray[np.integer], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The values sorted by group and then by size.
+def sorted_in_groups(
+    group: NDArray[np.integer], values: NDArray[np.int64]
+) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+    """Groups (not negative) and values, sorted by group and then by value.
 
     Group and value are packed in one int64 where they fit, because sorting plain integers in place is ten times
     faster than finding an order of two keys.
     """
     if len(values) == 0:
-        return values
+        return group, values
     low = int(values.min())
     bits = (int(values.max()) - low).bit_length()
     if bits + int(group.max()).bit_length() > 62:
-        return values[np.lexsort((values, group))]
+        order = np.lexsort((values, group))
+        return group[order], values[order]
     packed = group.astype(np.int64)
     packed <<= bits
     packed += values
     packed -= low
     packed.sort()
+    groups = packed >> bits
     packed &= (1 << bits) - 1
     packed += low
-    return packed
+    return groups, packed
