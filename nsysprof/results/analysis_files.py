@@ -25,7 +25,7 @@ SCHEMA = "nsysprof-analysis/1"
 ANALYSIS_DOCUMENT = ("analysis.json", SCHEMA)
 # Above this many instances `instances.csv` is only written when asked for.
 MOST_INSTANCES = 100_000
-MOST_ROWS = 10_000  # of ranges and of kernels in `analysis.json`: whoever wants more reads the tables
+MOST_ROWS = 5_000  # of ranges and of kernels in `analysis.json`: whoever wants more reads the tables
 _ROWS_AT_ONCE = 10_000
 _SPECIAL = re.compile(r'[,"\r\n]').search
 
