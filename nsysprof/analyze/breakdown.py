@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -69,7 +69,7 @@ class Breakdown:
     kept: NDArray[np.bool_] = field(repr=False)  # range instances that count
     parts: tuple[tuple[Part, NDArray[np.int64]], ...] = field(repr=False)  # with the row of each merged path
     merged_of: NDArray[np.int32] = field(repr=False)  # the merged path of each range instance
-    before_reading: tuple[str, ...] = field(repr=False)  # all warnings but those of slow starts
+    first_warnings: tuple[str, ...] = field(repr=False)  # all warnings but those of slow starts
     _columns: dict[str, ColumnTable] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def columns(self, table: str) -> ColumnTable:
@@ -111,7 +111,7 @@ class Breakdown:
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """What a reader must know before believing the numbers."""
-        return (*self.before_reading, *slow_starts(self.columns("merged"), self.instances_of, self.by))
+        return (*self.first_warnings, *slow_starts(self.columns("merged"), self.instances_of, self.by))
 
     @property
     def instance_count(self) -> int:
@@ -186,7 +186,7 @@ def break_down(
         kept=keep,
         parts=tuple(_with_rows(parts(attribution, keep, by), merged_of, len(merged))),
         merged_of=merged_of,
-        before_reading=(*tables.report.about.warnings, *tables.warnings, *own),
+        first_warnings=(*tables.report.about.warnings, *tables.warnings, *own),
     )
 
 
@@ -306,7 +306,7 @@ def _labelled(answer: Breakdown, tables: list[ColumnTable]) -> ColumnTable:
     return ColumnTable({answer.by: label, **one_below_other(tables).columns})
 
 
-_TABLES = {
+_TABLES: dict[str, Callable[[Breakdown], ColumnTable]] = {
     "ranges": _ranges,
     "merged": _merged,
     "families": _families,

@@ -73,11 +73,11 @@ def _table(
     key: NDArray[np.int64], length: NDArray[np.int64], names: int
 ) -> tuple[KernelTable, NDArray[np.int64]]:
     """The table of ops by their keys, in the order of those, and the lengths of the ops in that order."""
-    key, length = sorted_in_groups(key, length)
-    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
-    count = np.diff(np.append(first, len(key)))
+    keys, length = sorted_in_groups(key, length)
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    count = np.diff(np.append(first, len(keys)))
     spread = quartiles_of_sorted(length, count)
-    path, name = np.divmod(key[first], names)
+    path, name = np.divmod(keys[first], names)
     total = np.add.reduceat(length, first) if len(first) else count
     found = KernelTable(
         (path - 1).astype(np.int32),
