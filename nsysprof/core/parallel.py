@@ -11,7 +11,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-MOST_THREADS = 8  # more only wait for one another
+MOST_THREADS = 4  # more gain little and take memory
 
 
 def cores() -> int:

@@ -35,7 +35,8 @@ from nsysprof.trace.nsys.records import (
 )
 
 _BLOCK = 1 << 20  # bytes of pages decoded at once: they stay in the cache, and numpy's calls stay few
-_PARTS_PER_THREAD = 4  # starting a thread for less does not pay
+# Threads take turns between numpy's calls, which must be long for that: below this size of a table they gain nothing.
+_BLOCK_OF_THREADS, _WORTH_THREADS = 1 << 22, 1 << 28
 _DEEPEST = 20  # levels of a b-tree, which is SQLite's own limit
 _TABLE_LEAF, _TABLE_INTERIOR = 13, 5
 
@@ -69,9 +70,9 @@ def decode(
         places = {name: at for at, name in enumerate(layout.fields)}
         wanted = Wanted(tuple(ints), tuple(texts), places, layout.rowid, words)
         leaves = _leaves(file, layout.root)
-        step = max(1, _BLOCK // file.size)
+        threads = cores() if len(leaves) * file.size >= _WORTH_THREADS else 1
+        step = max(1, (_BLOCK if threads == 1 else _BLOCK_OF_THREADS) // file.size)
         parts = [leaves[at : at + step] for at in range(0, len(leaves), step)]
-        threads = min(cores(), len(parts) // _PARTS_PER_THREAD)
         free = SimpleQueue[np.ndarray]()  # a buffer for each block that is being read, waits, or is in use
         for _ in range(threads + 2):
             free.put(np.zeros(step * file.size + SPARE + SPARE_FOR_EACH_FIELD * len(layout.fields), np.uint8))
