@@ -111,7 +111,9 @@ def test_pieces_smaller_than_the_report_give_the_same_answer(monkeypatch: pytest
     """Neither do answers depend on how many rows are worked on at a time."""
     path = TRACES / "block.sqlite"
     other = answer(path, IN_MEMORY)
-    for module in ("scratch", "attribution", "kernel_table", "family_table", "stream_lanes", "breakdown"):
+    rooms = "core.arena", "attribution.attribute"
+    modules = (f"analyze.{name}" for name in ("kernel_table", "family_table", "stream_lanes", "breakdown"))
+    for module in (*rooms, *modules):
         monkeypatch.setattr(f"nsysprof.{module}._CHUNK", 97)
     monkeypatch.setattr("nsysprof.trace.build._CHUNK", 101)
     monkeypatch.setattr("nsysprof.trace.nsys.host_calls._CHUNK", 103)
