@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -408,7 +408,10 @@ def test_a_file_that_cannot_be_finished_is_not_there(
     monkeypatch.setattr(analysis_files, "_encoded", stopping)
     folder = tmp_path / "out"
     folder.mkdir()
-    files = {"analysis.json": partial(write_json, odd), "ranges.csv": partial(write_csv, odd.ranges)}
+    files: dict[str, Callable[[Path], object]] = {
+        "analysis.json": partial(write_json, odd),
+        "ranges.csv": partial(write_csv, odd.ranges),
+    }
     for before in ("", "before"):
         for name, write in files.items():
             if before:

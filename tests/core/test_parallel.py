@@ -29,7 +29,12 @@ def test_results_come_in_the_order_of_the_items(threads: int) -> None:
 def test_few_items_are_computed_ahead_of_the_reader(threads: int) -> None:
     """No more than one for each thread and the one that is read: what they hold is memory."""
     begun: list[int] = []
-    found = in_order(lambda item: begun.append(item) or item, range(100), threads)
+
+    def note(item: int) -> int:
+        begun.append(item)
+        return item
+
+    found = in_order(note, range(100), threads)
     for number in range(10):
         assert next(found) == number
         assert len(begun) <= number + 1 + (threads if threads > 1 else 0)
