@@ -31,7 +31,7 @@ from nsysprof.bench.words import (
     tflops_cell,
     verdict_cell,
 )
-from nsysprof.core.terminal import visible
+from nsysprof.core.text import visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.markdown import markdown_section, markdown_table
 

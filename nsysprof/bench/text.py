@@ -26,7 +26,7 @@ from nsysprof.bench.words import (
     share_cell,
     tflops_cell,
 )
-from nsysprof.core.terminal import once, one_line, visible
+from nsysprof.core.text import once, one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 

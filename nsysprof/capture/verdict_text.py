@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from tabulate import tabulate
 
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.text import cut, one_line, visible
 from nsysprof.kernels.backends import BackendVerdict
 from nsysprof.kernels.classify import short_name
 
@@ -81,4 +81,4 @@ def _counted(kernel: str, count: int, width: int) -> str:
     """``name x count``. What a kernel does stands at the start of its name: unlike elsewhere, the end is left out."""
     tail = f" x {count:,}"
     name, most = visible(short_name(kernel, 200)), max(width - len(tail), 8)
-    return (name if len(name) <= most else f"{name[: most - 1]}…") + tail
+    return cut(name, most) + tail

@@ -11,7 +11,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from nsysprof.check.check import BudgetCheck
-from nsysprof.core.terminal import once, one_line, visible
+from nsysprof.core.text import cut, once, one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.results.text_table import escaped
 
@@ -105,7 +105,7 @@ _HEAD = ["range", "limit", "allowed", "found", "calls", "why"]
 def _verdict(answer: BudgetCheck) -> str:
     count, broken, untested = len(answer.rows), len(answer.broken), len(answer.untested)
     report, budget = (one_line(name, 60) for name in (Path(answer.report).name, Path(answer.budget).name))
-    limits = f"{format_count(count)} limit{'s' * (count != 1)}"
+    limits = plural(count, "limit")
     if broken:
         return f"{report} breaks {format_count(broken)} of {limits} of {budget}"
     if untested:
@@ -123,7 +123,7 @@ def _held(answer: BudgetCheck) -> str:
     count = f"{format_count(len(held))} limit{'s hold' if len(held) > 1 else ' holds'}"
     against = f"; baseline: {visible(answer.baseline)}" if answer.baseline else ""
     return (
-        f"{count}, on {format_count(ranges)} range{'s' * (ranges != 1)}."
+        f"{count}, on {plural(ranges, 'range')}."
         f" Limits are per call, that is per instance of a range{against}."
     )
 
@@ -153,7 +153,7 @@ def _table(broken: pd.DataFrame) -> list[str]:
     path = min(path, _WIDTH - sum(others) - _LEAST_WHY)
     room = _WIDTH - sum(others) - path
     cells = [
-        [one_line(row[0], path - 2), *row[1:-1], _cut(row[-1].split("; there is ")[0], room)] for row in shown
+        [one_line(row[0], path - 2), *row[1:-1], cut(row[-1].split("; there is ")[0], room)] for row in shown
     ]
     align = ["left", "left", "right", "right", "right", "left"]
     table = tabulate(
@@ -165,10 +165,6 @@ def _table(broken: pd.DataFrame) -> list[str]:
         preserve_whitespace=True,
     )
     return [line.rstrip() for line in table.splitlines()]
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 1]}…"
 
 
 def _cells(row: Any, path: int, room: int) -> list[str]:

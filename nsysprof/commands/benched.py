@@ -195,6 +195,6 @@ def echo(text: str) -> None:
 
 def say(text: str) -> None:
     """A line for people, on stderr."""
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
 
     echo("".join(f"{visible(line)}\n" for line in text.split("\n")))

@@ -12,8 +12,7 @@ from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.measured import Measured, flops_of, tensor_share
 from nsysprof.compare.side_pairs import Pair
-from nsysprof.core.labels import shorten_both
-from nsysprof.core.terminal import one_line
+from nsysprof.core.text import one_line, shorten_both
 from nsysprof.core.units import format_bytes, format_count, format_share
 from nsysprof.results.text_table import TextTable
 

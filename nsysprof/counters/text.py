@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from nsysprof.attribution.paths import merged_names, split_path
 from nsysprof.capture.text import not_run_lines
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_share
 from nsysprof.results.text_table import column_table, wrapped
 
@@ -49,7 +50,7 @@ def counters_summary(
     runs = record["runs"]
     many = [run for run in runs if max(run["passes"], default=1) > 1]
     parts = [
-        f"counted {format_count(len(rows))} kernel{'s' * (len(rows) != 1)}",
+        f"counted {plural(len(rows), 'kernel')}",
         *not_run_lines(record["workload"]),
         "",
     ]

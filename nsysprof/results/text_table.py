@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
