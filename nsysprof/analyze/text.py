@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from tabulate import tabulate
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import kernels_inside, top_rows
@@ -18,7 +17,7 @@ from nsysprof.attribution.verify import Verification
 from nsysprof.core.text import once, one_line, plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.results.text_table import spread_text
+from nsysprof.results.table import spread_text, text_table
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.report import Diagnostic, Report
 
@@ -149,7 +148,7 @@ def _ledger(breakdown: Breakdown) -> Iterator[str]:
         if row.ops
     ]
     rows.append(["total", format_count(totals["ops"]), format_ns(totals["sum_ns"]), format_share(1.0)])
-    yield _table(["launched from", "ops", "sum", "share"], rows)
+    yield text_table(["launched from", "ops", "sum", "share"], rows, "lrrr")
 
 
 def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
@@ -175,7 +174,8 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         around.append(row.depth)
         cells = range_cells(row, breakdown.work_ns, waits)
         rows.append([one_line(str(getattr(row, by)), 30), *cells] if by else cells)
-    yield _table([by, *head] if by else head, rows, texts=2 if by else 1)
+    head = [by, *head] if by else head
+    yield text_table(head, rows, ("ll" if by else "l").ljust(len(head), "r"))
     yield from range_notes(shown, waiting)
     if (shown["depth"] > _MOST_INDENTS).any():
         yield "[n]: n ranges are around this one."
@@ -272,22 +272,13 @@ def _top_kernels(title: str, kernels: pd.DataFrame) -> list[str]:
         ]
         for row in _rows(kernels.head(_TOP_KERNELS).rename(columns={"count": "ops"}))
     ]
-    table = _table(["op", "family", "cause", "count", "sum", "share"], rows, texts=3)
+    table = text_table(["op", "family", "cause", "count", "sum", "share"], rows, "lllrrr")
     return [f"{title}: {format_ns(total)} under {plural(len(kernels), 'name')}", table]
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:
     """The rows as named tuples; only for the few that are printed."""
     return frame.itertuples(index=False)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
-    """Columns of text, the first ``texts`` flush left and the others right, without trailing blanks."""
-    align = ["left"] * texts + ["right"] * (len(head) - texts)
-    body = tabulate(
-        rows, headers=head, tablefmt="simple", colalign=align, disable_numparse=True, preserve_whitespace=True
-    )
-    return "\n".join(line.rstrip() for line in body.splitlines())
 
 
 def verification(result: Verification) -> str:

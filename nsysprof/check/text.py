@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tabulate import tabulate
 
 from nsysprof.check.check import BudgetCheck
 from nsysprof.core.text import cut, once, one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.results.text_table import escaped
+from nsysprof.results.table import escaped, markdown_table, text_table
 
 _SCHEMA = "nsysprof-check/1"
 _WIDTH = 110
@@ -63,11 +62,8 @@ def check_markdown(answer: BudgetCheck) -> str:
     broken, untested = answer.broken, answer.untested
     lines = [f"### {'✅' if answer.ok else '❌'} {escaped(_verdict(answer))}", ""]
     if len(broken):
-        rows = [
-            [escaped(cell) for cell in _cells(row, _MD_RANGE, _MD_WHY)]
-            for row in _rows(broken.head(_MOST_ROWS))
-        ]
-        lines += [f"| {' | '.join(cells)} |" for cells in (_HEAD, ["---", "---", *["--:"] * 3, "---"], *rows)]
+        rows = [_cells(row, _MD_RANGE, _MD_WHY) for row in _rows(broken.head(_MOST_ROWS))]
+        lines += markdown_table(_HEAD, rows, _ALIGN, even=False)
         lines += ["", *(f"- {text.strip()}" for text in _more(broken, _MOST_ROWS))]
     lines += [
         f"- not tested: {escaped(row.range)}, {escaped(_rule(row))}: {escaped(one_line(row.evidence, _MD_WHY))}"
@@ -100,6 +96,7 @@ def check_document(answer: BudgetCheck) -> dict[str, Any]:
 
 
 _HEAD = ["range", "limit", "allowed", "found", "calls", "why"]
+_ALIGN = "llrrrl"
 
 
 def _verdict(answer: BudgetCheck) -> str:
@@ -155,16 +152,7 @@ def _table(broken: pd.DataFrame) -> list[str]:
     cells = [
         [one_line(row[0], path - 2), *row[1:-1], cut(row[-1].split("; there is ")[0], room)] for row in shown
     ]
-    align = ["left", "left", "right", "right", "right", "left"]
-    table = tabulate(
-        cells,
-        headers=_HEAD,
-        tablefmt="simple",
-        colalign=align,
-        disable_numparse=True,
-        preserve_whitespace=True,
-    )
-    return [line.rstrip() for line in table.splitlines()]
+    return text_table(_HEAD, cells, _ALIGN).splitlines()
 
 
 def _cells(row: Any, path: int, room: int) -> list[str]:

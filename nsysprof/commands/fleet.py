@@ -281,7 +281,7 @@ def _tell_cost(answer: Fleet, where: ClusterChoice) -> None:
 
     most = format_bytes(int(answer.ranks["peak_bytes"].max()))
     if where.scheduler is None:
-        many = plural(where.workers, "worker")
+        many = plural(where.workers or 0, "worker")
         limit = format_bytes(where.memory_bytes or 0)
         _say(f"{many}, {most} of memory at most in one; the limit is {limit} each")
     else:

@@ -20,7 +20,7 @@ from nsysprof.core.units import format_bytes, format_count, format_ns
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import Facts, report_facts
 from nsysprof.page.template import fill, inline
-from nsysprof.results.text_table import TextTable
+from nsysprof.results.table import TextTable
 
 MOST_PAGE_PAIRS, _MOST_CAUSES, _MOST_KERNELS = 24, 60, 12
 _CAPTIONS = {

@@ -14,7 +14,7 @@ from nsysprof.compare.measured import Measured, flops_of, tensor_share
 from nsysprof.compare.side_pairs import Pair
 from nsysprof.core.text import one_line, shorten_both
 from nsysprof.core.units import format_bytes, format_count, format_share
-from nsysprof.results.text_table import TextTable
+from nsysprof.results.table import TextTable
 
 _NAME_WIDTH, _SIDE_WIDTH = 60, 16
 

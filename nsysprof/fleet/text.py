@@ -14,7 +14,7 @@ from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.findings import without_text
 from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.fleet.stragglers import LEAST_SLOWNESS
-from nsysprof.results.text_table import TextTable, spread_text, wrapped
+from nsysprof.results.table import TextTable, spread_text, wrapped
 
 _MOST_WARNINGS = 12
 _MOST_FAILURES = 20
