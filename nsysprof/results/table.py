@@ -6,7 +6,6 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from unicodedata import east_asian_width
 
 from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_ns, format_share
@@ -153,17 +152,11 @@ def fitted(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]
 
 def _widths(head: Sequence[str], rows: Sequence[Sequence[str]], after_head: int) -> list[int]:
     columns = zip(head, *rows, strict=True)
-    return [max(_width(first) + after_head, *map(_width, cells), 0) for first, *cells in columns]
+    return [max(len(first) + after_head, *map(len, cells), 0) for first, *cells in columns]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int], align: str) -> list[str]:
-    cells = []
-    for cell, width, side in zip(row, widths, align, strict=True):
-        blanks = " " * (width - _width(cell))
-        cells.append(cell + blanks if side == "l" else blanks + cell)
-    return cells
-
-
-def _width(text: str) -> int:
-    """How many columns of a terminal a text takes: characters of East Asia take two."""
-    return len(text) + (0 if text.isascii() else sum(east_asian_width(each) in "WF" for each in text))
+    return [
+        cell.ljust(width) if side == "l" else cell.rjust(width)
+        for cell, width, side in zip(row, widths, align, strict=True)
+    ]

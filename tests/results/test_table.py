@@ -25,13 +25,6 @@ def test_a_total_stands_apart() -> None:
     assert len(lines) == 5
 
 
-def test_wide_characters_take_two_columns() -> None:
-    """Where a terminal shows a character twice as wide, its column still ends where the others do."""
-    assert text_table(["a", "b"], [["日本", "1"], ["xxxx", "2"]], "ll", after_head=0) == "\n".join(
-        ["a     b", "----  -", "日本  1", "xxxx  2"]
-    )
-
-
 def test_columns_without_cells_can_be_left_out() -> None:
     """What has a head only is no column."""
     assert without_empty(["a", "b", "c"], [["1", "", "2"], ["3", "", ""]], "lrl") == (
