@@ -13,7 +13,8 @@ import numpy as np
 
 from nsysprof.core.column_table import ColumnTable, Texts
 from nsysprof.core.intervals import Ints, covered_before, merge
-from nsysprof.core.units import format_bytes, format_count, format_ns, format_share
+from nsysprof.core.text import plural
+from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.tables import GRAPH, KERNEL, MIGRATION, Tables
 
@@ -49,9 +50,11 @@ class UnifiedMemory:
         moves = self.migrations
         ways = []
         for row in moves.summed(["direction"], ["pieces", "size_bytes"]).records():
-            ways.append(f"{format_bytes(row['size_bytes'])} {row['direction']} in {_pieces(row['pieces'])}")
+            ways.append(
+                f"{format_bytes(row['size_bytes'])} {row['direction']} in {plural(row['pieces'], 'piece')}"
+            )
         causes = moves.summed(["cause"], ["pieces"]).records()
-        why = [f"{_pieces(row['pieces'])} {row['cause']}" for row in causes if row["cause"]]
+        why = [f"{plural(row['pieces'], 'piece')} {row['cause']}" for row in causes if row["cause"]]
         reasons = f" ({', '.join(why)})" if why else ""
         yield (
             f"unified memory migrates for {format_ns(int(moves['sum_ns'].sum()))}: {', '.join(ways)}"
@@ -82,10 +85,6 @@ class UnifiedMemory:
             bound = bool(row["fault_covered_ns"] > FAULT_BOUND * row["sum_ns"])
             return text + " (fault-bound: it waits for pages more than it computes)" * bound
         return ""
-
-
-def _pieces(count: int) -> str:
-    return f"{format_count(count)} piece{'s' * (count != 1)}"
 
 
 def unified_memory(tables: Tables) -> UnifiedMemory | None:

@@ -162,7 +162,7 @@ def _write(
     """
     from nsysprof.analyze.files import write_tables
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
     from nsysprof.results.files import writing
 
     with progress_bar() as progress, writing(folder), together as (made, stale):

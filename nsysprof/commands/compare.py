@@ -192,7 +192,7 @@ def _write(
     from nsysprof.analyze.charts import write_pictures
     from nsysprof.compare.charts import comparison_charts
     from nsysprof.compare.files import write_gaps
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
     from nsysprof.results.files import writing
 
     with writing(folder), together as (made, stale):

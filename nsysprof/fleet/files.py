@@ -9,6 +9,7 @@ from typing import Any
 
 from nsysprof import __version__
 from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json
+from nsysprof.core.text import plural
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import USUAL, Fleet
 from nsysprof.results.files import records, write_csv, write_document
@@ -78,7 +79,7 @@ def check_fleet_folder(
     unfinished = sum(1 for _ in (folder / kept).glob("*.npz"))
     if unfinished and not resume and not force:
         raise NsysprofError(
-            f"{folder} holds the answers of {unfinished:,} report{'' if unfinished == 1 else 's'} of an unfinished run",
+            f"{folder} holds the answers of {plural(unfinished, 'report')} of an unfinished run",
             "--resume to go on with it, --force to begin anew, or -o OTHER-DIR",
         )
     ours = is_about(folder, reports)
