@@ -68,9 +68,11 @@ def test_opening_a_report_loads_no_pandas() -> None:
     assert heavy <= {"numpy"}
 
 
-def test_analyze_without_charts_loads_no_pandas(tmp_path: Path) -> None:
-    """The answer is numpy columns: text, CSV and JSON need no frame."""
-    arguments = ["analyze", str(ROOT / "traces" / "run.sqlite"), "--no-charts", "-o", str(tmp_path / "out")]
+@pytest.mark.parametrize("charts", [False, True])
+def test_analyze_loads_no_pandas(tmp_path: Path, charts: bool) -> None:
+    """The answer is numpy columns: text, CSV, JSON and charts (drawn in another process) need no frame."""
+    option = "--charts" if charts else "--no-charts"
+    arguments = ["analyze", str(ROOT / "traces" / "run.sqlite"), option, "-o", str(tmp_path / "out")]
     code = f"""
 import io, contextlib
 from nsysprof.cli import main
