@@ -21,7 +21,8 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.answers import AnalysisRange, read_analysis_document
 
 ANALYSIS = "analysis.json"
-_INSTANCES = "instances.csv"
+_INSTANCES, _RANGES = "instances.csv", "ranges.csv"
+_AGAIN = "write it again: nsysprof analyze REPORT"
 _KEY = ["merged_path", "kind"]
 _TOTALS = ["instances", "unclosed", "span_ns", "busy_ns", "cpu_ns"]
 
@@ -62,6 +63,8 @@ def read_analysis(path: Path, budget: Budget) -> Baseline:
     names = {gpu.name for gpu in analysis.report.gpus}
     rows = [msgspec.structs.astuple(row) for row in analysis.ranges]
     ranges = pd.DataFrame(rows, columns=list(AnalysisRange.__struct_fields__))
+    if left_out := analysis.left_out.get("ranges"):
+        ranges = _all_ranges(path.with_name(_RANGES), len(ranges) + left_out.rows)
     ranges = ranges.astype({**dict.fromkeys(_KEY, object), **dict.fromkeys(_TOTALS, np.int64)})
     calls, warnings = _instances(path.with_name(_INSTANCES), ranges)
     if calls is None:
@@ -90,6 +93,19 @@ def _check_options(path: Path, options: Mapping[str, Any], budget: Budget) -> No
                 f"{path}: was made with {name} = {options.get(name)!r}, and the budget needs {value!r}",
                 " ".join(["give the report itself, or: nsysprof analyze REPORT", *flags]),
             )
+
+
+def _all_ranges(path: Path, count: int) -> pd.DataFrame:
+    """The rows of the ``ranges.csv`` beside a document that does not hold all of them."""
+    dtypes = {**dict.fromkeys(_KEY, str), **dict.fromkeys(_TOTALS, np.int64)}
+    try:
+        ranges = pd.read_csv(path, usecols=list(dtypes), dtype=dtypes, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise NsysprofError(f"{path}, which {ANALYSIS} refers to, cannot be read: {reason}", _AGAIN) from None
+    if len(ranges) != count:
+        raise NsysprofError(f"{path} is of another analysis than {ANALYSIS} beside it", _AGAIN)
+    return ranges
 
 
 def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, list[str]]:

@@ -94,12 +94,12 @@ def analyze(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with start_painter(apart=charts) as painter:  # first of all: it imports matplotlib meanwhile
         from nsysprof.analyze.breakdown import break_down
+        from nsysprof.analyze.files import ANALYSIS_DOCUMENT
         from nsysprof.analyze.text import summary
         from nsysprof.attribution.attribute import attribute
         from nsysprof.attribution.paths import DEFAULT_MERGE
         from nsysprof.commands.progress import progress_bar
         from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.analysis_files import ANALYSIS_DOCUMENT
         from nsysprof.results.folder import PAGE, check_folder, report_stem, results_together
         from nsysprof.trace.report import open_report
 
@@ -160,13 +160,14 @@ def _write(
 
     Where the folder holds an earlier analysis, its charts and its page do not stay beside new tables.
     """
+    from nsysprof.analyze.files import write_tables
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.core.terminal import visible
-    from nsysprof.results.analysis_files import write_tables, writing
+    from nsysprof.core.text import visible
+    from nsysprof.results.files import writing
 
     with progress_bar() as progress, writing(folder), together as (made, stale):
         progress("writing tables", 0)
-        written, note = write_tables(breakdown, made, instances=instances)
+        written, notes = write_tables(breakdown, made, instances=instances)
         charts: list[Path] = []
         if painter:
             progress("drawing charts", 0)
@@ -179,7 +180,7 @@ def _write(
     print(f"\nWritten to {visible(str(folder))}/: {names}", file=sys.stderr)
     if stale:
         print(f"removed from an earlier analysis: {', '.join(stale)}", file=sys.stderr)
-    if note:
+    for note in notes:
         print(note, file=sys.stderr)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from nsysprof.core.path_text import path_part
+from nsysprof.core.text import path_part
 from nsysprof.counters.ncu_csv import NcuRow
 from nsysprof.formats.counters import METRICS, CounterRow
 from nsysprof.scrub.secrets import Secrets

@@ -38,12 +38,17 @@ class AnalysisRange(msgspec.Struct):
     cpu_ns: _Time
 
 
+class _LeftOut(msgspec.Struct):
+    rows: Annotated[int, msgspec.Meta(ge=1)]
+
+
 class Analysis(msgspec.Struct):
     """What is read of an ``analysis.json``."""
 
     report: _Report
     ranges: list[AnalysisRange]
     options: dict[str, Any] = {}
+    left_out: dict[str, _LeftOut] = {}  # of tables of which the document holds some rows only
 
 
 def read_analysis_document(path: Path) -> Analysis:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,14 @@ import pandas as pd
 import pytest
 
 from nsysprof import __version__
+from nsysprof.analyze import files as analysis_files
 from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.files import ANALYSIS_DOCUMENT, write_json, write_tables
 from nsysprof.attribution.attribute import attribute
-from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
-from nsysprof.results import analysis_files
-from nsysprof.results.analysis_files import (
-    ANALYSIS_DOCUMENT,
-    write_csv,
-    write_json,
-    write_tables,
-    writing,
-)
+from nsysprof.results import files as result_files
+from nsysprof.results.files import write_csv, writing
 from nsysprof.results.folder import check_folder
 from nsysprof.trace.report import Report, open_report
 from tests.conftest import Trace
@@ -223,21 +218,6 @@ def test_pandas_reads_back_what_the_frames_hold(odd: Breakdown, tmp_path: Path) 
             assert (column in TEXTS) or read[column].dtype == np.int64
 
 
-def test_a_lone_return_is_quoted(tmp_path: Path) -> None:
-    """A carriage return alone would end a row for every reader; a text without one stays without quotes."""
-    write_csv(pd.DataFrame({"name": ["a\rb"], "n": [1]}), tmp_path / "returns.csv")
-    write_csv(pd.DataFrame({"name": ["ab"], "n": [1]}), tmp_path / "plain.csv")
-    assert (tmp_path / "returns.csv").read_bytes() == b'name,n\n"a\rb",1\n'
-    assert (tmp_path / "plain.csv").read_bytes() == b"name,n\nab,1\n"
-
-
-def test_large_numbers_stay_exact(tmp_path: Path) -> None:
-    """Integers beyond 2^53 are written digit by digit, never through a float."""
-    frame = pd.DataFrame({"big_ns": np.array([2**53 + 1, 2**63 - 1, -(2**62) - 1], np.int64)})
-    write_csv(frame, tmp_path / "big.csv")
-    assert (tmp_path / "big.csv").read_text() == f"big_ns\n{2**53 + 1}\n{2**63 - 1}\n{-(2**62) - 1}\n"
-
-
 def test_a_path_that_is_no_text_is_replaced(trace: Trace, tmp_path: Path) -> None:
     """A file name that is not UTF-8 becomes question marks in the document instead of an error."""
     named = trace(*odd_report()).rename(tmp_path / "a\udc80.sqlite")
@@ -251,7 +231,7 @@ def test_rows_are_written_in_parts(odd: Breakdown, tmp_path: Path, monkeypatch: 
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
     write_tables(odd, tmp_path / "whole")
-    monkeypatch.setattr(analysis_files, "_ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(result_files, "ROWS_AT_ONCE", 3)
     write_tables(odd, tmp_path / "parts")
     for name in ("ranges.csv", "kernels.csv", "instances.csv", "analysis.json"):
         whole, parts = tmp_path / "whole" / name, tmp_path / "parts" / name
@@ -352,9 +332,9 @@ def test_an_empty_report_still_gives_all_files(trace: Trace, tmp_path: Path) -> 
     """Without ranges and without ops every file has its header, and the document its empty lists."""
     out = tmp_path / "out"
     out.mkdir()
-    written, note = write_tables(broken_down(trace()), out)
+    written, notes = write_tables(broken_down(trace()), out)
     assert sorted(path.name for path in written) == sorted(FILES)
-    assert note is None
+    assert notes == []
     for name, columns in (("ranges.csv", RANGES), ("instances.csv", INSTANCES), ("kernels.csv", KERNELS)):
         head, rows = read_rows(out / name)
         assert head[: len(columns)] == columns
@@ -369,22 +349,49 @@ def test_too_many_instances_are_left_out(
 ) -> None:
     """Above the limit `instances.csv` is left out with a note, and the option brings it back."""
     monkeypatch.setattr(analysis_files, "MOST_INSTANCES", len(ODD_NAMES))
-    written, note = write_tables(odd, tmp_path)
+    written, notes = write_tables(odd, tmp_path)
     assert [path.name for path in written] == FILES
-    assert note is None
+    assert notes == []
     monkeypatch.setattr(analysis_files, "MOST_INSTANCES", len(ODD_NAMES) - 1)
-    written, note = write_tables(odd, tmp_path)
+    written, notes = write_tables(odd, tmp_path)
     assert [path.name for path in written] == ["ranges.csv", "kernels.csv", "analysis.json"]
-    assert note == f"instances.csv is left out: it would have {len(ODD_NAMES)} rows; --instances writes it"
-    written, note = write_tables(odd, tmp_path, instances=True)
+    assert notes == [f"instances.csv is left out: it would have {len(ODD_NAMES)} rows; --instances writes it"]
+    written, notes = write_tables(odd, tmp_path, instances=True)
     assert [path.name for path in written] == FILES
-    assert note is None
+    assert notes == []
     assert len(read_rows(tmp_path / "instances.csv")[1]) == len(ODD_NAMES)
 
 
-def test_the_limit_of_instances_is_that_of_the_design() -> None:
-    """100,000 instances are written unasked."""
+def test_long_tables_are_cut_in_the_document_and_whole_beside_it(
+    odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the limit the document holds the rows with the most time, in their order, and says how many are missing."""
+    monkeypatch.setattr(analysis_files, "MOST_ROWS", len(ODD_NAMES))
+    _, notes = write_tables(odd, tmp_path)
+    whole = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    assert len(whole["ranges"]) == len(ODD_NAMES)
+    assert whole["left_out"] == {"kernels": {"rows": 2, "file": "kernels.csv"}}
+    assert notes == [
+        f"analysis.json holds the {len(ODD_NAMES)} rows with the most time; all are in kernels.csv"
+    ]
+    monkeypatch.setattr(analysis_files, "MOST_ROWS", 3)
+    _, notes = write_tables(odd, tmp_path)
+    cut = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    assert list(cut) == [*DOCUMENT[:-2], "left_out", *DOCUMENT[-2:]]
+    assert cut["left_out"]["ranges"] == {"rows": len(ODD_NAMES) - 3, "file": "ranges.csv"}
+    assert notes == [
+        "analysis.json holds the 3 rows with the most time; all are in ranges.csv and kernels.csv"
+    ]
+    for name, frame in (("ranges", odd.ranges), ("kernels", odd.kernels)):
+        longest = frame.sort_values("sum_ns", ascending=False, kind="stable").index[:3]
+        assert cut[name] == frame.loc[sorted(longest)].to_dict("records")
+        assert len(read_rows(tmp_path / f"{name}.csv")[1]) == len(frame)
+
+
+def test_the_limits_of_rows_are_those_of_the_readme() -> None:
+    """100,000 instances are written unasked, and 5,000 rows of a table into the document."""
     assert analysis_files.MOST_INSTANCES == 100_000
+    assert analysis_files.MOST_ROWS == 5_000
 
 
 def checked(folder: Path, report: Report, *, force: bool = False) -> bool:
@@ -397,16 +404,19 @@ def test_a_file_that_cannot_be_finished_is_not_there(
     odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """A full disk or an interrupt in the midst of a file leaves nothing of it; what was there before stays."""
-    encoded = analysis_files._encoded
+    encoded = result_files._encoded
 
     def stopping(*arguments: Any) -> Iterator[list[list[Any]]]:
         yield from encoded(*arguments)
         raise error
 
-    monkeypatch.setattr(analysis_files, "_encoded", stopping)
+    monkeypatch.setattr(result_files, "_encoded", stopping)
     folder = tmp_path / "out"
     folder.mkdir()
-    files = {"analysis.json": partial(write_json, odd), "ranges.csv": partial(write_csv, odd.ranges)}
+    files: dict[str, Callable[[Path], object]] = {
+        "analysis.json": partial(write_json, odd),
+        "ranges.csv": partial(write_csv, odd.ranges),
+    }
     for before in ("", "before"):
         for name, write in files.items():
             if before:
@@ -414,19 +424,6 @@ def test_a_file_that_cannot_be_finished_is_not_there(
             with pytest.raises(type(error)):
                 write(folder / name)
             assert {path.read_text() for path in folder.iterdir()} == ({before} if before else set())
-
-
-def test_the_name_of_a_failure_is_the_file_that_was_asked_for(tmp_path: Path) -> None:
-    """Nobody knows of the name that it has until it is whole."""
-    (tmp_path / "x.csv").mkdir()
-    for path in (tmp_path / "x.csv", tmp_path / "none" / "y.csv"):
-        with (
-            pytest.raises(NsysprofError, match=f"cannot write {path}: "),
-            writing(tmp_path),
-            whole_file(path) as part,
-        ):
-            part.write_text("text")
-    assert [each.name for each in tmp_path.iterdir()] == ["x.csv"]
 
 
 def test_a_stopped_run_is_recognized_as_ours(
@@ -437,7 +434,7 @@ def test_a_stopped_run_is_recognized_as_ours(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(analysis_files, "_write_rows", stop)
+    monkeypatch.setattr(analysis_files, "write_csv", stop)
     with pytest.raises(KeyboardInterrupt):
         write_tables(odd, tmp_path)
     assert checked(tmp_path, odd.attribution.tables.report)

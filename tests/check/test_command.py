@@ -73,7 +73,7 @@ MARKDOWN = """\
 ### ❌ run.sqlite breaks 5 of 16 limits of budget.toml
 
 | range | limit | allowed | found | calls | why |
-| --- | --- | --: | --: | --: | --- |
+| --- | --- | ---: | ---: | ---: | --- |
 | RUN::math::S4096/iter\\* | max\\_kernels, median | 19 | 20 | 40 | all 20 |
 | RUN::math::S4096/iter\\* | forbid softmax | 0 | 40 | 40 | cunn\\_SoftMaxForwardReg SoftMaxForwardEpilogue float long 4 x 40 |
 | RUN::math::S4096/iter\\* | math\\_unit gemm: tensor core | ≥ 95 % | 0 % | 40 | FP32 FMA: sm80\\_xmma\\_gemm\\_f32f32\\_f32f32\\_f32\\_tn\\_n\\_128x128x8\\_ffma x 40, sm80\\_xmma\\_gemm\\_f32f32\\_f32f32\\_f32\\_nn\\_n\\_128x64x8\\_ffma x 40 |
@@ -350,6 +350,30 @@ def test_growth_against_an_earlier_analysis(run: Run, budget: Path) -> None:
     assert rows(folder / "analysis.json") == wanted
     (folder / "instances.csv").unlink()
     assert rows(folder) == wanted  # `iter0`, `iter1`, … are ranges of a single instance each
+
+
+def test_growth_against_an_analysis_with_long_tables(
+    run: Run, budget: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranges that `analysis.json` leaves out are read from `ranges.csv`, which must be of the same analysis."""
+    budget.write_text(GROWTH, encoding="utf-8")
+    folder = budget.parent / "run.analysis"
+    slower = doctored(budget.parent, SLOWER)
+    wanted = run(slower, budget.name, "--baseline", SHIPPED, "--json").out
+    monkeypatch.setattr("nsysprof.analyze.files.MOST_ROWS", 5)
+    assert run(SHIPPED, "--no-charts", command="analyze").code == 0
+    for name in (None, "instances.csv"):
+        if name:
+            (folder / name).unlink()
+        done = run(slower, budget.name, "--baseline", folder, "--json")
+        assert (done.code, json.loads(done.out)["rows"]) == (3, json.loads(wanted)["rows"])
+    table = (folder / "ranges.csv").read_text(encoding="utf-8").splitlines()
+    (folder / "ranges.csv").write_text("\n".join(table[:-1]) + "\n", encoding="utf-8")
+    message = known_failure(run(slower, budget.name, "--baseline", folder))
+    assert "ranges.csv is of another analysis than analysis.json beside it" in message
+    (folder / "ranges.csv").unlink()
+    message = known_failure(run(slower, budget.name, "--baseline", folder))
+    assert "ranges.csv, which analysis.json refers to, cannot be read" in message
 
 
 def test_an_analysis_of_medians_alone(run: Run, trace: Trace, budget: Path) -> None:

@@ -10,13 +10,14 @@ import pytest
 
 from nsysprof import cli
 from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.files import write_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.check.baseline import read_analysis
 from nsysprof.check.budget import Budget
 from nsysprof.core.csv_text import as_recorded, make_spreadsheet_safe
 from nsysprof.formats.counters import METRICS, CounterRow, read_counters, write_counter_csv
-from nsysprof.results.analysis_files import write_csv, write_tables
+from nsysprof.results.files import write_csv
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
 from tests.kit.trace import Range, launch_kernel
