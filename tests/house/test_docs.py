@@ -1,7 +1,8 @@
-"""The README keeps its word: its code runs, its output is what is printed, its tables are complete."""
+"""README and manual keep their word: their code runs, their output is what is printed, their tables are complete."""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
@@ -16,22 +17,32 @@ import typer
 
 import nsysprof
 from nsysprof import cli
+from nsysprof.check import budget as budget_module
+from nsysprof.check.budget import read_budget
+from nsysprof.counters.metrics import COLUMNS as COUNTED
+from nsysprof.counters.table import CounterRow
+from nsysprof.counters.text import counters_summary
+from nsysprof.export.columns import COLUMNS
+from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.results.analysis_files import SCHEMA
+from nsysprof.waits.causes import WAITING_FOR
 from tests.kit.command_line import runner
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+ANALYZE = PAGES["analyze"]
 Analyzed: TypeAlias = tuple[str, list[str], dict[str, Any]]
 
 
-def blocks(language: str) -> list[str]:
+def blocks(text: str, language: str) -> list[str]:
     """The fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
 def table_after(head: str) -> list[list[str]]:
-    """The rows of the table with these heads."""
-    lines = README[README.index(f"| {head} |") :].splitlines()[2:]
+    """The rows of the table of the page on `analyze` with these heads."""
+    lines = ANALYZE[ANALYZE.index(f"| {head} |") :].splitlines()[2:]
     rows = []
     for line in lines:
         if not line.startswith("|"):
@@ -43,7 +54,9 @@ def table_after(head: str) -> list[list[str]]:
 def options(name: str) -> Iterator[tuple[str, ...]]:
     """The names of each option of a command, its negation included."""
     command = typer.main.get_command(cli.app)
-    for parameter in command.commands[name].params:  # type: ignore[attr-defined]
+    for part in name.split():
+        command = command.commands[part]  # type: ignore[attr-defined]
+    for parameter in command.params:
         names = (*parameter.opts, *parameter.secondary_opts)
         if names[0].startswith("-"):
             yield names
@@ -53,9 +66,10 @@ def options(name: str) -> Iterator[tuple[str, ...]]:
 def analyzed(tmp_path_factory: pytest.TempPathFactory) -> Analyzed:
     """What the README's first command prints of the measured ranges, the files it writes, and its `analysis.json`."""
     folder = tmp_path_factory.mktemp("readme")
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    lines = [line for block in blocks(README, "sh") for line in block.splitlines()]
     [line] = [line for line in lines if " && .venv/bin/nsysprof analyze traces/" in line]
-    [more] = re.findall(r"With `(--range '[^`]*')`", README)
+    [[more], again] = [re.findall(r"[Ww]ith\s`(--range '[^`]*')`", text) for text in (README, ANALYZE)]
+    assert again == [more]
     arguments = shlex.split(f"{line.rpartition(' && ')[2]} {more}")[1:]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
@@ -78,30 +92,78 @@ def analyzed(tmp_path_factory: pytest.TempPathFactory) -> Analyzed:
     return "".join(printed), sorted(path.name for path in folder.iterdir()), document
 
 
-def test_the_printed_block_is_what_is_printed(analyzed: Analyzed) -> None:
-    """Every stretch of the README's example output stands in the real output, in that order and to the letter."""
-    example = next(block for block in blocks("text") if "launched from" in block)
+@pytest.mark.parametrize(("text", "at_least"), [(README, 20), (ANALYZE, 25)], ids=["README", "analyze"])
+def test_the_printed_block_is_what_is_printed(text: str, at_least: int, analyzed: Analyzed) -> None:
+    """Every stretch of the example output stands in the real output, in that order and to the letter."""
+    example = next(block for block in blocks(text, "text") if "launched from" in block)
     at = 0
     parts = [part.strip("\n") for part in re.split(r"^(?:\.\.\.)?\n", example, flags=re.M)]
-    assert sum(len(part.splitlines()) for part in parts) > 20
+    assert sum(len(part.splitlines()) for part in parts) >= at_least
     for part in parts:
         found = analyzed[0].find(part, at)
         assert found >= 0, f"not printed any more:\n{part}"
         at = found + len(part)
 
 
+def test_the_readme_is_short() -> None:
+    """At most 8 kB: everything else is in the manual."""
+    assert len((ROOT / "README.md").read_bytes()) <= 8000
+
+
 def test_the_printed_comparison_is_what_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The README's comparison, line by line, is what its own command prints."""
+    """Each line of the page on `compare`, the measured traffic included, is what its first command prints."""
     line = next(
-        line for block in blocks("sh") for line in block.splitlines() if line.startswith("nsysprof compare")
+        line
+        for block in blocks(PAGES["compare"], "sh")
+        for line in block.splitlines()
+        if line.startswith("nsysprof compare")
     )
     run = runner(ROOT, capsys, monkeypatch)
     printed = run(*shlex.split(line)[1:], "--no-charts", "-o", tmp_path / "out").out.splitlines()
-    example = next(block for block in blocks("text") if "safe-softmax guard" in block).splitlines()
-    assert len(example) > 10
-    assert [line for line in example if line != "..." and line not in printed] == []
+    for words, at_least in (("safe-softmax guard              4", 10), ("memory traffic per call", 10)):
+        example = next(block for block in blocks(PAGES["compare"], "text") if words in block).splitlines()
+        assert len(example) > at_least
+        assert [line for line in example if line != "..." and line not in printed] == []
+
+
+def test_the_causes_of_idle_time_are_explained() -> None:
+    """The page on `compare` lists the causes of idle time, all and no others."""
+    assert set(re.findall(r"^\| `(idle: [^`]*)`", PAGES["compare"], re.M)) == set(WAITING_FOR)
+
+
+def test_the_printed_fleet_is_what_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block of the page on `fleet`, line by line, is what its command prints."""
+    pytest.importorskip("distributed")
+    run = runner(ROOT, capsys, monkeypatch)
+    printed = run(
+        "fleet", "analysis/two-ranks", "--no-charts", "--workers", "1", "-o", tmp_path / "out"
+    ).out.splitlines()
+    assert "nsysprof fleet analysis/two-ranks\n" in blocks(PAGES["fleet"], "sh")[0]
+    (example,) = blocks(PAGES["fleet"], "text")
+    assert [line for line in example.splitlines() if line != "..." and line not in printed] == []
+
+
+def test_the_printed_count_is_what_is_printed() -> None:
+    """The block of the page on `counters` is the summary of the table that it names."""
+    table = ROOT / "traces" / "run.counters.csv"
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = [
+            CounterRow(
+                *(row["range"], int(row["order"]), int(row["pid"]), row["kernel"], row["grid"], row["block"]),
+                {name: float(row[name]) if row[name] else None for name in COUNTED},
+            )
+            for row in csv.DictReader(file)
+        ]
+    record = json.loads(table.with_suffix(".json").read_text(encoding="utf-8"))
+    names = list(dict.fromkeys(row.kernel for row in rows))
+    families = dict(zip(names, classify(load_rules(), names).family, strict=True))
+    printed = counters_summary(rows, record, families).splitlines()
+    (example,) = blocks(PAGES["counters"], "text")
+    assert [line for line in example.splitlines() if line != "..." and line not in printed] == []
 
 
 def test_the_table_of_files_is_what_is_written(analyzed: Analyzed) -> None:
@@ -132,23 +194,35 @@ def test_the_columns_that_are_printed_are_explained(analyzed: Analyzed) -> None:
 
 
 SECTIONS = {
-    "analyze": ("## What an analysis writes", "## Capture"),
-    "capture": ("## Capture", "## Why one range"),
-    "compare": ("## Why one range", "## What the hardware"),
-    "counters": ("## What the hardware", "## Many ranks"),
-    "check": ("## A budget", "## Benchmark"),
-    "bench": ("## Benchmark", "`bench diff` prints"),
-    "fleet": ("## Many ranks", "## One page"),
-    "export": ("## Other tools", "## A kernel of our own"),
+    "analyze": ("analyze", "", ""),
+    "capture": ("capture", "", "## doctor"),
+    "doctor": ("capture", "## doctor", "## scrub"),
+    "scrub": ("capture", "## scrub", ""),
+    "compare": ("compare", "", ""),
+    "counters": ("counters", "", ""),
+    "check": ("check", "", ""),
+    "bench": ("bench", "", "## bench diff"),
+    "bench diff": ("bench", "## bench diff", "## bench report"),
+    "bench report": ("bench", "## bench report", ""),
+    "fleet": ("fleet", "", ""),
+    "export": ("export", "", ""),
 }
+
+
+def test_every_command_has_its_section() -> None:
+    """The manual explains each command of `nsysprof --help`, and the README's table has its question."""
+    commands = set(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
+    assert {command.split()[0] for command in SECTIONS} == commands
+    assert set(re.findall(r"^\| \[`(\w+)`\]", README, re.M)) == commands
 
 
 @pytest.mark.parametrize("command", SECTIONS)
 def test_every_option_is_explained(command: str) -> None:
-    """The README has every option of the command's `--help`, in one of its two forms, and none that is not there."""
-    first, last = SECTIONS[command]
+    """The manual has every option of the command's `--help`, in one of its two forms, and none that is not there."""
+    page, first, last = SECTIONS[command]
     known = {name for names in options(command) for name in names} | {"--help"}
-    section = README[README.index(first) : README.index(last)]
+    section = PAGES[page]
+    section = section[section.index(first) : section.index(last) if last else None]
     told = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", re.sub(r"```.*?```", "", section, flags=re.S)))
     assert told <= known, f"no such option: {sorted(told - known)}"
     lacking = [names for names in options(command) if not told & set(names) and "--help" not in names]
@@ -171,10 +245,10 @@ def test_the_words_of_options_are_accepted() -> None:
 
 def test_the_library_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The python block runs as it stands in the root of the checkout, and gives the frames it names."""
-    (example,) = blocks("python")
+    (example,) = blocks(PAGES["python"], "python")
     monkeypatch.chdir(ROOT)
     names: dict[str, object] = {}
-    exec(compile(example, "README.md", "exec"), names)
+    exec(compile(example, "docs/python.md", "exec"), names)
     shown = re.findall(r"^(breakdown\.\w+)", example, re.M)
     assert len(shown) >= 3
     for expression in shown:
@@ -191,13 +265,14 @@ def test_the_numbers_of_the_prose_are_true(analyzed: Analyzed) -> None:
     )
     for name in ("math", "math_reduced", "flash"):
         busy[name] = float(re.findall(r"([\d.]+) ms", lines[f"RUN::{name}::S4096"])[2])
-    prose = " ".join(README.split())
-    ratio = round(busy["math"] / busy["flash"])
-    assert f"at S=4096 `math` keeps the GPU busy {ratio} times as long as `flash`" in prose
-    ratio = round(busy["math_reduced"] / busy["flash"])
-    assert f"`math_reduced` takes {ratio} times as long as `flash`" in prose
     [share] = re.findall(r"(\d+) % \*$", lines["RUN::flash::S1024"])
-    assert f"for {100 - int(share)} % of it the GPU waits for flash to be launched" in prose
+    told = [f"at S=4096 `math` keeps the GPU busy {round(busy['math'] / busy['flash'])} times as long as `flash`"]
+    told += [f"for {100 - int(share)} % of it the GPU waits for flash to be launched"]
+    for text in (README, ANALYZE):
+        prose = " ".join(text.split()).replace("At S=4096", "at S=4096")
+        assert [words for words in told if words not in prose] == []
+    ratio = round(busy["math_reduced"] / busy["flash"])
+    assert f"`math_reduced` takes {ratio} times as long as `flash`" in " ".join(ANALYZE.split())
     assert "gemm, FP32 FMA" in analyzed[0]
 
 
@@ -206,14 +281,51 @@ def test_the_share_of_another_thread_is_true() -> None:
     with nsysprof.open_report(ROOT / "traces" / "block.sqlite") as report:
         ledger = nsysprof.break_down(nsysprof.attribute(report)).ledger
     [share] = [round(100 * row["share"]) for row in ledger.to_dict("records") if row["fate"] == "followed"]
-    assert f"({share} % of the op time of the training step in `traces/block.sqlite`)" in README
+    assert f"({share} % of the op time of the training step in `traces/block.sqlite`)" in " ".join(PAGES["attribution"].split())
 
 
-def test_files_and_folders_that_are_named_exist() -> None:
-    """Links and the layout point at what is there."""
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        if "://" not in target:
-            assert (ROOT / target).exists(), target
-    layout = next(block for block in blocks("text") if "the package: library and command line" in block)
-    for folder in re.findall(r"^(\w+)/ ", layout, re.M):
-        assert (ROOT / folder).is_dir(), folder
+def test_the_examples_of_a_budget_are_read(tmp_path: Path) -> None:
+    """The budget of the page on `check` is one, and its table has each key that the reader's own example has."""
+    (example,) = blocks(PAGES["check"], "toml")
+    budget = tmp_path / "budget.toml"
+    budget.write_text(example, encoding="utf-8")
+    (limits,) = read_budget(budget).ranges
+    assert (limits.glob, limits.stat, limits.backend) == ("RUN::flash::*/iter*", "p95", "flash")
+    rows = PAGES["check"][PAGES["check"].index("| key | limits |") :]
+    listed = {key for cell in re.findall(r"^\| (`.*?`) \|", rows, re.M) for key in re.findall(r"`(\w+)`", cell)}
+    assert budget_module.__doc__ is not None
+    shown = set(re.findall(r"^ +(\w+) =", budget_module.__doc__, re.M))
+    assert shown <= listed
+
+
+def test_the_columns_of_the_query_exist() -> None:
+    """The SQL of the page on `export` names columns of the exported tables."""
+    (query,) = blocks(PAGES["export"], "sql")
+    tables = {"o": COLUMNS["ops"], "i": COLUMNS["instances"]}
+    named = re.findall(r"\b([oi])\.(\w+)", query)
+    assert len(named) >= 4
+    assert [(table, column) for table, column in named if column not in tables[table]] == []
+
+
+TEXTS = {"README.md": README, "CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")}
+TEXTS |= {f"docs/{name}.md": text for name, text in PAGES.items()}
+
+
+def anchors(text: str) -> set[str]:
+    """What `#…` may lead to in a page, as GitHub makes it of its headings."""
+    heads = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_links_lead_somewhere(name: str) -> None:
+    """Files, pages, pictures and headings that are linked to exist; every page of the manual is in its index."""
+    for target, _, anchor in re.findall(r"\]\(([^)#\s]*)(#([^)]*))?\)", TEXTS[name]):
+        if "://" in target:
+            continue
+        path = (ROOT / name).parent / target if target else ROOT / name
+        assert path.exists(), target
+        if anchor:
+            assert anchor in anchors(path.read_text(encoding="utf-8")), f"{target}#{anchor}"
+    if name == "docs/README.md":
+        assert {f"{page}.md" for page in PAGES} - {"README.md"} <= set(re.findall(r"\]\(([^)#]*)", TEXTS[name]))
