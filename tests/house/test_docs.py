@@ -266,7 +266,9 @@ def test_the_numbers_of_the_prose_are_true(analyzed: Analyzed) -> None:
     for name in ("math", "math_reduced", "flash"):
         busy[name] = float(re.findall(r"([\d.]+) ms", lines[f"RUN::{name}::S4096"])[2])
     [share] = re.findall(r"(\d+) % \*$", lines["RUN::flash::S1024"])
-    told = [f"at S=4096 `math` keeps the GPU busy {round(busy['math'] / busy['flash'])} times as long as `flash`"]
+    told = [
+        f"at S=4096 `math` keeps the GPU busy {round(busy['math'] / busy['flash'])} times as long as `flash`"
+    ]
     told += [f"for {100 - int(share)} % of it the GPU waits for flash to be launched"]
     for text in (README, ANALYZE):
         prose = " ".join(text.split()).replace("At S=4096", "at S=4096")
@@ -281,7 +283,8 @@ def test_the_share_of_another_thread_is_true() -> None:
     with nsysprof.open_report(ROOT / "traces" / "block.sqlite") as report:
         ledger = nsysprof.break_down(nsysprof.attribute(report)).ledger
     [share] = [round(100 * row["share"]) for row in ledger.to_dict("records") if row["fate"] == "followed"]
-    assert f"({share} % of the op time of the training step in `traces/block.sqlite`)" in " ".join(PAGES["attribution"].split())
+    prose = " ".join(PAGES["attribution"].split())
+    assert f"({share} % of the op time of the training step in `traces/block.sqlite`)" in prose
 
 
 def test_the_examples_of_a_budget_are_read(tmp_path: Path) -> None:
@@ -292,7 +295,9 @@ def test_the_examples_of_a_budget_are_read(tmp_path: Path) -> None:
     (limits,) = read_budget(budget).ranges
     assert (limits.glob, limits.stat, limits.backend) == ("RUN::flash::*/iter*", "p95", "flash")
     rows = PAGES["check"][PAGES["check"].index("| key | limits |") :]
-    listed = {key for cell in re.findall(r"^\| (`.*?`) \|", rows, re.M) for key in re.findall(r"`(\w+)`", cell)}
+    listed = {
+        key for cell in re.findall(r"^\| (`.*?`) \|", rows, re.M) for key in re.findall(r"`(\w+)`", cell)
+    }
     assert budget_module.__doc__ is not None
     shown = set(re.findall(r"^ +(\w+) =", budget_module.__doc__, re.M))
     assert shown <= listed
@@ -328,4 +333,6 @@ def test_links_lead_somewhere(name: str) -> None:
         if anchor:
             assert anchor in anchors(path.read_text(encoding="utf-8")), f"{target}#{anchor}"
     if name == "docs/README.md":
-        assert {f"{page}.md" for page in PAGES} - {"README.md"} <= set(re.findall(r"\]\(([^)#]*)", TEXTS[name]))
+        assert {f"{page}.md" for page in PAGES} - {"README.md"} <= set(
+            re.findall(r"\]\(([^)#]*)", TEXTS[name])
+        )
