@@ -22,7 +22,7 @@ from nsysprof.commands.doctor import doctor
 from nsysprof.commands.export import export
 from nsysprof.commands.fleet import fleet
 from nsysprof.commands.scrub import scrub
-from nsysprof.core.terminal import visible
+from nsysprof.core.text import visible
 from nsysprof.errors import NsysprofError
 
 app = typer.Typer(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
 from nsysprof.core.intervals import Ints, union_length
-from nsysprof.core.labels import shorten
+from nsysprof.core.text import shorten
 from nsysprof.kernels.classify import short_name
 from nsysprof.kernels.groups import NO_KERNELS, OTHER, OpGroups
 

@@ -11,7 +11,7 @@ from nsysprof.analyze.subject import group_legend, group_notes, outside_share, s
 from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Numbers
 from nsysprof.charts.palette import IDLE
 from nsysprof.core.intervals import Ints
-from nsysprof.core.labels import printable
+from nsysprof.core.text import printable
 from nsysprof.core.units import format_count, format_ns, format_share, scale_ns
 from nsysprof.kernels.groups import OTHER, OpGroups
 

@@ -10,6 +10,7 @@ from nsysprof.analyze.stacks import stack
 from nsysprof.analyze.subject import group_legend, group_notes, outside_share, subtitle
 from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Numbers
 from nsysprof.charts.palette import INK
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_count
 
 _MARK = "launches (host calls)"
@@ -86,7 +87,7 @@ def title(rows: ChartRows) -> str:
         count = rows.ops.sum(axis=1)
         first, most = int(named[np.argmax(count[named])]), int(count[named].max())
         ties = int((count[named] == most).sum())
-        times = f"{format_count(most)} time{'s' * (most != 1)}"
+        times = plural(most, "time")
         if ties > 1:
             return f"{ties} kernels run {times} each, more often than any other"
         return f"{rows.names[first]} runs {times}, more often than any other"
@@ -97,13 +98,13 @@ def title(rows: ChartRows) -> str:
         kernels, what = rows.ops[named].sum(axis=1) / rows.calls[named], "GPU operation"
     most, least = kernels.max(), kernels.min()
     first, last = int(named[np.argmax(kernels)]), int(named[np.argmin(kernels)])
-    plural = "s" if _number(most) != "1" else ""
+    ending = "s" if _number(most) != "1" else ""
     if len(named) == 1:
-        return f"{rows.names[first]} runs {_number(most)} {what}{plural}{per}"
+        return f"{rows.names[first]} runs {_number(most)} {what}{ending}{per}"
     if _number(most) == _number(least):
-        return f"All {len(named)} ranges run {_number(most)} {what}{plural}{per}"
+        return f"All {len(named)} ranges run {_number(most)} {what}{ending}{per}"
     where = [
         f"{rows.names[row]}{f' and {many - 1} more' if many > 1 else ''}"
         for row, many in ((first, int((kernels == most).sum())), (last, int((kernels == least).sum())))
     ]
-    return f"{_number(most)} {what}{plural}{per} in {where[0]}, {_number(least)} in {where[1]}"
+    return f"{_number(most)} {what}{ending}{per} in {where[0]}, {_number(least)} in {where[1]}"

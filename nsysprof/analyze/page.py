@@ -15,7 +15,7 @@ from nsysprof.analyze.highlights import top_rows, tree_order
 from nsysprof.analyze.page_rows import range_windows, report_timeline
 from nsysprof.analyze.subject import subtitle
 from nsysprof.analyze.text import RANGE_HEAD, launch_bound, range_cells, range_notes, warning_lines, work_line
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import report_facts

@@ -17,8 +17,8 @@ from nsysprof.attribution.split import device_labels
 from nsysprof.charts.palette import TINTS
 from nsysprof.core.forest import depths
 from nsysprof.core.intervals import Index, Ints
-from nsysprof.core.labels import shorten
 from nsysprof.core.stacking import stack
+from nsysprof.core.text import shorten
 from nsysprof.core.units import format_count
 from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.page.packing import PageRow, busy_shares, pack

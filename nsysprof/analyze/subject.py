@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.attribute import MIGRATED
 from nsysprof.charts.palette import COLOURS
-from nsysprof.core.labels import printable, shorten
-from nsysprof.core.units import format_count, format_share
+from nsysprof.core.text import plural, printable, shorten
+from nsysprof.core.units import format_share
 from nsysprof.kernels.groups import LAST, OpGroups
 
 
@@ -24,8 +24,8 @@ def subtitle(breakdown: Breakdown) -> str:
         shorten(report.path.name, 60),
         shorten(", ".join(gpus), 60) if gpus else "GPU not recorded",
         f"{report.reader.recorder} {printable(report.about.nsys_version or 'version not recorded')}",
-        f"{format_count(kernels)} kernel{'s' * (kernels != 1)}",
-        f"{format_count(ranges)} range{'s' * (ranges != 1)}",
+        plural(kernels, "kernel"),
+        plural(ranges, "range"),
     ]
     unowned = outside_share(breakdown)
     if ranges and unowned > 0:

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from tabulate import tabulate
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import kernels_inside, top_rows
 from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.terminal import once, one_line, visible
+from nsysprof.core.text import once, one_line, plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.results.text_table import spread_text
+from nsysprof.results.table import spread_text, text_table
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.report import Diagnostic, Report
 
@@ -109,7 +108,7 @@ def warning_lines(breakdown: Breakdown, *, verbose: bool = False) -> Iterator[st
         yield f"  nsys {found.severity}: {one_line(found.text, 160)}{times}"
     more = len(diagnostics) - len(shown)
     if more:
-        yield f"  nsys recorded {_many(more, 'message')} more: --verbose shows, and analysis.json holds them"
+        yield f"  nsys recorded {plural(more, 'message')} more: --verbose shows, and analysis.json holds them"
     for warning in breakdown.warnings if verbose else once(breakdown.warnings):
         yield f"  warning  {one_line(warning, 400)}"
 
@@ -125,11 +124,11 @@ def work_line(breakdown: Breakdown) -> str:
     totals = breakdown.totals
     if not totals["ops"]:
         return "no GPU work"
-    counts = [_many(totals["kernels"], "kernel"), _many(totals["memops"], "memory operation")]
+    counts = [plural(totals["kernels"], "kernel"), plural(totals["memops"], "memory operation")]
     if totals["graph_traces"]:
-        counts.append(f"{_many(totals['graph_traces'], 'CUDA graph')} traced whole")
+        counts.append(f"{plural(totals['graph_traces'], 'CUDA graph')} traced whole")
     if totals["migrations"]:
-        counts.append(f"{_many(totals['migrations'], 'migration')} beside them")
+        counts.append(f"{plural(totals['migrations'], 'migration')} beside them")
     gpus = len(set(breakdown.attribution.tables.gpu_numbers))
     busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"])) if totals["span_ns"] else "-"
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
@@ -137,10 +136,6 @@ def work_line(breakdown: Breakdown) -> str:
         f"{', '.join(counts)}: sum {format_ns(breakdown.work_ns)}; {who} busy for {busy} of the"
         f" {format_ns(totals['span_ns'])} from the first op to the last"
     )
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def _ledger(breakdown: Breakdown) -> Iterator[str]:
@@ -153,7 +148,7 @@ def _ledger(breakdown: Breakdown) -> Iterator[str]:
         if row.ops
     ]
     rows.append(["total", format_count(totals["ops"]), format_ns(totals["sum_ns"]), format_share(1.0)])
-    yield _table(["launched from", "ops", "sum", "share"], rows)
+    yield text_table(["launched from", "ops", "sum", "share"], rows, "lrrr")
 
 
 def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
@@ -179,13 +174,14 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         around.append(row.depth)
         cells = range_cells(row, breakdown.work_ns, waits)
         rows.append([one_line(str(getattr(row, by)), 30), *cells] if by else cells)
-    yield _table([by, *head] if by else head, rows, texts=2 if by else 1)
+    head = [by, *head] if by else head
+    yield text_table(head, rows, ("ll" if by else "l").ljust(len(head), "r"))
     yield from range_notes(shown, waiting)
     if (shown["depth"] > _MOST_INDENTS).any():
         yield "[n]: n ranges are around this one."
     if len(merged) > len(shown):
         more = f"--top {len(merged)}, or " if len(top_rows(breakdown, len(merged))) > len(shown) else ""
-        yield f"{_many(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
+        yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
 
 
 def range_notes(shown: pd.DataFrame, waiting: Sequence[bool]) -> Iterator[str]:
@@ -276,22 +272,13 @@ def _top_kernels(title: str, kernels: pd.DataFrame) -> list[str]:
         ]
         for row in _rows(kernels.head(_TOP_KERNELS).rename(columns={"count": "ops"}))
     ]
-    table = _table(["op", "family", "cause", "count", "sum", "share"], rows, texts=3)
-    return [f"{title}: {format_ns(total)} under {_many(len(kernels), 'name')}", table]
+    table = text_table(["op", "family", "cause", "count", "sum", "share"], rows, "lllrrr")
+    return [f"{title}: {format_ns(total)} under {plural(len(kernels), 'name')}", table]
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:
     """The rows as named tuples; only for the few that are printed."""
     return frame.itertuples(index=False)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
-    """Columns of text, the first ``texts`` flush left and the others right, without trailing blanks."""
-    align = ["left"] * texts + ["right"] * (len(head) - texts)
-    body = tabulate(
-        rows, headers=head, tablefmt="simple", colalign=align, disable_numparse=True, preserve_whitespace=True
-    )
-    return "\n".join(line.rstrip() for line in body.splitlines())
 
 
 def verification(result: Verification) -> str:

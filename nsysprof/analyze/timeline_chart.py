@@ -23,7 +23,7 @@ from nsysprof.charts.marks import (
     Stream,
 )
 from nsysprof.charts.palette import IDLE, INK, OTHERS, TINTS
-from nsysprof.core.labels import printable, shorten
+from nsysprof.core.text import plural, printable, shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.kernels.groups import NO_KERNELS, OTHER
@@ -208,7 +208,7 @@ def _zoom_title(zoom: Zoom) -> str:
     gap = int((zoom.gap_end - zoom.gap_start).sum())
     span = int(zoom.op_end[mine].max() - zoom.op_start[mine].min())
     ops = int(mine.sum())
-    some = f"{ops:,} of {zoom.of:,} ops" if ops < zoom.of else f"{ops:,} op{'s' * (ops != 1)}"
+    some = f"{ops:,} of {zoom.of:,} ops" if ops < zoom.of else plural(ops, "op")
     text = f"Zoom: {shorten(zoom.what, _ZOOMED)}: {some} in {format_ns(span)}"
     text += f", idle for {format_share(gap / span)}" if gap else ", without a gap" if ops > 1 else ""
     return text
@@ -220,7 +220,7 @@ def title(answer: Timeline) -> str:
     span, busy, gpus = totals["span_ns"], totals["busy_ns"], answer.gpus
     if not answer.streams:
         count = sum(int(lane.count.sum()) for lane in answer.ranges if not lane.on_gpu)
-        return f"{count:,} range{'s' * (count != 1)} on the host and no GPU work at all"
+        return f"{plural(count, 'range')} on the host and no GPU work at all"
     if span <= 0:
         return "All GPU work of this report takes no time"
     share = format_share(busy / (span * gpus))

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from nsysprof.core.intervals import Ints, covered_before, merge
-from nsysprof.core.units import format_bytes, format_count, format_ns, format_share
+from nsysprof.core.text import plural
+from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.tables import GRAPH, KERNEL, MIGRATION, Tables
 
@@ -90,7 +91,7 @@ class UnifiedMemory:
 
 def _pieces(moves: pd.DataFrame) -> str:
     count = int(moves["pieces"].sum())
-    return f"{format_count(count)} piece{'s' * (count != 1)}"
+    return plural(count, "piece")
 
 
 def unified_memory(tables: Tables) -> UnifiedMemory | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 
@@ -10,7 +10,7 @@ from nsysprof import __version__
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.words import device_name, interval_words
 from nsysprof.core.units import format_bandwidth, format_bytes, format_share
-from nsysprof.results.markdown import markdown_section, markdown_table
+from nsysprof.results.table import markdown_section, markdown_table, without_empty
 
 
 def method_part(results: BenchResults) -> Iterator[str]:
@@ -34,6 +34,16 @@ def method_part(results: BenchResults) -> Iterator[str]:
 
 def _methods(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in frame["interval"].dropna().unique()] or ["none"]
+
+
+def report_table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> list[str]:
+    """A table of Markdown, the first ``texts`` columns flush left and the others right, without empty columns."""
+
+    def escape(cell: str) -> str:
+        return cell.replace("|", "\\|").replace("\n", " ")
+
+    shown = without_empty(head, rows, ("l" * texts).ljust(len(head), "r"))
+    return markdown_table(*shown, escape=escape, even=False) if rows else []
 
 
 def environment_part(results: BenchResults) -> Iterator[str]:
@@ -65,7 +75,7 @@ def environment_part(results: BenchResults) -> Iterator[str]:
         "nsysprof": __version__,
     }
     rows = [[name, value] for name, value in facts.items() if value]
-    yield from markdown_section("Environment", markdown_table(["", ""], rows, texts=2))
+    yield from markdown_section("Environment", report_table(["", ""], rows, texts=2))
 
 
 def _range(clocks: pd.Series[float]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from nsysprof.bench.diff import BenchDiff, regressions
 from nsysprof.bench.text import plain_table
 from nsysprof.bench.words import shape_labels
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.summary import LEAST_SAMPLES

@@ -22,6 +22,7 @@ from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BenchPoint
 from nsysprof.core.side_file import open_regular
 from nsysprof.errors import NsysprofError
+from nsysprof.results.files import write_csv, writing
 
 __all__ = ["BENCH_TABLES", "append_database", "check_database_place", "write_bench_tables"]
 
@@ -40,28 +41,25 @@ def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
     Times have one decimal, other figures six significant digits. Raises `NsysprofError` when a file cannot be written.
     """
     paths = [folder / f"{name}.csv" for name in BENCH_TABLES]
-    try:
+    with writing(folder):
         for name, path in zip(BENCH_TABLES, paths, strict=True):
             table = getattr(results, name)
-            rounded = pd.DataFrame({column: _rounded(column, table[column]) for column in table.columns})
-            rounded.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
-    except OSError as error:
-        raise NsysprofError(
-            f"cannot write into {folder}: {error.strerror}", "choose another folder with -o"
-        ) from None
+            write_csv(pd.DataFrame({column: _texts(column, table[column]) for column in table.columns}), path)
     return paths
 
 
-def _rounded(name: str, values: pd.Series[Any]) -> pd.Series[Any]:
-    """The digits that measurements support, and whole numbers as such."""
-    if values.dtype.kind != "f":
-        return values
-    if name.endswith("_ns"):
-        return values.round(1)
+def _texts(name: str, values: pd.Series[Any]) -> pd.Series[Any]:
+    """The digits that measurements support, and whole numbers as such; nothing for what is not known."""
     known = values.dropna()
-    if name.endswith("_seq") and (known == known.round()).all():
-        return values.astype("Int64")
-    return values.map(lambda value: float(f"{value:.6g}"))
+    if values.dtype.kind == "f":
+        if name.endswith("_ns"):
+            known = known.round(1)
+        elif name.endswith("_seq") and (known == known.round()).all():
+            known = known.astype(int)
+        else:
+            known = known.map(lambda value: float(f"{value:.6g}"))
+    texts = pd.Series([str(value) for value in known], known.index, dtype=object)
+    return texts.reindex(values.index, fill_value="")
 
 
 def append_database(results: BenchResults, path: Path) -> bool:

@@ -16,12 +16,12 @@ from nsysprof.bench.words import (
     backend_name,
     base_backend,
     configurations_of,
-    in_words,
     known_text,
     largest,
     ratio_cell,
     shape_parts,
 )
+from nsysprof.core.text import listed, plural
 from nsysprof.core.units import format_bytes, format_ratio, format_share
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of
 
@@ -112,7 +112,7 @@ def _sizes(part: pd.DataFrame, row: Any, ends: int) -> str:
     if ends == 1:
         return format_bytes(own["temporary_bytes"].iloc[-1])
     places = sorted({0, int(np.argmin(own["temporary_bytes"].to_numpy(np.int64))), len(own) - 1})
-    return in_words(
+    return listed(
         [
             f"{format_bytes(own['temporary_bytes'].iloc[place])} at S={own['seq'].iloc[place]}"
             for place in places
@@ -172,7 +172,7 @@ def _of(count: int, total: int) -> str:
 
 def shapes(count: int) -> str:
     """`1 shape`, `6 shapes`."""
-    return f"{count} shape{'s' * (count != 1)}"
+    return plural(count, "shape")
 
 
 def launch_lines(results: BenchResults) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.bench.about import environment_part, method_part, repeat_part
+from nsysprof.bench.about import environment_part, method_part, repeat_part, report_table
 from nsysprof.bench.findings import bench_findings, exponent_words, picked_words
 from nsysprof.bench.mixed import mixed_rows
 from nsysprof.bench.pairs import between
@@ -31,9 +31,9 @@ from nsysprof.bench.words import (
     tflops_cell,
     verdict_cell,
 )
-from nsysprof.core.terminal import visible
+from nsysprof.core.text import visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
-from nsysprof.results.markdown import markdown_section, markdown_table
+from nsysprof.results.table import markdown_section
 
 __all__ = ["bench_report"]
 
@@ -113,7 +113,7 @@ def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
         "of it temporary",
         "score matrices",
     ]
-    yield from markdown_section(sweep.fixed, markdown_table([*head, "memory reduction"], rows, texts=2))
+    yield from markdown_section(sweep.fixed, report_table([*head, "memory reduction"], rows, texts=2))
 
 
 def _throughput(row: dict[Any, Any], workload: str) -> list[str]:
@@ -179,7 +179,7 @@ def _decisions(results: BenchResults) -> Iterator[str]:
     ]
     said = ["Backends joined by “or” cannot be told apart: no clear change between them.", ""] if rows else []
     yield from markdown_section(
-        "Which backend at which shape", [*said, *markdown_table(head, rows, texts=len(head))]
+        "Which backend at which shape", [*said, *report_table(head, rows, texts=len(head))]
     )
 
 
@@ -199,7 +199,7 @@ def _auto(results: BenchResults) -> Iterator[str]:
         rows.append([*cells, "yes" if row["equivalent"] else "no"])
     columns = ["auto", "best other", "its latency", "best over auto", "best is"]
     head = ["shape", "auto picks", *columns, *(f"graph: {name}" for name in columns), "output right"]
-    yield from markdown_section("What PyTorch picks by itself", markdown_table(head, rows, texts=2))
+    yield from markdown_section("What PyTorch picks by itself", report_table(head, rows, texts=2))
 
 
 def _ns(value: float) -> str:
@@ -231,7 +231,7 @@ def _outputs(frame: pd.DataFrame) -> Iterator[str]:
         "",
     ]
     yield from markdown_section(
-        "Do the outputs agree", [*said, *markdown_table(head, rows, texts=2)] if rows else []
+        "Do the outputs agree", [*said, *report_table(head, rows, texts=2)] if rows else []
     )
 
 
@@ -253,9 +253,7 @@ def _growth(results: BenchResults) -> Iterator[str]:
     ]
     head = ["sweep", "backend", "dtype", "of", "lengths", "exponent (95 %)", "last step", "R²", "grows"]
     said = ["Fitted to all lengths, log over log; “last step” is the slope between the two largest.", ""]
-    yield from markdown_section(
-        "Growth with S", [*said, *markdown_table(head, rows, texts=4)] if rows else []
-    )
+    yield from markdown_section("Growth with S", [*said, *report_table(head, rows, texts=4)] if rows else [])
 
 
 def _mixed(results: BenchResults) -> Iterator[str]:
@@ -266,7 +264,7 @@ def _mixed(results: BenchResults) -> Iterator[str]:
         parts = [ratio_cell(row, name) for name in ("total", "precision", "algorithm")]
         rows.append([f"S{row['seq']}", f"{base} {row['base_dtype']} → {new} {row['new_dtype']}", *parts])
     head = ["S", "from, to", "speed-up", "by the dtype", "by the algorithm"]
-    yield from markdown_section("What mixed dtypes hide", markdown_table(head, rows, texts=2))
+    yield from markdown_section("What mixed dtypes hide", report_table(head, rows, texts=2))
 
 
 def _pairs(results: BenchResults) -> Iterator[str]:
@@ -300,5 +298,5 @@ def _not_measured(results: BenchResults) -> Iterator[str]:
         for row in results.results[results.results["n"] == 0].to_dict("records")
     ]
     yield from markdown_section(
-        "Not measured", markdown_table(["shape", "backend", "is", "because"], rows, texts=4)
+        "Not measured", report_table(["shape", "backend", "is", "because"], rows, texts=4)
     )

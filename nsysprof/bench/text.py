@@ -26,8 +26,9 @@ from nsysprof.bench.words import (
     share_cell,
     tflops_cell,
 )
-from nsysprof.core.terminal import once, one_line, visible
+from nsysprof.core.text import once, one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio
+from nsysprof.results.table import text_table, without_empty
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 
 __all__ = ["bench_summary"]
@@ -63,15 +64,7 @@ def _wrapped(lines: Iterable[str]) -> Iterator[str]:
 
 def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
     """Columns of text, the first ``texts`` flush left and the others right; empty columns are left out."""
-    columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
-    flush = [place < texts for place, column in enumerate(zip(head, *rows, strict=True)) if any(column[1:])]
-    widths = [max(map(len, column)) for column in columns]
-    cells = [
-        [cell.ljust(width) if left else cell.rjust(width) for cell in column]
-        for column, width, left in zip(columns, widths, flush, strict=True)
-    ]
-    lines = ["  ".join(row).rstrip() for row in zip(*cells, strict=True)]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+    return text_table(*without_empty(head, rows, ("l" * texts).ljust(len(head), "r")), after_head=0)
 
 
 def _warnings(results: BenchResults) -> Iterator[str]:

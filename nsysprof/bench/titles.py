@@ -19,11 +19,11 @@ from nsysprof.bench.words import (
     clock_words,
     configurations_of,
     fastest_words,
-    in_words,
     largest,
     speed_words,
     tflops_text,
 )
+from nsysprof.core.text import listed
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import FASTER, SLOWER, worded
 
@@ -191,7 +191,7 @@ def _where(results: BenchResults, row: Any) -> str:
 
 
 def _many(values: list[Any]) -> str:
-    return f"{values[0]} to {values[-1]}" if len(values) > 2 else in_words([str(value) for value in values])
+    return f"{values[0]} to {values[-1]}" if len(values) > 2 else listed([str(value) for value in values])
 
 
 def _named(results: BenchResults, column: str) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import pandas as pd
 from nsysprof.bench.pairs import AUTO
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BenchShape
-from nsysprof.core.terminal import one_line
+from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, worded
 from nsysprof.statistics.resampling import RANGE
@@ -224,8 +224,3 @@ def reason_words(reason: object) -> str:
     if not found:
         return text
     return f"tried to allocate {found['asked']} when {found['free']} of {found['all']} were free"
-
-
-def in_words(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import join, quote
 
 from nsysprof.capture.compose import Request
+from nsysprof.core.text import cut
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.child import Ended
 from nsysprof.tools.nsight import last_line
@@ -172,4 +173,4 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
 def _shown(program: Sequence[str]) -> str:
     """A command on a line that can be read."""
     text = " ".join(join(program).split())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return cut(text, _LONGEST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio
 
 _MOST_NOT_RUN = 20

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-from tabulate import tabulate
 
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.text import cut, one_line, visible
 from nsysprof.kernels.backends import BackendVerdict
 from nsysprof.kernels.classify import short_name
+from nsysprof.results.table import text_table
 
 _WIDTH = 100
 _RANGE_WIDTH, _NAME_WIDTH = 40, 20
@@ -38,8 +38,7 @@ def backend_table(verdict: BackendVerdict) -> str:
     )
     room = max(_WIDTH - used, _LEAST_EVIDENCE)
     cells = [[*row, _evidence(verdict, number, 1, room)] for number, row in enumerate(rows)]
-    table = tabulate(cells, headers=[*head, "evidence"], tablefmt="simple", disable_numparse=True)
-    lines = [line.rstrip() for line in table.splitlines()]
+    lines = text_table([*head, "evidence"], cells, "llll").splitlines()
     lines += [f"  warning  {one_line(warning, 400)}" for warning in verdict.warnings]
     return "".join(f"{line}\n" for line in lines)
 
@@ -81,4 +80,4 @@ def _counted(kernel: str, count: int, width: int) -> str:
     """``name x count``. What a kernel does stands at the start of its name: unlike elsewhere, the end is left out."""
     tail = f" x {count:,}"
     name, most = visible(short_name(kernel, 200)), max(width - len(tail), 8)
-    return (name if len(name) <= most else f"{name[: most - 1]}…") + tail
+    return cut(name, most) + tail

@@ -16,7 +16,7 @@ from nsysprof.charts.axis import draw_axis
 from nsysprof.charts.marks import DPI, CallBlock, CallLane, CallPanel, Calls, Flag
 from nsysprof.charts.palette import FAINT, IDLE, INK, text_on
 from nsysprof.charts.style import SMALL, TEXT, WIDTH, boxes, framed, heading_height, text_width
-from nsysprof.core.labels import shorten
+from nsysprof.core.text import shorten
 from nsysprof.core.units import scale_ns
 
 _LEFT, _PLOT = 1.85, 9.6  # inches of labels and of the axis; what is left holds texts that begin near its end

@@ -14,7 +14,7 @@ from nsysprof.charts.axis import draw_axis
 from nsysprof.charts.marks import DPI, PLOT, STREAM, STREAM_LEVELS, LanePanel, Lanes, Marks, Stream
 from nsysprof.charts.palette import FAINT, IDLE, INK, RULE, text_on
 from nsysprof.charts.style import SMALL, TEXT, WIDTH, boxes, framed, heading_height, text_width
-from nsysprof.core.labels import shorten
+from nsysprof.core.text import shorten
 from nsysprof.core.units import scale_ns
 
 _MANY, _FLAT = 14, 0.75  # above so many lanes they are flatter

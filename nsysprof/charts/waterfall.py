@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from nsysprof.charts.marks import DPI, Numbers, Waterfall, Waterfalls
 from nsysprof.charts.palette import FAINT, INK, LESS, MORE, OTHERS, RULE, WHOLE
 from nsysprof.charts.style import MARGIN, SMALL, TEXT, WIDTH, boxes, framed, heading_height, text_width, wrap
-from nsysprof.core.labels import shorten
+from nsysprof.core.text import shorten
 
 _TALL, _FLAT = 3.7, 1.25  # inches of the only panel, and of one among several
 _LEFT, _RIGHT = 0.85, 0.3

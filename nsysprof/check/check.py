@@ -17,6 +17,7 @@ from nsysprof.check.budget import Budget, RangeBudget
 from nsysprof.check.facts import Facts, MatchedBudget
 from nsysprof.check.limits import MIN, UNIT_COUNT, Outcome, outcomes
 from nsysprof.check.range_match import RangeFinder
+from nsysprof.core.text import cut
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Rules, load_rules
 
@@ -109,15 +110,11 @@ def _frame(found: list[Outcome]) -> pd.DataFrame:
 
 def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: bool) -> Outcome:
     """What a glob that matches nothing comes to."""
-    names = [_cut(name) for name in near_names(finder.texts, asked.glob)[:3]] if near else []
+    names = [cut(name, _LONGEST_NAME) for name in near_names(finder.texts, asked.glob)[:3]] if near else []
     which = f" that has {instances_text(budget.instances)}" if budget.instances else ""
     evidence = f"no range{which} matches" + (f"; there is {', '.join(names)}" if names else "")
     ok = None if asked.optional else False
     return Outcome(asked.glob, "must exist", "", MIN, 1, 0, UNIT_COUNT, ok, 0, evidence, asked.glob)
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
 def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
@@ -171,8 +168,4 @@ def _other_gpu(breakdown: Breakdown, baseline: Baseline | None) -> str:
     mine = gpu_names(breakdown)
     if baseline is None or not mine or not baseline.gpus or mine == baseline.gpus:
         return ""
-    return f"the baseline is of {_listed(baseline.gpus)}, this report of {_listed(mine)}"
-
-
-def _listed(names: frozenset[str]) -> str:
-    return " and ".join(sorted(names))
+    return f"the baseline is of {' and '.join(sorted(baseline.gpus))}, this report of {' and '.join(sorted(mine))}"

@@ -16,6 +16,7 @@ from nsysprof.check.call_samples import Spread, call_samples, spread_of
 from nsysprof.check.range_match import RangeFinder
 from nsysprof.check.range_ops import backends_seen
 from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Rules
@@ -73,9 +74,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
         parts.append(f"# Left out: {len(rows) - len(kept):,} ranges with less busy time than these.\n")
     nameless = len(chosen) - len(rows)
     if nameless:
-        parts.append(
-            f"# Left out: {nameless} range{'s' * (nameless != 1)} with an empty name: no path finds one.\n"
-        )
+        parts.append(f"# Left out: {plural(nameless, 'range')} with an empty name: no path finds one.\n")
     finder = RangeFinder(breakdown)
     globs = {_glob(finder, row): None for row in kept.tolist()}
     return "\n".join([*parts, *_tables(breakdown, rules, finder, sorted(globs))])
@@ -145,7 +144,7 @@ def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list
     copies = set(families["row"][families["family"] == "memcpy"].tolist())
     for glob, mine in found.items():
         calls = int(samples.calls[mine].sum())
-        lines = [f"[[range]] # {calls:,} call{'s' * (calls != 1)}", f"path = {_quoted(glob)}"]
+        lines = [f"[[range]] # {plural(calls, 'call')}", f"path = {_quoted(glob)}"]
         lines += _counts(spreads, mine, calls)
         if calls >= LEAST_SAMPLES:
             lines += _times(spreads, mine)

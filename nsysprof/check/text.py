@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tabulate import tabulate
 
 from nsysprof.check.check import BudgetCheck
-from nsysprof.core.terminal import once, one_line, visible
+from nsysprof.core.text import cut, once, one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.results.text_table import escaped
+from nsysprof.results.table import escaped, markdown_table, text_table
 
 _SCHEMA = "nsysprof-check/1"
 _WIDTH = 110
@@ -63,11 +62,8 @@ def check_markdown(answer: BudgetCheck) -> str:
     broken, untested = answer.broken, answer.untested
     lines = [f"### {'✅' if answer.ok else '❌'} {escaped(_verdict(answer))}", ""]
     if len(broken):
-        rows = [
-            [escaped(cell) for cell in _cells(row, _MD_RANGE, _MD_WHY)]
-            for row in _rows(broken.head(_MOST_ROWS))
-        ]
-        lines += [f"| {' | '.join(cells)} |" for cells in (_HEAD, ["---", "---", *["--:"] * 3, "---"], *rows)]
+        rows = [_cells(row, _MD_RANGE, _MD_WHY) for row in _rows(broken.head(_MOST_ROWS))]
+        lines += markdown_table(_HEAD, rows, _ALIGN, even=False)
         lines += ["", *(f"- {text.strip()}" for text in _more(broken, _MOST_ROWS))]
     lines += [
         f"- not tested: {escaped(row.range)}, {escaped(_rule(row))}: {escaped(one_line(row.evidence, _MD_WHY))}"
@@ -100,12 +96,13 @@ def check_document(answer: BudgetCheck) -> dict[str, Any]:
 
 
 _HEAD = ["range", "limit", "allowed", "found", "calls", "why"]
+_ALIGN = "llrrrl"
 
 
 def _verdict(answer: BudgetCheck) -> str:
     count, broken, untested = len(answer.rows), len(answer.broken), len(answer.untested)
     report, budget = (one_line(name, 60) for name in (Path(answer.report).name, Path(answer.budget).name))
-    limits = f"{format_count(count)} limit{'s' * (count != 1)}"
+    limits = plural(count, "limit")
     if broken:
         return f"{report} breaks {format_count(broken)} of {limits} of {budget}"
     if untested:
@@ -123,7 +120,7 @@ def _held(answer: BudgetCheck) -> str:
     count = f"{format_count(len(held))} limit{'s hold' if len(held) > 1 else ' holds'}"
     against = f"; baseline: {visible(answer.baseline)}" if answer.baseline else ""
     return (
-        f"{count}, on {format_count(ranges)} range{'s' * (ranges != 1)}."
+        f"{count}, on {plural(ranges, 'range')}."
         f" Limits are per call, that is per instance of a range{against}."
     )
 
@@ -153,22 +150,9 @@ def _table(broken: pd.DataFrame) -> list[str]:
     path = min(path, _WIDTH - sum(others) - _LEAST_WHY)
     room = _WIDTH - sum(others) - path
     cells = [
-        [one_line(row[0], path - 2), *row[1:-1], _cut(row[-1].split("; there is ")[0], room)] for row in shown
+        [one_line(row[0], path - 2), *row[1:-1], cut(row[-1].split("; there is ")[0], room)] for row in shown
     ]
-    align = ["left", "left", "right", "right", "right", "left"]
-    table = tabulate(
-        cells,
-        headers=_HEAD,
-        tablefmt="simple",
-        colalign=align,
-        disable_numparse=True,
-        preserve_whitespace=True,
-    )
-    return [line.rstrip() for line in table.splitlines()]
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 1]}…"
+    return text_table(_HEAD, cells, _ALIGN).splitlines()
 
 
 def _cells(row: Any, path: int, room: int) -> list[str]:

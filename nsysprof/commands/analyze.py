@@ -94,12 +94,12 @@ def analyze(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with start_painter(apart=charts) as painter:  # first of all: it imports matplotlib meanwhile
         from nsysprof.analyze.breakdown import break_down
+        from nsysprof.analyze.files import ANALYSIS_DOCUMENT
         from nsysprof.analyze.text import summary
         from nsysprof.attribution.attribute import attribute
         from nsysprof.attribution.paths import DEFAULT_MERGE
         from nsysprof.commands.progress import progress_bar
         from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.analysis_files import ANALYSIS_DOCUMENT
         from nsysprof.results.folder import PAGE, check_folder, report_stem, results_together
         from nsysprof.trace.report import open_report
 
@@ -160,9 +160,10 @@ def _write(
 
     Where the folder holds an earlier analysis, its charts and its page do not stay beside new tables.
     """
+    from nsysprof.analyze.files import write_tables
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.core.terminal import visible
-    from nsysprof.results.analysis_files import write_tables, writing
+    from nsysprof.core.text import visible
+    from nsysprof.results.files import writing
 
     with progress_bar() as progress, writing(folder), together as (made, stale):
         progress("writing tables", 0)

@@ -20,19 +20,17 @@ if TYPE_CHECKING:
 def show_matrix(plan: Mapping[str, Any]) -> None:
     """Print each configuration with what its backends need of memory, about, and which of them may not fit."""
     from nsysprof.bench.plan import estimated_bytes
+    from nsysprof.bench.text import plain_table
     from nsysprof.core.units import format_bytes
 
     rows = plan["configurations"]
     sizes = {(row["id"], name): estimated_bytes(plan, row, name) for row in rows for name in row["backends"]}
     names = list(dict.fromkeys(name for row in rows for name in row["backends"]))
-    cells = [["configuration", *names]]
+    cells = []
     for row in rows:
         known = [sizes.get((row["id"], name)) for name in names]
         cells.append([row["id"], *("" if size is None else format_bytes(size) for size in known)])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for first, *rest in cells:
-        right = "".join(f"  {cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
-        print(f"{first:<{widths[0]}}{right}".rstrip())
+    print(plain_table(["configuration", *names], cells, texts=1))
     print(f"\n{_told(plan, len(sizes))}")
     there = _gpu_bytes() if plan["device"] == "cuda" else None
     too_large = [f"{name} at {where}" for (where, name), size in sizes.items() if there and size > there]
@@ -195,6 +193,6 @@ def echo(text: str) -> None:
 
 def say(text: str) -> None:
     """A line for people, on stderr."""
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
 
     echo("".join(f"{visible(line)}\n" for line in text.split("\n")))

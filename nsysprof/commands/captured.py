@@ -67,7 +67,7 @@ def tell_captured(finished: Finished, outputs: Outputs) -> None:
     """
     from nsysprof.capture.text import captured_summary
     from nsysprof.capture.verdict_text import backend_table, difference_lines
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
     from nsysprof.tools.outputs import typed
 
     verdict, report = finished.verdict, finished.record["report"]
@@ -93,7 +93,7 @@ def tell_captured(finished: Finished, outputs: Outputs) -> None:
 
 def say(text: str) -> None:
     """Print a line on stderr, where control characters are shown."""
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
 
     to_stderr(f"{visible(text)}\n")
 

@@ -125,7 +125,7 @@ def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> 
 
     from nsysprof.check.gate import draft
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import plural, visible
     from nsysprof.errors import NsysprofError
 
     if os.path.lexists(out) and not force:
@@ -140,7 +140,7 @@ def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> 
     _write(text, out, force=force)
     tables = text.count("\n[[range]]")
     print(
-        f"Written to {visible(str(out))}: limits on {tables:,} range{'s' * (tables != 1)}; next:",
+        f"Written to {visible(str(out))}: limits on {plural(tables, 'range')}; next:",
         file=sys.stderr,
     )
     options = [f" --{name} {quote(str(reading[name]))}" for name in ("rules", "nsys") if reading[name]]

@@ -192,8 +192,8 @@ def _write(
     from nsysprof.analyze.charts import write_pictures
     from nsysprof.compare.charts import comparison_charts
     from nsysprof.compare.files import write_gaps
-    from nsysprof.core.terminal import visible
-    from nsysprof.results.analysis_files import writing
+    from nsysprof.core.text import visible
+    from nsysprof.results.files import writing
 
     with writing(folder), together as (made, stale):
         written = write_gaps(comparison, made)

@@ -180,7 +180,7 @@ def _introduce(ncu: Ncu, driver: str) -> None:
 def _tell(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
     """Print what was counted, and last the command to go on with."""
     from nsysprof.commands.captured import say
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
     from nsysprof.counters.text import compare_command, counters_summary
     from nsysprof.kernels.classify import classify
     from nsysprof.tools.outputs import typed

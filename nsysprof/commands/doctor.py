@@ -58,7 +58,7 @@ def _tell(what: str) -> None:
 
 def _finding(check: Check) -> str:
     """A line of [ok], [warn] or [missing], and below it the fix where there is one."""
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
 
     line = f"{f'[{check.state}]':<{_MARK}} {visible(f'{check.name}: {check.found}')}"
     return f"{line}\n{'':<{_MARK}}   fix: {visible(check.fix)}" if check.fix else line

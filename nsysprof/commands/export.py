@@ -85,7 +85,7 @@ def export(
 
 
 def _tell(written: Path, to: To) -> None:
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
     from nsysprof.core.units import format_bytes
 
     files = sorted(written.iterdir()) if written.is_dir() else [written]

@@ -204,7 +204,7 @@ def _answers(
     from nsysprof.commands.progress import progress_bar
     from nsysprof.fleet.cluster import examine_all
     from nsysprof.fleet.kept_answers import forget_answers
-    from nsysprof.results.analysis_files import writing
+    from nsysprof.results.files import writing
 
     kept = folder / _KEPT
     with writing(folder):
@@ -250,10 +250,10 @@ def _write(
 ) -> None:
     """Write the files and say so on stderr; charts and page of an earlier run do not stay beside new tables."""
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
     from nsysprof.fleet.charts import save_fleet_charts
     from nsysprof.fleet.files import write_fleet
-    from nsysprof.results.analysis_files import writing
+    from nsysprof.results.files import writing
 
     with progress_bar() as progress, writing(folder), together as (made, stale):
         progress("writing", 0)
@@ -276,11 +276,12 @@ def _write_page(answer: Fleet, charts: Sequence[Path], folder: Path) -> Path:
 
 def _tell_cost(answer: Fleet, where: ClusterChoice) -> None:
     """What the workers took: the most memory of any, and what it may have been."""
+    from nsysprof.core.text import plural
     from nsysprof.core.units import format_bytes
 
     most = format_bytes(int(answer.ranks["peak_bytes"].max()))
     if where.scheduler is None:
-        many = f"{where.workers} worker{'' if where.workers == 1 else 's'}"
+        many = plural(where.workers or 0, "worker")
         limit = format_bytes(where.memory_bytes or 0)
         _say(f"{many}, {most} of memory at most in one; the limit is {limit} each")
     else:
@@ -310,7 +311,7 @@ def _default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
 
 def _say(*texts: str) -> None:
     """Lines for people, on stderr."""
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
 
     print(
         "".join(f"{visible(line)}\n" for text in texts for line in text.split("\n")), end="", file=sys.stderr

@@ -124,7 +124,7 @@ def _check(report: Path, out: Path, *, force: bool) -> None:
 def _tell(report: Path, out: Path, scrubbed: Scrubbed) -> None:
     from shlex import quote
 
-    from nsysprof.core.terminal import visible
+    from nsysprof.core.text import visible
     from nsysprof.core.units import format_bytes, format_count
 
     if scrubbed.removed:

@@ -17,7 +17,7 @@ from nsysprof.compare.findings import compared
 from nsysprof.compare.gap_chart import compared_reports
 from nsysprof.compare.median_call import MedianCall, median_call
 from nsysprof.core.intervals import Ints, covered_before, merge
-from nsysprof.core.labels import printable, shorten, shorten_both
+from nsysprof.core.text import plural, printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.waits.causes import WAITING_FOR
@@ -73,7 +73,7 @@ def _block(name: str, call: MedianCall, labels: Sequence[str], length: int, *, n
         said += f", idle for {format_share(call.idle_ns / max(call.length_ns, 1))}"
     hidden = len(call.streams) - len(streams)
     if hidden:
-        said += f", {hidden} more stream{'s' * (hidden != 1)} not drawn"
+        said += f", {plural(hidden, 'more stream')} not drawn"
     late = call.launch_end > 0
     if named and len(late):
         if late.mean() >= 0.5:
@@ -210,8 +210,8 @@ def _host_lane(call: MedianCall, length: int) -> CallLane:
 
 def _kernels(call: MedianCall) -> str:
     others = len(call.start) - call.kernels
-    said = f"{call.kernels:,} kernel{'s' * (call.kernels != 1)}"
-    more = f"{others:,} other op{'s' * (others != 1)}"
+    said = plural(call.kernels, "kernel")
+    more = plural(others, "other op")
     return said if not others else more if not call.kernels else f"{said} and {more}"
 
 

@@ -13,7 +13,7 @@ from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.gap_chart import plan_gap
 from nsysprof.compare.roofline_chart import plan_roofline
 from nsysprof.errors import NsysprofError
-from nsysprof.results.analysis_files import writing
+from nsysprof.results.files import writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from nsysprof import __version__
 from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.counting import BothMeasured
 from nsysprof.compare.measured import COLUMNS
-from nsysprof.core.final_name import whole_file
-from nsysprof.results.analysis_files import describe_report, write_csv
+from nsysprof.results.files import plain, records, write_csv, write_document
+from nsysprof.trace.report import describe_report
 
 GAP_SCHEMA = "nsysprof-gap/1"
 GAP_DOCUMENT = ("gap.json", GAP_SCHEMA)
@@ -29,13 +25,8 @@ _COLUMNS = [
 def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
     """Write ``gap.csv`` and ``gap.json`` into an existing folder and return their paths."""
     written = [folder / name for name in GAP_FILES]
-    document = json.dumps(gap_document(comparison), indent=1, ensure_ascii=False, allow_nan=False)
-    with whole_file(written[1]) as part:
-        part.write_text(f"{document}\n", encoding="utf-8", errors="replace")
-    frame = comparison.gaps[[*_COLUMNS, *_measured_columns(comparison)]].astype(object)
-    for name in frame.columns:
-        frame[name] = pd.Series([_plain(value, "") for value in frame[name].tolist()], dtype=object)
-    write_csv(frame, written[0])
+    write_document(gap_document(comparison), written[1])
+    write_csv(comparison.gaps[[*_COLUMNS, *_measured_columns(comparison)]], written[0])
     return written
 
 
@@ -55,14 +46,14 @@ def gap_document(comparison: Comparison) -> dict[str, Any]:
         "traffic": comparison.traffic,
     }
     pairs = []
-    for row in _records(comparison.pairs):
+    for row in records(comparison.pairs):
         mine = {
             name: frame[frame["pair"] == row["pair"]].drop(columns="pair") for name, frame in frames.items()
         }
         findings = list(comparison.findings[str(row["pair"])])
         base, new = (_model(model) for model in comparison.models[str(row["pair"])])
         models = {"base_model": base, "new_model": new}
-        tables = {name: _records(frame) for name, frame in mine.items()}
+        tables = {name: records(frame) for name, frame in mine.items()}
         both = comparison.measured.get(str(row["pair"]))
         pairs.append({**row, "findings": findings, **models, **tables, **(_counted(both) if both else {})})
     return {
@@ -87,9 +78,9 @@ def _counted(both: BothMeasured) -> dict[str, Any]:
                 "launches": side.launches,
                 "matched": side.matched,
                 "matched_share": side.matched_share,
-                **{key: _plain(value, None) for key, value in side.total.items()},
+                **{key: plain(value, None) for key, value in side.total.items()},
             }
-            found["counters"] += [{"side": name, **row} for row in _records(side.kernels)]
+            found["counters"] += [{"side": name, **row} for row in records(side.kernels)]
     return found
 
 
@@ -109,16 +100,3 @@ def _model(model: Expected | None) -> dict[str, Any] | None:
         "score_matrix_bytes": model.matrix_bytes,
         "bytes": sum(model.bytes_of.values()) or None,
     }
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {str(name): _plain(value, None) for name, value in row.items()} for row in frame.to_dict("records")
-    ]
-
-
-def _plain(value: Any, missing: Any) -> Any:
-    """A whole number as such, and ``missing`` for what is not a number."""
-    if isinstance(value, float):
-        return missing if math.isnan(value) else int(value) if value.is_integer() else value
-    return value

@@ -15,7 +15,7 @@ from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.findings import calls_text, compared
 from nsysprof.compare.gap_ledger import apportion, untold_shares
-from nsysprof.core.labels import printable, shorten, shorten_both
+from nsysprof.core.text import listed, plural, printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share, scale_ns
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 
@@ -191,7 +191,7 @@ def _single_title(row: dict[str, Any], gap: pd.DataFrame) -> str:
     if not named:
         return text
     offset = ", offset elsewhere" if total > 1.05 else ""
-    return f"{text}: {_listed(named)} make{'s' * (len(named) == 1)} {format_share(total)} of it{offset}"
+    return f"{text}: {listed(named)} make{'s' * (len(named) == 1)} {format_share(total)} of it{offset}"
 
 
 def _common_title(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) -> str:
@@ -228,7 +228,7 @@ def _most_of_it(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) ->
     largest = sorted(places, key=lambda cause: -len(places[cause]))[:2]
     for at, cause in enumerate(largest):
         where = places[cause]
-        said = _listed(where) if len(where) <= 3 else f"{len(where)} of {len(rows)} pairs"
+        said = listed(where) if len(where) <= 3 else f"{len(where)} of {len(rows)} pairs"
         most = "the largest part is " if not at else ""
         everywhere = len(where) == len(rows)
         yield f"{most}{_in_words(cause)}{' everywhere' if everywhere else f' at {said}'}"
@@ -244,10 +244,6 @@ def _panel_title(row: dict[str, Any], totals: Sequence[str]) -> str:
     if row["verdict"] == NO_CLEAR_CHANGE:
         said = "no clear change"
     return f"{shorten(place, 80)}: {said}; means {totals[0]} → {totals[1]}"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def _subtitle(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
@@ -308,5 +304,5 @@ def _notes(
         notes.append(f"the {steps[-1].label}: {', '.join(some)}{f' and {more:,} more' if more else ''}")
     left = len(comparison.pairs) - len(gaps)
     if left:
-        notes.insert(0, f"{left:,} more pair{'s' * (left != 1)} with smaller differences are not drawn")
+        notes.insert(0, f"{plural(left, 'more pair')} with smaller differences are not drawn")
     return notes

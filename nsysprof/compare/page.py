@@ -15,13 +15,12 @@ from nsysprof.compare.page_rows import call_timeline_data
 from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.text import clock_table, gap_table, pair_table
 from nsysprof.compare.traffic_text import traffic_tables
-from nsysprof.core.labels import shorten_both
-from nsysprof.core.terminal import once, one_line, visible
+from nsysprof.core.text import once, one_line, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import Facts, report_facts
 from nsysprof.page.template import fill, inline
-from nsysprof.results.text_table import TextTable
+from nsysprof.results.table import TextTable
 
 MOST_PAGE_PAIRS, _MOST_CAUSES, _MOST_KERNELS = 24, 60, 12
 _CAPTIONS = {

@@ -13,7 +13,7 @@ from nsysprof.compare.median_call import MedianCall, median_call
 from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.sides import Side
 from nsysprof.core.intervals import Ints
-from nsysprof.core.labels import shorten, shorten_both
+from nsysprof.core.text import shorten, shorten_both
 from nsysprof.core.units import format_ns
 from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.page.packing import PageRow, pack

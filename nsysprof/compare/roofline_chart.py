@@ -14,7 +14,7 @@ from nsysprof.charts.palette import BASE, NEW
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.gap_chart import compared_reports
 from nsysprof.compare.roofline import Roofline, roofline
-from nsysprof.core.labels import printable, shorten, shorten_both
+from nsysprof.core.text import printable, shorten, shorten_both
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 

@@ -13,10 +13,9 @@ from nsysprof.compare.findings import calls_text
 from nsysprof.compare.gap_ledger import apportion, untold_shares
 from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.traffic_text import traffic_tables
-from nsysprof.core.labels import shorten_both
-from nsysprof.core.terminal import once, one_line, visible
+from nsysprof.core.text import once, one_line, shorten_both, visible
 from nsysprof.core.units import format_ns, format_ratio, format_share
-from nsysprof.results.text_table import TextTable, escaped, fenced, spread_text, wrapped
+from nsysprof.results.table import TextTable, escaped, fenced, spread_text, wrapped
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 from nsysprof.trace.report import Report
 

@@ -12,10 +12,9 @@ from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.measured import Measured, flops_of, tensor_share
 from nsysprof.compare.side_pairs import Pair
-from nsysprof.core.labels import shorten_both
-from nsysprof.core.terminal import one_line
+from nsysprof.core.text import one_line, shorten_both
 from nsysprof.core.units import format_bytes, format_count, format_share
-from nsysprof.results.text_table import TextTable
+from nsysprof.results.table import TextTable
 
 _NAME_WIDTH, _SIDE_WIDTH = 60, 16
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from nsysprof.core.path_text import path_part
+from nsysprof.core.text import path_part
 from nsysprof.counters.metrics import Terms
 from nsysprof.errors import NsysprofError
 

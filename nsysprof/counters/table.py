@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from nsysprof.core.path_text import path_part
+from nsysprof.core.text import path_part
 from nsysprof.counters.metrics import COLUMNS
 from nsysprof.counters.ncu_csv import NcuRow
 from nsysprof.scrub.secrets import Secrets

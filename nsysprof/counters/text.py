@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 from nsysprof.attribution.paths import merged_names, split_path
 from nsysprof.capture.text import not_run_lines
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_share
-from nsysprof.results.text_table import column_table, wrapped
+from nsysprof.results.table import fitted, text_table, wrapped
 
 _HEAD = ("range", "kernels", "time", "DRAM", "of peak", "FLOPs", "tensor cores")
 _FLOPS = ("tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops")
@@ -49,13 +50,13 @@ def counters_summary(
     runs = record["runs"]
     many = [run for run in runs if max(run["passes"], default=1) > 1]
     parts = [
-        f"counted {format_count(len(rows))} kernel{'s' * (len(rows) != 1)}",
+        f"counted {plural(len(rows), 'kernel')}",
         *not_run_lines(record["workload"]),
         "",
     ]
     ranges = list(_ranges(rows, families))
     table = [line for each in ranges[:_MOST_RANGES] for line in _lines(each)]
-    parts.append(column_table(_HEAD, table, markdown=False, align="lrrrrrr"))
+    parts.append(text_table(_HEAD, fitted(_HEAD, table), "lrrrrrr"))
     if len(ranges) > _MOST_RANGES:
         parts.append(f"and {len(ranges) - _MOST_RANGES:,} more ranges, in the table")
     note = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import json
 import os
 import tempfile
 import zlib
@@ -23,9 +22,9 @@ from nsysprof.export.parquet_files import pyarrow_parquet, write_parquet
 from nsysprof.export.perfetto import perfetto_protos, write_perfetto
 from nsysprof.export.source import ExportSource
 from nsysprof.export.tables import ExportTable, export_tables
-from nsysprof.results.analysis_files import describe_report
+from nsysprof.results.files import write_document
 from nsysprof.results.folder import report_stem, writable_around
-from nsysprof.trace.report import Report
+from nsysprof.trace.report import Report, describe_report
 
 ENDINGS = {"perfetto": ".pftrace", "parquet": ".parquet", "csv": ".csv"}
 DOCUMENT = "export.json"
@@ -201,6 +200,4 @@ def _write_document(source: ExportSource, tables: dict[str, ExportTable], path: 
         "warnings": list(breakdown.warnings),
         "tables": {name: {"rows": table.rows, "columns": COLUMNS[name]} for name, table in tables.items()},
     }
-    with path.open("w", encoding="utf-8", errors="replace") as file:
-        json.dump(document, file, indent=1, ensure_ascii=False)
-        file.write("\n")
+    write_document(document, path)

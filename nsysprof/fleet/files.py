@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
-
 from nsysprof import __version__
-from nsysprof.core.final_name import whole_file
 from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json
+from nsysprof.core.text import plural
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import USUAL, Fleet
-from nsysprof.results.analysis_files import write_csv
+from nsysprof.results.files import records, write_csv, write_document
 from nsysprof.results.folder import foreign_files, writable_around
 
 FLEET_SCHEMA = "nsysprof-fleet/1"
 FLEET_FILES = ("fleet.csv", "iterations.csv", "ranks.csv", "fleet.json")
 _DOCUMENT = "fleet.json"
+_DIGITS = 6
 
 
 def write_fleet(fleet: Fleet, reports: Sequence[str], folder: Path) -> list[Path]:
@@ -32,12 +27,10 @@ def write_fleet(fleet: Fleet, reports: Sequence[str], folder: Path) -> list[Path
     Each is there whole or not at all. ``reports`` are the names of all reports that were asked for. Returns the paths.
     """
     written = [folder / name for name in FLEET_FILES]
-    text = json.dumps(fleet_document(fleet, reports), indent=1, ensure_ascii=False, allow_nan=False)
-    with whole_file(written[3]) as part:
-        # names of files may be no UTF-8: what is written of them then is what JSON has for it too
-        part.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
+    # names of files may be no UTF-8: what is written of them then is what JSON has for it too
+    write_document(fleet_document(fleet, reports), written[3], errors="backslashreplace")
     for frame, path in zip((fleet.paths, fleet.iterations, fleet.ranks), written, strict=False):
-        write_csv(_for_csv(frame), path)
+        write_csv(frame, path, digits=_DIGITS)
     return written
 
 
@@ -62,15 +55,15 @@ def fleet_document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:
             "unmatched": waiting.unmatched,
             "clock_spread_ns": waiting.spread_ns,
         },
-        "ranks": _records(fleet.ranks),
+        "ranks": records(fleet.ranks, _DIGITS),
         "usual": {
             "left_out": list(fleet.left_out),
-            "ranks": _records(fleet.usual[[name for name in fleet.usual if name in USUAL]]),
+            "ranks": records(fleet.usual[[name for name in fleet.usual if name in USUAL]], _DIGITS),
         },
-        "waiting": _records(waiting.each),
-        "spread": _records(fleet.spread),
-        "split": _records(fleet.split),
-        "outliers": _records(fleet.outliers),
+        "waiting": records(waiting.each, _DIGITS),
+        "spread": records(fleet.spread, _DIGITS),
+        "split": records(fleet.split, _DIGITS),
+        "outliers": records(fleet.outliers, _DIGITS),
     }
 
 
@@ -86,7 +79,7 @@ def check_fleet_folder(
     unfinished = sum(1 for _ in (folder / kept).glob("*.npz"))
     if unfinished and not resume and not force:
         raise NsysprofError(
-            f"{folder} holds the answers of {unfinished:,} report{'' if unfinished == 1 else 's'} of an unfinished run",
+            f"{folder} holds the answers of {plural(unfinished, 'report')} of an unfinished run",
             "--resume to go on with it, --force to begin anew, or -o OTHER-DIR",
         )
     ours = is_about(folder, reports)
@@ -106,37 +99,3 @@ def is_about(folder: Path, reports: Sequence[str]) -> bool:
         return bool(document["schema"] == FLEET_SCHEMA and set(document["reports"]) == set(reports))
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def _for_csv(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same with plain cells: whole numbers as such, six digits of others, nothing for what is not a number."""
-    columns = {}
-    for name in frame.columns:
-        values = frame[name]
-        if values.dtype.kind in "fb":
-            values = pd.Series(_cells(values.to_numpy(np.float64)), dtype=object)
-        columns[name] = values
-    return pd.DataFrame(columns)
-
-
-def _cells(values: NDArray[np.float64]) -> NDArray[Any] | list[Any]:
-    known = np.isfinite(values)
-    if (values[known] % 1 == 0).all():
-        found: NDArray[Any] = np.where(known, values, 0).astype(np.int64).astype(object)
-        found[~known] = ""
-        return found
-    return [_plain(value, "") for value in values.tolist()]
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {str(name): _plain(value, None) for name, value in row.items()} for row in frame.to_dict("records")
-    ]
-
-
-def _plain(value: Any, missing: Any) -> Any:
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return missing
-        return int(value) if value.is_integer() else float(f"{value:.6g}")
-    return value

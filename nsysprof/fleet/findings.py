@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.collectives import Waiting
 from nsysprof.fleet.gpu_activity import COMPUTE, COPIES, EXPOSED, HOST, QUEUE, SYNC
@@ -76,12 +77,12 @@ def _where_time_goes(
         f"compute {format_share(parts[COMPUTE])}, communication that no compute hides"
         f" {format_share(parts[EXPOSED])}, copies {format_share(parts[COPIES])}, idle {format_share(idle)}"
     )
-    count = f"{len(ranks):,} rank{'' if len(ranks) == 1 else 's'}"
+    count = plural(len(ranks), "rank")
     if path == WHOLE or iterations.empty:
         return f"{count}, and nothing that repeats; of the time from first op to last: {what}"
     middle = format_ns(float(ranks["span_median_ns"].median()))
     size = len(iterations)
-    many = f"{size:,} iteration{'' if size == 1 else 's'} of {path}, {middle} each (median)"
+    many = f"{plural(size, 'iteration')} of {path}, {middle} each (median)"
     without = f" without {without_text(left_out)}" if left_out else ""
     return f"{count}, {many}; of their time{without}: {what}"
 
@@ -182,7 +183,7 @@ def straggler_state(ranks: pd.DataFrame) -> StragglerState:
     most = known.iloc[0]
     rank, ratio, limit = int(most["rank"]), format_ratio(most["ratio"]), format_ratio(1 + LEAST_SLOWNESS)
     few = most["compared"] < LEAST_SAMPLES
-    count = f"{int(most['compared'])} iteration{'' if most['compared'] == 1 else 's'}"
+    count = plural(int(most["compared"]), "iteration")
     if most["ratio"] >= 1 + LEAST_SLOWNESS:
         if few and np.isfinite(most["z"]):
             why = f"{count} are too few for a test, and it hardly stands out (robust z = {most['z']:.1f})"

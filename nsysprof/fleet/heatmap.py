@@ -26,7 +26,7 @@ from nsysprof.charts.style import (
     style,
     text_width,
 )
-from nsysprof.core.terminal import one_line
+from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_ratio
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.findings import straggler_state, without_text

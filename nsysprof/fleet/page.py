@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from nsysprof.charts.palette import COLOURS
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_ratio
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.examine import ReportFailure
@@ -35,11 +35,11 @@ def fleet_page(fleet: Fleet, pictures: Sequence[bytes] = ()) -> str:
     Numbers are those of the CSV files: the exact one of each cell is its attribute ``data-v``, -1 where there is none.
     """
     ranks, reports = len(fleet.ranks), fleet.ranks["report"].nunique()
-    headline, *findings = fleet.findings or (f"{_many(ranks, 'rank')} without work on a GPU",)
+    headline, *findings = fleet.findings or (f"{plural(ranks, 'rank')} without work on a GPU",)
     return fill(
         "fleet.html",
         with_timeline=False,
-        title=f"{_many(ranks, 'rank')} in {_many(reports, 'report')}",
+        title=f"{plural(ranks, 'rank')} in {plural(reports, 'report')}",
         subtitle=_subtitle(fleet),
         headline=visible(headline),
         findings=[visible(text) for text in findings],
@@ -79,7 +79,7 @@ def _failure(failure: ReportFailure) -> str:
 def _warnings(fleet: Fleet) -> list[str]:
     shown = [one_line(text, _PATH) for text in fleet.warnings[:_MOST_TOLD]]
     more = len(fleet.warnings) - len(shown)
-    return [*shown, f"{_many(more, 'more warning')}: see fleet.json"] if more else shown
+    return [*shown, f"{plural(more, 'more warning')}: see fleet.json"] if more else shown
 
 
 # ---- tables: heads, and rows of cells with their text and the number behind it
@@ -142,7 +142,7 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
             f"The {len(numbers)} slowest of {len(fleet.ranks):,} ranks: see fleet.csv for the others."
         )
     if len(shown) < len(spread):
-        notes.append(f"{_many(len(spread) - len(shown), 'more range')} with less own time: see fleet.csv.")
+        notes.append(f"{plural(len(spread) - len(shown), 'more range')} with less own time: see fleet.csv.")
     return {
         "head": [_head("range", "text", right=False), *map(_head, heads)],
         "rows": rows,
@@ -319,7 +319,3 @@ def _ratio(ratio: float) -> Cell:
 def _records(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for row in frame.to_dict("records"):
         yield {str(name): value for name, value in row.items()}
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.core.terminal import once, one_line, visible
+from nsysprof.core.text import once, one_line, plural, visible
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.findings import without_text
 from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.fleet.stragglers import LEAST_SLOWNESS
-from nsysprof.results.text_table import TextTable, spread_text, wrapped
+from nsysprof.results.table import TextTable, spread_text, wrapped
 
 _MOST_WARNINGS = 12
 _MOST_FAILURES = 20
@@ -38,7 +38,7 @@ def fleet_text(fleet: Fleet, top: int = 16) -> str:
 def _head(fleet: Fleet) -> Iterator[str]:
     ranks, reports = len(fleet.ranks), fleet.ranks["report"].nunique()
     yield (
-        f"{_many(ranks, 'rank')} in {_many(reports, 'report')}; told apart by {fleet.source}; {fleet.clock}"
+        f"{plural(ranks, 'rank')} in {plural(reports, 'report')}; told apart by {fleet.source}; {fleet.clock}"
     )
     for failure in fleet.failures[:_MOST_FAILURES]:
         hint = f" ({one_line(failure.hint, 80)})" if failure.hint else ""
@@ -97,7 +97,7 @@ def fleet_rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
     notes += [text for mark, text in (("!", "!: a straggler."), ("?", "?: may be one.")) if mark in marks]
     if len(shown) < len(ranks):
         notes.append(
-            f"{_many(len(ranks) - len(shown), 'faster rank')}: --top {len(ranks)}, or see ranks.csv."
+            f"{plural(len(ranks) - len(shown), 'faster rank')}: --top {len(ranks)}, or see ranks.csv."
         )
     return TextTable(head, rows, "l" + "r" * (len(head) - 1), " ".join(notes))
 
@@ -155,7 +155,7 @@ def fleet_spread_table(fleet: Fleet, top: int = 1 << 30) -> TextTable | None:
         " between ranks."
     )
     if len(spread) > top:
-        note += f" {_many(len(spread) - top, 'more range')}: see fleet.csv."
+        note += f" {plural(len(spread) - top, 'more range')}: see fleet.csv."
     return TextTable(
         ["range", "iterations", "own each", "max/min", "slowest most often"], rows, "lrrrr", note
     )
@@ -174,7 +174,3 @@ def iteration_paths(fleet: Fleet) -> pd.DataFrame:
 
 def _time(ns: Any) -> str:
     return "" if math.isnan(ns) else format_ns(ns)
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -12,7 +12,7 @@ from nsysprof.charts.axis import draw_axis
 from nsysprof.charts.marks import PLOT_COLUMNS, Heading
 from nsysprof.charts.palette import RULE
 from nsysprof.charts.style import MARGIN, TEXT, WIDTH, framed, heading_height, shown, style, text_width
-from nsysprof.core.terminal import one_line
+from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share, scale_ns
 from nsysprof.fleet.answer import Fleet, RankLane
 from nsysprof.fleet.findings import awaited_rank

@@ -9,11 +9,10 @@ from typing import Any
 
 from nsysprof.core.arguments import program_alone, without_arguments
 from nsysprof.core.side_file import read_json
-from nsysprof.core.terminal import one_line, visible
+from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns
 from nsysprof.formats.run_record import record_beside
-from nsysprof.results.analysis_files import describe_report
-from nsysprof.trace.report import Report
+from nsysprof.trace.report import Report, describe_report
 
 _LONG = 300
 _HIDDEN = {"diagnostics", "gpus", "file", "size_bytes", "duration_ns"}

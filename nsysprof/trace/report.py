@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,7 @@ __all__ = [
     "Progress",
     "Reader",
     "Report",
+    "describe_report",
     "open_report",
     "read_tables",
     "room_for",
@@ -252,3 +253,38 @@ def room_for(report: Report, limit: int | None) -> Room:
     if limit is None or report.reader.bytes_needed(limit) <= limit:
         return IN_MEMORY
     return Room(limit)
+
+
+def describe_report(report: Report) -> dict[str, Any]:
+    """What a report says of itself, as the JSON documents of results hold it."""
+    about = report.about
+    return {
+        "file": str(report.path),
+        "size_bytes": report.path.stat().st_size if report.path.is_file() else None,
+        "format": report.format,
+        "nsys_version": about.nsys_version,
+        "recorder_version": about.recorder_version,
+        "export_version": about.export_version,
+        "schema_version": about.schema_version,
+        "start_utc": about.start_utc,
+        "duration_ns": about.duration_ns,
+        "driver_version": about.driver_version,
+        "cuda_version": about.cuda_version,
+        "gpus": [
+            {
+                "id": gpu.id,
+                "name": gpu.name,
+                "sm_count": gpu.sm_count,
+                "memory_bytes": gpu.memory_bytes,
+                "bandwidth_bytes_per_s": gpu.bandwidth_bytes_per_s,
+                "clock_hz": gpu.clock_hz,
+                "compute_capability": gpu.compute_capability,
+            }
+            for gpu in about.gpus
+            if gpu.is_cuda
+        ],
+        "diagnostics": [
+            {"severity": found.severity, "source": found.source, "text": found.text, "count": found.count}
+            for found in about.diagnostics
+        ],
+    }

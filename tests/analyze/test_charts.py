@@ -26,7 +26,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.charts.palette import COLOURS, IDLE, light
 from nsysprof.charts.png import png
 from nsysprof.charts.style import figure_png, shown, style, text_width, wrap
-from nsysprof.core.labels import printable, shorten
+from nsysprof.core.text import printable, shorten
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.trace.report import open_report, read_tables

@@ -15,19 +15,13 @@ import pandas as pd
 import pytest
 
 from nsysprof import __version__
+from nsysprof.analyze import files as analysis_files
 from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.files import ANALYSIS_DOCUMENT, SCHEMA, write_json, write_tables
 from nsysprof.attribution.attribute import attribute
-from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
-from nsysprof.results import analysis_files
-from nsysprof.results.analysis_files import (
-    ANALYSIS_DOCUMENT,
-    SCHEMA,
-    write_csv,
-    write_json,
-    write_tables,
-    writing,
-)
+from nsysprof.results import files as result_files
+from nsysprof.results.files import write_csv, writing
 from nsysprof.results.folder import check_folder
 from nsysprof.trace.report import Report, open_report
 from tests.conftest import Trace
@@ -223,21 +217,6 @@ def test_pandas_reads_back_what_the_frames_hold(odd: Breakdown, tmp_path: Path) 
             assert (column in TEXTS) or read[column].dtype == np.int64
 
 
-def test_a_lone_return_is_quoted(tmp_path: Path) -> None:
-    """A carriage return alone would end a row for every reader; a text without one stays without quotes."""
-    write_csv(pd.DataFrame({"name": ["a\rb"], "n": [1]}), tmp_path / "returns.csv")
-    write_csv(pd.DataFrame({"name": ["ab"], "n": [1]}), tmp_path / "plain.csv")
-    assert (tmp_path / "returns.csv").read_bytes() == b'name,n\n"a\rb",1\n'
-    assert (tmp_path / "plain.csv").read_bytes() == b"name,n\nab,1\n"
-
-
-def test_large_numbers_stay_exact(tmp_path: Path) -> None:
-    """Integers beyond 2^53 are written digit by digit, never through a float."""
-    frame = pd.DataFrame({"big_ns": np.array([2**53 + 1, 2**63 - 1, -(2**62) - 1], np.int64)})
-    write_csv(frame, tmp_path / "big.csv")
-    assert (tmp_path / "big.csv").read_text() == f"big_ns\n{2**53 + 1}\n{2**63 - 1}\n{-(2**62) - 1}\n"
-
-
 def test_a_path_that_is_no_text_is_replaced(trace: Trace, tmp_path: Path) -> None:
     """A file name that is not UTF-8 becomes question marks in the document instead of an error."""
     named = trace(*odd_report()).rename(tmp_path / "a\udc80.sqlite")
@@ -251,7 +230,7 @@ def test_rows_are_written_in_parts(odd: Breakdown, tmp_path: Path, monkeypatch: 
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
     write_tables(odd, tmp_path / "whole")
-    monkeypatch.setattr(analysis_files, "_ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(result_files, "ROWS_AT_ONCE", 3)
     write_tables(odd, tmp_path / "parts")
     for name in ("ranges.csv", "kernels.csv", "instances.csv", "analysis.json"):
         whole, parts = tmp_path / "whole" / name, tmp_path / "parts" / name
@@ -397,13 +376,13 @@ def test_a_file_that_cannot_be_finished_is_not_there(
     odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """A full disk or an interrupt in the midst of a file leaves nothing of it; what was there before stays."""
-    encoded = analysis_files._encoded
+    encoded = result_files._encoded
 
     def stopping(*arguments: Any) -> Iterator[list[list[Any]]]:
         yield from encoded(*arguments)
         raise error
 
-    monkeypatch.setattr(analysis_files, "_encoded", stopping)
+    monkeypatch.setattr(result_files, "_encoded", stopping)
     folder = tmp_path / "out"
     folder.mkdir()
     files = {"analysis.json": partial(write_json, odd), "ranges.csv": partial(write_csv, odd.ranges)}
@@ -416,19 +395,6 @@ def test_a_file_that_cannot_be_finished_is_not_there(
             assert {path.read_text() for path in folder.iterdir()} == ({before} if before else set())
 
 
-def test_the_name_of_a_failure_is_the_file_that_was_asked_for(tmp_path: Path) -> None:
-    """Nobody knows of the name that it has until it is whole."""
-    (tmp_path / "x.csv").mkdir()
-    for path in (tmp_path / "x.csv", tmp_path / "none" / "y.csv"):
-        with (
-            pytest.raises(NsysprofError, match=f"cannot write {path}: "),
-            writing(tmp_path),
-            whole_file(path) as part,
-        ):
-            part.write_text("text")
-    assert [each.name for each in tmp_path.iterdir()] == ["x.csv"]
-
-
 def test_a_stopped_run_is_recognized_as_ours(
     odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,7 +403,7 @@ def test_a_stopped_run_is_recognized_as_ours(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(analysis_files, "_write_rows", stop)
+    monkeypatch.setattr(analysis_files, "write_csv", stop)
     with pytest.raises(KeyboardInterrupt):
         write_tables(odd, tmp_path)
     assert checked(tmp_path, odd.attribution.tables.report)

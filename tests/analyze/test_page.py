@@ -16,6 +16,7 @@ import pytest
 from nsysprof.analyze import page_rows
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.analyze.charts import chart_plans
+from nsysprof.analyze.files import write_json
 from nsysprof.analyze.page import analysis_page
 from nsysprof.analyze.page_rows import report_timeline
 from nsysprof.attribution.attribute import attribute
@@ -28,7 +29,6 @@ from nsysprof.core.intervals import merge
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.packing import COARSEST, STEP, PageRow, pack, varints
 from nsysprof.page.template import inline, write_page
-from nsysprof.results.analysis_files import write_json
 from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.calls import math_and_flash

@@ -15,7 +15,7 @@ from nsysprof.analyze.slow_start import slow_starts
 from nsysprof.analyze.text import summary, verification
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.terminal import once, one_line, visible
+from nsysprof.core.text import one_line
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.report import open_report
@@ -431,16 +431,6 @@ def test_why_there_is_no_gpu_work(trace: Trace, call: str | None, result: int, s
     assert said in summary(answer)
 
 
-def test_sentences_that_repeat_stand_once_with_a_count() -> None:
-    """Those that differ in numbers and in whom they are about say one thing; others stay."""
-    alike = [f"RUN::x::S{n}: drifts by {n}.5 %" for n in range(69)]
-    assert once(["first", *alike, "RUN::x::S1: is late", "first"]) == [
-        "first (1 more like it)",
-        "RUN::x::S0: drifts by 0.5 % (68 more like it)",
-        "RUN::x::S1: is late",
-    ]
-
-
 def test_a_slow_start_is_a_warning(trace: Trace) -> None:
     """Where the first of what repeats takes most of the time, the head says so and what to do; `skip` does it."""
     items: list[Items] = []
@@ -597,21 +587,6 @@ def test_deep_long_names_keep_their_width(trace: Trace) -> None:
     assert len(rows) == 30
     assert {len(row["range"]) for row in rows[:9]} == {48}
     assert max(len(row["range"]) for row in rows) == 24 + len("[29] ") + 12 + len(" (never closed)")
-
-
-def test_visible_leaves_text_alone() -> None:
-    """What a terminal shows is not touched; what it obeys is written as Python would."""
-    assert visible("plain µs ± 日本 🚀") == "plain µs ± 日本 🚀"
-    assert visible("\x1b\x00\x85\u202e\udc80\n") == r"\x1b\x00\x85\u202e\udc80\n"
-
-
-@pytest.mark.parametrize("width", [2, 3, 12, 48])
-def test_one_line_is_never_wider(width: int) -> None:
-    """A long text keeps its beginning and more of it than of its end; one that fits is whole."""
-    text = one_line("abcdefghijklmnopqrstuvwxyz" * 4, width)
-    assert len(text) == width
-    assert text[0] == "a"
-    assert one_line("x" * width, width) == "x" * width
 
 
 def test_a_verification_in_words() -> None:

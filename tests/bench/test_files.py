@@ -57,7 +57,7 @@ def test_what_is_unknown_is_empty(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """One line, no traceback."""
     results = results_of(tmp_path)
-    with pytest.raises(NsysprofError, match="cannot write into"):
+    with pytest.raises(NsysprofError, match=r"cannot write .*results\.csv: No such file"):
         write_bench_tables(results, tmp_path / "missing")
 
 

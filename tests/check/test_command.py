@@ -73,7 +73,7 @@ MARKDOWN = """\
 ### ❌ run.sqlite breaks 5 of 16 limits of budget.toml
 
 | range | limit | allowed | found | calls | why |
-| --- | --- | --: | --: | --: | --- |
+| --- | --- | ---: | ---: | ---: | --- |
 | RUN::math::S4096/iter\\* | max\\_kernels, median | 19 | 20 | 40 | all 20 |
 | RUN::math::S4096/iter\\* | forbid softmax | 0 | 40 | 40 | cunn\\_SoftMaxForwardReg SoftMaxForwardEpilogue float long 4 x 40 |
 | RUN::math::S4096/iter\\* | math\\_unit gemm: tensor core | ≥ 95 % | 0 % | 40 | FP32 FMA: sm80\\_xmma\\_gemm\\_f32f32\\_f32f32\\_f32\\_tn\\_n\\_128x128x8\\_ffma x 40, sm80\\_xmma\\_gemm\\_f32f32\\_f32f32\\_f32\\_nn\\_n\\_128x64x8\\_ffma x 40 |

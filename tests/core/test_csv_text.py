@@ -10,6 +10,7 @@ import pytest
 
 from nsysprof import cli
 from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.files import write_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.check.baseline import read_analysis
@@ -18,7 +19,7 @@ from nsysprof.core.csv_text import as_recorded, make_spreadsheet_safe
 from nsysprof.counters.metrics import COLUMNS
 from nsysprof.counters.table import CounterRow, write_counter_csv
 from nsysprof.formats.counters import read_counters
-from nsysprof.results.analysis_files import write_csv, write_tables
+from nsysprof.results.files import write_csv
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
 from tests.kit.trace import Range, launch_kernel

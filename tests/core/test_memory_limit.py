@@ -19,12 +19,12 @@ import pytest
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import BY, Breakdown, break_down
+from nsysprof.analyze.files import write_tables
 from nsysprof.analyze.timeline import Timeline, timeline
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.core import arena
 from nsysprof.core.arena import IN_MEMORY, Room, default_limit, parse_size
 from nsysprof.errors import NsysprofError
-from nsysprof.results.analysis_files import write_tables
 from nsysprof.trace.report import open_report, read_tables, room_for
 from nsysprof.trace.tables import Tables
 from tests.conftest import Trace

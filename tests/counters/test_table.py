@@ -6,7 +6,7 @@ import csv
 import io
 from pathlib import Path
 
-from nsysprof.core.path_text import path_part
+from nsysprof.core.text import path_part
 from nsysprof.counters.metrics import COLUMNS
 from nsysprof.counters.ncu_csv import NcuRow
 from nsysprof.counters.table import counter_rows, in_ranges, without_secrets, write_counter_csv

@@ -19,7 +19,7 @@ import pytest
 import typer
 
 from nsysprof import cli
-from nsysprof.results import analysis_files
+from nsysprof.analyze import files as analysis_files
 from tests.conftest import Trace
 from tests.kit.command_line import Done, Run, known_failure, runner
 from tests.kit.trace import Gpu, Items, Kernel, Range, launch_kernel, launch_memcpy

@@ -283,26 +283,6 @@ def test_a_name_that_is_no_utf8_is_written_out(trace: Trace, tmp_path: Path) -> 
     assert check_fleet_folder(tmp_path, FLEET_FILES, names, **check)  # type: ignore[arg-type]
 
 
-def test_a_document_is_there_whole_or_not_at_all(
-    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An interrupt while it is written leaves what was there, so that the folder is known again."""
-    folder = tmp_path / "out"
-    folder.mkdir()
-    write_fleet(fleet, ["a"], folder)
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    write_text = Path.write_text
-
-    def half(path: Path, text: str, **options: str) -> int:
-        write_text(path, text[:500], **options)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "write_text", half)
-    with pytest.raises(KeyboardInterrupt):
-        write_fleet(fleet, ["b"], folder)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-
-
 def test_nothing_but_failures_is_an_error() -> None:
     """With the reason of the first."""
     with pytest.raises(NsysprofError, match=r"a: empty file \(and 1 reports more\)"):

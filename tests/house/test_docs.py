@@ -17,6 +17,7 @@ import typer
 
 import nsysprof
 from nsysprof import cli
+from nsysprof.analyze.files import SCHEMA
 from nsysprof.check import budget as budget_module
 from nsysprof.check.budget import read_budget
 from nsysprof.counters.metrics import COLUMNS as COUNTED
@@ -24,7 +25,6 @@ from nsysprof.counters.table import CounterRow
 from nsysprof.counters.text import counters_summary
 from nsysprof.export.columns import COLUMNS
 from nsysprof.kernels.classify import classify, load_rules
-from nsysprof.results.analysis_files import SCHEMA
 from nsysprof.waits.causes import WAITING_FOR
 from tests.kit.command_line import runner
 

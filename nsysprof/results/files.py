@@ -1,0 +1,135 @@
+"""Writes tables as CSV files and documents as JSON files: each is there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nsysprof.core.column_table import Column, ColumnTable, Texts
+from nsysprof.core.csv_text import csv_field
+from nsysprof.core.final_name import whole_file
+from nsysprof.errors import NsysprofError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Tables = ColumnTable | pd.DataFrame | Iterable[ColumnTable] | Iterable[pd.DataFrame]
+
+__all__ = ["plain", "records", "write_csv", "write_document", "writing"]
+
+ROWS_AT_ONCE = 10_000
+
+
+def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
+    """Write a table, or its rows in several, as CSV: UTF-8, commas, quotes where needed, a header.
+
+    Floats that are whole are written as integers, others with at most so many ``digits``; bools are 0 and 1, and what
+    is no finite number is empty.
+    """
+
+    def encode(cell: Any) -> str:
+        return csv_field(plain(int(cell) if isinstance(cell, bool) else cell, "", digits))
+
+    with (
+        whole_file(path) as part,
+        part.open("w", newline="", encoding="utf-8", errors="replace") as file,
+    ):
+        for number, table in enumerate(_parts(tables)):
+            if number == 0:
+                file.write(",".join(map(csv_field, table.columns)) + "\n")
+            pattern = ",".join(["%s"] * len(table.columns)) + "\n"
+            for columns in _encoded(table, encode):
+                file.write("".join([pattern % row for row in zip(*columns, strict=True)]))
+
+
+def write_document(
+    document: Mapping[str, Any],
+    path: Path,
+    tables: Mapping[str, ColumnTable | pd.DataFrame] | None = None,
+    errors: str = "replace",
+) -> None:
+    """Write a document as JSON, indented, with tables as its last keys: each row an object in a line of its own.
+
+    ``errors`` is for what is no UTF-8, in names of files.
+    """
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    with whole_file(path) as part, part.open("w", encoding="utf-8", errors=errors) as file:
+        file.write(text[: text.rindex("\n}")])
+        for name, table in (tables or {}).items():
+            file.write(f',\n "{name}": [')
+            for number, rows in enumerate(row for each in _parts(table) for row in _json_rows(each)):
+                file.write(("," if number else "") + "\n  " + ",\n  ".join(rows))
+            file.write("\n ]")
+        file.write("\n}\n")
+
+
+def records(frame: pd.DataFrame, digits: int | None = None) -> list[dict[str, Any]]:
+    """The rows as JSON can hold them: each cell as `plain` has it, None for what is no finite number."""
+    return [
+        {str(name): plain(value, None, digits) for name, value in row.items()}
+        for row in frame.to_dict("records")
+    ]
+
+
+def plain(value: Any, missing: Any, digits: int | None = None) -> Any:
+    """A whole number as an integer, others with at most so many digits, ``missing`` for None and what is not finite."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return missing
+    if not isinstance(value, float):
+        return value
+    if value.is_integer():
+        return int(value)
+    return value if digits is None else float(f"{value:.{digits}g}")
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns a failure to write into the folder into a `NsysprofError`."""
+    try:
+        yield
+    except OSError as error:
+        raise NsysprofError(
+            f"cannot write {error.filename or f'into {folder}'}: {error.strerror}",
+            "choose another folder: -o DIR",
+        ) from None
+
+
+def _parts(tables: Tables) -> Iterator[ColumnTable]:
+    several: Iterable[Any] = (tables,) if hasattr(tables, "columns") else tables
+    for table in several:
+        if isinstance(table, ColumnTable):
+            yield table
+        else:
+            yield ColumnTable({str(name): table[name].to_numpy() for name in table.columns})
+
+
+def _json_rows(table: ColumnTable) -> Iterator[list[str]]:
+    """The rows as JSON objects, some at a time."""
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+    keys = [encode(name).replace("%", "%%") for name in table.columns]
+    pattern = "{" + ", ".join(f"{key}: %s" for key in keys) + "}"
+    for columns in _encoded(table, encode):
+        yield [pattern % row for row in zip(*columns, strict=True)]
+
+
+def _encoded(table: ColumnTable, encode: Callable[[Any], str]) -> Iterator[list[list[Any]]]:
+    """The columns as lists, some rows at a time; whole numbers as they are, and of equal texts one encoded for all."""
+    for first in range(0, len(table), ROWS_AT_ONCE):
+        part = table.take(slice(first, first + ROWS_AT_ONCE))
+        yield [_cells(column, encode) for column in part.columns.values()]
+
+
+def _cells(column: Column, encode: Callable[[Any], str]) -> list[Any]:
+    if isinstance(column, Texts):
+        codes, words = column.codes.tolist(), column.words
+        encoded = {code: encode(words[code]) for code in set(codes)}
+        return [encoded[code] for code in codes]
+    cells: list[Any] = column.tolist()
+    if column.dtype.kind in "iu":
+        return cells
+    encoded = {cell: encode(cell) for cell in set(cells)}
+    return [encoded[cell] for cell in cells]

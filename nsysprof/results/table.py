@@ -1,0 +1,162 @@
+"""Tables and paragraphs as text made for one width, and as Markdown."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from nsysprof.core.text import one_line, visible
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.statistics.summary import LEAST_SAMPLES
+
+WIDTH = 110
+_LEAST_NAME = 16
+_AFTER_HEAD = 2  # blanks, so that heads of narrow columns stand apart
+_LISTED = re.compile(r"^(\d*)([-+.)])(?=\s)")  # what would begin a list
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table whose cells are texts, for whatever shows it: ``align`` has an `l` or an `r` per column.
+
+    ``last_apart``: the last row is a total; ``note`` stands below the table.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    align: str
+    note: str
+    last_apart: bool = False
+
+    def lines(self, markdown: bool) -> list[str]:
+        """The table as lines of text, its note below it, which Markdown would take for another row."""
+        if markdown:
+            return [*markdown_table(self.head, self.rows, self.align), "", escaped(self.note)]
+        rows = fitted(self.head, self.rows)
+        table = text_table(self.head, rows, self.align, last_apart=self.last_apart)
+        return [table, wrapped(self.note, "", "")]
+
+
+def escaped(text: str) -> str:
+    """Text of a report that GitHub shows as it is: no table, markup or mention comes of it."""
+    out = "".join(f"\\{char}" if char in "\\`*_[]<>|~&#" else char for char in visible(text))
+    return _LISTED.sub(r"\1\\\2", out.replace("@", "@\u200b"))
+
+
+def fenced(lines: Sequence[str]) -> list[str]:
+    """The lines as a block of code in Markdown, which nothing in them ends."""
+    ticks = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(ticks + 1, 3)
+    return [f"{fence}text", *lines, fence]
+
+
+def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
+    """`118 µs ± 0.3 %`: the median with half the IQR; of few samples how far they reach: `118 µs (90.1 µs–131 µs)`.
+
+    Nothing without samples, the median alone where there is one, or a median of 0.
+    """
+    if not count:
+        return ""
+    if count == 1 or median <= 0:
+        return format_ns(median)
+    if count < LEAST_SAMPLES and low == high:
+        return f"{format_ns(median)} (all)"
+    if count < LEAST_SAMPLES:
+        return f"{format_ns(median)} ({format_ns(low)}–{format_ns(high)})"
+    return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}"
+
+
+def wrapped(text: str, first: str, others: str) -> str:
+    """The text in lines of at most `WIDTH`, the ``first`` and the ``others`` each after theirs."""
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def text_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    align: str,
+    *,
+    last_apart: bool = False,
+    after_head: int = _AFTER_HEAD,
+) -> str:
+    """Columns of text, flush left (`l`) or right (`r`), with lines below the head and above a total (``last_apart``).
+
+    Each is at least so much wider than its head as ``after_head`` says. No line ends with a blank.
+    """
+    widths = _widths(head, rows, after_head)
+    lines = ["  ".join(_aligned(row, widths, align)).rstrip() for row in (head, *rows)]
+    ruler = "  ".join("-" * width for width in widths)
+    total = [ruler, lines.pop()] if last_apart else []
+    return "\n".join([lines[0], ruler, *lines[1:], *total])
+
+
+def markdown_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    align: str,
+    *,
+    escape: Callable[[str], str] = escaped,
+    even: bool = True,
+) -> list[str]:
+    """The lines of a table in Markdown, where ``even`` with columns as wide as the widest of their cells."""
+    head, *rows = ([escape(cell) for cell in row] for row in (head, *rows))
+    if even:
+        widths = _widths(head, rows, _AFTER_HEAD)
+        head, *rows = (_aligned(row, widths, align) for row in (head, *rows))
+        rulers = [
+            f":{'-' * (w + 1)}" if a == "l" else f"{'-' * (w + 1)}:"
+            for w, a in zip(widths, align, strict=True)
+        ]
+        ruler = f"|{'|'.join(rulers)}|"
+    else:
+        ruler = f"| {' | '.join({'l': '---', 'r': '---:'}[each] for each in align)} |"
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return [lines[0], ruler, *lines[1:]]
+
+
+def markdown_section(title: str, *parts: Sequence[str]) -> Iterator[str]:
+    """A section with its parts, each after an empty line; nothing where all parts are empty."""
+    if any(parts):
+        yield ""
+        yield f"## {title}"
+        for part in parts:
+            if part:
+                yield ""
+                yield from part
+
+
+def without_empty(
+    head: Sequence[str], rows: Sequence[Sequence[str]], align: str
+) -> tuple[list[str], list[list[str]], str]:
+    """The same without columns that have no cell."""
+    shown = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    picked = [[row[place] for place in shown] for row in (head, *rows)]
+    return picked[0], picked[1:], "".join(align[place] for place in shown)
+
+
+def fitted(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The rows without blanks around cells, and with names in the first column short enough for the width."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    room = WIDTH - sum(widths[1:]) - 4 * (len(widths) - 1)  # a head is followed by two blanks more
+    return [[one_line(first, max(room, _LEAST_NAME)), *map(str.strip, others)] for first, *others in rows]
+
+
+def _widths(head: Sequence[str], rows: Sequence[Sequence[str]], after_head: int) -> list[int]:
+    columns = zip(head, *rows, strict=True)
+    return [max(len(first) + after_head, *map(len, cells), 0) for first, *cells in columns]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], align: str) -> list[str]:
+    return [
+        cell.ljust(width) if side == "l" else cell.rjust(width)
+        for cell, width, side in zip(row, widths, align, strict=True)
+    ]
