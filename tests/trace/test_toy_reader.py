@@ -66,16 +66,18 @@ class ToyReader(Reader):
         ranges, launches, kernels = self.ranges, self.launches, self.kernels
         threads = sorted({row[1] for row in (*ranges, *launches)})
         names, ops = (sorted({row[2] for row in rows}) for rows in (ranges, kernels))
-        no, none = np.zeros(len(ranges), np.bool_), np.zeros(len(kernels), np.bool_)
+        unclosed = moved = np.zeros(len(ranges), np.bool_)
+        from_graph = np.zeros(len(kernels), np.bool_)
         return Tables(
             report=report,
             ranges=Ranges(
-                codes(ranges, 1, threads), *times(ranges), no + np.uint8(PUSH_POP), codes(ranges, 2, names), no, no
+                codes(ranges, 1, threads), *times(ranges), np.full(len(ranges), PUSH_POP, np.uint8),
+                codes(ranges, 2, names), unclosed, moved,
             ),
             launches=Launches(codes(launches, 1, threads), *times(launches)),
             ops=Ops(
-                *times(kernels), none + np.uint8(KERNEL), codes(kernels, 2, ops), none.astype(np.int32),
-                codes(kernels, 1, [row[2] for row in launches]), none,
+                *times(kernels), np.full(len(kernels), KERNEL, np.uint8), codes(kernels, 2, ops),
+                np.zeros(len(kernels), np.int32), codes(kernels, 1, [row[2] for row in launches]), from_graph,
             ),
             range_names=[RangeName(name, DEFAULT_DOMAIN) for name in names],
             op_names=ops,
