@@ -14,6 +14,8 @@ import pytest
 
 import nsysprof
 from nsysprof.core.arena import Room
+from nsysprof.fleet.examine import ReportAnswer, ReportTask, examine_report
+from nsysprof.fleet.inputs import ReportFile
 from nsysprof.trace.report import READERS, About, Progress, Reader, Report
 from nsysprof.trace.tables import (
     DEFAULT_DOMAIN,
@@ -103,7 +105,7 @@ def codes(rows: list[Any], at: int, known: list[str]) -> Any:
 
 
 TRACE = """\
-range,main,step0,0,100
+range,main,train,0,100
 range,main,forward,5,40
 launch,main,1,10,12
 launch,main,2,50,52
@@ -129,7 +131,7 @@ def test_a_toy_trace_is_attributed_and_broken_down(toy: Path) -> None:
         attribution = nsysprof.attribute(report)
         breakdown = nsysprof.break_down(attribution)
     busy = dict(zip(breakdown.ranges["path"], breakdown.ranges["busy_ns"], strict=True))
-    assert busy == {"step0": 65, "step0/forward": 40}
+    assert busy == {"train": 65, "train/forward": 40}
     ledger = {row["fate"]: (row["ops"], row["sum_ns"]) for row in breakdown.ledger.to_dict("records")}
     assert {fate: row for fate, row in ledger.items() if row[0]} == {
         "own thread": (2, 50),
@@ -153,6 +155,27 @@ def test_the_command_line_reads_a_toy_trace(
     assert {"timeline.png", "report.html"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
+def test_the_other_commands_read_a_toy_trace(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget, a comparison, an export and the part of a fleet that a worker does need nothing more."""
+    run = runner(tmp_path, capsys, monkeypatch)
+    assert run("check", "--init", toy).code == 0
+    assert run("check", toy, "budget.toml").code == 0
+    compared = run("compare", toy, "--base", "train", "--new", "train/forward", "-o", "gap")
+    assert (compared.code, compared.err.count("gap.csv")) == (0, 1)
+    assert run("export", toy, "--to", "csv", "-o", "tables").code == 0
+    table = (tmp_path / "tables" / "ops.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(table.splitlines()))
+    assert [(row["path"], row["duration_ns"]) for row in rows] == [
+        ("train/forward", "40"),
+        ("train", "10"),
+        ("train", "15"),
+    ]
+    answer = examine_report(ReportTask(ReportFile(str(toy), "")))
+    assert isinstance(answer, ReportAnswer), answer
+
+
 def test_other_files_are_still_read(toy: Path) -> None:
     """A reader takes only what it claims."""
     with nsysprof.open_report(ROOT / "traces" / "two-processes.sqlite") as report:
@@ -160,10 +183,11 @@ def test_other_files_are_still_read(toy: Path) -> None:
 
 
 def test_the_guide_shows_this_reader() -> None:
-    """The code of the class in CONTRIBUTING.md is this one, in fewer than 60 lines."""
+    """The trace and the code of the class in CONTRIBUTING.md are these, the latter in fewer than 60 lines."""
     source = inspect.getsource(ToyReader)
     assert len(source.splitlines()) < 60
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert all(line in TRACE.splitlines() for line in re.findall(r"^(?:range|launch|kernel),.*", guide, re.M))
     shown = next(
         block for block in re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S) if "(Reader)" in block
     )
