@@ -56,7 +56,7 @@ class ToyReader(Reader):
 
     @classmethod
     def open(cls, path: Path, **options: Path | None) -> Report:
-        """Open a trace; `About` says what it tells of the machine."""
+        """Open a trace; `About` is what it says of the machine."""
         return Report(path, path, cls(path), About(command="toy program"))
 
     def steps(self) -> int:
