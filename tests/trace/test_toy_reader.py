@@ -43,7 +43,7 @@ class ToyReader(Reader):
 
     def __init__(self, path: Path) -> None:
         cells = csv.reader(path.read_text(encoding="utf-8").splitlines())
-        rows = [(*row[:3], int(row[3]), int(row[4])) for row in cells]
+        rows: list[Any] = [(*row[:3], int(row[3]), int(row[4])) for row in cells]
         rows.sort(key=lambda row: (row[1], row[3], -row[4]))  # by thread and start, the longest first
         self.ranges, self.launches, self.kernels = (
             [row for row in rows if row[0] == kind] for kind in ("range", "launch", "kernel")
