@@ -2,10 +2,11 @@
 
     python benchmarks/bench.py --kernels 100000 --kernels 1000000 --out result.md --targets
 
-Every measurement is a whole process: wall time, and peak memory as the system accounts it to the process and
-those it waited for. The commands take turns, `--runs` times over, and medians are printed: a machine that
-gets slower meanwhile does so for all of them. Reports are made once, in `--work`, and read from the page
-cache. With `--targets` the exit code is 3 when a target is missed.
+Every measurement is a whole process: wall time, CPU time, and peak memory as the system accounts them to the process
+and those it waited for. With `--before DIR` the command line of another checkout is measured in turn with this one;
+on a machine with other work CPU time tells more. The commands take turns, `--runs` times over, and medians are
+printed: a machine that gets slower meanwhile does so for all of them. Reports are made once, in `--work`, and read
+from the page cache. With `--targets` the exit code is 3 when a target is missed.
 """
 
 from __future__ import annotations
@@ -49,11 +50,15 @@ HELP = "`nsysprof --help`"
 NSYS = f"`nsys stats -r {PROJECTION}`"
 
 
+BEFORE = ", before"  # ends the names of what `--before` measures
+
+
 @dataclass(frozen=True)
 class Run:
-    """One finished process: seconds and MB (10^6 bytes)."""
+    """One finished process: seconds of wall and CPU time, and MB (10^6 bytes)."""
 
     wall: float
+    cpu: float
     memory: float
 
 
@@ -65,6 +70,7 @@ class Row:
     kernels: int | None
     wall: float
     spread: float
+    cpu: float
     memory: float
 
 
@@ -82,11 +88,11 @@ class Target:
         return self.figure is None or self.figure <= self.limit
 
 
-def measure(command: Sequence[str]) -> Run:
-    """Run a command to its end, output thrown away; one that fails ends the benchmark with its words."""
+def measure(command: Sequence[str], tree: Path = ROOT) -> Run:
+    """Run a command to its end in a checkout, output thrown away; one that fails ends the benchmark with its words."""
     with tempfile.TemporaryFile() as err:
         began = time.perf_counter()
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err, cwd=ROOT)
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err, cwd=tree)
         _, status, usage = os.wait4(child.pid, 0)
         wall = time.perf_counter() - began
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -96,27 +102,35 @@ def measure(command: Sequence[str]) -> Run:
                 f"{' '.join(command)}\nended with {child.returncode}:\n{err.read().decode(errors='replace')}"
             )
     # Linux counts in KiB, macOS in bytes
-    return Run(wall, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6)
+    return Run(
+        wall,
+        usage.ru_utime + usage.ru_stime,
+        usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6,
+    )
 
 
 def measure_in_turns(
-    commands: dict[str, Sequence[str]], runs: int, kernels: int | None, work: Path
+    commands: dict[str, Sequence[str]], runs: int, kernels: int | None, work: Path, before: Path | None
 ) -> list[Row]:
     """The medians of each command, run in turns, each with nothing left of the one before."""
-    done: dict[str, list[Run]] = {what: [] for what in commands}
+    trees = {what: (command, ROOT) for what, command in commands.items()}
+    if before:
+        command_line = [what for what in commands if what in (PLAIN, CHARTS, HELP)]
+        trees |= {what + BEFORE: (commands[what], before) for what in command_line}
+    done: dict[str, list[Run]] = {what: [] for what in trees}
     for turn in range(runs):
-        for what, command in commands.items():
+        for what, (command, tree) in trees.items():
             shutil.rmtree(answer(work), ignore_errors=True)
-            done[what].append(measure(command))
+            done[what].append(measure(command, tree))
             print(f"  {turn + 1}/{runs} {what}: {done[what][-1].wall:.2f} s", file=sys.stderr)
     return [summary(what, kernels, runs_of_it) for what, runs_of_it in done.items()]
 
 
 def summary(what: str, kernels: int | None, runs: Sequence[Run]) -> Row:
-    """Median wall time and memory, and how far apart the fastest and the slowest run were."""
+    """Medians, and how far apart the fastest and the slowest run were."""
     walls = [run.wall for run in runs]
-    memory = statistics.median(run.memory for run in runs)
-    return Row(what, kernels, statistics.median(walls), max(walls) - min(walls), memory)
+    cpu, memory = statistics.median(run.cpu for run in runs), statistics.median(run.memory for run in runs)
+    return Row(what, kernels, statistics.median(walls), max(walls) - min(walls), cpu, memory)
 
 
 def big_report(kernels: int, processes: int, work: Path) -> Path:
@@ -175,11 +189,16 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         ("library, 10 M kernels: 6 s", wall(LIBRARY, ten), 6),
         ("library, 10 M kernels: 1.4 GB", memory(LIBRARY, ten), 1400),
         ("library, linear: 10 M at most 12 times 1 M", wall(LIBRARY, ten) / wall(LIBRARY, million), 12),
-        ("analyze without charts, 1 M kernels: 2 s", wall(PLAIN, million), 2),
-        ("analyze without charts, 1 M kernels: 400 MB", memory(PLAIN, million), 400),
-        ("the same: a fifteenth of nsys's time", wall(PLAIN, million) / wall(NSYS, million), 1 / 15),
+        ("analyze without charts, 1 M kernels: 1.6 s", wall(PLAIN, million), 1.6),
+        ("analyze without charts, 1 M kernels: 300 MB", memory(PLAIN, million), 300),
+        ("the same: a thirtieth of nsys's time", wall(PLAIN, million) / wall(NSYS, million), 1 / 30),
         ("its charts: 3 s more", wall(CHARTS, million) - wall(PLAIN, million), 3),
         ("the shipped report with charts: 0.6 s", wall(CHARTS, None), 0.6),
+        (
+            "the same: at most 1.03 times what it took before",
+            wall(CHARTS, None) / wall(CHARTS + BEFORE, None),
+            1.03,
+        ),
         ("nsysprof --help: 0.15 s", wall(HELP, None), 0.15),
     ]
     return [Target(text, None if math.isnan(figure) else figure, limit) for text, figure, limit in promises]
@@ -224,17 +243,17 @@ def processor() -> str:
 def table(rows: Sequence[Row]) -> list[str]:
     """The measurements as a Markdown table; the last column is nsys's time divided by the row's."""
     lines = [
-        "| kernels | command | wall: median (max - min) | peak memory | times faster than nsys |",
-        "|---:|---|---:|---:|---:|",
+        "| kernels | command | wall: median (max - min) | CPU | peak memory | times faster than nsys |",
+        "|---:|---|---:|---:|---:|---:|",
     ]
     nsys = {row.kernels: row.wall for row in rows if row.what == NSYS}
     for row in rows:
         size = "shipped report" if row.kernels is None else f"{row.kernels:,}"
         ratio = f"{nsys[row.kernels] / row.wall:.1f}" if row.kernels in nsys and row.what != NSYS else ""
-        if row.what == HELP:
+        if row.what.startswith(HELP):
             size = ratio = ""
         took = f"{row.wall:.3f} s ({row.spread:.3f})"
-        lines.append(f"| {size} | {row.what} | {took} | {row.memory:,.0f} MB | {ratio} |")
+        lines.append(f"| {size} | {row.what} | {took} | {row.cpu:.3f} s | {row.memory:,.0f} MB | {ratio} |")
     return lines
 
 
@@ -256,6 +275,12 @@ def parse() -> argparse.Namespace:
     add("--work", type=Path, default=ROOT / "benchmarks" / "work", help="where reports are made and kept")
     add("--nsys", default=os.environ.get("NSYSPROF_NSYS") or shutil.which("nsys"), help="the nsys to measure")
     add("--no-nsys", action="store_true", help="leave nsys out (it takes 400 s for 10 M kernels)")
+    add(
+        "--before",
+        type=Path,
+        metavar="DIR",
+        help="a checkout whose command line is measured in turn with this one",
+    )
     add("--out", type=Path, help="write the result here, too")
     add("--targets", action="store_true", help="say which targets hold; exit code 3 when one is missed")
     return parser.parse_args()
@@ -267,6 +292,7 @@ def main() -> int:
     nsys = None if options.no_nsys else options.nsys
     options.work = options.work.resolve()
     options.work.mkdir(parents=True, exist_ok=True)
+    before = options.before.resolve() if options.before else None
     reports: list[tuple[int | None, Path]] = [(None, Path(shutil.copy(TINY, options.work / "tiny.sqlite")))]
     for kernels in options.kernels or [100_000]:
         reports.append((kernels, big_report(kernels, options.processes, options.work)))
@@ -276,7 +302,7 @@ def main() -> int:
         if size is None:
             measured[HELP] = [sys.executable, "-c", COMMAND_CODE, "--help"]
         measure(measured[LIBRARY])  # not counted: fills the page cache, writes byte code
-        rows += measure_in_turns(measured, options.runs, size, options.work)
+        rows += measure_in_turns(measured, options.runs, size, options.work, before)
     judged = targets(rows)
     lines = [*machine(nsys), "", *table(rows)]
     if options.targets:

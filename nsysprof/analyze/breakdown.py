@@ -1,21 +1,26 @@
-"""Where the time went: ranges, kernels and the ledger of one report as pandas frames."""
+"""Where the time went: ranges, kernels and the ledger of one report, as columns and as pandas frames."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from nsysprof.analyze.columns import (
+    instance_columns,
+    kernel_columns,
+    merged_columns,
+    range_columns,
+)
 from nsysprof.analyze.family_table import family_table
-from nsysprof.analyze.frames import instance_frame, kernel_frame, merged_frame, range_frame
-from nsysprof.analyze.kernel_table import kernel_table
-from nsysprof.analyze.ledger import ledger_frame, totals, warnings
+from nsysprof.analyze.kernel_table import kernel_tables
+from nsysprof.analyze.ledger import ledger_columns, totals, warnings
 from nsysprof.analyze.range_table import range_table
 from nsysprof.analyze.slow_start import slow_starts
 from nsysprof.analyze.unified_memory import UnifiedMemory, unified_memory
@@ -23,43 +28,43 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.attribution.split import Part, parts
 from nsysprof.attribution.warm_up import Instances, instance_numbers, instances_text, warm_up
+from nsysprof.core.column_table import Column, ColumnTable, Texts, one_below_other
 from nsysprof.core.forest import ancestors_or_self
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.kernels.groups import OpGroups, op_groups
 from nsysprof.trace.tables import GRAPH, MEMCPY, MEMSET, MIGRATION, Tables
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 BY = ("process", "device")
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
-_FRAMES = ("ranges", "merged", "families", "kernels", "merged_kernels")
 
 
 @dataclass(frozen=True)
 class Breakdown:
-    """The answer of `break_down`; all frames have a default index, times are int64 ns.
+    """The answer of `break_down`: tables that are made when they are first asked for; times are int64 ns.
 
-    ``ranges``: a row per range path, the columns of ``ranges.csv``. ``merged``: the same per merged path, in place
-    of ``path`` with ``merged_path, name`` and ``parent`` (a row number, -1 at the top). ``families``: what lies inside
-    each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``: the
-    columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned) for
-    ``path``. ``ledger``: ``fate, ops, sum_ns, share``. ``totals``: ops, kernels, memops, graph
-    launches, launches, ranges, sum_ns, busy_ns and span_ns of the whole report. ``kinds``: what each op name is.
-    ``groups``: what charts tell ops apart by, also the ``group`` of ``families`` and ``merged_kernels``.
-    ``options``: what `break_down` was asked for. ``unified``: what moved of unified memory, None where nothing did.
+    `columns` gives a table as numpy columns; the attribute of its name is the same as a pandas frame with a default
+    index. ``ranges``: a row per range path, the columns of ``ranges.csv``. ``merged``: the same per merged path, in
+    place of ``path`` with ``merged_path, name`` and ``parent`` (a row number, -1 at the top). ``families``: what lies
+    inside each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``:
+    the columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned)
+    for ``path``. ``ledger``: ``fate, ops, sum_ns, share``.
 
-    With ``by`` all frames but the ledger begin with a column of that name: a pid, or a GPU.
+    ``totals``: ops, kernels, memops, graph launches, launches, ranges, sum_ns, busy_ns and span_ns of the whole report.
+    ``kinds``: what each op name is. ``groups``: what charts tell ops apart by, also the ``group`` of ``families`` and
+    ``merged_kernels``. ``options``: what `break_down` was asked for. ``unified``: what moved of unified memory, None
+    where nothing did.
+
+    With ``by`` all tables but the ledger begin with a column of that name: a pid, or a GPU.
     """
 
     attribution: Attribution
     paths: Paths
-    ranges: pd.DataFrame
-    merged: pd.DataFrame
-    families: pd.DataFrame
-    kernels: pd.DataFrame
-    merged_kernels: pd.DataFrame
-    ledger: pd.DataFrame
+    merged_paths: Paths = field(repr=False)  # of each path
     totals: dict[str, int]
-    warnings: tuple[str, ...]
     options: dict[str, Any]
     unified: UnifiedMemory | None
     by: str | None
@@ -70,6 +75,49 @@ class Breakdown:
     kept: NDArray[np.bool_] = field(repr=False)  # range instances that count
     parts: tuple[tuple[Part, NDArray[np.int64]], ...] = field(repr=False)  # with the row of each merged path
     merged_of: NDArray[np.int32] = field(repr=False)  # the merged path of each range instance
+    first_warnings: tuple[str, ...] = field(repr=False)  # all warnings but those of slow starts
+    _columns: dict[str, ColumnTable] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def columns(self, table: str) -> ColumnTable:
+        """A table by the name of its frame."""
+        if table not in self._columns:
+            self._columns[table] = _TABLES[table](self)
+        return self._columns[table]
+
+    @cached_property
+    def ranges(self) -> pd.DataFrame:
+        """The frame of range paths."""
+        return self.columns("ranges").frame()
+
+    @cached_property
+    def merged(self) -> pd.DataFrame:
+        """The frame of merged paths."""
+        return self.columns("merged").frame()
+
+    @cached_property
+    def families(self) -> pd.DataFrame:
+        """The frame of kernel families inside merged paths."""
+        return self.columns("families").frame()
+
+    @cached_property
+    def kernels(self) -> pd.DataFrame:
+        """The frame of kernels per path that owns them."""
+        return self.columns("kernels").frame()
+
+    @cached_property
+    def merged_kernels(self) -> pd.DataFrame:
+        """The frame of kernels per merged path that owns them."""
+        return self.columns("merged_kernels").frame()
+
+    @cached_property
+    def ledger(self) -> pd.DataFrame:
+        """The frame of the ledger."""
+        return self.columns("ledger").frame()
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before believing the numbers."""
+        return (*self.first_warnings, *slow_starts(self.columns("merged"), self.instances_of, self.by))
 
     @property
     def work_ns(self) -> int:
@@ -89,20 +137,20 @@ class Breakdown:
                 return part.attribution, np.flatnonzero(part.keep & (self.merged_of == path))
         raise IndexError(row)
 
-    def instance_frames(self, rows: int = 1 << 62) -> Iterator[pd.DataFrame]:
-        """The columns of ``instances.csv``, a row per range instance, some ``rows`` at a time; at least one frame."""
+    def instance_columns(self, rows: int = 1 << 62) -> Iterator[ColumnTable]:
+        """The columns of ``instances.csv``, a row per range instance, some ``rows`` at a time; at least one table."""
         chosen = np.flatnonzero(self.kept)
         numbers = instance_numbers(self.paths.of, self.attribution.tables.ranges.start)
         for first in range(0, max(len(chosen), 1), rows):
             part = chosen[first : first + rows]
-            yield instance_frame(
+            yield instance_columns(
                 self.attribution, self.paths, part, numbers[part], self.path_texts, self.merged_texts
             )
 
     @property
     def instances(self) -> pd.DataFrame:
-        """All rows of `instance_frames` in one frame."""
-        return next(self.instance_frames())
+        """All rows of `instance_columns` in one frame."""
+        return next(self.instance_columns()).frame()
 
 
 def break_down(
@@ -139,11 +187,6 @@ def break_down(
         keep &= (numbers >= instances[0]) & (numbers <= instances[1])
     kinds = classify(rules or load_rules(), tables.op_names)
     kinds = _with_memory_ops(kinds, tables)
-    groups = op_groups(tables, kinds)
-    slices = parts(attribution, keep, by)
-    frames, rows = _all_frames(
-        slices, paths, merged, path_texts, merged_texts, kinds, groups, select is None, by
-    )
     unified = unified_memory(tables)
     own = [
         *(unified.sentences() if unified else ()),
@@ -157,26 +200,37 @@ def break_down(
     if instances is not None:
         options["instances"] = list(instances)
         own.append(f"left out of each range: all but {instances_text(instances)} (--instance)")
-    answer = Breakdown(
+    return Breakdown(
         attribution=attribution,
         paths=paths,
-        **frames,
-        ledger=ledger_frame(attribution),
+        merged_paths=merged,
         totals=totals(attribution),
-        warnings=(*tables.report.about.warnings, *tables.warnings, *own),
         options=options,
         unified=unified,
         by=by,
         kinds=kinds,
-        groups=groups,
+        groups=op_groups(tables, kinds),
         path_texts=path_texts,
         merged_texts=[merged_texts[code] for code in merged.of.tolist()],
         kept=keep,
-        parts=tuple(zip(slices, rows, strict=True)),
+        parts=tuple(_with_rows(parts(attribution, keep, by), merged_of, len(merged))),
         merged_of=merged_of,
+        first_warnings=(*tables.report.about.warnings, *tables.warnings, *own),
     )
-    slow = slow_starts(answer.merged, answer.instances_of, by)
-    return replace(answer, warnings=(*answer.warnings, *slow))
+
+
+def _with_rows(
+    slices: list[Part], merged_of: NDArray[np.int32], count: int
+) -> Iterator[tuple[Part, NDArray[np.int64]]]:
+    """Each part with the row of each merged path in the table of those, whose rows stand part by part.
+
+    The row is -1 for a merged path without instances, and for none, which is one entry more.
+    """
+    before = 0
+    for part in slices:
+        some = np.bincount(merged_of[part.keep], minlength=count) > 0
+        yield part, np.append(np.where(some, np.cumsum(some) - 1 + before, -1), -1)
+        before += int(some.sum())
 
 
 def _selected(
@@ -220,74 +274,73 @@ def _with_memory_ops(kinds: Kinds, tables: Tables) -> Kinds:
     return replace(kinds, family=family, cause=cause)
 
 
-def _all_frames(
-    slices: list[Part],
-    paths: Paths,
-    merged: Paths,
-    path_texts: list[str],
-    merged_texts: list[str],
-    kinds: Kinds,
-    groups: OpGroups,
-    unowned: bool,
-    by: str | None,
-) -> tuple[dict[str, pd.DataFrame], list[NDArray[np.int64]]]:
-    """The frames of all parts, one below the other, labelled where split, and each part's rows of ``merged``."""
-    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in _FRAMES}
-    rows: list[NDArray[np.int64]] = []
-    for part in slices:
-        offset = sum(len(frame) for frame in frames["merged"])
-        found, row = _frames(part, paths, merged, path_texts, merged_texts, kinds, groups, unowned, offset)
-        rows.append(row)
-        for name, frame in found.items():
-            if by is not None:
-                frame.insert(0, by, [part.label] * len(frame))
-            frames[name].append(frame)
-    whole = {
-        name: pd.concat(group, ignore_index=True) if len(group) > 1 else group[0]
-        for name, group in frames.items()
-    }
-    return whole, rows
+def _ranges(answer: Breakdown) -> ColumnTable:
+    tables, paths = answer.attribution.tables, answer.paths
+    texts = answer.path_texts, answer.merged_texts, np.arange(len(paths), dtype=np.int32)
+    found = [range_table(part.attribution, paths, paths.of, part.keep) for part, _ in answer.parts]
+    return _labelled(answer, [range_columns(table, tables, *texts) for table in found])
 
 
-def _frames(
-    part: Part,
-    paths: Paths,
-    merged: Paths,
-    path_texts: list[str],
-    merged_texts: list[str],
-    kinds: Kinds,
-    groups: OpGroups,
-    unowned: bool,
-    offset: int,
-) -> tuple[dict[str, pd.DataFrame], NDArray[np.int64]]:
-    """The frames of one part, and the row of each merged path in the frame of those, counted from ``offset``.
-
-    The row is -1 for a merged path without instances, and for none, which is one entry more.
-    """
-    tables, merged_of = part.attribution.tables, merged.of[paths.of]
-    per_path = range_table(part.attribution, paths, paths.of, part.keep)
-    per_merged = range_table(part.attribution, merged, merged_of, part.keep)
-    some = per_merged.instances > 0
-    row = np.append(np.where(some, np.cumsum(some) - 1 + offset, -1), -1)
-    owned = kernel_table(part.attribution, paths.of, part.keep, unowned=unowned, ops=part.ops)
-    kernels = kernel_frame(owned, "path", _texts_or_empty(owned.path, path_texts), tables, kinds)
-    owned = kernel_table(part.attribution, merged_of, part.keep, unowned=unowned, ops=part.ops)
-    merged_kernels = kernel_frame(owned, "row", row[owned.path], tables, kinds)
-    merged_kernels["group"] = groups.of[owned.name]
-    families = family_table(part.attribution, merged, merged_of, part.keep, kinds, groups)
-    families["path"] = row[families["path"]]
-    families = families[families["path"] >= 0].reset_index(drop=True)
-    found = {
-        "ranges": range_frame(per_path, tables, path_texts, merged_texts, merged.of),
-        "merged": merged_frame(per_merged, merged_texts, row),
-        "families": families.rename(columns={"path": "row"}),
-        "kernels": kernels,
-        "merged_kernels": merged_kernels,
-    }
-    return found, row
+def _merged(answer: Breakdown) -> ColumnTable:
+    paths, merged_of = answer.merged_paths, answer.merged_of
+    texts = paths.texts()
+    found = [(range_table(part.attribution, paths, merged_of, part.keep), row) for part, row in answer.parts]
+    return _labelled(answer, [merged_columns(table, texts, row) for table, row in found])
 
 
-def _texts_or_empty(codes: NDArray[np.integer], texts: list[str]) -> NDArray[Any]:
-    """The text of each code; -1 has the empty text."""
-    found: NDArray[Any] = np.array([*texts, ""], object)[codes]
-    return found
+def _families(answer: Breakdown) -> ColumnTable:
+    found = []
+    for part, row in answer.parts:
+        paths, merged_of = answer.merged_paths, answer.merged_of
+        inside = family_table(part.attribution, paths, merged_of, part.keep, answer.kinds, answer.groups)
+        place = row[inside["path"]]
+        columns = {"row": place, **inside.columns}
+        del columns["path"]
+        found.append(ColumnTable(columns).take(place >= 0))
+    return _labelled(answer, found)
+
+
+def _kernels(answer: Breakdown) -> ColumnTable:
+    """Both tables of kernels come from one sort: that of the merged paths is kept as well."""
+    tables, kinds = answer.attribution.tables, answer.kinds
+    paths = answer.paths.of, answer.merged_paths.of
+    texts = [*answer.path_texts, ""]
+    found: list[ColumnTable] = []
+    merged: list[ColumnTable] = []
+    for part, row in answer.parts:
+        unowned = answer.options["select"] is None
+        own, own_merged = kernel_tables(part.attribution, paths, part.keep, unowned=unowned, ops=part.ops)
+        found.append(kernel_columns(own, "path", Texts(own.path, texts), tables, kinds))
+        columns = kernel_columns(own_merged, "row", row[own_merged.path], tables, kinds).columns
+        merged.append(ColumnTable({**columns, "group": answer.groups.of[own_merged.name]}))
+    answer._columns["merged_kernels"] = _labelled(answer, merged)
+    return _labelled(answer, found)
+
+
+def _merged_kernels(answer: Breakdown) -> ColumnTable:
+    answer.columns("kernels")
+    return answer.columns("merged_kernels")
+
+
+def _labelled(answer: Breakdown, tables: list[ColumnTable]) -> ColumnTable:
+    """The tables of all parts, one below the other, with what each part is called where the answer is split."""
+    if answer.by is None:
+        return tables[0]
+    labels = [part.label for part, _ in answer.parts]
+    codes = np.repeat(np.arange(len(labels)), [len(table) for table in tables])
+    label: Column = (
+        np.array(labels)[codes]
+        if isinstance(labels[0], int)
+        else Texts(codes, [str(each) for each in labels])
+    )
+    return ColumnTable({answer.by: label, **one_below_other(tables).columns})
+
+
+_TABLES: dict[str, Callable[[Breakdown], ColumnTable]] = {
+    "ranges": _ranges,
+    "merged": _merged,
+    "families": _families,
+    "kernels": _kernels,
+    "merged_kernels": _merged_kernels,
+    "ledger": lambda answer: ledger_columns(answer.attribution),
+}

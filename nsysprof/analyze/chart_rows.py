@@ -95,7 +95,7 @@ class _Row:
 
 def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
     """The `ChartRows` of an answer by the rule of this module; None where it holds no GPU work."""
-    merged = breakdown.merged
+    merged = breakdown.columns("merged")
     owned = int(merged["exclusive_sum_ns"].sum()) if len(merged) else 0
     rows = _range_rows(breakdown) if len(merged) else []
     kind = "ranges"
@@ -154,39 +154,37 @@ def _together(rows: list[_Row], kind: str) -> _Row:
 
 
 def _range_rows(breakdown: Breakdown) -> list[_Row]:
-    merged = breakdown.merged
-    parent, total = merged["parent"].to_numpy(), merged["sum_ns"].to_numpy()
-    working = (merged["launches"].to_numpy() > 0).tolist()
+    merged = breakdown.columns("merged")
+    parent, total = merged["parent"], merged["sum_ns"]
+    working = (merged["launches"] > 0).tolist()
     children: dict[int, list[int]] = {}
     for row, above in enumerate(parent.tolist()):
         if working[row]:
             children.setdefault(above, []).append(row)
     frontier, opened = _frontier(children, total)
     ops, sums = _by_group(breakdown)
-    columns = {
-        name: merged[name].to_numpy()
-        for name in ("instances", "launches", "kernels", "busy_ns", "span_ns", "busy_median_ns")
-    }
-    texts, names = merged["merged_path"], merged["name"]
+    texts, names = merged.texts("merged_path").tolist(), merged.texts("name").tolist()
     before = preparing(merged)
-    who = "pid " if breakdown.by == "process" else ""
-    prefix = who + merged[breakdown.by].astype(str) if breakdown.by else None
+    if breakdown.by:
+        who = "pid " if breakdown.by == "process" else ""
+        labels = merged.columns[breakdown.by].tolist()
+        texts = [f"{who}{label}: {text}" for label, text in zip(labels, texts, strict=True)]
     out = []
     for row in frontier:
-        call = _call_row(row, children, total, columns["instances"])
+        call = _call_row(row, children, total, merged["instances"])
         out.append(
             _Row(
-                text=f"{prefix.iloc[row]}: {texts.iloc[row]}" if prefix is not None else texts.iloc[row],
+                text=texts[row],
                 order=row,
-                calls=int(columns["instances"][call]),
-                launches=int(columns["launches"][row]),
-                kernels=int(columns["kernels"][row]),
+                calls=int(merged["instances"][call]),
+                launches=int(merged["launches"][row]),
+                kernels=int(merged["kernels"][row]),
                 ops=ops[row],
                 sum_ns=sums[row],
-                busy_ns=int(columns["busy_ns"][row]),
-                span_ns=int(columns["span_ns"][row]),
-                call_ns=int(columns["busy_median_ns"][call]),
-                call_name=names.iloc[call] if call != row else None,
+                busy_ns=int(merged["busy_ns"][row]),
+                span_ns=int(merged["span_ns"][row]),
+                call_ns=int(merged["busy_median_ns"][call]),
+                call_name=names[call] if call != row else None,
                 prepares=bool(before[row]),
             )
         )
@@ -224,35 +222,35 @@ def _call_row(row: int, children: dict[int, list[int]], total: Ints, instances: 
 
 def _by_group(breakdown: Breakdown) -> tuple[Ints, Ints]:
     """Ops and op time inside each merged row, by group; time that has no group would be other."""
-    families, merged = breakdown.families, breakdown.merged
+    families, merged = breakdown.columns("families"), breakdown.columns("merged")
     shape = (len(merged), len(breakdown.groups.labels))
-    where = (families["row"].to_numpy(np.int64), families["group"].to_numpy(np.int64))
+    where = families["row"], families["group"]
     ops, sums = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    np.add.at(ops, where, families["ops"].to_numpy())
-    np.add.at(sums, where, families["sum_ns"].to_numpy())
-    sums[:, breakdown.groups.place(OTHER)] += merged["sum_ns"].to_numpy() - sums.sum(axis=1)
+    np.add.at(ops, where, families["ops"])
+    np.add.at(sums, where, families["sum_ns"])
+    sums[:, breakdown.groups.place(OTHER)] += merged["sum_ns"] - sums.sum(axis=1)
     return ops, sums
 
 
 def _own_row(breakdown: Breakdown, chain: list[int]) -> _Row | None:
     """What some ranges launch themselves, as a row; None where that is nothing."""
-    merged, rows = breakdown.merged, breakdown.merged_kernels
-    mine = rows[rows["row"].isin(chain)]
+    merged, rows = breakdown.columns("merged"), breakdown.columns("merged_kernels")
+    mine = rows.take(np.isin(rows["row"], chain))
     if not len(mine):
         return None
-    codes, groups = mine["group"].to_numpy(np.int64), breakdown.groups
+    groups = breakdown.groups
     ops, sums = (np.zeros(len(groups.labels), np.int64) for _ in range(2))
-    np.add.at(ops, codes, mine["count"].to_numpy())
-    np.add.at(sums, codes, mine["sum_ns"].to_numpy())
+    np.add.at(ops, mine["group"], mine["count"])
+    np.add.at(sums, mine["group"], mine["sum_ns"])
     no_kernels = [groups.place(family) for family in NO_KERNELS]
-    instances = int(merged["instances"].iloc[chain[0]])
-    busy, launches = _own_busy(breakdown, {merged["merged_path"].iloc[row] for row in chain})
+    paths = merged.take(np.array(chain)).texts("merged_path").tolist()
+    busy, launches = _own_busy(breakdown, set(paths))
     if breakdown.by:  # the ops of one process or GPU only: their overlap is not worked out
         busy, launches = int(sums.sum()), -1
     return _Row(
-        text=f"{merged['merged_path'].iloc[chain[0]]} itself",
+        text=f"{paths[0]} itself",
         order=chain[0],
-        calls=instances,
+        calls=int(merged["instances"][chain[0]]),
         launches=launches,
         kernels=int(ops.sum() - ops[no_kernels].sum()),
         ops=ops,
@@ -289,14 +287,11 @@ def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
 
 def _kernel_rows(breakdown: Breakdown) -> list[_Row]:
     """A row per kernel name, over the whole answer."""
-    rows = breakdown.merged_kernels
-    rows = rows[rows["family"] != "migration"]
-    if not len(rows):
-        return []
-    keys, out = ["kernel", "family", "group"], []
-    kinds = rows.groupby(keys, sort=False, as_index=False)[["count", "sum_ns"]].sum()
-    columns = (kinds[name].tolist() for name in (*keys, "count", "sum_ns"))
-    for number, (name, family, group, count, total) in enumerate(zip(*columns, strict=True)):
+    rows = breakdown.columns("merged_kernels")
+    rows = rows.take(~rows.texts("family").equal("migration"))
+    kinds, out = rows.summed(["kernel", "family", "group"], ["count", "sum_ns"]), []
+    for number, row in enumerate(kinds.records()):
+        name, family, group, count, total = row.values()
         one = np.zeros(len(breakdown.groups.labels), np.int64)
         one[group] = 1
         is_kernel = family not in NO_KERNELS

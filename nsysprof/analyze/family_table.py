@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.cover import cover, crossing
 from nsysprof.attribution.paths import Paths
+from nsysprof.core.column_table import ColumnTable, Texts
 from nsysprof.kernels.classify import FAMILIES, Kinds
 from nsysprof.kernels.groups import OpGroups
 from nsysprof.trace.tables import KERNEL, START_END, Ops
@@ -31,7 +31,7 @@ def family_table(
     keep: NDArray[np.bool_],
     kinds: Kinds,
     groups: OpGroups,
-) -> pd.DataFrame:
+) -> ColumnTable:
     """``path, family, group, ops, kernels, sum_ns`` inside each merged path that has any; it adds up to the path's sum.
 
     ``merged_of`` is the merged path of each range instance, ``keep`` says which instances count. What lies inside a
@@ -57,10 +57,10 @@ def family_table(
     if odd.any():
         _count_inside(sums, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), column)
     row, place = np.nonzero(sums[0][:-1])
-    return pd.DataFrame(
+    return ColumnTable(
         {
             "path": row,
-            "family": np.array(FAMILIES, object)[pairs[place] >> 8],
+            "family": Texts(pairs[place] >> 8, FAMILIES),
             "group": pairs[place] & 0xFF,
             **{name: total[row, place] for name, total in zip(_COLUMNS, sums, strict=True)},
         }

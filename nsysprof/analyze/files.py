@@ -6,6 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.unified_memory import UnifiedMemory
@@ -16,49 +18,63 @@ SCHEMA = "nsysprof-analysis/1"
 ANALYSIS_DOCUMENT = ("analysis.json", SCHEMA)
 # Above this many instances `instances.csv` is only written when asked for.
 MOST_INSTANCES = 100_000
+MOST_ROWS = 5_000  # of ranges and of kernels in `analysis.json`: whoever wants more reads the tables
 
 
 def write_tables(
     breakdown: Breakdown, folder: Path, *, instances: bool = False
-) -> tuple[list[Path], str | None]:
+) -> tuple[list[Path], list[str]]:
     """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv`` and ``analysis.json`` into an existing folder.
 
-    Each is there whole or not at all. Returns the paths, and a note where ``instances.csv`` was left out because it
-    would have more than `MOST_INSTANCES` rows and ``instances`` did not ask for it.
+    Each is there whole or not at all. Returns the paths, and notes on what was left out: ``instances.csv`` where it
+    would have more than `MOST_INSTANCES` rows and ``instances`` did not ask for it, and rows of ``analysis.json``.
     """
     written = [folder / "ranges.csv", folder / "kernels.csv", folder / ANALYSIS_DOCUMENT[0]]
-    write_json(breakdown, written[2])
-    write_csv(breakdown.ranges, written[0])
-    write_csv(breakdown.kernels, written[1])
-    note = None
+    left_out = write_json(breakdown, written[2])
+    write_csv(breakdown.columns("ranges"), written[0])
+    write_csv(breakdown.columns("kernels"), written[1])
+    notes = []
+    if left_out:
+        files = " and ".join(each["file"] for each in left_out.values())
+        notes.append(f"{written[2].name} holds the {MOST_ROWS:,} rows with the most time; all are in {files}")
     count = breakdown.instance_count
     if instances or count <= MOST_INSTANCES:
         written.insert(1, folder / "instances.csv")
-        write_csv(breakdown.instance_frames(ROWS_AT_ONCE), written[1])
+        write_csv(breakdown.instance_columns(ROWS_AT_ONCE), written[1])
     else:
-        note = f"instances.csv is left out: it would have {count:,} rows; --instances writes it"
-    return written, note
+        notes.append(f"instances.csv is left out: it would have {count:,} rows; --instances writes it")
+    return written, notes
 
 
-def write_json(breakdown: Breakdown, path: Path) -> None:
-    """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns."""
-    head = {
+def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
+    """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns.
+
+    Of ranges and kernels it holds the `MOST_ROWS` with the largest ``sum_ns``, in the order of their tables. What that
+    leaves out stands under ``left_out``, a key for each such table with ``rows`` and ``file``, and is returned.
+    """
+    head: dict[str, Any] = {
         "schema": SCHEMA,
         "report": describe_report(breakdown.attribution.tables.report),
         "nsysprof": __version__,
         "options": {"threads": breakdown.attribution.threads, "by": breakdown.by, **breakdown.options},
         "totals": breakdown.totals,
         "unified_memory": _unified_memory(breakdown.unified),
-        "ledger": breakdown.ledger.to_dict("records"),
+        "ledger": list(breakdown.columns("ledger").records()),
         "warnings": list(breakdown.warnings),
         "missing": [asdict(table) for table in breakdown.attribution.tables.unread],
     }
-    write_document(head, path, {"ranges": breakdown.ranges, "kernels": breakdown.kernels})
+    tables, left_out = {name: breakdown.columns(name) for name in ("ranges", "kernels")}, {}
+    for name, table in tables.items():
+        if len(table) > MOST_ROWS:
+            left_out[name] = {"rows": len(table) - MOST_ROWS, "file": f"{name}.csv"}
+            tables[name] = table.take(np.sort(np.argsort(-table["sum_ns"], kind="stable")[:MOST_ROWS]))
+    write_document({**head, "left_out": left_out} if left_out else head, path, tables)
+    return left_out
 
 
 def _unified_memory(unified: UnifiedMemory | None) -> dict[str, Any] | None:
     """What `UnifiedMemory` holds; None where nothing migrated."""
     if unified is None:
         return None
-    frames = {"migrations": unified.migrations, "kernels": unified.kernels}
-    return {"busy_ns": unified.busy_ns, **{name: frame.to_dict("records") for name, frame in frames.items()}}
+    tables = {"migrations": unified.migrations, "kernels": unified.kernels}
+    return {"busy_ns": unified.busy_ns, **{name: list(table.records()) for name, table in tables.items()}}

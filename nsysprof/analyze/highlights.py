@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.core.column_table import ColumnTable
 from nsysprof.core.forest import ancestors_or_self
 
 # Of ranges that hold one another with nothing beside, so many are shown at either end.
@@ -22,12 +22,11 @@ def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
     one and is not counted; of a long chain of such ranges only the ends come along. Siblings stand in the order of
     their first appearance. What is `preparing` comes after all that is measured.
     """
-    merged = breakdown.merged
-    parent = merged["parent"].to_numpy()
-    work = merged["sum_ns"].to_numpy()
+    merged = breakdown.columns("merged")
+    parent, work = merged["parent"], merged["sum_ns"]
     alike = (parent >= 0) & (work > 0) & (work == work[parent])
     shown = np.zeros(len(merged), bool)
-    order = np.lexsort((-merged["busy_ns"].to_numpy(), preparing(merged)))
+    order = np.lexsort((-merged["busy_ns"], preparing(merged)))
     for row in order[~alike[order]][:count].tolist():
         while row >= 0 and not shown[row]:
             shown[row] = True
@@ -37,14 +36,15 @@ def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
     return tree_order(parent, np.flatnonzero(shown & ~_inside_chain(parent, alike)))
 
 
-def preparing(merged: pd.DataFrame) -> NDArray[np.bool_]:
+def preparing(merged: ColumnTable) -> NDArray[np.bool_]:
     """Which rows of ``merged`` lie in warm-up and checks, in an answer that has ``RUN::`` ranges; none in any other."""
-    parent = merged["parent"].to_numpy()
+    parent = merged["parent"]
     outermost = parent < 0
-    names = merged["name"].where(outermost, "")
-    if not names.str.startswith(_MEASURED).any():
-        return np.zeros(len(merged), bool)
-    inside = np.array(names.str.startswith(_BEFORE), bool)
+    names = merged.texts("name")[outermost].tolist()
+    inside = np.zeros(len(merged), bool)
+    if not any(name.startswith(_MEASURED) for name in names):
+        return inside
+    inside[outermost] = [name.startswith(_BEFORE) for name in names]
     for row in np.flatnonzero(~outermost).tolist():  # parents stand before children
         inside[row] = inside[parent[row]]
     return inside
@@ -78,17 +78,16 @@ def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[n
     return np.array(out, np.intp)
 
 
-def kernels_inside(breakdown: Breakdown, row: int) -> pd.DataFrame:
+def kernels_inside(breakdown: Breakdown, row: int) -> ColumnTable:
     """What lies inside a merged range by kernel: ``kernel, family, math_unit, cause, count, sum_ns``, longest first.
 
     Row -1 stands for what no range owns.
     """
-    parent = breakdown.merged["parent"].to_numpy()
+    parent = breakdown.columns("merged")["parent"]
     inside = np.arange(-1, len(parent)) == row
     if row >= 0:
         inside[1:] = ancestors_or_self(parent, inside[1:])
-    rows = breakdown.merged_kernels
-    mine = rows[inside[rows["row"].to_numpy() + 1]]
-    keys = ["kernel", "family", "math_unit", "cause"]
-    per_kernel: pd.DataFrame = mine.groupby(keys, sort=False, as_index=False)[["count", "sum_ns"]].sum()
-    return per_kernel.sort_values("sum_ns", ascending=False, kind="stable", ignore_index=True)
+    rows = breakdown.columns("merged_kernels")
+    mine = rows.take(inside[rows["row"] + 1])
+    found = mine.summed(["kernel", "family", "math_unit", "cause"], ["count", "sum_ns"])
+    return found.take(np.argsort(-found["sum_ns"], kind="stable"))

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.arena import Room
-from nsysprof.statistics.summary import grouped_quartiles
+from nsysprof.statistics.quartiles import quartiles_of_sorted, sorted_in_groups
 
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 
@@ -30,20 +29,27 @@ class KernelTable:
     min_ns: NDArray[np.int64]
     max_ns: NDArray[np.int64]
 
+    def longest_first(self) -> KernelTable:
+        """The same with the rows of each path by their time."""
+        order = np.lexsort((-self.sum_ns, self.path))
+        return KernelTable(*(column[order] for column in vars(self).values()))
 
-def kernel_table(
+
+def kernel_tables(
     attribution: Attribution,
-    of: NDArray[np.int32],
+    paths: tuple[NDArray[np.int32], NDArray[np.int32]],
     keep: NDArray[np.bool_],
     *,
     unowned: bool,
     ops: NDArray[np.bool_] | None = None,
-) -> KernelTable:
-    """The `KernelTable` where ``of`` is the path of each range instance and ``keep`` says which instances count.
+) -> tuple[KernelTable, KernelTable]:
+    """The `KernelTable` of paths, and that of their merged paths.
 
+    ``paths`` are the path of each range instance and the merged path of each path, ``keep`` says which instances count.
     ``unowned`` adds the rows of path -1; ``ops`` leaves ops out.
     """
     tables, room = attribution.tables, attribution.tables.room
+    of, merged_of = paths
     names = max(len(tables.op_names), 1)
     path_of, counts = np.append(of, np.int32(-1)), np.append(keep, unowned)
     key, length = (room.empty(len(tables.ops), np.int64) for _ in range(2))
@@ -56,41 +62,30 @@ def kernel_table(
         key[place] = (path_of[owner[mine]].astype(np.int64) + 1) * names + tables.ops.name[part][mine]
         length[place] = tables.ops.end[part][mine] - tables.ops.start[part][mine]
         stop = place.stop
-    key, length = key[:stop], length[:stop]
-    distinct, group = _groups(key, room)
-    del key
-    count, total = np.zeros(len(distinct), np.int64), np.zeros(len(distinct), np.int64)
-    for first in range(0, stop, _CHUNK):
-        part = slice(first, first + _CHUNK)
-        count += np.bincount(group[part], minlength=len(distinct))
-        np.add.at(total, group[part], length[part])
-    spread = grouped_quartiles(group, length, len(distinct))
-    order = np.lexsort((-total, distinct // names))
-    return KernelTable(
-        (distinct // names - 1).astype(np.int32)[order],
-        (distinct % names).astype(np.int32)[order],
-        count[order],
-        total[order],
-        spread.median[order],
-        spread.low[order],
-        spread.high[order],
+    found, length = _table(key[:stop], length[:stop], names)
+    merged = np.append(merged_of, np.int32(-1))[found.path].astype(np.int64) + 1
+    return found.longest_first(), _table(np.repeat(merged * names + found.name, found.count), length, names)[
+        0
+    ].longest_first()
+
+
+def _table(
+    key: NDArray[np.int64], length: NDArray[np.int64], names: int
+) -> tuple[KernelTable, NDArray[np.int64]]:
+    """The table of ops by their keys, in the order of those, and the lengths of the ops in that order."""
+    keys, length = sorted_in_groups(key, length)
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    count = np.diff(np.append(first, len(keys)))
+    spread = quartiles_of_sorted(length, count)
+    path, name = np.divmod(keys[first], names)
+    total = np.add.reduceat(length, first) if len(first) else count
+    found = KernelTable(
+        (path - 1).astype(np.int32),
+        name.astype(np.int32),
+        count,
+        total,
+        spread.median,
+        spread.low,
+        spread.high,
     )
-
-
-def _groups(key: NDArray[np.int64], room: Room) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
-    """The distinct non-negative keys, sorted, and the index of each key among them."""
-    limit = int(key.max()) + 1 if len(key) else 0
-    parts = [slice(first, first + _CHUNK) for first in range(0, len(key), _CHUNK)]
-    group = room.empty(len(key), np.int32)
-    if limit > 4 * len(key) + (1 << 20):
-        distinct = np.unique(np.concatenate([np.unique(key[part]) for part in parts]))
-        for part in parts:
-            group[part] = np.searchsorted(distinct, key[part])
-        return distinct, group
-    used = np.zeros(limit, bool)
-    used[key] = True
-    place = np.cumsum(used, dtype=np.int32)
-    place -= np.int32(1)
-    for part in parts:
-        group[part] = place[key[part]]
-    return np.flatnonzero(used), group
+    return found, length

@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attribution
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.intervals import union_length
+from nsysprof.core.column_table import ColumnTable, Texts
 from nsysprof.core.units import format_share
 from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 
 
-def ledger_frame(attribution: Attribution) -> pd.DataFrame:
+def ledger_columns(attribution: Attribution) -> ColumnTable:
     """``fate, ops, sum_ns, share`` (of all op time): a row per fate, adding up to the report."""
     total = sum(row.sum_ns for row in attribution.ledger)
-    return pd.DataFrame(
+    return ColumnTable(
         {
-            "fate": [row.fate for row in attribution.ledger],
-            "ops": [row.ops for row in attribution.ledger],
-            "sum_ns": [row.sum_ns for row in attribution.ledger],
-            "share": [row.sum_ns / total if total else 0.0 for row in attribution.ledger],
+            "fate": Texts(np.arange(len(attribution.ledger)), [row.fate for row in attribution.ledger]),
+            "ops": np.array([row.ops for row in attribution.ledger], np.int64),
+            "sum_ns": np.array([row.sum_ns for row in attribution.ledger], np.int64),
+            "share": np.array([row.sum_ns / total if total else 0.0 for row in attribution.ledger]),
         }
     )
 
@@ -36,11 +35,7 @@ def totals(attribution: Attribution) -> dict[str, int]:
     tables = attribution.tables
     ops = tables.ops
     migrates = ops.kind == MIGRATION
-    busy = sum(
-        union_length(ops.start[mine], ops.end[mine])
-        for number in set(tables.gpu_numbers)
-        for mine in [tables.ops_of_gpu(number)]
-    )
+    busy = sum(int((end - start).sum()) for start, end in tables.gpu_busy.values())
     return {
         "ops": len(ops),
         "kernels": int(np.count_nonzero(ops.kind == KERNEL)),
@@ -68,10 +63,10 @@ def warnings(
 
     ``left_out`` are the warm-up instances, ``chosen`` how many instances ``select`` leaves.
     """
-    frame = ledger_frame(attribution)
+    ledger = ledger_columns(attribution)
 
     def ops(fate: int) -> str:
-        return f"{attribution.ledger[fate].ops:,} ({format_share(frame['share'][fate])} of op time)"
+        return f"{attribution.ledger[fate].ops:,} ({format_share(float(ledger['share'][fate]))} of op time)"
 
     if paths.too_long:
         deepest = int(paths.depth.max()) + 1

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
@@ -80,7 +79,7 @@ def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
             "ranges",
             "NVTX ranges",
             format_count(totals["ranges"]),
-            f"{format_count(len(breakdown.merged))} merged",
+            f"{format_count(len(breakdown.columns('merged')))} merged",
         ),
     ]
     return [
@@ -93,7 +92,7 @@ def _ledger(breakdown: Breakdown) -> dict[str, Any]:
     totals = breakdown.totals
     total = {"fate": "total", "ops": totals["ops"], "sum_ns": totals["sum_ns"], "share": 1.0}
     rows = []
-    for row in (*_records(breakdown.ledger), total):
+    for row in (*breakdown.columns("ledger").records(), total):
         texts = {"ops_text": format_count(row["ops"]), "sum_text": format_ns(row["sum_ns"])}
         share = format_share(row["share"]) if totals["ops"] else "-"
         rows.append({**row, **texts, "share_text": share})
@@ -102,38 +101,38 @@ def _ledger(breakdown: Breakdown) -> dict[str, Any]:
 
 def _families(breakdown: Breakdown) -> list[dict[str, Any]]:
     """Ops and time by family, the longest first, of what the analysis holds."""
-    frame = breakdown.merged_kernels.groupby("family", sort=False)[["count", "sum_ns"]].sum()
-    total, longest = int(frame["sum_ns"].sum()), max(frame["sum_ns"].tolist(), default=0)
+    families = breakdown.columns("merged_kernels").summed(["family"], ["count", "sum_ns"])
+    total, longest = int(families["sum_ns"].sum()), max(families["sum_ns"].tolist(), default=0)
     return [
         {
-            "family": family,
-            "ops": int(row["count"]),
-            "ops_text": format_count(int(row["count"])),
-            "sum_ns": int(row["sum_ns"]),
-            "sum_text": format_ns(int(row["sum_ns"])),
+            "family": row["family"],
+            "ops": row["count"],
+            "ops_text": format_count(row["count"]),
+            "sum_ns": row["sum_ns"],
+            "sum_text": format_ns(row["sum_ns"]),
             "of_longest": row["sum_ns"] / longest if longest else 0.0,
             "share_text": format_share(row["sum_ns"] / total) if total else "-",
         }
-        for family, row in frame.sort_values("sum_ns", ascending=False, kind="stable").iterrows()
+        for row in families.take(np.argsort(-families["sum_ns"], kind="stable")).records()
     ]
 
 
 def _tree(breakdown: Breakdown) -> dict[str, Any]:
     """Rows of ranges, children behind their parents, with the text of each cell and the number behind it."""
-    merged = breakdown.merged
-    if merged.empty:
+    merged = breakdown.columns("merged")
+    if not len(merged):
         return {"head": [], "rows": [], "notes": [], "by": breakdown.by}
-    parent = merged["parent"].to_numpy()
+    parent = merged["parent"]
     if len(merged) > MOST_TREE_ROWS:
         numbers = top_rows(breakdown, MOST_TREE_ROWS)
     else:
         numbers = tree_order(parent, np.arange(len(merged)))
-    shown = merged.iloc[numbers]
+    shown = merged.take(numbers)
     waiting = _launch_bound(breakdown, numbers)
     windows = range_windows(breakdown, numbers.tolist())
     level: dict[int, int] = {}
     rows = []
-    for number, row, waits, window in zip(numbers.tolist(), _records(shown), waiting, windows, strict=True):
+    for number, row, waits, window in zip(numbers.tolist(), shown.records(), waiting, windows, strict=True):
         up = int(parent[number])
         while up >= 0 and up not in level:
             up = int(parent[up])
@@ -168,7 +167,7 @@ def _tree_row(breakdown: Breakdown, row: dict[str, Any], waits: bool) -> dict[st
 
 def _launch_bound(breakdown: Breakdown, numbers: NDArray[np.intp]) -> list[bool]:
     """Which rows wait for launches; looked for in `MOST_WAITS` rows, as it takes a pass over the report for each."""
-    busy = breakdown.merged["busy_ns"].to_numpy()[numbers]
+    busy = breakdown.columns("merged")["busy_ns"][numbers]
     asked = np.sort(np.argsort(-busy, kind="stable")[:MOST_WAITS])
     found = np.zeros(len(numbers), bool)
     found[asked] = launch_bound(breakdown, numbers[asked])
@@ -192,10 +191,10 @@ def _row_notes(row: dict[str, Any]) -> str:
 
 def _kernels(breakdown: Breakdown) -> dict[str, Any]:
     """Rows of ops per range that owns them, the longest first."""
-    frame = breakdown.merged_kernels.sort_values("sum_ns", ascending=False, kind="stable")
-    total = int(frame["sum_ns"].sum())
-    shown = frame.head(MOST_KERNEL_ROWS)
-    paths = breakdown.merged["merged_path"].tolist()
+    kernels = breakdown.columns("merged_kernels")
+    total = int(kernels["sum_ns"].sum())
+    shown = kernels.take(np.argsort(-kernels["sum_ns"], kind="stable")[:MOST_KERNEL_ROWS])
+    paths = breakdown.columns("merged").texts("merged_path").tolist()
     names: dict[str, int] = {}
     rows = [
         {
@@ -213,15 +212,11 @@ def _kernels(breakdown: Breakdown) -> dict[str, Any]:
             ],
             "share": format_share(row["sum_ns"] / total) if total else "-",
         }
-        for row in _records(shown)
+        for row in shown.records()
     ]
     return {
         "rows": rows,
         "names": [visible(name) for name in names],
-        "left_out": len(frame) - len(shown),
-        "all": len(frame),
+        "left_out": len(kernels) - len(shown),
+        "all": len(kernels),
     }
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]

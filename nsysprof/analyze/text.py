@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import kernels_inside, top_rows
 from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.attribution.verify import Verification
+from nsysprof.core.column_table import ColumnTable
 from nsysprof.core.text import once, one_line, plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.results.table import spread_text, text_table
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.report import Diagnostic, Report
+from nsysprof.trace.tables import PUSH_POP
 
 _NAME_WIDTH = 48
 _MOST_INDENTS = 12
@@ -144,7 +146,7 @@ def _ledger(breakdown: Breakdown) -> Iterator[str]:
         return
     rows = [
         [row.fate, format_count(row.ops), format_ns(row.sum_ns), format_share(row.share)]
-        for row in _rows(breakdown.ledger)
+        for row in _rows(breakdown.columns("ledger"))
         if row.ops
     ]
     rows.append(["total", format_count(totals["ops"]), format_ns(totals["sum_ns"]), format_share(1.0)])
@@ -152,11 +154,11 @@ def _ledger(breakdown: Breakdown) -> Iterator[str]:
 
 
 def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
-    merged, by = breakdown.merged, breakdown.by
-    if merged.empty:
+    merged, by = breakdown.columns("merged"), breakdown.by
+    if not len(merged):
         return
     numbers = top_rows(breakdown, top)
-    shown = merged.iloc[numbers]
+    shown = merged.take(numbers)
     waiting = launch_bound(breakdown, numbers)
     rows: list[list[str]] = []
     around: list[int] = []  # depths of the ranges around the row, as far as they are shown
@@ -184,11 +186,11 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
 
 
-def range_notes(shown: pd.DataFrame, waiting: Sequence[bool]) -> Iterator[str]:
+def range_notes(shown: ColumnTable, waiting: Sequence[bool]) -> Iterator[str]:
     """What the columns of `RANGE_HEAD` mean, for these rows of ``merged``."""
     yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op"
     yield "to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR."
-    if shown["instances"].between(2, LEAST_SAMPLES - 1).any():
+    if ((shown["instances"] > 1) & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
     if any(waiting):
         idle = format_share(LAUNCH_BOUND_IDLE)
@@ -199,9 +201,9 @@ def range_notes(shown: pd.DataFrame, waiting: Sequence[bool]) -> Iterator[str]:
 
 def launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> list[bool]:
     """For which ranges the GPU waits for one launch after the other: a single launch waits for nothing."""
-    merged = breakdown.merged.iloc[rows]
+    merged = breakdown.columns("merged").take(rows)
     idle = idle_shares(breakdown, rows.tolist()) > LAUNCH_BOUND_IDLE
-    return [bool(waits) for waits in idle & (merged["launches"] > merged["instances"]).to_numpy()]
+    return [bool(waits) for waits in idle & (merged["launches"] > merged["instances"])]
 
 
 def range_cells(row: Any, total: int, waits: bool) -> list[str]:
@@ -240,45 +242,42 @@ def _label(row: Any) -> str:
 
 def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
     """The longest kernels of the longest outermost ranges, and of what no range owns when that is much."""
-    merged = breakdown.merged
+    merged = breakdown.columns("merged")
     # a start/end range is only a window on work that push/pop ranges own: what it owns itself is all there is to list
-    owning = merged["exclusive_sum_ns"] > 0
-    roots = merged[
-        (merged["parent"] < 0) & (merged["sum_ns"] > 0) & ((merged["kind"] == "push_pop") | owning)
-    ]
-    for row in roots.sort_values("busy_ns", ascending=False, kind="stable").index[:_TOP_RANGES].tolist():
-        label = one_line(merged["merged_path"][row], 80) or "(no name)"
-        part = f" ({breakdown.by} {merged[breakdown.by][row]})" if breakdown.by else ""
-        title = (
-            f"Ops in {label}{part}" if merged["kind"][row] == "push_pop" else f"Ops that {label}{part} owns"
-        )
-        yield _top_kernels(title, kernels_inside(breakdown, row))
+    owning = (merged.texts("kind").codes == PUSH_POP) | (merged["exclusive_sum_ns"] > 0)
+    roots = np.flatnonzero((merged["parent"] < 0) & (merged["sum_ns"] > 0) & owning)
+    roots = roots[np.argsort(-merged["busy_ns"][roots], kind="stable")][:_TOP_RANGES]
+    for number, row in zip(roots.tolist(), _rows(merged.take(roots)), strict=True):
+        label = one_line(row.merged_path, 80) or "(no name)"
+        part = f" ({breakdown.by} {getattr(row, breakdown.by)})" if breakdown.by else ""
+        title = f"Ops in {label}{part}" if row.kind == "push_pop" else f"Ops that {label}{part} owns"
+        yield _top_kernels(title, kernels_inside(breakdown, number))
     unowned = kernels_inside(breakdown, -1)
-    unowned = unowned[unowned["family"] != "migration"]
+    unowned = unowned.take(~unowned.texts("family").equal("migration"))
     if int(unowned["sum_ns"].sum()) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
         yield _top_kernels("Ops that no range owns" if len(merged) else "Ops", unowned)
 
 
-def _top_kernels(title: str, kernels: pd.DataFrame) -> list[str]:
+def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:
     total = int(kernels["sum_ns"].sum())
     rows = [
         [
             one_line(short_name(row.kernel, 70), 70),
             row.family if row.math_unit == "unknown" else f"{row.family}, {row.math_unit}",
             "" if row.cause == row.family else one_line(row.cause, 30),
-            format_count(row.ops),
+            format_count(row.count),
             format_ns(row.sum_ns),
             format_share(row.sum_ns / total) if total else "",
         ]
-        for row in _rows(kernels.head(_TOP_KERNELS).rename(columns={"count": "ops"}))
+        for row in _rows(kernels.take(slice(_TOP_KERNELS)))
     ]
     table = text_table(["op", "family", "cause", "count", "sum", "share"], rows, "lllrrr")
     return [f"{title}: {format_ns(total)} under {plural(len(kernels), 'name')}", table]
 
 
-def _rows(frame: pd.DataFrame) -> Iterator[Any]:
-    """The rows as named tuples; only for the few that are printed."""
-    return frame.itertuples(index=False)
+def _rows(table: ColumnTable) -> Iterator[Any]:
+    """The rows as objects with an attribute per column; only for the few that are printed."""
+    return (SimpleNamespace(**row) for row in table.records())
 
 
 def verification(result: Verification) -> str:

@@ -10,22 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
+from nsysprof.core.column_table import ColumnTable, Texts
 from nsysprof.core.intervals import Ints, covered_before, merge
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.tables import GRAPH, KERNEL, MIGRATION, Tables
 
-# nsys's ENUM_CUDA_UNIF_MEM_MIGRATION
-_CAUSES = {
-    1: "asked for by the program",
-    2: "for page faults",
-    3: "ahead of page faults",
-    4: "evicted",
-    5: "for access counters",
-}
+# nsys's ENUM_CUDA_UNIF_MEM_MIGRATION; the first stands for what is none of it
+_CAUSES = (
+    *("", "asked for by the program", "for page faults", "ahead of page faults", "evicted"),
+    "for access counters",
+)
 _ASKED_FOR = 1
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 # A kernel that pages come and go for more than this part of the time waits for them more than it computes.
@@ -44,19 +41,20 @@ class UnifiedMemory:
     compared with the migrations to and from it. ``busy_ns``: how long anything migrated, per GPU and added up.
     """
 
-    migrations: pd.DataFrame
-    kernels: pd.DataFrame
+    migrations: ColumnTable
+    kernels: ColumnTable
     busy_ns: int
 
     def sentences(self) -> Iterator[str]:
         """What a reader must know of it."""
         moves = self.migrations
         ways = []
-        for way in dict.fromkeys(moves["direction"].tolist()):
-            rows = moves[moves["direction"] == way]
-            ways.append(f"{format_bytes(int(rows['size_bytes'].sum()))} {way} in {_pieces(rows)}")
-        causes = [cause for cause in dict.fromkeys(moves["cause"].tolist()) if cause]
-        why = [f"{_pieces(moves[moves['cause'] == cause])} {cause}" for cause in causes]
+        for row in moves.summed(["direction"], ["pieces", "size_bytes"]).records():
+            ways.append(
+                f"{format_bytes(row['size_bytes'])} {row['direction']} in {plural(row['pieces'], 'piece')}"
+            )
+        causes = moves.summed(["cause"], ["pieces"]).records()
+        why = [f"{plural(row['pieces'], 'piece')} {row['cause']}" for row in causes if row["cause"]]
         reasons = f" ({', '.join(why)})" if why else ""
         yield (
             f"unified memory migrates for {format_ns(int(moves['sum_ns'].sum()))}: {', '.join(ways)}"
@@ -81,17 +79,12 @@ class UnifiedMemory:
     def _most_covered(self) -> str:
         """The kernel, of those that take some time, of which migrations cover the largest part; nothing for none."""
         total, covered = self.kernels["sum_ns"], self.kernels["covered_ns"]
-        worth = self.kernels[(total >= _WORTH_NAMING * total.sum()) & (covered > 0)]
-        for row in worth.head(1).to_dict("records"):
+        worth = np.flatnonzero((total >= _WORTH_NAMING * total.sum()) & (covered > 0))
+        for row in self.kernels.take(worth[:1]).records():
             text = f"{format_share(row['covered_ns'] / row['sum_ns'])} of the time of {short_name(row['kernel'], 70)}"
             bound = bool(row["fault_covered_ns"] > FAULT_BOUND * row["sum_ns"])
             return text + " (fault-bound: it waits for pages more than it computes)" * bound
         return ""
-
-
-def _pieces(moves: pd.DataFrame) -> str:
-    count = int(moves["pieces"].sum())
-    return plural(count, "piece")
 
 
 def unified_memory(tables: Tables) -> UnifiedMemory | None:
@@ -101,16 +94,17 @@ def unified_memory(tables: Tables) -> UnifiedMemory | None:
     if not len(moves):
         return None
     names = [name.removeprefix("migration ") for name in tables.op_names]
-    migrations = pd.DataFrame(
+    cause = tables.migrations.cause
+    migrations = ColumnTable(
         {
-            "direction": np.array(names, object)[ops.name[moves]],
-            "cause": [_CAUSES.get(cause, "") for cause in tables.migrations.cause.tolist()],
-            "pieces": 1,
+            "direction": Texts(ops.name[moves], names),
+            "cause": Texts(np.where((cause > 0) & (cause < len(_CAUSES)), cause, 0), _CAUSES),
+            "pieces": np.ones(len(moves), np.int64),
             "size_bytes": tables.migrations.size_bytes,
             "sum_ns": ops.end[moves] - ops.start[moves],
         }
     )
-    asked_for = tables.migrations.cause == _ASKED_FOR
+    asked_for = cause == _ASKED_FOR
     device_gpu = np.array(tables.gpu_numbers, np.int32)[tables.stream_device]
     gpu = device_gpu[ops.stream[moves]]
     count, total, covered, by_faults = (np.zeros(len(tables.op_names), np.int64) for _ in range(4))
@@ -136,21 +130,19 @@ def unified_memory(tables: Tables) -> UnifiedMemory | None:
                 np.add.at(covered, name, _inside(lines[number][0], start, end))
                 np.add.at(by_faults, name, _inside(lines[number][1], start, end))
     some = np.flatnonzero(count)
-    kernels = pd.DataFrame(
+    kernels = ColumnTable(
         {
-            "kernel": np.array(tables.op_names, object)[some],
+            "kernel": Texts(some, tables.op_names),
             "count": count[some],
             "sum_ns": total[some],
             "covered_ns": covered[some],
             "fault_covered_ns": by_faults[some],
         }
     )
-    per_way = migrations.groupby(["direction", "cause"], sort=False, as_index=False).sum()
+    per_way = migrations.summed(["direction", "cause"], ["pieces", "size_bytes", "sum_ns"])
     return UnifiedMemory(
-        per_way.sort_values("sum_ns", ascending=False, kind="stable", ignore_index=True),
-        kernels.iloc[np.argsort(-covered[some] / np.maximum(total[some], 1), kind="stable")].reset_index(
-            drop=True
-        ),
+        per_way.take(np.argsort(-per_way["sum_ns"], kind="stable")),
+        kernels.take(np.argsort(-covered[some] / np.maximum(total[some], 1), kind="stable")),
         busy,
     )
 

@@ -12,6 +12,7 @@ are never what is shown.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +31,7 @@ _WHOLE, READABLE_OPS = 600, 200
 _PARTS, _FEW_OPS = 4, 12
 # Ranges with at least this part of the busy time are worth showing.
 _WORTH = 0.1
-_SETTING_UP = r"(?i)(?:^|[^a-z])(?:init(?:iali[sz]\w*)?|set_?up|warm_?-?up)(?![a-z])"
+_SETTING_UP = re.compile(r"(?i)(?:^|[^a-z])(?:init(?:iali[sz]\w*)?|set_?up|warm_?-?up)(?![a-z])")
 # Inner ranges with at least this part of the busy time stand for the range around them.
 _NEARLY_ALL = 0.9
 # Where host and GPU are further apart than this many lengths of the GPU's part, each has a window of its own.
@@ -118,34 +119,33 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
 
 def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
     """The row of the instance to show, and how many instances it stands for."""
-    merged, paths = breakdown.merged, breakdown.paths
-    busy = merged["busy_ns"].to_numpy()
+    merged, paths = breakdown.columns("merged"), breakdown.paths
+    busy = merged["busy_ns"]
     if not len(merged) or not busy.max(initial=0):
         return None
-    instances = merged["instances"].to_numpy()
-    ops = merged[["kernels", "memops", "graph_launches"]].to_numpy().sum(axis=1) / np.maximum(instances, 1)
+    instances, texts = merged["instances"], merged.texts("merged_path").tolist()
+    ops = (merged["kernels"] + merged["memops"] + merged["graph_launches"]) / np.maximum(instances, 1)
     whole = (
         busy.max()
         if breakdown.options["select"] is not None
         else max(breakdown.totals["busy_ns"], busy.max())
     )
     worth = busy >= _WORTH * whole
-    first = preparing(merged) | merged["merged_path"].str.contains(_SETTING_UP).to_numpy(bool)
+    first = preparing(merged) | np.array([_SETTING_UP.search(text) is not None for text in texts])
     main, several = worth & ~first, instances > 1
     choices = (main & several, main, worth)
     pool = next((rows for rows in map(np.flatnonzero, choices) if len(rows)), None)
     if pool is None:
         return None
     best = int(pool[np.argmax(busy[pool])])
-    parent, depth = merged["parent"].to_numpy(), merged["depth"].to_numpy()
+    parent, depth = merged["parent"], merged["depth"]
     inner = _inside(parent, best) & (main | ~main[best])
     if ops[best] > _WHOLE and len(shorter := np.flatnonzero(inner & (ops <= _WHOLE) & (ops >= 2))):
         best = int(shorter[np.argmax(busy[shorter])])
         inner = _inside(parent, best)
     nearly = np.flatnonzero(inner & (busy >= _NEARLY_ALL * busy[best]) & ((ops >= 2) | (ops >= ops[best])))
     best = int(nearly[np.argmax(depth[nearly])])
-    text = merged["merged_path"].iloc[best]
-    wanted = np.array([one == text for one in breakdown.merged_texts], bool)
+    wanted = np.array([one == texts[best] for one in breakdown.merged_texts], bool)
     inclusive = breakdown.attribution.inclusive
     counted = wanted[paths.of] & (inclusive.launches > 0)
     counted &= breakdown.kept

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
 from nsysprof.core.arena import Room
 from nsysprof.core.intervals import Nest, inside_any, nest
+from nsysprof.core.parallel import cores, in_order
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import Report, read_tables, room_for
 from nsysprof.trace.tables import MIGRATION, START_END, Tables
@@ -28,6 +29,7 @@ FATES = (
 )
 THREADS = ("follow", "strict")
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
+_WORTH_THREADS = 100_000  # launches: fewer are attributed sooner than threads start
 
 
 @dataclass(frozen=True)
@@ -125,13 +127,18 @@ def attribute(
     rows, begins = _ops_by_launch(tables)
     first_thread = _bounds(tables.thread_process, len(tables.processes))
 
-    for process in range(len(tables.processes)):
+    def one_process(process: int) -> int:
         members = range(first_thread[process], first_thread[process + 1])
         first, last = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
         calls = _calls(tables, first, last, rows, begins)
         _attribute_process(result, members, calls, range_bounds, launch_bounds)
+        return last - first
+
+    # Processes have nothing in common; side by side they take more memory.
+    threads_at_once = cores() if room.limit is None and len(launches) >= _WORTH_THREADS else 1
+    for done in in_order(one_process, range(len(tables.processes)), threads_at_once):
         if progress:
-            progress("attribution", last - first)
+            progress("attribution", done)
     ledger = _ledger(result)
     return Attribution(**{**result.__dict__, "ledger": ledger})
 

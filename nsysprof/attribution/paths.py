@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.codes import first_appearances
 from nsysprof.core.forest import added_up, depths
 from nsysprof.core.text import path_part
 
@@ -148,10 +149,7 @@ def _group(
     """
     for seed in range(8):
         chain = _chain_hash(parent, name, kind, len(names), seed)
-        _, first, inverse = np.unique(chain, return_index=True, return_inverse=True)
-        rank = np.empty(len(first), np.int32)
-        rank[np.argsort(first, kind="stable")] = np.arange(len(first), dtype=np.int32)
-        of, first = rank[inverse.reshape(-1)], np.sort(first)
+        of, first = first_appearances(chain)
         example = first[of]
         above = np.append(of, np.int32(-1))
         if (

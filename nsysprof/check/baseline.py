@@ -18,7 +18,8 @@ from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular, read_json
 from nsysprof.errors import NsysprofError
 
 ANALYSIS = "analysis.json"
-_INSTANCES = "instances.csv"
+_INSTANCES, _RANGES = "instances.csv", "ranges.csv"
+_AGAIN = "write it again: nsysprof analyze REPORT"
 _SCHEMA = "nsysprof-analysis/1"
 _KEY = ["merged_path", "kind"]
 _TOTALS = ["instances", "unclosed", "span_ns", "busy_ns", "cpu_ns"]
@@ -61,10 +62,11 @@ def read_analysis(path: Path, budget: Budget) -> Baseline:
         names = sorted({str(gpu["name"]) for gpu in document["report"]["gpus"]})
         ranges = pd.DataFrame.from_records(document["ranges"], columns=[*_KEY, *_TOTALS])
         ranges = ranges.astype({"merged_path": str, "kind": str, **dict.fromkeys(_TOTALS, np.int64)})
+        left_out = int(document.get("left_out", {}).get("ranges", {}).get("rows", 0))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise NsysprofError(
-            f"{path}: not as nsysprof wrote it: {error}", "write it again: nsysprof analyze REPORT"
-        ) from None
+        raise NsysprofError(f"{path}: not as nsysprof wrote it: {error}", _AGAIN) from None
+    if left_out:
+        ranges = _all_ranges(path.with_name(_RANGES), len(ranges) + left_out)
     ranges = ranges.astype(dict.fromkeys(_KEY, object))
     calls, warnings = _instances(path.with_name(_INSTANCES), ranges)
     if calls is None:
@@ -110,6 +112,19 @@ def _check_options(path: Path, options: Any, budget: Budget) -> None:
                 f"{path}: was made with {name} = {options.get(name)!r}, and the budget needs {value!r}",
                 " ".join(["give the report itself, or: nsysprof analyze REPORT", *flags]),
             )
+
+
+def _all_ranges(path: Path, count: int) -> pd.DataFrame:
+    """The rows of the ``ranges.csv`` beside a document that does not hold all of them."""
+    dtypes = {**dict.fromkeys(_KEY, str), **dict.fromkeys(_TOTALS, np.int64)}
+    try:
+        ranges = pd.read_csv(path, usecols=list(dtypes), dtype=dtypes, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise NsysprofError(f"{path}, which {ANALYSIS} refers to, cannot be read: {reason}", _AGAIN) from None
+    if len(ranges) != count:
+        raise NsysprofError(f"{path} is of another analysis than {ANALYSIS} beside it", _AGAIN)
+    return ranges
 
 
 def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, list[str]]:

@@ -167,7 +167,7 @@ def _write(
 
     with progress_bar() as progress, writing(folder), together as (made, stale):
         progress("writing tables", 0)
-        written, note = write_tables(breakdown, made, instances=instances)
+        written, notes = write_tables(breakdown, made, instances=instances)
         charts: list[Path] = []
         if painter:
             progress("drawing charts", 0)
@@ -180,7 +180,7 @@ def _write(
     print(f"\nWritten to {visible(str(folder))}/: {names}", file=sys.stderr)
     if stale:
         print(f"removed from an earlier analysis: {', '.join(stale)}", file=sys.stderr)
-    if note:
+    for note in notes:
         print(note, file=sys.stderr)
 
 

@@ -17,6 +17,22 @@ _TAIL = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)  # keeps the f
 _FACTORS = [np.uint64((0x9E3779B97F4A7C15 * (2 * k + 1) | 1) % (1 << 64)) for k in range(_COLUMNS + 1)]
 
 
+def first_appearances(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The int32 code of each value, equal for equal ones, in order of first appearance; and where each code appears
+    first. (`numpy.unique` takes twice as long for its inverse.)
+    """
+    order = np.argsort(values)
+    ordered = values[order]
+    begin = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(values)])
+    first = np.minimum.reduceat(order, begin) if len(begin) else begin
+    by_place = np.argsort(first)
+    rank = np.empty(len(first), np.int32)
+    rank[by_place] = np.arange(len(first), dtype=np.int32)
+    codes = np.empty(len(values), np.int32)
+    codes[order] = np.repeat(rank, np.diff(np.append(begin, len(values))))
+    return codes, first[by_place]
+
+
 class Coder:
     """Distinct int64 values met so far, in order of first appearance, and their codes.
 

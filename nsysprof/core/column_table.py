@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.codes import first_appearances
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -32,6 +34,11 @@ class Texts:
         """The text of each row; the strings are shared."""
         words = self.words
         return [words[code] for code in self.codes.tolist()]
+
+    def equal(self, text: str) -> NDArray[np.bool_]:
+        """Which rows have this text."""
+        found: NDArray[np.bool_] = np.array([word == text for word in self.words], bool)[self.codes]
+        return found
 
 
 Column = NDArray[Any] | Texts
@@ -68,15 +75,14 @@ class ColumnTable:
             yield dict(zip(self.columns, row, strict=True))
 
     def summed(self, keys: Sequence[str], sums: Sequence[str]) -> ColumnTable:
-        """The rows of equal texts as one, in order of first appearance: those columns, and the sums of others."""
-        groups: dict[tuple[str, ...], int] = {}
-        rows = zip(*(self.texts(name).tolist() for name in keys), strict=True)
-        group = np.array([groups.setdefault(row, len(groups)) for row in rows], np.intp)
-        example = np.zeros(len(groups), np.intp)
-        example[group[::-1]] = np.arange(len(group))[::-1]
-        found: dict[str, Column] = {name: self.texts(name)[example] for name in keys}
+        """The rows of equal keys as one, in order of first appearance: those columns, and the sums of others."""
+        group, example = np.zeros(len(self), np.int64), np.zeros(0, np.intp)
+        for name in keys:
+            codes = _codes(self.columns[name])
+            group, example = first_appearances(group * (codes.max(initial=0) + 1) + codes)
+        found: dict[str, Column] = {name: self.columns[name][example] for name in keys}
         for name in sums:
-            total = np.zeros(len(groups), np.int64)
+            total = np.zeros(len(example), np.int64)
             np.add.at(total, group, self[name])
             found[name] = total
         return ColumnTable(found)
@@ -95,6 +101,16 @@ class ColumnTable:
             {name: pd.Series(values, dtype=values.dtype, copy=False) for name, values in arrays.items()},
             copy=False,
         )
+
+
+def _codes(column: Column) -> NDArray[np.int64]:
+    """Numbers, not negative, that are equal where the column is."""
+    if not isinstance(column, Texts):
+        return first_appearances(column)[0].astype(np.int64)
+    known: dict[str, int] = {}
+    codes = np.array([known.setdefault(word, len(known)) for word in column.words], np.int64)
+    found: NDArray[np.int64] = codes[column.codes]
+    return found
 
 
 def one_below_other(tables: Sequence[ColumnTable]) -> ColumnTable:

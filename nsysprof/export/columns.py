@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsysprof.analyze.frames import KIND_NAMES
+from nsysprof.analyze.columns import KIND_NAMES
 from nsysprof.attribution.attribute import FATES, NO_LAUNCH
 
 SCHEMA = "nsysprof-export/1"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, Room
+from nsysprof.core.intervals import merge
 from nsysprof.statistics.summary import clock_step
 from nsysprof.trace.report import Report
 
@@ -186,6 +187,16 @@ class Tables:
         """Which ops ran on the GPU of that number; migrations ran on none."""
         mine: NDArray[np.bool_] = (self.stream_gpu == number)[self.ops.stream]
         return mine
+
+    @cached_property
+    def gpu_busy(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """When each GPU, by its number, runs at least one op: the disjoint, sorted stretches ``(start, end)``."""
+        found = {}
+        for number in sorted(set(self.gpu_numbers)):
+            mine = np.flatnonzero(self.op_gpu == number)
+            start, end = merge(self.ops.start[mine], self.ops.end[mine])
+            found[number] = self.room.cast(start, np.int64), self.room.cast(end, np.int64)
+        return found
 
     @cached_property
     def stream_gpu(self) -> NDArray[np.int32]:

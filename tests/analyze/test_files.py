@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -331,9 +331,9 @@ def test_an_empty_report_still_gives_all_files(trace: Trace, tmp_path: Path) -> 
     """Without ranges and without ops every file has its header, and the document its empty lists."""
     out = tmp_path / "out"
     out.mkdir()
-    written, note = write_tables(broken_down(trace()), out)
+    written, notes = write_tables(broken_down(trace()), out)
     assert sorted(path.name for path in written) == sorted(FILES)
-    assert note is None
+    assert notes == []
     for name, columns in (("ranges.csv", RANGES), ("instances.csv", INSTANCES), ("kernels.csv", KERNELS)):
         head, rows = read_rows(out / name)
         assert head[: len(columns)] == columns
@@ -348,22 +348,49 @@ def test_too_many_instances_are_left_out(
 ) -> None:
     """Above the limit `instances.csv` is left out with a note, and the option brings it back."""
     monkeypatch.setattr(analysis_files, "MOST_INSTANCES", len(ODD_NAMES))
-    written, note = write_tables(odd, tmp_path)
+    written, notes = write_tables(odd, tmp_path)
     assert [path.name for path in written] == FILES
-    assert note is None
+    assert notes == []
     monkeypatch.setattr(analysis_files, "MOST_INSTANCES", len(ODD_NAMES) - 1)
-    written, note = write_tables(odd, tmp_path)
+    written, notes = write_tables(odd, tmp_path)
     assert [path.name for path in written] == ["ranges.csv", "kernels.csv", "analysis.json"]
-    assert note == f"instances.csv is left out: it would have {len(ODD_NAMES)} rows; --instances writes it"
-    written, note = write_tables(odd, tmp_path, instances=True)
+    assert notes == [f"instances.csv is left out: it would have {len(ODD_NAMES)} rows; --instances writes it"]
+    written, notes = write_tables(odd, tmp_path, instances=True)
     assert [path.name for path in written] == FILES
-    assert note is None
+    assert notes == []
     assert len(read_rows(tmp_path / "instances.csv")[1]) == len(ODD_NAMES)
 
 
-def test_the_limit_of_instances_is_that_of_the_design() -> None:
-    """100,000 instances are written unasked."""
+def test_long_tables_are_cut_in_the_document_and_whole_beside_it(
+    odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the limit the document holds the rows with the most time, in their order, and says how many are missing."""
+    monkeypatch.setattr(analysis_files, "MOST_ROWS", len(ODD_NAMES))
+    _, notes = write_tables(odd, tmp_path)
+    whole = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    assert len(whole["ranges"]) == len(ODD_NAMES)
+    assert whole["left_out"] == {"kernels": {"rows": 2, "file": "kernels.csv"}}
+    assert notes == [
+        f"analysis.json holds the {len(ODD_NAMES)} rows with the most time; all are in kernels.csv"
+    ]
+    monkeypatch.setattr(analysis_files, "MOST_ROWS", 3)
+    _, notes = write_tables(odd, tmp_path)
+    cut = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    assert list(cut) == [*DOCUMENT[:-2], "left_out", *DOCUMENT[-2:]]
+    assert cut["left_out"]["ranges"] == {"rows": len(ODD_NAMES) - 3, "file": "ranges.csv"}
+    assert notes == [
+        "analysis.json holds the 3 rows with the most time; all are in ranges.csv and kernels.csv"
+    ]
+    for name, frame in (("ranges", odd.ranges), ("kernels", odd.kernels)):
+        longest = frame.sort_values("sum_ns", ascending=False, kind="stable").index[:3]
+        assert cut[name] == frame.loc[sorted(longest)].to_dict("records")
+        assert len(read_rows(tmp_path / f"{name}.csv")[1]) == len(frame)
+
+
+def test_the_limits_of_rows_are_those_of_the_readme() -> None:
+    """100,000 instances are written unasked, and 5,000 rows of a table into the document."""
     assert analysis_files.MOST_INSTANCES == 100_000
+    assert analysis_files.MOST_ROWS == 5_000
 
 
 def checked(folder: Path, report: Report, *, force: bool = False) -> bool:
@@ -385,7 +412,10 @@ def test_a_file_that_cannot_be_finished_is_not_there(
     monkeypatch.setattr(result_files, "_encoded", stopping)
     folder = tmp_path / "out"
     folder.mkdir()
-    files = {"analysis.json": partial(write_json, odd), "ranges.csv": partial(write_csv, odd.ranges)}
+    files: dict[str, Callable[[Path], object]] = {
+        "analysis.json": partial(write_json, odd),
+        "ranges.csv": partial(write_csv, odd.ranges),
+    }
     for before in ("", "before"):
         for name, write in files.items():
             if before:

@@ -55,7 +55,7 @@ def steps(
 def warned(path: Path, **how: Any) -> list[str]:
     """What is said of slow starts."""
     found = broken_down(path, **how)
-    return list(slow_starts(found.merged, found.instances_of, found.by))
+    return list(slow_starts(found.columns("merged"), found.instances_of, found.by))
 
 
 def three_phases() -> list[Items]:
@@ -160,7 +160,7 @@ def test_kernels_inside_are_those_of_all_inner_ranges(trace: Trace) -> None:
     """Equal kernels of inner ranges are one row, the longest first, and the sum is the inclusive one."""
     answer = broken_down(trace(*three_phases(), launch_memcpy((410, 411), (412, 413), id=9), duration=10_000))
     train = answer.merged["merged_path"].tolist().index("train")
-    found = kernels_inside(answer, train)
+    found = kernels_inside(answer, train).frame()
     assert list(zip(found["kernel"], found["count"], found["sum_ns"], strict=True)) == [
         ("k2", 2, 60),
         ("k3", 1, 10),
@@ -186,7 +186,7 @@ def test_unowned_kernels_of_a_split_answer_are_one_table(trace: Trace) -> None:
         launch_kernel("k", (1, 2), (3, 10), id=1, process=1),
         launch_kernel("k", (1, 2), (3, 8), id=1, process=2),
     ]
-    found = kernels_inside(broken_down(trace(*items), by="process"), -1)
+    found = kernels_inside(broken_down(trace(*items), by="process"), -1).frame()
     assert found[["kernel", "count", "sum_ns"]].values.tolist() == [["k", 2, 12]]
 
 

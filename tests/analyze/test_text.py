@@ -174,7 +174,7 @@ def test_kernels_of_the_longest_ranges(path: Path, threads: str) -> None:
     found = re.findall(r"^(Ops .*): (.*) under (\d+ names?)$", text, re.M)
     assert [title for title, _, _ in found] == titles
     for (title, total, names), row in zip(found, rows, strict=True):
-        kernels = kernels_inside(answer, row)
+        kernels = kernels_inside(answer, row).frame()
         assert total == format_ns(kernels["sum_ns"].sum())
         assert names == ("1 name" if len(kernels) == 1 else f"{len(kernels)} names")
         printed = table(text[text.index(f"\n{title}:") :], "op")
@@ -448,7 +448,8 @@ def test_a_slow_start_is_a_warning(trace: Trace) -> None:
         "  warning  the first of 6 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
     ]
     assert warned == [
-        f"  warning  {warning}" for warning in slow_starts(answer.merged, answer.instances_of, answer.by)
+        f"  warning  {warning}"
+        for warning in slow_starts(answer.columns("merged"), answer.instances_of, answer.by)
     ]
     assert text.index(warned[0]) < text.index("6 kernels")
     skipped = [line for line in summary(broken_down(path, skip=1)).splitlines() if "  warning  " in line]

@@ -135,10 +135,8 @@ def test_coverage_equals_a_brute_force(seed: int, trace: Trace) -> None:
         )
         before = expected.get(str(kernel.name), (0, 0))
         expected[str(kernel.name)] = before[0] + covered, before[1] + faults
-    rows = found.kernels.set_index("kernel")[["covered_ns", "fault_covered_ns"]]
-    assert {
-        str(name): tuple(row) for name, row in zip(rows.index, rows.to_numpy().tolist(), strict=True)
-    } == expected
+    rows = found.kernels.records()
+    assert {row["kernel"]: (row["covered_ns"], row["fault_covered_ns"]) for row in rows} == expected
     busy = sum(
         any(move.start <= ns < move.end for move in moves if move.device == gpu)
         for gpu in (0, 1)

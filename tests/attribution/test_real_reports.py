@@ -287,3 +287,19 @@ def test_the_file_is_not_changed(path: Path) -> None:
         break_down(attribute(report))
     assert path.read_bytes() == before
     assert sorted(path.parent.iterdir()) == beside
+
+
+@pytest.mark.parametrize("threads", ["follow", "strict"])
+def test_processes_are_attributed_the_same_side_by_side(
+    threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several threads give every launch and every range what one gives them."""
+    monkeypatch.setattr("nsysprof.attribution.attribute._WORTH_THREADS", 0)
+    monkeypatch.setattr("nsysprof.attribution.attribute.cores", lambda: 3)
+    alone, together = attributed(TWO, threads), attribute(attributed(TWO, threads).tables, threads)
+    assert len(alone.tables.processes) > 1
+    for name in ("owner", "fate", "parent", "exclusive_sum_ns"):
+        assert getattr(alone, name).tolist() == getattr(together, name).tolist()
+    for name in TOTALS:
+        assert getattr(alone.inclusive, name).tolist() == getattr(together.inclusive, name).tolist()
+    assert alone.ledger == together.ledger

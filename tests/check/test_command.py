@@ -352,6 +352,30 @@ def test_growth_against_an_earlier_analysis(run: Run, budget: Path) -> None:
     assert rows(folder) == wanted  # `iter0`, `iter1`, … are ranges of a single instance each
 
 
+def test_growth_against_an_analysis_with_long_tables(
+    run: Run, budget: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranges that `analysis.json` leaves out are read from `ranges.csv`, which must be of the same analysis."""
+    budget.write_text(GROWTH, encoding="utf-8")
+    folder = budget.parent / "run.analysis"
+    slower = doctored(budget.parent, SLOWER)
+    wanted = run(slower, budget.name, "--baseline", SHIPPED, "--json").out
+    monkeypatch.setattr("nsysprof.analyze.files.MOST_ROWS", 5)
+    assert run(SHIPPED, "--no-charts", command="analyze").code == 0
+    for name in (None, "instances.csv"):
+        if name:
+            (folder / name).unlink()
+        done = run(slower, budget.name, "--baseline", folder, "--json")
+        assert (done.code, json.loads(done.out)["rows"]) == (3, json.loads(wanted)["rows"])
+    table = (folder / "ranges.csv").read_text(encoding="utf-8").splitlines()
+    (folder / "ranges.csv").write_text("\n".join(table[:-1]) + "\n", encoding="utf-8")
+    message = known_failure(run(slower, budget.name, "--baseline", folder))
+    assert "ranges.csv is of another analysis than analysis.json beside it" in message
+    (folder / "ranges.csv").unlink()
+    message = known_failure(run(slower, budget.name, "--baseline", folder))
+    assert "ranges.csv, which analysis.json refers to, cannot be read" in message
+
+
 def test_an_analysis_of_medians_alone(run: Run, trace: Trace, budget: Path) -> None:
     """Where single calls are not told, nothing can be tested, and it says what would help."""
     items: list[Items] = []

@@ -65,7 +65,7 @@ op       family    cause      count    sum    share
 -------  --------  -------  -------  -----  -------
 mystery  other                    1  49 ns     92 %
 orphan   other                    1   4 ns    7.5 %
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

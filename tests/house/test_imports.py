@@ -68,6 +68,24 @@ def test_opening_a_report_loads_no_pandas() -> None:
     assert heavy <= {"numpy"}
 
 
+@pytest.mark.parametrize("charts", [False, True])
+def test_analyze_loads_no_pandas(tmp_path: Path, charts: bool) -> None:
+    """The answer is numpy columns: text, CSV, JSON and charts (drawn in another process) need no frame."""
+    option = "--charts" if charts else "--no-charts"
+    arguments = ["analyze", str(ROOT / "traces" / "run.sqlite"), option, "-o", str(tmp_path / "out")]
+    code = f"""
+import io, contextlib
+from nsysprof.cli import main
+sys.argv = ["nsysprof", *{arguments}]
+with contextlib.redirect_stdout(io.StringIO()):
+    try:
+        main()
+    except SystemExit as stop:
+        assert not stop.code, stop.code
+"""
+    assert loaded(code) & HEAVY == {"numpy"}
+
+
 def test_no_module_hides_a_public_name() -> None:
     """`nsysprof.compare` is the function, not the room of that name, also once something has imported the room."""
     for module in pkgutil.iter_modules(nsysprof.__path__):

@@ -13,6 +13,7 @@ import pytest
 from nsysprof.core.codes import Words
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages
+from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.sqlite import SqliteSource
 
 # The numbers 1 to 30,000 as r(i).
@@ -130,11 +131,15 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
         list(blocks)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
 def test_a_refusal_in_the_middle_goes_on_where_the_pages_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     """Blocks that came from the pages are not read again."""
+    monkeypatch.setattr(pages, "cores", lambda: threads)
+    monkeypatch.setattr(pages, "_WORTH_THREADS", 0)
     monkeypatch.setattr(pages, "_BLOCK", 1 << 14)
+    monkeypatch.setattr(pages, "_BLOCK_OF_THREADS", 1 << 14)
     source = make(
         tmp_path / "r.sqlite",
         "CREATE TABLE t (a); WITH r(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM r WHERE i < 19999)"
@@ -145,6 +150,41 @@ def test_a_refusal_in_the_middle_goes_on_where_the_pages_ended(
     assert max(sizes) > 4000
     assert column(source, "t", "a") == list(range(20_000))
     assert source.refusals() == {"t": "a holds more than integers"}
+
+
+def test_tables_that_several_threads_decode_have_the_same_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers, NULLs, codes of texts and rows on overflow pages do not depend on who decodes which pages."""
+    source = make(
+        tmp_path / "r.sqlite",
+        f"CREATE TABLE t (a INTEGER, b TEXT); {COUNT} INSERT INTO t SELECT nullif(i % 7, 3) * i * i,"
+        " CASE WHEN i % 5000 = 0 THEN hex(zeroblob(9000)) || i WHEN i % 11 THEN 'name ' || (i * 37 % 901) END FROM r",
+    )
+
+    def read() -> tuple[int, list[int | None], list[str | None]]:
+        words, blocks = Words(), list[Block]()
+        blocks += source.blocks("t", ["a"], ["b"], words)
+        numbers = [
+            None if null else value
+            for block in blocks
+            for value, null in zip(
+                block.values["a"].tolist(), block.nulls.get("a", [False] * block.rows), strict=True
+            )
+        ]
+        codes = [code for block in blocks for code in block.values["b"].tolist()]
+        assert sorted(set(codes)) == list(range(-1, len(words)))
+        return len(blocks), numbers, [words[code] if code >= 0 else None for code in codes]
+
+    _, *alone = read()
+    monkeypatch.setattr(pages, "cores", lambda: 3)
+    monkeypatch.setattr(pages, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(pages, "_BLOCK_OF_THREADS", 1 << 15)
+    parts, *together = read()
+    assert parts > 10
+    assert together == alone
+    assert alone == [list(column) for column in zip(*source.fetch("t", ["a", "b"]), strict=True)]
+    assert source.refusals() == {}
 
 
 def test_several_threads_may_read_one_source(tmp_path: Path) -> None:

@@ -11,16 +11,31 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 
 from nsysprof.core.codes import Words
+from nsysprof.core.parallel import cores, in_order
 from nsysprof.trace.nsys.block import Block
-from nsysprof.trace.nsys.records import SPARE, SPARE_FOR_EACH_FIELD, Patch, RefusedError, Wanted, decode_block
+from nsysprof.trace.nsys.records import (
+    SPARE,
+    SPARE_FOR_EACH_FIELD,
+    Found,
+    Patch,
+    RefusedError,
+    Wanted,
+    as_block,
+    find_rows,
+)
 
 _BLOCK = 1 << 20  # bytes of pages decoded at once: they stay in the cache, and numpy's calls stay few
+# Threads take turns between numpy's calls, which must be long for that: below this size of a table they gain nothing.
+_BLOCK_OF_THREADS, _WORTH_THREADS = 1 << 22, 1 << 28
 _DEEPEST = 20  # levels of a b-tree, which is SQLite's own limit
 _TABLE_LEAF, _TABLE_INTERIOR = 13, 5
 
@@ -53,15 +68,31 @@ def decode(
         places = {name: at for at, name in enumerate(layout.fields)}
         wanted = Wanted(tuple(ints), tuple(texts), places, layout.rowid, words)
         leaves = _leaves(file, layout.root)
-        step = max(1, _BLOCK // file.size)
-        buffer = np.zeros(step * file.size + SPARE + SPARE_FOR_EACH_FIELD * len(layout.fields), np.uint8)
-        last = None
-        for at in range(0, len(leaves), step):
-            pages = leaves[at : at + step]
-            _read(file, pages, buffer)
+        threads = cores() if len(leaves) * file.size >= _WORTH_THREADS else 1
+        step = max(1, (_BLOCK if threads == 1 else _BLOCK_OF_THREADS) // file.size)
+        parts = [leaves[at : at + step] for at in range(0, len(leaves), step)]
+        free = SimpleQueue[np.ndarray]()  # a buffer for each block that is being read, waits, or is in use
+        for _ in range(threads + 2):
+            free.put(np.zeros(step * file.size + SPARE + SPARE_FOR_EACH_FIELD * len(layout.fields), np.uint8))
+        reading = Lock()
+
+        def rows(pages: np.ndarray) -> Found | None:
+            buffer = free.get()
+            with reading:
+                _read(file, pages, buffer)
             cells = _cells(buffer, file.size, len(pages), empty=len(leaves) == 1)
             if len(cells):
-                block, last = decode_block(buffer, cells, file.size, last, wanted, patch)
+                return find_rows(buffer, cells, file.size, wanted)
+            free.put(buffer)
+            return None
+
+        last = None
+        with closing(in_order(rows, parts, threads)) as blocks:
+            for found in blocks:
+                if found is None:
+                    continue
+                block, last = as_block(found, last, wanted, patch)
+                free.put(found.buffer)
                 yield block, last
 
 

@@ -69,15 +69,23 @@ class _Records(NamedTuple):
     rowid: np.ndarray
 
 
-def decode_block(
-    buffer: np.ndarray, cells: np.ndarray, size: int, last: int | None, wanted: Wanted, patch: Patch
-) -> tuple[Block, int]:
-    """The rows whose `cells` start at these positions of `buffer`, and the rowid of the last one.
+class Found(NamedTuple):
+    """The rows of a block as far as they are found without looking at any other block."""
 
-    `size` is that of a page, `last` the rowid before these rows. Raises RefusedError.
-    """
+    buffer: np.ndarray
+    rowid: np.ndarray
+    odd: np.ndarray  # which rows are not plain
+    values: dict[str, np.ndarray]  # of the plain ones, as `nulls` and `texts`
+    nulls: dict[str, np.ndarray]
+    texts: list[
+        tuple[str, np.ndarray, np.ndarray]
+    ]  # column, where the texts start, and their lengths (-1: NULL)
+
+
+def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted) -> Found:
+    """The rows whose `cells` start at these positions of `buffer`, for pages of `size`. Raises RefusedError."""
     records, odd = _find(buffer, cells, size)
-    if (last is not None and records.rowid[0] <= last) or (records.rowid[1:] <= records.rowid[:-1]).any():
+    if (records.rowid[1:] <= records.rowid[:-1]).any():
         raise RefusedError("rowids do not increase")
     rows, why = len(cells), "records on overflow pages"
     while True:
@@ -85,17 +93,30 @@ def decode_block(
             raise RefusedError(why)
         plain = _Records(*(a[~odd] for a in records)) if odd.any() else records
         try:
-            values, nulls = _fields(buffer, plain, wanted)
-            break
+            return Found(buffer, records.rowid, odd, *_fields(buffer, plain, wanted))
         except _OddRowsError as found:
             odd[~odd] = found.rows
             why = str(found)
+
+
+def as_block(found: Found, last: int | None, wanted: Wanted, patch: Patch) -> tuple[Block, int]:
+    """The block, with codes for its texts and with the rows that are not plain, and the rowid of its last row.
+
+    `last` is the rowid before these rows: blocks are to come in their order. Raises RefusedError.
+    """
+    values, nulls, odd = found.values, found.nulls, found.odd
+    if last is not None and found.rowid[0] <= last:
+        raise RefusedError("rowids do not increase")
+    for name, starts, lengths in found.texts:
+        there = np.flatnonzero(lengths >= 0)
+        values[name] = np.full(len(starts), -1, np.int32)
+        values[name][there] = wanted.words.encode(found.buffer, starts[there], lengths[there])
     if odd.any():
-        fetched = patch(records.rowid[odd].tolist())
+        fetched = patch(found.rowid[odd].tolist())
         if len(fetched) != np.count_nonzero(odd):
             raise RefusedError("rows are not found by their rowid")
         _merge(values, nulls, odd, sorted(fetched, key=lambda row: row[0]), wanted)
-    return Block(rows, values, nulls), int(records.rowid[-1])
+    return Block(len(odd), values, nulls), int(found.rowid[-1])
 
 
 def _find(buffer: np.ndarray, cells: np.ndarray, size: int) -> tuple[_Records, np.ndarray]:
@@ -137,11 +158,14 @@ def _short_heads(buffer: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, ...
 
 def _fields(
     buffer: np.ndarray, records: _Records, wanted: Wanted
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Walk all records at once up to the last wanted field: types in the header, values in the body."""
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], list[tuple[str, np.ndarray, np.ndarray]]]:
+    """Walk all records at once up to the last wanted field: types in the header, values in the body.
+
+    Returns ``values, nulls, texts`` of `Found`.
+    """
     if not len(records.rowid):
-        empty = {name: np.zeros(0, np.int64) for name in wanted.ints}
-        return empty | {name: np.zeros(0, np.int32) for name in wanted.texts}, {}
+        none = np.zeros(0, np.int64)
+        return dict.fromkeys(wanted.ints, none), {}, [(name, none, none) for name in wanted.texts]
     ints, texts = wanted.by_place(wanted.ints), wanted.by_place(wanted.texts)
     values = {name: records.rowid for name in wanted.ints if name == wanted.rowid}
     nulls: dict[str, np.ndarray] = {}
@@ -165,12 +189,11 @@ def _fields(
         else:
             body += _SIZE.take(kind)
     _require(body + lag <= records.end, "records that are too short")
-    for name, starts, kind in found:
-        lengths = np.broadcast_to((kind.astype(np.int64) - 13) >> 1, starts.shape)
-        there = np.flatnonzero(lengths >= 0)
-        values[name] = np.full(len(starts), -1, np.int32)
-        values[name][there] = wanted.words.encode(buffer, starts[there], lengths[there])
-    return values, nulls
+    positions = [
+        (name, starts, np.broadcast_to((kind.astype(np.int64) - 13) >> 1, starts.shape))
+        for name, starts, kind in found
+    ]
+    return values, nulls, positions
 
 
 def _types(buffer: np.ndarray, records: _Records, count: int) -> Iterator[tuple[int, np.ndarray]]:

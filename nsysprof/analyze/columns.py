@@ -1,96 +1,92 @@
-"""Tables of ranges and kernels as pandas frames, with the columns of the CSV files."""
+"""The tables of an answer as named columns: those of the CSV files, in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.analyze.kernel_table import KernelTable
 from nsysprof.analyze.range_table import RangeTable
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
+from nsysprof.core.column_table import Column, ColumnTable, Texts
 from nsysprof.kernels.classify import Kinds
 from nsysprof.trace.tables import Tables, pid_of, tid_of
 
 KIND_NAMES = ("push_pop", "start_end")
 
 
-def range_frame(
+def range_columns(
     table: RangeTable,
     tables: Tables,
     path_texts: list[str],
     merged_texts: list[str],
     merged_of: NDArray[np.int32],
-) -> pd.DataFrame:
+) -> ColumnTable:
     """A row per path that has instances: the columns of ``ranges.csv``."""
     rows = np.flatnonzero(table.instances > 0)
     columns = _columns(table, rows)
-    domains = _texts(table.paths.name[rows], [name.domain for name in tables.range_names])
-    head = {
-        "path": _texts(rows, path_texts),
-        "merged_path": _texts(merged_of[rows], merged_texts),
+    head: dict[str, Column] = {
+        "path": Texts(rows, path_texts),
+        "merged_path": Texts(merged_of[rows], merged_texts),
         "depth": columns.pop("depth"),
         "kind": columns.pop("kind"),
-        "domain": domains,
+        "domain": Texts(table.paths.name[rows], [name.domain for name in tables.range_names]),
     }
-    return _frame({**head, **columns})
+    return ColumnTable({**head, **columns})
 
 
-def merged_frame(table: RangeTable, merged_texts: list[str], row: NDArray[np.int64]) -> pd.DataFrame:
+def merged_columns(table: RangeTable, merged_texts: list[str], row: NDArray[np.int64]) -> ColumnTable:
     """A row per merged path that has instances; ``row`` is each path's row, and its last entry -1."""
     rows = np.flatnonzero(table.instances > 0)
-    head = {
-        "merged_path": _texts(rows, merged_texts),
-        "name": _texts(table.paths.name[rows], table.paths.names),
+    head: dict[str, Column] = {
+        "merged_path": Texts(rows, merged_texts),
+        "name": Texts(table.paths.name[rows], table.paths.names),
         "parent": row[table.paths.parent[rows]],
     }
-    return _frame({**head, **_columns(table, rows)})
+    return ColumnTable({**head, **_columns(table, rows)})
 
 
-def kernel_frame(
-    kernels: KernelTable, path_column: str, path: NDArray[Any], tables: Tables, kinds: Kinds
-) -> pd.DataFrame:
+def kernel_columns(
+    kernels: KernelTable, path_column: str, path: Column, tables: Tables, kinds: Kinds
+) -> ColumnTable:
     """A row per (path, kernel): the columns of ``kernels.csv`` with ``path`` under the given column name."""
-    return _frame(
+    return ColumnTable(
         {
             path_column: path,
-            "kernel": _texts(kernels.name, tables.op_names),
-            "family": _texts(kernels.name, kinds.family),
-            "math_unit": _texts(kernels.name, kinds.math_unit),
+            "kernel": Texts(kernels.name, tables.op_names),
+            "family": Texts(kernels.name, kinds.family),
+            "math_unit": Texts(kernels.name, kinds.math_unit),
             "count": kernels.count,
             "sum_ns": kernels.sum_ns,
             "median_ns": kernels.median_ns,
             "min_ns": kernels.min_ns,
             "max_ns": kernels.max_ns,
-            "cause": _texts(kernels.name, kinds.cause),
+            "cause": Texts(kernels.name, kinds.cause),
         }
     )
 
 
-def instance_frame(
+def instance_columns(
     attribution: Attribution,
     paths: Paths,
     rows: NDArray[np.intp],
     numbers: NDArray[np.int64],
     path_texts: list[str],
     merged_texts: list[str],
-) -> pd.DataFrame:
+) -> ColumnTable:
     """The columns of ``instances.csv`` for some range instances, with their `instance_numbers`."""
     tables, inside = attribution.tables, attribution.inclusive
     ranges, path = tables.ranges, paths.of[rows]
     thread = tables.threads[ranges.thread[rows]]
-    return _frame(
+    return ColumnTable(
         {
-            "path": _texts(path, path_texts),
-            "merged_path": _texts(path, merged_texts),
+            "path": Texts(path, path_texts),
+            "merged_path": Texts(path, merged_texts),
             "instance": numbers,
             "pid": pid_of(thread),
             "tid": tid_of(thread),
-            "kind": np.array(KIND_NAMES, object)[ranges.kind[rows]],
+            "kind": Texts(ranges.kind[rows], KIND_NAMES),
             "start_ns": ranges.start[rows],
             "end_ns": ranges.end[rows],
             "unclosed": ranges.unclosed[rows].astype(np.int8),
@@ -106,11 +102,11 @@ def instance_frame(
     )
 
 
-def _columns(table: RangeTable, rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
+def _columns(table: RangeTable, rows: NDArray[np.intp]) -> dict[str, Column]:
     """The columns that rows per path and rows per merged path share."""
-    columns: dict[str, NDArray[Any]] = {
+    columns: dict[str, Column] = {
         "depth": table.paths.depth,
-        "kind": np.array(KIND_NAMES, object)[table.paths.kind],
+        "kind": Texts(table.paths.kind, KIND_NAMES),
         "instances": table.instances,
         "launches": table.launches,
         "kernels": table.kernels,
@@ -137,17 +133,3 @@ def _columns(table: RangeTable, rows: NDArray[np.intp]) -> dict[str, NDArray[Any
         "busy_max_ns": table.busy.high,
     }
     return {name: values[rows] for name, values in columns.items()}
-
-
-def _frame(columns: dict[str, NDArray[Any]]) -> pd.DataFrame:
-    """A frame of the arrays as they are: text stays Python strings, shared between rows, and is not converted."""
-    return pd.DataFrame(
-        {name: pd.Series(values, dtype=values.dtype, copy=False) for name, values in columns.items()},
-        copy=False,
-    )
-
-
-def _texts(codes: NDArray[np.integer], texts: Sequence[str]) -> NDArray[Any]:
-    """The text of each code; the strings are shared."""
-    found: NDArray[Any] = np.array([*texts, None], object)[:-1][codes]
-    return found
