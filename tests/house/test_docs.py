@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 import pandas as pd
 import pytest
 import typer
@@ -248,6 +249,8 @@ def test_the_library_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     names: dict[str, object] = {}
     exec(compile(example, "docs/python.md", "exec"), names)
+    [column] = re.findall(r"`(breakdown\.columns[^`]*)`", PAGES["python"])
+    assert isinstance(eval(column, names), np.ndarray)
     shown = re.findall(r"^(breakdown\.\w+)", example, re.M)
     assert len(shown) >= 3
     for expression in shown:
