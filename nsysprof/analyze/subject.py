@@ -23,7 +23,7 @@ def subtitle(breakdown: Breakdown) -> str:
     parts = [
         shorten(report.path.name, 60),
         shorten(", ".join(gpus), 60) if gpus else "GPU not recorded",
-        f"nsys {printable(report.about.nsys_version or 'version not recorded')}",
+        f"{report.reader.recorder} {printable(report.about.nsys_version or 'version not recorded')}",
         plural(kernels, "kernel"),
         plural(ranges, "range"),
     ]

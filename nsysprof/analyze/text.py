@@ -61,7 +61,7 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
 def report_lines(report: Report) -> Iterator[str]:
     """What the report says of itself: its file, GPUs, system and command."""
     about = report.about
-    made = "report of an nsys that does not state its version"
+    made = f"report of {report.reader.recorder}, version not recorded"
     if about.nsys_version:
         made = f"report {'of' if about.recorder_version else 'exported by'} nsys {about.nsys_version}"
     if (

@@ -1,8 +1,6 @@
 """Op → launch → owner: which range every piece of GPU work belongs to, and the ledger that accounts for all of it.
 
-The rules are those of the README's section on attribution. In short: the owner of an op is the innermost push/pop range
-that is open on the launching thread during the whole host call; work launched by a thread without an open range
-follows the one other thread of the process that has one; start/end ranges own what is left in their window.
+The rules stand in docs/attribution.md.
 """
 
 from __future__ import annotations

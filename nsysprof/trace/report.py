@@ -79,22 +79,22 @@ class About:
     that exported it; ``processes`` maps globalPid to a name; ``warnings`` are nsysprof's own about this metadata.
     """
 
-    nsys_version: str | None
-    recorder_version: str | None
-    export_version: str | None
-    schema_version: str | None
-    generation: Generation
-    duration_ns: int | None
-    start_utc: str | None
-    gpus: tuple[Gpu, ...]
-    driver_version: str | None
-    cuda_version: str | None
-    os: str | None
-    cpu: str | None
-    command: str | None
-    processes: dict[int, str]
-    diagnostics: tuple[Diagnostic, ...]
-    warnings: tuple[str, ...]
+    nsys_version: str | None = None
+    recorder_version: str | None = None
+    export_version: str | None = None
+    schema_version: str | None = None
+    generation: Generation = "none"
+    duration_ns: int | None = None
+    start_utc: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    os: str | None = None
+    cpu: str | None = None
+    command: str | None = None
+    processes: dict[int, str] = field(default_factory=dict)
+    diagnostics: tuple[Diagnostic, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def cuda_gpus(self) -> tuple[Gpu, ...]:
@@ -105,10 +105,12 @@ class About:
 class Reader(ABC):
     """Reads one trace in the format of one recorder. What a format does not record is empty, never made up.
 
-    ``format`` is what `analysis.json` calls it. A subclass says in `claims` which files are its own.
+    ``format`` is what `analysis.json` calls it, ``recorder`` the program that recorded it. A subclass says in `claims`
+    which files are its own.
     """
 
     format: str
+    recorder = "nsys"
 
     @classmethod
     @abstractmethod

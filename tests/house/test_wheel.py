@@ -18,6 +18,9 @@ SOURCES = [
     "README.md",
     "LICENSE",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "MANIFEST.in",
+    "docs",
     "nsysprof",
     "workloads",
     "tests",
@@ -102,6 +105,14 @@ def test_wheel_names_the_command_and_the_licence(archives: tuple[Path, Path, Pat
         ]
     assert any(name.endswith("licenses/LICENSE") for name in names(archives[0]))
     assert not [line for line in requires if "torch" in line and "extra ==" not in line]
+
+
+def test_source_archive_has_the_manual(archives: tuple[Path, Path, Path]) -> None:
+    """README, manual and CONTRIBUTING travel with the sources: the tests of the archive read them."""
+    wanted = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")}
+    with tarfile.open(archives[1]) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert wanted | {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"} <= inside
 
 
 def test_source_archive_gives_the_same_wheel(archives: tuple[Path, Path, Path]) -> None:

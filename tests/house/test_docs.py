@@ -1,0 +1,340 @@
+"""README and manual keep their word: their code runs, their output is what is printed, their tables are complete."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+
+import nsysprof
+from nsysprof import cli
+from nsysprof.check import budget as budget_module
+from nsysprof.check.budget import read_budget
+from nsysprof.counters.text import counters_summary
+from nsysprof.export.columns import COLUMNS
+from nsysprof.kernels.classify import classify, load_rules
+from nsysprof.waits.causes import WAITING_FOR
+from tests.kit.command_line import runner
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+ANALYZE = PAGES["analyze"]
+Analyzed: TypeAlias = tuple[str, list[str], dict[str, Any]]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+
+
+def table_after(head: str) -> list[list[str]]:
+    """The rows of the table of the page on `analyze` with these heads."""
+    lines = ANALYZE[ANALYZE.index(f"| {head} |") :].splitlines()[2:]
+    rows = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip().strip("|").split(" | ")])
+    return rows
+
+
+def options(name: str) -> Iterator[tuple[str, ...]]:
+    """The names of each option of a command, its negation included."""
+    command = typer.main.get_command(cli.app)
+    for part in name.split():
+        command = command.commands[part]  # type: ignore[attr-defined]
+    for parameter in command.params:
+        names = (*parameter.opts, *parameter.secondary_opts)
+        if names[0].startswith("-"):
+            yield names
+
+
+@pytest.fixture(scope="module")
+def analyzed(tmp_path_factory: pytest.TempPathFactory) -> Analyzed:
+    """What the README's first command prints of the measured ranges, the files it writes, and its `analysis.json`."""
+    folder = tmp_path_factory.mktemp("readme")
+    lines = [line for block in blocks(README, "sh") for line in block.splitlines()]
+    [line] = [line for line in lines if " && .venv/bin/nsysprof analyze traces/" in line]
+    [[more], again] = [re.findall(r"[Ww]ith\s`(--range '[^`]*')`", text) for text in (README, ANALYZE)]
+    assert again == [more]
+    arguments = shlex.split(f"{line.rpartition(' && ')[2]} {more}")[1:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setattr(sys, "argv", ["nsysprof", *arguments, "-o", str(folder)])
+        printed: list[str] = []
+
+        class Out:
+            def write(self, text: str) -> int:
+                printed.append(text)
+                return len(text)
+
+            def flush(self) -> None:
+                pass
+
+        patch.setattr(sys, "stdout", Out())
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert not stop.value.code
+    document = json.loads((folder / "analysis.json").read_text(encoding="utf-8"))
+    return "".join(printed), sorted(path.name for path in folder.iterdir()), document
+
+
+@pytest.mark.parametrize(("text", "at_least"), [(README, 20), (ANALYZE, 25)], ids=["README", "analyze"])
+def test_the_printed_block_is_what_is_printed(text: str, at_least: int, analyzed: Analyzed) -> None:
+    """Every stretch of the example output stands in the real output, in that order and to the letter."""
+    example = next(block for block in blocks(text, "text") if "launched from" in block)
+    at = 0
+    parts = [part.strip("\n") for part in re.split(r"^(?:\.\.\.)?\n", example, flags=re.M)]
+    assert sum(len(part.splitlines()) for part in parts) >= at_least
+    for part in parts:
+        found = analyzed[0].find(part, at)
+        assert found >= 0, f"not printed any more:\n{part}"
+        at = found + len(part)
+
+
+def test_the_readme_is_short() -> None:
+    """At most 8 kB: everything else is in the manual."""
+    assert len((ROOT / "README.md").read_bytes()) <= 8000
+
+
+def test_the_printed_comparison_is_what_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each line of the page on `compare`, the measured traffic included, is what its first command prints."""
+    line = next(
+        line
+        for block in blocks(PAGES["compare"], "sh")
+        for line in block.splitlines()
+        if line.startswith("nsysprof compare")
+    )
+    run = runner(ROOT, capsys, monkeypatch)
+    printed = run(*shlex.split(line)[1:], "--no-charts", "-o", tmp_path / "out").out.splitlines()
+    for words, at_least in (("safe-softmax guard              4", 10), ("memory traffic per call", 10)):
+        example = next(block for block in blocks(PAGES["compare"], "text") if words in block).splitlines()
+        assert len(example) > at_least
+        assert [line for line in example if line != "..." and line not in printed] == []
+
+
+def test_the_causes_of_idle_time_are_explained() -> None:
+    """The page on `compare` lists the causes of idle time, all and no others."""
+    assert set(re.findall(r"^\| `(idle: [^`]*)`", PAGES["compare"], re.M)) == set(WAITING_FOR)
+
+
+def test_the_printed_fleet_is_what_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block of the page on `fleet`, line by line, is what its command prints."""
+    pytest.importorskip("distributed")
+    run = runner(ROOT, capsys, monkeypatch)
+    printed = run(
+        "fleet", "analysis/two-ranks", "--no-charts", "--workers", "1", "-o", tmp_path / "out"
+    ).out.splitlines()
+    assert "nsysprof fleet analysis/two-ranks\n" in blocks(PAGES["fleet"], "sh")[0]
+    (example,) = blocks(PAGES["fleet"], "text")
+    assert [line for line in example.splitlines() if line != "..." and line not in printed] == []
+
+
+def test_the_printed_count_is_what_is_printed() -> None:
+    """The block of the page on `counters` is the summary of the table that it names."""
+    table = ROOT / "traces" / "run.counters.csv"
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = [
+            SimpleNamespace(
+                path=row["range"],
+                pid=int(row["pid"]),
+                kernel=row["kernel"],
+                values={name: float(cell) if cell else None for name, cell in list(row.items())[6:]},
+            )
+            for row in csv.DictReader(file)
+        ]
+    record = json.loads(table.with_suffix(".json").read_text(encoding="utf-8"))
+    names = list(dict.fromkeys(row.kernel for row in rows))
+    families = dict(zip(names, classify(load_rules(), names).family, strict=True))
+    printed = counters_summary(cast("Any", rows), record, families).splitlines()
+    (example,) = blocks(PAGES["counters"], "text")
+    assert [line for line in example.splitlines() if line != "..." and line not in printed] == []
+
+
+def test_the_table_of_files_is_what_is_written(analyzed: Analyzed) -> None:
+    """The README lists the files of an analysis, all and no others."""
+    listed = [row[0].strip("`") for row in table_after("file | holds")]
+    assert sorted(listed) == analyzed[1]
+
+
+def test_the_document_is_described(analyzed: Analyzed) -> None:
+    """The README lists the keys of `analysis.json` in their order, its schema, its options and its ledger's columns."""
+    document, rows = analyzed[2], table_after("key | holds")
+    assert [key for row in rows for key in re.findall(r"`(\w+)`", row[0])] == list(document)
+    told = {row[0].strip("`"): row[1] for row in rows}
+    assert told["schema"].startswith(f'`"{document["schema"]}"`')
+    assert re.findall(r"`(\w+)`", told["options"]) == list(document["options"])
+    assert re.findall(r"`(\w+)`", told["ledger"]) == list(document["ledger"][0])
+
+
+def test_the_columns_that_are_printed_are_explained(analyzed: Analyzed) -> None:
+    """Each head of the printed table of ranges, and the mark, is in the README's table of words, or says it all."""
+    [head] = [line for line in analyzed[0].splitlines() if line.startswith("range  ")]
+    told = {word.strip() for row in table_after("word | meaning") for word in re.split("[,]", row[0])}
+    plain = {"instances", "launches", "kernels", "CPU"}
+    assert set(re.split(" {2,}", head)) - told == plain
+    assert any(word.startswith("`*`") for word in told)
+    assert " *\n" in analyzed[0]
+
+
+SECTIONS = {
+    "analyze": ("analyze", "", ""),
+    "capture": ("capture", "", "## doctor"),
+    "doctor": ("capture", "## doctor", "## scrub"),
+    "scrub": ("capture", "## scrub", ""),
+    "compare": ("compare", "", ""),
+    "counters": ("counters", "", ""),
+    "check": ("check", "", ""),
+    "bench": ("bench", "", "## bench diff"),
+    "bench diff": ("bench", "## bench diff", "## bench report"),
+    "bench report": ("bench", "## bench report", ""),
+    "fleet": ("fleet", "", ""),
+    "export": ("export", "", ""),
+}
+
+
+def test_every_command_has_its_section() -> None:
+    """The manual explains each command of `nsysprof --help`, and the README's table has its question."""
+    commands = set(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
+    assert {command.split()[0] for command in SECTIONS} == commands
+    assert set(re.findall(r"^\| \[`(\w+)`\]", README, re.M)) == commands
+
+
+@pytest.mark.parametrize("command", SECTIONS)
+def test_every_option_is_explained(command: str) -> None:
+    """The manual has every option of the command's `--help`, in one of its two forms, and none that is not there."""
+    page, first, last = SECTIONS[command]
+    known = {name for names in options(command) for name in names} | {"--help"}
+    section = PAGES[page]
+    section = section[section.index(first) : section.index(last) if last else None]
+    told = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", re.sub(r"```.*?```", "", section, flags=re.S)))
+    assert told <= known, f"no such option: {sorted(told - known)}"
+    lacking = [names for names in options(command) if not told & set(names) and "--help" not in names]
+    assert lacking == []
+
+
+def test_the_words_of_options_are_accepted() -> None:
+    """What the table gives for `--by` and `--threads` are words that the options know."""
+    rows = " ".join(row[0] for row in table_after("option | does"))
+    choices = {
+        parameter.name: set(parameter.type.choices)
+        for parameter in typer.main.get_command(cli.app).commands["analyze"].params  # type: ignore[attr-defined]
+        if hasattr(parameter.type, "choices")
+    }
+    for option in ("by", "threads"):
+        words = set(re.findall(rf"--{option} (\w+)", rows))
+        assert words
+        assert words <= {str(getattr(choice, "value", choice)) for choice in choices[option]}
+
+
+def test_the_library_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The python block runs as it stands in the root of the checkout, and gives the frames it names."""
+    (example,) = blocks(PAGES["python"], "python")
+    monkeypatch.chdir(ROOT)
+    names: dict[str, object] = {}
+    exec(compile(example, "docs/python.md", "exec"), names)
+    [column] = re.findall(r"`(breakdown\.columns[^`]*)`", PAGES["python"])
+    assert isinstance(eval(column, names), np.ndarray)
+    shown = re.findall(r"^(breakdown\.\w+)", example, re.M)
+    assert len(shown) >= 3
+    for expression in shown:
+        frame = eval(expression, names)
+        assert isinstance(frame, pd.DataFrame)
+        assert len(frame) > 0
+
+
+def test_the_numbers_of_the_prose_are_true(analyzed: Analyzed) -> None:
+    """How many times as long, `FP32 on CUDA cores` and how long the GPU waits follow from what is printed."""
+    busy, lines = (
+        {},
+        {line.split(" ")[0]: line for line in analyzed[0].splitlines() if line.startswith("RUN::")},
+    )
+    for name in ("math", "math_reduced", "flash"):
+        busy[name] = float(re.findall(r"([\d.]+) ms", lines[f"RUN::{name}::S4096"])[2])
+    [share] = re.findall(r"(\d+) % \*$", lines["RUN::flash::S1024"])
+    told = [
+        f"at S=4096 `math` keeps the GPU busy {round(busy['math'] / busy['flash'])} times as long as `flash`"
+    ]
+    told += [f"for {100 - int(share)} % of it the GPU waits for flash to be launched"]
+    for text in (README, ANALYZE):
+        prose = " ".join(text.split()).replace("At S=4096", "at S=4096")
+        assert [words for words in told if words not in prose] == []
+    ratio = round(busy["math_reduced"] / busy["flash"])
+    assert f"`math_reduced` takes {ratio} times as long as `flash`" in " ".join(ANALYZE.split())
+    assert "gemm, FP32 FMA" in analyzed[0]
+
+
+def test_the_share_of_another_thread_is_true() -> None:
+    """How much of a training step the autograd thread launches is what its ledger says."""
+    with nsysprof.open_report(ROOT / "traces" / "block.sqlite") as report:
+        ledger = nsysprof.break_down(nsysprof.attribute(report)).ledger
+    [share] = [round(100 * row["share"]) for row in ledger.to_dict("records") if row["fate"] == "followed"]
+    prose = " ".join(PAGES["attribution"].split())
+    assert f"({share} % of the op time of the training step in `traces/block.sqlite`)" in prose
+
+
+def test_the_examples_of_a_budget_are_read(tmp_path: Path) -> None:
+    """The budget of the page on `check` is one, and its table has each key that the reader's own example has."""
+    (example,) = blocks(PAGES["check"], "toml")
+    budget = tmp_path / "budget.toml"
+    budget.write_text(example, encoding="utf-8")
+    (limits,) = read_budget(budget).ranges
+    assert (limits.glob, limits.stat, limits.backend) == ("RUN::flash::*/iter*", "p95", "flash")
+    rows = PAGES["check"][PAGES["check"].index("| key | limits |") :]
+    listed = {
+        key for cell in re.findall(r"^\| (`.*?`) \|", rows, re.M) for key in re.findall(r"`(\w+)`", cell)
+    }
+    assert budget_module.__doc__ is not None
+    shown = set(re.findall(r"^ +(\w+) =", budget_module.__doc__, re.M))
+    assert shown <= listed
+
+
+def test_the_columns_of_the_query_exist() -> None:
+    """The SQL of the page on `export` names columns of the exported tables."""
+    (query,) = blocks(PAGES["export"], "sql")
+    tables = {"o": COLUMNS["ops"], "i": COLUMNS["instances"]}
+    named = re.findall(r"\b([oi])\.(\w+)", query)
+    assert len(named) >= 4
+    assert [(table, column) for table, column in named if column not in tables[table]] == []
+
+
+TEXTS = {"README.md": README, "CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")}
+TEXTS |= {f"docs/{name}.md": text for name, text in PAGES.items()}
+
+
+def anchors(text: str) -> set[str]:
+    """What `#…` may lead to in a page, as GitHub makes it of its headings."""
+    heads = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_links_lead_somewhere(name: str) -> None:
+    """Files, pages, pictures and headings that are linked to exist; every page of the manual is in its index."""
+    for target, _, anchor in re.findall(r"\]\(([^)#\s]*)(#([^)]*))?\)", TEXTS[name]):
+        if "://" in target:
+            continue
+        path = (ROOT / name).parent / target if target else ROOT / name
+        assert path.exists(), target
+        if anchor:
+            assert anchor in anchors(path.read_text(encoding="utf-8")), f"{target}#{anchor}"
+    if name == "docs/README.md":
+        assert {f"{page}.md" for page in PAGES} - {"README.md"} <= set(
+            re.findall(r"\]\(([^)#]*)", TEXTS[name])
+        )
