@@ -161,7 +161,6 @@ def test_an_interrupted_sweep_loses_nothing_and_is_resumed(bench: Run, tmp_path:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     points = tmp_path / "run.partial" / "points.jsonl"
 

@@ -191,7 +191,6 @@ def test_ctrl_c_leaves_no_process_behind() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
