@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.command_line import quietly
 from tests.kit.trace import Items, Range, launch_kernel, write
 
 ROOT = Path(__file__).parents[2]
@@ -121,10 +122,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def folder(*arguments: str) -> Path:
         if arguments not in made:
             out = tmp_path_factory.mktemp("page") / "out"
-            command = [sys.executable, "-m", "nsysprof", *arguments, "--html", "-o", str(out)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            assert "report.html" in done.stderr
+            done = quietly(*arguments, "--html", "-o", out)
+            assert done.code == 0, done.err
+            assert "report.html" in done.err
             made[arguments] = out
         return made[arguments]
 
