@@ -18,7 +18,7 @@ from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
-from tests.kit.reference import refer
+from tests.kit.reference import gpus_of
 from tests.kit.reports import BLOCK, RUN, broken_down
 from tests.kit.trace import (
     CudaDevice,
@@ -141,7 +141,7 @@ def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: Trace) -> None:
     totals = answer.totals
     last = {"launched from": "total", "ops": format_count(totals["ops"]), "sum": format_ns(totals["sum_ns"])}
     assert table(text, "launched from") == [*expected, {**last, "share": "100 %"}]
-    gpus = len({op.gpu for op in refer(path).ops})
+    gpus = gpus_of(path)
     busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"]))
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
     lines = [line for line in text.splitlines() if "from the first op to the last" in line]
