@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,6 +10,9 @@ from typing import Any, Protocol
 import pytest
 
 from tests.kit.trace import Items, write
+
+# What numpy and torch compute here is small: more threads, here and in what is started, cost more than they bring.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # What is started in the background, by `nohup … &` or from a script, ignores these, and so does all that it starts:
 # tests that interrupt a program need one that listens.

@@ -75,6 +75,7 @@ def _indexed(rules: tuple[Rule, ...]) -> Rules:
     return Rules(rules, checks, tuple(_needed_word(pattern) for pattern, _ in checks))
 
 
+@cache
 def _needed_word(pattern: str) -> str:
     """The longest run of letters, lowercase, that every match of the expression holds; "" for none.
 

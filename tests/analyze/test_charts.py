@@ -17,36 +17,27 @@ from matplotlib.text import Text
 from numpy.typing import NDArray
 from PIL import Image
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows, chart_rows
 from nsysprof.analyze.charts import FILES, kernel_breakdown, kernel_counts, save_charts, timeline_chart
 from nsysprof.analyze.subject import group_colours
 from nsysprof.analyze.timeline import timeline
-from nsysprof.attribution.attribute import attribute
 from nsysprof.charts.palette import COLOURS, IDLE, light
 from nsysprof.charts.png import png
 from nsysprof.charts.style import figure_png, shown, style, text_width, wrap
 from nsysprof.core.text import printable, shorten
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import FAMILIES
-from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
+from tests.kit.reports import BLOCK, RUN, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
 
-RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
-BLOCK = RUN.with_name("block.sqlite")
 GEMM, SOFTMAX = "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "void cunn_SoftMaxForward<int>"
 CHARTS = (kernel_counts, kernel_breakdown, timeline_chart)
 UGLY = [
     "$\\alpha_{x}$ and $unclosed", "line\nbreak\ttab", "カーネル", "🚀 launch", "a" * 1000, str({"k": ["v"] * 200}), "",
     "/slash/in/name", "_under_ %s {x}", "x\x1b[31mred", "عربى", "\ufffe",
 ]  # fmt: skip
-
-
-def broken_down(path: Path, threads: str = "follow", **options: Any) -> Breakdown:
-    """The breakdown of a report, whose file is closed again."""
-    with open_report(path) as report:
-        return break_down(attribute(read_tables(report), threads), **options)
 
 
 @pytest.fixture(scope="module")

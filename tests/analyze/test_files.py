@@ -26,9 +26,9 @@ from nsysprof.results.files import write_csv, writing
 from nsysprof.results.folder import check_folder
 from nsysprof.trace.report import Report, open_report
 from tests.conftest import Trace
+from tests.kit.reports import RUN, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy
 
-SHIPPED = Path(__file__).parents[2] / "traces" / "run.sqlite"
 FILES = ["ranges.csv", "instances.csv", "kernels.csv", "analysis.json"]
 
 # Section 5 of the design: these names in this order, additions only behind them.
@@ -127,12 +127,6 @@ def odd_report() -> list[Items]:
     return items
 
 
-def broken_down(path: Path, **how: Any) -> Breakdown:
-    """The answer for a report."""
-    with open_report(path) as report:
-        return break_down(attribute(report), **how)
-
-
 def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """Header and rows as the csv module reads them."""
     with path.open(newline="", encoding="utf-8") as file:
@@ -155,7 +149,7 @@ def odd(trace: Trace) -> Breakdown:
 @pytest.mark.parametrize("source", ["shipped", "odd"])
 def test_columns_are_the_interface(source: str, tmp_path: Path, trace: Trace) -> None:
     """The columns of the design come first and in its order, and whatever is no text is an integer."""
-    path = SHIPPED if source == "shipped" else trace(*odd_report())
+    path = RUN if source == "shipped" else trace(*odd_report())
     write_tables(broken_down(path), tmp_path)
     for name, columns in (("ranges.csv", RANGES), ("instances.csv", INSTANCES), ("kernels.csv", KERNELS)):
         head, rows = read_rows(tmp_path / name)
@@ -247,7 +241,7 @@ def test_json_equals_the_frames_and_the_csv(
     source: str, by: str | None, tmp_path: Path, trace: Trace
 ) -> None:
     """`analysis.json` parses, names its schema, and its rows are those of the frames and of the CSV files."""
-    answer = broken_down(SHIPPED if source == "shipped" else trace(*odd_report()), by=by)
+    answer = broken_down(RUN if source == "shipped" else trace(*odd_report()), by=by)
     write_tables(answer, tmp_path)
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     assert list(document) == DOCUMENT
@@ -312,11 +306,11 @@ def test_the_ledger_adds_up(odd: Breakdown, tmp_path: Path) -> None:
 
 def test_the_shipped_report_describes_itself(tmp_path: Path) -> None:
     """What the report says of itself is in the document, under the names of the design."""
-    write_json(broken_down(SHIPPED), tmp_path / "analysis.json")
+    write_json(broken_down(RUN), tmp_path / "analysis.json")
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     report = document["report"]
-    assert report["file"] == str(SHIPPED)
-    assert report["size_bytes"] == SHIPPED.stat().st_size
+    assert report["file"] == str(RUN)
+    assert report["size_bytes"] == RUN.stat().st_size
     assert report["nsys_version"].startswith("2025.3.2")
     assert report["schema_version"] == "3.20.3"
     assert report["duration_ns"] == 5_127_196_650

@@ -8,25 +8,16 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import chart_rows
 from nsysprof.analyze.highlights import kernels_inside, top_rows
 from nsysprof.analyze.slow_start import slow_starts
-from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.report import open_report
 from tests.conftest import Trace
+from tests.kit.reports import BLOCK, RUN, broken_down
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
 
-SHIPPED = Path(__file__).parents[2] / "traces" / "run.sqlite"
-BLOCK = SHIPPED.with_name("block.sqlite")
 DEEP = 1009
 LATE = 1_000_000  # the end of the session, so that no range seems to end with it
-
-
-def broken_down(path: Path, threads: str = "follow", **how: Any) -> Breakdown:
-    """The answer for a report."""
-    with open_report(path) as report:
-        return break_down(attribute(report, threads), **how)
 
 
 def paths(breakdown: Breakdown, count: int) -> list[str]:
@@ -88,7 +79,7 @@ def test_the_busiest_ranges_come_in_the_order_of_the_program(trace: Trace) -> No
 def test_a_range_around_a_shown_one_is_shown(trace: Trace) -> None:
     """Whatever is shown has its ancestors shown, on shipped reports and on a tree, for every count."""
     tree = broken_down(trace(*three_phases()), merge=None)
-    for answer in (broken_down(SHIPPED), broken_down(BLOCK), tree):
+    for answer in (broken_down(RUN), broken_down(BLOCK), tree):
         parent = answer.merged["parent"].tolist()
         for count in (1, 2, 5, 500):
             shown = top_rows(answer, count).tolist()
@@ -99,13 +90,13 @@ def test_a_range_around_a_shown_one_is_shown(trace: Trace) -> None:
 
 def test_all_work_of_the_parent_is_not_counted() -> None:
     """`iter*`, which holds all that its `RUN::` range holds, comes along and takes no place of the count."""
-    answer = broken_down(SHIPPED)
+    answer = broken_down(RUN)
     assert len(answer.merged) == 93
     assert paths(answer, 1) == ["RUN::math::S4096", "RUN::math::S4096/iter*"]
     busiest = ("math::S1024", "math::S2048", "math_reduced::S2048", "math::S4096", "math_reduced::S4096")
     each = [*busiest, "flash::S4096", "efficient::S4096"]
     assert paths(answer, 7) == [path for name in each for path in (f"RUN::{name}", f"RUN::{name}/iter*")]
-    measured = broken_down(SHIPPED, select="RUN::*")
+    measured = broken_down(RUN, select="RUN::*")
     assert len(paths(measured, 18)) == len(paths(measured, 500)) == 36
 
 
@@ -169,7 +160,7 @@ def test_kernels_inside_are_those_of_all_inner_ranges(trace: Trace) -> None:
     assert found["sum_ns"].sum() == answer.merged["sum_ns"][train]
 
 
-@pytest.mark.parametrize(("path", "threads"), [(SHIPPED, "follow"), (BLOCK, "follow"), (BLOCK, "strict")])
+@pytest.mark.parametrize(("path", "threads"), [(RUN, "follow"), (BLOCK, "follow"), (BLOCK, "strict")])
 def test_kernels_inside_add_up_on_shipped_reports(path: Path, threads: str) -> None:
     """For every row, and for what no range owns, the kernels add up to what the frames say."""
     answer = broken_down(path, threads)
@@ -273,4 +264,4 @@ def test_nothing_starts_slowly_where_nothing_is(trace: Trace) -> None:
     """Reports without ranges, or without work, and shipped ones have no slow start."""
     assert warned(trace(work("k", 1, 2, 1))) == []
     assert warned(trace(*[Range("step", 10 * number, 10 * number + 5) for number in range(9)])) == []
-    assert warned(SHIPPED) == warned(BLOCK) == []
+    assert warned(RUN) == warned(BLOCK) == []

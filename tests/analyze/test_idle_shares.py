@@ -11,23 +11,15 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.analyze.text import summary
-from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import Op, Reference, refer
+from tests.kit.reports import broken_down
 from tests.kit.trace import Items, Kernel, Range, launch_kernel
 
 END = 1_000_000
-
-
-def broken_down(path: Path, **how: Any) -> Breakdown:
-    """The answer for a report."""
-    with open_report(path) as report:
-        return break_down(attribute(report), **how)
 
 
 def work(at: int, length: int, id: int, **where: Any) -> Items:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nsysprof.analyze import page_rows
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import chart_plans
 from nsysprof.analyze.files import write_json
 from nsysprof.analyze.page import analysis_page
@@ -34,9 +34,9 @@ from tests.conftest import Trace
 from tests.kit.calls import math_and_flash
 from tests.kit.html_page import Element, parse, unpack
 from tests.kit.random_reports import random_report
+from tests.kit.reports import RUN, broken_down
 from tests.kit.trace import Items, Kernel, Range, launch_kernel
 
-RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
 HOSTILE = (
     "<script>alert(1)</script>",
     "</script><img src=x onerror=alert(1)>",
@@ -45,11 +45,6 @@ HOSTILE = (
     "{{ 7 * 7 }}{% raw %}",
     "]]>&lt;b&gt;\u2028\x00\x1b[31m",
 )
-
-
-def broken_down(path: Path, **options: Any) -> Breakdown:
-    with open_report(path) as report:
-        return break_down(attribute(report), **options)
 
 
 @pytest.fixture(scope="module")

@@ -8,20 +8,18 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.analyze.highlights import kernels_inside, top_rows
 from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.analyze.slow_start import slow_starts
 from nsysprof.analyze.text import summary, verification
-from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.verify import Verification
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report
-from tests.kit.reference import refer
+from tests.kit.reference import gpus_of
+from tests.kit.reports import BLOCK, RUN, broken_down
 from tests.kit.trace import (
     CudaDevice,
     Diagnostic,
@@ -35,8 +33,6 @@ from tests.kit.trace import (
     launch_memcpy,
 )
 
-SHIPPED = Path(__file__).parents[2] / "traces" / "run.sqlite"
-BLOCK = SHIPPED.with_name("block.sqlite")
 LATE = 1_000_000  # the end of the session, so that no range seems to end with it
 COLUMNS = [
     "range",
@@ -51,12 +47,6 @@ COLUMNS = [
     "busy each",
     "busy/span",
 ]
-
-
-def broken_down(path: Path, threads: str = "follow", **how: Any) -> Breakdown:
-    """The answer for a report."""
-    with open_report(path) as report:
-        return break_down(attribute(report, threads), **how)
 
 
 def table(text: str, first: str) -> list[dict[str, str]]:
@@ -84,7 +74,7 @@ def test_every_number_of_the_ranges_is_that_of_the_frame(
     seed: int | None, by: str | None, trace: Trace
 ) -> None:
     """Row by row and column by column the printed tree is the merged frame, formatted; the mark is that of idleness."""
-    answer = broken_down(SHIPPED if seed is None else trace(*random_report(seed)), by=by)
+    answer = broken_down(RUN if seed is None else trace(*random_report(seed)), by=by)
     rows = [row for row in table(summary(answer, 500), by or "range") if row["instances"]]
     numbers = top_rows(answer, 500)
     shown = answer.merged.iloc[numbers]
@@ -135,7 +125,7 @@ def counted(totals: dict[str, int]) -> str:
 @pytest.mark.parametrize("seed", [None, 1, 3, 4, 8])
 def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: Trace) -> None:
     """Fates with ops have a row with their ops, sum and share; the total closes the table and is told before it."""
-    path = SHIPPED if seed is None else trace(*random_report(seed))
+    path = RUN if seed is None else trace(*random_report(seed))
     answer = broken_down(path)
     text = summary(answer)
     ledger = answer.ledger[answer.ledger["ops"] > 0]
@@ -151,7 +141,7 @@ def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: Trace) -> None:
     totals = answer.totals
     last = {"launched from": "total", "ops": format_count(totals["ops"]), "sum": format_ns(totals["sum_ns"])}
     assert table(text, "launched from") == [*expected, {**last, "share": "100 %"}]
-    gpus = len({op.gpu for op in refer(path).ops})
+    gpus = gpus_of(path)
     busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"]))
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
     lines = [line for line in text.splitlines() if "from the first op to the last" in line]
@@ -161,7 +151,7 @@ def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: Trace) -> None:
     ]
 
 
-@pytest.mark.parametrize(("path", "threads"), [(SHIPPED, "follow"), (BLOCK, "follow"), (BLOCK, "strict")])
+@pytest.mark.parametrize(("path", "threads"), [(RUN, "follow"), (BLOCK, "follow"), (BLOCK, "strict")])
 def test_kernels_of_the_longest_ranges(path: Path, threads: str) -> None:
     """The four longest outermost ranges, then what no range owns, each with the five longest kernels."""
     answer = broken_down(path, threads)
@@ -513,7 +503,7 @@ def test_busy_beyond_the_span_is_explained(trace: Trace) -> None:
     text = summary(broken_down(path))
     assert table(text, "range")[0]["busy/span"] == "200 %"
     assert "\nbusy adds up GPUs, so busy/span exceeds 100 %" in text
-    assert "exceeds 100 %" not in summary(broken_down(SHIPPED))
+    assert "exceeds 100 %" not in summary(broken_down(RUN))
 
 
 @pytest.mark.parametrize("by", [None, "process", "device"])

@@ -8,25 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.analyze.stream_lanes import MOST_LANES, NOTHING, column, column_edges
 from nsysprof.analyze.timeline import MOST_THREADS, WINDOWS, Timeline, timeline
 from nsysprof.analyze.zoom import READABLE_OPS, Zoom
-from nsysprof.attribution.attribute import attribute
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.kernels.classify import FAMILIES
-from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
+from tests.kit.reports import RUN, broken_down
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy, launch_memset
 
-RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
 GEMM, SOFTMAX = "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "void cunn_SoftMaxForward<int>"
-
-
-def broken_down(path: Path, **options: Any) -> Breakdown:
-    """The breakdown of a report, whose file is closed again."""
-    with open_report(path) as report:
-        return break_down(attribute(read_tables(report)), **options)
 
 
 def shown(path: Path, columns: int = 100, **options: Any) -> Timeline:

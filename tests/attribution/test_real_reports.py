@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nsysprof.analyze.breakdown import Breakdown, break_down
-from nsysprof.attribution.attribute import FATES, Attribution, attribute
+from nsysprof.attribution.attribute import FATES, attribute
 from nsysprof.trace.report import open_report
 from tests.kit.reference import refer
+from tests.kit.reports import BLOCK, RUN, TWO, attributed, broken_down
 
-TRACES = Path(__file__).parents[2] / "traces"
-RUN, BLOCK, TWO = (TRACES / f"{name}.sqlite" for name in ("run", "block", "two-processes"))
 every = pytest.mark.parametrize("path", [RUN, BLOCK, TWO], ids=lambda path: path.stem)
 BACKENDS = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto")
 SIZES = (1024, 2048, 4096)
@@ -61,17 +59,6 @@ TOTALS = (
     *("launches", "kernels", "memops", "graph_launches", "first_op_ns", "last_op_ns"),
     *("busy_ns", "sum_ns", "followed_sum_ns", "span_ns"),
 )
-
-
-@lru_cache
-def attributed(path: Path = RUN, threads: str = "follow") -> Attribution:
-    with open_report(path) as report:
-        return attribute(report, threads)
-
-
-@lru_cache
-def broken_down(path: Path = RUN, threads: str = "follow") -> Breakdown:
-    return break_down(attributed(path, threads))
 
 
 def row(found: Breakdown, path: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from nsysprof.bench.run import SweepJob, known_backends, open_sweep, run_sweep
 from nsysprof.commands.benched import run_job
 from nsysprof.errors import NsysprofError
 from tests.kit.bench_samples import made_up, point_of, write_samples
+from tests.kit.command_line import Run, runner
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--device", "cpu", "--heads", "2", "--head-dim", "8", "--dtype", "fp32", "--no-charts"]
@@ -39,49 +40,27 @@ needs_torch = pytest.mark.skipif(
 )
 
 
-class Benched:
-    """A finished `nsysprof bench`: exit code, output, and the folder it ran in."""
-
-    def __init__(self, done: subprocess.CompletedProcess[str], folder: Path) -> None:
-        self.code, self.out, self.err, self.folder = done.returncode, done.stdout, done.stderr, folder
-
-    def samples(self, name: str) -> dict[str, Any]:
-        """The samples.json of a sweep."""
-        read = json.loads((self.folder / name / "samples.json").read_text())
-        assert isinstance(read, dict)
-        return read
-
-
-Bench = Callable[..., Benched]
-
-
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `nsysprof bench ARGUMENTS` in the test's folder."""
+    return runner(tmp_path, capsys, monkeypatch, "bench")
 
-    def run(*arguments: str) -> Benched:
-        done = subprocess.run(
-            [sys.executable, "-m", "nsysprof", "bench", *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr
-        return Benched(done, tmp_path)
 
-    return run
+def samples_of(folder: Path) -> dict[str, Any]:
+    """The samples.json of a sweep."""
+    read = json.loads((folder / "samples.json").read_text())
+    assert isinstance(read, dict)
+    return read
 
 
 @needs_torch
-def test_a_sweep_leaves_its_samples_and_what_they_mean(bench: Bench) -> None:
+def test_a_sweep_leaves_its_samples_and_what_they_mean(bench: Run, tmp_path: Path) -> None:
     """Every point in the order of the plan, eager samples and those of the twin; then nothing is overwritten."""
     backends = [f"--backend={name}" for name in ("cudnn", "math", "auto", "naive")]
     done = bench(*TINY, *backends, "--seq", "32", "--seq", "16", "--samples", "12", "-o", "first")
     assert done.code == 0, done.err
-    assert sorted(path.name for path in done.folder.iterdir()) == ["first"]
-    found = done.samples("first")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first"]
+    found = samples_of(tmp_path / "first")
     assert found["schema"] == "nsysprof-bench/1"
     assert found["command"] == "nsysprof bench " + " ".join(
         [*TINY, *backends, "--seq", "32", "--seq", "16", "--samples", "12", "-o", "first"]
@@ -105,15 +84,15 @@ def test_a_sweep_leaves_its_samples_and_what_they_mean(bench: Bench) -> None:
         assert (point["graph_latency_ns"], point["graph_reason"]) == (None, "no GPU")
         assert (point["latency_clock"], point["cache"], point["gpu"]) == ("perf_counter", "warm", None)
         assert set(point["sampled_with"]) == {"math", "auto", "naive"} - {point["backend"]}
-    assert sorted(path.name for path in (done.folder / "first").iterdir()) == sorted(RESULTS)
+    assert sorted(path.name for path in (tmp_path / "first").iterdir()) == sorted(RESULTS)
     assert all(word in done.out for word in ("S16", "S32", "math", "auto", "naive", "unsupported"))
     assert "Written to first/" in done.err
-    told_again(bench, done)
+    told_again(bench, done.out, tmp_path)
 
 
-def told_again(bench: Bench, done: Benched) -> None:
+def told_again(bench: Run, out: str, folder: Path) -> None:
     """What is done with the samples later: nothing is overwritten, the same results come out, and nothing changed."""
-    before = (done.folder / "first" / "samples.json").read_bytes()
+    before = (folder / "first" / "samples.json").read_bytes()
     refused = bench(*TINY, "-o", "first")
     assert refused.code == 1
     assert "first: exists already, not overwritten" in refused.err
@@ -122,25 +101,25 @@ def told_again(bench: Bench, done: Benched) -> None:
     assert "report.md, results.csv, not overwritten" in refused.err
     again = bench("report", "first", "-o", "again", "--db", "runs.db")
     assert again.code == 0, again.err
-    assert again.out == done.out
-    assert sorted(path.name for path in (done.folder / "again").iterdir()) == sorted([*RESULTS, *CHARTS])
-    csv = [(done.folder / name / "results.csv").read_text() for name in ("first", "again")]
+    assert again.out == out
+    assert sorted(path.name for path in (folder / "again").iterdir()) == sorted([*RESULTS, *CHARTS])
+    csv = [(folder / name / "results.csv").read_text() for name in ("first", "again")]
     assert csv[0] == csv[1]
-    with closing(sqlite3.connect(done.folder / "runs.db")) as database:
+    with closing(sqlite3.connect(folder / "runs.db")) as database:
         assert database.execute("SELECT count(*) FROM results").fetchone() == (8,)
-    assert (done.folder / "first" / "samples.json").read_bytes() == before
+    assert (folder / "first" / "samples.json").read_bytes() == before
     same = bench("diff", "first", "again/samples.json")
     assert same.code == 0, same.err
     assert "6 times compared" in same.out
 
 
 @needs_torch
-def test_a_block_trained_until_the_interval_is_narrow_with_peaks(bench: Bench) -> None:
+def test_a_block_trained_until_the_interval_is_narrow_with_peaks(bench: Run, tmp_path: Path) -> None:
     """The interval decides about the number of samples, the count at the latest; peaks are measured before."""
     options = ["--workload", "transformer_block", "--train", "--backend", "math", "--seq", "16"]
     done = bench(*TINY, *options, "--ci-width", "0.9", "--samples", "60", "--measure-peaks")
     assert done.code == 0, done.err
-    found = done.samples("transformer_block.bench")
+    found = samples_of(tmp_path / "transformer_block.bench")
     assert found["plan"]["train"] is True
     (point,) = found["points"]
     assert set(point["errors"]) == {"output", "branch", "grad_x", "grad_qkv", "grad_proj"}
@@ -161,7 +140,7 @@ def wait_for(what: Callable[[], bool], process: subprocess.Popen[str]) -> None:
 
 @needs_torch
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
-def test_an_interrupted_sweep_loses_nothing_and_is_resumed(bench: Bench, tmp_path: Path) -> None:
+def test_an_interrupted_sweep_loses_nothing_and_is_resumed(bench: Run, tmp_path: Path) -> None:
     """130, what is measured is kept beside; other plans and damage are refused; then it goes on where it was."""
     sweep = [
         *TINY,
@@ -182,7 +161,6 @@ def test_an_interrupted_sweep_loses_nothing_and_is_resumed(bench: Bench, tmp_pat
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     points = tmp_path / "run.partial" / "points.jsonl"
 
@@ -218,22 +196,22 @@ def test_an_interrupted_sweep_loses_nothing_and_is_resumed(bench: Bench, tmp_pat
     assert "[1/2]" not in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     measured = [json.loads(line)["point"] for line in kept.splitlines() if '"kind": "point"' in line]
-    found = done.samples("run")["points"]
+    found = samples_of(tmp_path / "run")["points"]
     assert found[:2] == sorted(measured, key=lambda point: point["backend"], reverse=True)
     assert [len(point["latency_ns"]) for point in found] == [400] * 4
 
 
 @needs_torch
-def test_a_sweep_that_measures_nothing_says_why(bench: Bench) -> None:
+def test_a_sweep_that_measures_nothing_says_why(bench: Run, tmp_path: Path) -> None:
     """Exit code 1, and all results: the reasons are in them."""
     done = bench(*TINY, "--backend", "cudnn", "--seq", "8", "-o", "run")
     assert done.code == 1
     assert "nothing could be measured" in done.err
     assert "unsupported" in done.out
-    assert sorted(path.name for path in (done.folder / "run").iterdir()) == sorted(RESULTS)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(RESULTS)
 
 
-def test_a_regression_is_exit_code_3(bench: Bench, tmp_path: Path) -> None:
+def test_a_regression_is_exit_code_3(bench: Run, tmp_path: Path) -> None:
     """Above the limit that was asked for; runs of unlike machines are refused by what differs, unless told."""
     write_samples(tmp_path / "before")
     write_samples(tmp_path / "after", slower={"flash": 1.2})
@@ -371,7 +349,7 @@ def test_a_folder_is_one_sweeps_at_a_time(program: Callable[[int], Path], tmp_pa
         pass
 
 
-def test_without_a_gpu_it_says_so_and_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
+def test_without_a_gpu_it_says_so_and_leaves_nothing(bench: Run, tmp_path: Path) -> None:
     """One line and a hint; the same where torch is missing."""
     done = bench("--seq", "8")
     if done.code == 0:
@@ -382,7 +360,7 @@ def test_without_a_gpu_it_says_so_and_leaves_nothing(bench: Bench, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Bench, tmp_path: Path) -> None:
+def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Run, tmp_path: Path) -> None:
     """Each point with its memory, and how it would be measured."""
     done = bench("--preset", "math-vs-flash", "--dry-run", "--samples", "7")
     assert done.code == 0
@@ -438,7 +416,7 @@ MISUSE = {
 
 
 @pytest.mark.parametrize("case", MISUSE)
-def test_misuse_is_told_in_a_line(bench: Bench, tmp_path: Path, case: str) -> None:
+def test_misuse_is_told_in_a_line(bench: Run, tmp_path: Path, case: str) -> None:
     """Exit code 2 for usage, 1 for what does not exist; never a traceback, nothing left behind."""
     arguments, code, said = MISUSE[case]
     done = bench(*arguments)
@@ -480,7 +458,7 @@ def test_a_file_is_no_folder_of_results_also_with_force(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_charts_of_other_samples_do_not_stay(bench: Bench, tmp_path: Path) -> None:
+def test_charts_of_other_samples_do_not_stay(bench: Run, tmp_path: Path) -> None:
     """Not drawn again, they are no part of the new results; what is not ours is left alone."""
     write_samples(tmp_path / "run", made_up(samples=12))
     for name in ("roofline.png", "mine.png"):
@@ -495,9 +473,7 @@ def test_charts_of_other_samples_do_not_stay(bench: Bench, tmp_path: Path) -> No
     assert (tmp_path / "foreign" / "roofline.png").exists()
 
 
-def test_damaged_samples_are_refused_by_their_own_name_and_leave_nothing(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_damaged_samples_are_refused_by_their_own_name_and_leave_nothing(bench: Run, tmp_path: Path) -> None:
     """Not by that of a copy that is gone; no empty folder stays behind."""
     path = write_samples(tmp_path / "run", made_up(samples=12))
     path.write_text(path.read_text()[:-9])

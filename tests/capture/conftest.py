@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,15 @@ import pytest
 
 from tests.conftest import Trace
 from tests.kit import fake_nsys
+from tests.kit.command_line import Done, runner
 from tests.kit.trace import Range, launch_kernel
 
 
 class Captured:
     """A finished `nsysprof capture`: exit code, output, and what lies in its folder."""
 
-    def __init__(self, done: subprocess.CompletedProcess[str], folder: Path) -> None:
-        self.code, self.out, self.err, self.folder = done.returncode, done.stdout, done.stderr, folder
+    def __init__(self, done: Done, folder: Path) -> None:
+        self.code, self.out, self.err, self.folder = done.code, done.out, done.err, folder
 
     @property
     def files(self) -> list[str]:
@@ -49,20 +48,19 @@ def environment(trace: Trace, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def capture(environment: dict[str, str], tmp_path: Path) -> Capture:
+def capture(
+    environment: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Capture:
     """Runs `nsysprof capture ARGUMENTS` in the test's folder, with a fault for the made-up nsys to play."""
+    call = runner(tmp_path, capsys, monkeypatch, "capture")
 
     def run(*arguments: str, fault: str = "") -> Captured:
-        done = subprocess.run(
-            [sys.executable, "-m", "nsysprof", "capture", *arguments],
-            env={**environment, "FAKE_NSYS": fault},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr
-        return Captured(done, tmp_path)
+        monkeypatch.delenv("NSYSPROF_NSYS", raising=False)
+        for name, value in {**environment, "FAKE_NSYS": fault}.items():
+            monkeypatch.setenv(name, value)
+        return Captured(call(*arguments), tmp_path)
 
     return run

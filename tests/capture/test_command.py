@@ -19,6 +19,7 @@ from nsysprof.tools.outputs import Outputs
 from tests.capture.conftest import Capture, Captured
 from tests.conftest import Trace
 from tests.kit import fake_nsys
+from tests.kit.command_line import Done, runner
 from tests.kit.trace import Diagnostic, Mark, Range, launch_kernel
 
 HELLO = [sys.executable, "-c", "print('hello from the program')"]
@@ -72,7 +73,12 @@ def test_another_backend_than_asked_for_is_exit_code_3(
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_arguments_of_the_program_are_kept_only_with_the_environment(
-    capture: Capture, environment: dict[str, str], trace: Trace, keep: bool
+    capture: Capture,
+    environment: dict[str, str],
+    trace: Trace,
+    keep: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither record nor page, which are passed on, tell a password that stood on the command line."""
     argument = "--password=hunter2"
@@ -89,20 +95,10 @@ def test_arguments_of_the_program_are_kept_only_with_the_environment(
     for name in ("command", "program", "nsys_command"):
         assert ("hunter2" in record[name]) == keep, record[name]
         assert ("[3 arguments]" in record[name]) != keep
+    analyze = runner(done.folder, capsys, monkeypatch, "analyze")
     for path in (done.folder / "traces" / "run.sqlite", report):
         folder = done.folder / f"{path.stem}.analysis"
-        command = [
-            sys.executable,
-            "-m",
-            "nsysprof",
-            "analyze",
-            str(path),
-            "--html",
-            "--no-charts",
-            "-o",
-            str(folder),
-        ]
-        subprocess.run(command, check=True, capture_output=True, cwd=done.folder)
+        assert analyze(path, "--html", "--no-charts", "-o", folder).code == 0
         page = (folder / "report.html").read_text()
         assert ("hunter2" in page) == (keep and path != report), path
 
@@ -369,7 +365,7 @@ def test_the_run_without_nsys_gives_the_overhead(environment: dict[str, str], tm
             [sys.executable, "-m", "nsysprof", "capture", "--overhead", "-o", "run", "--", *reads],
             env=environment, cwd=tmp_path, stdin=stdin, capture_output=True, text=True, check=False,
         )  # fmt: skip
-    done = Captured(run, tmp_path)
+    done = Captured(Done(run.returncode, run.stdout, run.stderr), tmp_path)
     assert done.err.count("hello from the program") == 2
     overhead = done.record("run")["overhead"]
     assert overhead["wall_ratio"] == pytest.approx(

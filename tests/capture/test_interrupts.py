@@ -28,7 +28,6 @@ def interrupted(
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     ready = folder / "ready"
     for _ in range(600):

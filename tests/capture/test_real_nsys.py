@@ -138,7 +138,6 @@ def test_an_interrupted_program_leaves_what_nsys_recorded(real: Nsys, tmp_path: 
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     time.sleep(4)
     process.send_signal(signal.SIGINT)

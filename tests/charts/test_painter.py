@@ -14,25 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import FILES, chart_plans, write_pictures
-from nsysprof.attribution.attribute import attribute
 from nsysprof.charts import painter as module
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Heading, Message, Plan
 from nsysprof.charts.painter import Painter, start_painter
-from nsysprof.trace.report import open_report, read_tables
+from tests.kit.reports import RUN, broken_down
 
 ROOT = Path(__file__).parents[2]
-RUN = ROOT / "traces" / "run.sqlite"
 WORDS = Message(Heading("A title", "about it"), ["one sentence"])
 
 
 @pytest.fixture(scope="module")
 def run() -> Breakdown:
     """The breakdown of the shipped report."""
-    with open_report(RUN) as report:
-        return break_down(attribute(read_tables(report)))
+    return broken_down(RUN)
 
 
 @pytest.fixture
@@ -194,7 +191,6 @@ def test_ctrl_c_leaves_no_process_behind() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())

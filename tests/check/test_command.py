@@ -523,9 +523,9 @@ def test_a_thousand_rules(run: Run, budget: Path) -> None:
         for number in range(1000)
     )
     budget.write_text(text, encoding="utf-8")
-    begin = time.perf_counter()
+    begin = time.process_time()
     done = run(SHIPPED, budget.name)
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < 20
     # three ranges have 20 kernels per call, three 15, one has 2, and the others 1: so many limits are less
     broken = 3 * 20 + 3 * 15 + 2 + 11
     assert done.out.startswith(f"run.sqlite breaks {broken} of 54,000 limits of budget.toml\n")

@@ -62,7 +62,7 @@ def test_quick_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress_bar(lambda: 100) as advance:
         advance("reading", 100)
     assert terminal.getvalue() == ""
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50
 
 
 def test_the_design_s_second_is_the_patience() -> None:

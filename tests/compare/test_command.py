@@ -18,17 +18,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.compare.causes import CAST_DOWN, CAST_UP, GUARD, MASK_ADD, MASK_BUILD, PV, QK, SCALING, SOFTMAX
 from nsysprof.compare.comparison import Comparison, compare
-from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.calls import math_and_flash
 from tests.kit.command_line import Run, runner
+from tests.kit.reports import BLOCK, RUN, attributed
 from tests.kit.trace import Range
 
 ROOT = Path(__file__).parents[2]
-REAL = ROOT / "traces" / "run.sqlite"
 BACKENDS = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto")
 SIZES, CALLS = (1024, 2048, 4096), 40
 # The twenty kernels of a call of math in their order, as PyTorch's source launches them (_scaled_dot_product_attention_
@@ -36,7 +34,7 @@ SIZES, CALLS = (1024, 2048, 4096), 40
 ORDER = (
     *[CAST_UP] * 3, SCALING, *[MASK_BUILD] * 5, SCALING, QK, MASK_ADD, SOFTMAX, *[GUARD] * 4, CAST_DOWN, PV, CAST_DOWN,
 )  # fmt: skip
-shipped = pytest.mark.skipif(not REAL.exists(), reason="traces/run.sqlite is not there")
+shipped = pytest.mark.skipif(not RUN.exists(), reason="traces/run.sqlite is not there")
 
 SMALL = """\
 report.sqlite: NVIDIA H200, nsys 2025.3.2.0
@@ -157,12 +155,6 @@ RUN::math::S8 → RUN::flash::S8,P·V GEMM,1,1,100,0,0,0,-100,0.4444444444444444
 
 
 @lru_cache
-def attributed() -> Attribution:
-    with open_report(REAL) as report:
-        return attribute(report)
-
-
-@lru_cache
 def compared(base: str, new: str) -> Comparison:
     return compare(
         attributed(), base=f"RUN::{base}::*", new=f"RUN::{new}::*", shape="B=1,H=8,D=64,fp16,causal"
@@ -187,7 +179,7 @@ def kernels_by_place(name: str, kernels: int) -> list[tuple[int, int]]:
                 ON r.globalTid = run.globalTid AND r.start >= run.start AND r.end <= run.end
                 JOIN CUPTI_ACTIVITY_KIND_KERNEL AS k USING (correlationId))
         SELECT place, sum(ns) FROM ran GROUP BY place ORDER BY place"""
-    with closing(sqlite3.connect(f"{REAL.as_uri()}?mode=ro", uri=True)) as connection:
+    with closing(sqlite3.connect(f"{RUN.as_uri()}?mode=ro", uri=True)) as connection:
         return connection.execute(placed).fetchall()
 
 
@@ -268,8 +260,7 @@ def test_short_sequences_are_launch_bound() -> None:
 @shipped
 def test_a_training_step_is_explained_to_the_last_kernel() -> None:
     """Of a block's forward and backward, the work of two threads, everything has a cause and the waiting is seen."""
-    with open_report(REAL.with_name("block.sqlite")) as report:
-        found = compare(attribute(report), base="RUN::math::*", new="RUN::flash::*")
+    found = compare(attributed(BLOCK), base="RUN::math::*", new="RUN::flash::*")
     [row] = rows_of(found)
     gaps = found.gaps.set_index("cause")
     assert (row["base_span_ns"], row["new_span_ns"]) == (round(33_926_317 / 20), round(19_938_811 / 20))

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.charts.style import style
@@ -23,14 +22,13 @@ from nsysprof.compare.charts import GAP_CHARTS, comparison_plans, gap_waterfall,
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.gap_chart import MOST_PAIRS, MOST_STEPS, plan_gap
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import open_report
 from tests.analyze.test_charts import SIGHT, UGLY, lab, title_of
 from tests.compare.test_comparison import answer
 from tests.conftest import Trace
 from tests.kit.calls import math_and_flash, run
+from tests.kit.reports import BLOCK, RUN, attributed
 from tests.kit.trace import Items, Range, launch_kernel
 
-RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
 ASKED = {
     "S1024": ("run", "RUN::math::S1024", "RUN::flash::S1024"),
     "S4096": ("run", "RUN::math::S4096", "RUN::flash::S4096"),
@@ -47,11 +45,10 @@ NAMES = tuple(ASKED)
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, Comparison]:
     """Math against flash at 1024, at 4096 and everywhere, and the other way round, and others, of shipped reports."""
-    found = {}
-    for name in ("run", "block"):
-        with open_report(RUN.with_name(f"{name}.sqlite")) as report:
-            found[name] = attribute(report)
-    return {name: compare(found[of], base=base, new=new) for name, (of, base, new) in ASKED.items()}
+    of_name = {"run": RUN, "block": BLOCK}
+    return {
+        name: compare(attributed(of_name[of]), base=base, new=new) for name, (of, base, new) in ASKED.items()
+    }
 
 
 def edges(axes: Axes, label: str) -> NDArray[np.float64]:

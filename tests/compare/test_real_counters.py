@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.measured import Measured, tensor_share
 from nsysprof.compare.roofline import roofline
-from nsysprof.trace.report import open_report
+from tests.kit.reports import RUN, TRACES, attributed
 
-TRACES = Path(__file__).parents[2] / "traces"
-REPORT, COUNTERS = TRACES / "run.sqlite", TRACES / "run.counters.csv"
+COUNTERS = TRACES / "run.counters.csv"
 pytestmark = pytest.mark.skipif(not COUNTERS.exists(), reason="traces/run.counters.csv is not there")
 
 
 @pytest.fixture(scope="module")
 def found() -> Comparison:
     """Math against flash, at every size."""
-    with open_report(REPORT) as report:
-        return compare(attribute(report), base="RUN::math::*", new="RUN::flash::*", counters=[COUNTERS])
+    return compare(attributed(RUN), base="RUN::math::*", new="RUN::flash::*", counters=[COUNTERS])
 
 
 def sides(found: Comparison, size: int) -> tuple[Measured, Measured]:

@@ -735,7 +735,6 @@ def test_control_c(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
     limit = time.monotonic() + 30
     while not started.exists() and time.monotonic() < limit:

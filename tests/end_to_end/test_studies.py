@@ -51,6 +51,7 @@ def readme_of(study: str) -> str:
     return " ".join((ANALYSIS / study / "README.md").read_text(encoding="utf-8").split())
 
 
+@pytest.mark.studies
 @pytest.mark.parametrize("study", BENCHES + TILED_BENCHES)
 def test_tables_and_report_are_made_of_the_samples(study: str, tmp_path: Path) -> None:
     """To the byte; only the version of nsysprof in the report may be another."""
@@ -71,6 +72,7 @@ def test_tables_and_report_are_made_of_the_samples(study: str, tmp_path: Path) -
     assert all((ANALYSIS / study / name).stat().st_size > 10_000 for name in CHARTS)
 
 
+@pytest.mark.studies
 def test_the_order_of_calls_follows_from_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The script writes the table that is there, to the byte, and its chart."""
     monkeypatch.setattr(sys, "argv", ["order.py", str(tmp_path)])
@@ -82,6 +84,7 @@ def test_the_order_of_calls_follows_from_the_samples(tmp_path: Path, monkeypatch
     assert (tmp_path / "order.png").stat().st_size > 10_000
 
 
+@pytest.mark.studies
 @pytest.mark.parametrize("name", LEDGERS)
 def test_the_ledgers_follow_from_the_report_and_its_counters(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -430,6 +433,7 @@ def test_the_number_of_samples_is_that_of_the_readme(study: str, samples: int) -
     assert f"n = {samples} samples a side" in readme_of(study.partition("/")[0])
 
 
+@pytest.mark.studies
 def test_the_benchmark_in_the_manual_is_what_is_printed() -> None:
     """Its lines stand in the summary of the study, in that order."""
     page = (ANALYSIS.parent / "docs" / "bench.md").read_text(encoding="utf-8")

@@ -18,18 +18,16 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
-from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.analyze.breakdown import break_down
 from nsysprof.capture.verdict_text import difference_lines
 from nsysprof.formats.run_record import record_beside
 from nsysprof.kernels.backends import judge_backends
 from nsysprof.trace.report import open_report
 from tests.kit.command_line import runner
+from tests.kit.reports import BLOCK, TRACES, TWO, attributed, broken_down
 
-TRACES = Path(__file__).parents[2] / "traces"
 README = (TRACES / "README.md").read_text(encoding="utf-8")
 NAMES = ("run", "block", "two-processes")
-RUN, BLOCK, TWO = (TRACES / f"{name}.sqlite" for name in NAMES)
 every = pytest.mark.parametrize("name", NAMES)
 FILES = ["analysis.json", "instances.csv", "kernels.csv", "ranges.csv"]
 CHARTS = ["kernel_breakdown.png", "kernel_counts.png", "timeline.png"]
@@ -104,17 +102,6 @@ COMMON = f"""
                  FROM ops JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r
                  ON r.correlationId = ops.correlationId AND r.globalTid & -16777216 = ops.globalPid)
 """
-
-
-@lru_cache
-def attributed(path: Path, threads: str = "follow") -> Attribution:
-    with open_report(path) as report:
-        return attribute(report, threads)
-
-
-@lru_cache
-def broken_down(path: Path, threads: str = "follow") -> Breakdown:
-    return break_down(attributed(path, threads))
 
 
 @lru_cache

@@ -11,10 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
 import pytest
+
+from nsysprof.fleet.cluster import ClusterChoice, examine_all
+from nsysprof.fleet.examine import ReportTask
+from nsysprof.fleet.inputs import ReportFile
+from tests.kit.command_line import Run, runner
 
 ROOT = Path(__file__).parents[2]
 TWO = ROOT / "analysis" / "two-ranks"
@@ -58,6 +64,38 @@ def until(met: Callable[[], object], what: str) -> None:
     while not met():
         assert time.monotonic() < limit, what
         time.sleep(0.02)
+
+
+# A scheduler and two workers, in a process of their own; its address is its first line.
+CLUSTER = """
+import sys
+from distributed import LocalCluster
+
+how = {"processes": False, "protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": None}
+with LocalCluster(n_workers=2, threads_per_worker=1, **how) as cluster:
+    print(cluster.scheduler_address, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="session")
+def scheduler() -> Iterator[str]:
+    """The address of a Dask cluster, one for all tests for which it does not matter whose workers there are."""
+    command = [sys.executable, "-c", CLUSTER]
+    variables = {**environment(), "PYTHONWARNINGS": ""}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `nsysprof fleet …` in this process, through `main()`, in the test's own folder."""
+    return runner(tmp_path, capsys, monkeypatch, "fleet")
 
 
 @pytest.fixture
@@ -115,16 +153,17 @@ def test_two_real_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert document["collectives"]["matched"] == 2 * 168
 
 
-def test_two_processes_of_one_report(tmp_path: Path) -> None:
+def test_two_processes_of_one_report(run: Run, scheduler: str, tmp_path: Path) -> None:
     """Each process with GPU work is a rank."""
-    done = fleet(ROOT / "traces" / "two-processes.sqlite", "-o", "out", "--no-charts", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    report = ROOT / "traces" / "two-processes.sqlite"
+    done = run(report, "-o", "out", "--no-charts", "--scheduler", scheduler)
+    assert done.code == 0, done.err
     ranks = pd.read_csv(tmp_path / "out" / "ranks.csv")
     assert ranks["rank"].tolist() == [0, 1]
     assert ranks["pid"].nunique() == 2
 
 
-def test_the_default_folder_is_named_after_the_reports(tmp_path: Path) -> None:
+def test_the_default_folder_is_named_after_the_reports(run: Run, scheduler: str, tmp_path: Path) -> None:
     """So that two fleets of files do not meet in one; what stands under the name of before is replaced there."""
     for job in ("one", "other"):
         (tmp_path / job).mkdir()
@@ -137,17 +176,20 @@ def test_the_default_folder_is_named_after_the_reports(tmp_path: Path) -> None:
         ("other/rank_[01].sqlite",): "reports.fleet",
         ("one/rank_1.sqlite",): "rank_1.fleet",
     }.items():
-        done = fleet(*asked, "--no-charts", "--workers", "1", folder=tmp_path)
-        assert f"Written to {folder}/: " in done.stderr
+        named = (str(tmp_path / each) if "/" in each else each for each in asked)  # workers are elsewhere
+        done = run(*named, "--no-charts", "--scheduler", scheduler)
+        assert f"Written to {folder}/: " in done.err
 
 
-def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, many: Path) -> None:
+def test_a_worker_that_is_killed_changes_nothing(
+    run: Run, scheduler: str, tmp_path: Path, many: Path
+) -> None:
     """A real scheduler and two real workers, one of which dies while reports are under way: the answer is the same."""
     arguments = (many, "--rank-from", r"rank_(\d+)", "--no-charts")
-    plain = fleet(*arguments, "-o", "plain", "--workers", "2", folder=tmp_path)
-    assert plain.returncode == 0, plain.stderr
+    plain = run(*arguments, "-o", "plain", "--scheduler", scheduler)
+    assert plain.code == 0, plain.err
     place = tmp_path / "scheduler.json"
-    scheduler = ("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+    master = ("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
     worker: tuple[str | Path, ...] = (
         "distributed.cli.dask_worker",
         "--scheduler-file",
@@ -157,7 +199,7 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, many: Path) -> 
     )
     worker = (*worker, "--no-nanny", "--no-dashboard")
     with contextlib.ExitStack() as stack:
-        stack.enter_context(running(*scheduler, "--scheduler-file", place, folder=tmp_path))
+        stack.enter_context(running(*master, "--scheduler-file", place, folder=tmp_path))
         until(place.exists, "the scheduler did not start")
         until(lambda: place.read_text().strip(), "the scheduler gave no address")
         address = json.loads(place.read_text())["address"]
@@ -169,7 +211,7 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, many: Path) -> 
         victim.send_signal(signal.SIGKILL)
         out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, err
-    assert out == plain.stdout
+    assert out == plain.out
     for name in ("fleet.csv", "iterations.csv"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
     one, other = (
@@ -178,7 +220,7 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, many: Path) -> 
     pd.testing.assert_frame_equal(one, other)
 
 
-def test_an_interrupted_run_goes_on(tmp_path: Path, many: Path) -> None:
+def test_an_interrupted_run_goes_on(run: Run, scheduler: str, tmp_path: Path, many: Path) -> None:
     """Ctrl-C keeps what is done and leaves no process; --resume takes it and does the rest."""
     arguments = (many, "-o", "out", "--workers", "2", "--no-charts")
     process = started(*arguments, folder=tmp_path)
@@ -193,20 +235,21 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, many: Path) -> None:
     assert last_line == "nsysprof: interrupted"
     until(lambda: not left_of(process.pid), "processes are left")
     before = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.npz")}
-    refused = fleet(*arguments, folder=tmp_path)
-    assert refused.returncode == 1
-    assert "--resume to go on" in refused.stderr
+    refused = run(*arguments)
+    assert refused.code == 1
+    assert "--resume to go on" in refused.err
     damaged = next(iter(before))
     (kept / damaged).write_bytes(b"PK")
     (many / "rank_16.sqlite").touch()  # the answers are kept where a report fails
-    done = fleet(*arguments, "--resume", folder=tmp_path)
-    assert done.returncode == 1
-    assert "1 of 17 reports could not be read" in done.stderr
+    anywhere = (many, "-o", "out", "--no-charts", "--resume", "--scheduler", scheduler)
+    done = run(*anywhere)
+    assert done.code == 1
+    assert "1 of 17 reports could not be read" in done.err
     after = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.npz")}
     assert len(after) == 16
     assert {name for name in before if after[name] != before[name]} == {damaged}
     (many / "rank_16.sqlite").unlink()
-    assert fleet(*arguments, "--resume", "--force", folder=tmp_path).returncode == 0
+    assert run(*anywhere, "--force").code == 0
     assert not kept.exists()
 
 
@@ -243,35 +286,16 @@ def test_what_is_there_already_needs_no_workers(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out" / ".answers").iterdir()] == ["notes.txt"]
 
 
-SHARED = """
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from distributed import LocalCluster
-from nsysprof.fleet.cluster import ClusterChoice, examine_all
-from nsysprof.fleet.examine import ReportTask
-from nsysprof.fleet.inputs import ReportFile
-
-def one(name):
-    tasks = [ReportTask(ReportFile(f"{name}-{at}", "")) for at in range(20)]
-    return [found.report for found in examine_all(tasks, ClusterChoice(scheduler=address))]
-
-if __name__ == "__main__":
-    with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
-        address = cluster.scheduler_address
-        with ThreadPoolExecutor() as pool:
-            found = list(pool.map(one, sys.argv[1:]))
-    assert found == [[f"{name}-{at}" for at in range(20)] for name in sys.argv[1:]], found
-"""
-
-
-def test_two_fleets_share_a_scheduler(tmp_path: Path) -> None:
+def test_two_fleets_share_a_scheduler(scheduler: str) -> None:
     """Each gets its own answers, though both number their reports from 0."""
-    done = subprocess.run(
-        [sys.executable, "-c", SHARED, "one", "other"],
-        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=LIMIT,
-        env={**environment(), "PYTHONWARNINGS": ""},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+
+    def one(name: str) -> list[str]:
+        tasks = [ReportTask(ReportFile(f"{name}-{at}", "")) for at in range(20)]
+        return [found.report for found in examine_all(tasks, ClusterChoice(scheduler=scheduler))]
+
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(one, ("one", "other")))
+    assert found == [[f"{name}-{at}" for at in range(20)] for name in ("one", "other")]
 
 
 PORTS = """
@@ -341,13 +365,12 @@ def left_of(session: int) -> list[str]:
     return [line for line in found.stdout.splitlines() if "Z" not in line.split()[1]]
 
 
-def test_strict_stops_at_the_first_failure(tmp_path: Path) -> None:
+def test_strict_stops_at_the_first_failure(run: Run, scheduler: str, tmp_path: Path) -> None:
     """With the reason of that report, and nothing written."""
-    done = fleet(
-        TWO / "rank_0.sqlite", "nothing.sqlite", "--strict", "--workers", "1", "-o", "out", folder=tmp_path
-    )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[0] == "nsysprof: nothing.sqlite: no such file"
+    arguments = (TWO / "rank_0.sqlite", "nothing.sqlite", "--strict", "-o", "out")
+    done = run(*arguments, "--scheduler", scheduler)
+    assert done.code == 1
+    assert done.err.splitlines()[0] == "nsysprof: nothing.sqlite: no such file"
     assert not (tmp_path / "out" / "fleet.json").exists()
 
 
@@ -377,8 +400,8 @@ def test_without_dask_the_command_to_install_it_is_told(missing: str, tmp_path: 
         ([], "name reports"),
     ],
 )
-def test_usage(arguments: list[str], says: str, tmp_path: Path) -> None:
+def test_usage(arguments: list[str], says: str, run: Run) -> None:
     """What contradicts itself is refused as usage."""
-    done = fleet(*arguments, folder=tmp_path)
-    assert done.returncode == 2
-    assert says in done.stderr
+    done = run(*arguments)
+    assert done.code == 2
+    assert says in done.err

@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.analyze.breakdown import break_down
-from nsysprof.attribution.attribute import attribute
 from nsysprof.capture.verdict_text import backend_table, difference_lines
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
-from nsysprof.trace.report import open_report
+from tests.kit.reports import RUN, attributed, broken_down
 
-REAL = Path(__file__).parents[2] / "traces" / "run.sqlite"
 # What each request must have run.
 RUNS_AS = {
     "math": "math",
@@ -25,18 +22,17 @@ RUNS_AS = {
     "cudnn": "cudnn",
 }
 
-pytestmark = pytest.mark.skipif(not REAL.exists(), reason="traces/run.sqlite is not there")
+pytestmark = pytest.mark.skipif(not RUN.exists(), reason="traces/run.sqlite is not there")
 
 
 def judged(path: Path) -> BackendVerdict:
-    with open_report(path) as report:
-        return judge_backends(attribute(report))
+    return judge_backends(attributed(path))
 
 
 def renamed(folder: Path, old: str, new: str) -> BackendVerdict:
     """The verdict on a copy of the report in which a part of the names of ranges is another."""
     path = folder / "renamed.sqlite"
-    shutil.copy(REAL, path)
+    shutil.copy(RUN, path)
     path.chmod(0o644)
     with closing(sqlite3.connect(path)) as connection:
         change = "UPDATE {} SET {} = replace({}, ?, ?) WHERE {} LIKE 'RUN::%'"
@@ -48,7 +44,7 @@ def renamed(folder: Path, old: str, new: str) -> BackendVerdict:
 
 def test_every_run_ran_what_its_name_says() -> None:
     """Each `RUN::` range of the H200 run agrees with its kernels; `auto` chose one backend."""
-    verdict = judged(REAL)
+    verdict = judged(RUN)
     assert set(verdict.ranges["requested"]) == {*RUNS_AS, "auto"}
     for row in verdict.records():
         assert row["agrees"] is True, row
@@ -59,11 +55,9 @@ def test_every_run_ran_what_its_name_says() -> None:
 
 def test_kernels_are_those_of_the_breakdown() -> None:
     """The verdict counts the kernels that the table of ranges counts."""
-    with open_report(REAL) as report:
-        attribution = attribute(report)
-    merged = break_down(attribution).merged
+    merged = broken_down(RUN).merged
     outer = merged[merged["name"].str.startswith("RUN::")]
-    verdict = judge_backends(attribution)
+    verdict = judged(RUN)
     assert dict(zip(verdict.ranges["range"], verdict.ranges["kernels"], strict=True)) == dict(
         zip(outer["name"], outer["kernels"], strict=True)
     )
@@ -98,6 +92,6 @@ def test_each_backend_is_told_from_the_others(
 
 def test_the_table_fits_a_hundred_columns() -> None:
     """A line per range, none longer than a narrow terminal."""
-    lines = backend_table(judged(REAL)).splitlines()
-    assert len(lines) == 2 + len(judged(REAL).ranges)
+    lines = backend_table(judged(RUN)).splitlines()
+    assert len(lines) == 2 + len(judged(RUN).ranges)
     assert max(map(len, lines)) <= 100

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +44,16 @@ def runner(
         return Done(code or 0, printed.out, printed.err)
 
     return call
+
+
+def quietly(*arguments: str | Path) -> Done:
+    """Runs `nsysprof ARGUMENTS …` in this process, where there is no test around it, as in fixtures of a module."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["nsysprof", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    return Done(int(stop.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def known_failure(done: Done) -> str:

@@ -148,6 +148,12 @@ def refer(path: str | os.PathLike[str], threads: str = "follow") -> Reference:
     return out
 
 
+def gpus_of(path: str | os.PathLike[str]) -> int:
+    """How many GPUs have work in a report."""
+    with closing(sqlite3.connect(path)) as connection:
+        return len({op.gpu for op in _ops(connection)})
+
+
 def _rows(connection: sqlite3.Connection, table: str) -> list[dict[str, object]]:
     """All rows of a table in the order of the file, none where there is no such table."""
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.command_line import quietly
 from tests.kit.trace import Items, Range, launch_kernel, write
 
 ROOT = Path(__file__).parents[2]
@@ -30,9 +31,6 @@ TWO = ROOT / "analysis" / "two-ranks"
 CHROMIUM = os.environ.get("NSYSPROF_CHROMIUM") or shutil.which("chromium")
 DRIVER = os.environ.get("NSYSPROF_CHROMEDRIVER") or shutil.which("chromedriver")
 WIDTH, HEIGHT = 1400, 1000
-MOST_DRAW_MS = (
-    60.0  # median of a frame of 100,000 ops, on a slow machine without any GPU; measured: 2 to 6 ms
-)
 
 selenium = pytest.importorskip("selenium", reason="needs the dev extra: selenium")
 pytestmark = pytest.mark.skipif(
@@ -124,10 +122,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def folder(*arguments: str) -> Path:
         if arguments not in made:
             out = tmp_path_factory.mktemp("page") / "out"
-            command = [sys.executable, "-m", "nsysprof", *arguments, "--html", "-o", str(out)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            assert "report.html" in done.stderr
+            done = quietly(*arguments, "--html", "-o", out)
+            assert done.code == 0, done.err
+            assert "report.html" in done.err
             made[arguments] = out
         return made[arguments]
 
@@ -454,18 +451,20 @@ def test_a_hundred_thousand_ops_stay_smooth(
     tmp_path_factory: pytest.TempPathFactory,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Zooming and panning through 100,000 kernels, a frame is drawn in a few ms: never a mark per op and pixel."""
+    """Zooming and panning through 100,000 kernels, a frame takes a few times what it does for 7,655."""
     report = tmp_path_factory.mktemp("big") / "big.sqlite"
     command = [sys.executable, str(ROOT / "benchmarks" / "make_big_trace.py"), "--kernels", "100000"]
     options = ["--processes", "2", "--template", str(RUN), "--out", str(report)]
     subprocess.run([*command, *options], check=True, capture_output=True)
-    opened(browser, pages("analyze", str(report)))
     browser.set_script_timeout(120)
+    opened(browser, pages("analyze", str(RUN)))
+    few, _, _ = browser.execute_async_script(TRAVEL)
+    opened(browser, pages("analyze", str(report)))
     frames, boxes, marks = browser.execute_async_script(TRAVEL)
     record_property("median_frame_ms", statistics.median(frames))
     assert marks > 100_000
     assert boxes < marks / 3
-    assert statistics.median(frames) < MOST_DRAW_MS
+    assert statistics.median(frames) < 5 * max(statistics.median(few), 2)
     assert browser.get_log("browser") == []
 
 

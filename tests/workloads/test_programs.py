@@ -1,13 +1,17 @@
-"""The workloads as they are run, by their path, on a CPU with tiny shapes: exit codes, table, results, NVTX ranges."""
+"""The workloads on a CPU with tiny shapes: exit codes, table, results, NVTX ranges; by their path, what goes wrong."""
 
 from __future__ import annotations
 
+import importlib
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,26 +20,6 @@ import pytest
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 SHAPE = ["--device", "cpu", "--heads", "2", "--head-dim", "16", "--warmup", "2", "--iterations", "3"]
-
-# Takes the place of nvtx, and writes every range with the ranges around it.
-RECORDER = """
-import os
-
-open_ranges = []
-
-
-class annotate:
-    def __init__(self, message):
-        self.message = message
-
-    def __enter__(self):
-        open_ranges.append(self.message)
-        with open(os.environ["RANGES"], "a", encoding="utf-8") as file:
-            print("/".join(open_ranges), file=file)
-
-    def __exit__(self, *_):
-        assert open_ranges.pop() == self.message
-"""
 
 NOT_INSTALLED = """raise ModuleNotFoundError("No module named 'flash_attn'")"""
 
@@ -55,32 +39,37 @@ class Outcome:
         return {run["range"]: run for run in self.results["runs"]}
 
 
-def run(folder: Path, program: str, *arguments: str, record: bool = False) -> Outcome:
-    """Run a workload by its path, with results in ``folder``; with ``record`` without the real nvtx and flash-attn."""
-    results, ranges = folder / "results.json", folder / "ranges.txt"
-    environment = dict(os.environ)
-    if record:
-        (folder / "recorder").mkdir()
-        (folder / "recorder" / "nvtx.py").write_text(RECORDER, encoding="utf-8")
-        (folder / "recorder" / "flash_attn.py").write_text(NOT_INSTALLED, encoding="utf-8")
-        environment |= {"PYTHONPATH": str(folder / "recorder"), "RANGES": str(ranges)}
-    done = subprocess.run(
-        [sys.executable, str(WORKLOADS / program), *arguments, "--results", str(results)],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        cwd=folder,
-        env=environment,
-        check=False,
-        timeout=300,
-    )
-    return Outcome(
-        done.returncode,
-        done.stdout,
-        done.stderr,
-        json.loads(results.read_text(encoding="utf-8")) if results.exists() else {},
-        ranges.read_text(encoding="utf-8").splitlines() if ranges.exists() else [],
-    )
+def recorder(ranges: list[str]) -> Callable[[str], AbstractContextManager[None]]:
+    """Takes the place of `nvtx.annotate`, and keeps every range with the ranges around it."""
+    around: list[str] = []
+
+    @contextmanager
+    def annotate(message: str) -> Iterator[None]:
+        around.append(message)
+        ranges.append("/".join(around))
+        try:
+            yield
+        finally:
+            assert around.pop() == message
+
+    return annotate
+
+
+def run(folder: Path, workload: str, *arguments: str, record: bool = False) -> Outcome:
+    """Run a workload in this process, where torch is imported once for all of them, with results in ``folder``; with
+    ``record`` without the real ranges and flash-attn.
+    """
+    results, out, err = folder / "results.json", io.StringIO(), io.StringIO()
+    ranges: list[str] = []
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.syspath_prepend(str(WORKLOADS))
+        if record:
+            (folder / "flash_attn.py").write_text(NOT_INSTALLED, encoding="utf-8")
+            patch.syspath_prepend(str(folder))
+            patch.setattr("nvtx.annotate", recorder(ranges))
+        code = importlib.import_module(workload).main([*arguments, "--results", str(results)])
+    found = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    return Outcome(code, out.getvalue(), err.getvalue(), found, ranges)
 
 
 FORWARD = ["math", "math_reduced", "flash", "efficient", "auto", "naive", "flash_attn"]
@@ -90,7 +79,7 @@ FORWARD = ["math", "math_reduced", "flash", "efficient", "auto", "naive", "flash
 def forward(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """`sdpa.py`, forward, of two lengths by the backends that need no compiler."""
     shape = [*SHAPE, "--seq", "24", "17", "--backend", *FORWARD]
-    return run(tmp_path_factory.mktemp("forward"), "sdpa.py", *shape, record=True)
+    return run(tmp_path_factory.mktemp("forward"), "sdpa", *shape, record=True)
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +87,14 @@ def backward(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """`sdpa.py --backward` in bf16, of two batches, with the real nvtx."""
     shape = [*SHAPE, "--seq", "24", "--batch", "1", "3", "--dtype", "bf16", "--no-causal"]
     backends = ["--backend", "naive", "--backend", "flash", "flex"]
-    return run(tmp_path_factory.mktemp("backward"), "sdpa.py", "--backward", *shape, *backends)
+    return run(tmp_path_factory.mktemp("backward"), "sdpa", "--backward", *shape, *backends)
 
 
 @pytest.fixture(scope="module")
 def block(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """`transformer_block.py --train` in fp32."""
     shape = [*SHAPE, "--seq", "24", "--batch", "2", "--dtype", "fp32", "--backend", "math", "flash"]
-    return run(tmp_path_factory.mktemp("block"), "transformer_block.py", "--train", *shape, record=True)
+    return run(tmp_path_factory.mktemp("block"), "transformer_block", "--train", *shape, record=True)
 
 
 def test_attention_by_every_backend(forward: Outcome) -> None:
