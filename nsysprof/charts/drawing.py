@@ -10,9 +10,11 @@ from matplotlib.figure import Figure
 from nsysprof.charts.bars import draw_bars
 from nsysprof.charts.call_lanes import draw_calls
 from nsysprof.charts.lanes import draw_lanes
-from nsysprof.charts.marks import Bars, Calls, Lanes, Plan, Roofs, Waterfalls
+from nsysprof.charts.lines import draw_lines
+from nsysprof.charts.marks import Bars, Calls, Lanes, Lines, Plan, Roofs, Violins, Waterfalls
 from nsysprof.charts.roofs import draw_roofs
 from nsysprof.charts.style import draw_message, figure_png, shown, style
+from nsysprof.charts.violins import draw_violins
 from nsysprof.charts.waterfall import draw_waterfalls
 
 _P = TypeVar("_P")
@@ -30,6 +32,10 @@ def draw(plan: Plan) -> Figure:
             return draw_calls(plan)
         if isinstance(plan, Roofs):
             return draw_roofs(plan)
+        if isinstance(plan, Lines):
+            return draw_lines(plan)
+        if isinstance(plan, Violins):
+            return draw_violins(plan)
         return draw_lanes(plan) if isinstance(plan, Lanes) else draw_message(plan)
 
 

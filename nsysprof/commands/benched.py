@@ -121,10 +121,11 @@ def make_results(folder: Path, *, charts: bool, spreadsheet_safe: bool = False) 
                 make_spreadsheet_safe(path)
         drawn = []
         if charts:
-            from nsysprof.bench.charts import save_bench_charts
+            from nsysprof.bench.charts import BENCH_CHARTS
+            from nsysprof.charts.chart import save_charts
 
             progress("drawing charts", 0)
-            drawn = [path.name for path in save_bench_charts(results, folder)]
+            drawn = [path.name for path in save_charts(BENCH_CHARTS, results, folder)]
     (folder / "report.md").write_text(bench_report(results, drawn), encoding="utf-8")
     return results
 
@@ -144,8 +145,9 @@ def stale_charts(folder: Path, made: Sequence[str]) -> list[Path]:
     if not charts:
         return []
     from nsysprof.bench.charts import BENCH_CHARTS
+    from nsysprof.charts.chart import files_of
 
-    return [path for path in charts if path.name in BENCH_CHARTS]
+    return [path for path in charts if path.name in files_of(BENCH_CHARTS)]
 
 
 def check_database(database: Path | None) -> None:
