@@ -67,6 +67,6 @@ def _violin(point: BenchPoint) -> Violin:
     median = float(np.median(values))
     cv = values.std(ddof=1) / values.mean() if len(values) > 1 else 0.0
     left_out = f", {point.left_out} left out" if point.left_out else ""
-    text = f"{format_ns(median)}\nn {len(values)}{left_out}, CV {format_share(float(cv))}"
+    texts = [format_ns(median), f"n {len(values)}{left_out}, CV {format_share(float(cv))}"]
     colour, _ = backend_look(point.backend)
-    return Violin(point.backend, colour, values / median - 1, point.aa_latency_ns / median - 1, text)
+    return Violin(point.backend, colour, values / median - 1, point.aa_latency_ns / median - 1, texts)

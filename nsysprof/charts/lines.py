@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def draw_lines(plan: Lines) -> Figure:
             axes.axhline(level, color=INK, linewidth=1.0, linestyle=DASHES["level" if dashed else "solid"])
         places = Places(*size_of(axes))
         for line in panel.lines:
-            places.take(*_along(axes, line))
+            places.take(*along(axes, line))
         places.take(*_write_ends(axes, panel))
         _draw_spots(axes, panel, places)
     return figure
@@ -72,10 +73,11 @@ def draw_line(axes: Axes, line: Line) -> None:
         axes.fill_between(line.x, *line.band, color=line.colour, alpha=0.25, linewidth=0, zorder=2)
 
 
-def _along(axes: Axes, line: Line) -> list[Box]:
-    """Squares along a line, as it is drawn."""
+def along(axes: Axes, line: Line) -> list[Box]:
+    """Squares along a line, as it is drawn, and on its points."""
     points = np.array([inches(axes, x, y) for x, y in zip(line.x, line.y, strict=True)])
-    between = [np.linspace(one, other, 16) for one, other in zip(points, points[1:], strict=False)]
+    joined = pairwise(points) if line.look != "none" else ()
+    between = [np.linspace(one, other, 16) for one, other in joined]
     return [around((x, y), 0.05) for x, y in np.concatenate([points, *between]).tolist()]
 
 
@@ -155,7 +157,7 @@ def draw_path(axes: Axes, path: Line) -> None:
 
 
 def named_points(axes: Axes, paths: Sequence[Line]) -> list[tuple[Box, str, str]]:
-    """The points of paths that have names: where each is, the name and its colour; of equal names close by the first."""
+    """The points of paths that have names: where each is, the name, its colour; of equal names close by the first."""
     found: list[tuple[Box, str, str]] = []
     for path in paths:
         for x, y, name in zip(path.x, path.y, path.names, strict=True):

@@ -102,8 +102,8 @@ class Column:
 class Bars:
     """Rows of bars from top to bottom, with labels on the left and columns of numbers after the first panel.
 
-    ``rest`` is the row that stands for many more, or None; ``strong`` are rows with bold labels, and each row is ``row``
-    inches high. Where labels have no room, those of some rows are left out.
+    ``rest`` is the row that stands for many more, or None; ``strong`` are rows with bold labels; ``row`` are the inches
+    of each. Where labels have no room, those of some rows are left out.
     """
 
     heading: Heading
@@ -343,14 +343,14 @@ class Lines:
 class Violin:
     """How ``values``, deviations from their median, are spread, above a line; ``second`` ones below it.
 
-    ``text`` are the lines that are written beside it.
+    ``texts`` are the lines that are written beside it.
     """
 
     label: str
     colour: str
     values: Numbers
     second: Numbers
-    text: str
+    texts: Sequence[str]
 
 
 @dataclass(frozen=True)

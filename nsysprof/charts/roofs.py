@@ -11,7 +11,7 @@ from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
 
 from nsysprof.charts.axis import draw_axis, draw_plane
-from nsysprof.charts.lines import DASHES, draw_path, named_points, write_beside
+from nsysprof.charts.lines import DASHES, along, draw_path, named_points, write_beside
 from nsysprof.charts.marks import Axis, Bubble, Roofs
 from nsysprof.charts.palette import INK
 from nsysprof.charts.places import Box, Places, around, meet
@@ -55,7 +55,7 @@ def _draw_logarithmic(axes: Axes, plan: Roofs) -> None:
     places.mark(*marks)
     for path in plan.paths:
         draw_path(axes, path)
-        places.mark(*(around(inches(axes, x, y), 0.05) for x, y in zip(path.x, path.y, strict=True)))
+        places.take(*along(axes, path))
     _draw_arrows(axes, plan.bubbles, marks, places)
     for rise, text in plan.slopes:
         _draw_slope(axes, plan, rise, text, places)

@@ -24,7 +24,7 @@ def draw_violins(plan: Violins) -> Figure:
     every = [violin for panel in plan.panels for violin in panel.violins]
     rows = max((len(panel.violins) for panel in plan.panels), default=1)
     left = max((text_width(violin.label, TEXT) for violin in every), default=0.0) + 0.3
-    beside = [line for violin in every for line in violin.text.split("\n")]
+    beside = [line for violin in every for line in violin.texts]
     right = max((text_width(line, _BESIDE) for line in beside), default=0.0) + 0.2
     high = 0.35 + _ROW * rows
     figure, panels = panel_grid(
@@ -52,7 +52,7 @@ def _draw_panel(axes: Axes, panel: ViolinPanel) -> None:
             va="center_baseline", fontsize=TEXT,
         )  # fmt: skip
         axes.text(
-            1 + 0.1 / wide, row - 0.02, violin.text, transform=axes.get_yaxis_transform(), fontsize=_BESIDE,
+            1 + 0.1 / wide, row - 0.02, "\n".join(violin.texts), transform=axes.get_yaxis_transform(), fontsize=_BESIDE,
             va="center", linespacing=1.25, color=FAINT,
         )  # fmt: skip
         _half(axes, violin.values, row, -1, violin.colour, 0.85)
