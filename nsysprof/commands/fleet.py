@@ -100,7 +100,6 @@ def fleet(
     names = list(reports or ())
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.attribution.paths import DEFAULT_MERGE
-    from nsysprof.charts.chart import files_of
     from nsysprof.fleet.charts import FLEET_CHARTS
     from nsysprof.fleet.cluster import ClusterChoice, check_dask, worker_count, worker_memory
     from nsysprof.fleet.examine import ReportTask
@@ -121,7 +120,7 @@ def fleet(
     if not names:
         raise typer.BadParameter("name reports, or a file of their names with --from")
     files, notes = find_reports(names)
-    asked, drawn = [file.name for file in files], files_of(FLEET_CHARTS)
+    asked, drawn = [file.name for file in files], [chart.file for chart in FLEET_CHARTS]
     folder = output or _default_folder(names, asked)
     results = (*FLEET_FILES, *(drawn if charts else ()), *((PAGE,) if html else ()))
     check = partial(check_fleet_folder, folder, results, asked, force=force, kept=_KEPT)
