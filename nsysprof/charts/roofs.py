@@ -51,18 +51,13 @@ def _draw_logarithmic(axes: Axes, plan: Roofs) -> None:
     draw_plane(axes, *_limits(plan))
     places = Places(_WIDE, _HIGH)
     marks = _marks(axes, plan.bubbles)
-    named = named_points(axes, plan.paths)
     places.mark(*marks)
-    for path in plan.paths:
-        draw_path(axes, path)
-        places.take(*along(axes, path))
     _draw_arrows(axes, plan.bubbles, marks, places)
     for rise, text in plan.slopes:
         _draw_slope(axes, plan, rise, text, places)
+    _draw_paths(axes, plan, places)
     _draw_ceilings(axes, plan, places)
     _draw_bubbles(axes, plan.bubbles, marks, places)
-    for mark, name, colour in named:
-        write_beside(axes, places, mark, name, colour)
 
 
 def _limits(plan: Roofs) -> tuple[Axis, Axis]:
@@ -110,6 +105,18 @@ def _draw_slope(axes: Axes, plan: Roofs, slope: float, text: str, places: Places
     for step in np.linspace(-half, half, 9).tolist():
         where = across + step * math.cos(angle) - 0.1, up + step * math.sin(angle) + 0.12
         places.take(around(where, 0.12))
+
+
+def _draw_paths(axes: Axes, plan: Roofs, places: Places) -> None:
+    """Paths with the names of their points: before the texts of ceilings, which have more places to be at."""
+    for path in plan.paths:
+        draw_path(axes, path)
+        places.take(*along(axes, path))
+    for each in plan.ceilings if plan.paths else ():
+        _, level = inches(axes, axes.get_xlim()[0], each.y)
+        places.take(Box(0, _WIDE, level - 0.03, level + 0.03))
+    for mark, name, colour in named_points(axes, plan.paths):
+        write_beside(axes, places, mark, name, colour)
 
 
 def _draw_ceilings(axes: Axes, plan: Roofs, places: Places) -> None:

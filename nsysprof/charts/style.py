@@ -25,7 +25,7 @@ WIDTH = 12.8  # inches: 1,920 pixels
 MARGIN = 0.25
 WRITTEN = 0.17  # inches that a row with text in it takes
 TITLE, TEXT, SMALL = 13.0, 8.5, 7.5
-_BOLD = 1.16  # times as wide
+BOLD = 1.16  # times as wide
 _SIZE = 100  # pixels: of the fonts that are measured
 
 _STYLE: dict[Any, Any] = {
@@ -139,7 +139,7 @@ def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
 
 
 def _title_lines(title: str) -> list[str]:
-    return wrap(title, TITLE * _BOLD, WIDTH - 2 * MARGIN)
+    return wrap(title, TITLE * BOLD, WIDTH - 2 * MARGIN)
 
 
 def _title_height(title: str) -> float:

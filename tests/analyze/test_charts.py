@@ -24,9 +24,8 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.charts.chart import save_charts
 from nsysprof.charts.palette import COLOURS, IDLE, group_colours, light
 from nsysprof.charts.png import png
-from nsysprof.charts.style import figure_png, shown, style, text_width, wrap
+from nsysprof.charts.style import shown, style, text_width, wrap
 from nsysprof.core.labels import printable, shorten
-from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
@@ -626,32 +625,6 @@ def test_text_in_bars_has_contrast() -> None:
 # ---- files
 
 
-def test_saved_charts_are_the_three_files_and_equal_each_time(run: Breakdown, tmp_path: Path) -> None:
-    """The folder is made, the files have the promised names, and a second run gives the same bytes."""
-    first = save_charts(CHARTS, run, tmp_path / "a" / "b")
-    assert [path.name for path in first] == ["kernel_counts.png", "kernel_breakdown.png", "timeline.png"]
-    second = save_charts(CHARTS, run, tmp_path / "c")
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-    assert first[0].read_bytes().startswith(b"\x89PNG")
-
-
-def test_files_are_kept_where_that_is_asked_for(run: Breakdown, tmp_path: Path) -> None:
-    """`overwrite=False` refuses before it draws anything, and names the file."""
-    kept = tmp_path / "timeline.png"
-    kept.write_text("mine")
-    with pytest.raises(NsysprofError, match=r"timeline\.png exists already"):
-        save_charts(CHARTS, run, tmp_path, overwrite=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["timeline.png"]
-    assert kept.read_text() == "mine"
-
-
-def test_a_folder_that_cannot_be_made_is_a_known_failure(run: Breakdown, tmp_path: Path) -> None:
-    """A file where the folder should be gives one line that says what and where."""
-    (tmp_path / "file").write_text("")
-    with pytest.raises(NsysprofError, match="cannot write charts into"):
-        save_charts(CHARTS, run, tmp_path / "file")
-
-
 def test_users_settings_neither_matter_nor_change(trace: Trace, tmp_path: Path) -> None:
     """A user's own matplotlib style changes no chart, and is what it was afterwards."""
     breakdown = broken_down(trace(*loop()))
@@ -676,10 +649,3 @@ def test_pixels_survive_the_file(tmp_path: Path) -> None:
     with Image.open(tmp_path / "noise.png") as image:
         assert np.array_equal(np.asarray(image), pixels[:, :, :3])
         assert image.info["dpi"] == pytest.approx((150, 150), abs=0.1)
-
-
-def test_a_figure_can_be_written_alone(run: Breakdown) -> None:
-    """A chart function gives a plain figure, for notebooks and talks."""
-    picture = figure_png(analysis_charts(4)[0].figure(run))
-    assert len(picture) > 10_000
-    assert picture.startswith(b"\x89PNG")

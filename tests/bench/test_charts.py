@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from nsysprof.bench.charts import BENCH_CHARTS
 from nsysprof.bench.looks import LOOKS, OTHER_LOOK
 from nsysprof.bench.results import BenchResults, read_bench_results
-from nsysprof.charts.chart import save_charts
 from nsysprof.charts.palette import readable
 from nsysprof.charts.places import pushed_apart
 from nsysprof.charts.scales import binary_ticks, round_ticks
@@ -312,22 +311,3 @@ def test_ticks_are_round_and_not_too_many() -> None:
 
 
 # ---- files
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"seqs": (1024,), "backends": ("flash",), "samples": 1},
-        {"dtypes": {"fp32": ("flash",)}, "samples": 3},
-        {"seqs": (64, 128), "device": "cpu", "samples": 12},
-        {"backends": ("mine", "theirs"), "samples": 8},
-    ],
-)
-def test_odd_runs_make_charts(how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A single sample, nothing measured, no GPU, backends that nobody knows."""
-    for name in ("mine", "theirs"):
-        monkeypatch.setitem(
-            __import__("tests.kit.bench_samples", fromlist=["SPEED"]).SPEED, name, (9_000, 2e14)
-        )
-    results = results_of(tmp_path, made_up(**how))
-    assert len(save_charts(BENCH_CHARTS, results, tmp_path)) == 6

@@ -13,17 +13,15 @@ from matplotlib.collections import LineCollection, PolyCollection
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import attribute
-from nsysprof.charts.chart import save_charts
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.charts import GAP_CHARTS
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.gap_chart import MOST_PAIRS, MOST_STEPS, plan_gap
-from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import open_report
 from tests.analyze.test_charts import UGLY
 from tests.compare.test_comparison import answer
 from tests.conftest import Trace
-from tests.kit.calls import math_and_flash, run
+from tests.kit.calls import run
 from tests.kit.figures import SIGHT, check_texts, lab, texts, title_of
 from tests.kit.trace import Items, Range, launch_kernel
 
@@ -317,16 +315,3 @@ def test_ugly_and_long_names_are_drawn(trace: Trace) -> None:
             Range(f"{name}2", 2000, 2900), launch_kernel(f"{name}<int>", (2001, 2002), (2003, 2100), id=2),
         ]  # fmt: skip
         check_texts(GAP.figure(answer(trace(*items, name=f"ugly{at}.sqlite"), base="*1", new="*2")))
-
-
-def test_both_charts_are_texts(trace: Trace, tmp_path: Path) -> None:
-    """The folder is made, the files are PNG, and what is there is kept where that is asked for."""
-    found = answer(math_and_flash(trace), base="RUN::math::S8", new="RUN::flash::S8")
-    paths = save_charts(GAP_CHARTS, found, tmp_path / "a" / "b")
-    assert [path.name for path in paths] == ["gap.png", "compare.png"]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
-    with pytest.raises(NsysprofError, match=r"gap\.png exists already"):
-        save_charts(GAP_CHARTS, found, tmp_path / "a" / "b", overwrite=False)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(NsysprofError, match="cannot write"):
-        save_charts(GAP_CHARTS, found, tmp_path / "file")

@@ -12,7 +12,6 @@ from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nsysprof.charts.chart import save_charts
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Message, Roofs
 from nsysprof.charts.palette import BASE, NEW
@@ -23,7 +22,7 @@ from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.roofline import Roofline, roofline
 from nsysprof.compare.roofline_chart import plan_roofline
 from tests.compare.test_comparison import answer
-from tests.compare.test_counter_match import PAIR, SHAPE, both_calls, compared
+from tests.compare.test_counter_match import PAIR, both_calls, compared
 from tests.conftest import Trace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.command_line import runner
@@ -288,13 +287,6 @@ def test_thousands_of_kernels_are_not_all_drawn(trace: Trace, monkeypatch: pytes
     assert len(plan.bubbles) == 20
     assert "70 kernels with less time are not drawn" in plan.heading.notes
     assert plan.bubbles[0].text == "kernel_6  9 ns"
-
-
-def test_pictures_are_written(trace: Trace, tmp_path: Path) -> None:
-    """The third beside the others, where there are counters."""
-    found = found_in(trace, *USUAL, shape=SHAPE)
-    written = save_charts(comparison_charts(found), found, tmp_path / "out")
-    assert [path.name for path in written] == ["gap.png", "compare.png", "roofline.png"]
 
 
 def test_places_are_free_and_near() -> None:
