@@ -99,6 +99,8 @@ def _latency(run: Mapping[str, Any]) -> str:
     middle = statistics.median(samples)
     if len(samples) == 1 or not middle:
         return format_ns(middle)
+    if len(samples) < 10:
+        return f"{format_ns(middle)} ({format_ns(min(samples))}–{format_ns(max(samples))})"
     first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
     share = (third - first) / 2 / middle * 100
     return f"{format_ns(middle)} ± " + (
@@ -196,7 +198,8 @@ def _legend(results: Mapping[str, Any]) -> str:
     options = results["options"]
     clock = next(run["latency_clock"] for run in results["runs"])
     lines = [
-        f"latency: median of {options['iterations']} calls ± half the interquartile range ({clock}).",
+        f"latency: median of {options['iterations']} calls ± half the interquartile range ({clock}); of fewer than 10"
+        " from the shortest to the longest.",
         "error: relative norm of the difference to float64, of the result nearest to what is allowed.",
     ]
     if options["device"] == "cuda":

@@ -20,9 +20,10 @@ from nsysprof.analyze.range_table import range_table
 from nsysprof.analyze.slow_start import slow_starts
 from nsysprof.analyze.unified_memory import UnifiedMemory, unified_memory
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, ancestors_or_self, merged_paths, range_paths
+from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.attribution.split import Part, parts
 from nsysprof.attribution.warm_up import Instances, instance_numbers, instances_text, warm_up
+from nsysprof.core.forest import ancestors_or_self
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.kernels.groups import OpGroups, op_groups

@@ -131,6 +131,10 @@ def _columns(table: RangeTable, rows: NDArray[np.intp]) -> dict[str, NDArray[Any
         "cpu_median_ns": table.cpu.median,
         "cpu_iqr_ns": table.cpu.iqr,
         "unclosed": table.unclosed,
+        "span_min_ns": table.span.low,
+        "span_max_ns": table.span.high,
+        "busy_min_ns": table.busy.low,
+        "busy_max_ns": table.busy.high,
     }
     return {name: values[rows] for name, values in columns.items()}
 

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.attribution.paths import ancestors_or_self
+from nsysprof.core.forest import ancestors_or_self
 
 # Of ranges that hold one another with nothing beside, so many are shown at either end.
 _CHAIN_ENDS = 2

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows
-from nsysprof.analyze.subject import group_notes, outside_share, subtitle
+from nsysprof.analyze.stacks import add_part, stack, texts_inside
+from nsysprof.analyze.subject import group_legend, group_notes, outside_share, subtitle
 from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Numbers
-from nsysprof.charts.palette import IDLE, group_legend
-from nsysprof.charts.stacks import add_part, stack, texts_inside
+from nsysprof.charts.palette import IDLE
 from nsysprof.core.intervals import Ints
 from nsysprof.core.labels import printable
 from nsysprof.core.units import format_count, format_ns, format_share, scale_ns
+from nsysprof.kernels.groups import OTHER, OpGroups
 
 _CUT = 3.0  # times the longest bar of a single range
 _READABLE = 0.1  # of the share panel: narrower parts have no text
@@ -132,7 +131,7 @@ def title(rows: ChartRows) -> str:
     if rows.of == "kernels":
         text = f"{rows.names[first]} takes {share} of {format_ns(rows.owned_ns)} op time"
         return f"{ties} kernels lead with {share} of op time each" if ties > 1 else text
-    parts = _parts(rows.sum_ns[first], total, rows.groups.labels)
+    parts = _parts(rows.sum_ns[first], total, rows.groups)
     if ties > 1:
         lead = f"{ties} ranges lead with {format_ns(int(busy.max()))} busy time each"
         return f"{lead}, first {rows.names[first]}: {parts}"
@@ -140,15 +139,16 @@ def title(rows: ChartRows) -> str:
     return f"{rows.names[first]} takes {whole} of the op time in ranges: {parts}"
 
 
-def _parts(sums: Ints, total: int, labels: Sequence[str]) -> str:
-    """The largest groups, until they make up most of the time; three at most."""
-    order = np.argsort(-sums, kind="stable")
+def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
+    """The largest groups, until they make up most of the time; three at most, those with a name of their own first."""
+    unnamed = (np.arange(len(sums)) == groups.place(OTHER)) & groups.by_name
+    order = np.lexsort((-sums, unnamed))
     out: list[str] = []
     covered = 0
     for number in order[:3].tolist():
         if sums[number] <= 0 or (covered >= 0.8 * total and out):
             break
         share = "all" if sums[number] == total else format_share(int(sums[number]) / total)
-        out.append(f"{share} {'' if out else 'of it '}{printable(labels[number])}")
+        out.append(f"{share} {'' if out else 'of it '}{printable(groups.labels[number])}")
         covered += int(sums[number])
     return ", ".join(out)

@@ -6,10 +6,10 @@ import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows
-from nsysprof.analyze.subject import group_notes, outside_share, subtitle
+from nsysprof.analyze.stacks import stack
+from nsysprof.analyze.subject import group_legend, group_notes, outside_share, subtitle
 from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Numbers
-from nsysprof.charts.palette import INK, group_legend
-from nsysprof.charts.stacks import stack
+from nsysprof.charts.palette import INK
 from nsysprof.core.units import format_count
 
 _MARK = "launches (host calls)"

@@ -60,10 +60,12 @@ def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
     totals = breakdown.totals
     gpus = max(len(set(breakdown.attribution.tables.gpu_numbers)), 1)
     share = totals["busy_ns"] / (gpus * totals["span_ns"]) if totals["span_ns"] else float("nan")
+    moved = totals["migrations_ns"]
+    added_up = f"{format_ns(moved)} of it migrations" if moved else "durations added up"
     shown = [
         ("busy_ns", "busy", format_share(share), f"{format_ns(totals['busy_ns'])} of GPU time busy"),
         ("span_ns", "span", format_ns(totals["span_ns"]), "first op to last"),
-        ("sum_ns", "sum of ops", format_ns(totals["sum_ns"]), "durations added up"),
+        ("sum_ns", "sum of ops", format_ns(totals["sum_ns"]), added_up),
         (
             "kernels",
             "kernels",

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.stream_lanes import choose_streams, processes_by_gpu
+from nsysprof.analyze.subject import group_legend, group_notes
 from nsysprof.analyze.timeline import MOST_THREADS, timeline
 from nsysprof.analyze.timeline_chart import title
-from nsysprof.attribution.paths import depths
 from nsysprof.attribution.split import device_labels, stream_labels
-from nsysprof.charts.palette import TINTS, group_legend
+from nsysprof.charts.palette import TINTS
+from nsysprof.core.forest import depths
 from nsysprof.core.intervals import Index, Ints
 from nsysprof.core.labels import shorten
 from nsysprof.core.stacking import stack
@@ -53,7 +54,7 @@ def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
         "tints": TINTS,
         **rows.texts(),
     }
-    return pack(found, length, head), title(answer), rows.notes
+    return pack(found, length, head), title(answer), [*rows.notes, *group_notes(breakdown.groups)]
 
 
 class _Rows:

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import ancestors_or_self
+from nsysprof.core.forest import ancestors_or_self
 from nsysprof.core.units import format_ns
 
 # A thread's range starts slowly when the first of so many instances takes so many times the median, and half of all.

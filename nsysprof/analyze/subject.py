@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.attribute import MIGRATED
+from nsysprof.charts.palette import COLOURS
 from nsysprof.core.labels import printable, shorten
 from nsysprof.core.units import format_count, format_share
-from nsysprof.kernels.groups import OpGroups
+from nsysprof.kernels.groups import LAST, OpGroups
 
 
 def subtitle(breakdown: Breakdown) -> str:
@@ -28,6 +31,20 @@ def subtitle(breakdown: Breakdown) -> str:
     if ranges and unowned > 0:
         parts.append(f"{format_share(unowned)} of op time belongs to no range")
     return " · ".join(parts)
+
+
+def group_colours(groups: OpGroups) -> list[str]:
+    """A colour per group: those of the families, and those of the first ones for names of kernels."""
+    if not groups.by_name:
+        return list(COLOURS.values())
+    kernels = [colour for family, colour in COLOURS.items() if family not in LAST]
+    return [*kernels[: len(groups.labels) - len(LAST)], *(COLOURS[family] for family in LAST)]
+
+
+def group_legend(groups: OpGroups, present: Sequence[bool]) -> list[tuple[str, str]]:
+    """Legend entries, ``(label, colour)``, of the groups that a chart shows; a flag per group."""
+    entries = zip(map(printable, groups.labels), group_colours(groups), present, strict=True)
+    return [(label, colour) for label, colour, shown in entries if shown]
 
 
 def group_notes(groups: OpGroups) -> list[str]:

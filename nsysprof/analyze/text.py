@@ -18,6 +18,8 @@ from nsysprof.attribution.verify import Verification
 from nsysprof.core.terminal import once, one_line, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
+from nsysprof.results.text_table import spread_text
+from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.report import Diagnostic, Report
 
 _NAME_WIDTH = 48
@@ -190,6 +192,8 @@ def range_notes(shown: pd.DataFrame, waiting: Sequence[bool]) -> Iterator[str]:
     """What the columns of `RANGE_HEAD` mean, for these rows of ``merged``."""
     yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op"
     yield "to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR."
+    if shown["instances"].between(2, LEAST_SAMPLES - 1).any():
+        yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
     if any(waiting):
         idle = format_share(LAUNCH_BOUND_IDLE)
         yield f"* launch-bound: for more than {idle} of the span the GPU runs nothing, not even ops of other ranges."
@@ -217,15 +221,15 @@ def range_cells(row: Any, total: int, waits: bool) -> list[str]:
         format_ns(row.span_ns),
         format_ns(row.busy_ns),
         format_share(row.sum_ns / total) if total else "",
-        _each(row.span_median_ns, row.span_iqr_ns) if many else "",
-        _each(row.busy_median_ns, row.busy_iqr_ns) if many else "",
+        *(_each(row, name) if many else "" for name in ("span", "busy")),
         format_share(busy / span) + (" *" if waits else "") if span > 0 else "",
     ]
 
 
-def _each(median: int, iqr: int) -> str:
-    """A median with half the IQR as a share of it; nothing for ranges without ops."""
-    return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}" if median > 0 else ""
+def _each(row: Any, name: str) -> str:
+    """A median with its spread over the instances; nothing for ranges without ops."""
+    median, iqr, low, high = (getattr(row, f"{name}_{what}_ns") for what in ("median", "iqr", "min", "max"))
+    return spread_text(median, iqr, low, high, row.instances) if median > 0 else ""
 
 
 def _label(row: Any) -> str:

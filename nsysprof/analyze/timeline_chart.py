@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.stream_lanes import StreamLane, processes_by_gpu
-from nsysprof.analyze.subject import group_notes, subtitle
+from nsysprof.analyze.subject import group_colours, group_legend, group_notes, subtitle
 from nsysprof.analyze.timeline import RangeLane, Timeline
 from nsysprof.analyze.unified_memory import FAULT_BOUND
 from nsysprof.analyze.zoom import Zoom
@@ -23,7 +23,7 @@ from nsysprof.charts.marks import (
     Marks,
     Stream,
 )
-from nsysprof.charts.palette import IDLE, INK, OTHERS, TINTS, group_colours, group_legend
+from nsysprof.charts.palette import IDLE, INK, OTHERS, TINTS
 from nsysprof.core.labels import printable, shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import short_name

@@ -15,7 +15,7 @@ from nsysprof.errors import NsysprofError
 
 _MOST_NAMED = 6
 _SIZE = re.compile(r"([BHSD])(\d+)")
-_BUILT = re.compile(r"[A-Z]+::")  # how names begin that are built of parts
+_WORDS = re.compile(r"[\w *.=#:+-]+")  # a name that `::` may part: not such as `sort<std::less>(T)`
 # What means more than itself in a set of a regular expression, and not in one of a glob.
 _SET_SYNTAX = re.compile(r"[\\\[&~|]|-(?=-)")
 
@@ -139,8 +139,8 @@ def side_names(base: str, new: str) -> tuple[str, str, str]:
     """What to call the two sides of a pair, and where both stand: `('math', 'flash', 'S=4096')`.
 
     That is the piece in which the paths differ and what they share around it; paths of different build, or that differ
-    in several places, are called as they are. A ``::`` parts names as workloads build them, `RUN::math::S4096`; in all
-    others, such as `aten::mm`, it belongs to the name.
+    in several places, are called as they are. A ``::`` parts names, but what stands before the piece within a name
+    belongs to it, as in `aten::mm`, unless that is built as workloads do, `RUN::math::S4096`.
     """
     tokens = [_tokens(path) for path in (base, new)]
     if base == new or [mark for mark, _ in tokens[0]] != [mark for mark, _ in tokens[1]]:
@@ -149,17 +149,23 @@ def side_names(base: str, new: str) -> tuple[str, str, str]:
     first, last = differ[0], differ[-1] + 1
     if len(differ) != last - first:
         return base, new, ""
-    one, other = ("".join(mark + part for mark, part in side[first:last]) for side in tokens)
+    begin = max(at for at in range(first + 1) if tokens[0][at][0] != "::")
+    if not tokens[0][begin][1].isupper():
+        first = begin
     lead = len(tokens[0][first][0])
+    one, other = ("".join(mark + part for mark, part in side[first:last])[lead:] for side in tokens)
     shared = [part for _, part in (*tokens[0][:first], *tokens[0][last:]) if part != "RUN"]
-    place = " ".join(_SIZE.sub(r"\1=\2", part) if _SIZE.fullmatch(part) else part for part in shared)
-    return one[lead:], other[lead:], place
+    return (
+        one,
+        other,
+        " ".join(_SIZE.sub(r"\1=\2", part) if _SIZE.fullmatch(part) else part for part in shared),
+    )
 
 
 def _tokens(path: str) -> list[tuple[str, str]]:
-    """The parts of a path, each with the mark before it."""
+    """The parts of a path, each with the mark before it; a name with more than words in it is one part."""
     return [
         ("::" if within else "/" if at else "", part)
         for at, name in enumerate(re.split(r"(?<!\\)/", path))
-        for within, part in enumerate(name.split("::") if _BUILT.match(name) else [name])
+        for within, part in enumerate(name.split("::") if _WORDS.fullmatch(name) else [name])
     ]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.forest import added_up, depths
 from nsysprof.core.path_text import path_part
 
 # PyTorch's autograd profiler appends what changes from call to call: `aten::mm, op_id = 17, sizes = [[2, 3]]`.
@@ -63,7 +64,7 @@ class Paths:
             return False
         length = np.array([len(name) + 1 for name in self.names], np.int64)[self.name]
         used = np.bincount(self.of, minlength=len(self)) + 1
-        return int((_added_up(length, self.parent) * used).sum()) > _MOST_CHARACTERS
+        return int((added_up(length, self.parent) * used).sum()) > _MOST_CHARACTERS
 
 
 def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
@@ -86,32 +87,6 @@ def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
         else:
             out.append(f"{head}…[{depth + 1:,} names deep]…{tail}")
     return out
-
-
-def _added_up(values: NDArray[np.int64], parent: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Each row's value plus those of all its ancestors; logarithmic rounds in depth."""
-    count = len(parent)
-    up = np.append(np.where(parent < 0, count, parent), count)
-    out = np.append(values, 0)
-    while (up[:-1] < count).any():
-        out += out[up]
-        up = up[up]
-    return out[:-1]
-
-
-def ancestors_or_self(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which rows are marked or have a marked ancestor; logarithmic rounds in depth."""
-    up = np.append(np.where(parent < 0, len(parent), parent), len(parent))
-    out = np.append(marked, False)
-    while (up[:-1] < len(parent)).any():
-        out |= out[up]
-        up = up[up]
-    return out[:-1]
-
-
-def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
-    """How many ancestors each row has."""
-    return (_added_up(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)
 
 
 def range_paths(attribution: Attribution) -> Paths:

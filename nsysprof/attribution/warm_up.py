@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import Paths, ancestors_or_self
+from nsysprof.attribution.paths import Paths
+from nsysprof.core.forest import ancestors_or_self
 from nsysprof.errors import NsysprofError
 
 # The first and the last of some instances of a range, counted from 0 in the order in which they begin.

@@ -8,7 +8,7 @@ import pandas as pd
 
 from nsysprof import __version__
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.words import device_name
+from nsysprof.bench.words import device_name, interval_words
 from nsysprof.core.units import format_bandwidth, format_bytes, format_share
 from nsysprof.results.markdown import markdown_section, markdown_table
 
@@ -17,7 +17,7 @@ def method_part(results: BenchResults) -> Iterator[str]:
     """What the figures mean, and the rules that they were taken by."""
     samples, rules = results.samples, results.rules
     lines = [
-        f"- ±: half the 95 % interval of the median ({', '.join(_methods(results.results))})",
+        f"- ±: half the {interval_words(results)} ({', '.join(_methods(results.results))})",
         f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
         f" samples a side, when its interval leaves 1 out and p stays below {rules.alpha:g}",
         "- a difference between eager calls also has to exceed what either backend differs from itself by (A/A)",

@@ -13,6 +13,7 @@ from nsysprof.bench.words import shape_labels
 from nsysprof.core.terminal import one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
+from nsysprof.statistics.summary import LEAST_SAMPLES
 
 __all__ = ["diff_table", "regression_lines"]
 
@@ -91,8 +92,8 @@ def _percent(change: float) -> str:
 
 
 def _change(row: Any) -> str:
-    """`+8.0 ± 0.4 %`."""
-    if row["metric"] == "peak memory":
+    """`+8.0 ± 0.4 %`; no interval of few samples, which hold less than they say."""
+    if row["metric"] == "peak memory" or min(row["before_n"], row["after_n"]) < LEAST_SAMPLES:
         return _percent(row["change"])
     half = (row["change_high"] - row["change_low"]) / 2
     return f"{_percent(row['change'])[:-2]} ± {half * 100:.{0 if half >= 0.0995 else 1}f} %"

@@ -18,6 +18,7 @@ from nsysprof.bench.words import (
     clock_words,
     decision_words,
     fastest_words,
+    interval_words,
     known_text,
     plus_minus,
     ratio_cell,
@@ -42,7 +43,10 @@ _LEGEND = (
 def bench_summary(results: BenchResults) -> str:
     """What was measured, a table of all points, and what follows from it; the text ends with a newline."""
     parts = [
-        [about_run(results), f"  {clock_words(results)}; ±: 95 % interval of the median"],
+        [
+            about_run(results),
+            f"  {clock_words(results)}; ±: {interval_words(results)}",
+        ],
         list(_warnings(results)),
         [_points(results)],
         [_decisions(results)],
@@ -112,7 +116,7 @@ def _point(row: dict[Any, Any], base: str, eager: pd.DataFrame) -> list[str]:
     return [
         name,
         format_ns(row["median_ns"]),
-        plus_minus(row)[2:],
+        plus_minus(row).removeprefix("± "),
         format_ns(row["graph_median_ns"]) if math.isfinite(row["graph_median_ns"]) else "",
         tflops_cell(row),
         share_cell(row),

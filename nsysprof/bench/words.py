@@ -17,9 +17,9 @@ from nsysprof.core.terminal import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, worded
 from nsysprof.statistics.resampling import RANGE
+from nsysprof.statistics.summary import LEAST_SAMPLES
 
 REFUSED = "refused"
-_FEWEST = 6  # samples of a graph: with fewer no interval is a 95 % one
 _BASELINES = ("math", "naive")  # what speed-ups are held against, where it was measured
 
 
@@ -101,12 +101,21 @@ def clock_words(results: BenchResults) -> str:
 
 
 def plus_minus(row: Any, *, graph: bool = False) -> str:
-    """Half the width of the interval as a share of the median: `± 0.3 %`; nothing where it holds less than 95 %."""
-    few = row["graph_n"] < _FEWEST if graph else row["interval"] == RANGE
-    if few:
+    """Half the width of the interval as a share of the median: `± 0.3 %`; of few samples how far they reach."""
+    if (graph and row["graph_n"] < LEAST_SAMPLES) or (not graph and row["n"] == 1):
+        return ""
+    if not graph and row["n"] < LEAST_SAMPLES:
+        return f"({format_ns(row['min_ns'])}–{format_ns(row['max_ns'])})"
+    if not graph and row["interval"] == RANGE:
         return ""
     median, low, high = _median_and_ends(row, graph=graph)
     return f"± {format_share((high - low) / 2 / median)}"
+
+
+def interval_words(results: BenchResults) -> str:
+    """What `plus_minus` says of the samples that there are."""
+    few = bool(results.results["n"].between(1, LEAST_SAMPLES - 1).any())
+    return "95 % interval of the median" + (f", or (least–most) of fewer than {LEAST_SAMPLES}" if few else "")
 
 
 def latency_cell(row: Any, *, graph: bool = False) -> str:

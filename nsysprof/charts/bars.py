@@ -43,10 +43,10 @@ def draw_bars(plan: Bars) -> Figure:
     bottom = _AXIS + (0.2 if plan.heading.notes else 0)
     height = top + plan.row * max(rows, 2) + bottom
     figure = framed(plan.heading, height)
-    wide = [
+    lengths = [
         text_width(label, TEXT) * (BOLD if row in plan.strong else 1) for row, label in enumerate(plan.labels)
     ]
-    labels = max(wide) + MARGIN + 0.1
+    labels = max(lengths) + MARGIN + 0.1
     widths = [_width(column) for column in plan.columns]
     free = WIDTH - (labels + sum(widths) + _GAP * len(plan.panels) + MARGIN)
     free /= sum(panel.share for panel in plan.panels)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsysprof.core.labels import printable
-from nsysprof.kernels.groups import LAST, OpGroups
-
 INK, FAINT, RULE = "#1a1a1a", "#595959", "#d0d0d0"
 IDLE = "#e8e8e8"
 OTHERS = "#c4c4c4"  # ops of other ranges
@@ -38,20 +35,6 @@ COLOURS = {
 }
 # Ranges are pale, with their names in them: colour proper is for families.
 TINTS = ("#a9cbe8", "#f2c393", "#b2d8aa", "#cdb6e0", "#eeb1be", "#e3d88a", "#a3d6d6", "#cbc0b0")
-
-
-def group_colours(groups: OpGroups) -> list[str]:
-    """A colour per group: those of the families, and those of the first ones for names of kernels."""
-    if not groups.by_name:
-        return list(COLOURS.values())
-    kernels = [colour for family, colour in COLOURS.items() if family not in LAST]
-    return [*kernels[: len(groups.labels) - len(LAST)], *(COLOURS[family] for family in LAST)]
-
-
-def group_legend(groups: OpGroups, present: Sequence[bool]) -> list[tuple[str, str]]:
-    """Legend entries, ``(label, colour)``, of the groups that a chart shows; a flag per group."""
-    entries = zip(map(printable, groups.labels), group_colours(groups), present, strict=True)
-    return [(label, colour) for label, colour, shown in entries if shown]
 
 
 def family_legend(present: Sequence[bool]) -> list[tuple[str, str]]:

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.attribution.paths import ancestors_or_self
 from nsysprof.check.baseline import gpu_names
 from nsysprof.check.call_samples import Spread, call_samples, spread_of
 from nsysprof.check.range_match import RangeFinder
 from nsysprof.check.range_ops import backends_seen
+from nsysprof.core.forest import ancestors_or_self
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Rules

@@ -12,7 +12,9 @@ The failure shows the table that ``nsysprof check`` prints.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,7 +27,7 @@ from nsysprof.check.draft import draft_budget
 from nsysprof.check.text import check_summary
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Rules, load_rules
-from nsysprof.trace.report import Progress, Report, open_report, read_tables
+from nsysprof.trace.report import Progress, Report, open_report
 
 File: TypeAlias = str | os.PathLike[str]
 
@@ -48,42 +50,47 @@ def check(
     budget: File | Budget,
     *,
     baseline: File | None = None,
+    threads: str = "follow",
     rules: File | None = None,
     nsys: File | None = None,
+    memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> Checked:
     """Hold a report against a budget: both as files, or as `open_report` and `read_budget` give them.
 
     ``baseline`` is an earlier report, an ``analysis.json``, or the folder of one, for limits with ``max_growth``.
     ``rules`` is a file of kernel rules to ask before the shipped ones, ``nsys`` what exports a ``.nsys-rep``;
-    ``progress`` is told what was done, and how many rows. Raises `NsysprofError` for what cannot be read or means
+    ``threads`` and ``memory_limit`` (bytes) are those of `attribute`; ``progress`` is given what was done, and how many
+    rows. Raises `NsysprofError` for what cannot be read or means
     nothing; a broken limit raises nothing.
     """
     asked = budget if isinstance(budget, Budget) else read_budget(Path(budget))
     known = load_rules(Path(rules) if rules is not None else None)
-    before = _baseline(Path(baseline), asked, known, nsys, progress) if baseline is not None else None
+    read = partial(_broken_down, asked, known, threads, memory_limit, progress)
+    before = _baseline(Path(baseline), asked, nsys, read) if baseline is not None else None
     if isinstance(report, Report):
-        found = check_budget(
-            _broken_down(report, asked, known, progress), asked, baseline=before, rules=known
-        )
+        found = check_budget(read(report), asked, baseline=before, rules=known)
     else:
         with open_report(report, nsys=nsys) as opened:
-            found = check_budget(
-                _broken_down(opened, asked, known, progress), asked, baseline=before, rules=known
-            )
+            found = check_budget(read(opened), asked, baseline=before, rules=known)
     return Checked(**found.__dict__)
 
 
-def _broken_down(report: Report, budget: Budget, rules: Rules, progress: Progress | None) -> Breakdown:
-    attribution = attribute(read_tables(report, progress), "follow", progress)
+def _broken_down(
+    budget: Budget,
+    rules: Rules,
+    threads: str,
+    memory_limit: int | None,
+    progress: Progress | None,
+    report: Report,
+) -> Breakdown:
+    attribution = attribute(report, threads, progress, memory_limit)
     return break_down(
         attribution, merge=budget.merge, skip=budget.skip, instances=budget.instances, rules=rules
     )
 
 
-def _baseline(
-    path: Path, budget: Budget, rules: Rules, nsys: File | None, progress: Progress | None
-) -> Baseline:
+def _baseline(path: Path, budget: Budget, nsys: File | None, read: Callable[[Report], Breakdown]) -> Baseline:
     """The baseline in an analysis, by its name or its folder, or in a report."""
     if not any(each.growth for each in budget.ranges):
         raise NsysprofError(
@@ -95,14 +102,20 @@ def _baseline(
     if path.suffix == ".json":
         return read_analysis(path, budget)
     with open_report(path, nsys=nsys) as opened:
-        return baseline_of(_broken_down(opened, budget, rules, progress))
+        return baseline_of(read(opened))
 
 
 def draft(
-    report: File, *, rules: File | None = None, nsys: File | None = None, progress: Progress | None = None
+    report: File,
+    *,
+    threads: str = "follow",
+    rules: File | None = None,
+    nsys: File | None = None,
+    memory_limit: int | None = None,
+    progress: Progress | None = None,
 ) -> str:
     """The TOML text of a budget that a report keeps to, see `draft_budget`; the arguments are those of `check`."""
     known = load_rules(Path(rules) if rules is not None else None)
     with open_report(report, nsys=nsys) as opened:
-        attribution = attribute(read_tables(opened, progress), "follow", progress)
+        attribution = attribute(opened, threads, progress, memory_limit)
         return draft_budget(break_down(attribution, rules=known), known)

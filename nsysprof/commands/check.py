@@ -11,11 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from nsysprof.commands.report_options import (
+    MemoryLimitOption,
     NoMergeOption,
     NsysOption,
     ReportArgument,
     RulesOption,
     SkipOption,
+    Threads,
+    ThreadsOption,
+    bytes_of,
 )
 
 _DRAFT = Path("budget.toml")
@@ -47,8 +51,10 @@ def check(
     no_merge: NoMergeOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print it as Markdown, for a pull request.")] = False,
+    threads: ThreadsOption = Threads.FOLLOW,
     rules: RulesOption = None,
     nsys: NsysOption = None,
+    memory_limit: MemoryLimitOption = None,
 ) -> None:
     """Hold REPORT against BUDGET and print what broke; exit code 3 if something did, 0 if nothing.
 
@@ -59,10 +65,16 @@ def check(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.attribution.warm_up import read_instances
 
+    reading: dict[str, Any] = {
+        "threads": threads.value,
+        "rules": rules,
+        "nsys": nsys,
+        "memory_limit": bytes_of(memory_limit),
+    }
     if init:
         if budget or baseline or as_json or as_md or skip is not None or instance or no_merge:
-            raise typer.BadParameter("--init takes a report, -o, --force, --rules and --nsys")
-        _draft(report, output or _DRAFT, force=force, rules=rules, nsys=nsys)
+            raise typer.BadParameter("--init takes a report, -o, --force and the options of reading")
+        _draft(report, output or _DRAFT, reading, force=force)
         return
     if budget is None:
         raise typer.BadParameter("a budget is missing: nsysprof check REPORT BUDGET")
@@ -75,7 +87,7 @@ def check(
     changed: dict[str, Any] = {} if skip is None else {"skip": skip}
     changed |= {"merge": None} if no_merge else {}
     changed |= {"skip": 0, "instances": read_instances(instance)} if instance else {}
-    _check(report, budget, baseline, changed, as_json=as_json, as_md=as_md, rules=rules, nsys=nsys)
+    _check(report, budget, baseline, changed, reading, as_json=as_json, as_md=as_md)
 
 
 def _check(
@@ -83,13 +95,12 @@ def _check(
     budget: Path,
     baseline: Path | None,
     changed: dict[str, Any],
+    reading: dict[str, Any],
     *,
     as_json: bool,
     as_md: bool,
-    rules: Path | None,
-    nsys: Path | None,
 ) -> None:
-    """Check with the budget, in which some of what it says on instances is ``changed``."""
+    """Check with the budget, in which some of what it says on instances is ``changed``; ``reading``: see `check`."""
     import json
     from dataclasses import replace
 
@@ -100,7 +111,7 @@ def _check(
 
     asked = replace(read_budget(budget), **changed)
     with progress_bar() as progress:
-        answer = check_report(report, asked, baseline=baseline, rules=rules, nsys=nsys, progress=progress)
+        answer = check_report(report, asked, baseline=baseline, **reading, progress=progress)
     if as_json:
         print(json.dumps(check_document(answer), indent=1, ensure_ascii=False), flush=True)
     else:
@@ -109,7 +120,7 @@ def _check(
         raise typer.Exit(3)
 
 
-def _draft(report: Path, out: Path, *, force: bool, rules: Path | None, nsys: Path | None) -> None:
+def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> None:
     from shlex import quote
 
     from nsysprof.check.gate import draft
@@ -125,14 +136,14 @@ def _draft(report: Path, out: Path, *, force: bool, rules: Path | None, nsys: Pa
         what = "a folder" if out.is_dir() else "the report itself, which is never changed"
         raise NsysprofError(f"{out}: {what}", "name another file with -o")
     with progress_bar() as progress:
-        text = draft(report, rules=rules, nsys=nsys, progress=progress)
+        text = draft(report, **reading, progress=progress)
     _write(text, out, force=force)
     tables = text.count("\n[[range]]")
     print(
         f"Written to {visible(str(out))}: limits on {tables:,} range{'s' * (tables != 1)}; next:",
         file=sys.stderr,
     )
-    options = [f" {name} {quote(str(path))}" for name, path in (("--rules", rules), ("--nsys", nsys)) if path]
+    options = [f" --{name} {quote(str(reading[name]))}" for name in ("rules", "nsys") if reading[name]]
     print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}{''.join(options)}"))
 
 

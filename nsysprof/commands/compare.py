@@ -14,6 +14,7 @@ import typer
 from nsysprof.commands.report_options import (
     ChartsOption,
     HtmlOption,
+    MemoryLimitOption,
     NoMergeOption,
     NsysOption,
     PerOption,
@@ -24,6 +25,7 @@ from nsysprof.commands.report_options import (
     SpreadsheetOption,
     Threads,
     ThreadsOption,
+    bytes_of,
 )
 
 if TYPE_CHECKING:
@@ -106,6 +108,7 @@ def compare(
     threads: ThreadsOption = Threads.FOLLOW,
     rules: RulesOption = None,
     nsys: NsysOption = None,
+    memory_limit: MemoryLimitOption = None,
     spreadsheet_safe: SpreadsheetOption = False,
     force: ReplaceOption = False,
 ) -> None:
@@ -137,9 +140,9 @@ def compare(
         from nsysprof.compare.text import comparison_text
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import PAGE, check_folder, report_stem, results_together
-        from nsysprof.trace.report import open_report, read_tables
+        from nsysprof.trace.report import open_report
 
-        loaded = load_rules(rules)
+        loaded, limit = load_rules(rules), bytes_of(memory_limit) // (1 if other is None else 2)
         files = [report] if other is None else [report, other]
         folder = output or Path(f"{'-'.join(map(report_stem, files))}.compare")
         opened = [stack.enter_context(open_report(file, nsys=nsys)) for file in files]
@@ -150,7 +153,7 @@ def compare(
         )
         check()
         with progress_bar() as progress:
-            found = [attribute(read_tables(one, progress), threads.value, progress) for one in opened]
+            found = [attribute(one, threads.value, progress, limit) for one in opened]
             progress("comparing", 0)
             comparison = compare_ranges(
                 *found,

@@ -14,6 +14,7 @@ import typer
 from nsysprof.commands.report_options import (
     ChartsOption,
     HtmlOption,
+    MemoryLimitOption,
     MergeOption,
     NsysOption,
     ReplaceOption,
@@ -21,6 +22,7 @@ from nsysprof.commands.report_options import (
     SpreadsheetOption,
     Threads,
     ThreadsOption,
+    bytes_of,
 )
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ def fleet(
     threads: ThreadsOption = Threads.FOLLOW,
     rules: RulesOption = None,
     nsys: NsysOption = None,
+    memory_limit: MemoryLimitOption = None,
     spreadsheet_safe: SpreadsheetOption = False,
     force: ReplaceOption = False,
 ) -> None:
@@ -115,8 +118,7 @@ def fleet(
     check_dask(local=scheduler is None)
     load_rules(rules)  # what is wrong with it is told once, not per report
     pattern = rank_pattern(rank_from) if rank_from is not None else None
-    if listed is not None:
-        names += names_in(listed)
+    names += names_in(listed) if listed is not None else []
     if not names:
         raise typer.BadParameter("name reports, or a file of their names with --from")
     files, notes = find_reports(names)
@@ -125,7 +127,7 @@ def fleet(
     results = (*FLEET_FILES, *(drawn if charts else ()), *((PAGE,) if html else ()))
     check = partial(check_fleet_folder, folder, results, asked, force=force, kept=_KEPT)
     check(resume=resume)
-    choice = Choice(per, tuple(merge) if merge else DEFAULT_MERGE, skip)
+    choice = Choice(per, tuple(merge or DEFAULT_MERGE), skip)
     options: dict[str, Any] = {
         "per": per,
         "merge": list(choice.merge),
@@ -134,9 +136,9 @@ def fleet(
         "rank_from": rank_from,
     }
     ruled, exporter = (str(path.absolute()) if path else None for path in (rules, nsys))
-    tasks = [ReportTask(file, choice, threads.value, ruled, exporter) for file in files]
-    for note in notes:
-        _say(note)
+    limit = bytes_of(memory_limit) if memory_limit else None
+    tasks = [ReportTask(file, choice, threads.value, ruled, exporter, limit) for file in files]
+    _say(*notes)
     with _telling_what_is_kept(folder, len(tasks)):
         known = answers_in(folder / _KEPT, tasks) if resume else {}
         count = worker_count(ClusterChoice(workers), len(tasks) - len(known))
@@ -307,8 +309,10 @@ def _default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
     return Path(f"{'-'.join(filter(None, parts)) or 'reports'}.fleet")
 
 
-def _say(text: str) -> None:
-    """A line for people, on stderr."""
+def _say(*texts: str) -> None:
+    """Lines for people, on stderr."""
     from nsysprof.core.terminal import visible
 
-    print("".join(f"{visible(line)}\n" for line in text.split("\n")), end="", file=sys.stderr)
+    print(
+        "".join(f"{visible(line)}\n" for text in texts for line in text.split("\n")), end="", file=sys.stderr
+    )

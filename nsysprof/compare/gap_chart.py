@@ -243,7 +243,7 @@ def _panel_title(row: dict[str, Any], totals: Sequence[str]) -> str:
     said = compared(row, shorten_both(row["base_name"], row["new_name"], 24), "")
     if row["verdict"] == NO_CLEAR_CHANGE:
         said = "no clear change"
-    return f"{shorten(place, 80)}: {said}, {totals[0]} → {totals[1]}"
+    return f"{shorten(place, 80)}: {said}; means {totals[0]} → {totals[1]}"
 
 
 def _listed(texts: Sequence[str]) -> str:
@@ -262,7 +262,7 @@ def _subtitle(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
         [
             *compared_reports(comparison),
             calls,
-            "clock: span, first op to last, divided by calls; words: medians",
+            "clock: span, first op to last, divided by calls; title: the median call",
         ]
     )
 

@@ -158,8 +158,9 @@ def untold_shares(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
     if pair["verdict"] == NO_CLEAR_CHANGE:
         return "no clear change, so there are no shares of it"
     means = pair["new_span_ns"] - pair["base_span_ns"]
-    if (pair["new_median_ns"] - pair["base_median_ns"]) * means < 0:
-        return "the means differ the other way than the medians, so there are no shares"
+    medians = pair["new_median_ns"] - pair["base_median_ns"]
+    if (medians > 0) != (means > 0) or (medians < 0) != (means < 0):
+        return "the means differ otherwise than the medians, so there are no shares"
     if causes_cancel(gaps):
         return "what the causes gain and lose cancels for the most part, so there are no shares"
     return ""

@@ -43,16 +43,20 @@ def comparison_text(
     What names hold that a terminal would obey is written out; the text ends with a newline.
     """
     blocks = [*_head(comparison, escaped if markdown else str)]
-    pairs = list(comparison.sides)
+    by_name = {pair.name: pair for pair in comparison.sides}
+    pairs = [by_name[name] for name in comparison.ranked]
     if len(pairs) > 1:
         blocks.append(pair_table(comparison).lines(markdown))
         if not every:
-            pairs = [pair for pair in pairs if pair.name == comparison.largest]
+            pairs = pairs[:1]
             blocks.append([f"The largest difference, of {len(comparison.pairs):,} (--all shows the others):"])
     for pair in pairs:
         blocks += _pair(comparison, pair, top, markdown)
     lines = [line for block in blocks if block for line in ("", *block)][1:]
-    return "".join(f"{visible(line)}\n" for text in lines for line in text.split("\n"))
+    shown = (
+        str if markdown else visible
+    )  # what is escaped for Markdown is visible, but for what breaks mentions
+    return "".join(f"{shown(line)}\n" for text in lines for line in text.split("\n"))
 
 
 def _head(comparison: Comparison, shown: Callable[[str], str]) -> Iterator[list[str]]:
@@ -197,12 +201,12 @@ def clock_table(comparison: Comparison, pair: Pair) -> TextTable:
         told = ["", ""] if math.isnan(row.ratio) else [format_ratio(row.ratio), _interval(row)]
         rows.append([row.clock, *each, *told, row.verdict])
     names = shorten_both(pair.base_name, pair.new_name, _SIDE_WIDTH, one_line)
+    few = "; (a–b): of fewer than 10 the shortest and the longest" if "–" in str(rows) else ""
     return TextTable(
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
         rows,
         "lrrrrl",
-        "median call ± half the IQR, or from the shortest to the longest of fewer than 10;"
-        " span: from its first op to that of the next call",
+        f"median call ± half the IQR{few}; span: from its first op to that of the next call",
     )
 
 

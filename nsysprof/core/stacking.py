@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.paths import depths
+from nsysprof.core.forest import depths
 from nsysprof.core.intervals import Index, Ints, enclosing
 
 Parents = NDArray[np.int32]

@@ -88,6 +88,10 @@ COLUMNS: dict[str, dict[str, str]] = {
         "cpu_median_ns": "median of the instances' cpu_ns",
         "cpu_iqr_ns": "interquartile range of the instances' cpu_ns",
         "unclosed": "instances that the program never closed: they end with the session",
+        "span_min_ns": "least of the instances' span_ns",
+        "span_max_ns": "most of the instances' span_ns",
+        "busy_min_ns": "least of the instances' busy_ns",
+        "busy_max_ns": "most of the instances' busy_ns",
     },
     "instances": {
         "range": "id: NVTX ranges, by process, thread and start",

@@ -8,7 +8,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,9 +87,10 @@ def examine_all(
     found: dict[int, ReportAnswer | ReportFailure] = dict(known or {})
     progress("analysing reports", len(found))
     rest = [number for number in range(len(tasks)) if number not in found]
+    memory = choice.memory_bytes if choice.scheduler is None else None
     if rest:
         with _client(choice, len(rest), uninterrupted) as client:
-            for number, answer in _results(client, tasks, rest):
+            for number, answer in _results(client, tasks, rest, memory):
                 if isinstance(answer, ReportFailure):
                     if strict:
                         raise NsysprofError(answer.reason, answer.hint)
@@ -101,9 +102,9 @@ def examine_all(
 
 
 def _results(
-    client: Client, tasks: Sequence[ReportTask], numbers: Sequence[int]
+    client: Client, tasks: Sequence[ReportTask], numbers: Sequence[int], memory_bytes: int | None
 ) -> Iterator[tuple[int, ReportAnswer | ReportFailure]]:
-    """Answers as they come; some reports per worker are under way at a time."""
+    """Answers as they come; some reports per worker are under way at a time, each worker with that much memory."""
     from distributed import as_completed  # noqa: PLC0415 (an extra)
 
     waiting = iter(numbers)
@@ -114,7 +115,10 @@ def _results(
         number = next(waiting, None)
         if number is None:
             return []
-        future = client.submit(examine_report, tasks[number], pure=False, key=f"report-{mine}-{number}")
+        task = tasks[number]
+        if task.memory_limit is None and memory_bytes:
+            task = replace(task, memory_limit=memory_bytes // 2)  # as a program of its own would
+        future = client.submit(examine_report, task, pure=False, key=f"report-{mine}-{number}")
         under_way[future.key] = number
         return [future]
 

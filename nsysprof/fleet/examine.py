@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.core.arena import default_limit
 from nsysprof.core.side_file import MOST_BYTES, not_used
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.gpu_activity import gpu_lines
@@ -23,18 +24,21 @@ from nsysprof.fleet.range_iterations import Choice
 from nsysprof.fleet.rank_part import RankPart, rank_part
 from nsysprof.kernels.classify import Rules, classify, load_rules
 from nsysprof.trace.details import Waits
-from nsysprof.trace.report import Report, open_report, read_tables
+from nsysprof.trace.report import Report, open_report
 
 
 @dataclass(frozen=True)
 class ReportTask:
-    """A report and what is asked of it; goes to a worker. ``rules`` and ``nsys`` are paths on the worker's machine."""
+    """A report and what is asked of it; goes to a worker. ``rules`` and ``nsys`` are paths on the worker's machine;
+    ``memory_limit`` in bytes, None for half of what the worker may use, changes no answer.
+    """
 
     file: ReportFile
     choice: Choice = field(default_factory=Choice)
     threads: str = "follow"
     rules: str | None = None
     nsys: str | None = None
+    memory_limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ def examine_report(task: ReportTask) -> ReportAnswer | ReportFailure:
 
 def _answer(task: ReportTask, report: Report, path: Path, began: float) -> ReportAnswer:
     rules = load_rules(Path(task.rules) if task.rules else None)
-    attribution = attribute(read_tables(report), task.threads)
+    attribution = attribute(report, task.threads, memory_limit=task.memory_limit or default_limit())
     tables = attribution.tables
     waits, job = report.reader.waits(), report.reader.job()
     parts = _parts(attribution, communication_names(rules, tables.op_names), waits, task.choice)

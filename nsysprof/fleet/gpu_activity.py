@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from nsysprof.core.intervals import Ints, covered_before, merge
 from nsysprof.trace.details import Waits
 from nsysprof.trace.tables import KERNEL, MEMCPY, MEMSET, Tables
+from nsysprof.waits import causes
+from nsysprof.waits.causes import idle_pieces
 
 # The parts that add up to the time of a window on a GPU, and what no part of the sum is: all communication.
 COMPUTE, EXPOSED, COPIES, HOST, SYNC, QUEUE = (
@@ -17,7 +19,6 @@ COMPUTE, EXPOSED, COPIES, HOST, SYNC, QUEUE = (
 )
 PARTS = (COMPUTE, EXPOSED, COPIES, HOST, SYNC, QUEUE)
 COMMUNICATION = "communication"
-_GAPS = (HOST, SYNC, QUEUE)
 
 
 @dataclass(frozen=True)
@@ -88,23 +89,12 @@ def _lines(tables: Tables, communication: NDArray[np.bool_], rows: NDArray[np.in
 def _gaps(tables: Tables, rows: NDArray[np.intp], waits: Waits) -> dict[str, tuple[Ints, Ints]]:
     """The gaps between ops that are sorted by start, by what they waited for.
 
-    As in a comparison: a gap is of the queue where the op that ends it had been launched before the gap began; else the
-    GPU waited, after a synchronization where the launching thread sat in a call that waits for the GPU when it ran
-    dry, or for the host.
+    What the host does after a synchronization that let the GPU run dry is time of the host.
     """
-    ops, launches = tables.ops, tables.launches
-    start = ops.start[rows]
-    reach = np.maximum.accumulate(ops.end[rows]) if len(rows) else start
+    start = tables.ops.start[rows]
+    reach = np.maximum.accumulate(tables.ops.end[rows]) if len(rows) else start
     behind = np.flatnonzero(start[1:] > reach[:-1]) + 1
-    first, last = reach[behind - 1], start[behind]
-    kind = np.zeros(len(behind), np.uint8)  # an op without a launch: of the host
-    known = np.flatnonzero(ops.launch[rows[behind]] >= 0)
-    if len(known):
-        op = rows[behind[known]]
-        launch = ops.launch[op]
-        called = launches.start[launch]
-        launched = np.where(ops.kind[op] == MEMCPY, called, launches.end[launch])
-        done = waits.until(tables.threads[launches.thread[launch]], first[known])
-        synced = (done >= first[known]) & (done <= called)
-        kind[known] = np.where(launched <= first[known], 2, np.where(synced, 1, 0))
-    return {name: (first[kind == code], last[kind == code]) for code, name in enumerate(_GAPS)}
+    found = idle_pieces(tables, waits, reach[behind - 1], start[behind], rows[behind])
+    kinds = {HOST: (causes.HOST, causes.EXPOSED), SYNC: (causes.SYNC,), QUEUE: (causes.QUEUE,)}
+    mine = {name: np.isin(found.kind, codes) for name, codes in kinds.items()}
+    return {name: (found.start[chosen], found.end[chosen]) for name, chosen in mine.items()}

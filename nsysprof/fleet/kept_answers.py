@@ -31,6 +31,7 @@ def answer_file(folder: Path, task: ReportTask) -> Path:
     asked = {
         **asdict(task),
         "file": name,
+        "memory_limit": None,
         "stamp": task.file.stamp,
         "version": __version__,
         "format": _FORMAT,

@@ -14,7 +14,7 @@ from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.findings import without_text
 from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.fleet.stragglers import LEAST_SLOWNESS
-from nsysprof.results.text_table import TextTable, wrapped
+from nsysprof.results.text_table import TextTable, spread_text, wrapped
 
 _MOST_WARNINGS = 12
 _MOST_FAILURES = 20
@@ -133,19 +133,27 @@ def fleet_spread_table(fleet: Fleet, top: int = 1 << 30) -> TextTable | None:
         return None
     rows = []
     for row in spread.head(top).to_dict("records"):
-        half = row["own_iqr_ns"] / 2 / row["own_median_ns"]
         rows.append(
             [
                 one_line(row["path"], _NAME_WIDTH),
                 f"{row['iterations']:,}",
-                f"{format_ns(row['own_median_ns'])} ± {format_share(half)}",
+                spread_text(
+                    row["own_median_ns"],
+                    row["own_iqr_ns"],
+                    row["own_min_ns"],
+                    row["own_max_ns"],
+                    row["ranks"],
+                ),
                 "" if math.isnan(row["max_over_min"]) else format_ratio(row["max_over_min"]),
                 f"rank {row['slowest_rank']} ({row['times_slowest']:,} of {row['compared']:,})"
                 if row["compared"]
                 else "",
             ]
         )
-    note = "own each: the median over ranks of their medians, with half the IQR; max/min: between ranks."
+    note = (
+        "own each: the median over ranks of their medians, with half the IQR (of fewer than 10: least–most); max/min:"
+        " between ranks."
+    )
     if len(spread) > top:
         note += f" {_many(len(spread) - top, 'more range')}: see fleet.csv."
     return TextTable(

@@ -51,7 +51,7 @@ def fenced(lines: Sequence[str]) -> list[str]:
 
 
 def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
-    """`118 µs ± 0.3 %`: the median with half the IQR; of few samples how far they reach: `118 µs (90.1 µs to 131 µs)`.
+    """`118 µs ± 0.3 %`: the median with half the IQR; of few samples how far they reach: `118 µs (90.1 µs–131 µs)`.
 
     Nothing without samples, the median alone where there is one, or a median of 0.
     """
@@ -59,8 +59,10 @@ def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
         return ""
     if count == 1 or median <= 0:
         return format_ns(median)
+    if count < LEAST_SAMPLES and low == high:
+        return f"{format_ns(median)} (all)"
     if count < LEAST_SAMPLES:
-        return f"{format_ns(median)} ({format_ns(low)} to {format_ns(high)})"
+        return f"{format_ns(median)} ({format_ns(low)}–{format_ns(high)})"
     return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}"
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from nsysprof.capture.lost_launcher import LauncherWatch
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.interrupts import Interrupt, interrupts_to
+from nsysprof.tools.lost_launcher import LauncherWatch
 
 if TYPE_CHECKING:
     from psutil import Process

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.range_work import RangeWork, WorkIndex, reach_so_far, union_of
 from nsysprof.core.intervals import Ints, covered_before
 from nsysprof.trace.details import Waits
-from nsysprof.trace.tables import MEMCPY
+from nsysprof.trace.tables import MEMCPY, Tables
 
 HOST, SYNC, QUEUE, OTHERS, EXPOSED = range(5)
 WAITING_FOR = (
@@ -54,63 +54,77 @@ class Gaps:
 def find_gaps(index: WorkIndex, work: RangeWork, windows: NDArray[np.intp], waits: Waits) -> Gaps:
     """The `Gaps` in the ``windows`` that ``work`` was made from.
 
-    A gap is QUEUE where the host call of the op that ends it had returned before the gap began: the GPU had its work
-    and idled nevertheless. Otherwise the GPU waited for the HOST. Where the launching thread, or that of the range, sat
-    in a call that waits for the GPU when it ran dry, and launched only after that, the gap is two: SYNC until that call
-    returned, and EXPOSED from there on: time of the host that shows because the synchronization had let the GPU run
-    dry, and no cost of the call itself. A copy counts as launched when its call began, because the host may sit in that
-    until the copy is done.
+    See `idle_pieces` for the kinds; the thread of the range counts as a launching thread as well.
     """
     reach = reach_so_far(work)
     same = work.window[1:] == work.window[:-1]
     behind = np.flatnonzero(same & (work.start[1:] > reach[:-1])) + 1
-    start, end = reach[behind - 1], work.start[behind]
-    kind, returned = _kinds(index, work, windows, waits, start, behind)
-    cut = np.clip(returned, start, end)
-    parts = np.where((start < cut) & (cut < end), 2, 1)
-    first = np.cumsum(parts) - parts
-    second = first[parts == 2] + 1
-    start, end = np.repeat(start, parts), np.repeat(end, parts)
-    kind, behind = np.repeat(kind, parts), np.repeat(behind, parts)
-    end[second - 1] = start[second] = cut[parts == 2]
-    kind[second] = EXPOSED
-    kind[(kind == SYNC) & (np.repeat(cut, parts) <= start)] = EXPOSED  # it returned at once
+    ranges = index.attribution.tables.ranges
+    found = idle_pieces(
+        index.attribution.tables,
+        waits,
+        reach[behind - 1],
+        work.start[behind],
+        work.op[behind],
+        ranges.thread[windows[work.window[behind]]],
+    )
+    behind = behind[found.gap]
     return Gaps(
-        start=start,
-        end=end,
+        start=found.start,
+        end=found.end,
         behind=behind,
-        kind=kind,
-        others_ns=_others(index, work, start, end, behind),
+        kind=found.kind,
+        others_ns=_others(index, work, found.start, found.end, behind),
         between_calls=work.call[behind] != work.call[behind - 1],
     )
 
 
-def _kinds(
-    index: WorkIndex,
-    work: RangeWork,
-    windows: NDArray[np.intp],
+@dataclass(frozen=True)
+class IdlePieces:
+    """Gaps cut by what they waited for: ``gap`` the number of each piece's gap, ``start``, ``end``, ``kind``."""
+
+    gap: NDArray[np.intp]
+    start: Ints
+    end: Ints
+    kind: NDArray[np.uint8]
+
+
+def idle_pieces(
+    tables: Tables,
     waits: Waits,
     start: Ints,
-    behind: NDArray[np.intp],
-) -> tuple[NDArray[np.uint8], Ints]:
-    """HOST, SYNC or QUEUE of each gap, and for SYNC when the host was back; its start for the others."""
-    tables = index.attribution.tables
-    op = work.op[behind]
-    launch = tables.ops.launch[op]
+    end: Ints,
+    op: NDArray[np.intp],
+    thread: NDArray[np.integer] | None = None,
+) -> IdlePieces:
+    """Why a GPU, or a range, ran nothing from each ``start`` to each ``end``, where ``op`` ended the gap.
+
+    A gap is QUEUE where the host call of the op that ends it had returned before the gap began: the GPU had its work
+    and idled nevertheless. Otherwise the GPU waited for the HOST. Where the launching thread, or the given one, sat
+    in a call that waits for the GPU when it ran dry, and launched only after that, the gap is two: SYNC until that call
+    returned, and EXPOSED from there on: time of the host that shows because the synchronization had let the GPU run
+    dry, and no cost of the call itself. A copy counts as launched when its call began, because the host may sit in that
+    until the copy is done. An op without a launch waited for the HOST.
+    """
+    kind, cut = np.full(len(start), HOST, np.uint8), start.copy()
+    known = np.flatnonzero(tables.ops.launch[op] >= 0)
+    launch, since = tables.ops.launch[op[known]], start[known]
     called, returned = tables.launches.start[launch], tables.launches.end[launch]
-    launched = np.where(tables.ops.kind[op] == MEMCPY, called, returned)
-    kind = np.where(launched <= start, QUEUE, HOST).astype(np.uint8)
-    threads = (
-        tables.threads[tables.launches.thread[launch]],
-        tables.threads[tables.ranges.thread[windows[work.window[behind]]]],
-    )
-    back = start.copy()
-    for thread in threads:
-        done = waits.until(thread, start)
-        mine = (kind != QUEUE) & (done >= start) & (done <= called)
-        kind[mine] = SYNC
-        back[mine] = np.maximum(back, done)[mine]
-    return kind, back
+    queued = np.where(tables.ops.kind[op[known]] == MEMCPY, called, returned) <= since
+    kind[known[queued]] = QUEUE
+    for code in (tables.launches.thread[launch], *(() if thread is None else (thread[known],))):
+        done = waits.until(tables.threads[code], since)
+        synced = ~queued & (done >= since) & (done <= called)
+        kind[known[synced]] = SYNC
+        cut[known[synced]] = np.maximum(cut[known], done)[synced]
+    parts = np.where((start < cut) & (cut < end), 2, 1)
+    second = np.cumsum(parts)[parts == 2] - 1
+    gap = np.repeat(np.arange(len(start)), parts)
+    kind, begin, stop = kind[gap], start[gap], end[gap]
+    stop[second - 1] = begin[second] = cut[parts == 2]
+    kind[second] = EXPOSED
+    kind[(kind == SYNC) & (cut[gap] <= begin)] = EXPOSED  # it returned at once
+    return IdlePieces(gap, begin, stop, kind)
 
 
 def _others(index: WorkIndex, work: RangeWork, start: Ints, end: Ints, behind: NDArray[np.intp]) -> Ints:

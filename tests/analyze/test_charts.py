@@ -19,10 +19,11 @@ from PIL import Image
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.analyze.chart_rows import ChartRows, chart_rows
 from nsysprof.analyze.charts import analysis_charts
+from nsysprof.analyze.subject import group_colours
 from nsysprof.analyze.timeline import timeline
 from nsysprof.attribution.attribute import attribute
 from nsysprof.charts.chart import save_charts
-from nsysprof.charts.palette import COLOURS, IDLE, group_colours, light
+from nsysprof.charts.palette import COLOURS, IDLE, light
 from nsysprof.charts.png import png
 from nsysprof.charts.style import shown, style, text_width, wrap
 from nsysprof.core.labels import printable, shorten
@@ -403,7 +404,7 @@ def test_kernels_that_no_rule_knows_are_coloured_by_name(trace: Trace) -> None:
         assert {*names, "other kernels", "memcpy"} <= set(texts(chart))
         assert "elementwise" not in texts(chart)
         assert "colours: kernels by name" in " ".join(texts(chart)).lower()
-    assert "memcpy, 8.6 % other kernels, 6.7 % zork_0" in title_of(charts[1])
+    assert "53 % of it memcpy, 6.7 % zork_0, 6.1 % zork_1" in title_of(charts[1])
     drawn = bars(charts[0].axes[0], len(rows))
     assert {name: widths[0] for name, widths in drawn.items()} == {
         **dict.fromkeys(names, 1),

@@ -89,6 +89,7 @@ DOCUMENT = [
     "nsysprof",
     "options",
     "totals",
+    "unified_memory",
     "ledger",
     "warnings",
     "missing",

@@ -184,7 +184,9 @@ def test_many_matches_of_one_star_pair_each_with_each() -> None:
         ),
         ("WARMUP::math::S64", "RUN::math::S64", ("WARMUP", "RUN", "math S=64")),
         ("aten::mm", "aten::addmm", ("aten::mm", "aten::addmm", "")),
-        ("a/b::c::d", "a/b::x::d", ("b::c::d", "b::x::d", "a")),
+        ("a/b::c::d", "a/b::x::d", ("b::c", "b::x", "a d")),
+        ("old::k0", "new::k0", ("old", "new", "k0")),
+        ("f<std::a>(x::y)", "g<std::a>(x::y)", ("f<std::a>(x::y)", "g<std::a>(x::y)", "")),
         ("a::b/c", "a/b::c", ("a::b/c", "a/b::c", "")),
         (
             "train/step*/aten::mm",

@@ -176,6 +176,49 @@ def test_few_samples_are_never_told_as_a_finding(tmp_path: Path) -> None:
     assert violin_title(results).endswith("(median CV)")
 
 
+def test_titles_claim_no_more_than_their_table(tmp_path: Path) -> None:
+    """Where the table puts a speed-up in brackets or questions it, no title calls it one."""
+    data = made_up(("math", "flash"), (2048, 4096), samples=30)
+    for seq in (2048, 4096):
+        math = point_of(data, "math", seq)["latency_ns"]
+        # one long wave, so that 30 samples of either are worth too few, and medians that are far apart by it
+        point_of(data, "flash", seq)["latency_ns"] = [
+            value * (1.5 - 1.2 * abs(at / 15 - 1)) for at, value in enumerate(math)
+        ]
+    unclear = results_of(tmp_path / "unclear", data)
+    assert set(unclear.comparisons["verdict"][unclear.comparisons["kind"] == "eager"]) == {"no clear change"}
+    assert "no clear difference from math at S=4096" in latency_title(unclear) or latency_title(
+        unclear
+    ).startswith("math or flash is fastest")
+    assert "no clear difference from math" in speedup_title(unclear)
+    for title in (latency_title(unclear), speedup_title(unclear)):
+        assert "x as fast as math" not in title
+    few = results_of(tmp_path / "few", made_up(("math", "flash"), samples=4))
+    assert latency_title(few).startswith("flash or math is fastest")
+    assert "x as fast as math at S=4096, in too few samples for a verdict" in latency_title(few)
+    assert "x as fast as math at S=4096, in too few samples for a verdict" in speedup_title(few)
+    assert "flash or math" in bench_summary(few)
+
+
+def test_an_end_of_a_sweep_without_a_clear_difference_is_none(tmp_path: Path) -> None:
+    """flash beats math at the largest S; at the smallest they are alike, whatever the ratio of their medians."""
+    data = made_up(("math", "flash"), (1024, 4096), samples=30)
+    math = point_of(data, "math", 1024)["latency_ns"]
+    point_of(data, "flash", 1024)["latency_ns"] = [value * 1.004 for value in math]
+    title = speedup_title(results_of(tmp_path, data))
+    assert title.startswith("flash over math: no clear difference at S=1024, ")
+    assert title.endswith("x at S=4096")
+
+
+def test_few_samples_show_how_far_they_reach(tmp_path: Path) -> None:
+    """From the least to the most below ten, and no half of an interval; from ten on the interval."""
+    for samples, few in ((8, True), (10, False)):
+        results = results_of(tmp_path / str(samples), made_up(("math", "flash"), (2048,), samples=samples))
+        summary = bench_summary(results)
+        assert ("or (least–most) of fewer than 10" in summary) == few
+        assert ("–" in summary.split("fastest")[0].split("shape", 1)[1]) == few
+
+
 def test_a_graph_that_drifts_is_warned_of(tmp_path: Path) -> None:
     """As a call that does."""
     data = made_up(("math", "flash"), (2048,), samples=60)

@@ -19,7 +19,7 @@ from nsysprof.compare.call_chart import MOST_BOXES, plan_calls
 from nsysprof.compare.charts import GAP_CHARTS
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.median_call import MedianCall, median_call
-from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.waits.causes import HOST
 from tests.analyze.test_charts import UGLY
 from tests.compare.test_comparison import END, answer
@@ -152,8 +152,8 @@ def test_titles_of_calls_state_the_finding(shipped: dict[str, Comparison]) -> No
     """What a call takes on either side; each call says how much of it is idle, and how far ahead it was launched."""
     figure = CALLS.figure(shipped["S4096"])
     assert title_of(figure) == (
-        "One call at S=4096: math takes 2.84 ms for 20 kernels, flash 118 µs for 1 kernel,"
-        " so math is 24.0x slower than flash"
+        "One call at S=4096: math takes 2.84 ms for 20 kernels, flash 118 µs for 1 kernel;"
+        " over all calls math is 24.0x slower than flash"
     )
     found = texts(figure)
     assert "math: 20 kernels, idle for 1.3 %; launched 38.5 ms ahead" in found
@@ -168,8 +168,11 @@ def test_a_call_decides_nothing_where_all_calls_do_not(shipped: dict[str, Compar
     unclear = replace(found, pairs=found.pairs.assign(verdict=NO_CLEAR_CHANGE))
     assert title_of(CALLS.figure(unclear)) == (
         "One call at S=4096: math takes 2.84 ms for 20 kernels, flash 118 µs for 1 kernel;"
-        " over all calls no clear change"
+        " over all calls no clear change from math to flash"
     )
+    few = replace(found, pairs=found.pairs.assign(verdict=TOO_FEW_SAMPLES))
+    said = "math is 24.0x slower than flash, in too few samples for a verdict"
+    assert title_of(CALLS.figure(few)).endswith(f"; over all calls {said}")
 
 
 def test_host_calls_are_shown_where_the_gpu_waits_for_them(shipped: dict[str, Comparison]) -> None:

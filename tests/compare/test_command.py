@@ -41,33 +41,35 @@ shipped = pytest.mark.skipif(not REAL.exists(), reason="traces/run.sqlite is not
 SMALL = """\
 report.sqlite: NVIDIA H200, nsys 2025.3.2.0
 
-math is 1.39x slower than flash at S=8 by span: 800 ns against 575 ns per call (n = 2)
+math is as fast as flash at S=8 by span, in too few samples for a verdict: 1.00 µs against 1.00 µs, median
+  call (n = 1)
   verdict: too few samples (n = 1, and it takes 10 on either side)
-  133 % of the difference is softmax, 89 % Q·Kᵀ GEMM and 44 % P·V GEMM
+  the causes cancel for the most part: softmax -300 ns, waiting for the host +225 ns and Q·Kᵀ GEMM -200 ns
   per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor
     cores in flash
   math at S=8 keeps the GPU busy for 75 % of its span only; flash is launch-bound: busy is 26 % of span, so
-    1.39x by span is 4.00x by busy
+    1.00x by span is 4.00x by busy
   expected memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math 1.50 KiB (6.0 times its score matrix
     of 256 B), flash 512 B
 
 cause                         kernels    math, ns    flash, ns    change, ns    share
 --------------------------  ---------  ----------  -----------  ------------  -------
-softmax                         1 → 0         300                       -300    133 %
-idle: waiting for the host                    200          425          +225   -100 %
-Q·Kᵀ GEMM                       1 → 0         200                       -200     89 %
-fused attention                 0 → 1                      150          +150    -67 %
-P·V GEMM                        1 → 0         100                       -100     44 %
+softmax                         1 → 0         300                       -300
+idle: waiting for the host                    200          425          +225
+Q·Kᵀ GEMM                       1 → 0         200                       -200
+fused attention                 0 → 1                      150          +150
+P·V GEMM                        1 → 0         100                       -100
 --------------------------  ---------  ----------  -----------  ------------  -------
-total                           3 → 1         800          575          -225    100 %
-ns per call (n = 2 of iter*), adding up to the span of the whole range
+total                           3 → 1         800          575          -225
+mean ns per call (n = 2 of iter*), adding up to the span of the whole range; the means differ otherwise than
+the medians, so there are no shares
 
 clock                math         flash    ratio    95 % interval  flash is
 -----------  ------------  ------------  -------  ---------------  ---------------
-CPU          998 ns ± 0 %  998 ns ± 0 %    1.00x                   too few samples
+CPU          998 ns (all)  998 ns (all)    1.00x                   too few samples
 CUDA events
 span              1.00 µs       1.00 µs    1.00x                   too few samples
-busy         600 ns ± 0 %  150 ns ± 0 %    4.00x                   too few samples
+busy         600 ns (all)  150 ns (all)    4.00x                   too few samples
 median call ± half the IQR; span: from its first op to that of the next call
 
 expected traffic      math    of bandwidth    flash    of bandwidth
@@ -90,39 +92,39 @@ P·V GEMM                    math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid 1)
 MARKDOWN = """\
 report.sqlite: NVIDIA H200, nsys 2025.3.2.0
 
-**math is 1.39x slower than flash at S=8 by span: 800 ns against 575 ns per call (n = 2)**
+**math is as fast as flash at S=8 by span, in too few samples for a verdict: 1.00 µs against 1.00 µs, median call (n = 1)**
 
 - verdict: too few samples (n = 1, and it takes 10 on either side)
-- 133 % of the difference is softmax, 89 % Q·Kᵀ GEMM and 44 % P·V GEMM
+- the causes cancel for the most part: softmax -300 ns, waiting for the host +225 ns and Q·Kᵀ GEMM -200 ns
 - per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor cores in flash
-- math at S=8 keeps the GPU busy for 75 % of its span only; flash is launch-bound: busy is 26 % of span, so 1.39x by span is 4.00x by busy
+- math at S=8 keeps the GPU busy for 75 % of its span only; flash is launch-bound: busy is 26 % of span, so 1.00x by span is 4.00x by busy
 - expected memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math 1.50 KiB (6.0 times its score matrix of 256 B), flash 512 B
 
 | cause                      |   kernels |   math, ns |   flash, ns |   change, ns |   share |
 |:---------------------------|----------:|-----------:|------------:|-------------:|--------:|
-| softmax                    |     1 → 0 |        300 |             |         -300 |   133 % |
-| idle: waiting for the host |           |        200 |         425 |         +225 |  -100 % |
-| Q·Kᵀ GEMM                  |     1 → 0 |        200 |             |         -200 |    89 % |
-| fused attention            |     0 → 1 |            |         150 |         +150 |   -67 % |
-| P·V GEMM                   |     1 → 0 |        100 |             |         -100 |    44 % |
-| total                      |     3 → 1 |        800 |         575 |         -225 |   100 % |
+| softmax                    |     1 → 0 |        300 |             |         -300 |         |
+| idle: waiting for the host |           |        200 |         425 |         +225 |         |
+| Q·Kᵀ GEMM                  |     1 → 0 |        200 |             |         -200 |         |
+| fused attention            |     0 → 1 |            |         150 |         +150 |         |
+| P·V GEMM                   |     1 → 0 |        100 |             |         -100 |         |
+| total                      |     3 → 1 |        800 |         575 |         -225 |         |
 
-ns per call (n = 2 of iter*), adding up to the span of the whole range
+mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; the means differ otherwise than the medians, so there are no shares
 
 | clock       |         math |        flash |   ratio |   95 % interval | flash is        |
 |:------------|-------------:|-------------:|--------:|----------------:|:----------------|
-| CPU         | 998 ns ± 0 % | 998 ns ± 0 % |   1.00x |                 | too few samples |
+| CPU         | 998 ns (all) | 998 ns (all) |   1.00x |                 | too few samples |
 | CUDA events |              |              |         |                 |                 |
 | span        |      1.00 µs |      1.00 µs |   1.00x |                 | too few samples |
-| busy        | 600 ns ± 0 % | 150 ns ± 0 % |   4.00x |                 | too few samples |
+| busy        | 600 ns (all) | 150 ns (all) |   4.00x |                 | too few samples |
 
 median call ± half the IQR; span: from its first op to that of the next call
 
 | expected traffic   |   math |   of bandwidth |   flash |   of bandwidth |
 |:-------------------|-------:|---------------:|--------:|---------------:|
-| softmax            |  512 B |         <0.1 % |         |                |
-| Q·Kᵀ GEMM          |  512 B |         <0.1 % |         |                |
-| fused attention    |        |                |   512 B |         <0.1 % |
+| softmax            |  512 B |        \\<0.1 % |         |                |
+| Q·Kᵀ GEMM          |  512 B |        \\<0.1 % |         |                |
+| fused attention    |        |                |   512 B |        \\<0.1 % |
 | P·V GEMM           |  512 B |          0.1 % |         |                |
 
 bytes per call by the model of B=1 H=2 S=8 D=4, fp16, causal; that over time, of the GPU's memory bandwidth
@@ -247,7 +249,7 @@ def test_known_answers_at_4096() -> None:
     assert gaps.loc["fused attention", "new_ns"] == pytest.approx(flash / CALLS, abs=1)
     assert row["verdict"] == "faster"
     assert found.findings[row["pair"]][0] == (
-        "math is 24.1x slower than flash at S=4096 by span: 2.84 ms against 118 µs per call (n = 40)"
+        "math is 24.0x slower than flash at S=4096 by span: 2.84 ms against 118 µs, median call (n = 39)"
     )
 
 
@@ -320,6 +322,27 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
     assert (tmp_path / "report.compare" / "gap.csv").read_text(encoding="utf-8") == GAPS
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.compare", "report.sqlite"]
     assert hashlib.sha256((tmp_path / small).read_bytes()).hexdigest() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (("--skip", "1"), 0, "left out: the first 1 of what repeats (--skip 1)"),
+        (("--no-merge",), 0, "(n = 2 of iter0, iter1)"),
+        (("--instance", "0"), 0, "left out of each range: all but instance 0 (--instance)"),
+        (("--instance", "9"), 1, "has no instance 9, counted from 0: not compared"),
+        (("--instance", "x"), 1, "no instances of a range: 'x'"),
+        (("--instance", "0", "--instance", "0", "--instance", "0"), 2, "give --instance once"),
+        (("--instance", "0", "--skip", "1"), 2, "and without --skip"),
+    ],
+)
+def test_which_instances_are_compared(
+    run: Run, small: str, options: tuple[str, ...], code: int, said: str
+) -> None:
+    """All but warm-up, some only, or every name by itself; what means nothing is refused."""
+    done = run(small, *PAIR, *options)
+    assert done.code == code
+    assert said in " ".join((done.out + done.err).split())
 
 
 def test_whole_markdown(run: Run, small: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import nsysprof
 from nsysprof.attribution.attribute import attribute
 from nsysprof.compare import side_pairs
 from nsysprof.compare.comparison import Comparison, compare
+from nsysprof.compare.text import comparison_text, pair_table
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import open_report
 from tests.conftest import Trace
@@ -397,3 +400,195 @@ def test_work_that_is_no_attention_is_compared_by_the_causes_of_the_rules(trace:
         "batch norm": (60, 60, 0),
         "memcpy HtoD": (30, 30, 0),
     }
+
+
+# ---- which instances
+
+
+def steps(name: str, start: int, lengths: list[int], first_id: int = 1) -> list[Items]:
+    """A range with a call of one kernel for each length, 1,000 ns from call to call, launched in time."""
+    out: list[Items] = [Range(name, start, start + 1000 * len(lengths))]
+    for call, length in enumerate(lengths):
+        at = start + 1000 * call
+        out.append(Range(f"iter{call}", at + 1, at + 999))
+        out.append(launch_kernel(GEMM, (at + 10, at + 12), (at + 100, at + 100 + length), id=first_id + call))
+    return out
+
+
+def test_warm_up_is_left_out(trace: Trace) -> None:
+    """The first calls do not count, nor does anything before the first one that does: ledger, clocks and counts."""
+    items = [*steps("a", 0, [800, 700, 300, 300, 300]), *steps("b", 20_000, [400, 400, 200, 200, 200], 50)]
+    items += [launch_kernel("void setup(int *)", (2, 3), (20, 40), id=99)]
+    found = answer(trace(*items, duration=END), base="a", new="b", skip=2)
+    assert ledger(found) == {"gemm": (300, 200, -100), "idle: waiting for the host": (467, 533, 66)}
+    assert found.pairs[["base_calls", "new_calls", "base_median_ns"]].iloc[0].tolist() == [3, 3, 1000]
+    assert found.sides[0].base.samples["CPU"].tolist() == [998] * 3
+    assert "left out: the first 2 of what repeats (--skip 2)" in found.warnings
+    assert found.options["skip"] == 2
+
+
+def test_events_of_warm_up_are_left_out_too(trace: Trace) -> None:
+    """The record has one for each call; another number of them cannot be told apart."""
+    path = trace(*steps("a", 0, [300] * 4), *steps("b", 20_000, [200] * 4, 50), duration=END)
+    for latencies, kept in (([9000, 8000, 30, 31], [30, 31]), ([9000, 30, 31], [])):
+        run = {"range": "a", "status": "measured", "latency_clock": "cuda events", "latency_ns": latencies}
+        record = path.with_name(f"{len(latencies)}.json")
+        record.write_text(json.dumps({"schema": "nsysprof-workload/1", "runs": [run]}), encoding="utf-8")
+        found = answer(path, base="a", new="b", skip=2, records=[record])
+        assert found.sides[0].base.samples["CUDA events"].tolist() == kept
+
+
+def test_a_range_is_compared_with_itself_by_its_instances(trace: Trace) -> None:
+    """The first ten calls with the others: an A/A comparison of one report."""
+    path = trace(*steps("a", 0, [300] * 10 + [500] * 10), duration=END)
+    found = answer(path, base="a/iter*", new="a/iter*", instances=["0-9", "10-19"])
+    row = found.pairs.iloc[0]
+    assert (row["base_name"], row["new_name"]) == ("instances 0-9", "instances 10-19")
+    assert row["place"] == "a/iter*"
+    assert row[["base_calls", "new_calls", "base_span_ns", "new_span_ns"]].tolist() == [10, 10, 300, 500]
+    assert row["verdict"] == "slower"
+    single = answer(path, base="a/iter*", new="a/iter*", instances=["3", "12"]).pairs.iloc[0]
+    assert single[["base_calls", "base_span_ns", "new_span_ns", "base_name"]].tolist() == [
+        1,
+        300,
+        500,
+        "instance 3",
+    ]
+    with pytest.raises(NsysprofError, match="the same range"):
+        answer(path, base="a/iter*", new="a/iter*", instances=["0-9"])
+
+
+def test_calls_are_those_of_the_chosen_instances(trace: Trace) -> None:
+    """The second of two runs, with its three calls; a range that has no second one is left out, and said."""
+    items = [
+        *steps("a", 0, [300, 300]),
+        *steps("a", 5_000, [400] * 3, 20),
+        *steps("b", 20_000, [200] * 2, 50),
+    ]
+    items += [*steps("b", 30_000, [100] * 2, 60), *steps("c", 40_000, [100], 70)]
+    found = answer(trace(*items, duration=END), base="a", new="b", instances=["1"])
+    assert found.pairs[["base_calls", "new_calls"]].iloc[0].tolist() == [3, 2]
+    assert ledger(found)["gemm"] == (400, 100, -300)
+    assert "left out of each range: all but instance 1 (--instance)" in found.warnings
+    paths = (trace(*items, name=name, duration=END) for name in ("x.sqlite", "y.sqlite"))
+    two = answer(*paths, instances=["1"])
+    assert two.pairs["pair"].tolist() == ["a", "b"]
+    assert sum("c of" in text and "has no instance 1, counted from 0" in text for text in two.warnings) == 2
+    with pytest.raises(NsysprofError, match="no instances of a range: '3-1'"):
+        answer(trace(*items, duration=END), base="a", new="b", instances=["3-1"])
+
+
+def test_without_merging_numbered_calls_are_still_calls(trace: Trace) -> None:
+    """Names stay apart as ranges to compare, and a range is divided by its iterations all the same."""
+    path = trace(*steps("a", 0, [300] * 3), *steps("b", 20_000, [200] * 3, 50), duration=END)
+    found = answer(path, base="a", new="b", merge=None)
+    assert found.pairs[["base_calls", "new_calls"]].iloc[0].tolist() == [3, 3]
+    found = answer(path, base="a/iter2", new="b/iter2", merge=None)
+    assert found.pairs[["base", "new", "base_span_ns"]].iloc[0].tolist() == ["a/iter2", "b/iter2", 300]
+
+
+# ---- what must not mislead
+
+
+def test_pairs_rank_by_verdict_and_then_by_time(trace: Trace) -> None:
+    """A large difference of two calls stands behind a small one that is clear; what shows none comes last."""
+    lengths = {"few": ([900, 900], [100, 100]), "less": ([300] * 12, [250] * 12)}
+    lengths |= {"more": ([400] * 12, [200] * 12), "same": ([500] * 12, [500] * 12)}
+    items: list[Items] = []
+    for number, (name, both) in enumerate(lengths.items()):
+        for side, (kind, each) in enumerate(zip(("old", "new"), both, strict=True)):
+            at = 200_000 * side + 20_000 * number
+            for call, length in enumerate(each):
+                begin = at + 1000 * call
+                items += [Range(f"{kind}::{name}", begin, begin + 999)]
+                items += [
+                    launch_kernel(GEMM, (begin + 1, begin + 2), (begin + 9, begin + 9 + length), id=begin + 1)
+                ]
+    found = answer(trace(*items, duration=1_000_000), base="old::*", new="new::*")
+    assert found.ranked == [f"old::{name} → new::{name}" for name in ("more", "less", "few", "same")]
+    assert found.largest == "old::more → new::more"
+    places = [row[0] for row in pair_table(found).rows]
+    assert places == ["more", "less", "few", "same"]
+    assert found.pairs["place"].tolist() == [*lengths]
+
+
+def test_one_step_of_the_gpu_s_clock_is_no_difference(trace: Trace) -> None:
+    """All kernels of a report last multiples of 32 ns: 32 ns less per call is what the clock rounds by, 96 are not."""
+    ruler = steps("ruler", 60_000, [32 * n for n in range(3, 23)], 500)
+    for less, verdict in ((32, "no clear change"), (96, "faster")):
+        both = [*steps("a", 0, [320] * 20), *steps("b", 30_000, [320 - less] * 20, 100)]
+        found = answer(trace(*both, *ruler, duration=END), base="a/iter*", new="b/iter*")
+        span = found.clocks[found.clocks["clock"] == "span"].iloc[0]
+        assert span["verdict"] == verdict
+        assert ("about one step of the clock" in span["reason"]) == (less == 32)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "said"),
+    [
+        ("RUN::math::S8", "RUN::math::S16", "S=8 and S=16"),
+        ("RUN::math::B1::S8", "RUN::flash::B4::S16", "B=1 and B=4, S=8 and S=16"),
+        ("train fp16", "train bf16", "fp16 and bf16"),
+        ("train half", "train float16", ""),
+        ("bs32", "batch_size=64", "B=32 and B=64"),
+        ("seq_len=512", "seq_len=1024", "S=512 and S=1024"),
+        ("batch 3", "batch 7", ""),
+        ("math", "flash", ""),
+    ],
+)
+def test_unlike_shapes_in_names_are_warned_of(trace: Trace, base: str, new: str, said: str) -> None:
+    """What both names tell and do not tell alike is part of the difference."""
+    path = trace(*run(base, 0, [(GEMM, 200)]), *run(new, 5000, [(GEMM, 200)], first_id=50), duration=END)
+    found = answer(path, base=base, new=new)
+    text = f"{base} → {new}: different shapes, {said}: the difference is also one of shape"
+    assert (text in found.warnings) == bool(said)
+    assert any("different shapes" in each for each in found.warnings) == bool(said)
+
+
+def test_unlike_shapes_in_records_are_warned_of(trace: Trace) -> None:
+    """The same ranges of two reports, of which the records say that they were not run alike; once for all pairs."""
+    paths = []
+    for name, batch, dtype in (("old", 1, "fp16"), ("new", 4, "fp32")):
+        items = [
+            *run("RUN::math::S8", 0, [(GEMM, 200)]),
+            *run("RUN::flash::S8", 9000, [(FLASH, 9)], first_id=50),
+        ]
+        path = trace(*items, name=f"{name}.sqlite", duration=END)
+        shape = {"batch": batch, "heads": 2, "seq": 8, "head_dim": 4, "dtype": dtype, "causal": True}
+        runs = [{"range": f"RUN::{each}::S8", "status": "measured", **shape} for each in ("math", "flash")]
+        record = {"schema": "nsysprof-workload/1", "runs": runs}
+        path.with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
+        paths.append(path)
+    assert (
+        "2 pairs, 'RUN::math::S8', 'RUN::flash::S8': different shapes, B=1 and B=4, fp16 and fp32:"
+        " the difference is also one of shape"
+    ) in answer(*paths).warnings
+
+
+def test_file_names_that_are_no_text_are_spelt_out(trace: Trace) -> None:
+    """Linux allows any bytes; columns of pandas with pyarrow do not."""
+    old = math_and_flash(trace)
+    new = old.with_name(os.fsdecode(b"caf\xe9.sqlite"))
+    new.write_bytes(old.read_bytes())
+    found = answer(old, new)
+    assert set(found.pairs["new_name"]) == {"caf\\udce9"}
+    comparison_text(found).encode()
+
+
+def test_markdown_shows_names_as_they_are(trace: Trace) -> None:
+    """No link, markup, mention or table comes of what a program called its ranges and kernels."""
+    evil = "# <img src=x> `a` *b* @team | [x](y)"
+    kernels = [("void ```\n# evil(int *)", 100)]
+    path = trace(*run(evil, 0, kernels), *run("- 1. b", 5000, kernels, first_id=50), duration=END)
+    text = comparison_text(answer(path, base=glob_of(evil), new="- 1. b"), markdown=True)
+    prose, _, code = text.partition("<details>")
+    bare = re.sub(r"\\.", "", prose)  # without what is escaped
+    for raw in ("<img", "`a`", "*b*", "@team", "[x]", "\n# ", "- # ", "- - "):
+        assert raw not in bare, raw
+    assert "\\# \\<img src=x\\> \\`a\\` \\*b\\* @\u200bteam" in prose
+    assert code.count("\n````") == 2  # the fence is longer than what stands in it
+
+
+def glob_of(name: str) -> str:
+    """A glob for one name."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in name)

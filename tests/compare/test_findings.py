@@ -167,7 +167,7 @@ def test_headline_and_causes_are_about_one_difference() -> None:
         ({"verdict": NO_CLEAR_CHANGE}, "no clear change, so there are no shares of it"),
         (
             {"base_median_ns": 40_000},
-            "the means differ the other way than the medians, so there are no shares",
+            "the means differ otherwise than the medians, so there are no shares",
         ),
     ],
 )

@@ -38,7 +38,7 @@ from tests.kit.trace import (
 
 pytest.importorskip("perfetto.protos")
 TRACES = Path(__file__).parents[2] / "traces"
-OP_CATEGORIES = ("kernel", "memcpy", "memset", "graph")
+OP_CATEGORIES = ("kernel", "memcpy", "memset", "graph", "migration")
 
 
 def source_of(path: Path, threads: str = "follow") -> ExportSource:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from nsysprof.statistics.resampling import BLOCKS, RANGE
 from nsysprof.statistics.summary import (
     Quartiles,
     checked_sample,
+    clock_step,
     grouped_quartiles,
     sorted_in_groups,
     summarize,
 )
+from nsysprof.trace.report import open_report, read_tables
 from tests.statistics.test_dependence import autoregressive
 
 Ints = NDArray[np.int64]
@@ -189,3 +192,23 @@ def test_bad_samples_are_refused() -> None:
     with pytest.raises(NsysprofError) as refused:
         summarize([1, 2, float("-inf"), -1], "flash S=1024")
     assert refused.value.message == "flash S=1024: 2 of 4 samples are no times, first -inf at index 2"
+
+
+def test_the_step_of_a_clock_is_read_off_durations() -> None:
+    """Multiples of 32 ns that conversion moved by up to 2 ns; other durations show no step, and nor do few."""
+    rng = np.random.default_rng(1)
+    ticks = rng.integers(20, 3_000, 200)
+    moved = 32 * ticks + rng.integers(-2, 3, 200)
+    assert clock_step(moved) == 32
+    assert clock_step(np.append(moved, rng.integers(200_000, 10**9, 5_000))) == 32
+    assert clock_step(1_000 * rng.integers(1, 90, 500)) == 1_000
+    assert clock_step(rng.integers(500, 90_000, 500)) == 0
+    assert clock_step(np.full(1_000, 1_024)) == 0
+    assert clock_step(np.empty(0, np.int64)) == 0
+
+
+@pytest.mark.parametrize("name", ["run.sqlite", "block.sqlite", "two-processes.sqlite"])
+def test_the_clock_of_an_h200_steps_by_32_ns(name: str) -> None:
+    """As the shipped reports show."""
+    with open_report(Path(__file__).parents[2] / "traces" / name) as report:
+        assert read_tables(report).clock_step == 32

@@ -228,7 +228,7 @@ def test_no_permission_is_its_own_error(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("content", "what", "hint"),
     [
-        (gzip.compress(b"SQLite format 3\0"), "gzip-compressed", "gunzip -k"),
+        (gzip.compress(b"SQLite format 3\0", mtime=0), "gzip-compressed", "gunzip -k"),
         (b"\xfd7zXZ\0rest", "xz-compressed", "xz -dk"),
         (b"\x28\xb5\x2f\xfdrest", "zstd-compressed", "zstd -d"),
         (b"PK\x03\x04rest", "zip archive", "unzip"),

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from nsysprof.analyze.subject import group_colours
 from nsysprof.charts.marks import Numbers, Part
-from nsysprof.charts.palette import group_colours, text_on
+from nsysprof.charts.palette import text_on
 from nsysprof.kernels.groups import OpGroups
 
 

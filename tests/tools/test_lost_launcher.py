@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.capture import lost_launcher
-from nsysprof.tools import child
+from nsysprof.tools import child, lost_launcher
 from nsysprof.tools.child import Ended, run_child
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
