@@ -120,8 +120,9 @@ def _sweeps(results: BenchResults) -> Iterator[tuple[BenchSweep, pd.DataFrame]]:
 
 
 def _chart(results: BenchResults, title: str, panels: Sequence[LinePanel], notes: Sequence[str]) -> Lines:
-    drawn = {line.colour for panel in panels for line in panel.lines}
-    backends = [name for name in results.results["backend"].unique() if backend_look(name)[0] in drawn]
+    drawn = [line.label for panel in panels for line in panel.lines]
+    names = results.results["backend"].unique()
+    backends = [name for name in names if any(label.startswith(f"{name} ") for label in drawn)]
     notes = [*notes, *dtype_notes(dtypes_of(results.results))]
     if len(results.sweeps) > len(panels):
         notes.append(f"{len(results.sweeps) - len(panels)} sweeps more are in results.csv")
@@ -142,8 +143,7 @@ def _panel(
     """A panel that holds all of this; ``least`` is the least effect, around 1, that counts."""
     title = sweep.fixed if len(results.sweeps) > 1 else ""
     if not lines:
-        nothing = Axis("", 1, 2, [])
-        return LinePanel(title, Axis(_X[sweep.axis], 1, 2, []), nothing, lines)
+        return LinePanel(title, Axis(_X[sweep.axis], 1, 2, []), Axis(label, 1, 2, []), lines)
     bands = [edge for line in lines for edge in (line.band or ())]
     parts = [*(line.y for line in lines), *bands, [level for level, *_ in levels]]
     y = np.concatenate([*parts, [spot.y for spot in spots], [1.0] if least else []])

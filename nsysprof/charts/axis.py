@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.ticker import MaxNLocator
 
 from nsysprof.charts.marks import DPI, Axis
 from nsysprof.charts.palette import FAINT, RULE
 from nsysprof.charts.style import SMALL, TEXT, inches, size_of, text_width
+from nsysprof.core.units import scale_ns
 
 _TICK, _PAD, _LINE = 3.0, 3.5, 7.5  # points: length of a tick, gap below it, height of its number
 
@@ -50,6 +52,14 @@ def draw_axis(
     axes.text(
         0, below - (_LINE + gap) * point, label, transform=axes.transAxes, ha="left", va="top", fontsize=TEXT
     )
+
+
+def draw_time_axis(axes: Axes, length: int, label: str) -> None:
+    """The axis of ``length`` ns, in the unit that suits it."""
+    divisor, unit = scale_ns(length)
+    ticks = MaxNLocator(10, steps=[1, 2, 2.5, 5, 10]).tick_values(*axes.get_xlim())
+    draw_axis(axes, ticks, lambda tick: f"{tick / divisor:,.6g}", f"{label} ({unit})", gap=2)
+    axes.spines["left"].set_visible(False)
 
 
 def draw_plane(axes: Axes, x: Axis, y: Axis, title: str = "") -> None:

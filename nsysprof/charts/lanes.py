@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from nsysprof.charts.axis import draw_axis
+from nsysprof.charts.axis import draw_time_axis
 from nsysprof.charts.marks import DPI, PLOT, STREAM, STREAM_LEVELS, LanePanel, Lanes, Marks, Ribbons, Stream
 from nsysprof.charts.palette import FAINT, IDLE, INK, RULE, text_on
 from nsysprof.charts.style import SMALL, TEXT, WIDTH, boxes, framed, heading_height, shown_rows, text_width
 from nsysprof.core.labels import shorten
-from nsysprof.core.units import scale_ns
 
 _MANY, _FLAT = 14, 0.75  # above so many lanes they are flatter
 _INNER = 0.86  # of a lane
@@ -69,7 +67,7 @@ def _draw_panel(axes: Axes, panel: LanePanel) -> None:
         name.write(axes)
     if panel.title:
         axes.set_title(panel.title, loc="left", fontsize=TEXT + 1, weight="bold", color=INK, pad=5)
-    _time_axis(axes, panel.length, panel.label)
+    draw_time_axis(axes, panel.length, panel.label)
     if panel.gaps:
         top = next(top for lane, top in zip(panel.lanes, tops, strict=False) if lane.height == STREAM)
         left, right = panel.gaps
@@ -91,13 +89,6 @@ def _prepare(axes: Axes, panel: LanePanel, tops: list[float]) -> None:
             axes.text(
                 -0.008, y, labels[at], transform=where, ha="right", va="center_baseline", fontsize=SMALL
             )
-
-
-def _time_axis(axes: Axes, length: int, label: str) -> None:
-    divisor, unit = scale_ns(length)
-    ticks = MaxNLocator(10, steps=[1, 2, 2.5, 5, 10]).tick_values(*axes.get_xlim())
-    draw_axis(axes, ticks, lambda tick: f"{tick / divisor:,.6g}", f"{label} ({unit})", gap=2)
-    axes.spines["left"].set_visible(False)
 
 
 def _draw_stream(axes: Axes, lane: Stream, length: int, top: float, low: float) -> None:
