@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from nsysprof.charts.axis import draw_axis
 from nsysprof.charts.marks import BarPanel, Bars, Column, Heat
-from nsysprof.charts.palette import FAINT, INK
+from nsysprof.charts.palette import FAINT, INK, text_on
 from nsysprof.charts.style import (
     BOLD,
     MARGIN,
@@ -148,7 +148,9 @@ def _heat(axes: Axes, panel: Heat, row: float) -> None:
         for (at, column), value in np.ndenumerate(panel.values):
             texts = panel.texts[at][column] if np.isfinite(value) else ()
             text = next((each for each in texts if text_width(each, SMALL) <= wide / columns - 0.06), "")
-            axes.text(column, at, text, ha="center", va="center_baseline", fontsize=SMALL, color=INK)
+            look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": SMALL}
+            if text:
+                axes.text(column, at, text, color=text_on(to_hex(colours((value + 1) / 2))), **look)
     for at, name in enumerate(panel.names):
         axes.text(at, -0.5 - 0.06 / row, "\n".join(name), ha="center", va="bottom", fontsize=TEXT)
     scale = axes.inset_axes((0, -0.28 / tall, min(2.6 / wide, 1), 0.1 / tall))
