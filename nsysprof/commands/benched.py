@@ -133,13 +133,10 @@ def make_results(folder: Path, *, charts: bool, spreadsheet_safe: bool = False) 
 def stale_charts(folder: Path, made: Sequence[str]) -> list[Path]:
     """The charts of an earlier run in the folder of its samples that have no successor among the files made."""
     from nsysprof.bench.samples import BENCH_SCHEMA
-    from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json
+    from nsysprof.core.document import known_document
+    from nsysprof.core.side_file import MOST_TABLE_BYTES
 
-    try:
-        earlier = read_json(folder / "samples.json", MOST_TABLE_BYTES)
-    except (OSError, ValueError):
-        return []
-    if not isinstance(earlier, dict) or earlier.get("schema") != BENCH_SCHEMA:
+    if not known_document(folder / "samples.json", BENCH_SCHEMA, most=MOST_TABLE_BYTES):
         return []
     charts = [path for path in folder.glob("*.png") if path.name not in made]
     if not charts:

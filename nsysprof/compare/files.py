@@ -15,9 +15,9 @@ from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.counting import BothMeasured
 from nsysprof.compare.measured import COLUMNS
 from nsysprof.core.final_name import whole_file
+from nsysprof.formats.answers import GAP_SCHEMA
 from nsysprof.results.analysis_files import describe_report, write_csv
 
-GAP_SCHEMA = "nsysprof-gap/1"
 GAP_DOCUMENT = ("gap.json", GAP_SCHEMA)
 GAP_FILES = ("gap.csv", "gap.json")
 _COLUMNS = [

@@ -14,14 +14,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof import __version__
+from nsysprof.core.document import known_document
 from nsysprof.core.final_name import whole_file
-from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json
+from nsysprof.core.side_file import MOST_TABLE_BYTES
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import USUAL, Fleet
+from nsysprof.formats.answers import FLEET_SCHEMA
 from nsysprof.results.analysis_files import write_csv
 from nsysprof.results.folder import foreign_files, writable_around
 
-FLEET_SCHEMA = "nsysprof-fleet/1"
 FLEET_FILES = ("fleet.csv", "iterations.csv", "ranks.csv", "fleet.json")
 _DOCUMENT = "fleet.json"
 
@@ -101,11 +102,8 @@ def check_fleet_folder(
 
 def is_about(folder: Path, reports: Sequence[str]) -> bool:
     """Whether a folder holds an answer about the same reports."""
-    try:
-        document = read_json(folder / _DOCUMENT, MOST_TABLE_BYTES)
-        return bool(document["schema"] == FLEET_SCHEMA and set(document["reports"]) == set(reports))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    earlier = known_document(folder / _DOCUMENT, FLEET_SCHEMA, most=MOST_TABLE_BYTES).get("reports")
+    return isinstance(earlier, list) and set(map(str, earlier)) == set(reports)
 
 
 def _for_csv(frame: pd.DataFrame) -> pd.DataFrame:

@@ -17,10 +17,10 @@ from nsysprof.analyze.unified_memory import UnifiedMemory
 from nsysprof.core.csv_text import csv_field
 from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.trace.report import Report
 
-SCHEMA = "nsysprof-analysis/1"
-ANALYSIS_DOCUMENT = ("analysis.json", SCHEMA)
+ANALYSIS_DOCUMENT = ("analysis.json", ANALYSIS_SCHEMA)
 # Above this many instances `instances.csv` is only written when asked for.
 MOST_INSTANCES = 100_000
 _ROWS_AT_ONCE = 50_000
@@ -83,7 +83,7 @@ def _encoded(frame: pd.DataFrame, encode: Callable[[Any], str]) -> Iterator[list
 def write_json(breakdown: Breakdown, path: Path) -> None:
     """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns."""
     head = {
-        "schema": SCHEMA,
+        "schema": ANALYSIS_SCHEMA,
         "report": describe_report(breakdown.attribution.tables.report),
         "nsysprof": __version__,
         "options": {"threads": breakdown.attribution.threads, "by": breakdown.by, **breakdown.options},

@@ -19,10 +19,10 @@ from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results import analysis_files
 from nsysprof.results.analysis_files import (
     ANALYSIS_DOCUMENT,
-    SCHEMA,
     write_csv,
     write_json,
     write_tables,
@@ -271,7 +271,7 @@ def test_json_equals_the_frames_and_the_csv(
     write_tables(answer, tmp_path)
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     assert list(document) == DOCUMENT
-    assert document["schema"] == SCHEMA == "nsysprof-analysis/1"
+    assert document["schema"] == ANALYSIS_SCHEMA == "nsysprof-analysis/1"
     assert document["nsysprof"] == __version__
     assert document["options"] == {
         "threads": "follow",
