@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
-from nsysprof.bench.axes import backend_legend, backend_look, finish_axes, new_panels
+from nsysprof.bench.looks import backend_legend, backend_look
+from nsysprof.charts.axis import draw_axis
 from nsysprof.charts.marks import Heading
-from nsysprof.charts.style import figure_png, style
+from nsysprof.charts.style import TEXT, figure_png, panel_grid, style
 from nsysprof.statistics.contrast import contrast
 from nsysprof.statistics.summary import LEAST_SAMPLES, summarize
 
@@ -131,7 +133,7 @@ def chart(frame: pd.DataFrame) -> bytes:
         ["filled: eager calls, with the 95 % interval of the median", "hollow: CUDA graphs"],
     )
     with style():
-        figure, panels = new_panels(heading, len(names), height=3.0, room=0.35, left=1.5)
+        figure, panels = panel_grid(heading, len(names), high=3.0, left=1.5, right=0.35)
         for axes, name in zip(panels, names, strict=True):
             part = frame[frame["configuration"] == name]
             for row in part.to_dict("records"):
@@ -150,10 +152,20 @@ def chart(frame: pd.DataFrame) -> bytes:
                     markersize=5.5,
                     mfc=colour if eager else "white",
                 )
-            axes.set_yticks(range(len(after)), [f"after {each}" for each in after])
+            for place, each in enumerate(after):
+                axes.text(
+                    -0.03,
+                    place,
+                    f"after {each}",
+                    transform=axes.get_yaxis_transform(),
+                    ha="right",
+                    va="center",
+                )
             axes.set_ylim(len(after) - 0.5, -0.5)
             axes.set_xlim(0, 1.06 * part["high_ns"].max() / 1e3)
-            finish_axes(axes, "latency of a call, µs", "", name.split(".")[2])
+            axes.set_title(name.split(".")[2], loc="left", fontsize=TEXT + 0.5, weight="bold")
+            ticks = MaxNLocator(5).tick_values(*axes.get_xlim())
+            draw_axis(axes, ticks, "{:,.10g}".format, "latency of a call, µs", gap=4)
         return figure_png(figure)
 
 

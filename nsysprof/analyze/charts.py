@@ -1,93 +1,39 @@
-"""The charts of an answer: as plans, as figures, and as files."""
+"""The charts of an analysis."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.chart_rows import chart_rows
+from nsysprof.analyze.chart_rows import ChartRows, chart_rows
 from nsysprof.analyze.kernel_breakdown import plan_kernel_breakdown
 from nsysprof.analyze.kernel_counts import plan_kernel_counts
 from nsysprof.analyze.subject import subtitle
 from nsysprof.analyze.timeline import timeline
 from nsysprof.analyze.timeline_chart import COLUMNS, plan_timeline
+from nsysprof.charts.chart import Chart
 from nsysprof.charts.marks import Heading, Message, Plan
-from nsysprof.charts.painter import start_painter
-from nsysprof.core.final_name import whole_file
-from nsysprof.errors import NsysprofError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-FILES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
 TOP = 20
 
 
-def kernel_counts(breakdown: Breakdown, *, top: int = TOP) -> Figure:
-    """Kernels and launches per range, by family; a figure that says why where there is no GPU work."""
-    return _draw(_counts(breakdown, top))
+def analysis_charts(top: int = TOP) -> tuple[Chart[Breakdown], ...]:
+    """The charts, in the order of the page, with ``top`` ranges in those that have a row for each.
 
-
-def kernel_breakdown(breakdown: Breakdown, *, top: int = TOP) -> Figure:
-    """Busy and idle time per range, by family; a figure that says why where there is no GPU work."""
-    return _draw(_breakdown(breakdown, top))
-
-
-def timeline_chart(breakdown: Breakdown) -> Figure:
-    """Streams and ranges over time with a zoom on one instance; a figure that says why where there is neither."""
-    return _draw(_timeline(breakdown))
-
-
-def chart_plans(breakdown: Breakdown, *, top: int = TOP) -> list[Plan]:
-    """What the charts in `FILES` show, in that order, for a `Painter`; ``top`` ranges in the bar charts."""
-    return [_counts(breakdown, top), _breakdown(breakdown, top), _timeline(breakdown)]
-
-
-def save_charts(breakdown: Breakdown, folder: Path, *, top: int = TOP, overwrite: bool = True) -> list[Path]:
-    """Write `FILES` into a folder, which is made if need be, and return their paths.
-
-    ``top`` is how many ranges the bar charts show. Raises `NsysprofError` when a file cannot be written, and before
-    anything is drawn when one exists and ``overwrite`` is False.
+    Where there is no GPU work they say why.
     """
-    existing = [path for name in FILES if (path := Path(folder, name)).exists()]
-    if existing and not overwrite:
-        raise NsysprofError(f"{existing[0]} exists already", "choose another folder, or allow overwriting")
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        with start_painter(apart=False) as painter:
-            painter.paint(chart_plans(breakdown, top=top))
-            return write_pictures(painter.pictures(), folder)
-    except OSError as error:
-        raise NsysprofError(
-            f"cannot write charts into {folder}: {error.strerror or error}", "choose another folder with -o"
-        ) from error
+    counts, breakdown = (partial(_rows, plan, top) for plan in (plan_kernel_counts, plan_kernel_breakdown))
+    return (
+        Chart("kernel_counts.png", "Kernels and launches per range", counts),
+        Chart("kernel_breakdown.png", "Busy and idle time per range", breakdown),
+        Chart("timeline.png", "Streams and ranges over time", _timeline),
+    )
 
 
-def write_pictures(pictures: Sequence[bytes], folder: Path, names: Sequence[str] = FILES) -> list[Path]:
-    """Write pictures, those of `chart_plans` or others, into an existing folder: each at once or not at all."""
-    paths = [Path(folder, name) for name in names]
-    for path, picture in zip(paths, pictures, strict=True):
-        with whole_file(path) as part:
-            part.write_bytes(picture)
-    return paths
-
-
-def _draw(plan: Plan) -> Figure:
-    from nsysprof.charts.drawing import draw  # noqa: PLC0415 (matplotlib is slow to import)
-
-    return draw(plan)
-
-
-def _counts(breakdown: Breakdown, top: int) -> Plan:
+def _rows(plan: Callable[[Breakdown, ChartRows], Plan], top: int, breakdown: Breakdown) -> Plan:
     rows = chart_rows(breakdown, top)
-    return _nothing(breakdown) if rows is None else plan_kernel_counts(breakdown, rows)
-
-
-def _breakdown(breakdown: Breakdown, top: int) -> Plan:
-    rows = chart_rows(breakdown, top)
-    return _nothing(breakdown) if rows is None else plan_kernel_breakdown(breakdown, rows)
+    return _nothing(breakdown) if rows is None else plan(breakdown, rows)
 
 
 def _timeline(breakdown: Breakdown) -> Plan:

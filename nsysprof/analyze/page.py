@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.highlights import top_rows, tree_order
 from nsysprof.analyze.page_rows import range_windows, report_timeline
 from nsysprof.analyze.subject import subtitle
@@ -18,10 +19,9 @@ from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import report_facts
-from nsysprof.page.template import fill, inline
+from nsysprof.page.template import figures, fill
 
 MOST_TREE_ROWS, MOST_KERNEL_ROWS, MOST_WAITS = 1_500, 1_000, 200
-_CAPTIONS = ("Kernels and launches per range", "Busy and idle time per range", "Streams and ranges over time")
 # The number behind each cell of a range's row, by the columns of ``merged``; those without are of several.
 _BEHIND = (
     *("instances", "launches", "kernels", "cpu_ns", "span_ns", "busy_ns", "sum_ns"),
@@ -31,7 +31,7 @@ _NAME, _PATH = 90, 400
 
 
 def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
-    """The page as text; ``pictures`` are the PNG files of `chart_plans`, none where no charts are wanted.
+    """The page as text; ``pictures`` are the PNG files of `analysis_charts`, none where no charts are wanted.
 
     Numbers are those of ``analysis.json``: the exact one of each cell is its attribute ``data-v``.
     """
@@ -44,10 +44,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         work=work_line(breakdown),
         totals=_totals(breakdown),
         warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
-        charts=[
-            {"caption": caption, "source": inline(picture)}
-            for caption, picture in zip(_CAPTIONS, pictures, strict=False)
-        ],
+        charts=figures(analysis_charts(), pictures),
         timeline={"data": packed, "caption": finding, "notes": notes} if packed else None,
         ledger=_ledger(breakdown),
         families=_families(breakdown),

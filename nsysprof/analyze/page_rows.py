@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.stream_lanes import choose_streams, processes_by_gpu, stream_labels
+from nsysprof.analyze.stream_lanes import choose_streams, processes_by_gpu
 from nsysprof.analyze.subject import group_legend, group_notes
 from nsysprof.analyze.timeline import MOST_THREADS, timeline
 from nsysprof.analyze.timeline_chart import title
-from nsysprof.attribution.split import device_labels
+from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS
 from nsysprof.core.forest import depths
 from nsysprof.core.intervals import Index, Ints

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.split import device_labels
+from nsysprof.attribution.split import device_labels, stream_labels
+from nsysprof.core.binning import NOTHING, time_per_group
 from nsysprof.core.intervals import Ints, covered_before, merge
 from nsysprof.kernels.groups import OpGroups
-from nsysprof.trace.tables import Tables, pid_of
+from nsysprof.trace.tables import Tables
 
 MOST_LANES = 16
 MOST_STREAMS = 8  # with a lane each
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
-NOTHING = 255  # the family of a column in which nothing ran
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,6 @@ class StreamLane:
     ops: int
     total_ns: int
     streams: int
-
-
-def column_edges(start: int, end: int, columns: int) -> Ints:
-    """Column edges such that `column` of a time is ``(time - start) * columns // length``."""
-    length = max(end - start, 1)
-    columns = max(1, min(columns, length))
-    # Python integers: the products of a long window do not fit into 64 bits
-    return np.array([start - (-k * length // columns) for k in range(columns + 1)], np.int64)
-
-
-def column(times: Ints, edges: Ints) -> Ints:
-    """The column that each time is in; times outside are in the first or the last one."""
-    out: Ints = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(edges) - 2)
-    return out
 
 
 def choose_streams(tables: Tables) -> tuple[list[int], list[str]]:
@@ -140,61 +126,6 @@ def stream_lanes(
         )
     assert all(len(lane.busy_ns) == columns for lane in out)
     return tuple(out)
-
-
-def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints) -> Ints:
-    """Op time in each (group, column), int64 ns of shape (groups, columns); as many groups as it takes.
-
-    Most ops lie in one column; of a longer one the whole columns are counted by where they begin and end.
-    """
-    columns, groups = len(edges) - 1, int(group.max(initial=0)) + 1
-    first, last = column(start, edges), column(np.maximum(end - 1, start), edges)
-    row = group.astype(np.int64) * columns
-    out = np.zeros(groups * columns, np.int64)
-    inside = first == last
-    np.add.at(out, (row + first)[inside], (end - start)[inside])
-    long = np.flatnonzero(~inside)
-    if len(long):
-        row, first, last = row[long], first[long], last[long]
-        np.add.at(out, row + first, edges[first + 1] - start[long])
-        np.add.at(out, row + last, end[long] - edges[last])
-        cover = np.zeros((groups, columns + 1), np.int64)
-        np.add.at(cover, (group[long], first + 1), 1)
-        np.add.at(cover, (group[long], last), -1)
-        out += (np.cumsum(cover[:, :-1], axis=1) * np.diff(edges)).ravel()
-    return out.reshape(groups, columns)
-
-
-def stream_names(tables: Tables) -> list[tuple[str, str]]:
-    """Of each stream its number in words, and its process where several use its GPU, else nothing."""
-    numbers = tables.gpu_numbers
-    users: dict[int, set[int]] = {}
-    for device, number in zip(tables.devices, numbers, strict=True):
-        users.setdefault(number, set()).add(device.process)
-    out = []
-    for stream in tables.streams:
-        which = (
-            "unified memory"
-            if stream.migrates
-            else "no stream"
-            if stream.id is None
-            else f"stream {stream.id}"
-        )
-        process = tables.devices[stream.device].process
-        shared = len(users[numbers[stream.device]]) > 1
-        out.append((which, f"pid {pid_of(int(tables.processes[process]))}" if shared else ""))
-    return out
-
-
-def stream_labels(tables: Tables) -> list[str]:
-    """What to call each stream: its GPU and number, and its process where several use that GPU."""
-    gpus = device_labels(tables)
-    out = []
-    for stream, (which, whose) in zip(tables.streams, stream_names(tables), strict=True):
-        gpu = gpus[tables.gpu_numbers[stream.device]]
-        parts = (gpu, "" if "pid" in gpu else whose, which)
-        out.append(" · ".join(part for part in parts if part))
-    return out
 
 
 def longest_wait(tables: Tables) -> int:

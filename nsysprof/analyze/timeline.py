@@ -15,15 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.stream_lanes import (
-    StreamLane,
-    choose_lanes,
-    column,
-    column_edges,
-    longest_wait,
-    stream_lanes,
-)
+from nsysprof.analyze.stream_lanes import StreamLane, choose_lanes, longest_wait, stream_lanes
 from nsysprof.analyze.zoom import Zoom, zoom_in
+from nsysprof.core.binning import column, column_edges
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.tables import PUSH_POP, START_END, Tables
 

@@ -56,3 +56,35 @@ def device_labels(tables: Tables) -> dict[int, str]:
         unknown = f"device {device.cuda_id} of pid {pid}"
         out[number] = unknown if device.gpu is None else f"GPU {tables.report.about.gpus[device.gpu].id}"
     return dict(sorted(out.items(), key=lambda pair: (len(pair[1]), pair[1])))
+
+
+def stream_names(tables: Tables) -> list[tuple[str, str]]:
+    """Of each stream its number in words, and its process where several use its GPU, else nothing."""
+    numbers = tables.gpu_numbers
+    users: dict[int, set[int]] = {}
+    for device, number in zip(tables.devices, numbers, strict=True):
+        users.setdefault(number, set()).add(device.process)
+    out = []
+    for stream in tables.streams:
+        which = (
+            "unified memory"
+            if stream.migrates
+            else "no stream"
+            if stream.id is None
+            else f"stream {stream.id}"
+        )
+        process = tables.devices[stream.device].process
+        shared = len(users[numbers[stream.device]]) > 1
+        out.append((which, f"pid {pid_of(int(tables.processes[process]))}" if shared else ""))
+    return out
+
+
+def stream_labels(tables: Tables) -> list[str]:
+    """What to call each stream: its GPU and number, and its process where several use that GPU."""
+    gpus = device_labels(tables)
+    out = []
+    for stream, (which, whose) in zip(tables.streams, stream_names(tables), strict=True):
+        gpu = gpus[tables.gpu_numbers[stream.device]]
+        parts = (gpu, "" if "pid" in gpu else whose, which)
+        out.append(" · ".join(part for part in parts if part))
+    return out

@@ -1,45 +1,19 @@
-"""The charts of a benchmark as figures and as files."""
+"""The charts of a benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
-from matplotlib.figure import Figure
-
-from nsysprof.bench.lines import latency_chart, memory_chart, speedup_chart, throughput_chart
+from nsysprof.bench.lines import plan_latency, plan_memory, plan_speedup, plan_throughput
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.roofline_chart import roofline_chart
-from nsysprof.bench.violins import violin_chart
-from nsysprof.charts.style import figure_png
-from nsysprof.core.final_name import whole_file
-from nsysprof.errors import NsysprofError
-
-__all__ = ["BENCH_CHARTS", "save_bench_charts"]
+from nsysprof.bench.roofline_chart import plan_roofline
+from nsysprof.bench.violins import plan_violins
+from nsysprof.charts.chart import Chart
 
 # In the order in which a report shows them.
-BENCH_CHARTS: dict[str, Callable[[BenchResults], Figure]] = {
-    "latency.png": latency_chart,
-    "speedup.png": speedup_chart,
-    "memory.png": memory_chart,
-    "throughput.png": throughput_chart,
-    "roofline.png": roofline_chart,
-    "samples.png": violin_chart,
-}
-
-
-def save_bench_charts(results: BenchResults, folder: Path) -> list[Path]:
-    """Draw all charts into an existing folder and return their paths; each is there whole or not at all.
-
-    Raises `NsysprofError` when one cannot be written.
-    """
-    paths = []
-    for name, chart in BENCH_CHARTS.items():
-        path = folder / name
-        try:
-            with whole_file(path) as part:
-                part.write_bytes(figure_png(chart(results)))
-        except OSError as error:
-            raise NsysprofError(f"cannot write {path}: {error.strerror}", "another folder: -o DIR") from None
-        paths.append(path)
-    return paths
+BENCH_CHARTS: tuple[Chart[BenchResults], ...] = (
+    Chart("latency.png", "latency", plan_latency),
+    Chart("speedup.png", "speedup", plan_speedup),
+    Chart("memory.png", "memory", plan_memory),
+    Chart("throughput.png", "throughput", plan_throughput),
+    Chart("roofline.png", "roofline", plan_roofline),
+    Chart("samples.png", "samples", plan_violins),
+)

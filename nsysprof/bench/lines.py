@@ -4,83 +4,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from nsysprof.bench.axes import (
-    EndLabel,
-    backend_legend,
-    backend_look,
-    dtype_style,
-    end_labels,
-    finish_axes,
-    log_x,
-    log_y,
-    new_panels,
-    panel_title,
-)
-from nsysprof.bench.marks import (
-    DASHES,
-    BenchLine,
-    byte_tick,
-    capacity_of,
-    draw_capacity,
-    draw_even,
-    draw_passings,
-    ns_tick,
-    passings,
-    peaks_of,
-    plain_tick,
-    ratio_tick,
-    room_for_words,
-)
+from nsysprof.bench.looks import backend_legend, backend_look, dtype_dash, dtype_notes, dtypes_of
 from nsysprof.bench.pairs import AUTO, between
 from nsysprof.bench.results import BenchResults
+from nsysprof.bench.scaling import BenchSweep
 from nsysprof.bench.shares import refused_calls
 from nsysprof.bench.titles import chart_subtitle, latency_title, memory_title, speedup_title, throughput_title
 from nsysprof.bench.words import base_backend, tflops_text
-from nsysprof.charts.marks import Heading
-from nsysprof.charts.palette import FAINT, INK
-from nsysprof.charts.style import TEXT, style, text_width
+from nsysprof.charts.marks import Axis, Heading, Line, LinePanel, Lines, Spot
+from nsysprof.charts.palette import INK
+from nsysprof.charts.scales import log_axis
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 
 _MOST_PANELS = 6
+_MOST_PASSINGS = 2
 _X = {"seq": "sequence length S", "batch": "batch B", "heads": "heads H", "head_dim": "head dimension D"}
+_NO_SPEEDUP = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), math.nan)
 
 
-Lines = Callable[[pd.DataFrame, str], Iterator[BenchLine]]
-
-
-def latency_chart(results: BenchResults) -> Figure:
+def plan_latency(results: BenchResults) -> Lines:
     """Latency along each sweep with its interval; dotted, the same call as a CUDA graph."""
-
-    def lines(part: pd.DataFrame, axis: str) -> Iterator[BenchLine]:
-        yield from _columns(part, axis, "median_ns", ("low_ns", "high_ns"))
+    panels = []
+    for sweep, part in _sweeps(results):
         own = part[~part["backend"].isin(results.repeats)]
-        yield from _columns(own, axis, "graph_median_ns", ("graph_low_ns", "graph_high_ns"), graph=True)
-
+        lines = _lines(results, part, sweep, ("median_ns", "low_ns", "high_ns"), format_ns)
+        graphs = ("graph_median_ns", "graph_low_ns", "graph_high_ns")
+        lines += _lines(results, own, sweep, graphs, format_ns, graph=True)
+        rings = _passings(results, sweep, own, lines)
+        panels.append(_panel(results, sweep, "latency of a call", ns_tick, lines, spots=rings))
     notes = ["bands: 95 % interval of the median, mostly thinner than the line"]
     if results.results["graph_median_ns"].notna().any():
         notes.append("dotted: the same call as a CUDA graph, without launches")
-    first = results.results.loc[list(results.sweeps[0].rows)]
-    rings = passings(results, results.sweeps[0], list(lines(first, results.sweeps[0].axis)))
-    if rings:
-        notes.append("rings: " + ", ".join(f"{ring.text} near S={ring.x:.0f}" for ring in rings))
-    chart = _Chart(results, latency_title(results), "latency of a call", lines, ns_tick, format_ns, notes)
-    return chart.draw(crossings=True)
+    if panels and panels[0].spots:
+        notes.append("rings: " + ", ".join(ring.text for ring in panels[0].spots))
+    return _chart(results, latency_title(results), panels, notes)
 
 
-def memory_chart(results: BenchResults) -> Figure:
+def plan_memory(results: BenchResults) -> Lines:
     """Peak memory along each sweep, and how much the GPU has where something ran out of it."""
-
-    def lines(part: pd.DataFrame, axis: str) -> Iterator[BenchLine]:
-        yield from _columns(part, axis, "peak_bytes", None)
-
+    panels = []
+    for sweep, part in _sweeps(results):
+        lines = _lines(results, part, sweep, ("peak_bytes",), format_bytes)
+        full, capacity = part[part["status"] == "out of memory"], _capacity(results)
+        limits: dict[str, Any] = {}
+        if len(full) and capacity:
+            limits["levels"] = [(capacity, f"GPU {format_bytes(capacity)}", True)]
+            limits["spots"] = [
+                Spot(float(row[sweep.axis]), capacity, backend_look(row["backend"])[0])
+                for row in full.to_dict("records")
+            ]
+        panels.append(_panel(results, sweep, "peak memory of a call", byte_tick, lines, **limits))
     notes = [
         "what PyTorch asked for at the peak of one call: inputs, outputs and libraries' workspaces included"
     ]
@@ -88,38 +66,33 @@ def memory_chart(results: BenchResults) -> Figure:
     if len(full):
         names = dict.fromkeys(f"{row['backend']} {row['dtype']}" for row in full.to_dict("records"))
         notes.append(f"crosses: out of memory ({', '.join(names)})")
-    chart = _Chart(
-        results, memory_title(results), "peak memory of a call", lines, byte_tick, format_bytes, notes
-    )
-    return chart.draw(limit=True)
+    return _chart(results, memory_title(results), panels, notes)
 
 
-def throughput_chart(results: BenchResults) -> Figure:
+def plan_throughput(results: BenchResults) -> Lines:
     """FLOP/s along each sweep, below what the GPU can do."""
-    refused = refused_calls(results.results) & results.results["tflops"].notna()
-
-    def lines(part: pd.DataFrame, axis: str) -> Iterator[BenchLine]:
-        part = part[~refused_calls(part)]
-        part = part.assign(
-            low=part["flops"].astype(float) / part["high_ns"] / 1e3,
-            high=part["flops"].astype(float) / part["low_ns"] / 1e3,
-        )
-        yield from _columns(part, axis, "tflops", ("low", "high"))
-
+    panels = []
+    for sweep, part in _sweeps(results):
+        kept = part[~refused_calls(part)]
+        flops = kept["flops"].astype(float) / 1e3
+        kept = kept.assign(low=flops / kept["high_ns"], high=flops / kept["low_ns"])
+        lines = _lines(results, kept, sweep, ("tflops", "low", "high"), tflops_text)
+        panels.append(_panel(results, sweep, "TFLOP/s", plain_tick, lines, levels=_peaks(part)))
     notes = [
         "FLOPs of the matrix products, masked scores not counted; peak: SMs × sampled clock × FLOPs per clock"
     ]
+    refused = refused_calls(results.results) & results.results["tflops"].notna()
     if refused.any():
         notes.insert(0, f"left out: {refused.sum()} of {len(refused)} points, above the peak")
-    chart = _Chart(results, throughput_title(results), "TFLOP/s", lines, plain_tick, tflops_text, notes)
-    return chart.draw(peaks=True)
+    return _chart(results, throughput_title(results), panels, notes)
 
 
-def speedup_chart(results: BenchResults) -> Figure:
+def plan_speedup(results: BenchResults) -> Lines:
     """Speed-up over the baseline along each sweep, with its interval; dotted, without launches."""
-    base = base_backend(results.results)
-
-    def lines(part: pd.DataFrame, axis: str) -> Iterator[BenchLine]:
+    base, least = base_backend(results.results), results.rules.least_effect
+    panels = []
+    for sweep, part in _sweeps(results):
+        lines: list[Line] = []
         for kind in ("eager", "graph"):
             comparisons = results.comparisons[results.comparisons["kind"] == kind]
             found = [
@@ -128,162 +101,174 @@ def speedup_chart(results: BenchResults) -> Figure:
                 if kind == "eager" or row["backend"] not in results.repeats
             ]
             if found:
-                rows = pd.DataFrame(found)
-                yield from _columns(
-                    rows, axis, "speedup", ("speedup_low", "speedup_high"), graph=kind == "graph"
-                )
+                columns, graph = ("speedup", "speedup_low", "speedup_high"), kind == "graph"
+                lines += _lines(results, pd.DataFrame(found), sweep, columns, format_ratio, graph=graph)
+        panels.append(_panel(results, sweep, f"speed-up over {base}", ratio_tick, lines, least=least))
+    notes = [
+        f"in one dtype; bands: 95 % interval; grey: below the least effect of {format_share(least)}",
+        "dotted: without launches",
+    ]
+    return _chart(results, speedup_title(results), panels, notes)
 
-    least = results.rules.least_effect
-    notes = [f"in one dtype; bands: 95 % interval; grey: below the least effect of {format_share(least)}"]
-    notes.append("dotted: without launches")
-    chart = _Chart(
-        results, speedup_title(results), f"speed-up over {base}", lines, ratio_tick, format_ratio, notes
+
+# ---- plans
+
+
+def _sweeps(results: BenchResults) -> Iterator[tuple[BenchSweep, pd.DataFrame]]:
+    for sweep in results.sweeps[:_MOST_PANELS]:
+        yield sweep, results.results.loc[list(sweep.rows)]
+
+
+def _chart(results: BenchResults, title: str, panels: Sequence[LinePanel], notes: Sequence[str]) -> Lines:
+    drawn = [line.label for panel in panels for line in panel.lines]
+    names = results.results["backend"].unique()
+    backends = [name for name in names if any(label.startswith(f"{name} ") for label in drawn)]
+    notes = [*notes, *dtype_notes(dtypes_of(results.results))]
+    if len(results.sweeps) > len(panels):
+        notes.append(f"{len(results.sweeps) - len(panels)} sweeps more are in results.csv")
+    return Lines(Heading(title, chart_subtitle(results), backend_legend(backends), notes), panels)
+
+
+def _panel(
+    results: BenchResults,
+    sweep: BenchSweep,
+    label: str,
+    tick: Callable[[float], str],
+    lines: Sequence[Line],
+    *,
+    levels: Sequence[tuple[float, str, bool]] = (),
+    spots: Sequence[Spot] = (),
+    least: float | None = None,
+) -> LinePanel:
+    """A panel that holds all of this; ``least`` is the least effect, around 1, that counts."""
+    title = sweep.fixed if len(results.sweeps) > 1 else ""
+    if not lines:
+        return LinePanel(title, Axis(_X[sweep.axis], 1, 2, []), Axis(label, 1, 2, []), lines)
+    bands = [edge for line in lines for edge in (line.band or ())]
+    parts = [*(line.y for line in lines), *bands, [level for level, *_ in levels]]
+    y = np.concatenate([*parts, [spot.y for spot in spots], [1.0] if least else []])
+    y = y[np.isfinite(y) & (y > 0)]
+    crosses = [spot.x for spot in spots if not spot.ring]
+    along = sorted({*crosses, *(x for line in lines for x in line.x)})
+    margin = (along[-1] / along[0]) ** 0.04 if len(along) > 1 else 1.5
+    ticks = [(x, f"{x:.0f}") for x in along]
+    return LinePanel(
+        title,
+        Axis(_X[sweep.axis], along[0] / margin, along[-1] * margin, ticks),
+        log_axis(label, float(y.min()), float(y.max()), tick, binary=tick is byte_tick),
+        lines,
+        levels,
+        (1 / (1 + least), 1 + least) if least else None,
+        spots,
     )
-    return chart.draw(even=least)
 
 
-_NO_SPEEDUP = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), math.nan)
-
-
-@dataclass(frozen=True)
-class _Chart:
-    """A chart of lines in panels, one per sweep."""
-
-    results: BenchResults
-    title: str
-    label: str
-    lines: Lines
-    tick: Callable[[float], str]
-    text: Callable[[float], str]
-    notes: Sequence[str]
-
-    def draw(
-        self, *, crossings: bool = False, limit: bool = False, peaks: bool = False, even: float | None = None
-    ) -> Figure:
-        frame = self.results.results
-        sweeps = self.results.sweeps[:_MOST_PANELS]
-        found = [list(self.lines(frame.loc[list(sweep.rows)], sweep.axis)) for sweep in sweeps]
-        drawn = {line.backend for lines in found for line in lines}
-        backends = [name for name in frame["backend"].unique() if name in drawn]
-        dtypes = dtypes_of(frame)
-        notes = [*self.notes, *dtype_notes(dtypes)]
-        if len(self.results.sweeps) > len(sweeps):
-            notes.append(f"{len(self.results.sweeps) - len(sweeps)} sweeps more are in results.csv")
-        heading = Heading(self.title, chart_subtitle(self.results), backend_legend(backends), notes)
-        with style():
-            longest = max((text_width(f"{name} 88.8 ms", TEXT) for name in backends), default=0)
-            room = max(1.25, longest + 0.25) if len(sweeps) == 1 else 1.25
-            figure, panels = new_panels(
-                heading, len(sweeps), height=4.6 if len(sweeps) == 1 else 3.6, room=room
-            )
-            for axes, sweep, lines in zip(panels, sweeps, found, strict=True):
-                extent = _extent(lines)
-                if extent is None:
-                    axes.text(0.5, 0.5, "no figures", transform=axes.transAxes, ha="center", color=FAINT)
-                    finish_axes(axes, _X[sweep.axis], self.label, panel_title(len(sweeps), sweep.fixed))
-                    continue
-                part = frame.loc[list(sweep.rows)]
-                ceilings = peaks_of(part) if peaks else []
-                capacity = capacity_of(self.results, part) if limit else None
-                others = [
-                    *(level for level, _ in ceilings),
-                    capacity or extent[0],
-                    1.0 if even else extent[0],
-                ]
-                low, high = min(extent[0], *others[-1:]), max(extent[1], *others)
-                along = (
-                    {float(x) for x in part[sweep.axis]}
-                    if capacity
-                    else {x for line in lines for x in line.x}
-                )
-                rings = passings(self.results, sweep, lines) if crossings else []
-                log_x(axes, sorted(along))
-                words = bool(rings) and room_for_words(axes, lines)
-                if words:  # below the lines
-                    low = low / (high / low) ** 0.12
-                log_y(axes, low, high, self.tick, binary=self.tick is byte_tick)
-                finish_axes(axes, _X[sweep.axis], self.label, panel_title(len(sweeps), sweep.fixed))
-                _draw_lines(axes, lines, dtypes)
-                labels = _end_labels(lines, dtypes, self.text, max(along))
-                if even is not None:
-                    draw_even(axes, even)
-                for level, said in ceilings:
-                    axes.axhline(level, color=INK, linewidth=1.0, linestyle=DASHES)
-                    labels.append(EndLabel(level, said, INK))
-                if capacity:
-                    draw_capacity(axes, part, sweep, capacity)
-                    labels.append(EndLabel(capacity, f"GPU {format_bytes(capacity)}", INK))
-                draw_passings(axes, rings, words=words)
-                end_labels(axes, labels)
-        return figure
-
-
-# ---- lines
-
-
-def _columns(
-    part: pd.DataFrame, axis: str, value: str, band: tuple[str, str] | None, *, graph: bool = False
-) -> Iterator[BenchLine]:
-    """A line for each backend and dtype, of what is known."""
+def _lines(
+    results: BenchResults,
+    part: pd.DataFrame,
+    sweep: BenchSweep,
+    columns: Sequence[str],
+    text: Callable[[float], str],
+    *,
+    graph: bool = False,
+) -> list[Line]:
+    """A line for each backend and dtype, of what is known: ``columns`` are its value and the bounds of its interval."""
+    dtypes = dtypes_of(results.results)
+    out = []
     for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
-        known = group[group[value].notna() & (group[value] > 0)].sort_values(axis)
+        known = group[group[columns[0]].notna() & (group[columns[0]] > 0)].sort_values(sweep.axis)
         if known.empty:
             continue
-        y = known[value].astype(float).tolist()
-        low, high = (known[name].astype(float).tolist() for name in band) if band else (y, y)
-        x = known[axis].astype(float).tolist()
-        yield BenchLine(str(backend), str(dtype), x, y, low, high, graph)
-
-
-def _draw_lines(axes: Axes, lines: Sequence[BenchLine], dtypes: Sequence[str]) -> None:
-    for line in lines:
-        colour, marker = backend_look(line.backend)
-        auto = line.backend == AUTO
-        if line.graph:
-            how: dict[str, Any] = {
-                "linestyle": (0, (1, 1.6)),
-                "linewidth": 1.3,
-                "markersize": 3.2,
-                "mfc": "white",
-            }
-        else:
-            how = {"linestyle": dtype_style(dtypes, line.dtype), "linewidth": 2.0, "markersize": 5.5}
-        if auto:
-            how |= {"linewidth": 0.8, "markersize": 5}
-        label = f"{line.backend} {line.dtype}{' graph' if line.graph else ''}"
-        depth = 4 if auto else 2.5 if line.graph else 3
-        axes.plot(
-            line.x, line.y, color=colour, marker=marker, label=label, zorder=depth, clip_on=False, **how
+        y, *band = (known[name].astype(float).tolist() for name in columns)
+        colour, marker = backend_look(str(backend))
+        name = f"{backend} {dtype}" if len(dtypes) > 1 else str(backend)
+        out.append(
+            Line(
+                label=f"{backend} {dtype}{' graph' if graph else ''}",
+                colour=colour,
+                marker=marker,
+                look="dotted" if graph else dtype_dash(dtypes, str(dtype)),
+                x=known[sweep.axis].astype(float).tolist(),
+                y=y,
+                band=(band[0], band[1]) if band else None,
+                end="" if graph else f"{name} {text(y[-1])}",
+                thin=backend == AUTO,
+            )
         )
-        axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.25, linewidth=0, zorder=2)
-
-
-def _end_labels(
-    lines: Sequence[BenchLine], dtypes: Sequence[str], text: Callable[[float], str], last: float
-) -> list[EndLabel]:
-    """Names and last values of the solid lines; at the right side for those that reach ``last``."""
-    out = []
-    for line in lines:
-        if not line.graph:
-            name = line.backend + (f" {line.dtype}" if len(dtypes) > 1 else "")
-            x = None if line.x[-1] == last else line.x[-1]
-            out.append(EndLabel(line.y[-1], f"{name} {text(line.y[-1])}", backend_look(line.backend)[0], x))
     return out
 
 
-def _extent(lines: Sequence[BenchLine]) -> tuple[float, float] | None:
-    values = np.array([y for line in lines for y in (*line.y, *line.low, *line.high)])
-    values = values[np.isfinite(values) & (values > 0)]
-    return (float(values.min()), float(values.max())) if len(values) else None
+# ---- what is drawn beside them
 
 
-def dtypes_of(frame: pd.DataFrame) -> list[str]:
-    """The dtypes, that of most points first."""
-    return [str(name) for name in frame["dtype"].value_counts().index]
+def _peaks(part: pd.DataFrame) -> list[tuple[float, str, bool]]:
+    """The peaks of the dtypes of a sweep, at the clock that its samples ran at."""
+    out = []
+    for dtype, group in part.groupby("dtype", sort=False):
+        for column, said in (("peak_tflops", "peak"), ("measured_peak_tflops", "measured")):
+            known = group[column].dropna()
+            if len(known):
+                level = float(known.median())
+                out.append((level, f"{dtype} {said} {tflops_text(level)}", True))
+    return out
 
 
-def dtype_notes(dtypes: Sequence[str]) -> list[str]:
-    """A footnote that says how the dtypes are dashed, where there are several."""
-    if len(dtypes) < 2:
+def _capacity(results: BenchResults) -> float | None:
+    """The memory of the GPU, where it is known."""
+    size = (results.samples.environment.get("workload") or {}).get("memory_bytes")
+    return float(size) if isinstance(size, int | float) and size > 0 else None
+
+
+def _passings(
+    results: BenchResults, sweep: BenchSweep, own: pd.DataFrame, lines: Sequence[Line]
+) -> list[Spot]:
+    """Where the backend that is fastest in the end passes others, eager and along S; at most two, the last ones."""
+    names = {f"{row['backend']} {row['dtype']}": row for row in own.to_dict("records")}
+    eager = [line for line in lines if line.label in names]
+    if not eager or sweep.axis != "seq":
         return []
-    return [f"solid: {dtypes[0]}, dashed: {' and '.join(dtypes[1:])}"]
+    end = max(line.x[-1] for line in eager)
+    best = min((line for line in eager if line.x[-1] == end), key=lambda line: line.y[-1])
+    found = results.crossovers[
+        (results.crossovers["sweep"] == sweep.fixed)
+        & (results.crossovers["kind"] == "eager")
+        & results.crossovers["crossing_seq"].notna()
+        & (results.crossovers["winner"] == names[best.label]["backend"])
+        & (results.crossovers["dtype"] == names[best.label]["dtype"])
+        & ~results.crossovers["loser"].isin(results.repeats)
+    ].sort_values("crossing_seq")
+    out = []
+    for row in found.tail(_MOST_PASSINGS).to_dict("records"):
+        x = float(row["crossing_seq"])
+        y = float(np.exp(np.interp(np.log(x), np.log(best.x), np.log(best.y))))
+        out.append(Spot(x, y, INK, f"{row['winner']} passes {row['loser']} near S={x:.0f}", ring=True))
+    return out
+
+
+# ---- numbers at axes
+
+
+def ns_tick(value: float) -> str:
+    """`10 µs`."""
+    for divisor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if value >= divisor * 0.999:
+            return f"{value / divisor:g} {unit}"
+    return f"{value:g} ns"
+
+
+def byte_tick(value: float) -> str:
+    """`64 MiB`."""
+    for divisor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if value >= divisor * 0.999:
+            return f"{value / divisor:.3g} {unit}"
+    return f"{value:g} B"
+
+
+def plain_tick(value: float) -> str:
+    """`0.3`, `1,000`."""
+    return f"{value:g}" if value < 1000 else f"{value:,.0f}"
+
+
+def ratio_tick(value: float) -> str:
+    """`30x`."""
+    return f"{plain_tick(value)}x"

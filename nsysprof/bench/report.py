@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -31,6 +30,7 @@ from nsysprof.bench.words import (
     tflops_cell,
     verdict_cell,
 )
+from nsysprof.charts.chart import Chart
 from nsysprof.core.text import visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.table import markdown_section
@@ -38,8 +38,8 @@ from nsysprof.results.table import markdown_section
 __all__ = ["bench_report"]
 
 
-def bench_report(results: BenchResults, charts: Sequence[str] = ()) -> str:
-    """The report; ``charts`` are names of pictures beside it. The text ends with a newline."""
+def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
+    """The report; ``charts`` are those whose pictures lie beside it. The text ends with a newline."""
     frame = results.results
     parts: list[Iterator[str]] = [
         _head(results, charts),
@@ -59,7 +59,7 @@ def bench_report(results: BenchResults, charts: Sequence[str] = ()) -> str:
     return "".join(f"{visible(line)}\n" for line in lines)
 
 
-def _head(results: BenchResults, charts: Sequence[str]) -> Iterator[str]:
+def _head(results: BenchResults, charts: Sequence[Chart[BenchResults]]) -> Iterator[str]:
     yield f"# {results.samples.name}"
     yield ""
     yield about_run(results) + f" · {clock_words(results)}"
@@ -68,9 +68,7 @@ def _head(results: BenchResults, charts: Sequence[str]) -> Iterator[str]:
     yield from markdown_section("Findings", findings)
     yield from markdown_section("Warnings", warnings)
     if charts:
-        yield from markdown_section(
-            "Charts", [f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in charts]
-        )
+        yield from markdown_section("Charts", [f"![{chart.caption}]({chart.file})" for chart in charts])
 
 
 def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:

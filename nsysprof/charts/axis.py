@@ -1,7 +1,6 @@
-"""The axis at the bottom of a panel: ticks, their numbers, lines upwards from them, and what it measures.
+"""Axes: the one at the bottom of a panel, drawn as a few plain artists, and planes of two logarithmic ones.
 
-Drawn as a few plain artists. matplotlib's own ticks are made for panning and zooming; half of the time to draw a small
-chart would be theirs.
+matplotlib's own ticks are made for panning and zooming; half of the time to draw a small chart would be theirs.
 """
 
 from __future__ import annotations
@@ -11,10 +10,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.ticker import MaxNLocator
 
-from nsysprof.charts.marks import DPI
+from nsysprof.charts.marks import DPI, Axis
 from nsysprof.charts.palette import FAINT, RULE
-from nsysprof.charts.style import SMALL, TEXT
+from nsysprof.charts.style import SMALL, TEXT, inches, size_of, text_width
+from nsysprof.core.units import scale_ns
 
 _TICK, _PAD, _LINE = 3.0, 3.5, 7.5  # points: length of a tick, gap below it, height of its number
 
@@ -51,3 +52,44 @@ def draw_axis(
     axes.text(
         0, below - (_LINE + gap) * point, label, transform=axes.transAxes, ha="left", va="top", fontsize=TEXT
     )
+
+
+def draw_time_axis(axes: Axes, length: int, label: str) -> None:
+    """The axis of ``length`` ns, in the unit that suits it."""
+    divisor, unit = scale_ns(length)
+    ticks = MaxNLocator(10, steps=[1, 2, 2.5, 5, 10]).tick_values(*axes.get_xlim())
+    draw_axis(axes, ticks, lambda tick: f"{tick / divisor:,.6g}", f"{label} ({unit})", gap=2)
+    axes.spines["left"].set_visible(False)
+
+
+def draw_plane(axes: Axes, x: Axis, y: Axis, title: str = "") -> None:
+    """Scale both axes logarithmically, number them, and say what they measure; ``title`` stands above in bold."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(x.low, x.high)
+    axes.set_ylim(y.low, y.high)
+    for axis, ticks in ((axes.xaxis, _apart(axes, x.ticks)), (axes.yaxis, y.ticks)):
+        axis.set_ticks([tick for tick, _ in ticks], [text for _, text in ticks])
+        axis.set_ticks([], minor=True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(length=3, labelsize=TEXT)
+    axes.grid(visible=True, color=RULE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(x.label, fontsize=TEXT + 0.5, loc="left")
+    # Above the axis, to be read without turning the head.
+    axes.text(0, 1.015, y.label, transform=axes.transAxes, fontsize=TEXT + 0.5, color=FAINT)
+    if title:
+        _, high = size_of(axes)
+        axes.text(0, 1.02 + 0.2 / high, title, transform=axes.transAxes, fontsize=TEXT + 0.5, weight="bold")
+
+
+def _apart(axes: Axes, ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The last tick, and before it each whose number does not touch the next one."""
+    shown: list[tuple[float, str]] = []
+    edge = np.inf
+    for tick, text in reversed(ticks):
+        place, half = inches(axes, tick, axes.get_ylim()[0])[0], text_width(text, TEXT) / 2 + 0.07
+        if place + half <= edge:
+            shown.append((tick, text))
+            edge = place - half
+    return shown[::-1]

@@ -6,16 +6,31 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from nsysprof.charts.axis import draw_axis
-from nsysprof.charts.marks import BarPanel, Bars, Column
-from nsysprof.charts.palette import FAINT, INK
-from nsysprof.charts.style import MARGIN, SMALL, TEXT, WIDTH, boxes, framed, heading_height, text_width
+from nsysprof.charts.marks import BarPanel, Bars, Column, Heat
+from nsysprof.charts.palette import FAINT, INK, text_on
+from nsysprof.charts.style import (
+    BOLD,
+    MARGIN,
+    SMALL,
+    TEXT,
+    WIDTH,
+    WRITTEN,
+    boxes,
+    framed,
+    heading_height,
+    shown_rows,
+    size_of,
+    text_width,
+)
 
-_ROW = 0.27  # inches
 _BAR = 0.74  # of a row
+_THIN = 0.1  # inches of rows without gaps between their bars
+_LINE = 0.15  # inches of a line of names
 _GAP = 0.22  # inches between label, panels and columns
 _AXIS = 0.55  # below the panels
 
@@ -23,11 +38,15 @@ _AXIS = 0.55  # below the panels
 def draw_bars(plan: Bars) -> Figure:
     """The chart as a figure with one `Axes` per panel; rows are at y = 0, 1, … from top to bottom."""
     rows = len(plan.labels)
-    top = heading_height(plan.heading) + 0.3
+    names = [len(name) for panel in plan.panels if isinstance(panel, Heat) for name in panel.names]
+    top = heading_height(plan.heading) + 0.3 + _LINE * max(names, default=0)
     bottom = _AXIS + (0.2 if plan.heading.notes else 0)
-    height = top + max(_ROW * rows, 2 * _ROW) + bottom
+    height = top + plan.row * max(rows, 2) + bottom
     figure = framed(plan.heading, height)
-    labels = max(text_width(label, TEXT) for label in plan.labels) + MARGIN + 0.1
+    lengths = [
+        text_width(label, TEXT) * (BOLD if row in plan.strong else 1) for row, label in enumerate(plan.labels)
+    ]
+    labels = max(lengths) + MARGIN + 0.1
     widths = [_width(column) for column in plan.columns]
     free = WIDTH - (labels + sum(widths) + _GAP * len(plan.panels) + MARGIN)
     free /= sum(panel.share for panel in plan.panels)
@@ -35,14 +54,18 @@ def draw_bars(plan: Bars) -> Figure:
     for number, panel in enumerate(plan.panels):
         width = free * panel.share
         axes = figure.add_axes((x / WIDTH, bottom / height, width / WIDTH, 1 - (top + bottom) / height))
-        _prepare(axes, rows, panel)
+        axes.set_ylim(max(rows, 2) - 0.5, -0.5)
+        if isinstance(panel, Heat):
+            _heat(axes, panel, plan.row)
+        else:
+            _prepare(axes, panel)
+            _fill(axes, panel, _BAR if plan.row >= _THIN else 1.0)
         x += width
         if number == 0:
             for column, wide in zip(plan.columns, widths, strict=True):
                 x += wide
                 _write_column(axes, column, (x - labels) / width)
             _write_labels(axes, plan, width)
-        _fill(axes, panel)
         x += _GAP
     return figure
 
@@ -52,9 +75,8 @@ def _width(column: Column) -> float:
     return max(text_width(text, TEXT) for text in (column.heading, *column.texts)) + _GAP
 
 
-def _prepare(axes: Axes, rows: int, panel: BarPanel) -> None:
+def _prepare(axes: Axes, panel: BarPanel) -> None:
     axes.set_xlim(0, panel.end)
-    axes.set_ylim(max(rows, 2) - 0.5, -0.5)
     if panel.percent:
         draw_axis(axes, [0, 0.25, 0.5, 0.75, 1], lambda tick: f"{100 * tick:.0f} %", panel.label, gap=4)
     else:
@@ -66,9 +88,9 @@ def _write_labels(axes: Axes, plan: Bars, width: float) -> None:
     """Row labels as plain texts: tick labels take three times as long to draw."""
     style: dict[str, Any] = {"ha": "right", "va": "center_baseline", "fontsize": TEXT}
     where = axes.get_yaxis_transform()
-    for row, label in enumerate(plan.labels):
-        colour = FAINT if row == plan.rest else INK
-        axes.text(-0.07 / width, row, label, transform=where, color=colour, **style)
+    for row in shown_rows(len(plan.labels), plan.row, plan.strong):
+        colour, weight = FAINT if row == plan.rest else INK, "bold" if row in plan.strong else "normal"
+        axes.text(-0.07 / width, row, plan.labels[row], transform=where, color=colour, weight=weight, **style)
 
 
 def _write_column(axes: Axes, column: Column, x: float) -> None:
@@ -80,10 +102,10 @@ def _write_column(axes: Axes, column: Column, x: float) -> None:
             axes.text(x, row, text, transform=where, ha="right", va="center_baseline", fontsize=TEXT)
 
 
-def _fill(axes: Axes, panel: BarPanel) -> None:
+def _fill(axes: Axes, panel: BarPanel, thick: float) -> None:
     """Draw the bars, an artist per part (labelled with it), and what stands on them."""
     for part in panel.parts:
-        low, high = part.rows - _BAR / 2, part.rows + _BAR / 2
+        low, high = part.rows - thick / 2, part.rows + thick / 2
         look: dict[str, Any] = {
             "colours": part.colour,
             "label": part.label,
@@ -104,3 +126,35 @@ def _fill(axes: Axes, panel: BarPanel) -> None:
             1, panel.cut, " cut off »", transform=where, ha="right", va="center_baseline",
             fontsize=SMALL, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
         )  # fmt: skip
+
+
+def _heat(axes: Axes, panel: Heat, row: float) -> None:
+    """The cells, what is written into them, the names of the columns above, and below what the colours mean."""
+    rows, columns = panel.values.shape
+    low, high = panel.colours
+    colours = LinearSegmentedColormap.from_list("heat", [low, "#f4f4f4", high])
+    wide, tall = size_of(axes)
+    axes.set_axis_off()
+    axes.set_xlim(-0.5, columns - 0.5)
+    limits, around = axes.get_ylim(), (-0.5, columns - 0.5, rows - 0.5, -0.5)
+    cells = np.ma.masked_invalid(panel.values)  # what is absent stays white
+    axes.imshow(cells, aspect="auto", cmap=colours, vmin=-1, vmax=1, interpolation="nearest", extent=around)
+    axes.set_ylim(limits)
+    for at in range(1, columns):
+        axes.axvline(at - 0.5, color="white", linewidth=2)
+    if row >= WRITTEN:
+        for at in range(1, rows):
+            axes.axhline(at - 0.5, color="white", linewidth=1)
+        for (at, column), value in np.ndenumerate(panel.values):
+            texts = panel.texts[at][column] if np.isfinite(value) else ()
+            text = next((each for each in texts if text_width(each, SMALL) <= wide / columns - 0.06), "")
+            look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": SMALL}
+            if text:
+                axes.text(column, at, text, color=text_on(to_hex(colours((value + 1) / 2))), **look)
+    for at, name in enumerate(panel.names):
+        axes.text(at, -0.5 - 0.06 / row, "\n".join(name), ha="center", va="bottom", fontsize=TEXT)
+    scale = axes.inset_axes((0, -0.28 / tall, min(2.6 / wide, 1), 0.1 / tall))
+    scale.imshow(np.linspace(-1, 1, 101)[None, :], aspect="auto", cmap=colours, extent=(-1, 1, 0, 1))
+    scale.set_axis_off()
+    for x, text, side in zip((-1, 0, 1), panel.scale, ("left", "center", "right"), strict=True):
+        scale.text(x, -0.5, text, ha=side, va="top", fontsize=SMALL, color=INK if x else FAINT)

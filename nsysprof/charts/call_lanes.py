@@ -10,14 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
-from matplotlib.ticker import MaxNLocator
 
-from nsysprof.charts.axis import draw_axis
+from nsysprof.charts.axis import draw_time_axis
 from nsysprof.charts.marks import DPI, CallBlock, CallLane, CallPanel, Calls, Flag
 from nsysprof.charts.palette import FAINT, IDLE, INK, text_on
 from nsysprof.charts.style import SMALL, TEXT, WIDTH, boxes, framed, heading_height, text_width
 from nsysprof.core.text import shorten
-from nsysprof.core.units import scale_ns
 
 _LEFT, _PLOT = 1.85, 9.6  # inches of labels and of the axis; what is left holds texts that begin near its end
 _TITLE, _LINE, _BETWEEN = 0.26, 0.15, 0.2  # of a title, of a line of names, and between calls
@@ -180,10 +178,7 @@ def _draw_panel(axes: Axes, panel: CallPanel, blocks: Sequence[_LaidBlock], high
         )  # fmt: skip
         for number, lane in enumerate(laid.lanes):
             _draw_lane(axes, panel, laid.block, lane, ending=number == 0)
-    divisor, unit = scale_ns(panel.length)
-    ticks = MaxNLocator(10, steps=[1, 2, 2.5, 5, 10]).tick_values(0, panel.length)
-    draw_axis(axes, ticks, lambda tick: f"{tick / divisor:,.6g}", f"{panel.label} ({unit})", gap=2)
-    axes.spines["left"].set_visible(False)
+    draw_time_axis(axes, panel.length, panel.label)
 
 
 def _draw_lane(axes: Axes, panel: CallPanel, block: CallBlock, laid: _Laid, *, ending: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -10,27 +11,31 @@ from matplotlib.figure import Figure
 from nsysprof.charts.bars import draw_bars
 from nsysprof.charts.call_lanes import draw_calls
 from nsysprof.charts.lanes import draw_lanes
-from nsysprof.charts.marks import Bars, Calls, Lanes, Plan, Roofs, Waterfalls
+from nsysprof.charts.lines import draw_lines
+from nsysprof.charts.marks import Bars, Calls, Lanes, Lines, Message, Plan, Roofs, Violins, Waterfalls
 from nsysprof.charts.roofs import draw_roofs
 from nsysprof.charts.style import draw_message, figure_png, shown, style
+from nsysprof.charts.violins import draw_violins
 from nsysprof.charts.waterfall import draw_waterfalls
 
 _P = TypeVar("_P")
+_DRAWN_BY: dict[type, Callable[[Any], Figure]] = {
+    Bars: draw_bars,
+    Calls: draw_calls,
+    Lanes: draw_lanes,
+    Lines: draw_lines,
+    Message: draw_message,
+    Roofs: draw_roofs,
+    Violins: draw_violins,
+    Waterfalls: draw_waterfalls,
+}
 
 
 def draw(plan: Plan) -> Figure:
     """The figure of a plan, with a box in place of each character that the font lacks."""
     plan = in_font(plan)
     with style():
-        if isinstance(plan, Bars):
-            return draw_bars(plan)
-        if isinstance(plan, Waterfalls):
-            return draw_waterfalls(plan)
-        if isinstance(plan, Calls):
-            return draw_calls(plan)
-        if isinstance(plan, Roofs):
-            return draw_roofs(plan)
-        return draw_lanes(plan) if isinstance(plan, Lanes) else draw_message(plan)
+        return _DRAWN_BY[type(plan)](plan)
 
 
 def picture(plan: Plan) -> bytes:

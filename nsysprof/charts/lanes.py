@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from nsysprof.charts.axis import draw_axis
-from nsysprof.charts.marks import DPI, PLOT, STREAM, STREAM_LEVELS, LanePanel, Lanes, Marks, Stream
+from nsysprof.charts.axis import draw_time_axis
+from nsysprof.charts.marks import DPI, PLOT, STREAM, STREAM_LEVELS, LanePanel, Lanes, Marks, Ribbons, Stream
 from nsysprof.charts.palette import FAINT, IDLE, INK, RULE, text_on
-from nsysprof.charts.style import SMALL, TEXT, WIDTH, boxes, framed, heading_height, text_width
+from nsysprof.charts.style import SMALL, TEXT, WIDTH, boxes, framed, heading_height, shown_rows, text_width
 from nsysprof.core.text import shorten
-from nsysprof.core.units import scale_ns
 
 _MANY, _FLAT = 14, 0.75  # above so many lanes they are flatter
 _INNER = 0.86  # of a lane
 _MOST_NAMES = 100  # names written into boxes, per panel
 _SHORTEST = 12  # characters of a shortened name
 _LEFT = 2.56  # inches of labels
+_GAP_FROM = 0.12  # ribbons of so many inches have a gap between them
 _TITLE_ABOVE, _AXIS_BELOW = 0.3, 0.58  # inches above and below a panel
 
 
@@ -44,7 +43,8 @@ def draw_lanes(plan: Lanes) -> Figure:
 def _tops(panel: LanePanel) -> list[float]:
     """Where each lane begins, in inches from above, and where the last one ends."""
     flat = _FLAT if len(panel.lanes) > _MANY else 1.0
-    return np.append(0.0, np.cumsum([lane.height for lane in panel.lanes]) * flat).tolist()
+    high = [lane.height * (len(lane.labels) if isinstance(lane, Ribbons) else 1) for lane in panel.lanes]
+    return np.append(0.0, np.cumsum(high) * flat).tolist()
 
 
 def _draw_panel(axes: Axes, panel: LanePanel) -> None:
@@ -59,13 +59,15 @@ def _draw_panel(axes: Axes, panel: LanePanel) -> None:
         process = lane.process
         if isinstance(lane, Stream):
             _draw_stream(axes, lane, panel.length, top, low)
+        elif isinstance(lane, Ribbons):
+            _draw_ribbons(axes, lane, panel.length, top)
         else:
             names += _draw_marks(axes, lane, (top, low), panel.length)
     for name in sorted(names, key=lambda name: name.rank)[:_MOST_NAMES]:
         name.write(axes)
     if panel.title:
         axes.set_title(panel.title, loc="left", fontsize=TEXT + 1, weight="bold", color=INK, pad=5)
-    _time_axis(axes, panel.length, panel.label)
+    draw_time_axis(axes, panel.length, panel.label)
     if panel.gaps:
         top = next(top for lane, top in zip(panel.lanes, tops, strict=False) if lane.height == STREAM)
         left, right = panel.gaps
@@ -81,15 +83,12 @@ def _prepare(axes: Axes, panel: LanePanel, tops: list[float]) -> None:
     axes.set_ylim(tops[-1], 0)
     where = axes.get_yaxis_transform()
     for lane, top, low in zip(panel.lanes, tops, tops[1:], strict=False):
-        y = (top + low) / 2
-        axes.text(-0.008, y, lane.label, transform=where, ha="right", va="center_baseline", fontsize=SMALL)
-
-
-def _time_axis(axes: Axes, length: int, label: str) -> None:
-    divisor, unit = scale_ns(length)
-    ticks = MaxNLocator(10, steps=[1, 2, 2.5, 5, 10]).tick_values(*axes.get_xlim())
-    draw_axis(axes, ticks, lambda tick: f"{tick / divisor:,.6g}", f"{label} ({unit})", gap=2)
-    axes.spines["left"].set_visible(False)
+        labels = lane.labels if isinstance(lane, Ribbons) else [lane.label]
+        for at in shown_rows(len(labels), lane.height):
+            y = top + (low - top) * (at + 0.5) / len(labels)
+            axes.text(
+                -0.008, y, labels[at], transform=where, ha="right", va="center_baseline", fontsize=SMALL
+            )
 
 
 def _draw_stream(axes: Axes, lane: Stream, length: int, top: float, low: float) -> None:
@@ -112,6 +111,22 @@ def _draw_stream(axes: Axes, lane: Stream, length: int, top: float, low: float) 
     axes.set_xlim(limits[0])
     axes.set_ylim(limits[1])
     axes.axhline(low - pad, color=RULE, linewidth=0.6, zorder=1)
+
+
+def _draw_ribbons(axes: Axes, lane: Ribbons, length: int, top: float) -> None:
+    """All lanes as one picture, with gaps between them as far as there is room for these."""
+    colours = np.array([[*bytes.fromhex(colour[1:])] for colour in lane.colours]) / 255
+    shares = lane.shares / 255
+    picture = np.einsum("lkc,kr->lcr", shares, colours) + (1 - shares.sum(axis=1))[:, :, None]
+    low, limits = top + lane.height * len(lane.labels), axes.get_ylim()
+    axes.imshow(
+        np.clip(picture, 0, 1), extent=(0, length, low, top), aspect="auto", interpolation="nearest", zorder=1
+    )
+    axes.set_ylim(limits)
+    if lane.height >= _GAP_FROM:
+        gap = min(lane.height * (1 - _INNER), 0.08) * 72
+        for at in range(1, len(lane.labels)):
+            axes.axhline(top + lane.height * at, color="white", linewidth=gap, zorder=2)
 
 
 @dataclass(frozen=True)

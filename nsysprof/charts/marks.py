@@ -17,6 +17,7 @@ from nsysprof.core.intervals import Ints
 Numbers: TypeAlias = NDArray[Any]  # integers or floats
 
 DPI = 150
+ROW = 0.27  # inches of a row of bars
 STREAM, RANGE = 0.36, 0.24  # inches of a lane
 PLOT = 10.0  # inches of the lanes, whose columns are whole pixels
 PLOT_COLUMNS = round(PLOT * DPI)  # one per pixel
@@ -74,6 +75,22 @@ class BarPanel:
 
 
 @dataclass(frozen=True)
+class Heat:
+    """A picture of cells, a row per row of the bars and a column per name, each in the lines that it is written in.
+
+    ``values`` go from -1 to 1 (nan: an empty cell) in ``colours`` of both ends; ``scale`` says what both ends and the
+    middle mean. ``texts``, row by row, are what is written into a cell, the longest first: the first that fits is.
+    """
+
+    share: float
+    names: Sequence[Sequence[str]]
+    values: Numbers
+    texts: Sequence[Sequence[Sequence[str]]]
+    colours: tuple[str, str]
+    scale: tuple[str, str, str]
+
+
+@dataclass(frozen=True)
 class Column:
     """Numbers beside the bars, as text; right-aligned below their heading."""
 
@@ -85,14 +102,17 @@ class Column:
 class Bars:
     """Rows of bars from top to bottom, with labels on the left and columns of numbers after the first panel.
 
-    ``rest`` is the row that stands for many more, or None.
+    ``rest`` is the row that stands for many more, or None; ``strong`` are rows with bold labels; ``row`` are the inches
+    of each. Where labels have no room, those of some rows are left out.
     """
 
     heading: Heading
     labels: Sequence[str]
     rest: int | None
-    panels: Sequence[BarPanel]
-    columns: Sequence[Column]
+    panels: Sequence[BarPanel | Heat]
+    columns: Sequence[Column] = ()
+    strong: Sequence[int] = ()
+    row: float = ROW
 
 
 @dataclass(frozen=True)
@@ -127,13 +147,26 @@ class Marks:
 
 
 @dataclass(frozen=True)
+class Ribbons:
+    """Many lanes of equal columns that mix colours: ``shares`` uint8, how much of each column (of 255) has each of the
+    ``colours``, of shape (lanes, colours, columns). What is left is white.
+    """
+
+    labels: Sequence[str]
+    shares: NDArray[np.uint8]
+    colours: Sequence[str]
+    height: float
+    process: int | None = None
+
+
+@dataclass(frozen=True)
 class LanePanel:
     """One time axis of ``length`` ns with lanes; ``title`` above it, and ``label`` below.
 
     ``gaps`` (starts, ends) are shaded behind the streams; ``framed``, if any, is the stretch that a frame marks.
     """
 
-    lanes: Sequence[Stream | Marks]
+    lanes: Sequence[Stream | Marks | Ribbons]
     length: int
     title: str
     label: str
@@ -242,6 +275,103 @@ class Calls:
 
 
 @dataclass(frozen=True)
+class Axis:
+    """A logarithmic axis: what it measures, where it ends, and its numbers, as many as have room."""
+
+    label: str
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points in the order in which they are joined.
+
+    ``look`` is `solid`, `dashed`, `dash-dotted`, `dotted` or `none`; ``band``, if any, its lower and its upper bound.
+    ``end`` is written beside the last point; in a roofline each point may have a name of ``names`` beside it.
+    """
+
+    label: str
+    colour: str
+    marker: str
+    look: str
+    x: Sequence[float]
+    y: Sequence[float]
+    band: tuple[Sequence[float], Sequence[float]] | None = None
+    end: str = ""
+    names: Sequence[str] = ()
+    thin: bool = False
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A single point: a ``ring`` with words beside it where there is room, or a cross."""
+
+    x: float
+    y: float
+    colour: str
+    text: str = ""
+    ring: bool = False
+
+
+@dataclass(frozen=True)
+class LinePanel:
+    """Lines over one axis; ``levels`` go across, as (y, text, dashed), and ``even`` is a stretch of y that is shaded.
+
+    Without lines the panel says that there are no figures.
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    lines: Sequence[Line]
+    levels: Sequence[tuple[float, str, bool]] = ()
+    even: tuple[float, float] | None = None
+    spots: Sequence[Spot] = ()
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Panels beside each other, three in a row."""
+
+    heading: Heading
+    panels: Sequence[LinePanel]
+
+
+@dataclass(frozen=True)
+class Violin:
+    """How ``values``, deviations from their median, are spread, above a line; ``second`` ones below it.
+
+    ``texts`` are the lines that are written beside it.
+    """
+
+    label: str
+    colour: str
+    values: Numbers
+    second: Numbers
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ViolinPanel:
+    """Violins below each other, on an axis that goes as far to the left as to the right."""
+
+    title: str
+    label: str
+    reach: float
+    violins: Sequence[Violin]
+
+
+@dataclass(frozen=True)
+class Violins:
+    """Panels beside each other, three in a row."""
+
+    heading: Heading
+    panels: Sequence[ViolinPanel]
+
+
+@dataclass(frozen=True)
 class Bubble:
     """A mark at ``x``, ``y`` in the units of its axes; ``size`` is its area as a part of the largest one's.
 
@@ -258,21 +388,31 @@ class Bubble:
 
 
 @dataclass(frozen=True)
-class Roofs:
-    """Bubbles below a slope and ceilings, on logarithmic axes, and ``flat`` ones below on a linear axis of their own.
+class Ceiling:
+    """The most that y can be, with a text; where ``slope`` (y per x) is known, only right of where that reaches it."""
 
-    ``slope``: how much y grows per x, with a text; ``ceilings``: y and a text each. The flat bubbles are in the rows 0,
-    1, …; ``flat_end`` is where their axis ends, with its text, or None. ``labels``: of x, of y, of the flat axis, and
-    what stands above that.
+    y: float
+    text: str
+    slope: float | None
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """Bubbles or paths below slopes and ceilings, on logarithmic axes, and ``flat`` bubbles below on a linear axis.
+
+    The flat bubbles are in the rows 0, 1, …; ``flat_end`` is where their axis ends, with its text, or None. ``labels``:
+    of x, of y, of the flat axis, and what stands above that.
     """
 
     heading: Heading
-    bubbles: Sequence[Bubble]
-    slope: tuple[float, str] | None
-    ceilings: Sequence[tuple[float, str]]
-    flat: Sequence[Bubble]
-    flat_end: tuple[float, str] | None
+    ceilings: Sequence[Ceiling]
+    slopes: Sequence[tuple[float, str]]
     labels: tuple[str, str, str, str]
+    bubbles: Sequence[Bubble] = ()
+    paths: Sequence[Line] = ()
+    flat: Sequence[Bubble] = ()
+    flat_end: tuple[float, str] | None = None
 
 
-Plan: TypeAlias = Message | Bars | Lanes | Waterfalls | Calls | Roofs
+Plan: TypeAlias = Message | Bars | Lanes | Waterfalls | Calls | Lines | Violins | Roofs

@@ -44,9 +44,24 @@ def family_legend(present: Sequence[bool]) -> list[tuple[str, str]]:
 
 def light(colour: str) -> bool:
     """Whether dark text reads better on this colour than white text (WCAG contrast)."""
-    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    return _luminance(_channels(colour)) > 0.179
+
+
+def _channels(colour: str) -> list[float]:
+    return [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+
+
+def _luminance(channels: Sequence[float]) -> float:
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def readable(colour: str) -> str:
+    """The colour, darkened so far that a text in it can be read on white (WCAG contrast of 4.5)."""
+    channels = _channels(colour)
+    while _luminance(channels) > 1.05 / 4.5 - 0.05:
+        channels = [channel * 0.95 for channel in channels]
+    return "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
 
 
 def text_on(colour: str) -> str:

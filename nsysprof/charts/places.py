@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 Point = tuple[float, float]
 Line = tuple[Point, Point]
@@ -104,3 +105,36 @@ def _line(middle: Point, box: Box) -> Line:
 def _along(line: Line) -> list[Point]:
     (x, y), (to_x, to_y) = line
     return [(x + (to_x - x) * part / 20, y + (to_y - y) * part / 20) for part in range(20)]
+
+
+def meet(one: Box, other: Box) -> bool:
+    """Whether two boxes share more than an edge."""
+    return one.left < other.right and other.left < one.right and one.low < other.high and other.low < one.high
+
+
+def around(point: Point, reach: float) -> Box:
+    """The square around a point."""
+    return Box(point[0] - reach, point[0] + reach, point[1] - reach, point[1] + reach)
+
+
+def pushed_apart(wanted: NDArray[np.float64], gap: float, end: float) -> NDArray[np.float64]:
+    """Places at least ``gap`` apart, in the same order, as near to those wanted as that allows, from 0 to ``end``."""
+    order = np.argsort(wanted, kind="stable")
+    groups: list[tuple[float, int]] = []  # middle and number of labels that touch
+    for place in wanted[order].tolist():
+        middle, count = float(place), 1
+        while groups and groups[-1][0] + (groups[-1][1] + count) / 2 * gap > middle:
+            other, several = groups.pop()
+            middle = (middle * count + other * several) / (count + several)
+            count += several
+        groups.append((middle, count))
+    placed = []
+    for middle, count in groups:
+        placed += [middle + (number - (count - 1) / 2) * gap for number in range(count)]
+    found = np.array(placed)
+    steps = np.arange(len(found)) * gap
+    found = np.maximum.accumulate(np.maximum(found, 0) - steps) + steps
+    found = np.minimum.accumulate((np.minimum(found, end) + steps[::-1])[::-1])[::-1] - steps[::-1]
+    out = np.empty(len(wanted))
+    out[order] = found
+    return out

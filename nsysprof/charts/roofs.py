@@ -1,4 +1,4 @@
-"""Draws bubbles below a slope and ceilings, with a name beside each as far as there is room."""
+"""Draws rooflines: bubbles or paths below slopes and ceilings, with a name beside each as far as there is room."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
 
-from nsysprof.charts.axis import draw_axis
-from nsysprof.charts.marks import Bubble, Roofs
-from nsysprof.charts.palette import FAINT, INK, RULE
-from nsysprof.charts.places import Box, Places, free_place
-from nsysprof.charts.style import SMALL, TEXT, WIDTH, framed, heading_height, text_width
+from nsysprof.charts.axis import draw_axis, draw_plane
+from nsysprof.charts.lines import DASHES, along, draw_path, named_points, write_beside
+from nsysprof.charts.marks import Axis, Bubble, Roofs
+from nsysprof.charts.palette import INK
+from nsysprof.charts.places import Box, Places, around, meet
+from nsysprof.charts.style import TEXT, WIDTH, framed, heading_height, inches, text_width
 
 _LEFT, _RIGHT = 0.85, 0.35  # inches
 _HIGH, _ROW, _AXIS, _TITLE = 5.2, 0.85, 0.62, 0.3
@@ -47,88 +48,89 @@ def draw_roofs(plan: Roofs) -> Figure:
 
 
 def _draw_logarithmic(axes: Axes, plan: Roofs) -> None:
-    (left, bottom), (right, top) = _limits(plan)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(left, right)
-    axes.set_ylim(bottom, top)
-    for axis, ends in ((axes.xaxis, (left, right)), (axes.yaxis, (bottom, top))):
-        ticks = _decades(*ends)
-        axis.set_ticks(ticks, [f"{tick:,.10g}" for tick in ticks])
-        axis.set_ticks([], minor=True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(length=3, labelsize=TEXT)
-    axes.grid(visible=True, color=RULE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_xlabel(plan.labels[0], fontsize=TEXT + 0.5, loc="left")
-    axes.text(0, 1.015, plan.labels[1], transform=axes.transAxes, fontsize=TEXT + 0.5, color=FAINT)
+    draw_plane(axes, *_limits(plan))
     places = Places(_WIDE, _HIGH)
-    marks = _marks(axes, plan.bubbles, _HIGH)
+    marks = _marks(axes, plan.bubbles)
     places.mark(*marks)
     _draw_arrows(axes, plan.bubbles, marks, places)
-    _draw_slope(axes, plan, places)
+    for rise, text in plan.slopes:
+        _draw_slope(axes, plan, rise, text, places)
+    _draw_paths(axes, plan, places)
     _draw_ceilings(axes, plan, places)
     _draw_bubbles(axes, plan.bubbles, marks, places)
 
 
-def _limits(plan: Roofs) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The lower left and the upper right corner: all bubbles, and the ridges, with room around them."""
-    ridges = [y / plan.slope[0] for y, _ in plan.ceilings] if plan.slope else []
-    x = [bubble.x for bubble in plan.bubbles] + ridges or [1.0]
-    y = [bubble.y for bubble in plan.bubbles] + [top for top, _ in plan.ceilings] or [1.0]
-    return (min(x) / 5, min(y) / 3), (max(x) * 4, max(y) * 2.2)
+def _limits(plan: Roofs) -> tuple[Axis, Axis]:
+    """Both axes, so long that all marks and the ridges have room around them."""
+    points = [(one.x, one.y) for one in plan.bubbles]
+    points += [point for path in plan.paths for point in zip(path.x, path.y, strict=True)]
+    ridges = [each.y / each.slope for each in plan.ceilings if each.slope]
+    x = [x for x, _ in points] + ridges or [1.0]
+    y = [y for _, y in points] + [each.y for each in plan.ceilings] or [1.0]
+    across, up = (min(x) / 5, max(x) * 4), (min(y) / 3, max(y) * 2.2)
+    return Axis(plan.labels[0], *across, _decades(*across)), Axis(plan.labels[1], *up, _decades(*up))
 
 
-def _decades(low: float, high: float) -> list[float]:
-    return [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+def _decades(low: float, high: float) -> list[tuple[float, str]]:
+    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    return [(10.0**power, f"{10.0**power:,.10g}") for power in powers]
 
 
-def _inches(axes: Axes, x: float, y: float, high: float) -> tuple[float, float]:
-    """Where a point of the data is, from the lower left corner of the axes."""
-    across, up = (axes.transData + axes.transAxes.inverted()).transform((x, y))
-    return float(across) * _WIDE, float(up) * high
-
-
-def _draw_slope(axes: Axes, plan: Roofs, places: Places) -> None:
-    """The slope with its text, which no name may cross."""
-    if plan.slope is None:
-        return
-    slope, text = plan.slope
+def _draw_slope(axes: Axes, plan: Roofs, slope: float, text: str, places: Places) -> None:
+    """A slope with its text, which no name may cross."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    mine = [each for each in plan.ceilings if each.slope == slope]
     begin = max(left, bottom / slope)
-    end = min(right, max((y for y, _ in plan.ceilings), default=top) / slope)
+    end = min(right, max((each.y for each in mine), default=top) / slope)
     if begin >= end:
         return
-    axes.plot([begin, end], [begin * slope, end * slope], color=INK, linewidth=1.3, label=text, zorder=2)
+    dashed = bool(mine) and all(each.dashed for each in mine)
+    axes.plot(
+        [begin, end], [begin * slope, end * slope], color=INK, linewidth=1.3, label=text, zorder=2,
+        linestyle=DASHES["level" if dashed else "solid"],
+    )  # fmt: skip
     for x in np.geomspace(begin, end, 80).tolist():
-        places.take(_around(_inches(axes, x, x * slope, _HIGH), 0.05))
-    first, last = (_inches(axes, x, x * slope, _HIGH) for x in (begin, end))
+        places.take(around(inches(axes, x, x * slope), 0.05))
+    if not text:
+        return
+    first, last = (inches(axes, x, x * slope) for x in (begin, end))
     angle = math.atan2(last[1] - first[1], last[0] - first[0])
     middle = begin**0.55 * end**0.45
     axes.annotate(
         text, (middle, middle * slope), xytext=(-5, 5), textcoords="offset points",
         rotation=math.degrees(angle), fontsize=TEXT, rotation_mode="anchor", ha="center", va="bottom", zorder=6,
     )  # fmt: skip
-    across, up = _inches(axes, middle, middle * slope, _HIGH)
+    across, up = inches(axes, middle, middle * slope)
     half = text_width(text, TEXT) / 2
     for step in np.linspace(-half, half, 9).tolist():
         where = across + step * math.cos(angle) - 0.1, up + step * math.sin(angle) + 0.12
-        places.take(_around(where, 0.12))
+        places.take(around(where, 0.12))
 
 
-def _around(point: tuple[float, float], reach: float) -> Box:
-    return Box(point[0] - reach, point[0] + reach, point[1] - reach, point[1] + reach)
+def _draw_paths(axes: Axes, plan: Roofs, places: Places) -> None:
+    """Paths with the names of their points: before the texts of ceilings, which have more places to be at."""
+    for path in plan.paths:
+        draw_path(axes, path)
+        places.take(*along(axes, path))
+    for each in plan.ceilings if plan.paths else ():
+        _, level = inches(axes, axes.get_xlim()[0], each.y)
+        places.take(Box(0, _WIDE, level - 0.03, level + 0.03))
+    for mark, name, colour in named_points(axes, plan.paths):
+        write_beside(axes, places, mark, name, colour)
 
 
 def _draw_ceilings(axes: Axes, plan: Roofs, places: Places) -> None:
-    """The ceilings, from the slope to the right, each with its text above or below it where no bubble is."""
+    """The ceilings, from their slope to the right, each with its text above or below it where no mark is."""
     left, right = axes.get_xlim()
     levels = []
-    for y, text in plan.ceilings:
-        begin = max(left, y / plan.slope[0]) if plan.slope else left
-        axes.plot([begin, right], [y, y], color=INK, linewidth=1.3, label=text, zorder=2)
-        start, level = _inches(axes, begin, y, _HIGH)
-        levels.append((text, start, level, Box(start, _WIDE, level - 0.03, level + 0.03)))
+    for each in plan.ceilings:
+        begin = max(left, each.y / each.slope) if each.slope else left
+        axes.plot(
+            [begin, right], [each.y, each.y], color=INK, linewidth=1.3, label=each.text, zorder=2,
+            linestyle=DASHES["level" if each.dashed else "solid"],
+        )  # fmt: skip
+        start, level = inches(axes, begin, each.y)
+        levels.append((each.text, start, level, Box(start, _WIDE, level - 0.03, level + 0.03)))
     for text, start, level, line in levels:
         wide = text_width(text, TEXT) + 0.06
         tried = [
@@ -136,7 +138,9 @@ def _draw_ceilings(axes: Axes, plan: Roofs, places: Places) -> None:
             for end in (_WIDE, start + 0.25 + wide, (start + _WIDE + wide) / 2)
             for low in (level + 0.04, level - 0.04 - _LINE)
         ]
-        box = next((box for box in tried if places.free(box)), tried[0])
+        others = [box for said, _, _, box in levels if said != text]
+        free = (box for box in tried if places.free(box) and not any(meet(box, other) for other in others))
+        box = next(free, tried[0])
         axes.text(
             (box.left + box.right) / 2 / _WIDE, (box.low + box.high) / 2 / _HIGH, text, fontsize=TEXT,
             transform=axes.transAxes, ha="center", va="center_baseline", zorder=6,
@@ -182,7 +186,7 @@ def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> N
         )
     level = {row: len(rows) - 1 - number + 0.35 for number, row in enumerate(rows)}
     bubbles = [Bubble(one.x, level[one.y], one.size, one.colour, one.text) for one in plan.flat]
-    marks = _marks(axes, bubbles, high)
+    marks = _marks(axes, bubbles)
     places.mark(*marks)
     _draw_bubbles(axes, bubbles, marks, places)
 
@@ -190,10 +194,10 @@ def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> N
 # ---- bubbles and their names
 
 
-def _marks(axes: Axes, bubbles: Sequence[Bubble], high: float) -> list[Box]:
+def _marks(axes: Axes, bubbles: Sequence[Bubble]) -> list[Box]:
     """The squares around the bubbles."""
     return [
-        _around(_inches(axes, one.x, one.y, high), max(math.sqrt(one.size) * _LARGEST, _SMALLEST) / 2)
+        around(inches(axes, one.x, one.y), max(math.sqrt(one.size) * _LARGEST, _SMALLEST) / 2)
         for one in bubbles
     ]
 
@@ -227,21 +231,5 @@ def _draw_bubbles(axes: Axes, bubbles: Sequence[Bubble], marks: Sequence[Box], p
         ),
         autolim=False,
     )  # fmt: skip
-    size = np.array([places.wide, places.high])
     for bubble, mark in zip(bubbles[:_MOST_NAMED], marks, strict=False):
-        found = free_place(places, mark, text_width(bubble.text, SMALL), _LINE)
-        if found is None:
-            continue
-        box, line = found
-        places.put(box, line)
-        if line:
-            ends = np.array(line) / size
-            axes.plot(
-                *ends.T, transform=axes.transAxes, color=FAINT, linewidth=0.6, zorder=3, clip_on=False,
-                label="to its name",
-            )  # fmt: skip
-        across, up = (np.array([box.left + box.right, box.low + box.high]) / 2 / size).tolist()
-        axes.text(
-            across, up, bubble.text, transform=axes.transAxes, fontsize=SMALL, color=bubble.colour,
-            ha="center", va="center_baseline", zorder=5,
-        )  # fmt: skip
+        write_beside(axes, places, mark, bubble.text, bubble.colour)

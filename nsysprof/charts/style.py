@@ -23,8 +23,9 @@ from nsysprof.charts.png import png
 
 WIDTH = 12.8  # inches: 1,920 pixels
 MARGIN = 0.25
+WRITTEN = 0.17  # inches that a row with text in it takes
 TITLE, TEXT, SMALL = 13.0, 8.5, 7.5
-_BOLD = 1.16  # times as wide
+BOLD = 1.16  # times as wide
 _SIZE = 100  # pixels: of the fonts that are measured
 
 _STYLE: dict[Any, Any] = {
@@ -138,7 +139,7 @@ def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
 
 
 def _title_lines(title: str) -> list[str]:
-    return wrap(title, TITLE * _BOLD, WIDTH - 2 * MARGIN)
+    return wrap(title, TITLE * BOLD, WIDTH - 2 * MARGIN)
 
 
 def _title_height(title: str) -> float:
@@ -197,6 +198,47 @@ def _legend_places(labels: Sequence[str]) -> list[tuple[int, float]]:
         places.append((line, x))
         x += width
     return places
+
+
+def panel_grid(
+    heading: Heading, count: int, *, high: float, left: float, right: float
+) -> tuple[Figure, list[Axes]]:
+    """A figure with panels of ``high`` inches, up to three in a row, with ``left`` and ``right`` inches beside each."""
+    columns = max(min(count, 3), 1)
+    rows = -(-count // columns)
+    top, bottom, between = heading_height(heading) + (0.42 if count == 1 else 0.6), 0.85, 1.0
+    total = top + rows * high + (rows - 1) * between + bottom
+    figure = framed(heading, total)
+    each = (WIDTH - MARGIN) / columns
+    panels = []
+    for number in range(count):
+        row, column = divmod(number, columns)
+        y = total - top - row * (high + between) - high
+        place = (left + column * each) / WIDTH, y / total, (each - left - right) / WIDTH, high / total
+        panels.append(figure.add_axes(place))
+    return figure, panels
+
+
+def shown_rows(count: int, row: float, strong: Sequence[int] = ()) -> list[int]:
+    """Of rows of ``row`` inches those whose labels have room: the ``strong`` ones, and others at round steps."""
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if step * row >= WRITTEN or step == 100)
+    shown: list[int] = []
+    for at in (*strong, *range(0, count, step)):
+        if all(abs(at - other) >= step for other in shown):
+            shown.append(at)
+    return shown
+
+
+def size_of(axes: Axes) -> tuple[float, float]:
+    """Inches across and up."""
+    return float(axes.bbox.width) / DPI, float(axes.bbox.height) / DPI
+
+
+def inches(axes: Axes, x: float, y: float) -> tuple[float, float]:
+    """Where a point of the data is, from the lower left corner of the axes."""
+    across, up = (axes.transData + axes.transAxes.inverted()).transform((x, y))
+    wide, high = size_of(axes)
+    return float(across) * wide, float(up) * high
 
 
 def boxes(

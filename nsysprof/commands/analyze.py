@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from nsysprof.charts.painter import Painter
 
 _TABLE_FILES = ("analysis.json", "ranges.csv", "instances.csv", "kernels.csv")
-_CHART_FILES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
 
 
 class By(str, Enum):
@@ -94,10 +93,12 @@ def analyze(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with start_painter(apart=charts) as painter:  # first of all: it imports matplotlib meanwhile
         from nsysprof.analyze.breakdown import break_down
+        from nsysprof.analyze.charts import analysis_charts
         from nsysprof.analyze.files import ANALYSIS_DOCUMENT
         from nsysprof.analyze.text import summary
         from nsysprof.attribution.attribute import attribute
         from nsysprof.attribution.paths import DEFAULT_MERGE
+        from nsysprof.charts.chart import files_of, plans_of
         from nsysprof.commands.progress import progress_bar
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import PAGE, check_folder, report_stem, results_together
@@ -107,7 +108,8 @@ def analyze(
         loaded = load_rules(rules)
         with open_report(report, nsys=nsys) as opened:
             folder = output or Path(f"{report_stem(report)}.analysis")
-            names = _TABLE_FILES + (_CHART_FILES if charts else ()) + ((PAGE,) if html else ())
+            drawn = analysis_charts(top)
+            names = _TABLE_FILES + (files_of(drawn) if charts else ()) + ((PAGE,) if html else ())
             made_by = ("an analysis", "analyze")
             check = partial(
                 check_folder, folder, opened, names, force=force, document=ANALYSIS_DOCUMENT, made_by=made_by
@@ -126,12 +128,12 @@ def analyze(
                 )
                 if charts:
                     progress("drawing charts", 0)
-                    _begin_charts(painter, breakdown, top)
+                    painter.paint(plans_of(drawn, breakdown))
             print(summary(breakdown, top, verbose=verbose), end="", flush=True)
             drawing = painter if charts else None
             together = results_together(
                 folder,
-                (*_TABLE_FILES, *_CHART_FILES, PAGE),
+                (*_TABLE_FILES, *files_of(drawn), PAGE),
                 "analyze",
                 check,
                 spreadsheet_safe=spreadsheet_safe,
@@ -139,12 +141,6 @@ def analyze(
             _write(breakdown, folder, drawing, together, html=html, instances=instances)
             if verify:
                 _verify(breakdown, nsys)
-
-
-def _begin_charts(painter: Painter, breakdown: Breakdown, top: int) -> None:
-    from nsysprof.analyze.charts import chart_plans
-
-    painter.paint(chart_plans(breakdown, top=top))
 
 
 def _write(
@@ -185,9 +181,10 @@ def _write(
 
 
 def _finish_charts(painter: Painter, folder: Path) -> list[Path]:
-    from nsysprof.analyze.charts import write_pictures
+    from nsysprof.analyze.charts import analysis_charts
+    from nsysprof.charts.chart import write_pictures
 
-    return write_pictures(painter.pictures(), folder)
+    return write_pictures(painter.pictures(), folder, analysis_charts())
 
 
 def _write_page(breakdown: Breakdown, charts: list[Path], folder: Path) -> Path:

@@ -105,6 +105,7 @@ def run_job(
 def make_results(folder: Path, *, charts: bool, spreadsheet_safe: bool = False) -> BenchResults:
     """Make of the ``samples.json`` in a folder all that belongs beside it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # starting more takes longer than what they do here
+    from nsysprof.bench.charts import BENCH_CHARTS
     from nsysprof.bench.files import write_bench_tables
     from nsysprof.bench.report import bench_report
     from nsysprof.bench.results import read_bench_results
@@ -117,12 +118,12 @@ def make_results(folder: Path, *, charts: bool, spreadsheet_safe: bool = False) 
         for path in write_bench_tables(results, folder):
             if spreadsheet_safe:
                 make_spreadsheet_safe(path)
-        drawn = []
-        if charts:
-            from nsysprof.bench.charts import save_bench_charts
+        drawn = BENCH_CHARTS if charts else ()
+        if drawn:
+            from nsysprof.charts.chart import save_charts
 
             progress("drawing charts", 0)
-            drawn = [path.name for path in save_bench_charts(results, folder)]
+            save_charts(drawn, results, folder)
     (folder / "report.md").write_text(bench_report(results, drawn), encoding="utf-8")
     return results
 
@@ -139,8 +140,9 @@ def stale_charts(folder: Path, made: Sequence[str]) -> list[Path]:
     if not charts:
         return []
     from nsysprof.bench.charts import BENCH_CHARTS
+    from nsysprof.charts.chart import files_of
 
-    return [path for path in charts if path.name in BENCH_CHARTS]
+    return [path for path in charts if path.name in files_of(BENCH_CHARTS)]
 
 
 def check_database(database: Path | None) -> None:

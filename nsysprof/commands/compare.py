@@ -132,8 +132,9 @@ def compare(
         painter = stack.enter_context(start_painter(apart=charts))  # first of all: it imports matplotlib
         from nsysprof.attribution.attribute import attribute
         from nsysprof.attribution.paths import DEFAULT_MERGE
+        from nsysprof.charts.chart import files_of, plans_of
         from nsysprof.commands.progress import progress_bar
-        from nsysprof.compare.charts import GAP_CHARTS, ROOFLINE, comparison_plans
+        from nsysprof.compare.charts import CHARTS, comparison_charts
         from nsysprof.compare.comparison import compare as compare_ranges
         from nsysprof.compare.files import GAP_DOCUMENT, GAP_FILES
         from nsysprof.compare.text import comparison_text
@@ -146,7 +147,7 @@ def compare(
         folder = output or Path(f"{'-'.join(map(report_stem, files))}.compare")
         opened = [stack.enter_context(open_report(file, nsys=nsys)) for file in files]
         made_by = ("a comparison", "compare")
-        names = GAP_FILES + ((*GAP_CHARTS, ROOFLINE) if charts else ()) + ((PAGE,) if html else ())
+        names = GAP_FILES + (files_of(CHARTS) if charts else ()) + ((PAGE,) if html else ())
         check = partial(
             check_folder, folder, opened[0], names, force=force, document=GAP_DOCUMENT, made_by=made_by
         )
@@ -170,9 +171,9 @@ def compare(
             )
             if charts:
                 progress("drawing charts", 0)
-                painter.paint(comparison_plans(comparison))
+                painter.paint(plans_of(comparison_charts(comparison), comparison))
         print(comparison_text(comparison, top=top, every=every, markdown=markdown), end="", flush=True)
-        possible = (*reversed(GAP_FILES), *GAP_CHARTS, ROOFLINE, PAGE)
+        possible = (*reversed(GAP_FILES), *files_of(CHARTS), PAGE)
         together = results_together(folder, possible, "compare", check, spreadsheet_safe=spreadsheet_safe)
         _write(comparison, folder, painter if charts else None, together, html=html)
 
@@ -189,7 +190,7 @@ def _write(
 
     Where the folder holds an earlier comparison, its charts and its page do not stay beside new tables.
     """
-    from nsysprof.analyze.charts import write_pictures
+    from nsysprof.charts.chart import write_pictures
     from nsysprof.compare.charts import comparison_charts
     from nsysprof.compare.files import write_gaps
     from nsysprof.core.text import visible

@@ -122,9 +122,9 @@ def fleet(
     if not names:
         raise typer.BadParameter("name reports, or a file of their names with --from")
     files, notes = find_reports(names)
-    asked = [file.name for file in files]
+    asked, drawn = [file.name for file in files], [chart.file for chart in FLEET_CHARTS]
     folder = output or _default_folder(names, asked)
-    results = (*FLEET_FILES, *(FLEET_CHARTS if charts else ()), *((PAGE,) if html else ()))
+    results = (*FLEET_FILES, *(drawn if charts else ()), *((PAGE,) if html else ()))
     check = partial(check_fleet_folder, folder, results, asked, force=force, kept=_KEPT)
     check(resume=resume)
     choice = Choice(per, tuple(merge or DEFAULT_MERGE), skip)
@@ -148,7 +148,7 @@ def fleet(
     print(fleet_text(answer, top), end="", flush=True)
     together = results_together(
         folder,
-        (*reversed(FLEET_FILES), *FLEET_CHARTS, PAGE),
+        (*reversed(FLEET_FILES), *drawn, PAGE),
         "fleet",
         partial(check, resume=True),
         spreadsheet_safe=spreadsheet_safe,
@@ -249,16 +249,17 @@ def _write(
     html: bool,
 ) -> None:
     """Write the files and say so on stderr; charts and page of an earlier run do not stay beside new tables."""
+    from nsysprof.charts.chart import save_charts
     from nsysprof.commands.progress import progress_bar
     from nsysprof.core.text import visible
-    from nsysprof.fleet.charts import save_fleet_charts
+    from nsysprof.fleet.charts import FLEET_CHARTS
     from nsysprof.fleet.files import write_fleet
     from nsysprof.results.files import writing
 
     with progress_bar() as progress, writing(folder), together as (made, stale):
         progress("writing", 0)
         written = write_fleet(answer, asked, made)
-        pictures = save_fleet_charts(answer, made) if charts else []
+        pictures = save_charts(FLEET_CHARTS, answer, made) if charts else []
         if html:
             written = [_write_page(answer, pictures, made), *written]
         written = [*pictures, *written]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.stream_lanes import stream_labels
+from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.marks import CallBlock, CallLane, CallPanel, Calls, Flag, Heading, Numbers
 from nsysprof.charts.palette import COLOURS, IDLE, INK, family_legend
 from nsysprof.compare.comparison import Comparison

@@ -19,28 +19,18 @@ from nsysprof.core.text import once, one_line, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import Facts, report_facts
-from nsysprof.page.template import fill, inline
+from nsysprof.page.template import figures, fill
 from nsysprof.results.table import TextTable
 
 MOST_PAGE_PAIRS, _MOST_CAUSES, _MOST_KERNELS = 24, 60, 12
-_CAPTIONS = {
-    "gap.png": "How the time of one side becomes that of the other, cause by cause",
-    "compare.png": "The median call of either side, kernel by kernel",
-    "roofline.png": "The kernels below what the GPU can do, by hardware counters",
-}
 _NAME = 90
 
 
 def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> str:
-    """The page as text; ``pictures`` are the PNG files of `comparison_plans`, none where no charts are wanted.
+    """The page as text; ``pictures`` are the PNG files of `comparison_charts`, none where no charts are wanted.
 
     Numbers are those of ``gap.json``: the exact one of each cell of a ledger is its attribute ``data-v``.
     """
-    names = comparison_charts(comparison) if pictures else ()
-    charts = [
-        {"caption": _CAPTIONS[name], "source": inline(picture)}
-        for name, picture in zip(names, pictures, strict=True)
-    ]
     by_name = {pair.name: pair for pair in comparison.sides}
     pairs = [by_name[name] for name in comparison.ranked]
     largest = pairs[0]
@@ -52,7 +42,7 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
         headline=headline,
         findings=findings,
         warnings=[visible(one_line(text, 400)) for text in once(comparison.warnings)],
-        charts=charts,
+        charts=figures(comparison_charts(comparison), pictures),
         overview=_as_rows(pair_table(comparison)) if len(comparison.sides) > 1 else None,
         pairs=[_pair(comparison, pair, opened=pair is largest) for pair in pairs[:MOST_PAGE_PAIRS]],
         left_out=max(len(pairs) - MOST_PAGE_PAIRS, 0),

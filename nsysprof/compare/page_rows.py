@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.stream_lanes import stream_labels
+from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.palette import COLOURS
 from nsysprof.compare.median_call import MedianCall, median_call
 from nsysprof.compare.side_pairs import Pair

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.charts.marks import Bubble, Heading, Message, Roofs
+from nsysprof.charts.marks import Bubble, Ceiling, Heading, Message, Roofs
 from nsysprof.charts.palette import BASE, NEW
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.gap_chart import compared_reports
@@ -42,9 +42,13 @@ def plan_roofline(comparison: Comparison) -> Roofs | Message:
             _title(found), _subtitle(comparison, found), _legend(found), _notes(comparison, found, bubbles)
         ),
         bubbles=bubbles,
-        slope=(slope / 1e12, f"DRAM {format_bandwidth(slope)}") if slope else None,
+        slopes=[(slope / 1e12, f"DRAM {format_bandwidth(slope)}")] if slope else [],
         ceilings=[
-            (ceiling.flops_per_s / 1e12, f"{ceiling.name}: {ceiling.flops_per_s / 1e12:,.4g} TFLOP/s")
+            Ceiling(
+                ceiling.flops_per_s / 1e12,
+                f"{ceiling.name}: {ceiling.flops_per_s / 1e12:,.4g} TFLOP/s",
+                slope / 1e12 if slope else None,
+            )
             for ceiling in found.ceilings
         ],
         flat=[

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nsysprof.analyze.stream_lanes import stream_names
-from nsysprof.attribution.split import device_labels
+from nsysprof.attribution.split import device_labels, stream_names
 from nsysprof.export.source import ExportSource
 from nsysprof.export.stream_ranges import StreamRanges, stream_ranges
 from nsysprof.export.tracks import WINDOWS, Steps, Track, add_lanes

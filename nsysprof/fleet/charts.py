@@ -1,21 +1,13 @@
-"""The charts over all ranks as files."""
+"""The charts over all ranks."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from nsysprof.charts.chart import Chart
 from nsysprof.fleet.answer import Fleet
+from nsysprof.fleet.heatmap import plan_heatmap
+from nsysprof.fleet.timeline import plan_rank_lanes
 
-FLEET_CHARTS = ("fleet_heatmap.png", "fleet_timeline.png")
-
-
-def save_fleet_charts(fleet: Fleet, folder: Path) -> list[Path]:
-    """Draw all charts into an existing folder and return their paths; each is there whole or not at all."""
-    # only here, as matplotlib takes a second to import
-    from nsysprof.analyze.charts import write_pictures  # noqa: PLC0415
-    from nsysprof.charts.style import figure_png  # noqa: PLC0415
-    from nsysprof.fleet.heatmap import fleet_heatmap  # noqa: PLC0415
-    from nsysprof.fleet.timeline import fleet_timeline  # noqa: PLC0415
-
-    pictures = [figure_png(chart(fleet)) for chart in (fleet_heatmap, fleet_timeline)]
-    return write_pictures(pictures, folder, FLEET_CHARTS)
+FLEET_CHARTS: tuple[Chart[Fleet], ...] = (
+    Chart("fleet_heatmap.png", "Ranks against ranges, by own time", plan_heatmap),
+    Chart("fleet_timeline.png", "Ranks over time, a lane each", plan_rank_lanes),
+)

@@ -12,15 +12,15 @@ from nsysprof.charts.palette import COLOURS
 from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_ratio
 from nsysprof.fleet.answer import Fleet
+from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.fleet.examine import ReportFailure
 from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.fleet.text import fleet_rank_table, iteration_paths
 from nsysprof.page.environment import Facts
-from nsysprof.page.template import fill, inline
+from nsysprof.page.template import figures, fill
 
 MOST_RANGE_ROWS, MOST_RANK_COLUMNS, MOST_ITERATION_ROWS = 200, 12, 500
 _MOST_TOLD = 200  # warnings, and reports without an answer
-_CAPTIONS = ("Ranks against ranges, by own time", "Ranks over time, a lane each")
 _LARGEST = 1.5  # times the median rank: where the shades of cells end
 _LEAST_SHADE = 0.05
 _NAME, _FILE, _PATH = 60, 80, 400
@@ -46,10 +46,7 @@ def fleet_page(fleet: Fleet, pictures: Sequence[bytes] = ()) -> str:
         failures=[_failure(each) for each in fleet.failures[:_MOST_TOLD]],
         failed=len(fleet.failures),
         warnings=_warnings(fleet),
-        charts=[
-            {"caption": caption, "source": inline(picture)}
-            for caption, picture in zip(_CAPTIONS, pictures, strict=False)
-        ],
+        charts=figures(FLEET_CHARTS, pictures),
         ranks=_ranks(fleet),
         ranges=_ranges(fleet),
         iterations=_iterations(fleet),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.stream_lanes import NOTHING, column_edges, time_per_group
+from nsysprof.core.binning import NOTHING, column_edges, time_per_group
 from nsysprof.core.intervals import Ints, covered_before, merge
 
 COARSEST, STEP, FINEST = (

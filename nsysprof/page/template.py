@@ -7,6 +7,7 @@ import hashlib
 import re
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from nsysprof import __version__
+from nsysprof.charts.chart import Chart
 from nsysprof.charts.palette import COLOURS, text_on
 from nsysprof.core.final_name import whole_file
 from nsysprof.results.folder import PAGE
@@ -83,6 +85,16 @@ def _policy(scripts: list[str]) -> str:
 
 
 # ---- pictures
+
+
+def figures(charts: Sequence[Chart[Any]], pictures: Sequence[bytes]) -> list[dict[str, str]]:
+    """The pictures of charts with their captions, for the macro ``charts``; none where none were drawn."""
+    if not pictures:
+        return []
+    return [
+        {"caption": chart.caption, "source": inline(picture)}
+        for chart, picture in zip(charts, pictures, strict=True)
+    ]
 
 
 def inline(picture: bytes) -> str:

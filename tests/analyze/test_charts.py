@@ -13,27 +13,28 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from numpy.typing import NDArray
 from PIL import Image
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows, chart_rows
-from nsysprof.analyze.charts import FILES, kernel_breakdown, kernel_counts, save_charts, timeline_chart
+from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.subject import group_colours
 from nsysprof.analyze.timeline import timeline
+from nsysprof.charts.chart import save_charts
 from nsysprof.charts.palette import COLOURS, IDLE, light
 from nsysprof.charts.png import png
-from nsysprof.charts.style import figure_png, shown, style, text_width, wrap
+from nsysprof.charts.style import shown, style, text_width, wrap
 from nsysprof.core.text import printable, shorten
-from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import FAMILIES
 from tests.conftest import Trace
+from tests.kit.figures import SIGHT, contrast, lab, texts, title_of
 from tests.kit.reports import BLOCK, RUN, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
 
 GEMM, SOFTMAX = "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "void cunn_SoftMaxForward<int>"
-CHARTS = (kernel_counts, kernel_breakdown, timeline_chart)
+CHARTS = analysis_charts()
+COUNTS, BREAKDOWN, TIMELINE = CHARTS
 UGLY = [
     "$\\alpha_{x}$ and $unclosed", "line\nbreak\ttab", "カーネル", "🚀 launch", "a" * 1000, str({"k": ["v"] * 200}), "",
     "/slash/in/name", "_under_ %s {x}", "x\x1b[31mred", "عربى", "\ufffe",
@@ -77,17 +78,6 @@ def bars(axes: Axes, count: int) -> dict[str, NDArray[np.float64]]:
                     corners[:, 0].max() - corners[:, 0].min()
                 )
     return out
-
-
-def texts(figure: Figure) -> list[str]:
-    """Every text in the figure."""
-    return [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text()]
-
-
-def title_of(figure: Figure) -> str:
-    """The lines of the title, as one."""
-    bold = [text.get_text() for text in figure.texts if text.get_fontweight() == "bold"]
-    return " ".join(bold).replace("\u00a0", " ")
 
 
 def calls(count: int, at: int, *, first: int = 1, name: str = GEMM, length: int = 5) -> Iterator[Items]:
@@ -235,7 +225,7 @@ def test_rows_split_by_process_name_it(trace: Trace) -> None:
 def test_bars_of_the_breakdown_are_the_busy_times(real: Breakdown) -> None:
     """The parts of a bar add up to the row's busy time, and each is its family's time."""
     rows = rows_of(real)
-    totals, shares = kernel_breakdown(real).axes
+    totals, shares = BREAKDOWN.figure(real).axes
     found = bars(totals, len(rows))
     for number, family in enumerate(FAMILIES):
         there = found.get(family, np.zeros(len(rows)))
@@ -249,7 +239,7 @@ def test_bars_of_the_breakdown_are_the_busy_times(real: Breakdown) -> None:
 def test_bars_of_the_counts_are_ops_per_call(real: Breakdown) -> None:
     """A bar is as long as there are ops per call, and the marks are where the launches are."""
     rows = rows_of(real)
-    (axes,) = kernel_counts(real).axes
+    (axes,) = COUNTS.figure(real).axes
     found = bars(axes, len(rows))
     length = np.sum(list(found.values()), axis=0)
     np.testing.assert_allclose(length, rows.ops.sum(axis=1) / rows.calls)
@@ -260,7 +250,7 @@ def test_bars_of_the_counts_are_ops_per_call(real: Breakdown) -> None:
 
 def test_bars_of_the_counts_are_those_of_the_backends(measured: Breakdown) -> None:
     """Math runs twenty kernels per call, flash two at S=1024, cuDNN one and a memset."""
-    (axes,) = kernel_counts(measured).axes
+    (axes,) = COUNTS.figure(measured).axes
     found = bars(axes, 18)
     labels = rows_of(measured).labels
     small = [
@@ -273,7 +263,7 @@ def test_bars_of_the_counts_are_those_of_the_backends(measured: Breakdown) -> No
 
 def test_overlapping_families_are_scaled_to_the_busy_time(trace: Trace) -> None:
     """Two kernels at a time make a bar as long as the time in which either runs, and a note says so."""
-    figure = kernel_breakdown(
+    figure = BREAKDOWN.figure(
         broken_down(
             trace(
                 Range("r", 0, 90),
@@ -292,7 +282,7 @@ def test_several_gpus_show_no_idle_time(trace: Trace) -> None:
     items = [launch_kernel(GEMM, (n + 1, n + 2), (10, 50), id=n + 1, device=n) for n in range(3)]
     breakdown = broken_down(trace(Range("r", 0, 90), *items))
     assert rows_of(breakdown).idle_ns.tolist() == [0]
-    figure = kernel_breakdown(breakdown)
+    figure = BREAKDOWN.figure(breakdown)
     assert "idle" not in bars(figure.axes[1], 1)
     assert any("added over GPUs" in text for text in texts(figure))
 
@@ -304,14 +294,14 @@ def test_a_long_rest_does_not_hide_the_ranges(trace: Trace) -> None:
         for n in range(40)
         for item in (Range(f"r{n}", 100 * n, 100 * n + 90), *calls(1, 100 * n, first=n + 1))
     ]
-    figure = kernel_breakdown(broken_down(trace(*items)), top=2)
+    figure = analysis_charts(2)[1].figure(broken_down(trace(*items)))
     assert figure.axes[0].get_xlim()[1] == pytest.approx(5 * 1.02)
     assert any("cut off" in text for text in texts(figure))
 
 
 def test_streams_of_the_timeline_are_pictures(run: Breakdown) -> None:
     """However many ops: a stream is one picture, and the marks of range lanes are bounded."""
-    figure = timeline_chart(run)
+    figure = TIMELINE.figure(run)
     overview = figure.axes[0]
     assert [image.get_label() for image in overview.images] == ["GPU 0 · stream 7", "GPU 0 · stream 14"]
     marks = [artist for artist in overview.collections if isinstance(artist, PolyCollection)]
@@ -323,7 +313,7 @@ def test_streams_of_the_timeline_are_pictures(run: Breakdown) -> None:
 
 def test_the_zoom_has_a_box_per_op(run: Breakdown) -> None:
     """Each of the twenty kernels of a call is drawn where it ran, beside those of its neighbours."""
-    zoom = timeline_chart(run).axes[-1]
+    zoom = TIMELINE.figure(run).axes[-1]
     (stream,) = [artist for artist in zoom.collections if artist.get_label() == "GPU 0 · stream 7"]
     shown = timeline(run, columns=100).zoom
     assert shown is not None
@@ -346,12 +336,12 @@ def numbers_below(axes: Axes) -> list[str]:
 
 def test_axes_are_numbered_from_zero_to_their_ends(measured: Breakdown) -> None:
     """Whole numbers where things are counted, per cent where there are shares, each with a line upwards."""
-    (counts,) = kernel_counts(measured).axes
-    totals, shares = kernel_breakdown(measured).axes
+    (counts,) = COUNTS.figure(measured).axes
+    totals, shares = BREAKDOWN.figure(measured).axes
     assert numbers_below(counts) == ["0", "4", "8", "12", "16", "20"]
     assert numbers_below(totals) == ["0", "20", "40", "60", "80", "100"]
     assert numbers_below(shares) == ["0 %", "25 %", "50 %", "75 %", "100 %"]
-    assert numbers_below(timeline_chart(measured).axes[0])[:3] == ["0", "0.25", "0.5"]
+    assert numbers_below(TIMELINE.figure(measured).axes[0])[:3] == ["0", "0.25", "0.5"]
     lines = [artist for artist in totals.collections if isinstance(artist, LineCollection)]
     assert [[float(line[0, 0]) for line in artist.get_segments()] for artist in lines] == [
         [0, 20, 40, 60, 80, 100]
@@ -369,7 +359,7 @@ def names_in(axes: Axes) -> list[str]:
 
 def test_kernels_of_no_family_are_called_by_their_names(trace: Trace) -> None:
     """In the zoom "other" would tell nobody anything; known causes stay what they are."""
-    figure = timeline_chart(
+    figure = TIMELINE.figure(
         broken_down(
             trace(
                 Range("r", 0, 90),
@@ -400,7 +390,7 @@ def test_kernels_that_no_rule_knows_are_coloured_by_name(trace: Trace) -> None:
     assert groups.labels == (*names, "other kernels", "memcpy", "memset", "migration", "graph")
     assert len(set(group_colours(groups))) == len(groups.labels)
     assert rows.sum_ns.sum() == breakdown.merged["exclusive_sum_ns"].sum()
-    charts = [chart(breakdown) for chart in (kernel_counts, kernel_breakdown, timeline_chart)]
+    charts = [chart.figure(breakdown) for chart in CHARTS]
     for chart in charts:
         assert {*names, "other kernels", "memcpy"} <= set(texts(chart))
         assert "elementwise" not in texts(chart)
@@ -436,7 +426,7 @@ def test_every_lane_gets_its_share_of_the_names(trace: Trace) -> None:
             items.append(
                 launch_kernel(GEMM, (at, at + 1), (at, at + 80), id=n + 1, process=process, device=process)
             )
-    overview = timeline_chart(broken_down(trace(*items))).axes[0]
+    overview = TIMELINE.figure(broken_down(trace(*items))).axes[0]
     lanes = {text.get_position()[1] for text in overview.texts if text.get_text().startswith("s")}
     assert len(lanes) == 16
     assert len(names_in(overview)) == 100
@@ -447,14 +437,14 @@ def test_every_lane_gets_its_share_of_the_names(trace: Trace) -> None:
 
 def test_titles_of_the_shipped_report_state_the_findings(run: Breakdown, measured: Breakdown) -> None:
     """Each title is a sentence with the numbers that matter."""
-    assert [title_of(chart(measured)) for chart in (kernel_counts, kernel_breakdown)] == [
+    assert [title_of(chart.figure(measured)) for chart in CHARTS[:2]] == [
         "20 kernels per instance in RUN::math::S4096 and 2 more, 1 in RUN::efficient::S4096 and 10 more",
         "RUN::math::S4096 takes 42 % of the op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask",
     ]
-    assert title_of(kernel_breakdown(run)) == (
+    assert title_of(BREAKDOWN.figure(run)) == (
         "RUN::math::S4096 takes 24 % of the op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask"
     )
-    assert title_of(timeline_chart(run)) == (
+    assert title_of(TIMELINE.figure(run)) == (
         "The GPU is busy for 22 % of the 2.13 s from the first op to the last; the longest wait is 77.4 ms"
     )
 
@@ -472,7 +462,7 @@ def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
     )
     for answer, subtitle in expected:
         for chart in CHARTS:
-            assert subtitle in [text.replace("\u00a0", " ") for text in texts(chart(answer))]
+            assert subtitle in [text.replace("\u00a0", " ") for text in texts(chart.figure(answer))]
 
 
 @pytest.mark.parametrize(
@@ -521,14 +511,14 @@ def test_titles_are_true_for_any_data(
 ) -> None:
     """One range, ties, no time, idle ranges, graphs and reports without NVTX have titles that hold."""
     answer = broken_down(trace(*items))
-    assert title_of(kernel_counts(answer)) == counts
+    assert title_of(COUNTS.figure(answer)) == counts
     if breakdown is not None:
-        assert title_of(kernel_breakdown(answer)) == breakdown
+        assert title_of(BREAKDOWN.figure(answer)) == breakdown
 
 
 def test_launches_and_memory_ops_have_columns(trace: Trace) -> None:
     """The numbers beside the bars tell kernels, copies and sets, and launches apart."""
-    figure = kernel_counts(
+    figure = COUNTS.figure(
         broken_down(trace(Range("r", 0, 90), *calls(3, 0), launch_memset((50, 51), (60, 61), id=9)))
     )
     found = texts(figure)
@@ -540,11 +530,11 @@ def test_launches_and_memory_ops_have_columns(trace: Trace) -> None:
 def test_a_report_without_work_says_what_to_do(trace: Trace) -> None:
     """No GPU work is a picture with words, and ranges alone still make a timeline."""
     breakdown = broken_down(trace(Range("step", 0, 90)))
-    for chart in (kernel_counts, kernel_breakdown):
-        figure = chart(breakdown)
+    for chart in CHARTS[:2]:
+        figure = chart.figure(breakdown)
         assert title_of(figure) == "This report holds no GPU work"
         assert any("nsys profile --trace=cuda,nvtx" in text for text in texts(figure))
-    assert title_of(timeline_chart(breakdown)) == "1 range on the host and no GPU work at all"
+    assert title_of(TIMELINE.figure(breakdown)) == "1 range on the host and no GPU work at all"
 
 
 def test_ugly_names_are_drawn_as_they_are(trace: Trace, tmp_path: Path) -> None:
@@ -557,13 +547,13 @@ def test_ugly_names_are_drawn_as_they_are(trace: Trace, tmp_path: Path) -> None:
         ]
     breakdown = broken_down(trace(*items))
     rows = rows_of(breakdown)
-    drawn = texts(kernel_breakdown(breakdown))
+    drawn = texts(BREAKDOWN.figure(breakdown))
     assert all(
         text in drawn for text in ("$\\alpha_{x}$ and $unclosed", "line break tab", "□□□□", "□ launch")
     )
     assert rows.labels[6] == "(no name)"
     assert max(map(len, rows.labels)) <= 46
-    for path in save_charts(breakdown, tmp_path / "charts"):
+    for path in save_charts(CHARTS, breakdown, tmp_path / "charts"):
         assert path.stat().st_size > 10_000
 
 
@@ -610,38 +600,6 @@ def test_what_the_font_lacks_is_a_box() -> None:
     assert printable("äß√Ж\n\x1b核心") == "äß√Ж 核心"
 
 
-# Machado, Oliveira and Fernandes 2009: what a colour (linear RGB) looks like without one kind of cone.
-SIGHT = {
-    "normal": np.eye(3),
-    "protan": [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ],
-    "deutan": [
-        [0.367322, 0.860646, -0.227968],
-        [0.280085, 0.672501, 0.047413],
-        [-0.011820, 0.042940, 0.968881],
-    ],
-    "tritan": [
-        [1.255528, -0.076749, -0.178779],
-        [-0.078411, 0.930809, 0.147602],
-        [0.004733, 0.691367, 0.303900],
-    ],
-}
-
-
-def lab(colour: str, sight: str) -> NDArray[np.float64]:
-    """CIE L*a*b* of an sRGB colour as seen with one kind of sight."""
-    rgb = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    seen = np.clip(np.array(SIGHT[sight]) @ linear, 0, 1)
-    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
-    ratio = to_xyz @ seen / np.array([0.9505, 1, 1.089])
-    x, y, z = np.where(ratio > 0.008856, np.cbrt(ratio), 7.787 * ratio + 16 / 116)
-    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
-
-
 @pytest.mark.parametrize("sight", SIGHT)
 def test_family_colours_differ_for_every_reader(sight: str) -> None:
     """Any two families, and idle time, are at least 15 units apart in CIE L*a*b*; 2 is just noticeable."""
@@ -653,51 +611,16 @@ def test_family_colours_differ_for_every_reader(sight: str) -> None:
 
 def test_text_in_bars_has_contrast() -> None:
     """Black or white, whichever is chosen: at least 4.5 to 1, as WCAG asks for."""
-    for colour in COLOURS.values():
-        rgb = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
-        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-        luminance = float(linear @ [0.2126, 0.7152, 0.0722])
-        contrast = (luminance + 0.05) / 0.05 if light(colour) else 1.05 / (luminance + 0.05)
-        assert contrast >= 4.5
+    assert all(contrast(colour, white=not light(colour)) >= 4.5 for colour in COLOURS.values())
 
 
 # ---- files
 
 
-def test_saved_charts_are_the_three_files_and_equal_each_time(run: Breakdown, tmp_path: Path) -> None:
-    """The folder is made, the files have the promised names, and a second run gives the same bytes."""
-    first = save_charts(run, tmp_path / "a" / "b")
-    assert (
-        [path.name for path in first]
-        == list(FILES)
-        == ["kernel_counts.png", "kernel_breakdown.png", "timeline.png"]
-    )
-    second = save_charts(run, tmp_path / "c")
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-    assert first[0].read_bytes().startswith(b"\x89PNG")
-
-
-def test_files_are_kept_where_that_is_asked_for(run: Breakdown, tmp_path: Path) -> None:
-    """`overwrite=False` refuses before it draws anything, and names the file."""
-    kept = tmp_path / "timeline.png"
-    kept.write_text("mine")
-    with pytest.raises(NsysprofError, match=r"timeline\.png exists already"):
-        save_charts(run, tmp_path, overwrite=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["timeline.png"]
-    assert kept.read_text() == "mine"
-
-
-def test_a_folder_that_cannot_be_made_is_a_known_failure(run: Breakdown, tmp_path: Path) -> None:
-    """A file where the folder should be gives one line that says what and where."""
-    (tmp_path / "file").write_text("")
-    with pytest.raises(NsysprofError, match="cannot write charts into"):
-        save_charts(run, tmp_path / "file")
-
-
 def test_users_settings_neither_matter_nor_change(trace: Trace, tmp_path: Path) -> None:
     """A user's own matplotlib style changes no chart, and is what it was afterwards."""
     breakdown = broken_down(trace(*loop()))
-    plain = [path.read_bytes() for path in save_charts(breakdown, tmp_path / "plain")]
+    plain = [path.read_bytes() for path in save_charts(CHARTS, breakdown, tmp_path / "plain")]
     odd: dict[Any, Any] = {
         "text.usetex": True,
         "axes.facecolor": "black",
@@ -707,7 +630,7 @@ def test_users_settings_neither_matter_nor_change(trace: Trace, tmp_path: Path) 
     }
     with matplotlib.rc_context(odd):
         before = dict(matplotlib.rcParams)
-        assert [path.read_bytes() for path in save_charts(breakdown, tmp_path / "odd")] == plain
+        assert [path.read_bytes() for path in save_charts(CHARTS, breakdown, tmp_path / "odd")] == plain
         assert dict(matplotlib.rcParams) == before
 
 
@@ -718,27 +641,3 @@ def test_pixels_survive_the_file(tmp_path: Path) -> None:
     with Image.open(tmp_path / "noise.png") as image:
         assert np.array_equal(np.asarray(image), pixels[:, :, :3])
         assert image.info["dpi"] == pytest.approx((150, 150), abs=0.1)
-
-
-def test_a_figure_can_be_written_alone(run: Breakdown) -> None:
-    """A chart function gives a plain figure, for notebooks and talks."""
-    picture = figure_png(kernel_counts(run, top=4))
-    assert len(picture) > 10_000
-    assert picture.startswith(b"\x89PNG")
-
-
-def test_no_text_leaves_the_picture(run: Breakdown) -> None:
-    """All texts of all charts lie inside the figure."""
-    for chart in CHARTS:
-        figure = chart(run)
-        with style():
-            figure.canvas.draw()
-            renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
-            for text in figure.findobj(Text):
-                assert isinstance(text, Text)
-                if text.get_text():
-                    box = text.get_window_extent(renderer)
-                    assert box.x0 >= 0
-                    assert box.x1 <= figure.bbox.width
-                    assert box.y0 >= 0
-                    assert box.y1 <= figure.bbox.height

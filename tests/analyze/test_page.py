@@ -15,11 +15,12 @@ import pytest
 
 from nsysprof.analyze import page_rows
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.charts import chart_plans
+from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.files import write_json
 from nsysprof.analyze.page import analysis_page
 from nsysprof.analyze.page_rows import report_timeline
 from nsysprof.attribution.attribute import attribute
+from nsysprof.charts.chart import plans_of
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.palette import COLOURS
 from nsysprof.compare.comparison import compare
@@ -220,7 +221,7 @@ def test_a_page_asks_for_nothing(trace: Trace) -> None:
 
 
 def pictures(trace: Trace) -> list[bytes]:
-    return [picture(plan) for plan in chart_plans(broken_down(math_and_flash(trace)))]
+    return [picture(plan) for plan in plans_of(analysis_charts(), broken_down(math_and_flash(trace)))]
 
 
 def test_vendored_code_names_its_version_and_licence() -> None:
@@ -234,7 +235,7 @@ def test_vendored_code_names_its_version_and_licence() -> None:
 
 def test_the_page_of_the_shipped_report_is_below_a_megabyte(run_sqlite: Breakdown) -> None:
     """With all charts in it."""
-    text = analysis_page(run_sqlite, [picture(plan) for plan in chart_plans(run_sqlite)])
+    text = analysis_page(run_sqlite, [picture(plan) for plan in plans_of(analysis_charts(), run_sqlite)])
     assert len(text.encode()) < 1_000_000
 
 
@@ -242,7 +243,7 @@ def test_charts_keep_their_look_at_a_third_of_their_size(run_sqlite: Breakdown) 
     """Of 256 colours none is far from what was drawn, and those of the families are exact."""
     from matplotlib.image import imread
 
-    drawn = picture(chart_plans(run_sqlite)[1])
+    drawn = picture(plans_of(analysis_charts(), run_sqlite)[1])
     small = base64.b64decode(inline(drawn).removeprefix("data:image/png;base64,"))
     assert len(small) < len(drawn) / 2
     one, other = (np.round(imread(BytesIO(each))[..., :3] * 255) for each in (drawn, small))

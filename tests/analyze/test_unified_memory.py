@@ -11,11 +11,11 @@ import pytest
 
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.analyze.files import write_json
-from nsysprof.analyze.stream_lanes import stream_labels
 from nsysprof.analyze.text import summary
 from nsysprof.analyze.timeline import timeline
 from nsysprof.analyze.timeline_chart import title
 from nsysprof.attribution.attribute import attribute
+from nsysprof.attribution.split import stream_labels
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
 from tests.kit.trace import Items, Kernel, Memcpy, Range, launch_kernel, launch_memcpy

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.text import Text
 
-from nsysprof.bench.lines import throughput_chart
+from nsysprof.bench.charts import BENCH_CHARTS
 from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import BenchResults, read_bench_results
-from nsysprof.bench.roofline_chart import roofline_chart
 from nsysprof.bench.text import bench_summary
 from nsysprof.bench.titles import (
     latency_title,
@@ -24,6 +22,7 @@ from nsysprof.bench.titles import (
 )
 from nsysprof.bench.words import tflops_text
 from tests.kit.bench_samples import made_up, merged, point_of, write_samples
+from tests.kit.figures import texts
 
 ALL = ("math", "naive", "flash", "efficient", "cudnn", "auto")
 
@@ -132,17 +131,17 @@ def test_a_refused_share_is_not_shown(tmp_path: Path) -> None:
     assert "386 % of the peak is impossible, suspect is the timer" in " ".join(summary.split())
     assert "| refused |" in bench_report(results)
     impossible = tflops_text(results.results["tflops"].max())
-    drawn = throughput_chart(results)
-    texts = " ".join(" ".join(text.get_text() for text in drawn.findobj(Text)).split())
-    for shown in (summary, bench_report(results), texts):
+    throughput = next(chart for chart in BENCH_CHARTS if chart.file == "throughput.png")
+    found = " ".join(" ".join(texts(throughput.figure(results))).split())
+    for shown in (summary, bench_report(results), found):
         assert impossible not in shown.replace("386 %", "")
-    assert "Left out: 1 of 2 points, above the peak" in texts
+    assert "Left out: 1 of 2 points, above the peak" in found
     assert throughput_title(results).startswith("math reaches ")
     for each in data["points"]:
         each["latency_ns"] = [20.0] * 20
     none = results_of(tmp_path / "none", data)
     assert throughput_title(none) == "No throughput: every figure is above the peak, and refused"
-    assert throughput_chart(none)
+    assert throughput.figure(none)
 
 
 def test_a_refused_share_without_launches_is_no_headline(tmp_path: Path) -> None:
@@ -155,14 +154,14 @@ def test_a_refused_share_without_launches_is_no_headline(tmp_path: Path) -> None
     assert "| refused |" not in bench_report(results)
     assert any("FLOP/s of the graph: " in line for line in results.warnings)
     assert roofline_title(results).startswith("flash reaches 25 % of the FLOP/s at S=2048")
-    figure = roofline_chart(results)
-    texts = " ".join(text.get_text() for text in figure.findobj(Text))
-    assert "Left out: 1 of 4 points, above the peak" in " ".join(texts.split())
+    roofline = next(chart for chart in BENCH_CHARTS if chart.file == "roofline.png")
+    found = " ".join(" ".join(texts(roofline.figure(results))).split())
+    assert "Left out: 1 of 4 points, above the peak" in found
     for each in data["points"]:
         each["graph_latency_ns"] = [20.0] * 20
     every = results_of(tmp_path / "every", data)
     assert roofline_title(every) == "No roofline: every share of the peak is above 100 %, and refused"
-    assert roofline_chart(every)
+    assert roofline.figure(every)
 
 
 def test_few_samples_are_never_told_as_a_finding(tmp_path: Path) -> None:
@@ -263,7 +262,7 @@ SECTIONS = [
 
 def test_the_report_has_its_sections(many: BenchResults) -> None:
     """In order, with the warnings between them where there are some."""
-    report = bench_report(many, ["latency.png"])
+    report = bench_report(many, BENCH_CHARTS[:1])
     found = [line[3:] for line in report.splitlines() if line.startswith("## ")]
     assert [name for name in found if name != "Warnings"] == SECTIONS
     assert "![latency](latency.png)" in report

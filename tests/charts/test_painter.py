@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -15,14 +14,16 @@ from pathlib import Path
 import pytest
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.charts import FILES, chart_plans, write_pictures
+from nsysprof.analyze.charts import analysis_charts
 from nsysprof.charts import painter as module
+from nsysprof.charts.chart import files_of, plans_of, write_pictures
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Heading, Message, Plan
 from nsysprof.charts.painter import Painter, start_painter
 from tests.kit.reports import RUN, broken_down
 
 ROOT = Path(__file__).parents[2]
+FILES = files_of(analysis_charts())
 WORDS = Message(Heading("A title", "about it"), ["one sentence"])
 
 
@@ -64,28 +65,19 @@ def loaded_after(code: str) -> set[str]:
 @pytest.mark.usefixtures("two_cores", "not_here")
 def test_pictures_are_those_that_would_be_drawn_here(run: Breakdown) -> None:
     """Byte by byte: the process makes the three charts of a real report as this one does."""
-    plans = chart_plans(run)
+    plans = plans_of(analysis_charts(), run)
     with start_painter() as painter:
         painter.paint(plans)
         assert painter.pictures() == [picture(plan) for plan in plans]
 
 
-def test_plans_are_plain_and_small(run: Breakdown) -> None:
-    """What goes through the pipe names no class of pandas or matplotlib and is small however long the report."""
-    for plan in chart_plans(run):
-        data = pickle.dumps(plan)
-        assert len(data) < 100_000
-        assert b"pandas" not in data
-        assert b"matplotlib" not in data
-        assert picture(pickle.loads(data)) == picture(plan)
-
-
 def test_neither_process_imports_what_the_other_one_does() -> None:
     """Plans are made without matplotlib, and drawn without pandas and what builds on it."""
     here = loaded_after(
-        "import nsysprof\nfrom nsysprof.analyze.charts import chart_plans\n"
+        "import nsysprof\nfrom nsysprof.analyze.charts import analysis_charts\n"
+        "from nsysprof.charts.chart import plans_of\n"
         f"with nsysprof.open_report({str(RUN)!r}) as report:\n"
-        "    chart_plans(nsysprof.break_down(nsysprof.attribute(report)))"
+        "    plans_of(analysis_charts(), nsysprof.break_down(nsysprof.attribute(report)))"
     )
     there = loaded_after("import nsysprof.charts.painter, nsysprof.charts.drawing")
     assert "pandas" in here
@@ -104,7 +96,7 @@ def test_the_painter_is_started_without_numpy() -> None:
 @pytest.mark.usefixtures("two_cores")
 def test_a_process_that_dies_is_replaced(run: Breakdown) -> None:
     """Killed before or after the plans were sent, the pictures are the same."""
-    plans = chart_plans(run)[:1]
+    plans = plans_of(analysis_charts(), run)[:1]
     for sent in (False, True):
         with start_painter() as painter:
             if sent:
@@ -172,7 +164,7 @@ def test_closing_ends_the_process_whatever_it_does(run: Breakdown, sent: bool) -
     with contextlib.suppress(KeyboardInterrupt), start_painter() as painter:
         process = process_of(painter)
         if sent:
-            painter.paint(chart_plans(run))
+            painter.paint(plans_of(analysis_charts(), run))
         raise KeyboardInterrupt
     assert process.returncode is not None
     painter.close()
@@ -206,7 +198,7 @@ def test_a_picture_is_written_at_once_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / FILES[1]).mkdir()
     (tmp_path / FILES[2]).write_bytes(b"old")
     with pytest.raises(OSError, match=FILES[1]):
-        write_pictures([b"one", b"two", b"three"], tmp_path)
+        write_pictures([b"one", b"two", b"three"], tmp_path, analysis_charts())
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
     assert (tmp_path / FILES[0]).read_bytes() == b"one"
     assert (tmp_path / FILES[2]).read_bytes() == b"old"

@@ -16,19 +16,21 @@ from numpy.typing import NDArray
 from nsysprof import cli
 from nsysprof.compare import call_chart
 from nsysprof.compare.call_chart import MOST_BOXES, plan_calls
-from nsysprof.compare.charts import call_timeline
+from nsysprof.compare.charts import GAP_CHARTS
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.median_call import MedianCall, median_call
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.waits.causes import HOST
-from tests.analyze.test_charts import UGLY, title_of
+from tests.analyze.test_charts import UGLY
 from tests.compare.test_comparison import END, answer
-from tests.compare.test_gap_chart import NAMES, check_texts, shipped, written
+from tests.compare.test_gap_chart import NAMES, shipped
 from tests.conftest import Trace
 from tests.kit.calls import GEMM, math_and_flash
+from tests.kit.figures import check_texts, texts, title_of
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
 
 __all__ = ["shipped"]  # a fixture
+_, CALLS = GAP_CHARTS
 SOFTMAX = "void softmax_warp_forward<float, float, float, (int)9>(float *)"
 
 
@@ -104,7 +106,7 @@ def test_work_outside_of_all_calls_is_shown_whole(trace: Trace) -> None:
 def test_both_calls_are_on_one_axis(shipped: dict[str, Comparison]) -> None:
     """Every kernel of either call is a box at its time since the first one; the axis ends with the longer call."""
     found = shipped["S4096"]
-    far = call_timeline(found).axes[0]
+    far = CALLS.figure(found).axes[0]
     base, new = (median_call(side) for side in (found.sides[0].base, found.sides[0].new))
     assert far.get_xlim() == (0, base.length_ns)
     drawn = boxes_of(far, "GPU 0 · stream 7")
@@ -116,19 +118,19 @@ def test_both_calls_are_on_one_axis(shipped: dict[str, Comparison]) -> None:
 
 def test_the_shorter_call_is_shown_closely(shipped: dict[str, Comparison]) -> None:
     """Below, or above where it is the base: with an axis of its own, the factor, and a wedge that joins the two."""
-    below, above = call_timeline(shipped["S4096"]), call_timeline(shipped["back"])
+    below, above = CALLS.figure(shipped["S4096"]), CALLS.figure(shipped["back"])
     for figure, near in ((below, 1), (above, 0)):
         assert figure.axes[near].get_xlim()[1] < 120_000
-        (title,) = [text for text in written(figure) if text.startswith("flash, 24.0x closer: 1 kernel")]
+        (title,) = [text for text in texts(figure) if text.startswith("flash, 24.0x closer: 1 kernel")]
         assert title in [text.get_text() for text in figure.axes[near].texts]
         (wedge,) = [artist for artist in figure.artists if isinstance(artist, Polygon)]
         assert len(wedge.get_xy()) == 5
-    assert len(call_timeline(shipped["fused"]).axes) == 2
+    assert len(CALLS.figure(shipped["fused"]).axes) == 2
 
 
 def test_calls_of_like_length_need_no_second_axis(trace: Trace) -> None:
     """One panel where both can be read."""
-    figure = call_timeline(
+    figure = CALLS.figure(
         answer(trace(*calls([100, 9]), *calls([80, 9], "b", 5000, 90), duration=END), base="a", new="b")
     )
     assert len(figure.axes) == 1
@@ -139,59 +141,53 @@ def test_calls_of_like_length_need_no_second_axis(trace: Trace) -> None:
 def test_every_kernel_is_named(shipped: dict[str, Comparison], name: str) -> None:
     """What each of the few kernels of a call is there for is written in it, or above it."""
     found = shipped[name]
-    texts = " ".join(written(call_timeline(found)))
+    said = " ".join(texts(CALLS.figure(found)))
     pair = next(pair for pair in found.sides if pair.name == found.largest)
     for side in (pair.base, pair.new):
         call = median_call(side)
-        assert all(call.causes[code] in texts for code in set(call.cause.tolist()))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_texts_of_calls_stay_inside_and_apart(shipped: dict[str, Comparison], name: str) -> None:
-    """All texts lie in the figure and none on another."""
-    check_texts(call_timeline(shipped[name]))
+        assert all(call.causes[code] in said for code in set(call.cause.tolist()))
 
 
 def test_titles_of_calls_state_the_finding(shipped: dict[str, Comparison]) -> None:
     """What a call takes on either side; each call says how much of it is idle, and how far ahead it was launched."""
-    figure = call_timeline(shipped["S4096"])
+    figure = CALLS.figure(shipped["S4096"])
     assert title_of(figure) == (
         "One call at S=4096: math takes 2.84 ms for 20 kernels, flash 118 µs for 1 kernel;"
         " over all calls math is 24.0x slower than flash"
     )
-    texts = written(figure)
-    assert "math: 20 kernels, idle for 1.3 %; launched 38.5 ms ahead" in texts
-    assert {"flash: 1 kernel, idle for 3.8 %", "2.84 ms", "safe-softmax guard × 4  643 µs"} <= set(texts)
-    assert "time since the first op of the call (ms)" in texts
-    assert any(text.startswith("Of 3 pairs the one with") for text in written(call_timeline(shipped["all"])))
+    found = texts(figure)
+    assert "math: 20 kernels, idle for 1.3 %; launched 38.5 ms ahead" in found
+    assert {"flash: 1 kernel, idle for 3.8 %", "2.84 ms", "safe-softmax guard × 4  643 µs"} <= set(found)
+    assert "time since the first op of the call (ms)" in found
+    assert any(text.startswith("Of 3 pairs the one with") for text in texts(CALLS.figure(shipped["all"])))
 
 
 def test_a_call_decides_nothing_where_all_calls_do_not(shipped: dict[str, Comparison]) -> None:
     """One call of a pair may be faster than the other one though over all calls there is no clear change."""
     found = shipped["S4096"]
     unclear = replace(found, pairs=found.pairs.assign(verdict=NO_CLEAR_CHANGE))
-    assert title_of(call_timeline(unclear)) == (
+    assert title_of(CALLS.figure(unclear)) == (
         "One call at S=4096: math takes 2.84 ms for 20 kernels, flash 118 µs for 1 kernel;"
         " over all calls no clear change from math to flash"
     )
     few = replace(found, pairs=found.pairs.assign(verdict=TOO_FEW_SAMPLES))
     said = "math is 24.0x slower than flash, in too few samples for a verdict"
-    assert title_of(call_timeline(few)).endswith(f"; over all calls {said}")
+    assert title_of(CALLS.figure(few)).endswith(f"; over all calls {said}")
 
 
 def test_host_calls_are_shown_where_the_gpu_waits_for_them(shipped: dict[str, Comparison]) -> None:
     """A launch-bound call has a lane for them and says what its gaps wait for; one queued long before has none."""
-    bound, queued = call_timeline(shipped["step"]), call_timeline(shipped["S4096"])
+    bound, queued = CALLS.figure(shipped["step"]), CALLS.figure(shipped["S4096"])
     launched = 47 - 1, 19 - 1  # those of the first ops came before the axis begins
     assert len(boxes_of(bound.axes[0], "host calls")) == sum(launched)
-    assert "idle: waiting for the host" in written(bound)
+    assert "idle: waiting for the host" in texts(bound)
     assert not len(boxes_of(queued.axes[0], "host calls"))
 
 
 def test_boxes_with_one_name_have_a_bracket(shipped: dict[str, Comparison]) -> None:
     """The four kernels of the guard are one name, and a bracket says which they are."""
     found = shipped["S4096"]
-    far = call_timeline(found).axes[0]
+    far = CALLS.figure(found).axes[0]
     call = of_base(found)
     guard = np.flatnonzero(call.cause == call.causes.index("safe-softmax guard"))
     (poles,) = [
@@ -219,10 +215,10 @@ def many(count: int, name: str, at: int, first: int, length: int = 30) -> list[I
 def test_hundreds_of_kernels_are_drawn_and_a_few_named(trace: Trace) -> None:
     """As of a training step: each name once, with how many there are, and no text on another."""
     path = trace(*many(300, "a", 0, 1), *many(240, "b", 100_000, 1000), duration=200_000)
-    figure = call_timeline(answer(path, base="a", new="b"))
+    figure = CALLS.figure(answer(path, base="a", new="b"))
     (axes,) = figure.axes
     assert len(boxes_of(axes, "GPU 0 · stream 7")) == 540
-    assert "softmax  30 ns (100 in all: 3.00 µs)" in written(figure)
+    assert "softmax  30 ns (100 in all: 3.00 µs)" in texts(figure)
     check_texts(figure)
 
 
@@ -240,7 +236,7 @@ def test_thousands_of_kernels_become_columns(trace: Trace) -> None:
     assert len(host.start) <= 1440
     assert host.end.max() > 249_000 - 100
     assert f"more than {MOST_BOXES} kernels" in " ".join(plan.heading.notes)
-    check_texts(call_timeline(found))
+    check_texts(CALLS.figure(found))
 
 
 def test_ops_without_length_at_the_end_are_in_the_last_column(trace: Trace) -> None:
@@ -262,11 +258,11 @@ def test_streams_have_a_lane_each(trace: Trace) -> None:
         launch_memcpy((3, 4), (200, 900), id=2, stream=9),
         Range("b", 2000, 3000), launch_kernel(GEMM, (2001, 2002), (2100, 2400), id=3, stream=7),
     )  # fmt: skip
-    figure = call_timeline(answer(path, base="a", new="b"))
+    figure = CALLS.figure(answer(path, base="a", new="b"))
     (axes,) = figure.axes
     assert len(boxes_of(axes, "GPU 0 · stream 7")) == 2
     assert boxes_of(axes, "GPU 0 · stream 9").tolist() == [[100, 800]]
-    assert "a: 1 kernel and 1 other op; launched 96 ns ahead" in written(figure)
+    assert "a: 1 kernel and 1 other op; launched 96 ns ahead" in texts(figure)
     check_texts(figure)
 
 
@@ -277,8 +273,8 @@ def test_kernels_that_no_rule_knows_have_their_own_names(trace: Trace) -> None:
         launch_kernel("void mine::twiddle<int>()", (3, 4), (500, 900), id=2),
         Range("b", 2000, 3000), launch_kernel(GEMM, (2001, 2002), (2100, 2900), id=3),
     )  # fmt: skip
-    texts = written(call_timeline(answer(path, base="a", new="b")))
-    assert {"frobnicate int", "twiddle int", "gemm"} <= set(texts)
+    found = texts(CALLS.figure(answer(path, base="a", new="b")))
+    assert {"frobnicate int", "twiddle int", "gemm"} <= set(found)
 
 
 def test_long_and_ugly_names_stay_apart(trace: Trace) -> None:
@@ -291,7 +287,7 @@ def test_long_and_ugly_names_stay_apart(trace: Trace) -> None:
                 launch_kernel(kernel, (10 * n, 10 * n + 5), (200 * n + 500, 200 * n + 690), id=n + 1)
             )
         items.append(launch_kernel(name or "x", (6001, 6002), (6100, 6200), id=90))
-        check_texts(call_timeline(answer(trace(*items, name=f"ugly{at}.sqlite"), base="*1", new="*2")))
+        check_texts(CALLS.figure(answer(trace(*items, name=f"ugly{at}.sqlite"), base="*1", new="*2")))
 
 
 # ---- the command

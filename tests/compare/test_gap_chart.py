@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 from numpy.typing import NDArray
 
-from nsysprof.charts.drawing import picture
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
-from nsysprof.charts.style import style
-from nsysprof.compare.charts import GAP_CHARTS, comparison_plans, gap_waterfall, save_comparison_charts
+from nsysprof.compare.charts import GAP_CHARTS
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.gap_chart import MOST_PAIRS, MOST_STEPS, plan_gap
-from nsysprof.errors import NsysprofError
-from tests.analyze.test_charts import SIGHT, UGLY, lab, title_of
+from tests.analyze.test_charts import UGLY
 from tests.compare.test_comparison import answer
 from tests.conftest import Trace
-from tests.kit.calls import math_and_flash, run
+from tests.kit.calls import run
+from tests.kit.figures import SIGHT, check_texts, lab, texts, title_of
 from tests.kit.reports import BLOCK, RUN, attributed
 from tests.kit.trace import Items, Range, launch_kernel
 
@@ -40,6 +34,7 @@ ASKED = {
     "step": ("block", "RUN::math::*", "RUN::flash::*"),
 }
 NAMES = tuple(ASKED)
+GAP, _ = GAP_CHARTS
 
 
 @pytest.fixture(scope="module")
@@ -66,41 +61,10 @@ def edges(axes: Axes, label: str) -> NDArray[np.float64]:
     return np.array(rows).reshape(-1, 3)
 
 
-def written(figure: Figure) -> list[str]:
-    """Every text, with common spaces."""
-    every = figure.findobj(Text)
-    return [
-        text.get_text().replace("\u00a0", " ") for text in every if isinstance(text, Text) and text.get_text()
-    ]
-
-
-def check_texts(figure: Figure) -> None:
-    """No text leaves the picture, and no two lie on each other."""
-    with style():
-        figure.canvas.draw()
-        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
-        shown = [
-            text
-            for text in figure.findobj(Text)
-            if isinstance(text, Text) and text.get_text() and text.get_visible()
-        ]
-        every = [(text.get_text(), Text.get_window_extent(text, renderer)) for text in shown]
-    drawn = [(said, box) for said, box in every if box.width]
-    for said, box in drawn:
-        assert box.x0 >= 0, said
-        assert box.x1 <= figure.bbox.width, said
-        assert box.y0 >= 0, said
-        assert box.y1 <= figure.bbox.height, said
-    for (one, first), (other, second) in combinations(drawn, 2):
-        across = min(first.x1, second.x1) - max(first.x0, second.x0)
-        down = min(first.y1, second.y1) - max(first.y0, second.y0)
-        assert across <= 1 or down <= 4, (one, other)  # boxes of lines have room above and below the letters
-
-
 def test_bars_and_steps_are_the_ledger(shipped: dict[str, Comparison]) -> None:
     """The first bar is the base's span, each step a row's difference from where the last one ended, to new."""
     found = shipped["S4096"]
-    (axes,) = gap_waterfall(found).axes
+    (axes,) = GAP.figure(found).axes
     row = found.pairs.iloc[0]
     whole = edges(axes, "idle")
     assert whole[:, 2].tolist() == pytest.approx([row["base_span_ns"] / 1e6, row["new_span_ns"] / 1e6])
@@ -176,7 +140,7 @@ def test_the_digits_add_up(shipped: dict[str, Comparison], name: str) -> None:
 )
 def test_the_title_states_the_finding(shipped: dict[str, Comparison], name: str, title: str) -> None:
     """How much slower, and what makes most of it."""
-    assert title_of(gap_waterfall(shipped[name])) == title
+    assert title_of(GAP.figure(shipped[name])) == title
 
 
 def paced(name: str, at: int, length: int, first_id: int) -> list[Items]:
@@ -199,22 +163,22 @@ def test_pairs_that_differ_in_direction_are_counted(trace: Trace) -> None:
         items += paced(f"new::k{number}", 40_000 * number + 20_000, new, 100 * number + 51)
     found = answer(trace(*items, duration=200_000), base="old::*", new="new::*")
     assert found.pairs["verdict"].tolist() == ["faster", "slower", "no clear change", "slower"]
-    assert title_of(gap_waterfall(found)).startswith(
+    assert title_of(GAP.figure(found)).startswith(
         "old against new: slower in 1 of 4 pairs, faster in 2, no clear change in 1; the largest part is gemm"
     )
 
 
 def test_the_subtitle_says_how_it_was_measured(shipped: dict[str, Comparison]) -> None:
     """File, GPU, nsys, how many calls, by which clock; below, what the small steps are."""
-    texts = written(gap_waterfall(shipped["S4096"]))
+    found = texts(GAP.figure(shipped["S4096"]))
     assert (
         "run.sqlite · NVIDIA H200 · nsys 2025.3.2.0 · mean of n = 40 calls (iter*)"
         " · clock: span, first op to last, divided by calls; title: the median call"
-    ) in texts
+    ) in found
     assert (
         "Per cent of the difference; all steps add up to it; the 2 others: scaling, idle: waiting for the host."
-    ) in texts
-    assert {"2.842 ms", "0.118 ms", "−0.642", "24 %", "4 → 0 kernels", "20 kernels", "1 kernel"} <= set(texts)
+    ) in found
+    assert {"2.842 ms", "0.118 ms", "−0.642", "24 %", "4 → 0 kernels", "20 kernels", "1 kernel"} <= set(found)
 
 
 def test_no_per_cent_where_nothing_is_clear(shipped: dict[str, Comparison]) -> None:
@@ -229,10 +193,10 @@ def test_no_per_cent_where_nothing_is_clear(shipped: dict[str, Comparison]) -> N
 
 def test_colours_say_which_way(shipped: dict[str, Comparison]) -> None:
     """What gets less has one colour, what gets more another, and the legend has those that are there."""
-    forth, back = gap_waterfall(shipped["S4096"]), gap_waterfall(shipped["back"])
+    forth, back = GAP.figure(shipped["S4096"]), GAP.figure(shipped["back"])
     assert len(edges(forth.axes[0], "less")) == len(edges(back.axes[0], "more")) == 10
     assert len(edges(forth.axes[0], "more")) == len(edges(back.axes[0], "less")) == 1
-    assert "less time in math" in written(back)
+    assert "less time in math" in texts(back)
 
 
 @pytest.mark.parametrize("sight", SIGHT)
@@ -244,7 +208,7 @@ def test_the_colours_differ_for_every_reader(sight: str) -> None:
 
 def test_many_pairs_share_their_columns(shipped: dict[str, Comparison]) -> None:
     """One waterfall below the other, in the order of the pairs, each with its finding."""
-    figure = gap_waterfall(shipped["all"])
+    figure = GAP.figure(shipped["all"])
     assert [axes.get_title(loc="left").replace("\u00a0", " ") for axes in figure.axes] == [
         "S=1024: math is 5.46x slower than flash; means 259.8 µs → 47.3 µs",
         "S=2048: math is 18.3x slower than flash; means 762.0 µs → 41.6 µs",
@@ -303,12 +267,12 @@ def test_many_causes_become_one_step(trace: Trace) -> None:
 def test_sides_that_are_alike_have_no_steps(trace: Trace) -> None:
     """No difference: two bars, no per cent of nothing."""
     same = [("ampere_sgemm_128x64_tn", 100)]
-    figure = gap_waterfall(
+    figure = GAP.figure(
         answer(trace(*run("a", 0, same), *run("b", 5000, same, first_id=50)), base="a", new="b")
     )
     assert title_of(figure) == "a is as fast as b, in too few samples for a verdict"
     assert not len(edges(figure.axes[0], "less"))
-    assert not any("%" in text for text in written(figure))
+    assert not any("%" in text for text in texts(figure))
 
 
 def test_a_side_that_is_a_thousand_times_faster_is_seen(trace: Trace) -> None:
@@ -318,12 +282,12 @@ def test_a_side_that_is_a_thousand_times_faster_is_seen(trace: Trace) -> None:
         Range("fast", 100_000_000, 100_090_000),
         launch_kernel("gemm", (100_000_001, 100_000_002), (100_000_003, 100_030_003), id=2),
     )  # fmt: skip
-    figure = gap_waterfall(answer(path, base="slow", new="fast"))
+    figure = GAP.figure(answer(path, base="slow", new="fast"))
     (axes,) = figure.axes
     low, high = axes.get_ylim()
     pixels = np.diff(edges(axes, "idle")[:, 1:]).ravel() / (high - low) * axes.bbox.height
     assert pixels.min() >= 1.9
-    assert "0.030 ms" in written(figure)
+    assert "0.030 ms" in texts(figure)
 
 
 def test_no_clear_change_names_no_causes(shipped: dict[str, Comparison]) -> None:
@@ -339,12 +303,6 @@ def test_no_clear_change_names_no_causes(shipped: dict[str, Comparison]) -> None
     assert set(seen) == {"faster", "no clear change"}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_texts_stay_inside_and_apart(shipped: dict[str, Comparison], name: str) -> None:
-    """All texts lie in the figure and none on another."""
-    check_texts(gap_waterfall(shipped[name]))
-
-
 def test_ugly_and_long_names_are_drawn(trace: Trace) -> None:
     """Names of any kind and length make no formula, no warning and no text outside."""
     for at, name in enumerate(UGLY):
@@ -352,27 +310,4 @@ def test_ugly_and_long_names_are_drawn(trace: Trace) -> None:
             Range(f"{name}1", 0, 900), launch_kernel("x" * 300, (1, 2), (3, 500), id=1),
             Range(f"{name}2", 2000, 2900), launch_kernel(f"{name}<int>", (2001, 2002), (2003, 2100), id=2),
         ]  # fmt: skip
-        check_texts(gap_waterfall(answer(trace(*items, name=f"ugly{at}.sqlite"), base="*1", new="*2")))
-
-
-def test_plans_are_plain_and_small(shipped: dict[str, Comparison]) -> None:
-    """What goes to the process that draws names no class of pandas or matplotlib, and is drawn the same there."""
-    for plan in comparison_plans(shipped["all"]):
-        data = pickle.dumps(plan)
-        assert len(data) < 100_000
-        assert b"pandas" not in data
-        assert b"matplotlib" not in data
-        assert picture(pickle.loads(data)) == picture(plan)
-
-
-def test_both_charts_are_written(trace: Trace, tmp_path: Path) -> None:
-    """The folder is made, the files are PNG, and what is there is kept where that is asked for."""
-    found = answer(math_and_flash(trace), base="RUN::math::S8", new="RUN::flash::S8")
-    paths = save_comparison_charts(found, tmp_path / "a" / "b")
-    assert tuple(path.name for path in paths) == GAP_CHARTS == ("gap.png", "compare.png")
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
-    with pytest.raises(NsysprofError, match=r"gap\.png exists already"):
-        save_comparison_charts(found, tmp_path / "a" / "b", overwrite=False)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(NsysprofError, match="cannot write"):
-        save_comparison_charts(found, tmp_path / "file")
+        check_texts(GAP.figure(answer(trace(*items, name=f"ugly{at}.sqlite"), base="*1", new="*2")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,17 @@ from nsysprof.charts.marks import Message, Roofs
 from nsysprof.charts.palette import BASE, NEW
 from nsysprof.charts.places import Box, Places, free_place
 from nsysprof.compare import roofline_chart as kernel_roofline_module
-from nsysprof.compare.charts import comparison_plans, kernel_roofline, save_comparison_charts
+from nsysprof.compare.charts import ROOFLINE, comparison_charts
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.roofline import Roofline, roofline
 from nsysprof.compare.roofline_chart import plan_roofline
-from tests.analyze.test_charts import title_of
 from tests.compare.test_comparison import answer
-from tests.compare.test_counter_match import PAIR, SHAPE, both_calls, compared
-from tests.compare.test_gap_chart import check_texts
+from tests.compare.test_counter_match import PAIR, both_calls, compared
 from tests.conftest import Trace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.command_line import runner
 from tests.kit.counters import Counted
+from tests.kit.figures import check_texts, title_of
 from tests.kit.trace import Gpu
 
 FP32, TENSOR, MEMORY = 132 * 1.98e9 * 256, 132 * 1.98e9 * 4096, 4_814_304_000_000
@@ -128,7 +126,7 @@ def test_a_gpu_that_the_report_does_not_describe_has_no_ceilings(trace: Trace) -
     )
     found = points(compared(path, counted(*USUAL)))
     assert (found.ceilings, found.bytes_per_s, len(found.points)) == ((), None, 4)
-    figure = kernel_roofline(compared(path, counted(*USUAL)))
+    figure = ROOFLINE.figure(compared(path, counted(*USUAL)))
     assert "flash does 477 FLOP per byte of memory traffic at S=8" in title_of(figure)
     check_texts(figure)
 
@@ -137,7 +135,7 @@ def test_without_counters_there_is_no_roofline(trace: Trace) -> None:
     """None, and none among the charts."""
     found = answer(math_and_flash(trace), **PAIR)
     assert roofline(found) is None
-    assert len(comparison_plans(found)) == 2
+    assert len(comparison_charts(found)) == 2
 
 
 # ---- the chart
@@ -158,7 +156,7 @@ def places(found: EllipseCollection) -> NDArray[np.float64]:
 def test_every_kernel_is_a_bubble(trace: Trace) -> None:
     """At its FLOPs per byte and TFLOP/s, as large as its time, in the colour of its side; without FLOPs below."""
     found = found_in(trace, *USUAL)
-    figure = kernel_roofline(found)
+    figure = ROOFLINE.figure(found)
     above, below = bubbles(figure, 0), bubbles(figure, 1)
     assert places(above) == pytest.approx(
         np.array([(500 / 202, 500 / 300e-9 / 1e12), (3000 / 101, 0.015), (21_000 / 44, 0.14)])
@@ -179,7 +177,7 @@ def test_every_kernel_is_a_bubble(trace: Trace) -> None:
 
 def test_roofs_are_where_they_belong(trace: Trace) -> None:
     """The slope is the bandwidth, the ceilings begin where they meet it."""
-    axes = kernel_roofline(found_in(trace, *USUAL)).axes[0]
+    axes = ROOFLINE.figure(found_in(trace, *USUAL)).axes[0]
     lines = {str(line.get_label()): np.array(line.get_data()) for line in axes.lines}
     x, y = lines["DRAM 4.81 TB/s"]
     assert y / x == pytest.approx(MEMORY / 1e12)
@@ -191,16 +189,16 @@ def test_roofs_are_where_they_belong(trace: Trace) -> None:
 def test_the_title_states_the_finding(trace: Trace) -> None:
     """How much of the time of either side memory limits, and who uses tensor cores."""
     few = (500, 0), (500, 0), (0, 0), (1000, 20_000)
-    assert title_of(kernel_roofline(found_in(trace, *few))) == (
+    assert title_of(ROOFLINE.figure(found_in(trace, *few))) == (
         "All of math's kernel time and none of flash's at S=8 goes to kernels that move more than they compute; only"
         " flash uses tensor cores"
     )
-    assert title_of(kernel_roofline(found_in(trace, *USUAL))).startswith(
+    assert title_of(ROOFLINE.figure(found_in(trace, *USUAL))).startswith(
         "67 % of math's kernel time and none of"
     )
     little = (500, 0), (500, 0), (0, 0), (0, 44)
     assert "All of math's kernel time and all of flash's" in title_of(
-        kernel_roofline(found_in(trace, *little))
+        ROOFLINE.figure(found_in(trace, *little))
     )
 
 
@@ -271,7 +269,7 @@ def test_names_stay_inside_and_apart(kernels: int, trace: Trace) -> None:
         for (name, _), flops in zip(names, chosen.lognormal(6, 2, kernels), strict=True)
     ]
     rows.append(Counted("b/iter0", FLASH, 40, 4, more={"tensor_flops": 20_000, "fp32_flops": 0}))
-    figure = kernel_roofline(compared(path, rows, {"base": "a", "new": "b"}))
+    figure = ROOFLINE.figure(compared(path, rows, {"base": "a", "new": "b"}))
     check_texts(figure)
     assert len(places(bubbles(figure, 0))) == kernels + 1
 
@@ -289,15 +287,6 @@ def test_thousands_of_kernels_are_not_all_drawn(trace: Trace, monkeypatch: pytes
     assert len(plan.bubbles) == 20
     assert "70 kernels with less time are not drawn" in plan.heading.notes
     assert plan.bubbles[0].text == "kernel_6  9 ns"
-
-
-def test_plans_are_plain_and_pictures_are_written(trace: Trace, tmp_path: Path) -> None:
-    """The plan goes through a pipe, and equal plans give equal files."""
-    found = found_in(trace, *USUAL, shape=SHAPE)
-    plan = comparison_plans(found)[2]
-    assert picture(pickle.loads(pickle.dumps(plan))) == picture(plan)
-    written = save_comparison_charts(found, tmp_path / "out")
-    assert [path.name for path in written] == ["gap.png", "compare.png", "roofline.png"]
 
 
 def test_places_are_free_and_near() -> None:

@@ -14,12 +14,14 @@ import pandas as pd
 import pytest
 
 from nsysprof.attribution.attribute import attribute
+from nsysprof.bench.charts import BENCH_CHARTS
 from nsysprof.bench.files import write_bench_tables
 from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import read_bench_results
 from nsysprof.bench.text import bench_summary
 from nsysprof.bench.words import ratio_cell
-from nsysprof.compare.charts import GAP_CHARTS, ROOFLINE
+from nsysprof.charts.chart import files_of
+from nsysprof.compare.charts import CHARTS
 from nsysprof.compare.comparison import compare
 from nsysprof.compare.files import write_gaps
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
@@ -35,7 +37,6 @@ TILED_BENCHES = tuple(
     f"tiled-attention/{name}" for name in ("bench", "head-dim-128", "many-heads", "not-causal", "single-head")
 )
 LEDGERS = {"why-math-is-slow": STEPS, "tiled-attention": TILED_STEPS}
-CHARTS = ["latency.png", "speedup.png", "memory.png", "throughput.png", "roofline.png", "samples.png"]
 
 # Published: RTX 4060 Ti, math and flash, ms and MiB by S; L4, flash, ms by S.
 PUBLISHED_4060 = {
@@ -64,12 +65,12 @@ def test_tables_and_report_are_made_of_the_samples(study: str, tmp_path: Path) -
     made, kept = (
         re.sub(r"\| nsysprof \| .* \|", "", text)
         for text in (
-            bench_report(results, CHARTS),
+            bench_report(results, BENCH_CHARTS),
             (ANALYSIS / study / "report.md").read_text(encoding="utf-8"),
         )
     )
     assert made == kept
-    assert all((ANALYSIS / study / name).stat().st_size > 10_000 for name in CHARTS)
+    assert all((ANALYSIS / study / name).stat().st_size > 10_000 for name in files_of(BENCH_CHARTS))
 
 
 @pytest.mark.studies
@@ -112,7 +113,7 @@ def test_the_ledgers_follow_from_the_report_and_its_counters(
             for folder in folders
         )
         assert document == kept_document, step
-        assert all((study / step / chart).stat().st_size > 10_000 for chart in (*GAP_CHARTS, ROOFLINE))
+        assert all((study / step / chart).stat().st_size > 10_000 for chart in files_of(CHARTS))
 
 
 def test_every_study_is_in_the_index() -> None:

@@ -10,21 +10,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nsysprof.charts.chart import save_charts
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet import range_iterations
 from nsysprof.fleet.answer import Fleet, fleet_answer
-from nsysprof.fleet.charts import FLEET_CHARTS, save_fleet_charts
+from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.fleet.examine import ReportFailure
 from nsysprof.fleet.files import FLEET_FILES, check_fleet_folder, write_fleet
 from nsysprof.fleet.findings import straggler_state
-from nsysprof.fleet.heatmap import fleet_heatmap
 from nsysprof.fleet.page import fleet_page
 from nsysprof.fleet.range_iterations import Choice
 from nsysprof.fleet.stragglers import outlier_rows, robust_z, straggler_rows
 from nsysprof.fleet.text import fleet_text
-from nsysprof.fleet.timeline import fleet_timeline
 from tests.conftest import Trace
 from tests.fleet.test_parts import ALL_REDUCE, examined, ranked, step, steps
+from tests.kit.figures import texts
 from tests.kit.trace import Items, Range, launch_kernel
 
 SLOW, COUNT = 2, 24
@@ -135,20 +135,23 @@ def test_files_say_what_the_answer_says(fleet: Fleet, tmp_path: Path) -> None:
 
 def test_charts_show_every_rank(fleet: Fleet, tmp_path: Path) -> None:
     """Heat map and timeline have a row per rank; the straggler's is labelled; both are written."""
-    heatmap, timeline = fleet_heatmap(fleet), fleet_timeline(fleet)
+    heatmap, timeline = (chart.figure(fleet) for chart in FLEET_CHARTS)
     heat, bars = heatmap.axes[0], heatmap.axes[-1]
     values = heat.images[0].get_array()
     assert values is not None
     assert values.shape == (6, 2)
     assert np.argmax(values[:, 0]) == SLOW
-    assert "rank 2 !" in {text.get_text() for text in heat.texts}
+    assert "rank 2 !" in texts(heatmap)
     assert [part.get_label() for part in bars.collections if str(part.get_label()) == "compute"] == [
         "compute"
     ]
     lanes = timeline.axes[0].images[0].get_array()
     assert lanes is not None
     assert lanes.shape[0] == 6
-    assert [path.name for path in save_fleet_charts(fleet, tmp_path)] == list(FLEET_CHARTS)
+    assert [path.name for path in save_charts(FLEET_CHARTS, fleet, tmp_path)] == [
+        "fleet_heatmap.png",
+        "fleet_timeline.png",
+    ]
 
 
 def test_clocks_are_aligned_by_the_ends_of_collectives(trace: Trace) -> None:
@@ -243,7 +246,7 @@ def test_more_iterations_than_are_kept_are_no_table(
     found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(4)))) for at in range(2)])
     assert "4 iterations are more than the 3 that are kept" in fleet_text(found)
     assert fleet_page(found)
-    assert len(save_fleet_charts(found, tmp_path)) == 2
+    assert len(save_charts(FLEET_CHARTS, found, tmp_path)) == 2
 
 
 def test_iterations_that_were_asked_for_must_be_there(trace: Trace) -> None:
@@ -433,7 +436,7 @@ def test_a_step_that_warms_up_is_in_no_share(warmed: Fleet, tmp_path: Path) -> N
     usual = json.loads((tmp_path / "fleet.json").read_text())["usual"]
     assert usual["left_out"] == ["step0"]
     assert usual["ranks"][1]["idle_ns"] == 0
-    bars = fleet_heatmap(warmed).axes[-1]
+    bars = FLEET_CHARTS[0].figure(warmed).axes[-1]
     assert [len(part.get_paths()) for part in bars.collections if part.get_label() == "idle"] == [2]
 
 
@@ -447,8 +450,8 @@ def test_what_may_be_a_straggler_is_marked_so(trace: Trace) -> None:
     assert "no rank is" not in text
     assert "1 ?" in text
     assert "?: may be one." in text
-    heatmap = fleet_heatmap(found)
-    assert "rank 1 ?" in {each.get_text() for each in heatmap.axes[0].texts}
+    heatmap = FLEET_CHARTS[0].figure(found)
+    assert "rank 1 ?" in texts(heatmap)
     assert any(
         each.get_text().startswith("Rank 1 may be a straggler, which is not proven: 1.29x")
         for each in heatmap.texts

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from nsysprof.charts.chart import files_of, save_charts
 from nsysprof.commands.fleet import _write
 from nsysprof.fleet.answer import Fleet, fleet_answer
-from nsysprof.fleet.charts import FLEET_CHARTS, save_fleet_charts
+from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.fleet.examine import ReportAnswer, ReportFailure
 from nsysprof.fleet.files import FLEET_FILES
 from nsysprof.fleet.page import MOST_ITERATION_ROWS, MOST_RANK_COLUMNS, fleet_page
@@ -126,7 +127,7 @@ def test_hostile_names_stay_text(answers: list[ReportAnswer]) -> None:
 
 def test_the_page_of_the_study_is_small_with_both_charts(two: Fleet, tmp_path: Path) -> None:
     """Far below a megabyte, and every address in it is a part of itself."""
-    pictures = [path.read_bytes() for path in save_fleet_charts(two, tmp_path)]
+    pictures = [path.read_bytes() for path in save_charts(FLEET_CHARTS, two, tmp_path)]
     text = fleet_page(two, pictures)
     assert len(text.encode()) < 500_000
     page = parse(text)
@@ -177,7 +178,7 @@ def test_the_command_writes_the_page_and_takes_a_stale_one_away(
     """With the charts that were drawn in it; one of an earlier run of ours goes, somebody else's stays."""
 
     def write(*, html: bool, earlier: bool) -> None:
-        names = (*reversed(FLEET_FILES), *FLEET_CHARTS, PAGE)
+        names = (*reversed(FLEET_FILES), *files_of(FLEET_CHARTS), PAGE)
         together = results_together(tmp_path, names, "fleet", lambda: earlier)
         _write(two, ["a"], tmp_path, together, charts=True, html=html)
 

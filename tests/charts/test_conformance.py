@@ -1,0 +1,217 @@
+"""What holds for every chart of every room: its place and caption, its texts, its title, its size, and its plan."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import struct
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.charts import analysis_charts
+from nsysprof.attribution.attribute import attribute
+from nsysprof.bench.charts import BENCH_CHARTS
+from nsysprof.bench.results import read_bench_results
+from nsysprof.charts.chart import Chart, files_of, save_charts
+from nsysprof.charts.drawing import draw, picture
+from nsysprof.charts.marks import Heading, Message
+from nsysprof.charts.style import figure_png
+from nsysprof.compare.charts import CHARTS
+from nsysprof.compare.comparison import compare
+from nsysprof.errors import NsysprofError
+from nsysprof.fleet.answer import fleet_answer
+from nsysprof.fleet.charts import FLEET_CHARTS
+from nsysprof.page.template import figures
+from nsysprof.trace.report import open_report
+from tests.compare.test_gap_chart import ASKED
+from tests.fleet.test_parts import examined, ranked, steps
+from tests.kit.bench_samples import SPEED, made_up, merged, write_samples
+from tests.kit.figures import check_texts, title_of
+from tests.kit.trace import write
+
+ROOT = Path(__file__).parents[2]
+TRACES, TILED = ROOT / "traces", ROOT / "analysis" / "tiled-attention" / "tiled.sqlite"
+Make = Callable[[Path], Any]
+_ALL = ("math", "flash", "efficient", "cudnn", "auto")
+_NOT_APART = {"analyze/timeline.png"}  # names of short lanes may touch those of the next one
+
+
+@cache
+def attribution(path: Path) -> Any:
+    """The attribution of a shipped report."""
+    with open_report(path) as report:
+        return attribute(report)
+
+
+def analysed(name: str, **how: Any) -> Make:
+    return lambda _: break_down(attribution(TRACES / f"{name}.sqlite"), **how)
+
+
+def compared(path: Path, base: str, new: str) -> Make:
+    return lambda _: compare(attribution(path), base=base, new=new)
+
+
+def benched(*parts: dict[str, Any], memory: int | None = None) -> Make:
+    def make(folder: Path) -> Any:
+        SPEED.update(dict.fromkeys(("mine", "theirs"), (9_000, 2e14)))
+        data = merged(*(made_up(**{"samples": 12, **part}) for part in parts))
+        if memory:
+            data["environment"]["workload"]["memory_bytes"] = memory
+        return read_bench_results(write_samples(folder, data))
+
+    return make
+
+
+def study(name: str) -> Make:
+    return lambda _: read_bench_results(ROOT / "analysis" / name)
+
+
+def fleet(ranks: int, count: int = 6) -> Make:
+    def make(folder: Path) -> Any:
+        answers = []
+        for rank in range(ranks):
+            slow = rank == 1
+            items = steps(count, compute=300 if slow else 200, waits=50 if slow else 150)
+            path = write(folder / f"rank_{rank}.sqlite", items)
+            answers.append(ranked(f"job/{rank}", rank, examined(path)))
+        return fleet_answer(answers)
+
+    return make
+
+
+def two_ranks(_: Path) -> Any:
+    folder = ROOT / "analysis" / "two-ranks"
+    return fleet_answer([ranked(f"rank_{at}", at, examined(folder / f"rank_{at}.sqlite")) for at in range(2)])
+
+
+TILED_PAIR = TILED, "RUN::tiled_o0::*", "RUN::tiled_o3::*"
+ROOMS: dict[str, tuple[tuple[Chart[Any], ...], dict[str, Make]]] = {
+    "analyze": (
+        analysis_charts(),
+        {
+            "run": analysed("run"),
+            "measured": analysed("run", select="RUN::*"),
+            "step": analysed("block"),
+            "processes": analysed("two-processes", by="process"),
+        },
+    ),
+    "compare": (
+        CHARTS,
+        {
+            name: compared(TRACES / f"{of}.sqlite", base, new)
+            for name, (of, base, new) in ASKED.items()
+            if name not in ("S1024", "same")
+        }
+        | {"counters": compared(*TILED_PAIR)},
+    ),
+    "bench": (
+        BENCH_CHARTS,
+        {
+            "sweep": benched({"backends": _ALL, "seqs": (256, 512, 1024, 2048, 4096), "samples": 40}),
+            "sweeps": benched(
+                {"backends": _ALL, "seqs": (128, 512, 2048), "batch": 32},
+                *({"backends": _ALL, "seqs": (512,), "batch": batch} for batch in (8, 64)),
+                *({"backends": _ALL, "seqs": (512,), "batch": 32, "heads": heads} for heads in (4, 16)),
+            ),
+            "dtypes": benched(
+                {
+                    "dtypes": {"fp32": ("naive", "auto"), "fp16": ("naive", "auto", "flash")},
+                    "seqs": (4096, 8192, 16384, 32768),
+                    "batch": 8,
+                    "workload": "transformer_block",
+                },
+                memory=150_000_000_000,
+            ),
+            "strangers": benched({"backends": ("mine", "theirs"), "samples": 8}),
+            "one sample": benched({"seqs": (1024,), "backends": ("flash",), "samples": 1}),
+            "nothing": benched({"dtypes": {"fp32": ("flash",)}, "samples": 3}),
+            "no GPU": benched({"seqs": (64, 128), "device": "cpu"}),
+            **{name: study(name) for name in ("scaling", "tiled-attention/bench")},
+        },
+    ),
+    "fleet": (FLEET_CHARTS, {"two": two_ranks, "one": fleet(1), "six": fleet(6), "seventy": fleet(70, 2)}),
+}
+FILES = {
+    "analyze": "kernel_counts.png kernel_breakdown.png timeline.png",
+    "compare": "gap.png compare.png roofline.png",
+    "bench": "latency.png speedup.png memory.png throughput.png roofline.png samples.png",
+    "fleet": "fleet_heatmap.png fleet_timeline.png",
+}
+EVERY = [
+    pytest.param(f"{room}/{chart.file}", chart, name, id=f"{room}-{chart.file}-{name}")
+    for room, (charts, answers) in ROOMS.items()
+    for chart in charts
+    for name in answers
+]
+
+
+@pytest.fixture(scope="module")
+def answer_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Any]:
+    """Makes the answer of a room once."""
+
+    @cache
+    def make(room: str, name: str) -> Any:
+        return ROOMS[room][1][name](tmp_path_factory.mktemp("answer"))
+
+    return make
+
+
+@pytest.mark.parametrize(("place", "chart", "name"), EVERY)
+def test_every_chart_keeps_the_rules(
+    place: str, chart: Chart[Any], name: str, answer_of: Callable[[str, str], Any]
+) -> None:
+    """A plain and small plan; a finding as title; the common width; texts inside of the picture and apart."""
+    plan = chart.plan(answer_of(place.split("/", maxsplit=1)[0], name))
+    data = pickle.dumps(plan)
+    assert len(data) < 500_000
+    assert b"pandas" not in data
+    assert b"matplotlib" not in data
+    figure = draw(pickle.loads(data))
+    width, height = struct.unpack(">II", figure_png(figure)[16:24])
+    assert width == 1920
+    assert 200 < height < 6000
+    title = title_of(figure)
+    assert title not in ("", chart.caption)
+    assert isinstance(plan, Message) or re.search(
+        r"\d|as fast as|straggler|Nothing|is not known|of each rank", title
+    ), title
+    check_texts(figure, apart=place not in _NOT_APART)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_chart_has_a_file_and_a_caption(room: str) -> None:
+    """Said once, and told apart from those of the others; on a page every picture stands with its caption."""
+    charts, _ = ROOMS[room]
+    assert " ".join(files_of(charts)) == FILES[room]
+    assert len({chart.caption for chart in charts if chart.caption.strip()}) == len(charts)
+    drawn = picture(Message(Heading("A title", "about it"), ["Some words."]))
+    found = figures(charts, [drawn] * len(charts))
+    assert [each["caption"] for each in found] == [chart.caption for chart in charts]
+    assert figures(charts, []) == []
+    with pytest.raises(ValueError, match="zip"):
+        figures(charts, [drawn])
+
+
+@pytest.mark.parametrize(
+    ("room", "name"), [("analyze", "measured"), ("compare", "S4096"), ("bench", "sweep")]
+)
+def test_charts_are_saved_whole(
+    room: str, name: str, tmp_path: Path, answer_of: Callable[[str, str], Any]
+) -> None:
+    """The folder is made, nothing else lies in it, what is there is kept where asked for, and failures are one line."""
+    charts, found = ROOMS[room][0][:2], answer_of(room, name)
+    paths = save_charts(charts, found, tmp_path / "a" / "b")
+    assert sorted((tmp_path / "a" / "b").iterdir()) == sorted(paths)
+    again = save_charts(charts, found, tmp_path / "c")
+    assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in again]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    with pytest.raises(NsysprofError, match=f"{charts[0].file} exists already"):
+        save_charts(charts, found, tmp_path / "a" / "b", overwrite=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NsysprofError, match="cannot write charts into"):
+        save_charts(charts, found, tmp_path / "file")
