@@ -99,7 +99,7 @@ def _all_ranges(path: Path, count: int) -> pd.DataFrame:
     """The rows of the ``ranges.csv`` beside a document that does not hold all of them."""
     dtypes = {**dict.fromkeys(_KEY, str), **dict.fromkeys(_TOTALS, np.int64)}
     try:
-        ranges = pd.read_csv(path, usecols=list(dtypes), dtype=dtypes, keep_default_na=False)
+        ranges = _table(path, dtypes)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise NsysprofError(f"{path}, which {ANALYSIS} refers to, cannot be read: {reason}", _AGAIN) from None
@@ -108,23 +108,25 @@ def _all_ranges(path: Path, count: int) -> pd.DataFrame:
     return ranges
 
 
+def _table(path: Path, dtypes: Mapping[str, Any]) -> pd.DataFrame:
+    """These columns of a CSV file, with names as the report has them."""
+    with open_regular(path, MOST_TABLE_BYTES) as file:
+        table = pd.read_csv(file, usecols=list(dtypes), dtype=dict(dtypes), keep_default_na=False)
+    return table.assign(**{name: table[name].map(as_recorded).astype(object) for name in _KEY})
+
+
 def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, list[str]]:
     """The rows of an ``instances.csv``, or None where there is none that belongs to these ranges, and why not."""
     if not os.path.lexists(path):
         return None, []
-    texts = dict.fromkeys(_KEY, str)
     numbers = dict.fromkeys(["start_ns", "end_ns", "unclosed", "span_ns", "busy_ns"], np.int64)
     try:
-        with open_regular(path, MOST_TABLE_BYTES) as file:
-            calls = pd.read_csv(
-                file, usecols=[*texts, *numbers], dtype={**texts, **numbers}, keep_default_na=False
-            )
+        calls = _table(path, {**dict.fromkeys(_KEY, str), **numbers})
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         return None, [f"{path} is not used: {' '.join(why.split())}"]
     calls["cpu_ns"] = calls["end_ns"] - calls["start_ns"]
     calls["instances"] = 1
-    calls = calls.assign(**{name: calls[name].map(as_recorded).astype(object) for name in _KEY})
     mine, theirs = (frame.groupby(_KEY)[_TOTALS].sum() for frame in (ranges, calls))
     if not mine.equals(theirs.astype(np.int64)):
         return None, [f"{path} is not used: it is of another analysis than {ANALYSIS} beside it"]

@@ -53,18 +53,24 @@ def test_a_kernel_name_may_be_long(tmp_path: Path) -> None:
     assert rows_of(path)[1] == [f"'={'x' * 300_000}"]
 
 
-def test_an_analysis_that_is_safe_for_spreadsheets_is_a_baseline(trace: Trace, tmp_path: Path) -> None:
-    """`check --baseline` knows the calls of a range whose name got a quote."""
+@pytest.mark.parametrize("rows", [0, 5_000])
+def test_an_analysis_that_is_safe_for_spreadsheets_is_a_baseline(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """`check --baseline` knows the calls of a range whose name got a quote, in `ranges.csv` too where it reads that."""
+    monkeypatch.setattr("nsysprof.analyze.files.MOST_ROWS", rows)
     path = trace(*[
         item for at in (0, 1000)
         for item in (Range("=step", at, at + 100), launch_kernel("k", (at + 1, at + 2), (at + 3, at + 9), id=at + 1))
     ])  # fmt: skip
     with open_report(path) as report:
         write_tables(break_down(attribute(read_tables(report)), merge=DEFAULT_MERGE), tmp_path)
-    make_spreadsheet_safe(tmp_path / "instances.csv")
+    for name in ("instances.csv", "ranges.csv"):
+        make_spreadsheet_safe(tmp_path / name)
     assert rows_of(tmp_path / "instances.csv")[1][0] == "'=step"
     found = read_analysis(tmp_path / "analysis.json", Budget(path, (), 0, tuple(DEFAULT_MERGE)))
     assert (found.warnings, found.without_samples) == ((), frozenset())
+    assert list(found.samples.keys) == [("=step", "push_pop")]
 
 
 def test_counters_that_are_safe_for_spreadsheets_are_read(tmp_path: Path) -> None:
