@@ -9,7 +9,7 @@ import pytest
 
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.check import budget as format_of_budgets
-from nsysprof.check.budget import Budget, Forbidden, UnitShare, read_budget
+from nsysprof.check.budget import Budget, Forbidden, Share, UnitShare, read_budget
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import FAMILIES, MATH_UNITS
 
@@ -56,7 +56,7 @@ def test_the_example_of_the_docstring(tmp_path: Path) -> None:
     )
     assert (flash.backend, flash.growth, flash.stat) == ("flash", {"span": 0.05}, "median")
     assert (flash.optional, math.optional, math.min_instances, math.stat) == (False, True, 10, "p95")
-    assert math.units == (UnitShare("gemm", "tensor core", 0.95),)
+    assert math.units == (UnitShare("gemm", "tensor core", Share(0.95)),)
 
 
 def test_the_docstring_shows_every_key() -> None:
@@ -140,7 +140,10 @@ def test_one_value_stands_for_a_list_of_one(tmp_path: Path) -> None:
         'math_unit = [{ family = "gemm", unit = "tensor core" }, { family = "softmax", unit = "FP32 FMA" }]',
     ).ranges
     assert found.forbidden == (Forbidden("family", "memcpy"), Forbidden("kernel", "x"))
-    assert found.units == (UnitShare("gemm", "tensor core", 1.0), UnitShare("softmax", "FP32 FMA", 1.0))
+    assert found.units == (
+        UnitShare("gemm", "tensor core", Share(1.0)),
+        UnitShare("softmax", "FP32 FMA", Share(1.0)),
+    )
 
 
 def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
