@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,8 @@ from nsysprof.analyze.timeline import timeline
 from nsysprof.analyze.timeline_chart import COLUMNS, plan_timeline
 from nsysprof.charts.marks import Heading, Message, Plan
 from nsysprof.charts.painter import start_painter
-from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
+from nsysprof.results.files import write_pictures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,20 +57,11 @@ def save_charts(breakdown: Breakdown, folder: Path, *, top: int = TOP, overwrite
         Path(folder).mkdir(parents=True, exist_ok=True)
         with start_painter(apart=False) as painter:
             painter.paint(chart_plans(breakdown, top=top))
-            return write_pictures(painter.pictures(), folder)
+            return write_pictures(dict(zip(FILES, painter.pictures(), strict=True)), Path(folder))
     except OSError as error:
         raise NsysprofError(
             f"cannot write charts into {folder}: {error.strerror or error}", "choose another folder with -o"
         ) from error
-
-
-def write_pictures(pictures: Sequence[bytes], folder: Path, names: Sequence[str] = FILES) -> list[Path]:
-    """Write pictures, those of `chart_plans` or others, into an existing folder: each at once or not at all."""
-    paths = [Path(folder, name) for name in names]
-    for path, picture in zip(paths, pictures, strict=True):
-        with whole_file(path) as part:
-            part.write_bytes(picture)
-    return paths
 
 
 def _draw(plan: Plan) -> Figure:

@@ -13,7 +13,6 @@ from nsysprof.results.files import ROWS_AT_ONCE, write_csv, write_document
 from nsysprof.trace.report import describe_report
 
 SCHEMA = "nsysprof-analysis/1"
-ANALYSIS_DOCUMENT = ("analysis.json", SCHEMA)
 # Above this many instances `instances.csv` is only written when asked for.
 MOST_INSTANCES = 100_000
 
@@ -26,7 +25,7 @@ def write_tables(
     Each is there whole or not at all. Returns the paths, and a note where ``instances.csv`` was left out because it
     would have more than `MOST_INSTANCES` rows and ``instances`` did not ask for it.
     """
-    written = [folder / "ranges.csv", folder / "kernels.csv", folder / ANALYSIS_DOCUMENT[0]]
+    written = [folder / "ranges.csv", folder / "kernels.csv", folder / "analysis.json"]
     write_json(breakdown, written[2])
     write_csv(breakdown.ranges, written[0])
     write_csv(breakdown.kernels, written[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsysprof.analyze.charts import write_pictures
 from nsysprof.charts.marks import Plan
 from nsysprof.charts.painter import start_painter
 from nsysprof.compare.call_chart import plan_calls
@@ -13,7 +12,7 @@ from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.gap_chart import plan_gap
 from nsysprof.compare.roofline_chart import plan_roofline
 from nsysprof.errors import NsysprofError
-from nsysprof.results.files import writing
+from nsysprof.results.files import write_pictures, writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +60,7 @@ def save_comparison_charts(comparison: Comparison, folder: Path, *, overwrite: b
     with writing(folder), start_painter(apart=False) as painter:
         Path(folder).mkdir(parents=True, exist_ok=True)
         painter.paint(comparison_plans(comparison))
-        return write_pictures(painter.pictures(), folder, names)
+        return write_pictures(dict(zip(names, painter.pictures(), strict=True)), Path(folder))
 
 
 def _figure(plan: Plan) -> Figure:

@@ -14,7 +14,6 @@ from nsysprof.results.files import plain, records, write_csv, write_document
 from nsysprof.trace.report import describe_report
 
 GAP_SCHEMA = "nsysprof-gap/1"
-GAP_DOCUMENT = ("gap.json", GAP_SCHEMA)
 GAP_FILES = ("gap.csv", "gap.json")
 _COLUMNS = [
     *("pair", "cause", "base_launches", "base_kernels", "base_ns", "new_launches", "new_kernels", "new_ns"),

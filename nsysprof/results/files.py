@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     Tables = ColumnTable | pd.DataFrame | Iterable[ColumnTable] | Iterable[pd.DataFrame]
 
-__all__ = ["plain", "records", "write_csv", "write_document", "writing"]
+__all__ = ["plain", "records", "write_csv", "write_document", "write_pictures", "writing"]
 
 ROWS_AT_ONCE = 10_000
+OTHER_FOLDER = "choose another folder: -o DIR"
 
 
 def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
@@ -86,15 +87,23 @@ def plain(value: Any, missing: Any, digits: int | None = None) -> Any:
     return value if digits is None else float(f"{value:.{digits}g}")
 
 
+def write_pictures(pictures: Mapping[str, bytes], folder: Path) -> list[Path]:
+    """Write pictures by their names into an existing folder: each at once or not at all."""
+    paths = [Path(folder, name) for name in pictures]
+    for path, picture in zip(paths, pictures.values(), strict=True):
+        with whole_file(path) as part:
+            part.write_bytes(picture)
+    return paths
+
+
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turns a failure to write into the folder into a `NsysprofError`."""
+def writing(folder: Path, hint: str = OTHER_FOLDER) -> Iterator[None]:
+    """Turns a failure to write into the folder into a `NsysprofError` with that hint."""
     try:
         yield
     except OSError as error:
         raise NsysprofError(
-            f"cannot write {error.filename or f'into {folder}'}: {error.strerror}",
-            "choose another folder: -o DIR",
+            f"cannot write {error.filename or f'into {folder}'}: {error.strerror}", hint
         ) from None
 
 

@@ -447,26 +447,6 @@ def test_misuse_is_told_in_a_line(bench: Bench, tmp_path: Path, case: str) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_results_are_replaced_only_when_asked_to(tmp_path: Path) -> None:
-    """Only files of the same name; what else lies in the folder stays."""
-    from nsysprof.bench.run import publish_results
-
-    job = SweepJob(Path("p"), {}, tmp_path / "run", ("nsysprof", "bench", "--force"))
-    for number in range(2):
-        made = job.partial / "results"
-        made.mkdir(parents=True)
-        (made / "samples.json").write_text(str(number))
-        if number:
-            with pytest.raises(NsysprofError, match="exists already"):
-                publish_results(made, job, force=False)
-        assert publish_results(made, job, force=True) == [job.results / "samples.json"]
-        (job.results / "notes.txt").touch()
-    assert (job.results / "samples.json").read_text() == "1"
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    assert sorted(path.name for path in job.results.iterdir()) == ["notes.txt", "samples.json"]
-    assert job.resume_command == "nsysprof bench --force --resume"
-
-
 def test_a_file_is_no_folder_of_results_also_with_force(tmp_path: Path) -> None:
     """Refused before anything is measured."""
     taken = tmp_path / "run"

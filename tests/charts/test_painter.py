@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from nsysprof.analyze.breakdown import Breakdown, break_down
-from nsysprof.analyze.charts import FILES, chart_plans, write_pictures
+from nsysprof.analyze.charts import FILES, chart_plans
 from nsysprof.attribution.attribute import attribute
 from nsysprof.charts import painter as module
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Heading, Message, Plan
 from nsysprof.charts.painter import Painter, start_painter
+from nsysprof.results.files import write_pictures
 from nsysprof.trace.report import open_report, read_tables
 
 ROOT = Path(__file__).parents[2]
@@ -210,7 +211,7 @@ def test_a_picture_is_written_at_once_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / FILES[1]).mkdir()
     (tmp_path / FILES[2]).write_bytes(b"old")
     with pytest.raises(OSError, match=FILES[1]):
-        write_pictures([b"one", b"two", b"three"], tmp_path)
+        write_pictures(dict(zip(FILES, [b"one", b"two", b"three"], strict=True)), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
     assert (tmp_path / FILES[0]).read_bytes() == b"one"
     assert (tmp_path / FILES[2]).read_bytes() == b"old"

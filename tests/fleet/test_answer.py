@@ -13,7 +13,7 @@ import pytest
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet import range_iterations
 from nsysprof.fleet.answer import Fleet, fleet_answer
-from nsysprof.fleet.charts import FLEET_CHARTS, save_fleet_charts
+from nsysprof.fleet.charts import FLEET_CHARTS, fleet_pictures
 from nsysprof.fleet.examine import ReportFailure
 from nsysprof.fleet.files import FLEET_FILES, check_fleet_folder, write_fleet
 from nsysprof.fleet.findings import straggler_state
@@ -148,7 +148,7 @@ def test_charts_show_every_rank(fleet: Fleet, tmp_path: Path) -> None:
     lanes = timeline.axes[0].images[0].get_array()
     assert lanes is not None
     assert lanes.shape[0] == 6
-    assert [path.name for path in save_fleet_charts(fleet, tmp_path)] == list(FLEET_CHARTS)
+    assert list(fleet_pictures(fleet)) == list(FLEET_CHARTS)
 
 
 def test_clocks_are_aligned_by_the_ends_of_collectives(trace: Trace) -> None:
@@ -243,7 +243,7 @@ def test_more_iterations_than_are_kept_are_no_table(
     found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(4)))) for at in range(2)])
     assert "4 iterations are more than the 3 that are kept" in fleet_text(found)
     assert fleet_page(found)
-    assert len(save_fleet_charts(found, tmp_path)) == 2
+    assert len(fleet_pictures(found)) == 2
 
 
 def test_iterations_that_were_asked_for_must_be_there(trace: Trace) -> None:
