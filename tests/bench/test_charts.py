@@ -23,6 +23,7 @@ from nsysprof.bench.axes import (
     round_ticks,
 )
 from nsysprof.bench.charts import BENCH_CHARTS, save_bench_charts
+from nsysprof.bench.files import BENCH_FILES
 from nsysprof.bench.lines import latency_chart, memory_chart, speedup_chart, throughput_chart
 from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.bench.roofline_chart import roofline_chart
@@ -356,6 +357,7 @@ def test_all_charts_are_saved_whole(grid: BenchResults, tmp_path: Path) -> None:
     """Six pictures of the common width, the same bytes for the same results, and nothing else beside them."""
     paths = save_bench_charts(grid, tmp_path)
     assert [path.name for path in paths] == list(BENCH_CHARTS)
+    assert set(BENCH_CHARTS) < set(BENCH_FILES)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(BENCH_CHARTS)
     for path in paths:
         with Image.open(path) as picture:

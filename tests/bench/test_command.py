@@ -447,19 +447,6 @@ def test_misuse_is_told_in_a_line(bench: Bench, tmp_path: Path, case: str) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_no_folder_of_results_also_with_force(tmp_path: Path) -> None:
-    """Refused before anything is measured."""
-    taken = tmp_path / "run"
-    taken.touch()
-    job = SweepJob(Path("p"), {}, taken, ("nsysprof", "bench", "--force"))
-    with (
-        pytest.raises(NsysprofError, match=r"cannot write into .*run: it is no folder"),
-        open_sweep(job, resume=False, force=True),
-    ):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
 def test_charts_of_other_samples_do_not_stay(bench: Bench, tmp_path: Path) -> None:
     """Not drawn again, they are no part of the new results; what is not ours is left alone."""
     write_samples(tmp_path / "run", made_up(samples=12))
@@ -506,7 +493,7 @@ def test_a_report_that_is_stopped_or_cannot_be_written_leaves_nothing(tmp_path: 
     limited = ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", *command, "--no-charts"]
     done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "cannot write into out: File too large" in done.stderr
+    assert "cannot write out/samples.json: File too large" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
