@@ -164,8 +164,9 @@ class ResultFolder:
         try:
             yield
         except OSError as error:
-            if error.filename and Path(error.filename).parent == Path(made):
-                error.filename = str(self.place / Path(error.filename).name)
+            for file in filter(None, (error.filename, error.filename2)):
+                if Path(file).parent == Path(made):
+                    error.filename, error.filename2 = str(self.place / Path(file).name), None
             raise
         except NsysprofError as error:
             error.message = error.message.replace(made, str(self.place))
