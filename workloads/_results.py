@@ -11,6 +11,7 @@ from typing import Any
 
 SCHEMA = "nsysprof-workload/1"
 _TIME = ((1, "ns"), (10**3, "µs"), (10**6, "ms"), (10**9, "s"))
+_FEW = 10  # samples below which their spread says nothing
 _BYTES = ((1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB"), (2**40, "TiB"))
 
 
@@ -99,7 +100,7 @@ def _latency(run: Mapping[str, Any]) -> str:
     middle = statistics.median(samples)
     if len(samples) == 1 or not middle:
         return format_ns(middle)
-    if len(samples) < 10:
+    if len(samples) < _FEW:
         return f"{format_ns(middle)} ({format_ns(min(samples))}–{format_ns(max(samples))})"
     first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
     share = (third - first) / 2 / middle * 100
@@ -197,9 +198,10 @@ def _title(results: Mapping[str, Any]) -> str:
 def _legend(results: Mapping[str, Any]) -> str:
     options = results["options"]
     clock = next(run["latency_clock"] for run in results["runs"])
+    few = options["iterations"] < _FEW
+    spread = "and, in brackets, the least and the most" if few else "± half the interquartile range"
     lines = [
-        f"latency: median of {options['iterations']} calls ± half the interquartile range ({clock}); of fewer than 10"
-        " from the shortest to the longest.",
+        f"latency: median of {options['iterations']} calls {spread} ({clock}).",
         "error: relative norm of the difference to float64, of the result nearest to what is allowed.",
     ]
     if options["device"] == "cuda":

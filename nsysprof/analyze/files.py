@@ -9,10 +9,10 @@ from typing import Any
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.unified_memory import UnifiedMemory
+from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results.files import ROWS_AT_ONCE, write_csv, write_document
 from nsysprof.trace.report import describe_report
 
-SCHEMA = "nsysprof-analysis/1"
 # Above this many instances `instances.csv` is only written when asked for.
 MOST_INSTANCES = 100_000
 
@@ -42,7 +42,7 @@ def write_tables(
 def write_json(breakdown: Breakdown, path: Path) -> None:
     """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns."""
     head = {
-        "schema": SCHEMA,
+        "schema": ANALYSIS_SCHEMA,
         "report": describe_report(breakdown.attribution.tables.report),
         "nsysprof": __version__,
         "options": {"threads": breakdown.attribution.threads, "by": breakdown.by, **breakdown.options},

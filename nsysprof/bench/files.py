@@ -20,7 +20,8 @@ import pandas as pd
 from nsysprof import __version__
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BENCH_SCHEMA, BenchPoint
-from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular, read_json
+from nsysprof.core.document import known_document
+from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.results.files import write_csv, writing
 from nsysprof.results.folder import ResultFolder
@@ -54,6 +55,10 @@ def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **mo
 
     ``more`` are other fields of `ResultFolder`.
     """
+
+    def is_ours(document: Path) -> bool:
+        return bool(known_document(document, BENCH_SCHEMA, most=MOST_TABLE_BYTES))
+
     samples = folder / BENCH_FILES[0]
     kept = source is not None and samples.exists() and samples.samefile(source)
     wanted = [name for name in BENCH_FILES[kept:] if charts or not name.endswith(".png")]
@@ -62,20 +67,12 @@ def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **mo
         "bench",
         BENCH_FILES,
         wanted,
-        _is_bench,
+        is_ours,
         "not overwritten",
         asks=True,
         kept=BENCH_FILES[:kept],
         **more,
     )
-
-
-def _is_bench(path: Path) -> bool:
-    """Whether a file is samples of a benchmark."""
-    try:
-        return bool(read_json(path, MOST_TABLE_BYTES)["schema"] == BENCH_SCHEMA)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:

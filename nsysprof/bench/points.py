@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
+
+from nsysprof.core.document import fitted
 from nsysprof.core.side_file import MOST_TABLE_BYTES, read_small
 from nsysprof.errors import NsysprofError
 
@@ -88,14 +93,16 @@ def read_points(path: Path, *, cut: bool = False) -> SweepFile:
         raise NsysprofError(f"{path}: cannot be read: {error.strerror}", _AGAIN) from None
     sweep: SweepFile | None = None
     for number, line in enumerate(whole.splitlines(), 1):
+        where = f"{path}:{number}: not a line of a sweep"
         try:
             read = json.loads(line, parse_constant=_refuse)
-            if sweep is None:
-                sweep = _head(read)
-            else:
-                _take(sweep, read)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise NsysprofError(f"{path}:{number}: not a line of a sweep: {error!r:.80}", _AGAIN) from None
+        except (ValueError, RecursionError) as error:
+            raise NsysprofError(f"{where}: {error!r:.80}", _AGAIN) from None
+        fitted(read, _Line, where, _AGAIN)
+        if sweep is None:
+            sweep = _begun(read, where)
+        else:
+            _take(sweep, read)
     if sweep is None:
         raise NsysprofError(f"{path}: empty, not the file of a sweep", _AGAIN)
     return sweep
@@ -125,38 +132,65 @@ def _differing_configurations(there: list[dict[str, Any]], here: list[dict[str, 
     return found or ["the order of the configurations"]
 
 
-def _head(line: dict[str, Any]) -> SweepFile:
+class _Place(msgspec.Struct):
+    id: str
+
+
+class _Case(msgspec.Struct):
+    configuration: _Place
+    backend: str
+
+
+class _Planned(_Place):
+    backends: list[str]
+
+
+class _Plan(msgspec.Struct):
+    configurations: list[_Planned]
+
+
+_LINES: dict[str, list[tuple[str, Any]]] = {
+    "sweep": [("schema", str), ("plan", _Plan), ("machine", dict[str, Any]), ("measure_peaks", bool)],
+    "start": [],
+    "trying": [("configuration", str), ("backends", list[str])],
+    "point": [("point", _Case)],
+    "auto": [("configuration", str), ("backend", str | None)],
+    "peaks": [("peaks", dict[str, Any] | None)],
+    "died": [],
+    "failed": [("message", str), ("hint", str | None)],
+    "done": [],
+}
+_STRUCTS = (msgspec.defstruct(kind, fields, tag_field="kind", tag=kind) for kind, fields in _LINES.items())
+_Line: Any = reduce(or_, _STRUCTS)
+
+
+def _begun(line: dict[str, Any], where: str) -> SweepFile:
     if line["kind"] != "sweep" or line["schema"] != POINTS_SCHEMA:
-        raise ValueError(f"schema {line['schema']!r}")
-    for each in line["plan"]["configurations"]:
-        each["id"], each["backends"]
-    line["machine"], line["measure_peaks"]
+        raise NsysprofError(f"{where}: schema {line.get('schema')!r}", _AGAIN)
     return SweepFile(line)
 
 
 def _take(sweep: SweepFile, line: dict[str, Any]) -> None:
-    kind = line["kind"]
-    if kind == "start":
-        sweep.start = sweep.start or line
-        sweep.failed = None
-    elif kind == "trying":
-        sweep.trying = f"{' '.join(line['backends'])} at {line['configuration']}"
-    elif kind == "point":
-        point = line["point"]
-        sweep.points[point["configuration"]["id"], point["backend"]] = point
-    elif kind == "auto":
-        sweep.auto[line["configuration"]] = line["backend"]
-    elif kind == "peaks":
-        sweep.peaks = line["peaks"]
-    elif kind == "died":
-        sweep.deaths += 1
-        sweep.trying = None
-    elif kind == "failed":
-        sweep.failed = {"message": str(line["message"]), "hint": line["hint"]}
-    elif kind == "done":
-        sweep.done = True
-    else:
-        raise ValueError(f"unknown kind {kind!r}")
+    match line["kind"]:
+        case "start":
+            sweep.start = sweep.start or line
+            sweep.failed = None
+        case "trying":
+            sweep.trying = f"{' '.join(line['backends'])} at {line['configuration']}"
+        case "point":
+            point = line["point"]
+            sweep.points[point["configuration"]["id"], point["backend"]] = point
+        case "auto":
+            sweep.auto[line["configuration"]] = line["backend"]
+        case "peaks":
+            sweep.peaks = line["peaks"]
+        case "died":
+            sweep.deaths += 1
+            sweep.trying = None
+        case "failed":
+            sweep.failed = {"message": line["message"], "hint": line["hint"]}
+        case "done":
+            sweep.done = True
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -14,6 +14,7 @@ from shlex import join, quote
 from typing import Any
 
 from nsysprof.bench.points import SweepFile, add_line, begin_points, read_points, resume_points
+from nsysprof.bench.samples import BENCH_SCHEMA
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.child import Echo, Ended, run_child
 from nsysprof.tools.driver import ask_driver
@@ -23,7 +24,6 @@ from nsysprof.tools.nsight import last_line
 
 __all__ = ["SweepJob", "known_backends", "open_sweep", "run_sweep", "write_samples"]
 
-SAMPLES_SCHEMA = "nsysprof-bench/1"
 INTERRUPTED, START_ANEW = 130, 75  # exit codes of the program that measures
 POINTS, LOG = "points.jsonl", "output.log"
 
@@ -155,7 +155,7 @@ def _document(job: SweepJob, sweep: SweepFile) -> dict[str, Any]:
             f"{job.partial / POINTS}: no point for {' '.join(missing[0])}", "--force starts over"
         )
     return {
-        "schema": SAMPLES_SCHEMA,
+        "schema": BENCH_SCHEMA,
         "name": job.results.name.removesuffix(".bench"),
         "command": join(job.command),
         "plan": plan,

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.bench.plan import TOO_LARGE, countable
+from nsysprof.core.document import Amount, Count, Text, fitted
 from nsysprof.core.side_file import MOST_TABLE_BYTES, parse_json, read_small
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.document import Amount, Count, Text, fitted
 from nsysprof.hardware.attention_cost import AttentionShape
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats

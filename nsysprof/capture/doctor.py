@@ -17,9 +17,9 @@ from typing import Any, Literal
 from nsysprof.capture.compose import Request
 from nsysprof.capture.failure import why_no_ranges
 from nsysprof.capture.session import capture_program
+from nsysprof.core.document import known_document
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.run_record_writer import read_json
 from nsysprof.tools.child import run_child
 from nsysprof.tools.counter_permission import PERMISSION_FIX, counters_kept_from_us
 from nsysprof.tools.driver import Driver, ask_driver, too_new_for
@@ -230,7 +230,7 @@ def _tiny_run(workload: Path, device: str) -> tuple[dict[str, Any] | None, str]:
         tiny = ["--seq", "128", "--iterations", "1", "--warmup", "1", "--dtype", dtype, "--device", device]
         command = [sys.executable, str(workload), "--backend", *_BACKENDS, *tiny, "--results", str(results)]
         ended = run_child(command, Path(name, "log"), lambda text: None)
-        read = read_json(results)
+        read = known_document(results)
     if not read:
         lines = ended.said.strip().splitlines()
         return None, lines[-1] if lines else "the workload printed nothing"

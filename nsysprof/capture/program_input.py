@@ -12,13 +12,12 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
+from nsysprof.core.document import known_document
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.run_record_writer import read_json
+from nsysprof.formats.run_record import WORKLOAD_SCHEMA
 from nsysprof.tools.child import Echo
 
 __all__ = ["check_input", "input_kept", "with_results", "workload_results"]
-
-WORKLOAD_SCHEMA = "nsysprof-workload/1"
 
 
 def with_results(program: Sequence[str], results: Path | None) -> list[str]:
@@ -30,8 +29,8 @@ def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, 
     """What a workload wrote; None for a program that writes nothing."""
     if results is None:
         return None
-    read = read_json(results)
-    if read.get("schema") != WORKLOAD_SCHEMA:
+    read = known_document(results, WORKLOAD_SCHEMA)
+    if not read:
         raise NsysprofError(f"{join(program)}: ended well but wrote no results")
     return read
 

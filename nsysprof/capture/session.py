@@ -20,7 +20,7 @@ from nsysprof.capture.program_input import check_input, input_kept, with_results
 from nsysprof.capture.rescue import import_stream
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.run_record_writer import read_json, write_record
+from nsysprof.formats.run_record import record_so_far, write_record
 from nsysprof.tools.child import Echo, Ended, run_child
 from nsysprof.tools.driver import gpu_states
 from nsysprof.tools.fingerprint import fingerprint, rank_in_job
@@ -30,13 +30,8 @@ from nsysprof.tools.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT,
 
 __all__ = ["Staged", "capture_program", "resume_capture"]
 
-SCHEMA = "nsysprof-run/1"
 _LEAST_BYTES = 16 << 20
 _MUCH_PRINTED = 512 << 20
-_KEYS = (
-    "schema", "name", "started", "command", "program", "nsys_command", "wall_ns", "exit_code", "rescued", "job",
-    "environment", "environment_hash", "gpu_state", "overhead", "workload",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,8 +62,7 @@ def capture_program(
     program = with_results(request.program, results)
     under_nsys = nsys_command(request.nsys, request.tracing, folder / Path(REPORT).stem, program)
     record = {
-        **dict.fromkeys(_KEYS),
-        "schema": SCHEMA,
+        **record_so_far(),
         "name": outputs.name,
         "started": started,
         "command": join(command),
@@ -138,7 +132,7 @@ def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | 
     beside it, most of the new one is None. Raises `NsysprofError` and `Interrupt`.
     """
     version = _version(recorded)
-    record = {**dict.fromkeys(_KEYS), "schema": SCHEMA, **_unfinished(recorded), "name": outputs.name}
+    record = {**record_so_far(recorded.with_suffix(RECORD_ENDING)), "name": outputs.name}
     if recorded.suffix == ".nsys-rep":
         staged = _exported(nsys or find_nsys(), recorded, folder, record)
         return replace(staged, report=_copy(recorded, folder))
@@ -168,15 +162,6 @@ def _version(recorded: Path) -> str:
             f"nsysprof analyze {typed(recorded)} says what it is",
         )
     return version or ""
-
-
-def _unfinished(recorded: Path) -> dict[str, Any]:
-    """What is known of the record that was kept with a recording; nothing where there is none, or it is damaged."""
-    record = read_json(recorded.with_suffix(RECORD_ENDING))
-    parts = ("environment", "gpu_state", "overhead", "workload")
-    if record.get("schema") != SCHEMA or not all(isinstance(record.get(one), dict | None) for one in parts):
-        return {}
-    return {key: record[key] for key in _KEYS if key in record}
 
 
 def _same(version: str) -> Nsys | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -14,12 +16,12 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.budget import TIMES, Budget
 from nsysprof.check.call_samples import CallSamples, call_samples, samples_of_frame
 from nsysprof.core.csv_text import as_recorded
-from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular, read_json
+from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.answers import AnalysisRange, read_analysis_document
 
 ANALYSIS = "analysis.json"
 _INSTANCES = "instances.csv"
-_SCHEMA = "nsysprof-analysis/1"
 _KEY = ["merged_path", "kind"]
 _TOTALS = ["instances", "unclosed", "span_ns", "busy_ns", "cpu_ns"]
 
@@ -55,17 +57,12 @@ def read_analysis(path: Path, budget: Budget) -> Baseline:
 
     Raises `NsysprofError` where it is none, or was made in a way that does not compare with the budget's.
     """
-    document = _document(path)
-    _check_options(path, document.get("options"), budget)
-    try:
-        names = sorted({str(gpu["name"]) for gpu in document["report"]["gpus"]})
-        ranges = pd.DataFrame.from_records(document["ranges"], columns=[*_KEY, *_TOTALS])
-        ranges = ranges.astype({"merged_path": str, "kind": str, **dict.fromkeys(_TOTALS, np.int64)})
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise NsysprofError(
-            f"{path}: not as nsysprof wrote it: {error}", "write it again: nsysprof analyze REPORT"
-        ) from None
-    ranges = ranges.astype(dict.fromkeys(_KEY, object))
+    analysis = read_analysis_document(path)
+    _check_options(path, analysis.options, budget)
+    names = {gpu.name for gpu in analysis.report.gpus}
+    rows = [msgspec.structs.astuple(row) for row in analysis.ranges]
+    ranges = pd.DataFrame(rows, columns=list(AnalysisRange.__struct_fields__))
+    ranges = ranges.astype({**dict.fromkeys(_KEY, object), **dict.fromkeys(_TOTALS, np.int64)})
     calls, warnings = _instances(path.with_name(_INSTANCES), ranges)
     if calls is None:
         single = ranges.groupby(_KEY)["instances"].transform("max") == 1
@@ -79,25 +76,8 @@ def read_analysis(path: Path, budget: Budget) -> Baseline:
     )
 
 
-def _document(path: Path) -> dict[str, Any]:
-    hint = "give a report, or the analysis.json of one: nsysprof analyze REPORT"
-    try:
-        document = read_json(path, MOST_TABLE_BYTES)
-    except OSError as error:
-        raise NsysprofError(f"{path}: cannot read the baseline: {error.strerror}", hint) from None
-    except ValueError as error:
-        raise NsysprofError(f"{path}: not JSON: {error}", hint) from None
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != _SCHEMA:
-        raise NsysprofError(
-            f"{path}: no analysis of nsysprof ({_SCHEMA}): its schema is {schema!r:.60}", hint
-        )
-    return dict(document)
-
-
-def _check_options(path: Path, options: Any, budget: Budget) -> None:
+def _check_options(path: Path, options: Mapping[str, Any], budget: Budget) -> None:
     """Refuse an analysis whose calls are others, or count otherwise, than those that the budget is about."""
-    options = options if isinstance(options, dict) else {}
     merge = None if budget.merge is None else list(budget.merge)
     instances = None if budget.instances is None else list(budget.instances)
     wanted = {"threads": "follow", "by": None, "skip": budget.skip, "merge": merge, "instances": instances}

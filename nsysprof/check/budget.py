@@ -28,45 +28,90 @@ Of ranges inside one another that a glob matches, the outermost count. All table
 
 from __future__ import annotations
 
-import sys
+import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from shlex import quote
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.attribution.warm_up import Instances
-from nsysprof.check.values import (
-    CheckedTable,
-    Parsers,
-    as_count,
-    as_expressions,
-    as_families,
-    as_flag,
-    as_part,
-    as_positive,
-    as_share,
-    as_table,
-    as_tables,
-    as_text,
-    as_texts,
-    as_time,
-    one_of,
-    shown_value,
-)
-from nsysprof.core.side_file import read_small
+from nsysprof.core.document import Text, Texts, fitted, read_toml, shown_value, texts
 from nsysprof.errors import NsysprofError
-from nsysprof.kernels.classify import FAMILIES, MATH_UNITS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nsysprof.kernels.classify import Family
 
 STATS = ("median", "p95", "max")
 TIMES = ("span", "busy", "cpu")
-_COUNTS = ("kernels", "launches", "memops", "graph_launches")
+_BEGIN = "a budget to begin with: nsysprof check --init REPORT"
+_NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
+_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9}
+_MOST = 2**63 - 1
+_Stat = Literal["median", "p95", "max"]
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+
+
+class Nanoseconds(int):
+    """A time as a number with a unit; what lies between two nanoseconds is the lower one."""
+
+    @classmethod
+    def read(cls, value: Any) -> Nanoseconds:
+        """Raises `ValueError` for what is none."""
+        match = re.fullmatch(rf"{_NUMBER}({'|'.join(_NS)})\s*", value) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError('must be a number with a unit, ns, us, ms or s: "2.5 ms"')
+        ns = Decimal(match[1]) * _NS[match[2]]
+        if ns > _MOST:
+            raise ValueError("is longer than any recording")
+        return cls(ns)
+
+
+class Part(float):
+    """A part of 1, or a percentage."""
+
+    most = math.inf
+
+    @classmethod
+    def read(cls, value: Any) -> Part:
+        """Raises `ValueError` for what is none."""
+        found = math.nan
+        if isinstance(value, str):
+            match = re.fullmatch(rf"{_NUMBER}%\s*", value)
+            found = float(Decimal(match[1]) / 100) if match else math.nan
+        elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+            found = float(value)
+        if not math.isfinite(found):
+            raise ValueError('must be a percentage, "20 %", or a number from 0 to 1')
+        if found > cls.most:
+            raise ValueError("cannot be more than 100 %")
+        return cls(found)
+
+
+class Share(Part):
+    """A part that is not more than all."""
+
+    most = 1.0
+
+
+class Expression(str):
+    """A regular expression that does not match everything."""
+
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, value: Any) -> Expression:
+        """Raises `ValueError` for what is none."""
+        text = msgspec.convert(value, Text)
+        try:
+            matches_all = re.compile(text).search("") is not None
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"does not compile: {error}") from None
+        if matches_all:
+            raise ValueError("matches every name")
+        return cls(text)
 
 
 @dataclass(frozen=True)
@@ -77,13 +122,12 @@ class Forbidden:
     text: str
 
 
-@dataclass(frozen=True)
-class UnitShare:
+class UnitShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``unit`` must do at least the share ``least`` of the time of ``family``."""
 
-    family: str
-    unit: str
-    least: float
+    family: Family
+    unit: Literal["tensor core", "FP32 FMA"]
+    least: Share = msgspec.field(name="min_share", default=Share(1.0))
 
 
 @dataclass(frozen=True)
@@ -128,20 +172,56 @@ class Budget:
     instances: Instances | None = None
 
 
+class _Growth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    span: Part = Part()
+    busy: Part = Part()
+    cpu: Part = Part()
+
+
+class _Range(msgspec.Struct, forbid_unknown_fields=True):
+    """A table as it stands in the file. Of limits that it does not hold the values here mean nothing."""
+
+    path: Text
+    optional: bool = False
+    stat: _Stat = "median"
+    min_instances: Annotated[int, msgspec.Meta(ge=1, le=_MOST)] = 0
+    max_kernels: _Whole = 0
+    max_launches: _Whole = 0
+    max_memops: _Whole = 0
+    max_graph_launches: _Whole = 0
+    max_span: Nanoseconds = Nanoseconds()
+    max_busy: Nanoseconds = Nanoseconds()
+    max_cpu: Nanoseconds = Nanoseconds()
+    max_span_ns: _Whole = 0
+    max_busy_ns: _Whole = 0
+    max_cpu_ns: _Whole = 0
+    max_idle: Share = Share()
+    forbid: Annotated[list[Family], msgspec.Meta(min_length=1)] = []
+    forbid_causes: Annotated[list[Text], msgspec.Meta(min_length=1)] = []
+    forbid_kernels: Annotated[list[Expression], msgspec.Meta(min_length=1)] = []
+    backend: Text = ""
+    math_unit: list[UnitShare] = []
+    max_growth: _Growth = _Growth()
+
+
+class _Top(msgspec.Struct, forbid_unknown_fields=True):
+    stat: _Stat = "median"
+    skip: _Whole = 0
+    merge: Texts = []
+    range: list[dict[str, Any]] = []
+
+
 def read_budget(path: Path) -> Budget:
     """The budget in a TOML file; the docstring of this module shows all that it can say.
 
     Raises `NsysprofError` with file, table and reason where it cannot be read or does not say what it can mean.
     """
     path = Path(path)
-    top = CheckedTable(f"{path}: top level", _parsed(path), _TOP)
-    stat, tables = top.get("stat", "median"), top.get("range", [])
-    if not tables:
-        raise NsysprofError(
-            f"{path}: no [[range]] table, so there is nothing to check",
-            "a budget to begin with: nsysprof check --init REPORT",
-        )
-    ranges = tuple(_range(path, number, table, stat) for number, table in enumerate(tables, 1))
+    content = read_toml(path, "budget", "nsysprof check REPORT budget.toml", "nsysprof check --init REPORT")
+    top = fitted(_listed(content, "range"), _Top, str(path), _BEGIN)
+    if not top.range:
+        raise NsysprofError(f"{path}: no [[range]] table, so there is nothing to check", _BEGIN)
+    ranges = tuple(_range(path, number, table, top.stat) for number, table in enumerate(top.range, 1))
     first: dict[str, str] = {}
     for each in ranges:
         if first.setdefault(each.glob, each.label) != each.label:
@@ -149,93 +229,55 @@ def read_budget(path: Path) -> Budget:
                 f"{path}: {first[each.glob]} and {each.label} have the same path",
                 "put their limits into one table",
             )
-    return Budget(path, ranges, top.get("skip", 0), tuple(top.get("merge", DEFAULT_MERGE)))
+    return Budget(path, ranges, top.skip, tuple(texts(top.merge) or DEFAULT_MERGE))
 
 
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_small(path).decode("utf-8-sig"))
-    except OSError as error:
-        hint = (
-            "nsysprof check --init REPORT"
-            if isinstance(error, FileNotFoundError)
-            else f"ls -ld {quote(str(path))}"
-        )
-        raise NsysprofError(f"{path}: cannot read the budget: {error.strerror}", hint) from None
-    except UnicodeDecodeError as error:
-        raise NsysprofError(
-            f"{path}: not a budget: byte {error.start} is no UTF-8 text", "nsysprof check REPORT budget.toml"
-        ) from None
-    except (ValueError, RecursionError) as error:  # a number of a million digits, and very deep nesting
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise NsysprofError(f"{path}: not TOML: {reason}", "nsysprof check REPORT budget.toml") from None
-
-
-_TOP: Parsers = {
-    "stat": one_of(*STATS),
-    "skip": as_count,
-    "merge": as_texts,
-    "range": as_tables,
-}
-_RANGE: Parsers = {
-    "path": as_text,
-    "optional": as_flag,
-    "stat": one_of(*STATS),
-    "min_instances": as_positive,
-    **{f"max_{name}": as_count for name in _COUNTS},
-    **{f"max_{name}": as_time for name in TIMES},
-    **{f"max_{name}_ns": as_count for name in TIMES},
-    "max_idle": as_share,
-    "forbid": as_families,
-    "forbid_causes": as_texts,
-    "forbid_kernels": as_expressions,
-    "backend": as_text,
-    "math_unit": as_tables,
-    "max_growth": as_table,
-}
-_UNIT: Parsers = {
-    "family": one_of(*FAMILIES),
-    "unit": one_of(*[unit for unit in MATH_UNITS if unit != "unknown"]),
-    "min_share": as_share,
-}
-_GROWTH: Parsers = dict.fromkeys(TIMES, as_part)
+def _listed(values: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """The same where one stands for a list of one."""
+    return {
+        key: [value] if key in keys and not isinstance(value, list) else value
+        for key, value in values.items()
+    }
 
 
 def _range(path: Path, number: int, values: dict[str, Any], stat: str) -> RangeBudget:
     glob = values.get("path")
     label = f"range {number}" + (f" ({shown_value(glob)})" if isinstance(glob, str) else "")
-    table = CheckedTable(f"{path}: {label}", values, _RANGE)
-    glob = table.need("path")
+    where = f"{path}: {label}"
+    several = ("forbid", "forbid_causes", "forbid_kernels", "math_unit")
+    table = fitted({"stat": stat, **_listed(values, *several)}, _Range, where, _BEGIN)
     found = RangeBudget(
-        glob=glob,
+        glob=table.path,
         label=label,
-        stat=table.get("stat", stat),
-        optional=table.get("optional", False),
-        min_instances=table.get("min_instances"),
-        caps=dict(_caps(table)),
+        stat=table.stat,
+        optional=table.optional,
+        min_instances=table.min_instances or None,
+        caps=dict(_caps(table, values, where)),
         forbidden=tuple(
             Forbidden(by, text)
-            for key, by in (("forbid", "family"), ("forbid_causes", "cause"), ("forbid_kernels", "kernel"))
-            for text in dict.fromkeys(table.get(key, []))
+            for by, named in (
+                ("family", table.forbid),
+                ("cause", table.forbid_causes),
+                ("kernel", table.forbid_kernels),
+            )
+            for text in dict.fromkeys(named)
         ),
-        backend=table.get("backend"),
-        units=tuple(_unit(table, each) for each in table.get("math_unit", [])),
-        growth=CheckedTable(f"{table.where}: max_growth", table.get("max_growth", {}), _GROWTH).values,
+        backend=table.backend or None,
+        units=tuple(table.math_unit),
+        growth={time: getattr(table.max_growth, time) for time in values.get("max_growth", ())},
     )
+    if "max_growth" in values and not found.growth:
+        raise NsysprofError(f"{where}: max_growth: must be a table with at least one entry", _BEGIN)
     if found.optional and not found.is_limited:
-        raise table.error("optional, and without a limit: nothing is asked of it")
+        raise NsysprofError(f"{where}: optional, and without a limit: nothing is asked of it", _BEGIN)
     return found
 
 
-def _caps(table: CheckedTable) -> Iterator[tuple[str, float]]:
-    for key, value in table.values.items():
+def _caps(table: _Range, values: Mapping[str, Any], where: str) -> Iterator[tuple[str, float]]:
+    """The limits of `RangeBudget`, in the order of the file."""
+    for key in values:
         name = key.removeprefix("max_").removesuffix("_ns")
-        if key.endswith("_ns") and f"max_{name}" in table.values:
-            raise table.error(f"both max_{name} and {key}: give one of them")
+        if key.endswith("_ns") and f"max_{name}" in values:
+            raise NsysprofError(f"{where}: both max_{name} and {key}: give one of them", _BEGIN)
         if key.startswith("max_") and key != "max_growth":
-            yield name, value
-
-
-def _unit(table: CheckedTable, values: dict[str, Any]) -> UnitShare:
-    unit = CheckedTable(f"{table.where}: math_unit", values, _UNIT)
-    return UnitShare(unit.need("family"), unit.need("unit"), unit.get("min_share", 1.0))
+            yield name, getattr(table, key)

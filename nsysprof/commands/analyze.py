@@ -94,11 +94,11 @@ def analyze(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with start_painter(apart=charts) as painter:  # first of all: it imports matplotlib meanwhile
         from nsysprof.analyze.breakdown import break_down
-        from nsysprof.analyze.files import SCHEMA
         from nsysprof.analyze.text import summary
         from nsysprof.attribution.attribute import attribute
         from nsysprof.attribution.paths import DEFAULT_MERGE
         from nsysprof.commands.progress import progress_bar
+        from nsysprof.formats.answers import ANALYSIS_SCHEMA
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import PAGE, report_folder, report_stem
         from nsysprof.trace.report import open_report
@@ -112,7 +112,7 @@ def analyze(
                 folder,
                 "analyze",
                 opened,
-                SCHEMA,
+                ANALYSIS_SCHEMA,
                 "analysis",
                 possible=(*_TABLE_FILES, *_CHART_FILES, PAGE),
                 wanted=names,

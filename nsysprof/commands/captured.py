@@ -35,7 +35,7 @@ def finish(
     """
     from nsysprof import __version__
     from nsysprof.capture.failure import why_no_ranges
-    from nsysprof.formats.run_record_writer import file_facts, write_record
+    from nsysprof.formats.run_record import file_facts, write_record
     from nsysprof.tools.fingerprint import environment_hash
     from nsysprof.tools.outputs import publish
 

@@ -136,8 +136,9 @@ def compare(
         from nsysprof.commands.progress import progress_bar
         from nsysprof.compare.charts import GAP_CHARTS, ROOFLINE, comparison_plans
         from nsysprof.compare.comparison import compare as compare_ranges
-        from nsysprof.compare.files import GAP_FILES, GAP_SCHEMA
+        from nsysprof.compare.files import GAP_FILES
         from nsysprof.compare.text import comparison_text
+        from nsysprof.formats.answers import GAP_SCHEMA
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import PAGE, report_folder, report_stem
         from nsysprof.trace.report import open_report

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pandas as pd
 
 from nsysprof.compare.causes import (
@@ -96,7 +97,7 @@ def shape_of(name: str, run: RecordedRun | None) -> RecordedRun | None:
     told: dict[str, Any] = {
         _FIELDS[part[1]]: int(part[2]) for part in map(_PART.fullmatch, name.split("::")) if part
     }
-    return replace(run, **told) if told else run
+    return msgspec.structs.replace(run, **told) if told else run
 
 
 def unlike_shapes(base: Side, new: Side) -> str:
@@ -120,7 +121,11 @@ def unlike_shapes(base: Side, new: Side) -> str:
 def _told(side: Side) -> dict[str, Any]:
     """What the run record says of a side and, which counts before that, the names in its path."""
     run = side.examined.runs.get(side.name)
-    known = {field: value for field, value in (vars(run) if run else {}).items() if value is not None}
+    known = {
+        field: value
+        for field, value in (msgspec.structs.asdict(run) if run else {}).items()
+        if value is not None
+    }
     for word in re.split(r"::|[/\s,;|]+", side.text):
         if part := _PART.fullmatch(word):
             known[_FIELDS[part[1]]] = int(part[2])

@@ -10,10 +10,10 @@ from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.counting import BothMeasured
 from nsysprof.compare.measured import COLUMNS
+from nsysprof.formats.answers import GAP_SCHEMA
 from nsysprof.results.files import plain, records, write_csv, write_document
 from nsysprof.trace.report import describe_report
 
-GAP_SCHEMA = "nsysprof-gap/1"
 GAP_FILES = ("gap.csv", "gap.json")
 _COLUMNS = [
     *("pair", "cause", "base_launches", "base_kernels", "base_ns", "new_launches", "new_kernels", "new_ns"),

@@ -18,9 +18,10 @@ from nsysprof.counters.command import PROCESS_SCOPE, CountRequest, ncu_command, 
 from nsysprof.counters.failure import check_counted, passes_told, told_by_ncu
 from nsysprof.counters.metrics import TRAFFIC, CountingRun, plan_runs
 from nsysprof.counters.ncu_csv import NcuRow, read_ncu_csv
-from nsysprof.counters.table import CounterRow, counter_rows, in_ranges, without_secrets, write_counter_csv
+from nsysprof.counters.table import counter_rows, in_ranges, without_secrets
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.run_record_writer import file_facts, write_record
+from nsysprof.formats.counters import COUNTER_SCHEMA, CounterRow, write_counter_csv
+from nsysprof.formats.run_record import file_facts, write_record
 from nsysprof.scrub.secrets import machine_secrets, redacted
 from nsysprof.tools.child import Echo, run_child
 from nsysprof.tools.counter_permission import PERMISSION_FIX, counters_kept_from_us
@@ -32,7 +33,6 @@ from nsysprof.tools.outputs import LOG, Outputs
 
 __all__ = ["StagedCounters", "count_program", "counter_endings", "counting_commands"]
 
-SCHEMA = "nsysprof-counters/1"
 _TABLE, _RECORD, _REPORT = ".csv", ".json", ".ncu-rep"
 _READING_S = 3600
 _NO_TIMES = "latencies are left out: under ncu kernels run one at a time, counters are read in between, many run again"
@@ -115,7 +115,7 @@ def count_program(
     rows, lost = counter_rows(first.rows, others[0].rows if others else [])
     unclear = sum(not row.clear for row in first.rows)
     record = {
-        "schema": SCHEMA,
+        "schema": COUNTER_SCHEMA,
         "nsysprof": __version__,
         "name": outputs.name.removesuffix(".counters"),
         "started": started,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["COLUMNS", "TRAFFIC", "WORK", "CountingRun", "plan_runs"]
+__all__ = ["TRAFFIC", "WORK", "CountingRun", "plan_runs"]
 
 TRAFFIC, WORK = "traffic", "work"
 
@@ -61,11 +61,6 @@ _CHOICES: dict[str, dict[str, list[Terms]]] = {
         "sm_percent": [{f"sm__throughput.{_ELAPSED}": 1}],
     },
 }
-COLUMNS = (
-    *("duration_ns", "dram_read_bytes", "dram_write_bytes", "l2_bytes"),
-    *("tensor_instructions", "tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops"),
-    *("occupancy_percent", "dram_percent", "sm_percent", "l2_percent"),
-)
 
 
 @dataclass(frozen=True)

@@ -1,35 +1,17 @@
-"""The rows of the counters: two runs of one program made one table, and its CSV file."""
+"""The rows of the counters: two runs of one program made one table."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from nsysprof.core.text import path_part
-from nsysprof.counters.metrics import COLUMNS
 from nsysprof.counters.ncu_csv import NcuRow
+from nsysprof.formats.counters import METRICS, CounterRow
 from nsysprof.scrub.secrets import Secrets
 
-__all__ = ["CounterRow", "counter_rows", "in_ranges", "without_secrets", "write_counter_csv"]
-
-_HEAD = ("range", "order", "pid", "kernel", "grid", "block")
-_DIGITS = 4  # of a percentage
-
-
-@dataclass(frozen=True)
-class CounterRow:
-    """A profiled launch: ``order`` counts those of its range path and process, ``values`` are `COLUMNS` or None."""
-
-    path: str
-    order: int
-    pid: int
-    kernel: str
-    grid: str
-    block: str
-    values: Mapping[str, float | None]
+__all__ = ["counter_rows", "in_ranges", "without_secrets"]
 
 
 def in_ranges(rows: Iterable[NcuRow], select: str | None) -> list[NcuRow]:
@@ -62,7 +44,7 @@ def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[lis
         path = row.path
         order = seen.get((row.pid, path), 0)
         seen[row.pid, path] = order + 1
-        values = {**dict.fromkeys(COLUMNS), **row.values, **(more or {})}
+        values = {**dict.fromkeys(METRICS), **row.values, **(more or {})}
         rows.append(CounterRow(path, order, row.pid, row.kernel, row.grid, row.block, values))
     return rows, lost
 
@@ -75,22 +57,6 @@ def without_secrets(rows: Sequence[CounterRow], secrets: Secrets) -> list[Counte
         name: knife(name.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass") for name in names
     }
     return [replace(row, path=cut[row.path], kernel=cut[row.kernel]) for row in rows]
-
-
-def write_counter_csv(rows: Iterable[CounterRow], path: Path) -> None:
-    """Write the table; counts are whole numbers, and what was not measured is empty."""
-    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow((*_HEAD, *COLUMNS))
-        for row in rows:
-            numbers = (_text(row.values[name], name) for name in COLUMNS)
-            writer.writerow((row.path, row.order, row.pid, row.kernel, row.grid, row.block, *numbers))
-
-
-def _text(value: float | None, column: str) -> str:
-    if value is None:
-        return ""
-    return f"{round(value, _DIGITS):g}" if column.endswith("_percent") else str(round(value))
 
 
 def _keys(rows: Sequence[NcuRow]) -> Iterator[tuple[object, ...]]:

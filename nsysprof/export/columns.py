@@ -5,7 +5,6 @@ from __future__ import annotations
 from nsysprof.analyze.frames import KIND_NAMES
 from nsysprof.attribution.attribute import FATES, NO_LAUNCH
 
-SCHEMA = "nsysprof-export/1"
 OP_KINDS = ("kernel", "memcpy", "memset", "graph", "migration")
 
 COLUMNS: dict[str, dict[str, str]] = {

@@ -14,14 +14,16 @@ from shlex import quote
 from typing import Any
 
 from nsysprof.core.csv_text import make_spreadsheet_safe
-from nsysprof.core.side_file import open_regular, read_json
+from nsysprof.core.document import known_document
+from nsysprof.core.side_file import open_regular
 from nsysprof.errors import NsysprofError
-from nsysprof.export.columns import COLUMNS, SCHEMA
+from nsysprof.export.columns import COLUMNS
 from nsysprof.export.csv_files import write_csv_files
 from nsysprof.export.parquet_files import pyarrow_parquet, write_parquet
 from nsysprof.export.perfetto import perfetto_protos, write_perfetto
 from nsysprof.export.source import ExportSource
 from nsysprof.export.tables import ExportTable, export_tables
+from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.results.files import write_document
 from nsysprof.results.folder import report_stem, writable_around
 from nsysprof.trace.report import Report, describe_report
@@ -31,7 +33,7 @@ DOCUMENT = "export.json"
 _NAMES = {DOCUMENT, *(f"{name}{ENDINGS[to]}" for name in COLUMNS for to in ("parquet", "csv"))}
 _ELSEWHERE = "name another place with -o"
 _HEAD = 1024  # bytes at the beginning of a trace, which hold these
-_MARKS = (b"nsysprof.schema", SCHEMA.encode())
+_MARKS = (b"nsysprof.schema", EXPORT_SCHEMA.encode())
 
 
 def default_output(report: Path, to: str) -> Path:
@@ -89,7 +91,7 @@ def _check_earlier(output: Path, to: str) -> bool:
             raise NsysprofError(f"{output}: no permission to replace it", _ELSEWHERE)
         there = sorted(entry.name for entry in output.iterdir())
         foreign = [name for name in there if name not in _NAMES]
-        if there and not _is_document(output / DOCUMENT):
+        if there and not known_document(output / DOCUMENT, EXPORT_SCHEMA):
             foreign = foreign or there
         if foreign:
             raise NsysprofError(
@@ -101,14 +103,6 @@ def _check_earlier(output: Path, to: str) -> bool:
     if not _is_trace(output):
         raise NsysprofError(f"{output}: no export wrote it, so it is not replaced", _ELSEWHERE)
     return False
-
-
-def _is_document(path: Path) -> bool:
-    """Whether this is what an export says of its tables."""
-    try:
-        return bool(read_json(path)["schema"] == SCHEMA)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def _is_trace(path: Path) -> bool:
@@ -191,7 +185,7 @@ def _write_document(source: ExportSource, tables: dict[str, ExportTable], path: 
     """Write what the tables are of and what their columns hold."""
     breakdown = source.breakdown
     document = {
-        "schema": SCHEMA,
+        "schema": EXPORT_SCHEMA,
         "nsysprof": source.about["nsysprof.version"],
         "report": describe_report(source.tables.report),
         "options": {"threads": breakdown.attribution.threads, **breakdown.options},

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.export.columns import SCHEMA
+from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.trace.details import CallList, MemoryUse, OpDetails
 from nsysprof.trace.report import Progress
 from nsysprof.trace.tables import Tables, tid_of
@@ -41,7 +41,7 @@ class ExportSource:
     def about(self) -> dict[str, str]:
         """What an export says of itself: schema, version, report, and how helper threads were treated."""
         return {
-            "nsysprof.schema": SCHEMA,
+            "nsysprof.schema": EXPORT_SCHEMA,
             "nsysprof.version": __version__,
             "nsysprof.report": self.tables.report.path.name,
             "nsysprof.threads": self.breakdown.attribution.threads,

@@ -19,9 +19,9 @@ from nsysprof.core.side_file import MOST_BYTES, not_used
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.gpu_activity import gpu_lines
 from nsysprof.fleet.inputs import ReportFile, fetching, file_system, record_path
-from nsysprof.fleet.job_names import rank_in_record
 from nsysprof.fleet.range_iterations import Choice
 from nsysprof.fleet.rank_part import RankPart, rank_part
+from nsysprof.formats.run_record import rank_in_record
 from nsysprof.kernels.classify import Rules, classify, load_rules
 from nsysprof.trace.details import Waits
 from nsysprof.trace.report import Report, open_report
@@ -99,7 +99,7 @@ def _answer(task: ReportTask, report: Report, path: Path, began: float) -> Repor
         start_utc_ns=job.start_utc_ns,
         duration_ns=report.about.duration_ns,
         host=job.host,
-        record_rank=rank_in_record(path),
+        record_rank=rank_in_record(record_path(path)),
         environment_rank=job.rank,
         parts=parts,
         warnings=(*report.about.warnings, *tables.warnings, *filter(None, [not_used(record_path(path))])),

@@ -8,14 +8,15 @@ from shlex import quote
 from typing import Any
 
 from nsysprof import __version__
-from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json
+from nsysprof.core.document import known_document
+from nsysprof.core.side_file import MOST_TABLE_BYTES
 from nsysprof.core.text import plural
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import USUAL, Fleet
+from nsysprof.formats.answers import FLEET_SCHEMA
 from nsysprof.results.files import records, write_csv, write_document
 from nsysprof.results.folder import ResultFolder
 
-FLEET_SCHEMA = "nsysprof-fleet/1"
 FLEET_FILES = ("fleet.csv", "iterations.csv", "ranks.csv", "fleet.json")
 _DOCUMENT = "fleet.json"
 _DIGITS = 6
@@ -91,8 +92,5 @@ def fleet_folder(folder: Path, reports: Sequence[str], **more: Any) -> ResultFol
 
 def is_about(folder: Path, reports: Sequence[str]) -> bool:
     """Whether a folder holds an answer about the same reports."""
-    try:
-        document = read_json(folder / _DOCUMENT, MOST_TABLE_BYTES)
-        return bool(document["schema"] == FLEET_SCHEMA and set(document["reports"]) == set(reports))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    earlier = known_document(folder / _DOCUMENT, FLEET_SCHEMA, most=MOST_TABLE_BYTES).get("reports")
+    return isinstance(earlier, list) and set(map(str, earlier)) == set(reports)

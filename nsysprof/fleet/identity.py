@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportFailure
-from nsysprof.fleet.job_names import MOST_DIGITS
 from nsysprof.fleet.rank_part import RankPart
+from nsysprof.formats.run_record import MOST_DIGITS
 
 RECORD, ENVIRONMENT, FILE_NAME, ORDER = (
     *("the run record beside each report", "the environment in the reports"),

@@ -1,4 +1,4 @@
-"""Reads hardware counters of kernels as `nsysprof counters` writes them: a row per launch, and the record beside it."""
+"""Hardware counters of kernels as `nsysprof counters` writes them: a table with a row per launch, and its record."""
 
 from __future__ import annotations
 
@@ -6,31 +6,121 @@ import csv
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.csv_text import as_recorded
-from nsysprof.core.side_file import MOST_TABLE_BYTES, read_json, read_small
+from nsysprof.core.document import fitted, fitting, read_document
+from nsysprof.core.side_file import MOST_TABLE_BYTES, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.distributions import Floats
 from nsysprof.trace.details import grid_number
 
 COUNTER_SCHEMA = "nsysprof-counters/1"
-METRICS = (
-    *("duration_ns", "dram_read_bytes", "dram_write_bytes", "l2_bytes"),
-    *("tensor_instructions", "tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops"),
-    *("occupancy_percent", "dram_percent", "sm_percent", "l2_percent"),
-)
-_NAMED = ("range", "order", "pid", "kernel", "grid", "block")
 _AGAIN = "nsysprof counters measures them"
 _MOST_SAID = 4
+_DIGITS = 4  # of a percentage
+_Whole = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
+_Figure = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
+
+
+class Grid(int):
+    """The number of a grid such as ``32x32x8``, as `grid_text` takes it; 0 for none."""
+
+    @classmethod
+    def read(cls, value: str) -> Grid:
+        """Raises `ValueError` for what is none."""
+        sides = value.split("x")
+        if len(sides) > 3 or not all(side.isascii() and side.isdigit() and len(side) < 11 for side in sides):
+            raise ValueError("is no grid such as 32x32x8")
+        return cls(grid_number(*map(int, sides)))
+
+
+class CounterCells(msgspec.Struct, kw_only=True):
+    """The columns of the table, in their order: six name a launch, the others are figures, NaN where there is none."""
+
+    range: str = ""
+    order: _Whole
+    pid: _Whole
+    kernel: Annotated[str, msgspec.Meta(pattern=r"\S")]
+    grid: Grid = Grid()
+    block: str = ""
+    duration_ns: _Figure = math.nan
+    dram_read_bytes: _Figure = math.nan
+    dram_write_bytes: _Figure = math.nan
+    l2_bytes: _Figure = math.nan
+    tensor_instructions: _Figure = math.nan
+    tensor_flops: _Figure = math.nan
+    fp32_flops: _Figure = math.nan
+    fp16_flops: _Figure = math.nan
+    fp64_flops: _Figure = math.nan
+    occupancy_percent: _Figure = math.nan
+    dram_percent: _Figure = math.nan
+    sm_percent: _Figure = math.nan
+    l2_percent: _Figure = math.nan
+
+
+_COLUMNS = CounterCells.__struct_fields__
+METRICS = _COLUMNS[6:]
+
+
+class _Csv(msgspec.Struct):
+    sha256: str | None = None
+
+
+class _Record(msgspec.Struct):
+    csv: dict[str, Any] = {}
+    csv_sha256: str | None = None
+    environment: dict[str, Any] = {}
+    warnings: list[str] = []
+    cache_control: str | None = None
+
+    @property
+    def digest(self) -> str | None:
+        """That of the table."""
+        return fitting(self.csv, _Csv).sha256 if self.csv else self.csv_sha256
+
+
+class _Environment(msgspec.Struct):
+    workload: dict[str, Any] = {}
+    gpus: list[dict[str, Any]] = []
+
+
+@dataclass(frozen=True)
+class CounterRow:
+    """A profiled launch: ``order`` counts those of its range path and process, ``values`` are `METRICS` or None."""
+
+    path: str
+    order: int
+    pid: int
+    kernel: str
+    grid: str
+    block: str
+    values: Mapping[str, float | None]
+
+
+def write_counter_csv(rows: Iterable[CounterRow], path: Path) -> None:
+    """Write the table; counts are whole numbers, and what was not measured is empty."""
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for row in rows:
+            numbers = (_text(row.values[name], name) for name in METRICS)
+            writer.writerow((row.path, row.order, row.pid, row.kernel, row.grid, row.block, *numbers))
+
+
+def _text(value: float | None, column: str) -> str:
+    if value is None:
+        return ""
+    return f"{round(value, _DIGITS):g}" if column.endswith("_percent") else str(round(value))
 
 
 @dataclass(frozen=True)
@@ -83,7 +173,8 @@ def read_counters(path: Path) -> CounterFile:
     columns, ranges, kernels = _columns(path, text)
     if not ranges:
         raise NsysprofError(f"{path}: holds no kernel", _AGAIN)
-    gpus, libraries = _environment(record)
+    environment = record.environment if record else {}
+    gpus = _gpus(environment)
     return CounterFile(
         path=path,
         ranges=ranges,
@@ -94,9 +185,9 @@ def read_counters(path: Path) -> CounterFile:
         grid=np.array(columns["grid"], np.int64),
         values={name: np.array(columns[name], np.float64) for name in METRICS},
         gpus=gpus,
-        libraries=libraries,
+        libraries=library_versions(environment),
         doubts=tuple(_doubts(path, record, gpus)),
-        cold={"all": True, "none": False}.get(str(record.get("cache_control"))),
+        cold={"all": True, "none": False}.get(record.cache_control or "") if record else None,
     )
 
 
@@ -107,33 +198,35 @@ def _columns(path: Path, text: str) -> tuple[dict[str, list[Any]], list[str], li
     """The checked columns, ``range`` and ``kernel`` as codes, and the texts that these count in."""
     ranges: dict[str, int] = {}
     kernels: dict[str, int] = {}
-    columns: dict[str, list[Any]] = {name: [] for name in (*_NAMED, *METRICS)}
+    rows: list[tuple[Any, ...]] = []
     last: dict[tuple[int, str], int] = {}
     for line, row in _rows(path, text):
-        cell = _Cells(path, line, row)
-        order, pid = cell.count("order"), cell.count("pid")
-        if order <= last.get((pid, row["range"]), -1):
-            raise cell.wrong("order", "does not come after the one before it in its range and process")
-        last[pid, row["range"]] = order
-        columns["range"].append(ranges.setdefault(row["range"], len(ranges)))
-        columns["kernel"].append(kernels.setdefault(cell.text("kernel"), len(kernels)))
-        columns["pid"].append(pid)
-        columns["grid"].append(cell.grid("grid"))
-        for name in METRICS:
-            columns[name].append(cell.number(name))
-    return columns, list(ranges), list(kernels)
+        where = f"{path}, line {line:,}"
+        cells = fitted(row, CounterCells, where, _look(path), cells=True)
+        if cells.order <= last.get((cells.pid, cells.range), -1):
+            raise NsysprofError(
+                f"{where}: order {cells.order} does not come after the one before it in its range and process",
+                _look(path),
+            )
+        last[cells.pid, cells.range] = cells.order
+        range_code = ranges.setdefault(cells.range, len(ranges))
+        kernel_code = kernels.setdefault(cells.kernel, len(kernels))
+        rows.append((range_code, cells.order, cells.pid, kernel_code, *msgspec.structs.astuple(cells)[4:]))
+    columns = zip(*rows, strict=True) if rows else ([] for _ in _COLUMNS)
+    return dict(zip(_COLUMNS, map(list, columns), strict=True)), list(ranges), list(kernels)
 
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows with the lines that they end in."""
+    """The cells that are not empty, with the lines that their rows end in."""
     reader = csv.reader(StringIO(text, newline=""), strict=True)
     try:
         head = next(reader, [])
-        missing = [name for name in (*_NAMED, *METRICS) if name not in head]
+        missing = [name for name in _COLUMNS if name not in head]
         if missing:
+            more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
             raise NsysprofError(
                 f"{path}: no counters of nsysprof: line 1 lacks the column{'s' * (len(missing) > 1)}"
-                f" {_some(missing)}",
+                f" {', '.join(missing[:3])}{more}",
                 _look(path),
             )
         for cells in reader:
@@ -142,139 +235,60 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
                     f"{path}, line {reader.line_num:,}: {len(cells)} cells for {len(head)} columns",
                     _look(path),
                 )
-            yield reader.line_num, dict(zip(head, map(as_recorded, cells), strict=True))
+            row = zip(head, map(as_recorded, cells), strict=True)
+            yield reader.line_num, {name: cell for name, cell in row if cell}
     except csv.Error as error:
         raise NsysprofError(
             f"{path}, line {reader.line_num:,}: no CSV any more: {error}", _look(path)
         ) from None
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """A row, and where it stands."""
-
-    path: Path
-    line: int
-    row: Mapping[str, str]
-
-    def wrong(self, column: str, why: str) -> NsysprofError:
-        return NsysprofError(
-            f"{self.path}, line {self.line:,}: {column} {self.row[column]!r:.40} {why}", _look(self.path)
-        )
-
-    def text(self, column: str) -> str:
-        if not self.row[column].strip():
-            raise self.wrong(column, "is empty")
-        return self.row[column]
-
-    def count(self, column: str) -> int:
-        text = self.row[column]
-        if not text.isascii() or not text.isdigit() or len(text) > 18:
-            raise self.wrong(column, "is no whole number")
-        return int(text)
-
-    def grid(self, column: str) -> int:
-        """As one number, 0 for none."""
-        sides = self.row[column].split("x") if self.row[column] else []
-        if len(sides) > 3 or not all(side.isascii() and side.isdigit() and len(side) < 11 for side in sides):
-            raise self.wrong(column, "is no grid such as 32x32x8")
-        return grid_number(*map(int, sides)) if sides else 0
-
-    def number(self, column: str) -> float:
-        """A number from zero up, NaN for an empty cell."""
-        text = self.row[column]
-        if not text:
-            return math.nan
-        try:
-            value = float(text)
-        except ValueError:
-            raise self.wrong(column, "is no number") from None
-        if not 0 <= value < math.inf:
-            raise self.wrong(column, "cannot be")
-        return value
-
-
 def _look(path: Path) -> str:
     return f"head -n 3 {quote(str(path))}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 # ---- the record
 
 
-def _read_record(path: Path, digest: str, table: Path) -> dict[str, Any]:
-    """The record, empty where there is none; refused where it is of something else than these counters."""
-    try:
-        read = read_json(path, parse_constant=lambda name: None)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise NsysprofError(f"{path}: cannot read the record: {error.strerror}", _AGAIN) from None
-    except ValueError as error:
-        raise NsysprofError(f"{path}: not JSON, so no record of counters: {error}", _look(path)) from None
-    found = read.get("schema") if isinstance(read, dict) else None
-    if found != COUNTER_SCHEMA:
-        raise NsysprofError(
-            f"{path}: its schema is {found!r}, not {COUNTER_SCHEMA!r}", "nsysprof counters writes both files"
-        )
-    recorded = _recorded_digest(read)
-    if recorded is not None and recorded != digest:
+def _read_record(path: Path, digest: str, table: Path) -> _Record | None:
+    """The record, None where there is none; refused where it is of something else than these counters."""
+    if not os.path.lexists(path):
+        return None
+    record = fitting(read_document(path, "record of counters", _AGAIN, COUNTER_SCHEMA), _Record)
+    if record.digest is not None and record.digest != digest:
         raise NsysprofError(
             f"{table} is not the file that {path.name} was written for: its SHA-256 begins with {digest[:12]},"
-            f" the record says {recorded[:12]}",
+            f" the record says {record.digest[:12]}",
             f"put both files of one run side by side, or use the table alone: mv {quote(str(path))} elsewhere",
         )
-    return dict(read)
+    return record
 
 
-def _recorded_digest(record: Mapping[str, Any]) -> str | None:
-    facts = record.get("csv")
-    found = facts.get("sha256") if isinstance(facts, dict) else record.get("csv_sha256")
-    return found if isinstance(found, str) else None
-
-
-def _environment(record: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The GPUs by name and the versions that the record tells."""
-    environment = record.get("environment")
-    environment = environment if isinstance(environment, dict) else {}
-    workload = environment.get("workload")
-    workload = workload if isinstance(workload, dict) else {}
-    gpus = environment.get("gpus")
-    names = [workload.get("device")]
+def _gpus(environment: dict[str, Any]) -> tuple[str, ...]:
+    """The GPUs by name: what the workload says, or else the machine."""
+    found = fitting(environment, _Environment)
+    names = [found.workload.get("device")]
     if not isinstance(names[0], str) or names[0] == "cpu":
-        listed = gpus if isinstance(gpus, list) else []
-        names = [gpu.get("name") for gpu in listed if isinstance(gpu, dict)]
-    return tuple(dict.fromkeys(name for name in names if isinstance(name, str))), library_versions(
-        environment
-    )
+        names = [gpu.get("name") for gpu in found.gpus]
+    return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
 
 
-def library_versions(environment: Mapping[str, Any]) -> dict[str, str]:
+def library_versions(environment: dict[str, Any]) -> dict[str, str]:
     """The versions in an environment, of a run record or of counters, that decide which kernels run."""
-    workload = environment.get("workload")
-    said = {**environment, **(workload if isinstance(workload, dict) else {})}
+    known = {**environment, **fitting(environment, _Environment).workload}
     names = ("torch", "cuda", "cudnn", "triton", "flash_attn", "driver")
-    return {name: str(said[name]) for name in names if said.get(name) not in (None, "")}
+    return {name: str(known[name]) for name in names if known.get(name) not in (None, "")}
 
 
-def _said(record: Mapping[str, Any]) -> list[str]:
-    """What whoever measured warns of."""
-    warnings = record.get("warnings")
-    return [text for text in warnings if isinstance(text, str)] if isinstance(warnings, list) else []
-
-
-def _doubts(path: Path, record: Mapping[str, Any], gpus: Sequence[str]) -> Iterator[str]:
-    yield from (f"{path}: {text}" for text in _said(record)[:_MOST_SAID])
-    if not record:
+def _doubts(path: Path, record: _Record | None, gpus: Sequence[str]) -> Iterator[str]:
+    if record is None:
         yield (
             f"{path}: no record {path.with_suffix('.json').name} beside it, so that nobody knows on which GPU, with"
             " which libraries, and whether the table is whole"
         )
-    elif not gpus:
+        return
+    yield from (f"{path}: {text}" for text in record.warnings[:_MOST_SAID])
+    if not gpus:
         yield f"{path}: its record does not say which GPU it was measured on"
-    elif _recorded_digest(record) is None:
+    elif record.digest is None:
         yield f"{path}: its record has no SHA-256 of the table, so that nobody knows whether it is whole"

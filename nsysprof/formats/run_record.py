@@ -1,60 +1,78 @@
-"""Reads the record that a capture leaves beside its report: what ran, in which shape, and what the program measured."""
+"""Run records, the ``.json`` beside a report: how the report came to be, in which shape, and what the program measured.
+
+A record of a capture holds the results of the workload that ran, which are a document of their own too.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from shlex import quote
-from typing import Any
+from typing import Annotated, Any
 
-from nsysprof.core.side_file import read_json
+import msgspec
+
+from nsysprof.core.document import fitting, known_document, read_document
+from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
 
-_WORKLOAD, _RUN = "nsysprof-workload/1", "nsysprof-run/1"
-_SHAPE = ("batch", "heads", "seq", "head_dim")
+RUN_SCHEMA, WORKLOAD_SCHEMA = "nsysprof-run/1", "nsysprof-workload/1"
 EVENTS = "cuda events"
+MOST_DIGITS = 9  # of the number of a rank
+_WIDTH = 110
 _MOST = 2**53  # exact as a float; as nanoseconds 104 days
+_Large = Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
 
 
-@dataclass(frozen=True)
-class RecordedRun:
+class RunRecord(msgspec.Struct, kw_only=True):
+    """What ``nsysprof capture`` writes down, in this order; other parts come in as the capture goes on."""
+
+    schema: str = RUN_SCHEMA
+    name: str | None = None
+    started: str | None = None
+    command: str | None = None
+    program: str | None = None
+    nsys_command: str | None = None
+    wall_ns: int | None = None
+    exit_code: int | None = None
+    rescued: bool | None = None
+    job: dict[str, Any] | None = None
+    environment: dict[str, Any] | None = None
+    environment_hash: str | None = None
+    gpu_state: dict[str, Any] | None = None
+    overhead: dict[str, Any] | None = None
+    workload: dict[str, Any] | None = None
+
+
+class RecordedRun(msgspec.Struct, frozen=True):
     """What the record says of one range: ``latency_ns`` of each call by CUDA events (empty by any other clock), and the
     shape of its attention, None where it does not say.
     """
 
-    latency_ns: tuple[int, ...]
-    batch: int | None = None
-    heads: int | None = None
-    seq: int | None = None
-    head_dim: int | None = None
+    latency_ns: tuple[int, ...] = ()
+    batch: _Large | None = None
+    heads: _Large | None = None
+    seq: _Large | None = None
+    head_dim: _Large | None = None
     dtype: str | None = None
     causal: bool | None = None
     backward: bool | None = None
 
 
-def read_runs(path: Path) -> dict[str, RecordedRun]:
-    """The runs of a record by the name of their range.
+class _Job(msgspec.Struct):
+    rank: Annotated[int, msgspec.Meta(ge=0, lt=10**MOST_DIGITS)] | None = None
 
-    Raises `NsysprofError` where the file cannot be read or is no record of a capture or a workload.
+
+# ---- read
+
+
+def read_runs(path: Path) -> dict[str, RecordedRun]:
+    """The runs of a record, or of the results of a workload, by the name of their range.
+
+    Raises `NsysprofError` where the file cannot be read or is neither. What does not fit in a run is left out.
     """
-    try:
-        read = read_json(path)
-    except OSError as error:
-        raise NsysprofError(
-            f"{path}: cannot read the record: {error.strerror}", f"ls -l {quote(str(path))}"
-        ) from None
-    except ValueError as error:
-        raise NsysprofError(
-            f"{path}: not JSON, so no run record: {error}", f"head -c 200 {quote(str(path))}"
-        ) from None
-    workload = read.get("workload") if isinstance(read, dict) and read.get("schema") == _RUN else read
-    if isinstance(read, dict) and read.get("schema") == _RUN and workload is None:
-        return {}
-    if not isinstance(workload, dict) or workload.get("schema") != _WORKLOAD:
-        raise NsysprofError(
-            f"{path}: neither a run record of nsysprof capture nor the results of a workload",
-            "nsysprof capture writes one beside each report",
-        )
+    workload, _ = _read(path)
     runs = workload.get("runs")
     rows = [row for row in runs if isinstance(row, dict)] if isinstance(runs, list) else []
     return {
@@ -63,12 +81,8 @@ def read_runs(path: Path) -> dict[str, RecordedRun]:
 
 
 def read_environment(path: Path) -> dict[str, Any]:
-    """The environment that a record, which `read_runs` has read, was made in; empty where it does not say."""
-    read = read_json(path)
-    found = read.get("environment")
-    if read.get("schema") == _WORKLOAD:
-        return {"workload": found} if isinstance(found, dict) else {}
-    return found if isinstance(found, dict) else {}
+    """The environment that a record, or the results of a workload, was made in; empty where it does not say."""
+    return _read(path)[1]
 
 
 def record_beside(report: Path) -> Path | None:
@@ -81,14 +95,72 @@ def record_beside(report: Path) -> Path | None:
     return path
 
 
+def rank_in_record(path: Path) -> int | None:
+    """The rank of its job that a run record is of; None without one, or where it says none."""
+    record = fitting(known_document(path, RUN_SCHEMA), RunRecord)
+    return fitting(record.job or {}, _Job).rank
+
+
+def record_so_far(path: Path | None = None) -> dict[str, Any]:
+    """The parts of a `RunRecord`, as far as the file of a capture that did not end holds them; others are None."""
+    return msgspec.structs.asdict(fitting(known_document(path, RUN_SCHEMA) if path else {}, RunRecord))
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The results of the workload, empty where none ran, and the environment."""
+    hint = "nsysprof capture writes one beside each report"
+    document = read_document(path, "run record", hint, RUN_SCHEMA, WORKLOAD_SCHEMA)
+    found = document.get("environment")
+    environment = found if isinstance(found, dict) else {}
+    if document["schema"] == WORKLOAD_SCHEMA:
+        return document, {"workload": environment} if environment else {}
+    workload = document.get("workload")
+    if workload is not None and (not isinstance(workload, dict) or workload.get("schema") != WORKLOAD_SCHEMA):
+        raise NsysprofError(f"{path}: no run record: its workload is no {WORKLOAD_SCHEMA!r}", hint)
+    return workload or {}, environment
+
+
 def _run(row: dict[str, Any]) -> RecordedRun:
     latency = row.get("latency_ns") if row.get("latency_clock") == EVENTS else None
-    numbers = [value for value in latency if _is_count(value)] if isinstance(latency, list) else []
-    whole = {name: row[name] for name in _SHAPE if _is_count(row.get(name))}
-    known = {name: row[name] for name in ("causal", "backward") if isinstance(row.get(name), bool)}
-    dtype = row.get("dtype")
-    return RecordedRun(tuple(numbers), **whole, **known, dtype=dtype if isinstance(dtype, str) else None)
+    numbers = (
+        [ns for ns in latency if type(ns) is int and 0 < ns <= _MOST] if isinstance(latency, list) else []
+    )
+    return fitting({**row, "latency_ns": numbers}, RecordedRun)
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST
+# ---- write
+
+
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a record as JSON that people can read: what is short, and any list of numbers, stands on one line.
+
+    Keys stay in their order and numbers as they are. Bytes of names that are not UTF-8 become the JSON escapes of
+    Python's surrogates, so that ``json.loads`` gives back what was there. The file is whole, or it is not there.
+    """
+    with whole_file(path) as part:
+        part.write_text(f"{_json(record, 0)}\n", encoding="utf-8", errors="backslashreplace")
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """``size_bytes`` and ``sha256`` of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()  # Python 3.10 has no file_digest
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return {"size_bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+
+
+def _json(value: Any, depth: int) -> str:
+    flat = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    numbers = isinstance(value, list) and not any(isinstance(one, (dict, list, str)) for one in value)
+    if depth + len(flat) <= _WIDTH or numbers or not isinstance(value, (dict, list)):
+        return flat
+    if isinstance(value, dict):
+        parts = [
+            f"{json.dumps(key, ensure_ascii=False)}: {_json(one, depth + 1)}" for key, one in value.items()
+        ]
+    else:
+        parts = [_json(one, depth + 1) for one in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    indent = " " * (depth + 1)
+    return f"{opening}\n{indent}" + f",\n{indent}".join(parts) + f"\n{' ' * depth}{closing}"

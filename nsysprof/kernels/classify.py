@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from nsysprof.kernels.names import dtype, function_name, is_plausible, own_words, short_name
-from nsysprof.kernels.rules import FAMILIES, MATH_UNITS, Rule, Rules, fields_of, load_rules
+from nsysprof.kernels.rules import FAMILIES, MATH_UNITS, Family, Rule, Rules, fields_of, load_rules
 
 __all__ = [
-    "FAMILIES", "MATH_UNITS", "UNMATCHED", "Kinds", "Rules", "classify", "function_name", "load_rules", "short_name",
+    "FAMILIES", "MATH_UNITS", "UNMATCHED", "Family", "Kinds", "Rules", "classify", "function_name", "load_rules",
+    "short_name",
 ]  # fmt: skip
 
 UNMATCHED = "unmatched"

@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from shlex import quote
-from typing import Any
+from typing import Literal, get_args
 
-from nsysprof.core.side_file import read_small
+import msgspec
+
+from nsysprof.core.document import Texts, fitted, read_toml, texts
 from nsysprof.errors import NsysprofError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-FAMILIES = (
-    "gemm",
-    "attention",
-    "softmax",
-    "elementwise",
-    "reduction",
-    "copy",
-    "fill",
-    "mask",
-    "norm",
-    "rng",
-    "communication",
-    "memcpy",
-    "memset",
-    "migration",
-    "graph",
-    "other",
-)
-MATH_UNITS = ("tensor core", "FP32 FMA", "unknown")
-WHERE = ("name", "function", "words")
+Family = Literal[
+    "gemm", "attention", "softmax", "elementwise", "reduction", "copy", "fill", "mask", "norm", "rng",
+    "communication", "memcpy", "memset", "migration", "graph", "other",
+]  # fmt: skip
+_Unit = Literal["tensor core", "FP32 FMA", "unknown"]
+_Where = Literal["name", "function", "words"]
+FAMILIES: tuple[str, ...] = get_args(Family)
+MATH_UNITS: tuple[str, ...] = get_args(_Unit)
 SHIPPED_RULES = Path(__file__).with_name("kernels.toml")
 
-_KEYS = {"name", "match", "where", "only", "family", "math_unit", "attention_backend", "cause", "backward"}
 _COMMON = {"kernel", "cuda", "native", "triton", "fused", "cutlass", "cudnn", "lambda", "void", "functor"}
 
 
@@ -133,82 +115,53 @@ def _class_end(pattern: str, at: int) -> int:
     return at
 
 
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    match: Texts
+    family: Family
+    where: _Where = "name"
+    only: str = ""
+    math_unit: _Unit = "unknown"
+    attention_backend: str = ""
+    cause: Texts = []
+    backward: bool = False
+
+
 def _read_rules(path: Path, check: bool) -> tuple[Rule, ...]:
-    try:
-        tables = tomllib.loads(read_small(path).decode())
-    except OSError as error:
-        raise NsysprofError(
-            f"{path}: cannot read the rule file: {error.strerror}", f"ls -l {quote(str(path))}"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise NsysprofError(
-            f"{path}: not UTF-8 text: byte {error.start} is {error.reason}", _format_hint()
-        ) from None
-    except (ValueError, RecursionError) as error:  # a number of a million digits, and very deep nesting
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise NsysprofError(f"{path}: not TOML: {reason}", _format_hint()) from None
+    hint = f"the format, with examples: head -40 {SHIPPED_RULES}"
+    tables = read_toml(path, "rule file", hint)
     entries = tables.get("rule")
-    if (
-        set(tables) - {"rule"}
-        or not isinstance(entries, list)
-        or not all(isinstance(e, dict) for e in entries)
-    ):
-        raise NsysprofError(f"{path}: expected nothing but [[rule]] tables", _format_hint())
-    return tuple(_rule(path, number, entry, check) for number, entry in enumerate(entries, 1))
-
-
-def _rule(path: Path, number: int, entry: dict[str, Any], check: bool) -> Rule:
-    label = entry.get("name")
-    where = f"{path}: rule {number}" + (f' ("{label}")' if isinstance(label, str) else "")
-    match = entry.get("match")
-    patterns = [match] if isinstance(match, str) else match
-    cause = entry.get("cause", entry.get("family"))
-    causes = [cause] if isinstance(cause, str) else cause
-    if check:
-        reason = next(_reasons(entry, patterns, causes), None)
+    if tables.keys() != {"rule"} or not isinstance(entries, list):
+        raise NsysprofError(f"{path}: expected nothing but [[rule]] tables", hint)
+    rules = []
+    for number, entry in enumerate(entries, 1):
+        label = entry.get("name") if isinstance(entry, dict) else None
+        where = f"{path}: rule {number}" + (f' ("{label}")' if isinstance(label, str) else "")
+        found = fitted(entry, _Entry, where, hint)
+        rule = Rule(
+            found.name,
+            tuple(texts(found.match)),
+            found.where,
+            frozenset(found.only.split()) if "only" in entry else None,
+            found.family,
+            found.math_unit,
+            found.attention_backend or None,
+            tuple(texts(found.cause) or [found.family]),
+            found.backward,
+        )
+        reason = next(_reasons(rule), None) if check else None
         if reason is not None:
-            raise NsysprofError(f"{where}: {reason}", _format_hint())
-    return Rule(
-        str(label),
-        tuple(patterns or ()),
-        str(entry.get("where", WHERE[0])),
-        frozenset(entry["only"].split()) if "only" in entry else None,
-        str(entry["family"]),
-        str(entry.get("math_unit", "unknown")),
-        entry.get("attention_backend"),
-        tuple(causes or ()),
-        bool(entry.get("backward", False)),
-    )
+            raise NsysprofError(f"{where}: {reason}", hint)
+        rules.append(rule)
+    return tuple(rules)
 
 
-def _reasons(entry: dict[str, Any], patterns: Any, causes: Any) -> Iterator[str]:
-    """Why this entry is no rule; the first reason counts, later ones may follow from it."""
-    unknown = sorted(set(entry) - _KEYS)
-    if unknown:
-        yield f"unknown key {unknown[0]!r}; keys are {', '.join(sorted(_KEYS))}"
-    for key in ("name", "match", "family"):
-        if key not in entry:
-            yield f"{key!r} is missing"
-    for key in ("name", "where", "only", "family", "math_unit", "attention_backend"):
-        if not isinstance(entry.get(key, ""), str):
-            yield f"{key!r} must be a string"
-    if not isinstance(entry.get("backward", False), bool):
-        yield "'backward' must be true or false"
-    for key, values in (("match", patterns), ("cause", causes)):
-        if not isinstance(values, list) or not values or not all(isinstance(v, str) and v for v in values):
-            yield f"{key!r} must be a string or a list of strings, none of them empty"
-    allowed = {"family": FAMILIES, "math_unit": MATH_UNITS, "where": WHERE}
-    for key, choices in allowed.items():
-        if entry.get(key, choices[0]) not in choices:
-            yield f"{key} {entry[key]!r} is not one of {', '.join(choices)}"
-    if "only" in entry and entry.get("where") != "words":
+def _reasons(rule: Rule) -> Iterator[str]:
+    """Why this is no rule; the first reason counts, later ones may follow from it."""
+    if rule.only is not None and rule.where != "words":
         yield "'only' needs where = \"words\""
-    yield from _expression_reasons(patterns, causes)
-
-
-def _expression_reasons(patterns: list[str], causes: list[str]) -> Iterator[str]:
     groups: set[str] = set()
-    for pattern in patterns:
+    for pattern in rule.patterns:
         try:
             compiled = re.compile(pattern)
         except re.error as error:
@@ -217,9 +170,5 @@ def _expression_reasons(patterns: list[str], causes: list[str]) -> Iterator[str]
         groups |= set(compiled.groupindex)
         if compiled.search("") is not None:
             yield f"expression {pattern!r} matches every name"
-    for field in (field for cause in causes for field in fields_of(cause) if field not in groups):
+    for field in (field for cause in rule.causes for field in fields_of(cause) if field not in groups):
         yield f"cause uses {{{field}}}, which no expression names as a group"
-
-
-def _format_hint() -> str:
-    return f"the format, with examples: head -40 {SHIPPED_RULES}"

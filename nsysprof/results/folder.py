@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
@@ -14,6 +13,7 @@ from shlex import quote
 from typing import Any
 
 from nsysprof.core.csv_text import make_spreadsheet_safe
+from nsysprof.core.document import members_at_head
 from nsysprof.core.final_name import PART
 from nsysprof.core.side_file import open_regular
 from nsysprof.core.text import visible
@@ -236,19 +236,14 @@ def writable_around(place: Path, hint: str = "choose another folder: -o DIR") ->
 
 def _is_about(path: Path, schema: str, report: Report) -> bool:
     """Whether this is a document of that schema and of this file, or its copy: of one with its name and its size."""
+    head = members_at_head(path)
+    about = head.get("report")
+    if head.get("schema") != schema or not isinstance(about, dict):
+        return False
+    file_name, size = Path(str(about.get("file"))), about.get("size_bytes")
     try:
-        with open_regular(path) as file:
-            head = file.read(16_384).decode("utf-8", "replace")
-        if f'"schema": "{schema}"' not in head:
-            return False
-        values = (line.strip().rstrip(",").partition(": ") for line in head.splitlines())
-        first: dict[str, Any] = {}
-        for key, _, value in values:
-            if key in ('"file"', '"size_bytes"'):
-                first.setdefault(key.strip('"'), json.loads(value))
-        file_name, size = Path(first["file"]), first["size_bytes"]
         same_file = file_name.resolve() == report.path.resolve()
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return False
     copied = (
         file_name.name == report.path.name and report.path.is_file() and size == report.path.stat().st_size

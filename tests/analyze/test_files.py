@@ -17,9 +17,10 @@ import pytest
 from nsysprof import __version__
 from nsysprof.analyze import files as analysis_files
 from nsysprof.analyze.breakdown import Breakdown, break_down
-from nsysprof.analyze.files import SCHEMA, write_json, write_tables
+from nsysprof.analyze.files import write_json, write_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results import files as result_files
 from nsysprof.results.files import write_csv, writing
 from nsysprof.results.folder import report_folder
@@ -250,7 +251,7 @@ def test_json_equals_the_frames_and_the_csv(
     write_tables(answer, tmp_path)
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     assert list(document) == DOCUMENT
-    assert document["schema"] == SCHEMA == "nsysprof-analysis/1"
+    assert document["schema"] == ANALYSIS_SCHEMA == "nsysprof-analysis/1"
     assert document["nsysprof"] == __version__
     assert document["options"] == {
         "threads": "follow",
@@ -369,7 +370,7 @@ def test_the_limit_of_instances_is_that_of_the_design() -> None:
 def checked(folder: Path, report: Report, *, force: bool = False) -> bool:
     names = ("analysis.json", *FILES)
     return report_folder(
-        folder, "analyze", report, SCHEMA, "analysis", possible=names, wanted=FILES, force=force
+        folder, "analyze", report, ANALYSIS_SCHEMA, "analysis", possible=names, wanted=FILES, force=force
     ).check()
 
 

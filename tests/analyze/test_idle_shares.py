@@ -55,7 +55,8 @@ def moments(ops: Iterable[Op]) -> dict[object, set[int]]:
     """For each GPU every ns in which it runs something."""
     out: dict[object, set[int]] = {}
     for op in ops:
-        out.setdefault(op.gpu, set()).update(range(op.start, op.end))
+        if not op.migrates:  # pages that the driver moves are no work
+            out.setdefault(op.gpu, set()).update(range(op.start, op.end))
     return out
 
 

@@ -227,7 +227,7 @@ def test_only_sqlite_can_be_verified(trace: Trace) -> None:
     """A parquet export is a known failure that says how to get an SQLite one."""
     with open_report(trace(*two_ranges())) as report:
         tables = read_tables(report)
-        object.__setattr__(report, "format", "parquet")
+        report.reader.format = "parquet"
         with pytest.raises(NsysprofError, match="only SQLite reports can be verified") as caught:
             verify.verify(tables)
     assert "nsys export --type sqlite" in str(caught.value.hint)

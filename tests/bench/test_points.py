@@ -84,11 +84,19 @@ DAMAGE: Mapping[str, tuple[bytes, bytes, str]] = {
     "bytes in the middle": (b'"kind": "start"', b"\x00\xff\x00", ":2: not a line of a sweep"),
     "half a line in the middle": (b'"torch": "2.11"}}\n', b'"torch', ":2: not a line of a sweep"),
     "NaN": (b'"status": "measured"', b'"status": NaN', ":4: not a line of a sweep: .*NaN is no number"),
-    "another kind of line": (b'"kind": "trying"', b'"kind": "dancing"', ":3: .*unknown kind 'dancing'"),
-    "a point of nothing": (b'"backend": "math"', b'"backed": "math"', ":4: not a line of a sweep: KeyError"),
+    "another kind of line": (
+        b'"kind": "trying"',
+        b'"kind": "dancing"',
+        ":3: .*kind: invalid value 'dancing'",
+    ),
+    "a point of nothing": (
+        b'"backend": "math"',
+        b'"backed": "math"',
+        ":4: .*: point: 'backend' is missing",
+    ),
     "a list": (b'{"kind": "start", "environment": {"torch": "2.11"}}', b"[1]", ":2: not a line"),
     "another schema": (b"nsysprof-bench-points/1", b"nsysprof-bench-points/9", ":1: .*points/9"),
-    "no plan": (b'"plan"', b'"plane"', ":1: not a line of a sweep: KeyError"),
+    "no plan": (b'"plan"', b'"plane"', ":1: not a line of a sweep: 'plan' is missing"),
 }
 
 

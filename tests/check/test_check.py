@@ -823,12 +823,12 @@ forbid = ["memcpy"]
 
 def test_a_draft_survives_another_number_of_iterations(trace: Trace, tmp_path: Path) -> None:
     """Drafted from ten iterations, held against thirty; so is what repeats under names of its own in one range."""
-    loop: list[Any] = [Range("work", 0, 9_000)]
+    loop: list[Items] = [Range("work", 0, 9_000)]
     for number in range(3):
         at = 100 + 1_000 * number
         loop += [Range("forward", at, at + 900)]
         loop += [launch_kernel("gemm", (at + 10, at + 12), (at + 100, at + 200), id=number + 1)]
-    longer = [Range("work", 0, 9_000), *loop[1:]]
+    longer: list[Items] = [*loop]
     for number in range(3, 6):
         at = 100 + 1_000 * number
         longer += [Range("forward", at, at + 900)]

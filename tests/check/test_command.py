@@ -389,11 +389,18 @@ def test_an_analysis_of_medians_alone(run: Run, trace: Trace, budget: Path) -> N
         (b"[" * 100_000, "not JSON"),
         (b"[]", "no analysis of nsysprof"),
         (b'{"schema": "nsysprof-doctor/1"}', "no analysis of nsysprof"),
-        (b'{"schema": "nsysprof-analysis/1"}', "was made with threads = None"),
-        (b"OPTIONS", "not as nsysprof wrote it"),
-        (b'OPTIONS, "report": {"gpus": []}, "ranges": [{"merged_path": "a"}]', "not as nsysprof wrote it"),
-        (b'OPTIONS, "report": {"gpus": [7]}, "ranges": []', "not as nsysprof wrote it"),
-        (b'OPTIONS, "report": {"gpus": []}, "ranges": [1, 2]', "not as nsysprof wrote it"),
+        (b'{"schema": "nsysprof-analysis/1"}', "'report' is missing"),
+        (
+            b'{"schema": "nsysprof-analysis/1", "report": {"gpus": []}, "ranges": []}',
+            "was made with threads = None",
+        ),
+        (b"OPTIONS", "'report' is missing"),
+        (
+            b'OPTIONS, "report": {"gpus": []}, "ranges": [{"merged_path": "a"}]',
+            "ranges[0]: 'kind' is missing",
+        ),
+        (b'OPTIONS, "report": {"gpus": [7]}, "ranges": []', "report.gpus[0]: expected object, got int"),
+        (b'OPTIONS, "report": {"gpus": []}, "ranges": [1, 2]', "ranges[0]: expected object, got int"),
     ],
 )
 def test_a_hostile_baseline(run: Run, budget: Path, content: bytes | None, word: str) -> None:
@@ -455,11 +462,11 @@ def test_wrong_usage(run: Run, budget: Path, arguments: list[str], word: str) ->
     ("text", "word"),
     [
         (b"", "no [[range]] table"),
-        (b"\xff", "not a budget: byte 0 is no UTF-8 text"),
+        (b"\xff", "no budget: not UTF-8 text: byte 0"),
         (b"[[range]", "not TOML"),
         (
             b'[[range]]\npath = "a"\nmax_span = -1',
-            "range 1 ('a'): max_span = -1 must be a number with a unit",
+            "range 1 ('a'): max_span: must be a number with a unit",
         ),
         (b'[[range]]\npath = "a\\u001b[2J"\nmax_spam = 1', "unknown key 'max_spam'"),
     ],
@@ -475,7 +482,7 @@ def test_a_hostile_budget(run: Run, budget: Path, text: bytes, word: str) -> Non
 def test_arguments_in_the_wrong_order(run: Run, budget: Path) -> None:
     """A report in place of the budget is told to be none, with the order in the hint."""
     message = known_failure(run(budget.name, SHIPPED))
-    assert "not a budget" in message
+    assert "no budget" in message
     assert "hint: nsysprof check REPORT budget.toml" in message
 
 

@@ -6,6 +6,7 @@ import json
 from itertools import chain
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 
@@ -96,7 +97,7 @@ def test_of_a_backward_pass_only_the_least_is_known() -> None:
 @pytest.mark.parametrize("missing", ["batch", "heads", "seq", "head_dim", "dtype", "causal"])
 def test_a_shape_that_is_not_known_in_full_has_no_model(missing: str) -> None:
     """Nothing is assumed."""
-    known: dict[str, Any] = {**RUN.__dict__, missing: None}
+    known: dict[str, Any] = {**msgspec.structs.asdict(RUN), missing: None}
     assert expected(RecordedRun(**known), ledger(MATH)) is None
     assert expected(None, ledger(MATH)) is None
 

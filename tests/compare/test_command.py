@@ -324,6 +324,27 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
     assert hashlib.sha256((tmp_path / small).read_bytes()).hexdigest() == before
 
 
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (("--skip", "1"), 0, "left out: the first 1 of what repeats (--skip 1)"),
+        (("--no-merge",), 0, "(n = 2 of iter0, iter1)"),
+        (("--instance", "0"), 0, "left out of each range: all but instance 0 (--instance)"),
+        (("--instance", "9"), 1, "has no instance 9, counted from 0: not compared"),
+        (("--instance", "x"), 1, "no instances of a range: 'x'"),
+        (("--instance", "0", "--instance", "0", "--instance", "0"), 2, "give --instance once"),
+        (("--instance", "0", "--skip", "1"), 2, "and without --skip"),
+    ],
+)
+def test_which_instances_are_compared(
+    run: Run, small: str, options: tuple[str, ...], code: int, said: str
+) -> None:
+    """All but warm-up, some only, or every name by itself; what means nothing is refused."""
+    done = run(small, *PAIR, *options)
+    assert done.code == code
+    assert said in " ".join((done.out + done.err).split())
+
+
 def test_whole_markdown(run: Run, small: str) -> None:
     """The same with tables that GitHub shows as such."""
     assert run(small, *PAIR, *SHAPE, "--md").out == MARKDOWN

@@ -16,9 +16,7 @@ from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.check.baseline import read_analysis
 from nsysprof.check.budget import Budget
 from nsysprof.core.csv_text import as_recorded, make_spreadsheet_safe
-from nsysprof.counters.metrics import COLUMNS
-from nsysprof.counters.table import CounterRow, write_counter_csv
-from nsysprof.formats.counters import read_counters
+from nsysprof.formats.counters import METRICS, CounterRow, read_counters, write_counter_csv
 from nsysprof.results.files import write_csv
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
@@ -72,7 +70,7 @@ def test_an_analysis_that_is_safe_for_spreadsheets_is_a_baseline(trace: Trace, t
 def test_counters_that_are_safe_for_spreadsheets_are_read(tmp_path: Path) -> None:
     """`compare --counters` finds the range that it was."""
     path = tmp_path / "t.counters.csv"
-    row = CounterRow("@step", 0, 7, "k", "4x2x1", "32x1x1", dict.fromkeys(COLUMNS, 1.0))
+    row = CounterRow("@step", 0, 7, "k", "4x2x1", "32x1x1", dict.fromkeys(METRICS, 1.0))
     write_counter_csv([row], path)
     make_spreadsheet_safe(path)
     assert rows_of(path)[1][0] == "'@step"

@@ -19,14 +19,13 @@ from nsysprof.check.baseline import read_analysis
 from nsysprof.check.budget import Budget, read_budget
 from nsysprof.compare.comparison import compare
 from nsysprof.core import side_file
+from nsysprof.core.document import known_document
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportTask, examine_report
 from nsysprof.fleet.inputs import ReportFile, names_in
-from nsysprof.fleet.job_names import rank_in_record
 from nsysprof.fleet.kept_answers import kept_answer
 from nsysprof.formats.counters import read_counters
-from nsysprof.formats.run_record import read_runs, record_beside
-from nsysprof.formats.run_record_writer import read_json as read_record
+from nsysprof.formats.run_record import rank_in_record, read_runs, record_beside
 from nsysprof.kernels.rules import load_rules
 from nsysprof.results.folder import ResultFolder
 from nsysprof.trace.nsys.sqlite import SqliteSource
@@ -104,8 +103,8 @@ def test_what_only_lies_beside_a_report_is_left_out(tmp_path: Path, make: Callab
     make(path)
     report = tmp_path / "rank.sqlite"
     assert record_beside(report) is None
-    assert rank_in_record(report) is None
-    assert read_record(path) == {}
+    assert rank_in_record(path) is None
+    assert known_document(path) == {}
     assert side_file.not_used(path) == f"{path} is not used: {side_file_reason(make)}"
     assert kept_answer(path) is None
 

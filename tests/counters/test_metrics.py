@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nsysprof.counters.metrics import COLUMNS, TRAFFIC, WORK, plan_runs
+from nsysprof.counters.metrics import TRAFFIC, WORK, plan_runs
+from nsysprof.formats.counters import METRICS
 from tests.kit.fake_ncu import DEFAULT_METRICS
 
 SASS = "sm__sass_thread_inst_executed_op_"
@@ -20,7 +21,7 @@ def test_an_unknown_chip_is_taken_for_an_h100() -> None:
     """Every column has its metrics, and no metric is asked for twice."""
     traffic, work = plan_runs(None)
     assert (traffic.name, work.name) == (TRAFFIC, WORK)
-    assert {*traffic.columns, *work.columns} == {*COLUMNS}
+    assert {*traffic.columns, *work.columns} == {*METRICS}
     assert len({*traffic.metrics, *work.metrics}) == len(traffic.metrics) + len(work.metrics)
     assert traffic.missing == work.missing == ()
 

@@ -7,9 +7,9 @@ import io
 from pathlib import Path
 
 from nsysprof.core.text import path_part
-from nsysprof.counters.metrics import COLUMNS
 from nsysprof.counters.ncu_csv import NcuRow
-from nsysprof.counters.table import counter_rows, in_ranges, without_secrets, write_counter_csv
+from nsysprof.counters.table import counter_rows, in_ranges, without_secrets
+from nsysprof.formats.counters import METRICS, write_counter_csv
 from nsysprof.scrub.secrets import Secret, Secrets
 
 
@@ -34,7 +34,7 @@ def test_the_order_counts_within_a_path_and_process() -> None:
         ("r/i", 1, 0), ("r", 1, 0), ("r/i", 1, 1), ("r/i", 2, 0), ("", 1, 0),
     ]  # fmt: skip
     assert lost == 0
-    assert rows[0].values == dict.fromkeys(COLUMNS)
+    assert rows[0].values == dict.fromkeys(METRICS)
 
 
 def test_the_second_run_is_laid_beside_the_first() -> None:
@@ -97,7 +97,7 @@ def test_the_file_has_whole_counts_and_empty_cells(tmp_path: Path) -> None:
     )
     write_counter_csv(rows, tmp_path / "t.csv")
     (row,) = csv.DictReader(io.StringIO((tmp_path / "t.csv").read_bytes().decode("utf-8"), newline=""))
-    assert list(row) == ["range", "order", "pid", "kernel", "grid", "block", *COLUMNS]
+    assert list(row) == ["range", "order", "pid", "kernel", "grid", "block", *METRICS]
     assert (row["range"], row["kernel"], row["grid"], row["block"]) == (
         "r\nx",
         'k<a, "b">',

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from nsysprof.counters.metrics import COLUMNS
-from nsysprof.counters.table import CounterRow
 from nsysprof.counters.text import compare_command, counters_summary
+from nsysprof.formats.counters import METRICS, CounterRow
 
 RECORD: dict[str, Any] = {
     "runs": [{"name": "traffic", "passes": [1]}, {"name": "work", "passes": [14]}],
@@ -26,7 +25,7 @@ def row(path: str, kernel: str, **values: float | None) -> CounterRow:
         "dram_percent": 50.0,
     }
     flops = {"tensor_flops": 0.0, "fp32_flops": 100.0, "fp16_flops": 0.0, "fp64_flops": 0.0}
-    return CounterRow(path, 0, 1, kernel, "", "", {**dict.fromkeys(COLUMNS), **counted, **flops, **values})
+    return CounterRow(path, 0, 1, kernel, "", "", {**dict.fromkeys(METRICS), **counted, **flops, **values})
 
 
 def printed(*rows: CounterRow, **record: Any) -> list[str]:

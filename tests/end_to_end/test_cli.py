@@ -45,12 +45,13 @@ outside every range      1   49 ns     27 %
 no launch row            1    4 ns    2.2 %
 total                    5  183 ns    100 %
 
-range      instances    launches    kernels     CPU    span    busy    share     span each     busy each    busy/span
--------  -----------  ----------  ---------  ------  ------  ------  -------  ------------  ------------  -----------
-train              1           3          2  400 ns  298 ns  130 ns     71 %                                   44 % *
-  step*            2           2          2  200 ns  120 ns  120 ns     66 %  60 ns ± 17 %  60 ns ± 17 %        100 %
+range      instances    launches    kernels     CPU    span    busy    share            span each            busy each    busy/span
+-------  -----------  ----------  ---------  ------  ------  ------  -------  -------------------  -------------------  -----------
+train              1           3          2  400 ns  298 ns  130 ns     71 %                                                 44 % *
+  step*            2           2          2  200 ns  120 ns  120 ns     66 %  60 ns (40 ns–80 ns)  60 ns (40 ns–80 ns)        100 %
 All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op
 to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR.
+(a–b): of fewer than 10 instances the least and the most.
 * launch-bound: for more than 50 % of the span the GPU runs nothing, not even ops of other ranges.
 
 Ops in train: 130 ns under 2 names
@@ -64,7 +65,7 @@ op       family    cause      count    sum    share
 -------  --------  -------  -------  -----  -------
 mystery  other                    1  49 ns     92 %
 orphan   other                    1   4 ns    7.5 %
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

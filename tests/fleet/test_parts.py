@@ -18,11 +18,11 @@ from nsysprof.fleet.collectives import iteration_rows
 from nsysprof.fleet.examine import ReportAnswer, ReportFailure, ReportTask, examine_report
 from nsysprof.fleet.gpu_activity import PARTS
 from nsysprof.fleet.identity import FILE_NAME, RECORD, identify_ranks, rank_pattern
-from nsysprof.fleet.inputs import ReportFile, find_reports, names_in, natural_key
-from nsysprof.fleet.job_names import rank_in_record
+from nsysprof.fleet.inputs import ReportFile, find_reports, names_in, natural_key, record_path
 from nsysprof.fleet.kept_answers import answer_file, forget_answers, keep_answer, kept_answer
 from nsysprof.fleet.range_iterations import WHOLE, Choice
 from nsysprof.fleet.rank_part import RankPart
+from nsysprof.formats.run_record import rank_in_record
 from tests.conftest import Trace
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
 
@@ -467,9 +467,9 @@ def test_a_report_that_cannot_be_read_keeps_its_place(trace: Trace) -> None:
 def test_a_folder_of_parquet_files_has_a_record_too(tmp_path: Path) -> None:
     """The one of the report that it was exported from."""
     (tmp_path / "run.1.json").write_text('{"schema": "nsysprof-run/1", "job": {"rank": 3}}', encoding="utf-8")
-    assert rank_in_record(tmp_path / "run.1_pqtdir") == 3
-    assert rank_in_record(tmp_path / "run.1.sqlite") == 3
-    assert rank_in_record(tmp_path / "run.1") is None
+    assert rank_in_record(record_path(tmp_path / "run.1_pqtdir")) == 3
+    assert rank_in_record(record_path(tmp_path / "run.1.sqlite")) == 3
+    assert rank_in_record(record_path(tmp_path / "run.1")) is None
 
 
 def test_a_number_too_long_for_a_rank_is_refused(trace: Trace) -> None:

@@ -73,9 +73,9 @@ def test_only_what_was_measured_by_events_is_a_clock(tmp_path: Path) -> None:
     [
         ("{", "not JSON, so no run record"),
         ("[" * 200_000, "not JSON, so no run record"),
-        ([1], "neither a run record"),
-        ({"schema": "other"}, "neither a run record"),
-        ({"schema": "nsysprof-run/1", "workload": {"schema": "x"}}, "neither a run record"),
+        ([1], "no run record: its "),
+        ({"schema": "other"}, "no run record: its "),
+        ({"schema": "nsysprof-run/1", "workload": {"schema": "x"}}, "no run record: its "),
     ],
 )
 def test_what_is_no_record_is_refused(what: object, message: str, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_what_is_no_record_is_refused(what: object, message: str, tmp_path: Path
 
 def test_a_record_that_is_not_there(tmp_path: Path) -> None:
     """Named, it is an error with its path; beside a report it need not exist."""
-    with pytest.raises(NsysprofError, match=r"none\.json: cannot read the record: No such file"):
+    with pytest.raises(NsysprofError, match=r"none\.json: cannot read the run record: No such file"):
         read_runs(tmp_path / "none.json")
     assert record_beside(tmp_path / "none.sqlite") is None
 

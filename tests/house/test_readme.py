@@ -16,7 +16,7 @@ import typer
 
 import nsysprof
 from nsysprof import cli
-from nsysprof.analyze.files import SCHEMA
+from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from tests.kit.command_line import runner
 
 ROOT = Path(__file__).parents[2]
@@ -115,8 +115,8 @@ def test_the_document_is_described(analyzed: Analyzed) -> None:
     document, rows = analyzed[2], table_after("key | holds")
     assert [key for row in rows for key in re.findall(r"`(\w+)`", row[0])] == list(document)
     told = {row[0].strip("`"): row[1] for row in rows}
-    assert told["schema"].startswith(f'`"{SCHEMA}"`')
-    assert document["schema"] == SCHEMA
+    assert told["schema"].startswith(f'`"{ANALYSIS_SCHEMA}"`')
+    assert document["schema"] == ANALYSIS_SCHEMA
     assert re.findall(r"`(\w+)`", told["options"]) == list(document["options"])
     assert re.findall(r"`(\w+)`", told["ledger"]) == list(document["ledger"][0])
 

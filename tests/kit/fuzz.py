@@ -46,11 +46,13 @@ WORK = {
     f"{CUPTI}MEMSET": "memops",
     f"{CUPTI}GRAPH_TRACE": "graph_traces",
 }
-CALLS, NVTX = f"{CUPTI}RUNTIME", "NVTX_EVENTS"
+MEMCPY, CALLS, NVTX = f"{CUPTI}MEMCPY", f"{CUPTI}RUNTIME", "NVTX_EVENTS"
+MIGRATES = (11, 12, 13)  # copyKind of pages of unified memory that the driver moved
 NAMING = ("demangledName", "shortName", "mangledName")
 # The columns without which a row says nothing, and others.
 TABLES = {
     **dict.fromkeys(WORK, (("start", "end"), ("globalPid", "correlationId", *NAMING))),
+    MEMCPY: (("start", "end"), ("globalPid", "correlationId", "copyKind", *NAMING)),
     CALLS: (("start", "end", "globalTid", "correlationId"), ()),
     NVTX: (("start", "end", "eventType", "globalTid"), ()),
 }
@@ -93,7 +95,7 @@ def truth(path: Path) -> Truth:
         numbers = {_name_id(row) for row in rows[f"{CUPTI}KERNEL"]}
         strings = table("StringIds", ("id", "value"), numbers)
         texts = {_integer(row["id"]): _text(row["value"]) for row in strings}
-    totals: Counter[str] = Counter(ops=0, sum_ns=0, kernels=0, memops=0, graph_traces=0)
+    totals: Counter[str] = Counter(ops=0, sum_ns=0, kernels=0, memops=0, graph_traces=0, migrations=0)
     by_name: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     launched = {(_whole(row["globalTid"]) & PROCESS, _whole(row["correlationId"])) for row in rows[CALLS]}
     callers = {process for process, _ in launched}
@@ -103,10 +105,11 @@ def truth(path: Path) -> Truth:
             start, end = _integer(row["start"]), _integer(row["end"])
             length = end - start if start is not None and end is not None else 0
             untimed += start is None or end is None
-            totals.update({"ops": 1, "sum_ns": length, kind: 1})
+            moved = name == MEMCPY and _whole(row.get("copyKind")) in MIGRATES
+            totals.update({"ops": 1, "sum_ns": length, "migrations" if moved else kind: 1})
             process = _whole(row.get("globalPid")) or (next(iter(callers)) if len(callers) == 1 else 0)
             key = process, _whole(row.get("correlationId"))
-            unlaunched += not key[1] or key not in launched
+            unlaunched += not moved and (not key[1] or key not in launched)
             if kind == "kernels":
                 text = texts.get(_name_id(row))
                 one = by_name[NAMELESS if text is None else text]

@@ -18,7 +18,7 @@ from tests.kit.random_reports import random_report
 from tests.kit.schema import STYLES
 from tests.kit.trace import write
 
-SHIPPED = Path(__file__).parents[1] / "traces" / "two-processes.sqlite"
+SHIPPED = Path(__file__).parents[2] / "traces" / "two-processes.sqlite"
 EVENTS = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_MEMCPY",

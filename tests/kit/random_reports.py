@@ -121,10 +121,11 @@ def _ops(rng: random.Random, process: int, ids: list[int]) -> list[Item]:
             node = rng.randint(1, 99) if many > 1 and rng.random() < 0.8 else rng.choice([None, 0])
             name = rng.choice(["gemm", "void fill<int>(int)", "softmax"])
             where: dict[str, Any] = {"process": process, "device": device, "stream": stream}
+            way = rng.choice([1, 2, 8, 11])
             kinds: list[Item] = [
                 Kernel(name, start, end, number, graph_node=node, **where),
                 Kernel(name, start, end, number, graph_node=node, **where),
-                Memcpy(start, end, number, kind=rng.choice([1, 2, 8, 11]), graph_node=node, **where),
+                Memcpy(start, end, 0 if way == 11 else number, kind=way, graph_node=node, **where),
                 Memset(start, end, number, graph_node=node, **where),
                 GraphTrace(start, end, number, graph=rng.randint(0, 2), **where),
             ]

@@ -12,7 +12,7 @@ import pytest
 
 from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.run_record_writer import write_record
+from nsysprof.formats.run_record import write_record
 from nsysprof.results.folder import ResultFolder
 
 NAMES = ("analysis.json", "ranges.csv", "timeline.png", "report.html")

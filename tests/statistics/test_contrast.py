@@ -80,15 +80,15 @@ def test_a_large_effect_outweighs_dependence() -> None:
 def test_samples_worth_one_make_no_verdict() -> None:
     """Where a warning says that ten samples are worth one, a small p-value does not make up for it."""
     rising = np.array([1000.0 + 3 * step for step in range(10)])
-    found = contrast(rising, noisy(12, 40, 1060, 0.001), Rules(least_effect=0.01))
+    found = contrast(rising, noisy(12, 30, 1060, 0.001), Rules(least_effect=0.01))
     assert any("10 are worth 1 independent ones, too few to rely on" in line for line in found.warnings)
-    assert found.worth[0] == pytest.approx(1, abs=0.5)
-    assert found.worth[1] == 40
+    assert found.worth[0] < 1.5
+    assert found.worth[1] == 30
     clear = replace(found, p=3e-6, drift=0.0, ratio_interval=replace(found.ratio_interval, low=1.03))
     [again] = judged([clear], Rules(least_effect=0.01))
     assert again.verdict == TOO_FEW_SAMPLES
-    assert again.reason.startswith("n = 10 and 40 are worth 1 and 40 independent samples")
-    assert judged([replace(clear, worth=(10, 40))])[0].verdict == SLOWER
+    assert again.reason.startswith("n = 10 and 30 are worth 1 and 30 independent samples")
+    assert judged([replace(clear, worth=(10, 30))])[0].verdict == SLOWER
 
 
 def test_a_drift_outweighs_a_smaller_difference() -> None:

@@ -68,13 +68,13 @@ def test_the_table_shows_each_run() -> None:
     assert table(document(*runs)).splitlines() == [
         "sdpa: forward and backward, causal, fp16, batch 1, heads 8; NVIDIA H200, torch 2.11.0+cu130",
         "",
-        "range              status                latency           error  allowed    before    inputs   outputs"
-        "  temporary",
-        "-----------------  -------------  --------------  --------------  -------  --------  --------  --------"
-        "  ---------",
-        "RUN::math::S1024   measured       2.50 µs ± 30 %      dk 3.0e-03  4.0e-03  8.12 MiB  4.00 MiB  4.00 MiB"
-        "   64.0 MiB",
-        "RUN::flash::S1024  wrong                          output 5.0e-03  2.0e-03",
+        "range              status                           latency           error  allowed    before "
+        "   inputs   outputs  temporary",
+        "-----------------  -------------  -------------------------  --------------  -------  --------"
+        "  --------  --------  ---------",
+        "RUN::math::S1024   measured       2.50 µs (1.00 µs–4.00 µs)      dk 3.0e-03  4.0e-03  8.12 MiB"
+        "  4.00 MiB  4.00 MiB   64.0 MiB",
+        "RUN::flash::S1024  wrong                                     output 5.0e-03  2.0e-03",
         "RUN::flex::S1024   unsupported",
         "RUN::cudnn::S1024  unsupported",
         "RUN::auto::S1024   out of memory",
@@ -82,7 +82,7 @@ def test_the_table_shows_each_run() -> None:
         "RUN::flash::S1024: wrong: too far",
         "RUN::flex::S1024, RUN::cudnn::S1024: unsupported: no compiler",
         "RUN::auto::S1024: out of memory: CUDA out of memory.",
-        "latency: median of 4 calls ± half the interquartile range (cuda events).",
+        "latency: median of 4 calls and, in brackets, the least and the most (cuda events).",
         "error: relative norm of the difference to float64, of the result nearest to what is allowed.",
         "before: held without inputs after a first call, such as workspaces; temporary: what one call needs",
         "at its peak beyond that, its inputs and its outputs.",
@@ -180,3 +180,12 @@ def test_a_bad_target_is_found_before_anything_runs(tmp_path: Path) -> None:
     check_target(tmp_path / "new", force=False)
     assert full.read_text(encoding="utf-8") == "kept"
     assert sorted(tmp_path.iterdir()) == [empty, full]
+
+
+def test_ten_calls_show_half_the_range_of_the_middle_half() -> None:
+    """From ten calls on their spread is a share of the median; nine show how far they reach."""
+    from _results import table
+
+    for calls, shown in ((9, "5.00 µs (1.00 µs–9.00 µs)"), (10, "5.50 µs ± 41 %")):
+        text = table(document(a_run("math", latency_ns=[1000 * n for n in range(1, calls + 1)])))
+        assert shown in text

@@ -1,0 +1,208 @@
+"""JSON and TOML documents: what may stand in one is a msgspec struct, and what does not fit is refused by its place."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from nsysprof.core.side_file import MOST_BYTES, open_regular, read_json, read_small
+from nsysprof.errors import NsysprofError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = [
+    "Amount",
+    "Count",
+    "Text",
+    "Texts",
+    "fitted",
+    "fitting",
+    "known_document",
+    "members_at_head",
+    "read_document",
+    "read_toml",
+    "shown_value",
+    "texts",
+]
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Texts = Text | Annotated[list[Text], msgspec.Meta(min_length=1)]
+"""One text or several; `texts` makes a list of either."""
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=2.0**62)]
+
+_T = TypeVar("_T")
+_HEAD = 1 << 20  # bytes in which a document says what it is and of what
+_UNKNOWN = object()
+
+
+def fitted(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = False) -> _T:
+    """A decoded value as the struct, or other type, that it must be; types of our own have a classmethod ``read``.
+
+    With ``cells`` numbers are written as texts, as in a row of a CSV table.
+    Raises `NsysprofError` that begins with ``where`` and the place inside, such as `a.json: points[3].seq`. For a key
+    or a word that is none the hint begins with those there are, the likely one first.
+    """
+    try:
+        return msgspec.convert(value, kind, dec_hook=_read, strict=not cells)
+    except msgspec.ValidationError as error:
+        why, _, place = str(error).partition(" - at `$")
+        place = place.rstrip("`").lstrip(".")
+        found, kinds = _inside(value, kind, place)
+    why, near = (why[:1].lower() + why[1:]).replace("`", ""), ""
+    why = why.removesuffix(", got str") if cells else why
+    if unknown := re.fullmatch(r"object contains unknown field (.*)", why, re.DOTALL):
+        keys = [field.encode_name for each in kinds for field in _fields(each)]
+        why, near = f"unknown key {shown_value(unknown[1])}", _near(unknown[1], keys, "keys are")
+    elif missing := re.fullmatch(r"object missing required field (.*)", why):
+        why = f"{missing[1]!r} is missing"
+    elif why.startswith("invalid enum value"):
+        words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
+        why = f"{shown_value(found)} is not one of {', '.join(words)}"
+        near = _near(found, words)
+    elif found is not _UNKNOWN and "got" not in why.split():
+        why = f"{why}, got {shown_value(found)}"
+    raise NsysprofError(f"{where}: {place}: {why}" if place else f"{where}: {why}", f"{near}{hint}") from None
+
+
+def fitting(value: dict[str, Any], kind: type[_T]) -> _T:
+    """The struct with those of its fields that fit; others have their defaults. For files that need not be right."""
+    found = {}
+    for field in _fields(kind):
+        try:
+            found[field.name] = msgspec.convert(value[field.encode_name], field.type, dec_hook=_read)
+        except (KeyError, msgspec.ValidationError):
+            continue
+    return kind(**found)
+
+
+def texts(value: str | list[str] | None) -> list[str]:
+    """`Texts`, or nothing, as a list."""
+    return [value] if isinstance(value, str) else value or []
+
+
+def shown_value(value: Any) -> str:
+    """A value of a file as a message shows it, in short."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return "a very large number"
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = MOST_BYTES) -> dict[str, Any]:
+    """The object of a JSON file that states one of these schemas; NaN is None. ``what`` it is called in messages.
+
+    Raises `NsysprofError` where the file cannot be read, is no JSON, or states another schema.
+    """
+    try:
+        document = read_json(path, most, parse_constant=lambda name: None)
+    except OSError as error:
+        raise NsysprofError(f"{path}: cannot read the {what}: {error.strerror}", hint) from None
+    except ValueError as error:
+        raise NsysprofError(f"{path}: not JSON, so no {what}: {error}", hint) from None
+    found = document.get("schema") if isinstance(document, dict) else None
+    if found not in schemas:
+        raise NsysprofError(
+            f"{path}: no {what}: its schema is {shown_value(found)}, not {schemas[0]!r}", hint
+        )
+    return dict(document)
+
+
+def known_document(path: Path, *schemas: str, most: int = MOST_BYTES) -> dict[str, Any]:
+    """The object of a JSON file with one of these schemas, or any; empty where there is none. NaN is None."""
+    try:
+        document = read_json(path, most, parse_constant=lambda name: None)
+    except (OSError, ValueError):
+        return {}
+    known = isinstance(document, dict) and (not schemas or document.get("schema") in schemas)
+    return document if known else {}
+
+
+def members_at_head(path: Path) -> dict[str, Any]:
+    """The members of a JSON object that stand whole at the beginning of a file, however long; empty where none do."""
+    decoder, members = json.JSONDecoder(), {}
+    try:
+        with open_regular(path) as file:
+            text = file.read(_HEAD).decode("utf-8", "replace")
+        at = re.compile(r"\s*\{").match(text).end()  # type: ignore[union-attr]
+        while (key := re.compile(r'\s*,?\s*("[^"\\]*")\s*:\s*').match(text, at)) is not None:
+            value, at = decoder.raw_decode(text, key.end())
+            if not re.compile(r"\s*[,}]").match(text, at):  # a number may go on
+                break
+            members[json.loads(key[1])] = value
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return members
+    return members
+
+
+def read_toml(path: Path, what: str, hint: str, missing: str | None = None) -> dict[str, Any]:
+    """The tables of a TOML file. ``missing`` is the hint where there is no file.
+
+    Raises `NsysprofError` where it cannot be read or is no TOML.
+    """
+    try:
+        return tomllib.loads(read_small(path).decode("utf-8-sig"))
+    except OSError as error:
+        named = missing if isinstance(error, FileNotFoundError) else None
+        look = named or f"ls -ld {quote(str(path))}"
+        raise NsysprofError(f"{path}: cannot read the {what}: {error.strerror}", look) from None
+    except UnicodeDecodeError as error:
+        raise NsysprofError(
+            f"{path}: no {what}: not UTF-8 text: byte {error.start} is {error.reason}", hint
+        ) from None
+    except (ValueError, RecursionError) as error:  # a number of a million digits, and very deep nesting
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise NsysprofError(f"{path}: not TOML: {reason}", hint) from None
+
+
+def _read(kind: Any, value: Any) -> Any:
+    return kind.read(value)
+
+
+def _near(word: Any, words: list[str], are: str = "") -> str:
+    near = difflib.get_close_matches(str(word), words, 1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return f"{meant}{are} {', '.join(words)}; " if are else meant
+
+
+def _inside(value: Any, kind: Any, place: str) -> tuple[Any, list[Any]]:
+    """What stands at a place such as ``points[3].seq``, and the types that it may be of."""
+    kinds = [*_plain(kind)]
+    for name, number in re.findall(r"(\w+)|\[(\d+|\.\.\.)\]", place):
+        if name:
+            below = [field.type for each in kinds for field in _fields(each) if field.encode_name == name]
+        else:
+            below = [part for each in kinds for part in get_args(each)]
+        kinds = [plain for each in below for plain in _plain(each)]
+        try:
+            value = value[name or int(number)]
+        except (LookupError, TypeError, ValueError):  # msgspec does not say under which key of a mapping
+            value = _UNKNOWN
+    return value, kinds
+
+
+def _plain(kind: Any) -> Iterator[Any]:
+    """The types that make up a type."""
+    if get_origin(kind) in (Union, UnionType, Annotated):
+        parts = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
+        for part in parts:
+            yield from _plain(part)
+    else:
+        yield kind
+
+
+def _fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else ()

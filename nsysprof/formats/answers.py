@@ -1,0 +1,53 @@
+"""The JSON documents of answers: what each states as its schema, and what is read of them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from nsysprof.core.document import fitted, read_document
+from nsysprof.core.side_file import MOST_TABLE_BYTES
+
+ANALYSIS_SCHEMA = "nsysprof-analysis/1"  # analysis.json, of nsysprof analyze
+GAP_SCHEMA = "nsysprof-gap/1"  # gap.json, of nsysprof compare
+FLEET_SCHEMA = "nsysprof-fleet/1"  # fleet.json, of nsysprof fleet
+EXPORT_SCHEMA = "nsysprof-export/1"  # export.json, of nsysprof export
+
+_Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Gpu(msgspec.Struct):
+    name: str
+
+
+class _Report(msgspec.Struct):
+    gpus: list[_Gpu]
+
+
+class AnalysisRange(msgspec.Struct):
+    """A row of ``ranges``: the sums over its instances."""
+
+    merged_path: str
+    kind: str
+    instances: _Time
+    unclosed: _Time
+    span_ns: _Time
+    busy_ns: _Time
+    cpu_ns: _Time
+
+
+class Analysis(msgspec.Struct):
+    """What is read of an ``analysis.json``."""
+
+    report: _Report
+    ranges: list[AnalysisRange]
+    options: dict[str, Any] = {}
+
+
+def read_analysis_document(path: Path) -> Analysis:
+    """An ``analysis.json``. Raises `NsysprofError` where the file is none, or is damaged."""
+    hint = "give a report, or the analysis.json of one: nsysprof analyze REPORT"
+    document = read_document(path, "analysis of nsysprof", hint, ANALYSIS_SCHEMA, most=MOST_TABLE_BYTES)
+    return fitted(document, Analysis, str(path), "write it again: nsysprof analyze REPORT")
