@@ -1,9 +1,4 @@
-"""Results of a benchmark as files for machines: CSV tables, and a database that runs are added to.
-
-``results.csv`` has the columns of `nsysprof.bench.table`; ``comparisons.csv`` those of
-`nsysprof.bench.pairs.comparison_frame`, ``decisions.csv`` those of `decision_frame`, ``exponents.csv`` and
-``crossovers.csv`` those of `nsysprof.bench.scaling`. A cell that is not known is empty.
-"""
+"""Results of a benchmark as files for machines: the tables of `nsysprof.bench.tables`, and a database of runs."""
 
 from __future__ import annotations
 
@@ -20,6 +15,7 @@ import pandas as pd
 from nsysprof import __version__
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BENCH_SCHEMA, BenchPoint
+from nsysprof.bench.tables import TABLES
 from nsysprof.core.document import known_document
 from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular
 from nsysprof.errors import NsysprofError
@@ -35,7 +31,7 @@ __all__ = [
     "write_bench_tables",
 ]
 
-BENCH_TABLES = ("results", "comparisons", "decisions", "exponents", "crossovers")
+BENCH_TABLES = tuple(each.file.removesuffix(".csv") for each in TABLES)
 BENCH_FILES = (
     "samples.json",
     *(f"{name}.csv" for name in BENCH_TABLES),
