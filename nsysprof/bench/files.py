@@ -13,9 +13,11 @@ from typing import Any
 import pandas as pd
 
 from nsysprof import __version__
+from nsysprof.bench.charts import BENCH_CHARTS
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BENCH_SCHEMA, BenchPoint
 from nsysprof.bench.tables import TABLES
+from nsysprof.charts.chart import files_of
 from nsysprof.core.document import known_document
 from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular
 from nsysprof.errors import NsysprofError
@@ -36,7 +38,7 @@ BENCH_FILES = (
     "samples.json",
     *(f"{name}.csv" for name in BENCH_TABLES),
     "report.md",
-    *("latency.png", "speedup.png", "memory.png", "throughput.png", "roofline.png", "samples.png"),
+    *files_of(BENCH_CHARTS),
 )
 _OTHER_FILE = "--db FILE, a new one or one of nsysprof bench"
 _TABLES = ("samples", "results", "runs")
