@@ -95,10 +95,10 @@ def told_again(bench: Run, out: str, folder: Path) -> None:
     before = (folder / "first" / "samples.json").read_bytes()
     refused = bench(*TINY, "-o", "first")
     assert refused.code == 1
-    assert "first: exists already, not overwritten" in refused.err
+    assert "first holds samples.json, results.csv, " in refused.err
     refused = bench("report", "first", "--no-charts")
     assert refused.code == 1
-    assert "report.md, results.csv, not overwritten" in refused.err
+    assert "crossovers.csv, report.md, not overwritten" in refused.err
     again = bench("report", "first", "-o", "again", "--db", "runs.db")
     assert again.code == 0, again.err
     assert again.out == out
@@ -364,8 +364,9 @@ def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Run, tmp_path:
     """Each point with its memory, and how it would be measured."""
     done = bench("--preset", "math-vs-flash", "--dry-run", "--samples", "7")
     assert done.code == 0
-    assert done.out.splitlines()[:7] == [
+    assert done.out.splitlines()[:8] == [
         "configuration                    math     flash",
+        "---------------------------  --------  --------",
         "B1.H8.S1024.D64.fp16.causal   100 MiB  4.00 MiB",
         "B1.H8.S2048.D64.fp16.causal   392 MiB  8.00 MiB",
         "B1.H8.S4096.D64.fp16.causal  1.52 GiB  16.0 MiB",
