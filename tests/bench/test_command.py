@@ -364,8 +364,9 @@ def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Run, tmp_path:
     """Each point with its memory, and how it would be measured."""
     done = bench("--preset", "math-vs-flash", "--dry-run", "--samples", "7")
     assert done.code == 0
-    assert done.out.splitlines()[:7] == [
+    assert done.out.splitlines()[:8] == [
         "configuration                    math     flash",
+        "---------------------------  --------  --------",
         "B1.H8.S1024.D64.fp16.causal   100 MiB  4.00 MiB",
         "B1.H8.S2048.D64.fp16.causal   392 MiB  8.00 MiB",
         "B1.H8.S4096.D64.fp16.causal  1.52 GiB  16.0 MiB",
