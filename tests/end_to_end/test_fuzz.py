@@ -19,7 +19,9 @@ def test_spoiled_reports_are_answered_or_refused(first: int) -> None:
 def test_the_fuzzer_sees_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that skips a kind of work in silence, and one that raises, are found."""
     pytest.importorskip("pyarrow")
-    monkeypatch.delitem(gpu_work.TABLES, "CUPTI_ACTIVITY_KIND_MEMSET")
+    # a dict of its own: taken out and put back, the table would come last for the tests after this
+    left = {name: kind for name, kind in gpu_work.TABLES.items() if not name.endswith("MEMSET")}
+    monkeypatch.setattr(gpu_work, "TABLES", left)
     assert any(end.startswith("silent difference: ops") for _, end, _ in fuzz(range(12)))
     monkeypatch.setattr(gpu_work, "_check_times", None)
     assert any(end.startswith("traceback") for _, end, _ in fuzz(range(12)))
