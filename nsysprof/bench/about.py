@@ -22,11 +22,11 @@ def method_part(results: BenchResults) -> Iterator[str]:
         f" samples a side, when its interval leaves 1 out and p stays below {rules.alpha:g}",
         "- a difference between eager calls also has to exceed what either backend differs from itself by (A/A)",
         "- speed-up in brackets: no clear change; with “?”: too few samples",
-        "- TFLOP/s: of the matrix products, masked scores not counted; of peak: of SMs × sampled clock × FLOPs per"
+        f"- TFLOP/s: {results.about.flops}; of peak: of SMs × sampled clock × FLOPs per"
         " clock and SM, on tensor cores for fp16 and bf16",
         "- peak memory: what PyTorch asked for at the peak of one call: inputs, outputs, temporaries, and what the"
         " backend's libraries keep from call to call (cuBLAS: a workspace)",
-        "- GB/s: inputs and outputs once, and the score matrices of unfused backends as often as they must be moved",
+        f"- GB/s: {results.about.traffic_words}",
         *(f"- {name}: {' '.join(str(rule).split())}" for name, rule in samples.rules.items()),
     ]
     yield from markdown_section("How it was measured", lines)

@@ -43,7 +43,8 @@ def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
     try:
         for name, path in zip(BENCH_TABLES, paths, strict=True):
             table = getattr(results, name)
-            rounded = pd.DataFrame({column: _rounded(column, table[column]) for column in table.columns})
+            sweep = results.samples.described.sweep
+            rounded = pd.DataFrame({name: _rounded(name, table[name], sweep) for name in table.columns})
             rounded.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
     except OSError as error:
         raise NsysprofError(
@@ -52,14 +53,14 @@ def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
     return paths
 
 
-def _rounded(name: str, values: pd.Series[Any]) -> pd.Series[Any]:
+def _rounded(name: str, values: pd.Series[Any], sweep: str) -> pd.Series[Any]:
     """The digits that measurements support, and whole numbers as such."""
     if values.dtype.kind != "f":
         return values
     if name.endswith("_ns"):
         return values.round(1)
     known = values.dropna()
-    if name.endswith("_seq") and (known == known.round()).all():
+    if name.endswith(f"_{sweep}") and (known == known.round()).all():
         return values.astype("Int64")
     return values.map(lambda value: float(f"{value:.6g}"))
 
@@ -122,7 +123,7 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
     every = (row for point in results.samples.points for row in _sample_rows(run, point))
     database["samples"].insert_all(every, pk=(*key, "set", "number"), columns=_SAMPLE_TYPES, alter=True)
     database["runs"].insert(_run_row(results), pk="run", alter=True)
-    database["results"].create_index(["backend", "seq"], if_not_exists=True)
+    database["results"].create_index(["backend", results.samples.described.sweep], if_not_exists=True)
     for name in ("results", "samples"):
         if not any(each.column == "run" for each in database[name].foreign_keys):
             database[name].add_foreign_key("run", "runs", "run")

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nsysprof.bench.mixed import mixed_lines
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.scaling import CONSTANT, LEVEL, NAMED_GROWTHS, NO_SINGLE_POWER, UNSURE
+from nsysprof.bench.scaling import CONSTANT, LEVEL, NO_SINGLE_POWER, UNSURE, is_named
 from nsysprof.bench.words import (
     backend_name,
     base_backend,
@@ -23,6 +23,7 @@ from nsysprof.bench.words import (
     shape_parts,
 )
 from nsysprof.core.units import format_bytes, format_ratio, format_share
+from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of
 
 __all__ = ["bench_findings", "crossover_words", "exponent_words"]
@@ -42,61 +43,61 @@ def bench_findings(results: BenchResults) -> Iterator[str]:
 
 def crossover_lines(results: BenchResults) -> Iterator[str]:
     """Every backend against the one that speed-ups are held against, along S."""
-    base = base_backend(results.results)
+    base = base_backend(results)
     found = results.crossovers[results.crossovers["kind"] == "eager"]
     found = found[((found["loser"] == base) | (found["winner"] == base))]
     found = found[
         ~found["winner"].isin(results.repeats)
         & ~found["loser"].isin(results.repeats)
-        & (found["first_seq"] < found["last_seq"])
+        & (found[f"first_{results.about.sweep}"] < found[f"last_{results.about.sweep}"])
     ]
     many = {name: found[name].nunique() > 1 for name in ("sweep", "dtype")}
     for row in found.to_dict("records"):
         where = " ".join(str(row[name]) for name, several in many.items() if several)
         inside = configurations_of(results, row["sweep"], row["dtype"])
         names = {side: backend_name(results, row[side], inside) for side in ("winner", "loser")}
-        yield crossover_words({**row, **names}) + (f" [{where}]" if where else "")
+        yield crossover_words({**row, **names}, results.about) + (f" [{where}]" if where else "")
 
 
-def crossover_words(row: Any) -> str:
+def crossover_words(row: Any, about: Described) -> str:
     """`flash beats math from S=512 on (1.1x at S=128, 30x at S=4096)`."""
-    ends = (
-        f"({format_ratio(row['first_speedup'])} at S={row['first_seq']},"
-        f" {format_ratio(row['last_speedup'])} at S={row['last_seq']})"
+    s, (first, last, start, crossing) = (
+        about.short,
+        (row[f"{place}_{about.sweep}"] for place in ("first", "last", "from", "crossing")),
     )
+    ends = f"({format_ratio(row['first_speedup'])} at {s}={first}, {format_ratio(row['last_speedup'])} at {s}={last})"
     if row["status"] in (LEVEL, UNSURE):
-        return f"{row['winner']} and {row['loser']}: {row['status']} at S={row['last_seq']} {ends}"
+        return f"{row['winner']} and {row['loser']}: {row['status']} at {s}={last} {ends}"
     who = f"{row['winner']} beats {row['loser']}"
     if row["status"] == "everywhere":
-        return f"{who} at every S {ends}"
-    crossing = (
-        "" if math.isnan(row["crossing_seq"]) else f", the lines cross near S={row['crossing_seq']:.0f}"
-    )
-    return f"{who} from S={row['from_seq']:.0f} on {ends}{crossing}"
+        return f"{who} at every {s} {ends}"
+    near = "" if math.isnan(crossing) else f", the lines cross near {s}={crossing:.0f}"
+    return f"{who} from {s}={start:.0f} on {ends}{near}"
 
 
 def memory_lines(results: BenchResults) -> Iterator[str]:
     """How the memory that a call needs beyond inputs and outputs grows with S."""
     memory = results.exponents[results.exponents["metric"] == "temporary memory"]
     memory = memory[~memory["backend"].isin(results.repeats)]
-    several = memory["dtype"].nunique() > 1
-    for sweep in [each for each in results.sweeps if each.axis == "seq"]:
+    several, about = memory["dtype"].nunique() > 1, results.about
+    for sweep in [each for each in results.sweeps if each.axis == about.sweep]:
         where = f" [{sweep.fixed}]" if memory["sweep"].nunique() > 1 else ""
         part = results.results.loc[list(sweep.rows)]
         for growth, group in memory[memory["sweep"] == sweep.fixed].groupby("growth", sort=False):
             rows, words = group.to_dict("records"), str(growth)
             names = [f"{row['backend']}{' ' + row['dtype'] if several else ''}" for row in rows]
-            exponents = [f"{name} {exponent_words(row)}" for name, row in zip(names, rows, strict=True)]
+            exponents = [f"{name} {exponent_words(row, about.short)}" for name, row in zip(names, rows, strict=True)]
             if words == CONSTANT:
-                sizes = [_sizes(part, row, 1) for row in rows]
+                sizes = [_sizes(part, row, about, 1) for row in rows]
                 yield "temporary memory is constant: " + _listed(names, sizes) + where
-            elif words in NAMED_GROWTHS:
+            elif is_named(words):
                 yield f"temporary memory grows {words}: {', '.join(exponents)}{where}"
             elif words.startswith(NO_SINGLE_POWER):
                 sizes = [
-                    f"{_sizes(part, row, 2)}, S^{row['last_exponent']:.1f} in the last step" for row in rows
+                    f"{_sizes(part, row, about, 2)}, {about.short}^{row['last_exponent']:.1f} in the last step"
+                    for row in rows
                 ]
-                yield f"temporary memory grows with {NO_SINGLE_POWER} of S: {_listed(names, sizes)}{where}"
+                yield f"temporary memory grows with {NO_SINGLE_POWER} of {about.short}: {_listed(names, sizes)}{where}"
             else:
                 yield f"how temporary memory grows is {words}: {', '.join(exponents)}{where}"
 
@@ -105,28 +106,28 @@ def _listed(names: Sequence[str], said: Sequence[str]) -> str:
     return ", ".join(f"{name} ({words})" for name, words in zip(names, said, strict=True))
 
 
-def _sizes(part: pd.DataFrame, row: Any, ends: int) -> str:
+def _sizes(part: pd.DataFrame, row: Any, about: Described, ends: int) -> str:
     """`272 B`, or `4.09 MiB at S=1024, 64.0 KiB at S=2048 and 1.00 MiB at S=32768`: first, smallest and last."""
     own = part[(part["backend"] == row["backend"]) & (part["dtype"] == row["dtype"])]
-    own = own[own["temporary_bytes"].notna()].sort_values("seq")
+    own = own[own["temporary_bytes"].notna()].sort_values(about.sweep)
     if ends == 1:
         return format_bytes(own["temporary_bytes"].iloc[-1])
     places = sorted({0, int(np.argmin(own["temporary_bytes"].to_numpy(np.int64))), len(own) - 1})
     return in_words(
         [
-            f"{format_bytes(own['temporary_bytes'].iloc[place])} at S={own['seq'].iloc[place]}"
+            f"{format_bytes(own['temporary_bytes'].iloc[place])} at {about.short}={own[about.sweep].iloc[place]}"
             for place in places
         ]
     )
 
 
-def exponent_words(row: Any) -> str:
+def exponent_words(row: Any, short: str) -> str:
     """`S^1.98 (1.96–2.00)`; `S^2.00` where its interval is no wider than that."""
     exponent, low, high = (
         f"{row[name]:.2f}".replace("-0.00", "0.00") for name in ("exponent", "low", "high")
     )
     held = f" ({low}–{high})" if math.isfinite(row["low"]) and {low, high} != {exponent} else ""
-    return f"S^{exponent}{held}"
+    return f"{short}^{exponent}{held}"
 
 
 def auto_lines(results: BenchResults) -> Iterator[str]:
@@ -201,7 +202,7 @@ def launch_lines(results: BenchResults) -> Iterator[str]:
 
 def _moved(results: BenchResults) -> str:
     """The speed-up that launching changes most: `; flash is 7.6x as fast as math with launches and 11x without`."""
-    base = base_backend(results.results)
+    base = base_backend(results)
     both = results.comparisons[results.comparisons["base"] == base]
     clear = both["verdict"].isin([FASTER, SLOWER])
     both = both[clear & ~both["new"].isin(results.repeats) & ~both["mixed"]]

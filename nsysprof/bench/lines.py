@@ -50,7 +50,6 @@ from nsysprof.charts.style import TEXT, style, text_width
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 
 _MOST_PANELS = 6
-_X = {"seq": "sequence length S", "batch": "batch B", "heads": "heads H", "head_dim": "head dimension D"}
 
 
 Lines = Callable[[pd.DataFrame, str], Iterator[BenchLine]]
@@ -70,7 +69,7 @@ def latency_chart(results: BenchResults) -> Figure:
     first = results.results.loc[list(results.sweeps[0].rows)]
     rings = passings(results, results.sweeps[0], list(lines(first, results.sweeps[0].axis)))
     if rings:
-        notes.append("rings: " + ", ".join(f"{ring.text} near S={ring.x:.0f}" for ring in rings))
+        notes.append("rings: " + ", ".join(f"{ring.text} {ring.near}" for ring in rings))
     chart = _Chart(results, latency_title(results), "latency of a call", lines, ns_tick, format_ns, notes)
     return chart.draw(crossings=True)
 
@@ -107,7 +106,7 @@ def throughput_chart(results: BenchResults) -> Figure:
         yield from _columns(part, axis, "tflops", ("low", "high"))
 
     notes = [
-        "FLOPs of the matrix products, masked scores not counted; peak: SMs × sampled clock × FLOPs per clock"
+        f"FLOPs {results.about.flops}; peak: SMs × sampled clock × FLOPs per clock"
     ]
     if refused.any():
         notes.insert(0, f"left out: {refused.sum()} of {len(refused)} points, above the peak")
@@ -117,7 +116,7 @@ def throughput_chart(results: BenchResults) -> Figure:
 
 def speedup_chart(results: BenchResults) -> Figure:
     """Speed-up over the baseline along each sweep, with its interval; dotted, without launches."""
-    base = base_backend(results.results)
+    base = base_backend(results)
 
     def lines(part: pd.DataFrame, axis: str) -> Iterator[BenchLine]:
         for kind in ("eager", "graph"):
@@ -180,7 +179,7 @@ class _Chart:
                 extent = _extent(lines)
                 if extent is None:
                     axes.text(0.5, 0.5, "no figures", transform=axes.transAxes, ha="center", color=FAINT)
-                    finish_axes(axes, _X[sweep.axis], self.label, panel_title(len(sweeps), sweep.fixed))
+                    finish_axes(axes, self.results.about.label(sweep.axis), self.label, panel_title(len(sweeps), sweep.fixed))
                     continue
                 part = frame.loc[list(sweep.rows)]
                 ceilings = peaks_of(part) if peaks else []
@@ -202,7 +201,7 @@ class _Chart:
                 if words:  # below the lines
                     low = low / (high / low) ** 0.12
                 log_y(axes, low, high, self.tick, binary=self.tick is byte_tick)
-                finish_axes(axes, _X[sweep.axis], self.label, panel_title(len(sweeps), sweep.fixed))
+                finish_axes(axes, self.results.about.label(sweep.axis), self.label, panel_title(len(sweeps), sweep.fixed))
                 _draw_lines(axes, lines, dtypes)
                 labels = _end_labels(lines, dtypes, self.text, max(along))
                 if even is not None:

@@ -86,6 +86,7 @@ class Passing:
     x: float
     y: float
     text: str
+    near: str
 
 
 def passings(results: BenchResults, sweep: BenchSweep, lines: Sequence[BenchLine]) -> list[Passing]:
@@ -93,24 +94,24 @@ def passings(results: BenchResults, sweep: BenchSweep, lines: Sequence[BenchLine
     found = results.crossovers[
         (results.crossovers["sweep"] == sweep.fixed)
         & (results.crossovers["kind"] == "eager")
-        & results.crossovers["crossing_seq"].notna()
+        & results.crossovers[f"crossing_{results.about.sweep}"].notna()
         & ~results.crossovers["winner"].isin(results.repeats)
         & ~results.crossovers["loser"].isin(results.repeats)
     ]
     own = [line for line in lines if not line.graph and line.backend not in results.repeats]
     eager = {(line.backend, line.dtype): line for line in own}
-    if found.empty or not eager or sweep.axis != "seq":
+    if found.empty or not eager or sweep.axis != results.about.sweep:
         return []
     end = max(line.x[-1] for line in eager.values())
     best = min((line for line in eager.values() if line.x[-1] == end), key=lambda line: line.y[-1])
     found = found[(found["winner"] == best.backend) & (found["dtype"] == best.dtype)].sort_values(
-        "crossing_seq"
+        f"crossing_{results.about.sweep}"
     )
     out = []
     for row in found.tail(_MOST_PASSINGS).to_dict("records"):
-        x = float(row["crossing_seq"])
+        x = float(row[f"crossing_{results.about.sweep}"])
         y = float(np.exp(np.interp(np.log(x), np.log(best.x), np.log(best.y))))
-        out.append(Passing(x, y, f"{row['winner']} passes {row['loser']}"))
+        out.append(Passing(x, y, f"{row['winner']} passes {row['loser']}", f"near {results.about.short}={x:.0f}"))
     return out
 
 
@@ -128,7 +129,7 @@ def draw_passings(axes: Axes, rings: Sequence[Passing], *, words: bool) -> None:
         if not words:
             continue
         axes.annotate(
-            f"{ring.text}\nnear S={ring.x:.0f}",
+            f"{ring.text}\n{ring.near}",
             (ring.x, ring.y),
             xytext=offset,
             textcoords="offset points",

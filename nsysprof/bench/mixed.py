@@ -14,7 +14,6 @@ from nsysprof.core.units import format_ratio
 
 __all__ = ["mixed_lines", "mixed_rows"]
 
-_SHAPE = ["batch", "heads", "seq", "head_dim", "causal"]
 _ENDS = ("", "_low", "_high")
 _PARTS = ("total", "precision", "algorithm")
 
@@ -22,19 +21,20 @@ _PARTS = ("total", "precision", "algorithm")
 def mixed_rows(results: BenchResults) -> pd.DataFrame:
     """What a comparison across dtypes is made of: per shape, a backend in one dtype against another one in another.
 
-    Columns: seq, configuration and base_configuration, base, base_dtype, new, new_dtype, total (speed-up across both),
+    Columns: the size, configuration and base_configuration, base, base_dtype, new, new_dtype, total (speed-up across both),
     precision (of base by the dtype alone), algorithm (of new over base in one dtype), each with its 95 % interval as
     ``_low`` and ``_high``, NaN where base was not measured in both dtypes; total = precision × algorithm.
     """
+    shape, size = results.about.shape, results.about.sweep
     eager = results.comparisons[results.comparisons["kind"] == "eager"]
     mixed = eager[eager["mixed"].astype(bool)]
-    others = ~mixed["new"].isin([*results.repeats, base_backend(results.results)])
+    others = ~mixed["new"].isin([*results.repeats, base_backend(results)])
     across = mixed[others & (mixed["base"] != mixed["new"])]
     alone = {
         (row["configuration"], row["base"], row["base_dtype"]): row
         for row in mixed[mixed["base"] == mixed["new"]].to_dict("records")
     }
-    of_shape = results.results.set_index([*_SHAPE, "dtype"])["configuration"]
+    of_shape = results.results.set_index([*shape, "dtype"])["configuration"]
     ids = of_shape[~of_shape.index.duplicated()].to_dict()
     rows = []
     for row in across.to_dict("records"):
@@ -48,13 +48,13 @@ def mixed_rows(results: BenchResults) -> pd.DataFrame:
             {
                 **{
                     name: row[name]
-                    for name in ("seq", "configuration", "base", "base_dtype", "new", "new_dtype")
+                    for name in (size, "configuration", "base", "base_dtype", "new", "new_dtype")
                 },
-                "base_configuration": ids[(*(row[name] for name in _SHAPE), row["base_dtype"])],
+                "base_configuration": ids[(*(row[name] for name in shape), row["base_dtype"])],
                 **{f"{part}{end}": _value(found, end) for part, found in parts.items() for end in _ENDS},
             }
         )
-    names = ["seq", "configuration", "base_configuration", "base", "base_dtype", "new", "new_dtype"]
+    names = [size, "configuration", "base_configuration", "base", "base_dtype", "new", "new_dtype"]
     return pd.DataFrame(rows, columns=[*names, *(f"{part}{end}" for part in _PARTS for end in _ENDS)])
 
 
@@ -67,12 +67,12 @@ def mixed_lines(results: BenchResults) -> Iterator[str]:
     rows = mixed_rows(results)
     for _, group in rows.groupby(["base", "new"], sort=False):
         known = group[group["algorithm"].notna() & group["precision"].notna()]
-        row = (known if len(known) else group).sort_values("seq", kind="stable").iloc[-1]
+        row = (known if len(known) else group).sort_values(results.about.sweep, kind="stable").iloc[-1]
         new = backend_name(results, row["new"], [row["configuration"]])
         base = backend_name(results, row["base"], [row["base_configuration"]])
         line = (
             f"mixed dtypes: {new} {row['new_dtype']} is {format_ratio(row['total'])} as fast as {base}"
-            f" {row['base_dtype']} at S={row['seq']}"
+            f" {row['base_dtype']} at {results.about.short}={row[results.about.sweep]}"
         )
         if len(known):
             parts = [format_ratio(row[name]) for name in ("precision", "algorithm")]

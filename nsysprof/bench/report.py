@@ -14,7 +14,7 @@ from nsysprof.bench.findings import bench_findings, exponent_words, picked_words
 from nsysprof.bench.mixed import mixed_rows
 from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.scaling import AXES, BenchSweep
+from nsysprof.bench.scaling import BenchSweep
 from nsysprof.bench.words import (
     about_run,
     backend_name,
@@ -46,7 +46,7 @@ def bench_report(results: BenchResults, charts: Sequence[str] = ()) -> str:
         *(part for sweep in results.sweeps for part in [_sweep(results, sweep)]),
         _decisions(results),
         _auto(results),
-        _outputs(frame),
+        _outputs(results),
         _growth(results),
         _mixed(results),
         _pairs(results),
@@ -75,28 +75,28 @@ def _head(results: BenchResults, charts: Sequence[str]) -> Iterator[str]:
 
 def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
     """One table per sweep: latency, speed-up, throughput and memory of every point."""
-    base = base_backend(results.results)
+    base = base_backend(results)
     eager, graph = (results.comparisons[results.comparisons["kind"] == kind] for kind in ("eager", "graph"))
     part = results.results.loc[list(sweep.rows)]
-    several = part["dtype"].nunique() > 1
+    several, short = part["dtype"].nunique() > 1, results.about.shorts[sweep.axis]
     rows = []
     for row in part.to_dict("records"):
         speed = between(eager, row["configuration"], base, row["backend"])
         alone = between(graph, row["configuration"], base, row["backend"])
         rows.append(
             [
-                f"{AXES[sweep.axis]}{row[sweep.axis]}" + (f" {row['dtype']}" if several else ""),
+                f"{short}{row[sweep.axis]}" + (f" {row['dtype']}" if several else ""),
                 str(row["backend"]),
                 latency_cell(row),
                 verdict_cell(speed),
                 latency_cell(row, graph=True),
                 verdict_cell(alone),
-                *_throughput(row, results.samples.workload),
+                *_throughput(row, tokens=results.about.tokens_shown),
                 *_memory(row, _peak_of(part, row["configuration"], base)),
             ]
         )
     head = [
-        AXES[sweep.axis],
+        short,
         "backend",
         "latency",
         f"speed-up over {base}",
@@ -111,15 +111,14 @@ def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
         "tokens/s",
         "peak memory",
         "of it temporary",
-        "score matrices",
+        results.about.unit,
     ]
     yield from markdown_section(sweep.fixed, markdown_table([*head, "memory reduction"], rows, texts=2))
 
 
-def _throughput(row: dict[Any, Any], workload: str) -> list[str]:
+def _throughput(row: dict[Any, Any], *, tokens: bool) -> list[str]:
     if not math.isfinite(row["median_ns"]):
         return [""] * 5
-    tokens = workload == "transformer_block"
     return [
         tflops_cell(row),
         share_cell(row),
@@ -136,7 +135,7 @@ def _memory(row: dict[Any, Any], base_peak: float) -> list[str]:
     return [
         format_bytes(peak),
         "" if pd.isna(temporary) else format_bytes(temporary),
-        f"{row['peak_matrices']:.2f}",
+        "" if math.isnan(row["peak_matrices"]) else f"{row['peak_matrices']:.2f}",
         format_ratio(base_peak / peak) if base_peak > 0 else "",
     ]
 
@@ -206,10 +205,10 @@ def _ns(value: float) -> str:
     return "" if math.isnan(value) else format_ns(value)
 
 
-def _outputs(frame: pd.DataFrame) -> Iterator[str]:
+def _outputs(results: BenchResults) -> Iterator[str]:
     """The largest error of each backend and dtype against float64."""
     rows = []
-    for (backend, dtype), group in frame.groupby(["backend", "dtype"], sort=False):
+    for (backend, dtype), group in results.results.groupby(["backend", "dtype"], sort=False):
         known = group[group["error_of_tolerance"].notna()]
         wrong = int((group["status"] == "wrong").sum())
         if known.empty and not wrong:
@@ -227,7 +226,8 @@ def _outputs(frame: pd.DataFrame) -> Iterator[str]:
         )
     head = ["backend", "dtype", "shapes", "largest error", "allowed", "equivalent"]
     said = [
-        "Relative error (Frobenius norm) against attention in float64, checked before anything is timed.",
+        f"Relative error (Frobenius norm) against {results.about.reference or results.about.says} in float64,"
+        " checked before anything is timed.",
         "",
     ]
     yield from markdown_section(
@@ -244,7 +244,7 @@ def _growth(results: BenchResults) -> Iterator[str]:
             row["dtype"],
             row["metric"],
             str(row["points"]),
-            exponent_words(row),
+            exponent_words(row, results.about.short),
             f"{row['last_exponent']:.2f}",
             f"{row['r_squared']:.3f}",
             row["growth"],
@@ -254,7 +254,7 @@ def _growth(results: BenchResults) -> Iterator[str]:
     head = ["sweep", "backend", "dtype", "of", "lengths", "exponent (95 %)", "last step", "R²", "grows"]
     said = ["Fitted to all lengths, log over log; “last step” is the slope between the two largest.", ""]
     yield from markdown_section(
-        "Growth with S", [*said, *markdown_table(head, rows, texts=4)] if rows else []
+        f"Growth with {results.about.short}", [*said, *markdown_table(head, rows, texts=4)] if rows else []
     )
 
 
@@ -264,8 +264,8 @@ def _mixed(results: BenchResults) -> Iterator[str]:
         base = backend_name(results, row["base"], [row["base_configuration"]])
         new = backend_name(results, row["new"], [row["configuration"]])
         parts = [ratio_cell(row, name) for name in ("total", "precision", "algorithm")]
-        rows.append([f"S{row['seq']}", f"{base} {row['base_dtype']} → {new} {row['new_dtype']}", *parts])
-    head = ["S", "from, to", "speed-up", "by the dtype", "by the algorithm"]
+        rows.append([f"{results.about.short}{row[results.about.sweep]}", f"{base} {row['base_dtype']} → {new} {row['new_dtype']}", *parts])
+    head = [results.about.short, "from, to", "speed-up", "by the dtype", "by the algorithm"]
     yield from markdown_section("What mixed dtypes hide", markdown_table(head, rows, texts=2))
 
 

@@ -26,7 +26,6 @@ from nsysprof.bench.axes import (
 from nsysprof.bench.lines import dtype_notes, dtypes_of
 from nsysprof.bench.marks import DASHES, plain_tick
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.scaling import AXES
 from nsysprof.bench.shares import refused_rates
 from nsysprof.bench.titles import chart_subtitle, roofline_title
 from nsysprof.bench.words import tflops_text
@@ -74,7 +73,7 @@ def roofline_chart(results: BenchResults) -> Figure:
     rate = frame["graph_tflops"].fillna(frame["tflops"])
     dtypes = dtypes_of(frame)
     notes = [
-        "bytes: inputs and outputs once, and the score matrices of unfused backends as often as they must be moved",
+        "bytes: " + results.about.traffic_words,
         *(["dashed ceilings: measured on this machine"] if any(roof.measured for roof in ceilings) else []),
         *dtype_notes(dtypes),
     ]
@@ -97,7 +96,7 @@ def roofline_chart(results: BenchResults) -> Figure:
                 x, y = group["intensity"].tolist(), rate[group.index].tolist()
                 _path(axes, str(backend), dtype_style(dtypes, str(dtype)) if number == 0 else "none", x, y)
                 for place in (0, -1) if number == 0 else ():
-                    name = f"{AXES[sweep.axis]}{group[sweep.axis].iloc[place]}"
+                    name = f"{results.about.shorts[sweep.axis]}{group[sweep.axis].iloc[place]}"
                     along = x[0] <= x[-1]
                     sides = _BEFORE if (place == 0) == along else _AFTER
                     ends.append((x[place], y[place], name, backend_look(str(backend))[0], sides))

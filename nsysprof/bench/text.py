@@ -33,10 +33,6 @@ __all__ = ["bench_summary"]
 
 _WIDTH = 110
 _MOST_WARNINGS = 12
-_LEGEND = (
-    "(1.01x): no clear change; 1.3x ?: too few samples. of peak: of SMs × sampled clock × FLOPs per clock."
-    " matrices: peak memory in score matrices of the dtype. error: relative, against float64."
-)
 
 
 def bench_summary(results: BenchResults) -> str:
@@ -46,10 +42,19 @@ def bench_summary(results: BenchResults) -> str:
         list(_warnings(results)),
         [_points(results)],
         [_decisions(results)],
-        [*_wrapped(bench_findings(results)), *_wrapped([_LEGEND])],
+        [*_wrapped(bench_findings(results)), *_wrapped([_legend(results)])],
     ]
     lines = [line for part in parts if part for line in ("", *part)][1:]
     return "".join(f"{visible(line)}\n" for block in lines for line in block.split("\n"))
+
+
+def _legend(results: BenchResults) -> str:
+    unit = results.about.unit
+    return (
+        "(1.01x): no clear change; 1.3x ?: too few samples. of peak: of SMs × sampled clock × FLOPs per clock."
+        + (f" {unit.split()[-1]}: peak memory in {unit} of the dtype." if unit else "")
+        + " error: relative, against float64."
+    )
 
 
 def _wrapped(lines: Iterable[str]) -> Iterator[str]:
@@ -80,7 +85,7 @@ def _warnings(results: BenchResults) -> Iterator[str]:
 
 def _points(results: BenchResults) -> str:
     frame = results.results
-    base = base_backend(frame)
+    base = base_backend(results)
     eager = results.comparisons[results.comparisons["kind"] == "eager"]
     _, labels = shape_parts(results)
     rows, before = [], None
@@ -98,7 +103,7 @@ def _points(results: BenchResults) -> str:
         "of peak",
         f"vs {base}",
         "peak",
-        "matrices",
+        results.about.unit.rpartition(" ")[2],
     ]
     return plain_table([*head, "error"], rows, texts=2)
 
