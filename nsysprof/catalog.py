@@ -10,6 +10,7 @@ from nsysprof.errors import NsysprofError
 __all__ = ["find_workload", "list_workloads", "workload_command", "workload_kit"]
 
 _HERE = Path(__file__).resolve().parent
+_HARNESS = "_harness.py"
 
 
 def list_workloads() -> dict[str, Path]:
@@ -39,8 +40,10 @@ def find_workload(name: str) -> Path:
     return known[name]
 
 
-def workload_kit() -> Path:
-    """The folder of what workloads share, and the program that measures them."""
+def workload_kit(program: Path) -> Path:
+    """The folder of what workloads share: that of the workload, or else the one that is shipped."""
+    if (program.parent / _HARNESS).exists():
+        return program.parent
     known = list_workloads()
     if not known:
         raise NsysprofError("no workloads beside the package", "pip install --force-reinstall nsysprof")
@@ -49,6 +52,6 @@ def workload_kit() -> Path:
 
 def workload_command(program: Path) -> tuple[str, ...]:
     """How a workload is run: by its path, or by the harness where it lies elsewhere."""
-    kit = workload_kit()
-    through = () if program.resolve().parent == kit.resolve() else (str(kit / "_harness.py"),)
+    kit = workload_kit(program)
+    through = () if kit == program.parent else (str(kit / _HARNESS),)
     return (sys.executable, *through, str(program))

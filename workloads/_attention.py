@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from _tiled_stages import STAGES
 from _workload import TOLERANCES, Axis, Backend, Case, Cost, Flag, tolerance
@@ -146,7 +146,7 @@ AXES = {
 }
 FLAGS = {"causal": Flag("mask the future", "causal", "full")}
 # What `Workload` has of texts and choices.
-DECLARED = {
+DECLARED: dict[str, Any] = {
     "axes": AXES,
     "sweep": "seq",
     "flags": FLAGS,
@@ -203,9 +203,9 @@ def attention_cost(at: Case, *, block: bool = False) -> Cost:
 
 
 def _score_passes(at: Case, backend: str) -> int:
-    naive = backend == "naive"
-    forward = 4 + 2 * naive + 2 * at.causal
-    return forward + (7 + 2 * naive * (1 + at.causal) if at.backward else 0)
+    naive, masked = backend == "naive", bool(at.causal)
+    forward = 4 + 2 * naive + 2 * masked
+    return forward + (7 + 2 * naive * (1 + masked) if at.backward else 0)
 
 
 def _held(at: Case, backend: str, *, block: bool) -> int:
@@ -223,4 +223,5 @@ def _held(at: Case, backend: str, *, block: bool) -> int:
     if in_float32 + in_dtype and at.backward:
         in_float32, in_dtype = (count + _SCORES_BACKWARD if count else 0 for count in (in_float32, in_dtype))
     scores = at.batch * at.heads * at.seq**2
-    return (rows * at.batch * at.seq * width + weights) * item + scores * (4 * in_float32 + item * in_dtype)
+    held = (rows * at.batch * at.seq * width + weights) * item + scores * (4 * in_float32 + item * in_dtype)
+    return int(held)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from nsysprof.formats.workload import DESCRIBE_SCHEMA, Axis, Backend, Cost, Described, Flag, Mode
+from nsysprof.formats.workload import Axis, Backend, Cost, Described, Flag, Mode
 from nsysprof.hardware.attention_cost import (
     UNFUSED,
     AttentionShape,
@@ -34,7 +35,7 @@ _AXES = (
 def attention_described(workload: str) -> Described:
     """What a workload of this name would have said."""
     return Described(
-        schema=DESCRIBE_SCHEMA,
+        schema="nsysprof-describe/1",
         name=workload,
         says=_NAMES.get(workload, workload),
         axes=[*_AXES],
@@ -55,14 +56,14 @@ def attention_described(workload: str) -> Described:
 
 def attention_cost(workload: str, at: Mapping[str, Any], *, backward: bool) -> Cost:
     """What a call of a configuration would have been said to cost."""
-    sizes = [at[name] for name in ("batch", "heads", "seq", "head_dim")]
-    shape, dtype = AttentionShape(*sizes, causal=at["causal"]), at["dtype"]
+    sizes = [at[name] for name in ("batch", "heads", "seq", "head_dim", "causal")]
+    shape, dtype = AttentionShape(*sizes), at["dtype"]
     if workload == _BLOCK:
         flops, least = block_flops(shape, train=backward), block_traffic(shape, dtype, train=backward)
     else:
         flops = attention_flops(shape, backward=backward)
         least = attention_traffic(shape, dtype, backward=backward)
-    masked = score_pairs(AttentionShape(*sizes, causal=True))
+    masked = score_pairs(replace(shape, causal=True))
     said = "causal counting (all scores are counted, a mask would halve them)"
     return Cost(
         flops=flops,

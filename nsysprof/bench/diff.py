@@ -97,7 +97,7 @@ def compare_runs(
         after=after,
         rules=rules,
         rows=pd.DataFrame(
-            _rows(old, new, common, rules), columns=["configuration", before.described.sweep, *DIFF_COLUMNS]
+            _rows(old, new, common, rules), columns=["configuration", before.described.size, *DIFF_COLUMNS]
         ),
         differences=differences,
         only_before=tuple(_missing(before, new, after)),

@@ -43,7 +43,7 @@ def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
     try:
         for name, path in zip(BENCH_TABLES, paths, strict=True):
             table = getattr(results, name)
-            sweep = results.samples.described.sweep
+            sweep = results.samples.described.size
             rounded = pd.DataFrame({name: _rounded(name, table[name], sweep) for name in table.columns})
             rounded.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
     except OSError as error:
@@ -123,7 +123,7 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
     every = (row for point in results.samples.points for row in _sample_rows(run, point))
     database["samples"].insert_all(every, pk=(*key, "set", "number"), columns=_SAMPLE_TYPES, alter=True)
     database["runs"].insert(_run_row(results), pk="run", alter=True)
-    database["results"].create_index(["backend", results.samples.described.sweep], if_not_exists=True)
+    database["results"].create_index(["backend", results.samples.described.size], if_not_exists=True)
     for name in ("results", "samples"):
         if not any(each.column == "run" for each in database[name].foreign_keys):
             database[name].add_foreign_key("run", "runs", "run")

@@ -49,7 +49,7 @@ def crossover_lines(results: BenchResults) -> Iterator[str]:
     found = found[
         ~found["winner"].isin(results.repeats)
         & ~found["loser"].isin(results.repeats)
-        & (found[f"first_{results.about.sweep}"] < found[f"last_{results.about.sweep}"])
+        & (found[f"first_{results.about.size}"] < found[f"last_{results.about.size}"])
     ]
     many = {name: found[name].nunique() > 1 for name in ("sweep", "dtype")}
     for row in found.to_dict("records"):
@@ -63,7 +63,7 @@ def crossover_words(row: Any, about: Described) -> str:
     """`flash beats math from S=512 on (1.1x at S=128, 30x at S=4096)`."""
     s, (first, last, start, crossing) = (
         about.short,
-        (row[f"{place}_{about.sweep}"] for place in ("first", "last", "from", "crossing")),
+        (row[f"{place}_{about.size}"] for place in ("first", "last", "from", "crossing")),
     )
     ends = f"({format_ratio(row['first_speedup'])} at {s}={first}, {format_ratio(row['last_speedup'])} at {s}={last})"
     if row["status"] in (LEVEL, UNSURE):
@@ -80,13 +80,15 @@ def memory_lines(results: BenchResults) -> Iterator[str]:
     memory = results.exponents[results.exponents["metric"] == "temporary memory"]
     memory = memory[~memory["backend"].isin(results.repeats)]
     several, about = memory["dtype"].nunique() > 1, results.about
-    for sweep in [each for each in results.sweeps if each.axis == about.sweep]:
+    for sweep in [each for each in results.sweeps if each.axis == about.size]:
         where = f" [{sweep.fixed}]" if memory["sweep"].nunique() > 1 else ""
         part = results.results.loc[list(sweep.rows)]
         for growth, group in memory[memory["sweep"] == sweep.fixed].groupby("growth", sort=False):
             rows, words = group.to_dict("records"), str(growth)
             names = [f"{row['backend']}{' ' + row['dtype'] if several else ''}" for row in rows]
-            exponents = [f"{name} {exponent_words(row, about.short)}" for name, row in zip(names, rows, strict=True)]
+            exponents = [
+                f"{name} {exponent_words(row, about.short)}" for name, row in zip(names, rows, strict=True)
+            ]
             if words == CONSTANT:
                 sizes = [_sizes(part, row, about, 1) for row in rows]
                 yield "temporary memory is constant: " + _listed(names, sizes) + where
@@ -109,13 +111,13 @@ def _listed(names: Sequence[str], said: Sequence[str]) -> str:
 def _sizes(part: pd.DataFrame, row: Any, about: Described, ends: int) -> str:
     """`272 B`, or `4.09 MiB at S=1024, 64.0 KiB at S=2048 and 1.00 MiB at S=32768`: first, smallest and last."""
     own = part[(part["backend"] == row["backend"]) & (part["dtype"] == row["dtype"])]
-    own = own[own["temporary_bytes"].notna()].sort_values(about.sweep)
+    own = own[own["temporary_bytes"].notna()].sort_values(about.size)
     if ends == 1:
         return format_bytes(own["temporary_bytes"].iloc[-1])
     places = sorted({0, int(np.argmin(own["temporary_bytes"].to_numpy(np.int64))), len(own) - 1})
     return in_words(
         [
-            f"{format_bytes(own['temporary_bytes'].iloc[place])} at {about.short}={own[about.sweep].iloc[place]}"
+            f"{format_bytes(own['temporary_bytes'].iloc[place])} at {about.short}={own[about.size].iloc[place]}"
             for place in places
         ]
     )

@@ -105,9 +105,7 @@ def throughput_chart(results: BenchResults) -> Figure:
         )
         yield from _columns(part, axis, "tflops", ("low", "high"))
 
-    notes = [
-        f"FLOPs {results.about.flops}; peak: SMs × sampled clock × FLOPs per clock"
-    ]
+    notes = [f"FLOPs {results.about.flops}; peak: SMs × sampled clock × FLOPs per clock"]
     if refused.any():
         notes.insert(0, f"left out: {refused.sum()} of {len(refused)} points, above the peak")
     chart = _Chart(results, throughput_title(results), "TFLOP/s", lines, plain_tick, tflops_text, notes)
@@ -179,7 +177,12 @@ class _Chart:
                 extent = _extent(lines)
                 if extent is None:
                     axes.text(0.5, 0.5, "no figures", transform=axes.transAxes, ha="center", color=FAINT)
-                    finish_axes(axes, self.results.about.label(sweep.axis), self.label, panel_title(len(sweeps), sweep.fixed))
+                    finish_axes(
+                        axes,
+                        self.results.about.label(sweep.axis),
+                        self.label,
+                        panel_title(len(sweeps), sweep.fixed),
+                    )
                     continue
                 part = frame.loc[list(sweep.rows)]
                 ceilings = peaks_of(part) if peaks else []
@@ -201,7 +204,12 @@ class _Chart:
                 if words:  # below the lines
                     low = low / (high / low) ** 0.12
                 log_y(axes, low, high, self.tick, binary=self.tick is byte_tick)
-                finish_axes(axes, self.results.about.label(sweep.axis), self.label, panel_title(len(sweeps), sweep.fixed))
+                finish_axes(
+                    axes,
+                    self.results.about.label(sweep.axis),
+                    self.label,
+                    panel_title(len(sweeps), sweep.fixed),
+                )
                 _draw_lines(axes, lines, dtypes)
                 labels = _end_labels(lines, dtypes, self.text, max(along))
                 if even is not None:

@@ -94,24 +94,26 @@ def passings(results: BenchResults, sweep: BenchSweep, lines: Sequence[BenchLine
     found = results.crossovers[
         (results.crossovers["sweep"] == sweep.fixed)
         & (results.crossovers["kind"] == "eager")
-        & results.crossovers[f"crossing_{results.about.sweep}"].notna()
+        & results.crossovers[f"crossing_{results.about.size}"].notna()
         & ~results.crossovers["winner"].isin(results.repeats)
         & ~results.crossovers["loser"].isin(results.repeats)
     ]
     own = [line for line in lines if not line.graph and line.backend not in results.repeats]
     eager = {(line.backend, line.dtype): line for line in own}
-    if found.empty or not eager or sweep.axis != results.about.sweep:
+    if found.empty or not eager or sweep.axis != results.about.size:
         return []
     end = max(line.x[-1] for line in eager.values())
     best = min((line for line in eager.values() if line.x[-1] == end), key=lambda line: line.y[-1])
     found = found[(found["winner"] == best.backend) & (found["dtype"] == best.dtype)].sort_values(
-        f"crossing_{results.about.sweep}"
+        f"crossing_{results.about.size}"
     )
     out = []
     for row in found.tail(_MOST_PASSINGS).to_dict("records"):
-        x = float(row[f"crossing_{results.about.sweep}"])
+        x = float(row[f"crossing_{results.about.size}"])
         y = float(np.exp(np.interp(np.log(x), np.log(best.x), np.log(best.y))))
-        out.append(Passing(x, y, f"{row['winner']} passes {row['loser']}", f"near {results.about.short}={x:.0f}"))
+        out.append(
+            Passing(x, y, f"{row['winner']} passes {row['loser']}", f"near {results.about.short}={x:.0f}")
+        )
     return out
 
 

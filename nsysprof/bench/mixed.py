@@ -21,11 +21,11 @@ _PARTS = ("total", "precision", "algorithm")
 def mixed_rows(results: BenchResults) -> pd.DataFrame:
     """What a comparison across dtypes is made of: per shape, a backend in one dtype against another one in another.
 
-    Columns: the size, configuration and base_configuration, base, base_dtype, new, new_dtype, total (speed-up across both),
+    Columns: the size, configuration and base_configuration, base, base_dtype, new, new_dtype, total (across both),
     precision (of base by the dtype alone), algorithm (of new over base in one dtype), each with its 95 % interval as
     ``_low`` and ``_high``, NaN where base was not measured in both dtypes; total = precision × algorithm.
     """
-    shape, size = results.about.shape, results.about.sweep
+    shape, size = results.about.shape, results.about.size
     eager = results.comparisons[results.comparisons["kind"] == "eager"]
     mixed = eager[eager["mixed"].astype(bool)]
     others = ~mixed["new"].isin([*results.repeats, base_backend(results)])
@@ -67,12 +67,12 @@ def mixed_lines(results: BenchResults) -> Iterator[str]:
     rows = mixed_rows(results)
     for _, group in rows.groupby(["base", "new"], sort=False):
         known = group[group["algorithm"].notna() & group["precision"].notna()]
-        row = (known if len(known) else group).sort_values(results.about.sweep, kind="stable").iloc[-1]
+        row = (known if len(known) else group).sort_values(results.about.size, kind="stable").iloc[-1]
         new = backend_name(results, row["new"], [row["configuration"]])
         base = backend_name(results, row["base"], [row["base_configuration"]])
         line = (
             f"mixed dtypes: {new} {row['new_dtype']} is {format_ratio(row['total'])} as fast as {base}"
-            f" {row['base_dtype']} at {results.about.short}={row[results.about.sweep]}"
+            f" {row['base_dtype']} at {results.about.short}={row[results.about.size]}"
         )
         if len(known):
             parts = [format_ratio(row[name]) for name in ("precision", "algorithm")]

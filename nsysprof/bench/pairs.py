@@ -194,9 +194,7 @@ def decision_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd
     return pd.DataFrame(rows, columns=names)
 
 
-def _decision(
-    shape: list[str], kind: str, group: pd.DataFrame, comparisons: pd.DataFrame
-) -> dict[str, Any]:
+def _decision(shape: list[str], kind: str, group: pd.DataFrame, comparisons: pd.DataFrame) -> dict[str, Any]:
     best, *others = group["backend"]
     first = group.iloc[0]
     found = {other: between(comparisons, first["configuration"], other, best) for other in others}
@@ -227,7 +225,7 @@ def auto_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd.Dat
     with ``graph_``: without launches. ``error``, ``equivalent``: of auto's output against float64, and whether it is
     within the tolerance.
     """
-    rows, sweep = [], samples.described.sweep
+    rows, sweep = [], samples.described.size
     for row in results[(results["backend"] == AUTO) & results["median_ns"].notna()].to_dict("records"):
         rows.append(
             {

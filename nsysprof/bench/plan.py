@@ -74,7 +74,13 @@ PRESETS: Mapping[str, BenchPreset] = {
     "single-head": BenchPreset(
         "one head, B1 D64 fp32, S 512 to 2048: what hand-written tiled kernels are measured at",
         (
-            {"backend": ("naive", "math", "efficient", "auto"), "heads": [1], "seq": (512, 1024, 1536, 2048), "dtype": ["fp32"], "causal": False},
+            {
+                "backend": ("naive", "math", "efficient", "auto"),
+                "heads": [1],
+                "seq": (512, 1024, 1536, 2048),
+                "dtype": ["fp32"],
+                "causal": False,
+            },
         ),
     ),
 }
@@ -87,15 +93,21 @@ def find_preset(name: str) -> BenchPreset:
     return PRESETS[name]
 
 
-def bench_plan(program: Path, grids: Sequence[Grid], how: HowMeasured) -> tuple[dict[str, Any], dict[str, Any]]:
+def bench_plan(
+    program: Path, grids: Sequence[Grid], how: HowMeasured, modes: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan as JSON has it, and what the workload says of itself and of the cost of each configuration.
 
     Short ones come first; what several grids ask for is measured once. Raises `NsysprofError` for what the workload
-    does not have: backends, axes, dtypes.
+    does not have: backends, axes, dtypes, or ``modes``, the options that were given of these.
     """
     about, _ = ask_workload(program)
     for grid in grids:
         _check_grid(about, grid)
+    for name in modes:
+        if about.mode is None or about.mode.option != name:
+            has = f"its option is --{about.mode.option}" if about.mode else f"leave out --{name}"
+            raise NsysprofError(f"{about.name} has no --{name}", has)
     about, raw = ask_workload(program, [{**grid, "training": how.training} for grid in grids])
     configurations = []
     for said, one in zip(raw["configurations"], about.configurations, strict=True):
@@ -124,7 +136,7 @@ def _check_grid(about: Described, grid: Grid) -> None:
         if unknown := [name for name in dict.fromkeys(grid.get(option, ())) if name not in known]:
             said = ", ".join(map(repr, unknown))
             raise NsysprofError(f"no {option} {said}", f"--{option} is one of: {', '.join(known)}")
-    if unknown := [name for name in grid if name not in (*named, *about.shape)]:
+    if unknown := [name for name in grid if name not in (*named, *about.names)]:
         raise NsysprofError(
-            f"{about.name} has no axis {', '.join(map(repr, unknown))}", f"its axes: {', '.join(about.shape)}"
+            f"{about.name} has no axis {', '.join(map(repr, unknown))}", f"its axes: {', '.join(about.names)}"
         )

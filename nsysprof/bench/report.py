@@ -40,7 +40,6 @@ __all__ = ["bench_report"]
 
 def bench_report(results: BenchResults, charts: Sequence[str] = ()) -> str:
     """The report; ``charts`` are names of pictures beside it. The text ends with a newline."""
-    frame = results.results
     parts: list[Iterator[str]] = [
         _head(results, charts),
         *(part for sweep in results.sweeps for part in [_sweep(results, sweep)]),
@@ -264,7 +263,13 @@ def _mixed(results: BenchResults) -> Iterator[str]:
         base = backend_name(results, row["base"], [row["base_configuration"]])
         new = backend_name(results, row["new"], [row["configuration"]])
         parts = [ratio_cell(row, name) for name in ("total", "precision", "algorithm")]
-        rows.append([f"{results.about.short}{row[results.about.sweep]}", f"{base} {row['base_dtype']} → {new} {row['new_dtype']}", *parts])
+        rows.append(
+            [
+                f"{results.about.short}{row[results.about.size]}",
+                f"{base} {row['base_dtype']} → {new} {row['new_dtype']}",
+                *parts,
+            ]
+        )
     head = [results.about.short, "from, to", "speed-up", "by the dtype", "by the algorithm"]
     yield from markdown_section("What mixed dtypes hide", markdown_table(head, rows, texts=2))
 

@@ -272,7 +272,8 @@ def _shape(raw: dict[str, Any], where: str, about: Described, attention: bool, b
     if cost is None:
         raise NsysprofError(f"{where}: workload.configurations: nothing is said of it", _AGAIN)
     check_countable(cost, f"{where}: configuration.{about.sweep}: {at[about.sweep]}", _AGAIN)
-    sizes, flags = ({name: at[name] for name in names} for names in (about.sizes, about.flag_names))
+    sizes = {axis.column: at[axis.name] for axis in about.axes}
+    flags = {flag.column: at[flag.name] for flag in about.flags}
     return BenchShape(at["id"], sizes, at["dtype"], flags, about.parts(at), cost)
 
 

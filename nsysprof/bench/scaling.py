@@ -94,7 +94,7 @@ def is_named(growth: str) -> bool:
 
 
 def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
-    """The sweeps of a grid: over S (the axis of sweeps) first, then over what these leave uncovered; a rest of single shapes is one each.
+    """The sweeps of a grid: over S first, then over what these leave uncovered; a rest of single shapes is one each.
 
     So every configuration is in at least one sweep, and a full matrix is shown by its lengths alone.
     """
@@ -109,14 +109,14 @@ def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
                 found.append(_sweep(group, axis, about))
                 covered |= names
     for _, group in results[~results["configuration"].isin(covered)].groupby(shape, sort=False):
-        found.append(_sweep(group, about.sweep, about))
+        found.append(_sweep(group, about.size, about))
     return found
 
 
 def _sweep(group: pd.DataFrame, axis: str, about: Described) -> BenchSweep:
     first = group.iloc[0]
     sizes = [f"{short}{first[name]}" for name, short in about.shorts.items() if name != axis]
-    fixed = " ".join([*sizes, *(flag.on for flag in about.flags if first[flag.name])])
+    fixed = " ".join([*sizes, *(flag.on for flag in about.flags if first[flag.column])])
     return BenchSweep(axis, fixed, tuple(group.sort_values(axis, kind="stable").index.tolist()))
 
 
@@ -144,7 +144,7 @@ def exponent_frame(results: pd.DataFrame, about: Described) -> pd.DataFrame:
 
     Columns: sweep, backend, dtype, metric, points, exponent, low, high, last_exponent, r_squared, growth.
     """
-    rows, size = [], about.sweep
+    rows, size = [], about.size
     for sweep in (each for each in find_sweeps(results, about) if each.axis == size):
         part = results.loc[list(sweep.rows)]
         for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
@@ -169,7 +169,7 @@ def crossover_frame(results: pd.DataFrame, comparisons: pd.DataFrame, about: Des
     logarithms), NaN where they do not. ``first_speedup`` and ``last_speedup``: of the winner at the smallest and the
     largest S.
     """
-    rows, size = [], about.sweep
+    rows, size = [], about.size
     for sweep in (each for each in find_sweeps(results, about) if each.axis == size):
         names = set(results.loc[list(sweep.rows), "configuration"])
         inside = comparisons[comparisons["configuration"].isin(names) & ~comparisons["mixed"]]

@@ -3,7 +3,7 @@
 | column | is |
 |---|---|
 | `run`, `workload`, `device` | name of the run; of the workload; `cuda` or `cpu` |
-| `configuration`, `backend`, sizes (`batch`, `heads`, `seq`, `head_dim`), `dtype`, flags (`causal`), `backward` | what was run |
+| `configuration`, `backend`, `batch` … `head_dim`, `dtype`, `causal`, `backward` | what was run |
 | `status`, `reason` | `measured`, `unsupported`, `out of memory`, `wrong`, or `left out` (every sample was), and why |
 | `n`, `left_out`, `outliers` | samples that count; taken while throttled and left out; far outside, kept |
 | `n_effective` | how many independent samples they are worth |
@@ -140,9 +140,7 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
     return row
 
 
-def _measured(
-    point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[str]
-) -> dict[str, Any]:
+def _measured(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[str]) -> dict[str, Any]:
     """What there is of a point with samples."""
     cost, traffic = point.shape.cost, point.shape.cost.traffic_bytes(point.backend)
     summary = summarize(point.latency_ns, point.name)

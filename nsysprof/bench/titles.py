@@ -57,7 +57,11 @@ def latency_title(results: BenchResults) -> str:
         if len(values) == 1:
             return f"{winner} is fastest at {_at(results, sweep, values[0])}{times}"
         return f"{winner} is fastest at {results.about.shorts[sweep.axis]}={_many(values)}{times}"
-    end = f"at {_at(results, sweep, values[0])}" if len(values) == 1 else f"from {_at(results, sweep, values[0])} on"
+    end = (
+        f"at {_at(results, sweep, values[0])}"
+        if len(values) == 1
+        else f"from {_at(results, sweep, values[0])} on"
+    )
     places, words = spans[0]
     before = (
         f" ({words} at {results.about.shorts[sweep.axis]}={_many(places)})" if len(spans) == 2 else ""
@@ -97,7 +101,9 @@ def throughput_title(results: BenchResults) -> str:
         "" if math.isnan(best["share_of_peak"]) else f", {format_share(best['share_of_peak'])} of the peak"
     )
     title = f"{_who(results, best)} reaches {tflops_text(best['tflops'])} TFLOP/s at {_where(results, best)}{share}"
-    base = part[(part["backend"] == base_backend(results, part)) & (part["configuration"] == best["configuration"])]
+    base = part[
+        (part["backend"] == base_backend(results, part)) & (part["configuration"] == best["configuration"])
+    ]
     if len(base) and base["backend"].iloc[0] != best["backend"]:
         title += f"; {base['backend'].iloc[0]} {tflops_text(base['tflops'].iloc[0])} TFLOP/s"
     return title
@@ -121,9 +127,11 @@ def speedup_title(results: BenchResults) -> str:
         return f"{who}: {speed_words(best, base, f' at {_where(results, best)}')}"
     best = largest(found, "last_speedup")
     who = backend_name(results, best["winner"], configurations_of(results, best["sweep"], best["dtype"]))
-    last = best[f"last_{results.about.sweep}"]
-    if best[f"first_{results.about.sweep}"] == last:
-        return f"{who} is {format_ratio(best['last_speedup'])} as fast as {base} at {results.about.short}={last}"
+    last = best[f"last_{results.about.size}"]
+    if best[f"first_{results.about.size}"] == last:
+        return (
+            f"{who} is {format_ratio(best['last_speedup'])} as fast as {base} at {results.about.short}={last}"
+        )
     return f"{who} over {base}: {', '.join(_end(results, best, end) for end in ('first', 'last'))}"
 
 
@@ -173,8 +181,8 @@ def _end(results: BenchResults, row: Mapping[str, Any], end: str) -> str:
     """`30x at S=4096`: the speed-up at an end of a row of the crossovers, as far as its verdict goes."""
     inside = configurations_of(results, row["sweep"], row["dtype"])
     frame, about = results.results, results.about
-    size = row[f"{end}_{about.sweep}"]
-    there = frame.loc[frame["configuration"].isin(inside) & (frame[about.sweep] == size), "configuration"]
+    size = row[f"{end}_{about.size}"]
+    there = frame.loc[frame["configuration"].isin(inside) & (frame[about.size] == size), "configuration"]
     eager = results.comparisons[results.comparisons["kind"] == "eager"]
     found = between(eager, str(there.iloc[0]), row["loser"], row["winner"]) or {"verdict": ""}
     clear = f"{format_ratio(row[f'{end}_speedup'])} at {about.short}={size}"
@@ -189,7 +197,9 @@ def _where(results: BenchResults, row: Any) -> str:
     """`S=4096`, or `B=64`: the size that varies in the first sweep that has the configuration of a row."""
     there = results.results["configuration"] == row["configuration"]
     rows = set(results.results.index[there])
-    return next(_at(results, sweep, row[sweep.axis]) for sweep in results.sweeps if rows.intersection(sweep.rows))
+    return next(
+        _at(results, sweep, row[sweep.axis]) for sweep in results.sweeps if rows.intersection(sweep.rows)
+    )
 
 
 def _many(values: list[Any]) -> str:

@@ -163,7 +163,10 @@ def backend_name(results: BenchResults, backend: str, configurations: Iterable[s
 def configurations_of(results: BenchResults, fixed: str, dtype: str) -> list[str]:
     """The configurations of a dtype in the sweep over S with this title."""
     rows = [
-        row for sweep in results.sweeps if sweep.axis == results.about.sweep and sweep.fixed == fixed for row in sweep.rows
+        row
+        for sweep in results.sweeps
+        if sweep.axis == results.about.size and sweep.fixed == fixed
+        for row in sweep.rows
     ]
     part = results.results.loc[rows]
     return [str(name) for name in part.loc[part["dtype"] == dtype, "configuration"].unique()]

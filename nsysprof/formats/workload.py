@@ -19,10 +19,23 @@ from nsysprof.tools.nsight import last_line
 
 __all__ = ["TOO_LARGE", "Cost", "Described", "ask_workload", "check_countable"]
 
-DESCRIBE_SCHEMA = "nsysprof-describe/1"
 TOO_LARGE = "the operations of such a call are too many to count in 64 bits"
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
 _Size = Annotated[int, msgspec.Meta(ge=0)]
+
+
+# Names that mean something else in plans and on command lines.
+_RESERVED = frozenset(
+    ["id", "backend", "backends", "cost", "dtype", "backward", "train", "device", "seed", "training", "warmup", "iterations", "results", "force", "describe"]
+)
+# Columns of the tables that results are written to, beside shapes.
+TAKEN = frozenset(
+    ["run", "workload", "configuration", "status", "reason", "n", "left_out", "outliers", "interval", "cv", "clock", "cache", "flops", "intensity", "tflops", "refused", "error", "tolerance", "base", "new", "mixed", "kind", "speedup", "delta", "p", "family", "test", "verdict", "best", "as_good", "unsure", "decision", "runner_up", "margin", "least_memory", "picked", "equivalent", "sweep", "metric", "points", "exponent", "low", "high", "r_squared", "growth", "winner", "loser", "before", "after", "change", "overlap"]
+)
+
+
+def _column(name: str) -> str:
+    return f"{name}_size" if name in TAKEN else name
 
 
 class Axis(msgspec.Struct):
@@ -33,6 +46,11 @@ class Axis(msgspec.Struct):
     says: str
     default: Count
 
+    @property
+    def column(self) -> str:
+        """Its column in tables."""
+        return _column(self.name)
+
 
 class Flag(msgspec.Struct):
     """A property that a shape has or has not, with the words for both."""
@@ -42,6 +60,11 @@ class Flag(msgspec.Struct):
     off: Text
     says: str = ""
     default: bool = True
+
+    @property
+    def column(self) -> str:
+        """Its column in tables."""
+        return _column(self.name)
 
 
 class Mode(msgspec.Struct):
@@ -114,14 +137,18 @@ class Described(msgspec.Struct, dict=True):
 
     @cached_property
     def shorts(self) -> dict[str, str]:
-        """What stands before the value of each axis, the axis of sweeps first."""
-        found = {axis.name: axis.short for axis in self.axes}
-        return {self.sweep: found[self.sweep], **found}
+        """What stands before the value of each axis, by its column; that of sweeps first."""
+        return {self.size: "", **{axis.column: axis.short for axis in self.axes}}
+
+    @property
+    def size(self) -> str:
+        """The column of the axis that sweeps go along."""
+        return _column(self.sweep)
 
     @property
     def short(self) -> str:
         """What stands before the value of the axis that sweeps go along."""
-        return self.shorts[self.sweep]
+        return self.shorts[self.size]
 
     @property
     def traffic_words(self) -> str:
@@ -130,28 +157,33 @@ class Described(msgspec.Struct, dict=True):
 
     def label(self, axis: str) -> str:
         """What an axis is called in a chart: `sequence length S`."""
-        return next(f"{each.says} {each.short}".lstrip() for each in self.axes if each.name == axis)
+        return next(f"{each.says} {each.short}".lstrip() for each in self.axes if each.column == axis)
 
     @property
     def sizes(self) -> list[str]:
-        """The axes in their order."""
-        return [axis.name for axis in self.axes]
+        """The columns of the axes in their order."""
+        return [axis.column for axis in self.axes]
 
     @property
     def flag_names(self) -> list[str]:
-        """The flags in their order."""
-        return [flag.name for flag in self.flags]
+        """The columns of the flags in their order."""
+        return [flag.column for flag in self.flags]
 
     @property
     def shape(self) -> list[str]:
         """The columns of a shape without its dtype."""
         return [*self.sizes, *self.flag_names]
 
+    @property
+    def names(self) -> list[str]:
+        """What a shape without its dtype consists of, as options name it."""
+        return [each.name for each in (*self.axes, *self.flags)]
+
     @cached_property
     def configuration(self) -> type[msgspec.Struct]:
         """What a configuration of it must be."""
-        fields: list[tuple[str, Any]] = [("id", Text), *((name, Count) for name in self.sizes)]
-        fields += [("dtype", Literal[tuple(self.dtypes)]), *((name, bool) for name in self.flag_names)]
+        fields: list[tuple[str, Any]] = [("id", Text), *((axis.name, Count) for axis in self.axes)]
+        fields += [("dtype", Literal[tuple(self.dtypes)]), *((flag.name, bool) for flag in self.flags)]
         return msgspec.defstruct("Configuration", fields)
 
     def parts(self, at: Mapping[str, Any]) -> list[str]:
@@ -169,20 +201,16 @@ class Described(msgspec.Struct, dict=True):
 def described(value: Any, where: str, hint: str) -> Described:
     """A decoded description, checked. Raises `NsysprofError` that names the place."""
     found = fitted(value, Described, where, hint)
-    names = [*found.sizes, *found.flag_names]
-    wrong = [name for name in names if names.count(name) > 1 or name in RESERVED]
+    names = found.names
+    wrong = [name for name in names if names.count(name) > 1 or name in _RESERVED]
     if wrong:
         raise NsysprofError(f"{where}: {wrong[0]!r} cannot be the name of an axis or a flag", hint)
-    if found.sweep not in found.sizes:
+    if found.sweep not in [axis.name for axis in found.axes]:
         raise NsysprofError(f"{where}: sweep: {found.sweep!r} is none of its axes", hint)
-    for name, known in (("default_backends", found.backends), ("trial", found.sizes)):
+    for name, known in (("default_backends", found.backends), ("trial", names)):
         if unknown := [each for each in getattr(found, name) if each not in known]:
             raise NsysprofError(f"{where}: {name}: no {unknown[0]!r} is declared", hint)
     return found
-
-
-# Names that mean something else in plans, results and command lines.
-RESERVED = {"id", "backend", "backends", "cost", "dtype", "backward", "device", "seed", "training", "configuration"}
 
 
 def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tuple[Described, dict[str, Any]]:
@@ -209,6 +237,8 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
 
 def check_countable(cost: Cost, where: str, hint: str) -> None:
     """Raises `NsysprofError` where FLOPs or bytes do not fit into 64 bits, or would not with what is added to them."""
-    most = max([cost.flops, cost.least_bytes + max(cost.extra_bytes.values(), default=0), cost.unit_bytes or 0])
+    most = max(
+        [cost.flops, cost.least_bytes + max(cost.extra_bytes.values(), default=0), cost.unit_bytes or 0]
+    )
     if most >= 2**62:
         raise NsysprofError(f"{where}: {TOO_LARGE}", hint)
