@@ -15,7 +15,7 @@ from nsysprof.charts.style import MARGIN, TEXT, WIDTH, framed, heading_height
 from nsysprof.statistics.distributions import Floats
 
 # Colour and marker of each backend. Colours are told apart by readers of all kinds (a test measures it); where lines
-# lie on each other, markers tell them. A backend that is not here looks like `OTHER_LOOK`.
+# lie on each other, markers tell them. Other backends get what is free.
 LOOKS = {
     "math": ("#c44916", "o"),
     "flash": ("#0127bb", "s"),
@@ -34,6 +34,7 @@ LOOKS = {
     "tiled_o5": ("#460078", "8"),
 }
 OTHER_LOOK = ("#4e4e4e", "h")
+_CHOSEN: dict[str, tuple[str, str]] = {}  # of the backends of the results that are drawn
 _STYLES = ("-", (0, (5, 2)), (0, (8, 2, 1.5, 2)))  # a dtype after the other
 
 _LABEL = TEXT + 0.5
@@ -52,7 +53,14 @@ class EndLabel:
 
 def backend_look(backend: str) -> tuple[str, str]:
     """The colour and the marker of a backend."""
-    return LOOKS.get(backend, OTHER_LOOK)
+    return LOOKS.get(backend) or _CHOSEN.get(backend, OTHER_LOOK)
+
+
+def choose_looks(backends: Sequence[str]) -> None:
+    """Give those that have no look of their own one of the others', in their order, that none of these has."""
+    free = [look for name, look in LOOKS.items() if name not in backends]
+    _CHOSEN.clear()
+    _CHOSEN.update(zip([name for name in backends if name not in LOOKS], free, strict=False))
 
 
 def readable(colour: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from nsysprof.bench.axes import choose_looks
 from nsysprof.bench.lines import latency_chart, memory_chart, speedup_chart, throughput_chart
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.roofline_chart import roofline_chart
@@ -34,6 +35,7 @@ def save_bench_charts(results: BenchResults, folder: Path) -> list[Path]:
     Raises `NsysprofError` when one cannot be written.
     """
     paths = []
+    choose_looks([str(name) for name in results.results["backend"].unique()])
     for name, chart in BENCH_CHARTS.items():
         path = folder / name
         try:

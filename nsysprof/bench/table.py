@@ -3,7 +3,7 @@
 | column | is |
 |---|---|
 | `run`, `workload`, `device` | name of the run; of the workload; `cuda` or `cpu` |
-| `configuration`, `backend`, `batch` … `head_dim`, `dtype`, `causal`, `backward` | what was run |
+| `configuration`, `backend`, `batch`, `heads`, `seq`, `head_dim`, `dtype`, `causal`, `backward` | what was run |
 | `status`, `reason` | `measured`, `unsupported`, `out of memory`, `wrong`, or `left out` (every sample was), and why |
 | `n`, `left_out`, `outliers` | samples that count; taken while throttled and left out; far outside, kept |
 | `n_effective` | how many independent samples they are worth |
@@ -26,7 +26,7 @@
 | `score_matrix_bytes`, `temporary_matrices`, `peak_matrices` | of the batch, in the dtype; memory in these |
 | `error`, `tolerance`, `error_of_tolerance` | relative error against float64, of what is nearest to its limit |
 
-Shares are parts of 1. Shares of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 %
+Sizes (`batch` … `head_dim`) and flags (`causal`) are those of the workload, here of attention. Shares are parts of 1. Shares of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 %
 because their score matrices stay in the L2 cache.
 """
 

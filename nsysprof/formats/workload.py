@@ -25,13 +25,18 @@ _Size = Annotated[int, msgspec.Meta(ge=0)]
 
 
 # Names that mean something else in plans and on command lines.
-_RESERVED = frozenset(
-    ["id", "backend", "backends", "cost", "dtype", "backward", "train", "device", "seed", "training", "warmup", "iterations", "results", "force", "describe"]
-)
+_RESERVED = {
+    "id", "backend", "backends", "cost", "dtype", "backward", "train", "device", "seed", "training", "warmup",
+    "iterations", "results", "force", "describe",
+}  # fmt: skip
 # Columns of the tables that results are written to, beside shapes.
-TAKEN = frozenset(
-    ["run", "workload", "configuration", "status", "reason", "n", "left_out", "outliers", "interval", "cv", "clock", "cache", "flops", "intensity", "tflops", "refused", "error", "tolerance", "base", "new", "mixed", "kind", "speedup", "delta", "p", "family", "test", "verdict", "best", "as_good", "unsure", "decision", "runner_up", "margin", "least_memory", "picked", "equivalent", "sweep", "metric", "points", "exponent", "low", "high", "r_squared", "growth", "winner", "loser", "before", "after", "change", "overlap"]
-)
+TAKEN = {
+    "run", "workload", "configuration", "status", "reason", "n", "left_out", "outliers", "interval", "cv", "clock",
+    "cache", "flops", "intensity", "tflops", "refused", "error", "tolerance", "base", "new", "mixed", "kind", "speedup",
+    "delta", "p", "family", "test", "verdict", "best", "as_good", "unsure", "decision", "runner_up", "margin",
+    "least_memory", "picked", "equivalent", "sweep", "metric", "points", "exponent", "low", "high", "r_squared",
+    "growth", "winner", "loser", "before", "after", "change", "overlap",
+}  # fmt: skip
 
 
 def _column(name: str) -> str:
@@ -226,7 +231,11 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
     except (ValueError, RecursionError):
         raw = None
     if ended.returncode or not isinstance(raw, dict):
-        said = last_line((ended.stderr or ended.stdout).decode(errors="replace")) or "it prints nothing"
+        lines = (ended.stderr or ended.stdout).decode(errors="replace").splitlines()
+        said = (
+            last_line("\n".join(line for line in lines if not line.startswith("  hint: ")))
+            or "it prints nothing"
+        )
         raise NsysprofError(f"{program}: does not describe itself: {said}", hint)
     found = described(raw, f"{program}: --describe", hint)
     for number, each in enumerate(raw.get("configurations", ())):

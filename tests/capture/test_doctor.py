@@ -28,7 +28,8 @@ DRIVER = Driver("580.159.04", (13, 0), ({"name": "NVIDIA H200"}, {"name": "NVIDI
 WORKLOAD = """
 import json, sys
 if "--describe" in sys.argv:
-    backends = {"math": {}, "cudnn": {}, "flash_attn": {"install": "pip install flash-attn"}, "tiled_o0": {}, "tiled_o1": {}}
+    backends = {name: {} for name in ("math", "cudnn", "flash_attn", "tiled_o0", "tiled_o1")}
+    backends["flash_attn"]["install"] = "pip install flash-attn"
     print(json.dumps({
         "schema": "nsysprof-describe/1", "name": "workload", "says": "attention", "sweep": "seq",
         "axes": [{"name": "seq", "short": "S", "says": "", "default": 1}], "dtypes": ["fp16", "fp32"],

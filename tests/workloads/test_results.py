@@ -36,6 +36,9 @@ def a_run(backend: str, status: str = "measured", **more: Any) -> dict[str, Any]
     }
 
 
+TITLE = "sdpa: forward and backward, causal, fp16, batch 1, heads 8"
+
+
 def document(*runs: dict[str, Any]) -> dict[str, Any]:
     """The results of these runs."""
     return {
@@ -65,7 +68,7 @@ def test_the_table_shows_each_run() -> None:
         a_run("cudnn", "unsupported", reason="no compiler"),
         a_run("auto", "out of memory", reason="CUDA out of memory."),
     )
-    assert table(document(*runs)).splitlines() == [
+    assert table(document(*runs), TITLE).splitlines() == [
         "sdpa: forward and backward, causal, fp16, batch 1, heads 8; NVIDIA H200, torch 2.11.0+cu130",
         "",
         "range              status                latency           error  allowed    before    inputs   outputs"
@@ -94,7 +97,7 @@ def test_columns_without_numbers_are_left_out() -> None:
     from _results import progress, table
 
     run = a_run("flex", "unsupported", reason="no compiler")
-    assert table(document(run)).splitlines()[2:] == [
+    assert table(document(run), TITLE).splitlines()[2:] == [
         "range             status",
         "----------------  -----------",
         "RUN::flex::S1024  unsupported",
