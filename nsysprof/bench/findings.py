@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench.mixed import mixed_lines
+from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import CONSTANT, LEVEL, NO_SINGLE_POWER, UNSURE, is_named
 from nsysprof.bench.words import (
@@ -26,9 +26,11 @@ from nsysprof.core.units import format_bytes, format_ratio, format_share
 from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of
 
-__all__ = ["bench_findings", "crossover_words", "exponent_words"]
+__all__ = ["bench_findings", "crossover_words", "exponent_words", "mixed_rows"]
 
 _MUCH_LAUNCHING = 0.1
+_ENDS = ("", "_low", "_high")
+_PARTS = ("total", "precision", "algorithm")
 
 
 def bench_findings(results: BenchResults) -> Iterator[str]:
@@ -243,3 +245,65 @@ def picked_words(results: BenchResults, configuration: str) -> str:
     """Which backend `auto` came to; nothing where it was not measured."""
     rows = results.auto[results.auto["configuration"] == configuration]
     return (known_text(rows["picked"].iloc[0]) or "not seen") if len(rows) else ""
+
+
+def mixed_rows(results: BenchResults) -> pd.DataFrame:
+    """What a comparison across dtypes is made of: per shape, a backend in one dtype against another one in another.
+
+    Columns: the size, configuration and base_configuration, base, base_dtype, new, new_dtype, total (across both),
+    precision (of base by the dtype alone), algorithm (of new over base in one dtype), each with its 95 % interval as
+    ``_low`` and ``_high``, NaN where base was not measured in both dtypes; total = precision × algorithm.
+    """
+    shape, size = results.about.shape, results.about.size
+    eager = results.pairs()
+    mixed = eager[eager["mixed"].astype(bool)]
+    others = ~mixed["new"].isin([*results.repeats, base_backend(results)])
+    across = mixed[others & (mixed["base"] != mixed["new"])]
+    alone = {
+        (row["configuration"], row["base"], row["base_dtype"]): row
+        for row in mixed[mixed["base"] == mixed["new"]].to_dict("records")
+    }
+    of_shape = results.results.set_index([*shape, "dtype"])["configuration"]
+    ids = of_shape[~of_shape.index.duplicated()].to_dict()
+    rows = []
+    for row in across.to_dict("records"):
+        place = (row["configuration"], row["base"], row["base_dtype"])
+        parts = {
+            "total": row,
+            "precision": alone.get(place),
+            "algorithm": between(eager, row["configuration"], row["base"], row["new"]),
+        }
+        rows.append(
+            {
+                **{
+                    name: row[name]
+                    for name in (size, "configuration", "base", "base_dtype", "new", "new_dtype")
+                },
+                "base_configuration": ids[(*(row[name] for name in shape), row["base_dtype"])],
+                **{f"{part}{end}": _value(found, end) for part, found in parts.items() for end in _ENDS},
+            }
+        )
+    names = [size, "configuration", "base_configuration", "base", "base_dtype", "new", "new_dtype"]
+    return pd.DataFrame(rows, columns=[*names, *(f"{part}{end}" for part in _PARTS for end in _ENDS)])
+
+
+def _value(found: Any, end: str) -> float:
+    return float("nan") if found is None else float(found[f"speedup{end}"])
+
+
+def mixed_lines(results: BenchResults) -> Iterator[str]:
+    """For each two backends what their comparison across dtypes hides, at the largest S."""
+    rows = mixed_rows(results)
+    for _, group in rows.groupby(["base", "new"], sort=False):
+        known = group[group["algorithm"].notna() & group["precision"].notna()]
+        row = (known if len(known) else group).sort_values(results.about.size, kind="stable").iloc[-1]
+        new = backend_name(results, row["new"], [row["configuration"]])
+        base = backend_name(results, row["base"], [row["base_configuration"]])
+        line = (
+            f"mixed dtypes: {new} {row['new_dtype']} is {format_ratio(row['total'])} as fast as {base}"
+            f" {row['base_dtype']} at {results.about.short}={row[results.about.size]}"
+        )
+        if len(known):
+            parts = [format_ratio(row[name]) for name in ("precision", "algorithm")]
+            line += f": {parts[0]} from the dtype, {parts[1]} from the algorithm"
+        yield line

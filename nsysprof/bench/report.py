@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from nsysprof.bench.about import environment_part, method_part, repeat_part
-from nsysprof.bench.findings import bench_findings, exponent_words, picked_words
-from nsysprof.bench.mixed import mixed_rows
+from nsysprof import __version__
+from nsysprof.bench.findings import bench_findings, exponent_words, mixed_rows, picked_words
 from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import BenchSweep
@@ -21,6 +20,7 @@ from nsysprof.bench.words import (
     base_backend,
     clock_words,
     decision_words,
+    device_name,
     known_text,
     largest,
     latency_cell,
@@ -32,7 +32,7 @@ from nsysprof.bench.words import (
     verdict_cell,
 )
 from nsysprof.core.terminal import visible
-from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
+from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.markdown import markdown_section, markdown_table
 
 __all__ = ["bench_report"]
@@ -42,7 +42,7 @@ def bench_report(results: BenchResults, charts: Sequence[str] = ()) -> str:
     """The report; ``charts`` are names of pictures beside it. The text ends with a newline."""
     parts: list[Iterator[str]] = [
         _head(results, charts),
-        *(part for sweep in results.sweeps for part in [_sweep(results, sweep)]),
+        *(_sweep(results, sweep) for sweep in results.sweeps),
         _decisions(results),
         _auto(results),
         _outputs(results),
@@ -50,12 +50,11 @@ def bench_report(results: BenchResults, charts: Sequence[str] = ()) -> str:
         _mixed(results),
         _pairs(results),
         _not_measured(results),
-        method_part(results),
-        environment_part(results),
-        repeat_part(results),
+        _method_part(results),
+        _environment_part(results),
+        _repeat_part(results),
     ]
-    lines = [line for part in parts for line in part]
-    return "".join(f"{visible(line)}\n" for line in lines)
+    return "".join(f"{visible(line)}\n" for part in parts for line in part)
 
 
 def _head(results: BenchResults, charts: Sequence[str]) -> Iterator[str]:
@@ -75,7 +74,7 @@ def _head(results: BenchResults, charts: Sequence[str]) -> Iterator[str]:
 def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
     """One table per sweep: latency, speed-up, throughput and memory of every point."""
     base = base_backend(results)
-    eager, graph = (results.comparisons[results.comparisons["kind"] == kind] for kind in ("eager", "graph"))
+    eager, graph = (results.pairs(kind) for kind in ("eager", "graph"))
     part = results.results.loc[list(sweep.rows)]
     several, short = part["dtype"].nunique() > 1, results.about.shorts[sweep.axis]
     rows = []
@@ -102,16 +101,9 @@ def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
         "graph",
         "speed-up, graph",
         "TFLOP/s",
-    ]
-    head += [
         "of peak",
-        "GB/s",
-        "of bandwidth",
-        "tokens/s",
-        "peak memory",
-        "of it temporary",
-        results.about.unit,
     ]
+    head += ["GB/s", "of bandwidth", "tokens/s", "peak memory", "of it temporary", results.about.unit]
     yield from markdown_section(sweep.fixed, markdown_table([*head, "memory reduction"], rows, texts=2))
 
 
@@ -152,9 +144,9 @@ def _share(value: float) -> str:
 
 def _decisions(results: BenchResults) -> Iterator[str]:
     _, labels = shape_parts(results)
-    graph = results.decisions[results.decisions["kind"] == "graph"].set_index("configuration")
+    graph = results.decided("graph").set_index("configuration")
     rows = []
-    for row in results.decisions[results.decisions["kind"] == "eager"].to_dict("records"):
+    for row in results.decided().to_dict("records"):
         name = row["configuration"]
         behind = known_text(row["runner_up"])
         rows.append(
@@ -307,3 +299,75 @@ def _not_measured(results: BenchResults) -> Iterator[str]:
     yield from markdown_section(
         "Not measured", markdown_table(["shape", "backend", "is", "because"], rows, texts=4)
     )
+
+
+def _method_part(results: BenchResults) -> Iterator[str]:
+    """What the figures mean, and the rules that they were taken by."""
+    samples, rules = results.samples, results.rules
+    lines = [
+        f"- ±: half the 95 % interval of the median ({', '.join(_methods(results.results))})",
+        f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
+        f" samples a side, when its interval leaves 1 out and p stays below {rules.alpha:g}",
+        "- a difference between eager calls also has to exceed what either backend differs from itself by (A/A)",
+        "- speed-up in brackets: no clear change; with “?”: too few samples",
+        f"- TFLOP/s: {results.about.flops}; of peak: of SMs × sampled clock × FLOPs per"
+        " clock and SM, on tensor cores for fp16 and bf16",
+        "- peak memory: what PyTorch asked for at the peak of one call: inputs, outputs, temporaries, and what the"
+        " backend's libraries keep from call to call (cuBLAS: a workspace)",
+        f"- GB/s: {results.about.traffic_words}",
+        *(f"- {name}: {' '.join(str(rule).split())}" for name, rule in samples.rules.items()),
+    ]
+    yield from markdown_section("How it was measured", lines)
+
+
+def _methods(frame: pd.DataFrame) -> list[str]:
+    return [str(name) for name in frame["interval"].dropna().unique()] or ["none"]
+
+
+def _environment_part(results: BenchResults) -> Iterator[str]:
+    """Machine and software, and what the machine can do at most."""
+    environment, limits = results.samples.environment, results.samples.limits
+    software = environment.get("workload") or {}
+    clocks = results.results["sm_clock_mhz"].dropna()
+    facts = {
+        "device": device_name(results),
+        "SM clock, sampled": f"{_range(clocks)} MHz" if len(clocks) else "",
+        "SM clock, highest": _known(limits.max_sm_clock_mhz, "{:,.0f} MHz".format),
+        "SMs": str(limits.sm_count or ""),
+        "power limit": _known(software.get("power_limit_w"), "{:,.0f} W".format),
+        "memory": _known(software.get("memory_bytes"), format_bytes),
+        "L2 cache": _known(software.get("l2_cache_bytes"), format_bytes),
+        "bandwidth": _known(limits.bytes_per_s, format_bandwidth),
+        "bandwidth, measured": _known(limits.measured_bytes_per_s, format_bandwidth),
+        **{
+            f"{dtype} product, measured": f"{flops / 1e12:,.3g} TFLOP/s"
+            for dtype, flops in (limits.measured_flops or {}).items()
+        },
+        **{name: str(software[name]) for name in ("torch", "cuda", "cudnn", "triton") if software.get(name)},
+        **{
+            name: str(environment[name])
+            for name in ("driver", "os", "python", "cpu")
+            if environment.get(name)
+        },
+        "environment": results.samples.environment_hash,
+        "nsysprof": __version__,
+    }
+    rows = [[name, value] for name, value in facts.items() if value]
+    yield from markdown_section("Environment", markdown_table(["", ""], rows, texts=2))
+
+
+def _range(clocks: pd.Series[float]) -> str:
+    """`1,980`, or `1,845 to 1,980`: the medians of the points."""
+    ends = dict.fromkeys(f"{value:,.0f}" for value in (clocks.min(), clocks.max()))
+    return " to ".join(ends)
+
+
+def _known(value: object, text: Callable[[float], str]) -> str:
+    return text(value) if isinstance(value, int | float) else ""
+
+
+def _repeat_part(results: BenchResults) -> Iterator[str]:
+    """The command."""
+    command = results.samples.command
+    if command:
+        yield from markdown_section("How to repeat it", ["```sh", command, "```"])

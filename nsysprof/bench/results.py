@@ -47,6 +47,14 @@ class BenchResults:
         """The workload."""
         return self.samples.described
 
+    def pairs(self, kind: str = "eager") -> pd.DataFrame:
+        """The comparisons of a kind."""
+        return self.comparisons[self.comparisons["kind"] == kind]
+
+    def decided(self, kind: str = "eager") -> pd.DataFrame:
+        """The decisions by a kind of samples."""
+        return self.decisions[self.decisions["kind"] == kind]
+
 
 def read_bench_results(path: Path, rules: Rules = DEFAULT_RULES) -> BenchResults:
     """The results of a ``samples.json`` or of the folder that holds it; raises as `read_bench_samples` does."""

@@ -26,8 +26,9 @@
 | `score_matrix_bytes`, `temporary_matrices`, `peak_matrices` | of the batch, in the dtype; memory in these |
 | `error`, `tolerance`, `error_of_tolerance` | relative error against float64, of what is nearest to its limit |
 
-Sizes (`batch` … `head_dim`) and flags (`causal`) are those of the workload, here of attention. Shares are parts of 1. Shares of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 %
-because their score matrices stay in the L2 cache.
+Sizes (`batch` to `head_dim`) and flags (`causal`) are those of the workload, here of attention. Shares are parts of 1;
+those of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 % because their score
+matrices stay in the L2 cache.
 """
 
 from __future__ import annotations

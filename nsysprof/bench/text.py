@@ -86,26 +86,15 @@ def _warnings(results: BenchResults) -> Iterator[str]:
 def _points(results: BenchResults) -> str:
     frame = results.results
     base = base_backend(results)
-    eager = results.comparisons[results.comparisons["kind"] == "eager"]
+    eager = results.pairs()
     _, labels = shape_parts(results)
     rows, before = [], None
     for row in frame.to_dict("records"):
         label = labels[row["configuration"]]
         rows.append(["" if label == before else one_line(label, 30), *_point(row, base, eager)])
         before = label
-    head = [
-        "shape",
-        "backend",
-        "latency",
-        "±",
-        "graph",
-        "TFLOP/s",
-        "of peak",
-        f"vs {base}",
-        "peak",
-        results.about.unit.rpartition(" ")[2],
-    ]
-    return plain_table([*head, "error"], rows, texts=2)
+    head = ["shape", "backend", "latency", "±", "graph", "TFLOP/s", "of peak", f"vs {base}", "peak"]
+    return plain_table([*head, results.about.unit.rpartition(" ")[2], "error"], rows, texts=2)
 
 
 def _point(row: dict[Any, Any], base: str, eager: pd.DataFrame) -> list[str]:
@@ -139,8 +128,8 @@ def _versus(found: dict[str, Any] | None) -> str:
 def _decisions(results: BenchResults) -> str:
     _, labels = shape_parts(results)
     rows = []
-    eager = results.decisions[results.decisions["kind"] == "eager"].to_dict("records")
-    graph = results.decisions[results.decisions["kind"] == "graph"].set_index("configuration")["decision"]
+    eager = results.decided().to_dict("records")
+    graph = results.decided("graph").set_index("configuration")["decision"]
     for row in eager:
         behind = known_text(row["runner_up"])
         rows.append(

@@ -183,7 +183,7 @@ def _end(results: BenchResults, row: Mapping[str, Any], end: str) -> str:
     frame, about = results.results, results.about
     size = row[f"{end}_{about.size}"]
     there = frame.loc[frame["configuration"].isin(inside) & (frame[about.size] == size), "configuration"]
-    eager = results.comparisons[results.comparisons["kind"] == "eager"]
+    eager = results.pairs()
     found = between(eager, str(there.iloc[0]), row["loser"], row["winner"]) or {"verdict": ""}
     clear = f"{format_ratio(row[f'{end}_speedup'])} at {about.short}={size}"
     return worded(clear, f"no clear difference at {about.short}={size}", found["verdict"])
@@ -219,7 +219,7 @@ def _who(results: BenchResults, row: Mapping[str, Any]) -> str:
 
 def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[Any], str]]] | None:
     """The first sweep in which two backends were compared, and who is fastest over which of its values."""
-    decided = results.decisions[results.decisions["kind"] == "eager"].set_index("configuration")
+    decided = results.decided().set_index("configuration")
     for sweep in results.sweeps:
         part = results.results.loc[list(sweep.rows)]
         dtype = part["dtype"].value_counts().index[0]
@@ -249,7 +249,7 @@ def _last(results: BenchResults, sweep: BenchSweep) -> str:
 def _over_base(results: BenchResults, configuration: str) -> str:
     """`: 86x as fast as math at S=8192`, of the fastest backend there."""
     frame, base = results.results, base_backend(results)
-    eager = results.comparisons[results.comparisons["kind"] == "eager"]
+    eager = results.pairs()
     best = results.decisions[
         (results.decisions["kind"] == "eager") & (results.decisions["configuration"] == configuration)
     ]

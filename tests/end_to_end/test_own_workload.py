@@ -127,7 +127,7 @@ def test_it_is_benched_with_its_own_axes_charts_and_words(
     done = command("bench", "--workload", "mine/matmul.py", *sizes, "--device=cpu", "--samples=12")
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "matmul.bench"
-    rows = list(csv.DictReader((folder / "results.csv").open()))
+    rows = list(csv.DictReader((folder / "results.csv").read_text().splitlines()))
     shapes = [(row["m"], row["n_size"], row["k"], row["dtype"], row["backend"]) for row in rows]
     backends = ("fp32", "blocks")
     assert shapes == [(m, "32", "8", "fp32", backend) for m in ("16", "32", "64") for backend in backends]
@@ -137,7 +137,7 @@ def test_it_is_benched_with_its_own_axes_charts_and_words(
         extra = int(row["traffic_bytes"]) - int(row["compulsory_bytes"])
         assert extra == (4 * (int(row["m"]) * 8 + 8 * 32) if row["backend"] == "blocks" else 0)
         assert not {"seq", "heads", "causal"} & set(row)
-    crossings = list(csv.DictReader((folder / "crossovers.csv").open()))
+    crossings = list(csv.DictReader((folder / "crossovers.csv").read_text().splitlines()))
     assert [(row["first_m"], row["last_m"]) for row in crossings] == [("16", "64")]
     assert {row["sweep"] for row in crossings} == {"N32 K8"}
     report = (folder / "report.md").read_text()
