@@ -182,7 +182,7 @@ class Described(msgspec.Struct, dict=True):
     @property
     def names(self) -> list[str]:
         """What a shape without its dtype consists of, as options name it."""
-        return [each.name for each in (*self.axes, *self.flags)]
+        return [*(axis.name for axis in self.axes), *(flag.name for flag in self.flags)]
 
     @cached_property
     def configuration(self) -> type[msgspec.Struct]:

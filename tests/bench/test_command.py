@@ -452,7 +452,7 @@ def test_results_are_replaced_only_when_asked_to(tmp_path: Path) -> None:
     """Only files of the same name; what else lies in the folder stays."""
     from nsysprof.bench.run import publish_results
 
-    job = SweepJob(Path("p"), {}, tmp_path / "run", ("nsysprof", "bench", "--force"))
+    job = SweepJob(Path("p"), {}, {}, tmp_path / "run", ("nsysprof", "bench", "--force"))
     for number in range(2):
         made = job.partial / "results"
         made.mkdir(parents=True)
@@ -472,7 +472,7 @@ def test_a_file_is_no_folder_of_results_also_with_force(tmp_path: Path) -> None:
     """Refused before anything is measured."""
     taken = tmp_path / "run"
     taken.touch()
-    job = SweepJob(Path("p"), {}, taken, ("nsysprof", "bench", "--force"))
+    job = SweepJob(Path("p"), {}, {}, taken, ("nsysprof", "bench", "--force"))
     with (
         pytest.raises(NsysprofError, match=r"cannot write into .*run: it is no folder"),
         open_sweep(job, resume=False, force=True),
