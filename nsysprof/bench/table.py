@@ -2,7 +2,7 @@
 
 | column | is |
 |---|---|
-| `run`, `workload`, `device` | name of the run; `sdpa` or `transformer_block`; `cuda` or `cpu` |
+| `run`, `workload`, `device` | name of the run; of the workload; `cuda` or `cpu` |
 | `configuration`, `backend`, `batch`, `heads`, `seq`, `head_dim`, `dtype`, `causal`, `backward` | what was run |
 | `status`, `reason` | `measured`, `unsupported`, `out of memory`, `wrong`, or `left out` (every sample was), and why |
 | `n`, `left_out`, `outliers` | samples that count; taken while throttled and left out; far outside, kept |
@@ -12,7 +12,7 @@
 | `calls_per_sample`, `clock`, `cache` | calls inside one sample; `cuda events` or `perf_counter`; `cold` or `warm` |
 | `graph_n`, `graph_median_ns`, `graph_low_ns`, `graph_high_ns`, `graph_reason` | replayed as a CUDA graph |
 | `aa_ratio`, `aa_verdict` | the second set of samples of this backend over the first, and whether they differ |
-| `flops` | of the matrix products, masked scores and recomputation not counted (`nsysprof.hardware.attention_cost`) |
+| `flops` | as the workload counts them: of the matrix products, masked scores and recomputation not counted |
 | `compulsory_bytes`, `traffic_bytes` | every input and output once; with the score matrices of unfused backends |
 | `intensity` | FLOP per byte of `traffic_bytes` |
 | `tflops`, `gb_per_s`, `tokens_per_s` | 10^12 FLOP/s, 10^9 B/s of traffic, batch × seq, at the median |
@@ -26,13 +26,13 @@
 | `score_matrix_bytes`, `temporary_matrices`, `peak_matrices` | of the batch, in the dtype; memory in these |
 | `error`, `tolerance`, `error_of_tolerance` | relative error against float64, of what is nearest to its limit |
 
-Shares are parts of 1. Shares of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 %
-because their score matrices stay in the L2 cache.
+Sizes (`batch` to `head_dim`) and flags (`causal`) are those of the workload, here of attention. Shares are parts of 1;
+those of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 % because their score
+matrices stay in the L2 cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -40,22 +40,15 @@ import pandas as pd
 
 from nsysprof.bench.samples import MEMORY_PARTS, BenchPoint, BenchSamples
 from nsysprof.bench.shares import shares_of_peaks
-from nsysprof.hardware.attention_cost import (
-    attention_flops,
-    attention_traffic,
-    block_flops,
-    block_traffic,
-    score_matrix_bytes,
-    score_traffic_bytes,
-)
+from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import Control, Rules, control
 from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
 
-__all__ = ["RESULT_COLUMNS", "result_frame"]
+__all__ = ["result_columns", "result_frame"]
 
-RESULT_COLUMNS = [
-    "run", "workload", "device", "configuration", "backend", "batch", "heads", "seq", "head_dim", "dtype",
-    "causal", "backward", "status", "reason", "n", "left_out", "outliers", "n_effective", "median_ns",
+_FIRST = ["run", "workload", "device", "configuration", "backend"]  # then sizes, dtype and flags
+_OTHERS = [
+    "backward", "status", "reason", "n", "left_out", "outliers", "n_effective", "median_ns",
     "low_ns", "high_ns", "interval", "cv", "q05_ns", "q25_ns", "q75_ns", "q95_ns", "min_ns", "max_ns",
     "calls_per_sample", "clock", "cache", "graph_n", "graph_median_ns", "graph_low_ns", "graph_high_ns",
     "graph_reason", "aa_ratio", "aa_verdict", "flops", "compulsory_bytes", "traffic_bytes", "intensity",
@@ -72,11 +65,16 @@ _LEFT_OUT = "left out"  # the status of a point of which every sample was
 _WHOLE = {"n", "left_out", "outliers", "calls_per_sample", "graph_n", "flops"}
 
 
+def result_columns(about: Described) -> list[str]:
+    """The columns of ``results.csv`` for a workload."""
+    return [*_FIRST, *about.sizes, "dtype", *about.flag_names, *_OTHERS]
+
+
 def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, list[str]]:
     """A row per point with the columns above, in the order of the file; and warnings, a line each."""
     warnings: list[str] = []
     rows = [_row(point, samples, rules, warnings) for point in samples.points]
-    frame = pd.DataFrame(rows, columns=RESULT_COLUMNS)
+    frame = pd.DataFrame(rows, columns=result_columns(samples.described))
     warnings = [line for line in warnings if not line.endswith(ALLOWED_FOR)] + _allowed_for(frame, warnings)
     for name in frame.columns:
         if name in _WHOLE or name.endswith("_bytes"):
@@ -109,7 +107,9 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
         "device": samples.device,
         "configuration": shape.id,
         "backend": point.backend,
-        **{name: getattr(shape, name) for name in ("batch", "heads", "seq", "head_dim", "dtype", "causal")},
+        **shape.sizes,
+        "dtype": shape.dtype,
+        **shape.flags,
         "backward": samples.backward,
         "status": point.status if measured or point.status != "measured" else _LEFT_OUT,
         "reason": point.reason,
@@ -124,9 +124,9 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
         **_memory(point),
         **_error(point),
     }
-    cost = _cost(point, samples)
-    row |= {name: cost[name] for name in ("flops", "compulsory_bytes", "traffic_bytes")}
-    row["intensity"] = cost["flops"] / cost["traffic_bytes"]
+    cost, traffic = shape.cost, shape.cost.traffic_bytes(point.backend)
+    row |= {"flops": cost.flops, "compulsory_bytes": cost.least_bytes, "traffic_bytes": traffic}
+    row["intensity"] = cost.flops / traffic
     if point.left_out:
         warnings.append(
             f"{point.name}: {point.left_out} of {len(point.all_latency_ns)} samples were taken while the GPU was"
@@ -137,14 +137,13 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
     if point.raw.get("warm_until") == "limit":
         warnings.append(f"{point.name}: its latency had not settled when warming up was given up")
     if measured:
-        row |= _measured(point, samples, cost, rules, warnings)
+        row |= _measured(point, samples, rules, warnings)
     return row
 
 
-def _measured(
-    point: BenchPoint, samples: BenchSamples, cost: Mapping[str, int], rules: Rules, warnings: list[str]
-) -> dict[str, Any]:
+def _measured(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[str]) -> dict[str, Any]:
     """What there is of a point with samples."""
+    cost, traffic = point.shape.cost, point.shape.cost.traffic_bytes(point.backend)
     summary = summarize(point.latency_ns, point.name)
     warnings += summary.warnings
     graph = summarize(point.graph_latency_ns, f"{point.name}, graph") if len(point.graph_latency_ns) else None
@@ -154,7 +153,7 @@ def _measured(
     again = _aa_control(point, rules)
     per_ns = 1e9 / summary.median
     graph_ns = graph.median if graph else _NAN
-    shares = shares_of_peaks(point, samples.limits, cost, summary.median, graph_ns)
+    shares = shares_of_peaks(point, samples.limits, summary.median, graph_ns)
     if shares["refused"]:
         warnings.append(f"{point.name}: {shares['refused']}")
     return {
@@ -164,10 +163,10 @@ def _measured(
         "graph_high_ns": graph.interval.high if graph else _NAN,
         "aa_ratio": again.contrast.ratio if again else _NAN,
         "aa_verdict": again.contrast.verdict if again else None,
-        "tflops": cost["flops"] * per_ns / 1e12,
-        "gb_per_s": cost["traffic_bytes"] * per_ns / 1e9,
-        "tokens_per_s": point.shape.batch * point.shape.seq * per_ns,
-        "graph_tflops": cost["flops"] / graph_ns / 1e3,
+        "tflops": cost.flops * per_ns / 1e12,
+        "gb_per_s": traffic * per_ns / 1e9,
+        "tokens_per_s": _NAN if cost.tokens is None else cost.tokens * per_ns,
+        "graph_tflops": cost.flops / graph_ns / 1e3,
         **shares,
     }
 
@@ -197,30 +196,13 @@ def _latency(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _cost(point: BenchPoint, samples: BenchSamples) -> dict[str, int]:
-    """FLOPs and bytes of one call."""
-    shape, dtype, backward = point.shape.attention, point.shape.dtype, samples.backward
-    if samples.workload == "transformer_block":
-        flops, least = block_flops(shape, train=backward), block_traffic(shape, dtype, train=backward)
-    else:
-        flops = attention_flops(shape, backward=backward)
-        least = attention_traffic(shape, dtype, backward=backward)
-    scores = score_traffic_bytes(shape, dtype, point.backend, backward=backward)
-    return {
-        "flops": flops,
-        "read_bytes": least.read_bytes,
-        "compulsory_bytes": least.total_bytes,
-        "traffic_bytes": least.total_bytes + scores,
-    }
-
-
 def _memory(point: BenchPoint) -> dict[str, Any]:
-    unit = score_matrix_bytes(point.shape.attention, point.shape.dtype)
+    unit = point.shape.cost.unit_bytes
     found: dict[str, Any] = {f"{part}_bytes": point.memory[part] for part in MEMORY_PARTS}
     found["score_matrix_bytes"] = unit
     for part in ("temporary", "peak"):
         size = point.memory[part]
-        found[f"{part}_matrices"] = _NAN if size is None else size / unit
+        found[f"{part}_matrices"] = _NAN if size is None or not unit else size / unit
     return found
 
 

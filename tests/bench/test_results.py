@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from nsysprof.bench import table as bench_table
-from nsysprof.bench.pairs import COMPARISON_COLUMNS, between
+from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults, read_bench_results, results_of_samples
 from nsysprof.bench.samples import read_bench_samples
 from nsysprof.bench.scaling import find_sweeps, fit_exponent
-from nsysprof.bench.table import RESULT_COLUMNS
+from nsysprof.bench.table import result_columns
 from nsysprof.hardware.attention_cost import AttentionShape, attention_flops
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, Rules
 from nsysprof.statistics.distributions import Floats
@@ -63,14 +63,15 @@ def test_the_columns_are_those_that_are_documented(sweep: BenchResults) -> None:
     """Every column has its line in the module's text, in the same order, and none is missing there."""
     rows = [line.split("|")[1] for line in str(bench_table.__doc__).splitlines() if line.startswith("| `")]
     documented = [name.strip(" `") for row in rows for name in row.split(",")]
-    assert documented == RESULT_COLUMNS == list(sweep.results.columns)
-    assert set(COMPARISON_COLUMNS) == set(sweep.comparisons.columns)
+    assert documented == result_columns(sweep.about) == list(sweep.results.columns)
+    shape = ["configuration", "batch", "heads", "seq", "head_dim", "causal", "base", "base_dtype"]
+    assert list(sweep.comparisons.columns)[:8] == shape
 
 
 def test_a_row_is_the_summary_of_its_samples(sweep: BenchResults) -> None:
     """Median, interval, quantiles and outliers come from the statistics and nowhere else."""
     row = row_of(sweep, "flash", 2048)
-    point = next(p for p in sweep.samples.points if p.backend == "flash" and p.shape.seq == 2048)
+    point = next(p for p in sweep.samples.points if p.backend == "flash" and p.shape.sizes["seq"] == 2048)
     summary = summarize(point.latency_ns)
     assert (row["n"], row["median_ns"], row["q25_ns"]) == (60, summary.median, summary.p25)
     assert (row["low_ns"], row["high_ns"]) == (summary.interval.low, summary.interval.high)
@@ -459,7 +460,7 @@ def test_sweeps_cover_a_grid_once(tmp_path: Path) -> None:
         ("heads", "S512 B32 D64 causal"),
     ]
     assert {row for each in results.sweeps for row in each.rows} == set(results.results.index)
-    (single,) = find_sweeps(results.results.iloc[:1])
+    (single,) = find_sweeps(results.results.iloc[:1], results.about)
     assert (single.axis, single.fixed, single.rows) == ("seq", "B32 H8 D64 causal", (0,))
 
 
