@@ -182,8 +182,9 @@ def test_what_it_does_not_have_is_refused_with_what_it_has(command: Command, mat
         assert done.returncode in (1, 2)
         assert said in done.stderr, done.stderr
     dry = command("bench", "--workload", str(matmul), "--dry-run")
-    assert dry.stdout.splitlines()[:2] == [
+    assert dry.stdout.splitlines()[:3] == [
         "configuration         fp32    blocks",
+        "----------------  --------  --------",
         "M64.N32.K16.fp32  14.0 KiB  14.0 KiB",
     ]
     assert "matmul (matrix product)" in dry.stdout
