@@ -248,9 +248,9 @@ def test_a_pair_without_counters_among_others_says_so(trace: Trace) -> None:
         *run("RUN::flash::S16", 15_000, [(FLASH, 15)], first_id=150),
         duration=90_000,
     )  # fmt: skip
-    rows = [Counted("RUN::math::S8/iter0", GEMM, 5, 5), Counted("RUN::flash::S8/iter0", FLASH, 5, 5)]
+    rows = [Counted("RUN::math::S16/iter0", GEMM, 5, 5), Counted("RUN::flash::S16/iter0", FLASH, 5, 5)]
     found = compared(path, rows, {"base": "RUN::math::*", "new": "RUN::flash::*"})
-    assert found.largest == "RUN::math::S16 → RUN::flash::S16"
+    assert found.largest == "RUN::math::S8 → RUN::flash::S8"
     plan = plan_roofline(found)
     assert isinstance(plan, Message)
     assert "has counters" in plan.sentences[0]

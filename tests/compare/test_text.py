@@ -57,7 +57,7 @@ def test_causes_beyond_the_top_are_one_row(trace: Trace) -> None:
     text = comparison_text(found, top=2)
     _, _, *rows, _, total = ledger(text)
     assert [row[0] for row in rows] == ["softmax", "idle: waiting for the host", "3 causes more"]
-    assert rows[2][1:] == ["2 → 1", "300", "150", "-150", "67 %"]
+    assert rows[2][1:] == ["2 → 1", "300", "150", "-150", ""]
     assert sum(number(row[4]) for row in rows) == number(total[4])
     assert "ampere_sgemm" not in text
 
@@ -119,4 +119,4 @@ def test_causes_that_cancel_are_not_told_as_shares(trace: Trace) -> None:
     assert "of the difference is" not in text
     _, _, *rows, _, _ = ledger(text)
     assert [row[-1] for row in rows] == [""] * len(rows)
-    assert "told in no shares" in text
+    assert "so there are no shares" in " ".join(text.split())
