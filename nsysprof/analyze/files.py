@@ -15,7 +15,6 @@ from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results.files import ROWS_AT_ONCE, write_csv, write_document
 from nsysprof.trace.report import describe_report
 
-ANALYSIS_DOCUMENT = ("analysis.json", ANALYSIS_SCHEMA)
 # Above this many instances `instances.csv` is only written when asked for.
 MOST_INSTANCES = 100_000
 MOST_ROWS = 5_000  # of ranges and of kernels in `analysis.json`: whoever wants more reads the tables
@@ -29,7 +28,7 @@ def write_tables(
     Each is there whole or not at all. Returns the paths, and notes on what was left out: ``instances.csv`` where it
     would have more than `MOST_INSTANCES` rows and ``instances`` did not ask for it, and rows of ``analysis.json``.
     """
-    written = [folder / "ranges.csv", folder / "kernels.csv", folder / ANALYSIS_DOCUMENT[0]]
+    written = [folder / "ranges.csv", folder / "kernels.csv", folder / "analysis.json"]
     left_out = write_json(breakdown, written[2])
     write_csv(breakdown.columns("ranges"), written[0])
     write_csv(breakdown.columns("kernels"), written[1])

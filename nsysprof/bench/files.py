@@ -1,9 +1,4 @@
-"""Results of a benchmark as files for machines: CSV tables, and a database that runs are added to.
-
-``results.csv`` has the columns of `nsysprof.bench.table`; ``comparisons.csv`` those of
-`nsysprof.bench.pairs.comparison_frame`, ``decisions.csv`` those of `decision_frame`, ``exponents.csv`` and
-``crossovers.csv`` those of `nsysprof.bench.scaling`. A cell that is not known is empty.
-"""
+"""Results of a benchmark as files for machines: the tables of `nsysprof.bench.tables`, and a database of runs."""
 
 from __future__ import annotations
 
@@ -18,21 +13,64 @@ from typing import Any
 import pandas as pd
 
 from nsysprof import __version__
+from nsysprof.bench.charts import BENCH_CHARTS
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.samples import BenchPoint
-from nsysprof.core.side_file import open_regular
+from nsysprof.bench.samples import BENCH_SCHEMA, BenchPoint
+from nsysprof.bench.tables import TABLES
+from nsysprof.charts.chart import files_of
+from nsysprof.core.document import known_document
+from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.results.files import write_csv, writing
+from nsysprof.results.folder import ResultFolder
 
-__all__ = ["BENCH_TABLES", "append_database", "check_database_place", "write_bench_tables"]
+__all__ = [
+    "BENCH_FILES",
+    "BENCH_TABLES",
+    "append_database",
+    "bench_folder",
+    "check_database_place",
+    "write_bench_tables",
+]
 
-BENCH_TABLES = ("results", "comparisons", "decisions", "exponents", "crossovers")
+BENCH_TABLES = tuple(each.file.removesuffix(".csv") for each in TABLES)
+BENCH_FILES = (
+    "samples.json",
+    *(f"{name}.csv" for name in BENCH_TABLES),
+    "report.md",
+    *files_of(BENCH_CHARTS),
+)
 _OTHER_FILE = "--db FILE, a new one or one of nsysprof bench"
 _TABLES = ("samples", "results", "runs")
 _SETS = {"eager": "latency_ns", "aa": "aa_latency_ns", "graph": "graph_latency_ns"}
 _THROTTLED = {"eager": "throttled", "aa": "aa_throttled", "graph": "graph_throttled"}
 _TYPES: dict[str, type] = {"i": int, "u": int, "b": int, "f": float}
 _SAMPLE_TYPES = dict.fromkeys(("latency_ns", "sm_clock_mhz", "temperature_c", "power_w"), float)
+
+
+def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **more: Any) -> ResultFolder:
+    """The folder of a benchmark; results made of samples in it (``source``) leave these as they are.
+
+    ``more`` are other fields of `ResultFolder`.
+    """
+
+    def is_ours(document: Path) -> bool:
+        return bool(known_document(document, BENCH_SCHEMA, most=MOST_TABLE_BYTES))
+
+    samples = folder / BENCH_FILES[0]
+    kept = source is not None and samples.exists() and samples.samefile(source)
+    wanted = [name for name in BENCH_FILES[kept:] if charts or not name.endswith(".png")]
+    return ResultFolder(
+        folder,
+        "bench",
+        BENCH_FILES,
+        wanted,
+        is_ours,
+        "not overwritten",
+        asks=True,
+        kept=BENCH_FILES[:kept],
+        **more,
+    )
 
 
 def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:

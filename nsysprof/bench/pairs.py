@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.bench.samples import BenchPoint, BenchSamples
+from nsysprof.bench.tables import COMPARISONS, columns_of
 from nsysprof.statistics.contrast import (
     FASTER,
     NO_CLEAR_CHANGE,
@@ -29,14 +30,6 @@ __all__ = ["AUTO", "auto_frame", "comparison_frame", "decision_frame"]
 AUTO = "auto"  # no backend of its own: whatever PyTorch picks
 
 _Place = tuple[str, str]  # configuration and backend
-
-_COLUMNS = [  # after configuration and shape
-    "base", "base_dtype", "new",
-    "new_dtype", "mixed", "kind", "base_n", "new_n", "base_ns", "new_ns", "speedup", "speedup_low",
-    "speedup_high", "shift_ns", "shift_low_ns", "shift_high_ns", "delta", "delta_low", "delta_high",
-    "delta_word", "p", "adjusted_p", "family", "test", "verdict", "reason", "base_aa", "new_aa",
-    "memory_ratio", "least_effect",
-]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ class _Pair:
 
 
 def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules) -> pd.DataFrame:
-    """A row per pair of backends, configuration and ``kind`` ("eager", "graph"): configuration, shape, `_COLUMNS`.
+    """A row per pair of backends, configuration and ``kind`` ("eager", "graph"): `COMPARISONS`.
 
     ``new`` against ``base``: ``speedup`` is the median of base over that of new, with its 95 % interval;
     ``shift_ns`` the Hodges-Lehmann shift, ``delta`` Cliff's delta, ``p`` and Holm's ``adjusted_p`` over all pairs of
@@ -81,7 +74,7 @@ def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules)
         ]
         for pair, one, its_rules in zip(pairs, judged(found, widened), widened, strict=True):
             rows.append({**_row(pair, one, aa), "least_effect": its_rules.least_effect})
-    return pd.DataFrame(rows, columns=["configuration", *samples.described.shape, *_COLUMNS])
+    return pd.DataFrame(rows, columns=columns_of(COMPARISONS, samples.described))
 
 
 def _samples_of(point: BenchPoint, kind: str) -> Floats:

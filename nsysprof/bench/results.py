@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 from nsysprof.bench.pairs import AUTO, auto_frame, comparison_frame, decision_frame, repeating
+from nsysprof.bench.rows import result_frame
 from nsysprof.bench.samples import BenchSamples, read_bench_samples
 from nsysprof.bench.scaling import BenchSweep, crossover_frame, exponent_frame, find_sweeps
-from nsysprof.bench.table import result_frame
 from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, SLOWER, TOO_FEW_SAMPLES, Rules
 
@@ -21,7 +21,7 @@ __all__ = ["BenchResults", "read_bench_results", "results_of_samples"]
 class BenchResults:
     """Everything that is known of one ``samples.json``.
 
-    ``results``: a row per configuration and backend (`nsysprof.bench.table`). ``comparisons``, ``decisions``, ``auto``:
+    ``results``: a row per configuration and backend (`nsysprof.bench.rows`). ``comparisons``, ``decisions``, ``auto``:
     see `nsysprof.bench.pairs`. ``exponents``, ``crossovers``, ``sweeps``: see `nsysprof.bench.scaling`.
     ``aa_compared`` and ``aa_different``: how many backends were held against themselves with samples enough to tell,
     and for how many of these a difference was declared although there is none. ``repeats``: backends that show nothing

@@ -23,7 +23,7 @@ from nsysprof.tools.fingerprint import environment_hash, fingerprint
 from nsysprof.tools.interrupts import Interrupt, interrupts_raised
 from nsysprof.tools.nsight import last_line
 
-__all__ = ["SweepJob", "open_sweep", "publish_results", "run_sweep", "write_samples"]
+__all__ = ["SweepJob", "open_sweep", "run_sweep", "write_samples"]
 
 INTERRUPTED, START_ANEW = 130, 75  # exit codes of the program that measures
 POINTS, LOG = "points.jsonl", "output.log"
@@ -59,11 +59,10 @@ class SweepJob:
 def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFile]:
     """The sweep in its folder, new or taken up again; nobody else can have it meanwhile.
 
-    Raises `NsysprofError` where results or an unfinished sweep are there already and neither ``resume`` nor ``force``
-    says what to do about them, where there is nothing to resume, and where that has another plan or machine. An
+    Raises `NsysprofError` where an unfinished sweep is there already and neither ``resume`` nor ``force`` says what to
+    do about it, where there is nothing to resume, and where that has another plan or machine. An
     interrupt becomes an error that says what is kept, and how to go on.
     """
-    _refuse(job, force=force)
     points = job.partial / POINTS
     if os.path.lexists(job.partial) and not resume and not force:
         raise NsysprofError(
@@ -130,40 +129,6 @@ def write_samples(document: Mapping[str, Any], path: Path) -> None:
     points = ",\n".join(json.dumps(point, allow_nan=False) for point in document["points"])
     whole = f'{text[:-2]},\n "points": [\n{points}\n ]\n}}\n'
     path.write_text(whole, encoding="utf-8", errors="replace")  # names of files need not be UTF-8
-
-
-def publish_results(made: Path, job: SweepJob, *, force: bool) -> list[Path]:
-    """Give the folder of the finished results its final name, and drop what was only needed to get there.
-
-    A folder of this name is left alone unless ``force``; then it keeps what is not replaced. Returns the files.
-    """
-    _refuse(job, force=force)
-    names = sorted(path.name for path in made.iterdir())
-    try:
-        if not os.path.lexists(job.results):
-            made.replace(job.results)
-        else:
-            for name in names:
-                (made / name).replace(job.results / name)
-    except OSError as error:
-        raise NsysprofError(
-            f"cannot write {job.results}: {error.strerror}; all of it is in {made}", job.resume_command
-        ) from None
-    shutil.rmtree(job.partial, ignore_errors=True)
-    return [job.results / name for name in names]
-
-
-def _refuse(job: SweepJob, *, force: bool) -> None:
-    if not force and os.path.lexists(job.results):
-        raise NsysprofError(
-            f"{job.results}: exists already, not overwritten",
-            f"--force to replace its files, -o DIR for another folder, or rm -r {quote(str(job.results))}",
-        )
-    if os.path.lexists(job.results) and not (
-        job.results.is_dir() and os.access(job.results, os.W_OK | os.X_OK)
-    ):
-        why = "no permission to write there" if job.results.is_dir() else "it is no folder"
-        raise NsysprofError(f"cannot write into {job.results}: {why}", "-o DIR for another folder")
 
 
 def _machine() -> dict[str, Any]:

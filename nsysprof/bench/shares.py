@@ -22,7 +22,7 @@ _MEASURED = ["the measured peak (measure it again: --measure-peaks)"]
 def shares_of_peaks(
     point: BenchPoint, limits: GpuLimits, median_ns: float, graph_ns: float
 ) -> dict[str, object]:
-    """The columns about peaks of `nsysprof.bench.table`.
+    """The columns about peaks of `nsysprof.bench.rows`.
 
     ``refused`` names each share above 100 % with the inputs that are suspect, and the share itself is NaN then. Parts
     that are not known are NaN.

@@ -43,6 +43,13 @@ def plans_of(charts: Sequence[Chart[_A]], answer: _A) -> list[Plan]:
     return [chart.plan(answer) for chart in charts]
 
 
+def pictures_of(charts: Sequence[Chart[_A]], answer: _A) -> dict[str, bytes]:
+    """Draw charts of an answer in this process: PNG pictures by the names of their files."""
+    with start_painter(apart=False) as painter:
+        painter.paint(plans_of(charts, answer))
+        return dict(zip(files_of(charts), painter.pictures(), strict=True))
+
+
 def write_pictures(pictures: Sequence[bytes], folder: Path, charts: Sequence[Chart[_A]]) -> list[Path]:
     """Write the pictures of some charts into an existing folder: each at once or not at all."""
     paths = [Path(folder, chart.file) for chart in charts]
@@ -65,9 +72,7 @@ def save_charts(
         raise NsysprofError(f"{existing[0]} exists already", "choose another folder, or allow overwriting")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        with start_painter(apart=False) as painter:
-            painter.paint(plans_of(charts, answer))
-            return write_pictures(painter.pictures(), folder, charts)
+        return write_pictures(list(pictures_of(charts, answer).values()), folder, charts)
     except OSError as error:
         raise NsysprofError(
             f"cannot write charts into {folder}: {error.strerror or error}", "choose another folder with -o"

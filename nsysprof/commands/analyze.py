@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,10 +26,11 @@ from nsysprof.commands.report_options import (
 )
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Sequence
 
     from nsysprof.analyze.breakdown import Breakdown
     from nsysprof.charts.painter import Painter
+    from nsysprof.results.folder import ResultFolder
 
 _TABLE_FILES = ("analysis.json", "ranges.csv", "instances.csv", "kernels.csv")
 
@@ -94,14 +94,14 @@ def analyze(
     with start_painter(apart=charts) as painter:  # first of all: it imports matplotlib meanwhile
         from nsysprof.analyze.breakdown import break_down
         from nsysprof.analyze.charts import analysis_charts
-        from nsysprof.analyze.files import ANALYSIS_DOCUMENT
         from nsysprof.analyze.text import summary
         from nsysprof.attribution.attribute import attribute
         from nsysprof.attribution.paths import DEFAULT_MERGE
         from nsysprof.charts.chart import files_of, plans_of
         from nsysprof.commands.progress import progress_bar
+        from nsysprof.formats.answers import ANALYSIS_SCHEMA
         from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.folder import PAGE, check_folder, report_stem, results_together
+        from nsysprof.results.folder import PAGE, report_folder, report_stem
         from nsysprof.trace.report import open_report
 
         limit = bytes_of(memory_limit)
@@ -110,11 +110,18 @@ def analyze(
             folder = output or Path(f"{report_stem(report)}.analysis")
             drawn = analysis_charts(top)
             names = _TABLE_FILES + (files_of(drawn) if charts else ()) + ((PAGE,) if html else ())
-            made_by = ("an analysis", "analyze")
-            check = partial(
-                check_folder, folder, opened, names, force=force, document=ANALYSIS_DOCUMENT, made_by=made_by
+            results = report_folder(
+                folder,
+                "analyze",
+                opened,
+                ANALYSIS_SCHEMA,
+                "analysis",
+                possible=(*_TABLE_FILES, *files_of(drawn), PAGE),
+                wanted=names,
+                force=force,
+                spreadsheet_safe=spreadsheet_safe,
             )
-            check()
+            results.check()
             with progress_bar(opened.reader.steps) as progress:
                 attribution = attribute(opened, threads.value, progress, limit)
                 progress("adding up", 0)
@@ -130,68 +137,39 @@ def analyze(
                     progress("drawing charts", 0)
                     painter.paint(plans_of(drawn, breakdown))
             print(summary(breakdown, top, verbose=verbose), end="", flush=True)
-            drawing = painter if charts else None
-            together = results_together(
-                folder,
-                (*_TABLE_FILES, *files_of(drawn), PAGE),
-                "analyze",
-                check,
-                spreadsheet_safe=spreadsheet_safe,
-            )
-            _write(breakdown, folder, drawing, together, html=html, instances=instances)
+            _write(breakdown, results, painter if charts else None, html=html, instances=instances)
             if verify:
                 _verify(breakdown, nsys)
 
 
 def _write(
-    breakdown: Breakdown,
-    folder: Path,
-    painter: Painter | None,
-    together: AbstractContextManager[tuple[Path, list[str]]],
-    *,
-    html: bool,
-    instances: bool,
+    breakdown: Breakdown, results: ResultFolder, painter: Painter | None, *, html: bool, instances: bool
 ) -> None:
-    """Write the files, the charts that are being painted among them, and say so on stderr.
-
-    Where the folder holds an earlier analysis, its charts and its page do not stay beside new tables.
-    """
-    from nsysprof.analyze.files import write_tables
-    from nsysprof.commands.progress import progress_bar
-    from nsysprof.core.text import visible
-    from nsysprof.results.files import writing
-
-    with progress_bar() as progress, writing(folder), together as (made, stale):
-        progress("writing tables", 0)
-        written, notes = write_tables(breakdown, made, instances=instances)
-        charts: list[Path] = []
-        if painter:
-            progress("drawing charts", 0)
-            charts = _finish_charts(painter, made)
-        if html:
-            progress("writing the page", 0)
-            written = [_write_page(breakdown, charts, made), *written]
-        written = [*charts, *written]
-    names = ", ".join(path.name for path in written)
-    print(f"\nWritten to {visible(str(folder))}/: {names}", file=sys.stderr)
-    if stale:
-        print(f"removed from an earlier analysis: {', '.join(stale)}", file=sys.stderr)
-    for note in notes:
-        print(note, file=sys.stderr)
-
-
-def _finish_charts(painter: Painter, folder: Path) -> list[Path]:
+    """Write the files, the charts that are being painted among them, and say so on stderr."""
     from nsysprof.analyze.charts import analysis_charts
-    from nsysprof.charts.chart import write_pictures
+    from nsysprof.analyze.files import write_tables
+    from nsysprof.charts.chart import files_of
+    from nsysprof.commands.progress import progress_bar
 
-    return write_pictures(painter.pictures(), folder, analysis_charts())
+    notes: list[str] = []
 
+    def tables(made: Path) -> list[Path]:
+        written, left_out = write_tables(breakdown, made, instances=instances)
+        notes.extend(left_out)
+        return written
 
-def _write_page(breakdown: Breakdown, charts: list[Path], folder: Path) -> Path:
-    from nsysprof.analyze.page import analysis_page
-    from nsysprof.page.template import write_page
+    def page(pictures: Sequence[bytes]) -> str:
+        from nsysprof.analyze.page import analysis_page
 
-    return write_page(analysis_page(breakdown, [path.read_bytes() for path in charts]), folder)
+        return analysis_page(breakdown, pictures)
+
+    def pictures() -> dict[str, bytes]:
+        assert painter is not None
+        return dict(zip(files_of(analysis_charts()), painter.pictures(), strict=True))
+
+    with progress_bar() as progress:
+        written = results.write(tables, pictures if painter else None, page if html else None, progress)
+    print("\n".join([written, *notes]), file=sys.stderr)
 
 
 def _verify(breakdown: Breakdown, nsys: Path | None) -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SAMPLES = "samples.json"
 
@@ -81,77 +77,31 @@ def report_bench(
     """Make tables, report and charts of saved samples, without measuring anything."""
     import shutil
 
+    from nsysprof.bench.files import bench_folder
     from nsysprof.bench.samples import read_bench_samples
     from nsysprof.commands.benched import check_database, make_results, tell_results
     from nsysprof.errors import NsysprofError
-    from nsysprof.results.folder import alone_in
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
 
     source = samples / _SAMPLES if samples.is_dir() else samples
-    folder = output or source.parent
     if not source.is_file():
         raise NsysprofError(f"{source}: no such file", "nsysprof bench writes it")
     read_bench_samples(source)  # complaints name the file that was given, before anything is made
     check_database(database)
+    hint = f"nsysprof bench report {quote(str(source))} --force, or -o DIR for another folder"
+    folder = bench_folder(
+        output or source.parent,
+        source,
+        charts=charts,
+        hint=hint,
+        force=force,
+        spreadsheet_safe=spreadsheet_safe,
+    )
+    folder.check()
     try:
-        with interrupts_raised(), _folder_within(folder) as made:
+        with interrupts_raised(), folder.making() as made:
             shutil.copyfile(source, made / _SAMPLES)
-            results = make_results(made, charts=charts, spreadsheet_safe=spreadsheet_safe)
-            with alone_in(folder):
-                files = _moved(made, folder, source, force=force)
+            results = make_results(made, charts=charts)
     except Interrupt as interrupt:
         raise interrupted(interrupt) from None
-    except OSError as error:
-        raise NsysprofError(
-            f"cannot write into {folder}: {error.strerror}", "-o DIR for another folder"
-        ) from None
-    tell_results(results, folder, files, database)
-
-
-@contextmanager
-def _folder_within(folder: Path) -> Iterator[Path]:
-    """A folder in which results become whole; with it goes the one around it where that was made here and is empty.
-
-    Errors name the folder that was asked for.
-    """
-    import tempfile
-
-    from nsysprof.errors import NsysprofError
-
-    ours = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=folder) as made:
-            try:
-                yield Path(made)
-            except NsysprofError as error:
-                raise NsysprofError(error.message.replace(made, str(folder)), error.hint) from None
-    finally:
-        if ours:
-            with suppress(OSError):
-                folder.rmdir()
-
-
-def _moved(made: Path, folder: Path, source: Path, *, force: bool) -> list[Path]:
-    """Give the results their names, but leave the samples as they are where they came from."""
-    from nsysprof.commands.benched import stale_charts
-    from nsysprof.errors import NsysprofError
-    from nsysprof.tools.interrupts import interrupts_ignored
-
-    names = sorted(path.name for path in made.iterdir())
-    finals = {name: folder / name for name in names}
-    if finals[_SAMPLES].exists() and finals[_SAMPLES].samefile(source):
-        del finals[_SAMPLES]
-    taken = [name for name, final in finals.items() if os.path.lexists(final)]
-    if taken and not force:
-        raise NsysprofError(
-            f"{folder}: holds {', '.join(taken)}, not overwritten",
-            f"nsysprof bench report {quote(str(source))} --force, or -o DIR for another folder",
-        )
-    stale = stale_charts(folder, names)
-    with interrupts_ignored():
-        for name, final in finals.items():
-            (made / name).replace(final)
-        for path in stale:
-            path.unlink(missing_ok=True)
-    return list(finals.values())
+    tell_results(results, folder, database)

@@ -6,15 +6,17 @@ import os
 import re
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from nsysprof.bench.results import BenchResults
     from nsysprof.bench.run import SweepJob
+    from nsysprof.results.folder import ResultFolder
 
 
 def show_matrix(plan: Mapping[str, Any], described: Mapping[str, Any]) -> None:
@@ -82,25 +84,30 @@ def run_job(
     """
     import shutil
 
-    from nsysprof.bench.run import open_sweep, publish_results, run_sweep, write_samples
+    from nsysprof.bench.files import bench_folder
+    from nsysprof.bench.run import open_sweep, run_sweep, write_samples
 
     check_database(database)
+    folder = bench_folder(
+        job.results,
+        charts=charts,
+        hint=f"--force to replace them, -o DIR for another folder, or rm -r {quote(str(job.results))}",
+        force=force,
+        otherwise=f"df -h; to go on: {job.resume_command}",
+        spreadsheet_safe=spreadsheet_safe,
+    )
+    folder.check()
     with open_sweep(job, resume=resume, force=force) as sweep:
         document = run_sweep(job, sweep, echo)
-        made = job.partial / "results"
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir()
-        write_samples(document, made / "samples.json")
-        results = make_results(made, charts=charts, spreadsheet_safe=spreadsheet_safe)
-        stale = stale_charts(job.results, [path.name for path in made.iterdir()])
-        files = publish_results(made, job, force=force)
-        for path in stale:
-            path.unlink(missing_ok=True)
-    tell_results(results, job.results, files, database)
+        with folder.making() as made:
+            write_samples(document, made / "samples.json")
+            results = make_results(made, charts=charts)
+        shutil.rmtree(job.partial, ignore_errors=True)
+    tell_results(results, folder, database)
     _conclude(document)
 
 
-def make_results(folder: Path, *, charts: bool, spreadsheet_safe: bool = False) -> BenchResults:
+def make_results(folder: Path, *, charts: bool) -> BenchResults:
     """Make of the ``samples.json`` in a folder all that belongs beside it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # starting more takes longer than what they do here
     from nsysprof.bench.charts import BENCH_CHARTS
@@ -108,14 +115,11 @@ def make_results(folder: Path, *, charts: bool, spreadsheet_safe: bool = False) 
     from nsysprof.bench.report import bench_report
     from nsysprof.bench.results import read_bench_results
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.core.csv_text import make_spreadsheet_safe
 
     with progress_bar() as progress:
         progress("comparing", 0)
         results = read_bench_results(folder)
-        for path in write_bench_tables(results, folder):
-            if spreadsheet_safe:
-                make_spreadsheet_safe(path)
+        write_bench_tables(results, folder)
         drawn = BENCH_CHARTS if charts else ()
         if drawn:
             from nsysprof.charts.chart import save_charts
@@ -126,23 +130,6 @@ def make_results(folder: Path, *, charts: bool, spreadsheet_safe: bool = False) 
     return results
 
 
-def stale_charts(folder: Path, made: Sequence[str]) -> list[Path]:
-    """The charts of an earlier run in the folder of its samples that have no successor among the files made."""
-    from nsysprof.bench.samples import BENCH_SCHEMA
-    from nsysprof.core.document import known_document
-    from nsysprof.core.side_file import MOST_TABLE_BYTES
-
-    if not known_document(folder / "samples.json", BENCH_SCHEMA, most=MOST_TABLE_BYTES):
-        return []
-    charts = [path for path in folder.glob("*.png") if path.name not in made]
-    if not charts:
-        return []
-    from nsysprof.bench.charts import BENCH_CHARTS
-    from nsysprof.charts.chart import files_of
-
-    return [path for path in charts if path.name in files_of(BENCH_CHARTS)]
-
-
 def check_database(database: Path | None) -> None:
     """Refuse a database that results cannot be added to, before they are made."""
     if database:
@@ -151,7 +138,7 @@ def check_database(database: Path | None) -> None:
         check_database_place(database)
 
 
-def tell_results(results: BenchResults, folder: Path, files: Sequence[Path], database: Path | None) -> None:
+def tell_results(results: BenchResults, folder: ResultFolder, database: Path | None) -> None:
     """Print what was found and where it lies, and add it to the database where there is to be one."""
     from dataclasses import replace
 
@@ -159,9 +146,9 @@ def tell_results(results: BenchResults, folder: Path, files: Sequence[Path], dat
     from nsysprof.bench.text import bench_summary
 
     print(f"\n{bench_summary(results)}", end="", flush=True)
-    say(f"\nWritten to {folder}/: {', '.join(path.name for path in files)}")
+    say(folder.written(sorted(folder.names)))
     if database:
-        final = replace(results, samples=replace(results.samples, path=folder / "samples.json"))
+        final = replace(results, samples=replace(results.samples, path=folder.place / "samples.json"))
         added = append_database(final, database)
         say(f"Added to {database}" if added else f"{database} holds this run already")
 

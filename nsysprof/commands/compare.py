@@ -29,10 +29,11 @@ from nsysprof.commands.report_options import (
 )
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Sequence
 
     from nsysprof.charts.painter import Painter
     from nsysprof.compare.comparison import Comparison
+    from nsysprof.results.folder import ResultFolder
 
 
 def compare(
@@ -136,22 +137,30 @@ def compare(
         from nsysprof.commands.progress import progress_bar
         from nsysprof.compare.charts import CHARTS, comparison_charts
         from nsysprof.compare.comparison import compare as compare_ranges
-        from nsysprof.compare.files import GAP_DOCUMENT, GAP_FILES
+        from nsysprof.compare.files import GAP_FILES
         from nsysprof.compare.text import comparison_text
+        from nsysprof.formats.answers import GAP_SCHEMA
         from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.folder import PAGE, check_folder, report_stem, results_together
+        from nsysprof.results.folder import PAGE, report_folder, report_stem
         from nsysprof.trace.report import open_report
 
         loaded, limit = load_rules(rules), bytes_of(memory_limit) // (1 if other is None else 2)
         files = [report] if other is None else [report, other]
         folder = output or Path(f"{'-'.join(map(report_stem, files))}.compare")
         opened = [stack.enter_context(open_report(file, nsys=nsys)) for file in files]
-        made_by = ("a comparison", "compare")
         names = GAP_FILES + (files_of(CHARTS) if charts else ()) + ((PAGE,) if html else ())
-        check = partial(
-            check_folder, folder, opened[0], names, force=force, document=GAP_DOCUMENT, made_by=made_by
+        results = report_folder(
+            folder,
+            "compare",
+            opened[0],
+            GAP_SCHEMA,
+            "comparison",
+            possible=(*reversed(GAP_FILES), *files_of(CHARTS), PAGE),
+            wanted=names,
+            force=force,
+            spreadsheet_safe=spreadsheet_safe,
         )
-        check()
+        results.check()
         with progress_bar() as progress:
             found = [attribute(one, threads.value, progress, limit) for one in opened]
             progress("comparing", 0)
@@ -173,45 +182,25 @@ def compare(
                 progress("drawing charts", 0)
                 painter.paint(plans_of(comparison_charts(comparison), comparison))
         print(comparison_text(comparison, top=top, every=every, markdown=markdown), end="", flush=True)
-        possible = (*reversed(GAP_FILES), *files_of(CHARTS), PAGE)
-        together = results_together(folder, possible, "compare", check, spreadsheet_safe=spreadsheet_safe)
-        _write(comparison, folder, painter if charts else None, together, html=html)
+        _write(comparison, results, painter if charts else None, html=html)
 
 
-def _write(
-    comparison: Comparison,
-    folder: Path,
-    painter: Painter | None,
-    together: AbstractContextManager[tuple[Path, list[str]]],
-    *,
-    html: bool,
-) -> None:
-    """Write the files, the charts that are being painted among them, and say so on stderr.
-
-    Where the folder holds an earlier comparison, its charts and its page do not stay beside new tables.
-    """
-    from nsysprof.charts.chart import write_pictures
+def _write(comparison: Comparison, results: ResultFolder, painter: Painter | None, *, html: bool) -> None:
+    """Write the files, the charts that are being painted among them, and say so on stderr."""
+    from nsysprof.charts.chart import files_of
     from nsysprof.compare.charts import comparison_charts
     from nsysprof.compare.files import write_gaps
-    from nsysprof.core.text import visible
-    from nsysprof.results.files import writing
 
-    with writing(folder), together as (made, stale):
-        written = write_gaps(comparison, made)
-        drawn = comparison_charts(comparison) if painter else ()
-        pictures = write_pictures(painter.pictures(), made, drawn) if painter else []
-        if html:
-            written = [_write_page(comparison, pictures, made), *written]
-        written = [*pictures, *written]
-    print(
-        f"\nWritten to {visible(str(folder))}/: {', '.join(path.name for path in written)}", file=sys.stderr
+    def page(pictures: Sequence[bytes]) -> str:
+        from nsysprof.compare.page import comparison_page
+
+        return comparison_page(comparison, pictures)
+
+    def pictures() -> dict[str, bytes]:
+        assert painter is not None
+        return dict(zip(files_of(comparison_charts(comparison)), painter.pictures(), strict=True))
+
+    written = results.write(
+        partial(write_gaps, comparison), pictures if painter else None, page if html else None
     )
-    if stale:
-        print(f"removed from an earlier comparison: {', '.join(stale)}", file=sys.stderr)
-
-
-def _write_page(comparison: Comparison, charts: list[Path], folder: Path) -> Path:
-    from nsysprof.compare.page import comparison_page
-    from nsysprof.page.template import write_page
-
-    return write_page(comparison_page(comparison, [path.read_bytes() for path in charts]), folder)
+    print(written, file=sys.stderr)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nsysprof.fleet.answer import Fleet
     from nsysprof.fleet.cluster import ClusterChoice
     from nsysprof.fleet.examine import ReportAnswer, ReportFailure, ReportTask
+    from nsysprof.results.folder import ResultFolder
 
 # Where answers of single reports lie until all are there.
 _KEPT = ".answers"
@@ -106,14 +107,14 @@ def fleet(
     from nsysprof.fleet.charts import FLEET_CHARTS
     from nsysprof.fleet.cluster import ClusterChoice, check_dask, worker_count, worker_memory
     from nsysprof.fleet.examine import ReportTask
-    from nsysprof.fleet.files import FLEET_FILES, check_fleet_folder
+    from nsysprof.fleet.files import FLEET_FILES, check_unfinished, fleet_folder
     from nsysprof.fleet.identity import rank_pattern
     from nsysprof.fleet.inputs import find_reports, names_in
     from nsysprof.fleet.kept_answers import answers_in, forget_answers
     from nsysprof.fleet.range_iterations import Choice
     from nsysprof.fleet.text import fleet_text
     from nsysprof.kernels.classify import load_rules
-    from nsysprof.results.folder import PAGE, results_together
+    from nsysprof.results.folder import PAGE
 
     check_dask(local=scheduler is None)
     load_rules(rules)  # what is wrong with it is told once, not per report
@@ -124,9 +125,17 @@ def fleet(
     files, notes = find_reports(names)
     asked, drawn = [file.name for file in files], [chart.file for chart in FLEET_CHARTS]
     folder = output or _default_folder(names, asked)
-    results = (*FLEET_FILES, *(drawn if charts else ()), *((PAGE,) if html else ()))
-    check = partial(check_fleet_folder, folder, results, asked, force=force, kept=_KEPT)
-    check(resume=resume)
+    results = fleet_folder(
+        folder,
+        asked,
+        possible=(*reversed(FLEET_FILES), *drawn, PAGE),
+        wanted=[*FLEET_FILES, *(drawn if charts else ()), *((PAGE,) if html else ())],
+        force=force,
+        spreadsheet_safe=spreadsheet_safe,
+    )
+    results.check()
+    if not resume and not force:
+        check_unfinished(folder, _KEPT)
     choice = Choice(per, tuple(merge or DEFAULT_MERGE), skip)
     options: dict[str, Any] = {
         "per": per,
@@ -146,14 +155,7 @@ def fleet(
         answers = _answers(tasks, known, where, folder, resume=resume, strict=strict)
         answer = _together(answers, pattern, options)
     print(fleet_text(answer, top), end="", flush=True)
-    together = results_together(
-        folder,
-        (*reversed(FLEET_FILES), *drawn, PAGE),
-        "fleet",
-        partial(check, resume=True),
-        spreadsheet_safe=spreadsheet_safe,
-    )
-    _write(answer, asked, folder, together, charts=charts, html=html)
+    _write(answer, asked, results, charts=charts, html=html)
     if len(known) < len(tasks):
         _tell_cost(answer, where)
     if answer.failures:
@@ -239,40 +241,26 @@ def _together(
         return fleet_answer(answers, rank_from=pattern, options=options)
 
 
-def _write(
-    answer: Fleet,
-    asked: Sequence[str],
-    folder: Path,
-    together: contextlib.AbstractContextManager[tuple[Path, list[str]]],
-    *,
-    charts: bool,
-    html: bool,
-) -> None:
-    """Write the files and say so on stderr; charts and page of an earlier run do not stay beside new tables."""
-    from nsysprof.charts.chart import save_charts
+def _write(answer: Fleet, asked: Sequence[str], results: ResultFolder, *, charts: bool, html: bool) -> None:
+    """Write the files and say so on stderr."""
+    from nsysprof.charts.chart import pictures_of
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.core.text import visible
     from nsysprof.fleet.charts import FLEET_CHARTS
     from nsysprof.fleet.files import write_fleet
-    from nsysprof.results.files import writing
 
-    with progress_bar() as progress, writing(folder), together as (made, stale):
-        progress("writing", 0)
-        written = write_fleet(answer, asked, made)
-        pictures = save_charts(FLEET_CHARTS, answer, made) if charts else []
-        if html:
-            written = [_write_page(answer, pictures, made), *written]
-        written = [*pictures, *written]
-    _say(f"\nWritten to {visible(str(folder))}/: {', '.join(path.name for path in written)}")
-    if stale:
-        _say(f"removed from an earlier run: {', '.join(stale)}")
+    def page(pictures: Sequence[bytes]) -> str:
+        from nsysprof.fleet.page import fleet_page
 
+        return fleet_page(answer, pictures)
 
-def _write_page(answer: Fleet, charts: Sequence[Path], folder: Path) -> Path:
-    from nsysprof.fleet.page import fleet_page
-    from nsysprof.page.template import write_page
-
-    return write_page(fleet_page(answer, [path.read_bytes() for path in charts]), folder)
+    with progress_bar() as progress:
+        written = results.write(
+            partial(write_fleet, answer, asked),
+            partial(pictures_of, FLEET_CHARTS, answer) if charts else None,
+            page if html else None,
+            progress,
+        )
+    _say(written)
 
 
 def _tell_cost(answer: Fleet, where: ClusterChoice) -> None:

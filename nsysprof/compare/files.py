@@ -9,30 +9,21 @@ from nsysprof import __version__
 from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.counting import BothMeasured
-from nsysprof.compare.measured import COLUMNS
+from nsysprof.compare.tables import GAPS, MEASURED
 from nsysprof.formats.answers import GAP_SCHEMA
 from nsysprof.results.files import plain, records, write_csv, write_document
 from nsysprof.trace.report import describe_report
 
-GAP_DOCUMENT = ("gap.json", GAP_SCHEMA)
 GAP_FILES = ("gap.csv", "gap.json")
-_COLUMNS = [
-    *("pair", "cause", "base_launches", "base_kernels", "base_ns", "new_launches", "new_kernels", "new_ns"),
-    *("delta_ns", "share", "evidence"),
-]
 
 
 def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
     """Write ``gap.csv`` and ``gap.json`` into an existing folder and return their paths."""
     written = [folder / name for name in GAP_FILES]
     write_document(gap_document(comparison), written[1])
-    write_csv(comparison.gaps[[*_COLUMNS, *_measured_columns(comparison)]], written[0])
+    names = GAPS.names + (MEASURED.names if comparison.measured else [])
+    write_csv(comparison.gaps[names], written[0])
     return written
-
-
-def _measured_columns(comparison: Comparison) -> list[str]:
-    """What either side has more where there are counters, behind what there always is."""
-    return [f"{side}_{name}" for side in ("base", "new") for name in COLUMNS] if comparison.measured else []
 
 
 def gap_document(comparison: Comparison) -> dict[str, Any]:

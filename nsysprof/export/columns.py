@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from nsysprof.analyze.columns import KIND_NAMES
+from nsysprof.analyze.tables import INSTANCES, RANGES
 from nsysprof.attribution.attribute import FATES, NO_LAUNCH
+from nsysprof.results.table import Table
 
 OP_KINDS = ("kernel", "memcpy", "memset", "graph", "migration")
+
+
+def _of(table: Table, *names: str) -> dict[str, str]:
+    return {name: table.about[name] for name in names}
+
 
 COLUMNS: dict[str, dict[str, str]] = {
     "ops": {
@@ -62,61 +68,19 @@ COLUMNS: dict[str, dict[str, str]] = {
         "path_id": "id: range paths, parents before children",
         "parent": "path id of the path around it; empty at the top",
         "name": "last part of the path",
-        "path": "names from the outermost range to this one",
-        "merged_path": "the same with per-call parts and numbers merged",
-        "depth": "how many ranges are around it",
-        "kind": " or ".join(KIND_NAMES),
-        "domain": "NVTX domain",
-        "instances": "ranges that have this path",
-        "launches": "host calls inside that caused GPU work; this and the following with inner ranges",
-        "kernels": "kernels launched inside",
-        "memops": "copies and sets launched inside",
-        "graph_launches": "CUDA-graph launches inside",
-        "cpu_ns": "host durations of the instances, added up",
-        "span_ns": "from first to last op, added over instances",
-        "busy_ns": "length of the union of the ops' intervals, added over instances and devices",
-        "sum_ns": "added durations of the ops",
-        "exclusive_sum_ns": "the same without what inner ranges own",
-        "followed_sum_ns": "part of sum_ns that threads without a range launched",
-        "busy_median_ns": "median of the instances' busy_ns",
-        "busy_iqr_ns": "interquartile range of the instances' busy_ns",
-        "span_median_ns": "median of the instances' span_ns",
-        "span_iqr_ns": "interquartile range of the instances' span_ns",
-        "processes": "processes that have instances",
-        "devices": "GPUs that ran ops of instances",
-        "cpu_median_ns": "median of the instances' cpu_ns",
-        "cpu_iqr_ns": "interquartile range of the instances' cpu_ns",
-        "unclosed": "instances that the program never closed: they end with the session",
-        "span_min_ns": "least of the instances' span_ns",
-        "span_max_ns": "most of the instances' span_ns",
-        "busy_min_ns": "least of the instances' busy_ns",
-        "busy_max_ns": "most of the instances' busy_ns",
+        **RANGES.about,
     },
     "instances": {
         "range": "id: NVTX ranges, by process, thread and start",
         "parent": "the innermost push/pop range around it on its thread; empty where there is none",
         "path_id": "its path",
-        "path": "names from the outermost range to this one",
-        "merged_path": "the same with per-call parts and numbers merged",
-        "domain": "NVTX domain",
-        "instance": "how many of its path started before it",
-        "pid": "process",
-        "tid": "thread that started it",
-        "kind": " or ".join(KIND_NAMES),
-        "start_ns": "start on the host",
-        "end_ns": "end on the host",
+        **_of(INSTANCES, "path", "merged_path"),
+        **_of(RANGES, "domain"),
+        **_of(INSTANCES, "instance", "pid", "tid", "kind", "start_ns", "end_ns"),
         "cpu_ns": "end - start",
-        "unclosed": "whether the program never closed it: it ends with the session",
-        "launches": "host calls inside that caused GPU work; this and the following with inner ranges",
-        "kernels": "kernels launched inside",
-        "memops": "copies and sets launched inside",
-        "graph_launches": "CUDA-graph launches inside",
-        "first_op_ns": "start of the first op; empty without ops",
-        "last_op_ns": "end of the last op; empty without ops",
-        "span_ns": "from the first to the last op",
-        "busy_ns": "length of the union of the ops' intervals, added over devices",
-        "sum_ns": "added durations of the ops",
-        "exclusive_sum_ns": "the same without what inner ranges own",
-        "followed_sum_ns": "part of sum_ns that threads without a range launched",
+        **_of(INSTANCES, "unclosed", "launches", "kernels", "memops"),
+        **_of(RANGES, "graph_launches"),
+        **_of(INSTANCES, "first_op_ns", "last_op_ns", "span_ns", "busy_ns", "sum_ns"),
+        **_of(RANGES, "exclusive_sum_ns", "followed_sum_ns"),
     },
 }

@@ -15,7 +15,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import USUAL, Fleet
 from nsysprof.formats.answers import FLEET_SCHEMA
 from nsysprof.results.files import records, write_csv, write_document
-from nsysprof.results.folder import foreign_files, writable_around
+from nsysprof.results.folder import ResultFolder
 
 FLEET_FILES = ("fleet.csv", "iterations.csv", "ranks.csv", "fleet.json")
 _DOCUMENT = "fleet.json"
@@ -68,29 +68,26 @@ def fleet_document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def check_fleet_folder(
-    folder: Path, names: Sequence[str], reports: Sequence[str], *, force: bool, kept: str, resume: bool
-) -> bool:
-    """Whether the folder holds an earlier answer about the same reports; it need not exist, and is not made here.
-
-    ``kept`` is the folder in it where answers of an unfinished run lie. Raises `NsysprofError` where files of the given
-    names are somebody else's, or an unfinished run is there, and neither ``force`` nor ``resume`` says what to do.
-    """
-    writable_around(folder)
+def check_unfinished(folder: Path, kept: str) -> None:
+    """Refuse a folder in which answers of an unfinished run lie in the folder ``kept``."""
     unfinished = sum(1 for _ in (folder / kept).glob("*.npz"))
-    if unfinished and not resume and not force:
+    if unfinished:
         raise NsysprofError(
             f"{folder} holds the answers of {plural(unfinished, 'report')} of an unfinished run",
             "--resume to go on with it, --force to begin anew, or -o OTHER-DIR",
         )
-    ours = is_about(folder, reports)
-    foreign = foreign_files(folder, names, "fleet", ours=ours)
-    if foreign and not force:
-        raise NsysprofError(
-            f"{folder} holds {', '.join(foreign)}, not written about these reports",
-            f"nsysprof fleet … -o OTHER-DIR   (or --force to replace them in {quote(str(folder))})",
-        )
-    return ours
+
+
+def fleet_folder(folder: Path, reports: Sequence[str], **more: Any) -> ResultFolder:
+    """The folder of an answer about these reports; ``more`` are other fields of `ResultFolder`."""
+    return ResultFolder(
+        folder,
+        "fleet",
+        is_ours=lambda document: is_about(document.parent, reports),
+        refusal="not written about these reports",
+        hint=f"nsysprof fleet … -o OTHER-DIR   (or --force to replace them in {quote(str(folder))})",
+        **more,
+    )
 
 
 def is_about(folder: Path, reports: Sequence[str]) -> bool:

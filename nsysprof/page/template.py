@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from nsysprof import __version__
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.palette import COLOURS, text_on
-from nsysprof.core.final_name import whole_file
-from nsysprof.results.folder import PAGE
 
 _PARTS = Path(__file__).parent / "parts"
 # Of pages with a timeline, and of those without.
@@ -58,14 +56,6 @@ def fill(template: str, *, with_timeline: bool = True, **values: Any) -> str:
         text_on=text_on,
         policy=_policy(scripts),
     )
-
-
-def write_page(text: str, folder: Path) -> Path:
-    """Write a page as `PAGE` into an existing folder, at once or not at all, and return its path."""
-    path = folder / PAGE
-    with whole_file(path) as part:
-        part.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-    return path
 
 
 def _part(name: str) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["plain", "records", "write_csv", "write_document", "writing"]
 
 ROWS_AT_ONCE = 10_000
+OTHER_FOLDER = "choose another folder: -o DIR"
 
 
 def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
@@ -87,14 +88,13 @@ def plain(value: Any, missing: Any, digits: int | None = None) -> Any:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turns a failure to write into the folder into a `NsysprofError`."""
+def writing(folder: Path, hint: str = OTHER_FOLDER) -> Iterator[None]:
+    """Turns a failure to write into the folder into a `NsysprofError` with that hint."""
     try:
         yield
     except OSError as error:
         raise NsysprofError(
-            f"cannot write {error.filename or f'into {folder}'}: {error.strerror}",
-            "choose another folder: -o DIR",
+            f"cannot write {error.filename or f'into {folder}'}: {error.strerror}", hint
         ) from None
 
 

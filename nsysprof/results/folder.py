@@ -1,69 +1,197 @@
-"""The files of results: what is there already and whose it is, and how they get their names together or not at all."""
+"""The folder of a command's results: whose it is, and how files get their names in it together or not at all."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from nsysprof.core.csv_text import make_spreadsheet_safe
 from nsysprof.core.document import members_at_head
 from nsysprof.core.final_name import PART
 from nsysprof.core.side_file import open_regular
+from nsysprof.core.text import visible
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import Report
+from nsysprof.results.files import OTHER_FOLDER, writing
+from nsysprof.tools.interrupts import interrupts_ignored
+from nsysprof.trace.report import Progress, Report
 
 PAGE = "report.html"  # of every command: its head says which one made it
 _PATIENCE = 100  # tenths of a second: nobody takes as long to give a few files their names
 _HEAD = 4096  # bytes of a page in which that stands
 
 
-@contextmanager
-def results_together(
-    folder: Path,
-    possible: Sequence[str],
-    command: str,
-    check: Callable[[], bool],
-    *,
-    spreadsheet_safe: bool = False,
-) -> Iterator[tuple[Path, list[str]]]:
-    """A folder to make results in: all that is in it in the end gets its name in ``folder``, or nothing where it fails.
+@dataclass
+class ResultFolder:
+    """Where a run of ``command`` leaves its results.
 
-    ``possible`` are the names of all files that ``command`` may write. ``check`` says, or refuses, as `check_folder`
-    does: it is asked again then, as another process may have written there meanwhile, and only one at a time does.
-    Files of earlier results that have no successor are removed: their names come into the list. ``spreadsheet_safe``
-    passes the tables through `make_spreadsheet_safe`.
+    ``possible`` are the names of all files that the command may write, the one that tells whose folder it is first;
+    ``wanted`` those of this run. ``is_ours`` says whether that file there is about the same as this run. Files of
+    earlier results that are ours are replaced without asking, or not where ``asks``; all others with ``force`` only,
+    with ``refusal`` and ``hint`` as the message. ``inputs`` are never replaced, and ``kept``
+    are possible files that stay as they are. ``earlier`` is what a run is called,
+    ``otherwise`` the hint where writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
     """
-    new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    stale: list[str] = []
-    try:
-        with tempfile.TemporaryDirectory(prefix=PART, dir=folder) as name:
-            made = Path(name)
-            try:
-                yield made, stale
-                for path in made.glob("*.csv") if spreadsheet_safe else ():
-                    make_spreadsheet_safe(path)
-            except OSError as error:
-                if error.filename and Path(error.filename).parent == made:  # which nobody has asked for
-                    error.filename = str(folder / Path(error.filename).name)
-                raise
-            with alone_in(folder):
-                earlier = check()
-                # in this order: the document tells whose folder this is, should we be stopped half-way
-                made_now = [each for each in possible if (made / each).exists()]
-                for each in made_now:
-                    (made / each).replace(folder / each)
-                gone = [each for each in possible if each not in made_now]
-                stale += _remove_earlier(folder, gone, command) if earlier else []
-    finally:
-        if new:
-            with suppress(OSError):
-                folder.rmdir()  # where nothing came into it
+
+    place: Path
+    command: str
+    possible: Sequence[str]
+    wanted: Sequence[str]
+    is_ours: Callable[[Path], bool]
+    refusal: str
+    hint: str
+    earlier: str = "run"
+    inputs: Sequence[Path] = ()
+    asks: bool = False
+    kept: Sequence[str] = ()
+    force: bool = False
+    spreadsheet_safe: bool = False
+    otherwise: str = OTHER_FOLDER
+    names: list[str] = field(default_factory=list, init=False)
+    stale: list[str] = field(default_factory=list, init=False)
+
+    def check(self) -> bool:
+        """Whether the folder holds earlier results that are ours; it need not exist, and is not made here.
+
+        Raises `NsysprofError` where a wanted file is somebody else's and ``force`` does not say to replace it, where
+        one is an input, or where the folder can be neither written into nor made.
+        """
+        writable_around(self.place)
+        for file in (self.place / name for name in self.wanted):
+            if file.exists() and any(file.samefile(each) for each in self.inputs if each.exists()):
+                raise NsysprofError(f"{file} is the report itself", OTHER_FOLDER)
+        ours = self.is_ours(self.place / self.possible[0])
+        foreign = [
+            name
+            for name in self.wanted
+            if os.path.lexists(self.place / name) and (self.asks or not (ours and self._wrote(name)))
+        ]
+        if foreign and not self.force:
+            raise NsysprofError(f"{self.place} holds {', '.join(foreign)}, {self.refusal}", self.hint)
+        return ours
+
+    @contextmanager
+    def making(self) -> Iterator[Path]:
+        """A folder to make results in: all that is in it in the end gets its name in the place, or nothing if it fails.
+
+        `check` is asked again then, as another process may have written there meanwhile; only one at a time does. Of
+        earlier results that are ours, files without a successor are removed. ``names`` are then those of the files
+        made, ``stale`` of those removed.
+        """
+        new = not self.place.exists()
+        try:
+            with writing(self.place, self.otherwise):
+                self.place.mkdir(parents=True, exist_ok=True)
+                with (
+                    tempfile.TemporaryDirectory(prefix=PART, dir=self.place) as name,
+                    self._speaking_of(name),
+                ):
+                    made = Path(name)
+                    yield made
+                    for path in made.glob("*.csv") if self.spreadsheet_safe else ():
+                        make_spreadsheet_safe(path)
+                    with alone_in(self.place), interrupts_ignored():
+                        self._publish(made)
+        finally:
+            if new:
+                with suppress(OSError):
+                    self.place.rmdir()  # where nothing came into it
+
+    def write(
+        self,
+        tables: Callable[[Path], Sequence[Path]],
+        pictures: Callable[[], Mapping[str, bytes]] | None = None,
+        page: Callable[[Sequence[bytes]], str] | None = None,
+        progress: Progress = lambda step, rows: None,
+    ) -> str:
+        """Write tables into a folder, pictures by their names, and a page of these; returns `written` of them all."""
+        with self.making() as made:
+            progress("writing tables", 0)
+            names = [path.name for path in tables(made)]
+            drawn: Mapping[str, bytes] = {}
+            if pictures is not None:
+                progress("drawing charts", 0)
+                drawn = pictures()
+                for name, picture in drawn.items():
+                    (made / name).write_bytes(picture)
+            if page is not None:
+                progress("writing the page", 0)
+                text = page(list(drawn.values()))
+                (made / PAGE).write_text(text, encoding="utf-8", errors="replace", newline="\n")
+                names.insert(0, PAGE)
+        return self.written([*drawn, *names])
+
+    def written(self, names: Sequence[str]) -> str:
+        """What to say of files that were written, and of earlier ones that were removed."""
+        lines = [f"\nWritten to {visible(str(self.place))}/: {', '.join(names)}"]
+        if self.stale:
+            lines.append(f"removed from an earlier {self.earlier}: {', '.join(self.stale)}")
+        return "\n".join(lines)
+
+    def _publish(self, made: Path) -> None:
+        ours = self.check()
+        # in this order: the first tells whose folder this is, should we be stopped half-way
+        possible = [name for name in self.possible if name not in self.kept]
+        made_now = [name for name in possible if (made / name).exists()]
+        for name in made_now:
+            (made / name).replace(self.place / name)
+        self.names = made_now
+        if ours:
+            gone = [name for name in possible if name not in made_now]
+            self.stale += [name for name in gone if (self.place / name).is_file() and self._wrote(name)]
+            for name in self.stale:
+                (self.place / name).unlink()
+
+    def _wrote(self, name: str) -> bool:
+        """Whether a file is of this command if its folder is: only pages have the same name with all commands."""
+        if name != PAGE:
+            return True
+        try:
+            with open_regular(self.place / name) as file:
+                mark = f'<meta name="generator" content="nsysprof {self.command} '
+                return mark.encode() in file.read(_HEAD)
+        except OSError:
+            return False
+
+    @contextmanager
+    def _speaking_of(self, made: str) -> Iterator[None]:
+        """Errors name the place that was asked for: nobody has asked for the other."""
+        try:
+            yield
+        except OSError as error:
+            for file in filter(None, (error.filename, error.filename2)):
+                if Path(file).parent == Path(made):
+                    error.filename, error.filename2 = str(self.place / Path(file).name), None
+            raise
+        except NsysprofError as error:
+            error.message = error.message.replace(made, str(self.place))
+            raise
+
+
+def report_folder(
+    place: Path, command: str, report: Report, schema: str, earlier: str, **more: Any
+) -> ResultFolder:
+    """The folder of results about one report; ``schema`` is that of the document that tells which.
+
+    ``earlier`` is what a run is called, ``more`` are other fields of `ResultFolder`.
+    """
+    article = "an" if earlier[0] in "aeiou" else "a"
+    return ResultFolder(
+        place,
+        command,
+        is_ours=lambda path: _is_about(path, schema, report),
+        refusal=f"not written by {article} {earlier} of {report.path}",
+        hint=f"nsysprof {command} {quote(str(report.path))} -o OTHER-DIR   (or --force to replace them)",
+        earlier=earlier,
+        inputs=(report.path, report.file),
+        **more,
+    )
 
 
 @contextmanager
@@ -107,66 +235,7 @@ def writable_around(place: Path, hint: str = "choose another folder: -o DIR") ->
     return there
 
 
-def check_folder(
-    folder: Path,
-    report: Report,
-    names: Sequence[str],
-    *,
-    force: bool,
-    document: tuple[str, str],
-    made_by: tuple[str, str],
-) -> bool:
-    """Whether the folder holds earlier results about the same report; it need not exist, and is not made here.
-
-    ``document`` is the file that tells, with its schema; ``made_by`` what writes it, in words and as a command.
-    Raises `NsysprofError` where a file of the given names is somebody else's and ``force`` does not say to replace
-    it, where one is the report itself, or where the folder can be neither written into nor made.
-    """
-    writable_around(folder)
-    for place in (folder / name for name in names):
-        if place.exists() and any(
-            place.samefile(file) for file in {report.path, report.file} if file.exists()
-        ):
-            raise NsysprofError(f"{place} is the report itself", "choose another folder: -o DIR")
-    ours = _is_ours(folder / document[0], document[1], report)
-    foreign = foreign_files(folder, names, made_by[1], ours=ours)
-    if foreign and not force:
-        raise NsysprofError(
-            f"{folder} holds {', '.join(foreign)}, not written by {made_by[0]} of {report.path}",
-            f"nsysprof {made_by[1]} {quote(str(report.path))} -o OTHER-DIR   (or --force to replace them)",
-        )
-    return ours
-
-
-def foreign_files(folder: Path, names: Sequence[str], command: str, *, ours: bool) -> list[str]:
-    """Those of the names that a folder holds and ``command`` did not write there: all of them where it is not ours."""
-    return [
-        name
-        for name in names
-        if os.path.lexists(folder / name) and not (ours and _made_by(command, folder / name))
-    ]
-
-
-def _remove_earlier(folder: Path, names: Sequence[str], command: str) -> list[str]:
-    """Remove files of these names from a folder of ``command``, and say which; the page of another command stays."""
-    stale = [name for name in names if (folder / name).is_file() and _made_by(command, folder / name)]
-    for name in stale:
-        (folder / name).unlink()
-    return stale
-
-
-def _made_by(command: str, path: Path) -> bool:
-    """Whether a file is of ``command`` if its folder is: only pages have the same name with all commands."""
-    if path.name != PAGE:
-        return True
-    try:
-        with open_regular(path) as file:
-            return f'<meta name="generator" content="nsysprof {command} '.encode() in file.read(_HEAD)
-    except OSError:
-        return False
-
-
-def _is_ours(path: Path, schema: str, report: Report) -> bool:
+def _is_about(path: Path, schema: str, report: Report) -> bool:
     """Whether this is a document of that schema and of this file, or its copy: of one with its name and its size."""
     head = members_at_head(path)
     about = head.get("report")

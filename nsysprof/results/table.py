@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nsysprof.core.text import one_line, visible
@@ -15,6 +15,49 @@ WIDTH = 110
 _LEAST_NAME = 16
 _AFTER_HEAD = 2  # blanks, so that heads of narrow columns stand apart
 _LISTED = re.compile(r"^(\d*)([-+.)])(?=\s)")  # what would begin a list
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a file: its name, which is an interface, and what it holds."""
+
+    name: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that is written to ``file``, declared once: what a row is, and its columns in their order."""
+
+    file: str
+    row: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The header of the file."""
+        return [column.name for column in self.columns]
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What each column holds."""
+        return {column.name: column.about for column in self.columns}
+
+    def dictionary(self) -> list[str]:
+        """The lines of a table in Markdown that says what the columns hold; those that share a text share a row."""
+        named: dict[str, list[str]] = {}
+        for column in self.columns:
+            named.setdefault(column.about, []).append(f"`{column.name}`")
+        rows = [[", ".join(names), about] for about, names in named.items()]
+        return markdown_table(
+            ["column", "holds"], rows, "ll", escape=lambda cell: cell.replace("|", "\\|"), even=False
+        )
+
+
+def table(file: str, row: str, columns: Mapping[str, str]) -> Table:
+    """Declare a table; keys of ``columns`` are names, or several parted by blanks that share what they hold."""
+    each = (Column(name, about) for names, about in columns.items() for name in names.split())
+    return Table(file, row, tuple(each))
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ import pytest
 from nsysprof import __version__
 from nsysprof.analyze import files as analysis_files
 from nsysprof.analyze.breakdown import Breakdown, break_down
-from nsysprof.analyze.files import ANALYSIS_DOCUMENT, write_json, write_tables
+from nsysprof.analyze.files import write_json, write_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results import files as result_files
 from nsysprof.results.files import write_csv, writing
-from nsysprof.results.folder import check_folder
+from nsysprof.results.folder import report_folder
 from nsysprof.trace.report import Report, open_report
 from tests.conftest import Trace
 from tests.kit.reports import RUN, broken_down
@@ -389,8 +389,10 @@ def test_the_limits_of_rows_are_those_of_the_readme() -> None:
 
 
 def checked(folder: Path, report: Report, *, force: bool = False) -> bool:
-    made_by = ("an analysis", "analyze")
-    return check_folder(folder, report, FILES, force=force, document=ANALYSIS_DOCUMENT, made_by=made_by)
+    names = ("analysis.json", *FILES)
+    return report_folder(
+        folder, "analyze", report, ANALYSIS_SCHEMA, "analysis", possible=names, wanted=FILES, force=force
+    ).check()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])

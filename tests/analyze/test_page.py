@@ -29,7 +29,7 @@ from nsysprof.compare.page import comparison_page
 from nsysprof.core.intervals import merge
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.packing import COARSEST, STEP, PageRow, pack, varints
-from nsysprof.page.template import inline, write_page
+from nsysprof.page.template import inline
 from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.calls import math_and_flash
@@ -254,14 +254,6 @@ def test_charts_keep_their_look_at_a_third_of_their_size(run_sqlite: Breakdown) 
     for name in ("gemm", "attention", "softmax"):
         colour = [int(COLOURS[name][at : at + 2], 16) for at in (1, 3, 5)]
         assert (off[(one == colour).all(axis=-1)] == 0).all()
-
-
-def test_a_page_is_written_at_once(tmp_path: Path) -> None:
-    """The page has its final name only when it is whole, and replaces an earlier one."""
-    for text in ("one", "two\udc80"):
-        path = write_page(text, tmp_path)
-    assert path.read_text() == "two?"
-    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
 
 
 # ---- the timeline

@@ -95,10 +95,10 @@ def told_again(bench: Run, out: str, folder: Path) -> None:
     before = (folder / "first" / "samples.json").read_bytes()
     refused = bench(*TINY, "-o", "first")
     assert refused.code == 1
-    assert "first: exists already, not overwritten" in refused.err
+    assert "first holds samples.json, results.csv, " in refused.err
     refused = bench("report", "first", "--no-charts")
     assert refused.code == 1
-    assert "report.md, results.csv, not overwritten" in refused.err
+    assert "crossovers.csv, report.md, not overwritten" in refused.err
     again = bench("report", "first", "-o", "again", "--db", "runs.db")
     assert again.code == 0, again.err
     assert again.out == out
@@ -427,39 +427,6 @@ def test_misuse_is_told_in_a_line(bench: Run, tmp_path: Path, case: str) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_results_are_replaced_only_when_asked_to(tmp_path: Path) -> None:
-    """Only files of the same name; what else lies in the folder stays."""
-    from nsysprof.bench.run import publish_results
-
-    job = SweepJob(Path("p"), {}, {}, tmp_path / "run", ("nsysprof", "bench", "--force"))
-    for number in range(2):
-        made = job.partial / "results"
-        made.mkdir(parents=True)
-        (made / "samples.json").write_text(str(number))
-        if number:
-            with pytest.raises(NsysprofError, match="exists already"):
-                publish_results(made, job, force=False)
-        assert publish_results(made, job, force=True) == [job.results / "samples.json"]
-        (job.results / "notes.txt").touch()
-    assert (job.results / "samples.json").read_text() == "1"
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    assert sorted(path.name for path in job.results.iterdir()) == ["notes.txt", "samples.json"]
-    assert job.resume_command == "nsysprof bench --force --resume"
-
-
-def test_a_file_is_no_folder_of_results_also_with_force(tmp_path: Path) -> None:
-    """Refused before anything is measured."""
-    taken = tmp_path / "run"
-    taken.touch()
-    job = SweepJob(Path("p"), {}, {}, taken, ("nsysprof", "bench", "--force"))
-    with (
-        pytest.raises(NsysprofError, match=r"cannot write into .*run: it is no folder"),
-        open_sweep(job, resume=False, force=True),
-    ):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
 def test_charts_of_other_samples_do_not_stay(bench: Run, tmp_path: Path) -> None:
     """Not drawn again, they are no part of the new results; what is not ours is left alone."""
     write_samples(tmp_path / "run", made_up(samples=12))
@@ -504,7 +471,7 @@ def test_a_report_that_is_stopped_or_cannot_be_written_leaves_nothing(tmp_path: 
     limited = ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", *command, "--no-charts"]
     done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "cannot write into out: File too large" in done.stderr
+    assert "cannot write out/samples.json: File too large" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

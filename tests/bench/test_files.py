@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from nsysprof.bench.attention import attention_described
 from nsysprof.bench.files import BENCH_TABLES, append_database, check_database_place, write_bench_tables
 from nsysprof.bench.results import BenchResults, read_bench_results
-from nsysprof.bench.table import result_columns
+from nsysprof.bench.tables import RESULTS
 from nsysprof.errors import NsysprofError
 from tests.kit.bench_samples import made_up, point_of, write_samples
 
@@ -36,7 +35,7 @@ def test_tables_are_written_with_their_columns(tmp_path: Path) -> None:
     assert [path.name for path in paths] == [f"{name}.csv" for name in BENCH_TABLES]
     with (tmp_path / "results.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == result_columns(attention_described("sdpa"))
+    assert list(rows[0]) == RESULTS.names
     assert len(rows) == 6
     flash = rows[1]
     assert (flash["backend"], flash["seq"], flash["peak_bytes"]) == ("flash", "1024", "4227072")

@@ -419,22 +419,6 @@ def test_a_known_failure_is_one_line_and_a_hint(run: Run, small: str, tmp_path: 
     assert not (tmp_path / "report.compare").exists()
 
 
-def test_files_of_others_are_not_replaced(run: Run, small: str, tmp_path: Path) -> None:
-    """Its own files of the same report are, those of anybody else only by force."""
-    assert run(small, *PAIR).code == 0
-    assert run(small, *PAIR, "--md").code == 0
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "gap.csv").write_text("mine", encoding="utf-8")
-    done = run(small, *PAIR, "-o", "out")
-    assert (done.code, done.out) == (1, "")
-    assert "out holds gap.csv, not written by a comparison of report.sqlite" in done.err
-    assert "hint: nsysprof compare report.sqlite -o OTHER-DIR   (or --force to replace them)" in done.err
-    assert (tmp_path / "out" / "gap.csv").read_text(encoding="utf-8") == "mine"
-    assert run(small, *PAIR, "-o", "out", "--force").code == 0
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    assert "cannot write into file: file is no folder" in run(small, *PAIR, "-o", "file").err
-
-
 def test_names_cannot_command_the_terminal(run: Run, trace: Trace) -> None:
     """Escape sequences in names of ranges are written out, in text and in errors."""
     path = trace(Range("a\x1b[2J", 0, 9), Range("b", 20, 29), name="evil.sqlite")

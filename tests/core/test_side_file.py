@@ -27,7 +27,7 @@ from nsysprof.fleet.kept_answers import kept_answer
 from nsysprof.formats.counters import read_counters
 from nsysprof.formats.run_record import rank_in_record, read_runs, record_beside
 from nsysprof.kernels.rules import load_rules
-from nsysprof.results.folder import _remove_earlier
+from nsysprof.results.folder import ResultFolder
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import Trace
@@ -152,7 +152,9 @@ def test_a_link_to_a_small_file_is_read(tmp_path: Path) -> None:
 def test_a_pipe_among_results_is_somebody_elses(tmp_path: Path) -> None:
     """Looking at what lies where results will go never waits."""
     os.mkfifo(tmp_path / "report.html")
-    assert _remove_earlier(tmp_path, ["report.html"], "analyze") == []
+    names = ["analysis.json", "report.html"]
+    with pytest.raises(NsysprofError, match=r"holds report\.html, not ours"):
+        ResultFolder(tmp_path, "analyze", names, names, lambda path: True, "not ours", "hint").check()
     with pytest.raises(NsysprofError, match="not a regular file"):
         check_database_place(tmp_path / "report.html")
 

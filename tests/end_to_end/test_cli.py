@@ -358,22 +358,6 @@ def test_the_default_folder_is_in_the_current_one(
     assert not (tmp_path / "report.analysis").exists()
 
 
-def test_a_foreign_file_is_not_replaced(small: Path, run: Run, tmp_path: Path) -> None:
-    """A file of one of our names that is not ours is refused before any work, and --force replaces it."""
-    folder = tmp_path / "report.analysis"
-    folder.mkdir()
-    (folder / "ranges.csv").write_text("mine\n")
-    error = known_failure(run("analyze", small.name, "--no-charts"))
-    assert error.startswith(
-        "nsysprof: report.analysis holds ranges.csv, not written by an analysis of report.sqlite\n"
-    )
-    assert "--force" in error
-    assert files(folder) == ["ranges.csv"]
-    assert (folder / "ranges.csv").read_text() == "mine\n"
-    assert run("analyze", small.name, "--no-charts", "--force").code == 0
-    assert (folder / "ranges.csv").read_text().startswith("path,")
-
-
 def test_foreign_charts_count_where_charts_are_drawn(small: Path, run: Run, tmp_path: Path) -> None:
     """A picture of somebody else's is in the way of charts, and is left alone without them."""
     folder = tmp_path / "report.analysis"
@@ -382,18 +366,6 @@ def test_foreign_charts_count_where_charts_are_drawn(small: Path, run: Run, tmp_
     assert "holds timeline.png" in known_failure(run("analyze", small.name))
     assert run("analyze", small.name, "--no-charts").code == 0
     assert (folder / "timeline.png").read_bytes() == b"mine"
-
-
-def test_an_earlier_result_is_replaced(small: Path, run: Run, tmp_path: Path) -> None:
-    """The same report again replaces its own files, and no chart of the earlier run stays beside new tables."""
-    assert run("analyze", small.name).code == 0
-    folder = tmp_path / "report.analysis"
-    (folder / "notes.txt").write_text("mine")
-    old = (folder / "ranges.csv").read_text()
-    assert files(folder) == sorted([*TABLES, *CHARTS, "notes.txt"])
-    assert run("analyze", small.name, "--no-charts", "--no-merge", "--range", "step 1").code == 0
-    assert files(folder) == sorted([*TABLES, "notes.txt"])
-    assert (folder / "ranges.csv").read_text() != old
 
 
 def test_another_report_of_that_name_is_no_earlier_result(
@@ -407,22 +379,6 @@ def test_another_report_of_that_name_is_no_earlier_result(
     error = known_failure(run("analyze", "b/report.sqlite", "--no-charts"))
     assert "nsysprof analyze b/report.sqlite -o OTHER-DIR" in error
     assert digest(tmp_path / "report.analysis" / "ranges.csv") == before
-
-
-@pytest.mark.parametrize("folder", ["report.sqlite", "report.sqlite/below", "/dev/null/x"])
-def test_no_folder_can_be_made_there(folder: str, small: Path, run: Run, tmp_path: Path) -> None:
-    """A file where the folder should be is a known failure, before any work."""
-    assert "cannot write into" in known_failure(run("analyze", small.name, "-o", folder))
-    assert files(tmp_path) == ["report.sqlite"]
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission(small: Path, run: Run, tmp_path: Path) -> None:
-    """A folder that may not be written to is a known failure, before any work."""
-    locked = tmp_path / "locked"
-    locked.mkdir(mode=0o500)
-    for folder in (locked, locked / "below"):
-        assert "no permission to write there" in known_failure(run("analyze", small.name, "-o", folder))
 
 
 @pytest.mark.parametrize("charts", ["--charts", "--no-charts"])

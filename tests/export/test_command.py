@@ -78,19 +78,6 @@ def test_another_place(run: Run, tmp_path: Path, to: str, name: str) -> None:
     assert "hint: mkdir -p nowhere" in message
 
 
-@pytest.mark.parametrize("to", ["perfetto", "parquet", "csv"])
-def test_nothing_is_overwritten_unasked(run: Run, tmp_path: Path, to: str) -> None:
-    """A second export needs --force, and then replaces the first as a whole."""
-    assert run("run.sqlite", "--to", to).code == 0
-    [place] = [path for path in tmp_path.iterdir() if path.name != "run.sqlite"]
-    before = place.stat().st_ino
-    assert "exists already, not overwritten" in known_failure(run("run.sqlite", "--to", to))
-    assert place.stat().st_ino == before
-    assert run("run.sqlite", "--to", to, "--force").code == 0
-    assert place.stat().st_ino != before
-    assert len(there(tmp_path)) == 2
-
-
 def test_what_is_never_replaced(run: Run, tmp_path: Path) -> None:
     """The report, folders by files and files by folders, and folders that hold other things, --force or not."""
     report = (tmp_path / "run.sqlite").read_bytes()

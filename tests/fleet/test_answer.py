@@ -16,7 +16,7 @@ from nsysprof.fleet import range_iterations
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.fleet.examine import ReportFailure
-from nsysprof.fleet.files import FLEET_FILES, check_fleet_folder, write_fleet
+from nsysprof.fleet.files import FLEET_FILES, check_unfinished, fleet_folder, write_fleet
 from nsysprof.fleet.findings import straggler_state
 from nsysprof.fleet.page import fleet_page
 from nsysprof.fleet.range_iterations import Choice
@@ -123,14 +123,14 @@ def test_files_say_what_the_answer_says(fleet: Fleet, tmp_path: Path) -> None:
         assert list(read.columns) == list(frame.columns)
         assert len(read) == len(frame)
     assert pd.read_csv(tmp_path / "ranks.csv")["waiting_ns"].tolist() == fleet.ranks["waiting_ns"].tolist()
-    check = {"force": False, "kept": ".answers", "resume": False}
-    assert check_fleet_folder(tmp_path, FLEET_FILES, asked[::-1], **check)  # type: ignore[arg-type]
+    names = {"possible": FLEET_FILES[::-1], "wanted": FLEET_FILES}
+    assert fleet_folder(tmp_path, asked[::-1], **names).check()
     with pytest.raises(NsysprofError, match="not written about these reports"):
-        check_fleet_folder(tmp_path, FLEET_FILES, asked[1:], **check)  # type: ignore[arg-type]
+        fleet_folder(tmp_path, asked[1:], **names).check()
     (tmp_path / ".answers").mkdir()
     (tmp_path / ".answers" / "a.npz").touch()
     with pytest.raises(NsysprofError, match="of 1 report of an unfinished run"):
-        check_fleet_folder(tmp_path, FLEET_FILES, asked, **check)  # type: ignore[arg-type]
+        check_unfinished(tmp_path, ".answers")
 
 
 def test_charts_show_every_rank(fleet: Fleet, tmp_path: Path) -> None:
@@ -282,8 +282,7 @@ def test_a_name_that_is_no_utf8_is_written_out(trace: Trace, tmp_path: Path) -> 
     assert found.ranks["report"].tolist() == ["rank_\\udcff0.sqlite", "rank_\\udcfe0.sqlite"]
     assert "2 ranks in 2 reports" in fleet_text(found)
     write_fleet(found, names, tmp_path)
-    check = {"force": False, "kept": ".answers", "resume": False}
-    assert check_fleet_folder(tmp_path, FLEET_FILES, names, **check)  # type: ignore[arg-type]
+    assert fleet_folder(tmp_path, names, possible=FLEET_FILES[::-1], wanted=FLEET_FILES).check()
 
 
 def test_nothing_but_failures_is_an_error() -> None:

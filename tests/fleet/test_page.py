@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.charts.chart import files_of, save_charts
-from nsysprof.commands.fleet import _write
+from nsysprof.charts.chart import pictures_of
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.fleet.examine import ReportAnswer, ReportFailure
-from nsysprof.fleet.files import FLEET_FILES
 from nsysprof.fleet.page import MOST_ITERATION_ROWS, MOST_RANK_COLUMNS, fleet_page
 from nsysprof.fleet.range_iterations import WHOLE
-from nsysprof.results.folder import PAGE, results_together
 from tests.analyze.test_page import HOSTILE
 from tests.conftest import Trace
 from tests.fleet.test_parts import examined, ranked, step, steps
@@ -127,7 +124,7 @@ def test_hostile_names_stay_text(answers: list[ReportAnswer]) -> None:
 
 def test_the_page_of_the_study_is_small_with_both_charts(two: Fleet, tmp_path: Path) -> None:
     """Far below a megabyte, and every address in it is a part of itself."""
-    pictures = [path.read_bytes() for path in save_charts(FLEET_CHARTS, two, tmp_path)]
+    pictures = list(pictures_of(FLEET_CHARTS, two).values())
     text = fleet_page(two, pictures)
     assert len(text.encode()) < 500_000
     page = parse(text)
@@ -170,24 +167,3 @@ def test_whole_reports_and_a_single_rank_have_a_page(trace: Trace) -> None:
     page = parse(fleet_page(whole))
     assert not list(page.all("table", id="t-iterations"))
     assert len(body(page, "ranks")) == 2
-
-
-def test_the_command_writes_the_page_and_takes_a_stale_one_away(
-    two: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With the charts that were drawn in it; one of an earlier run of ours goes, somebody else's stays."""
-
-    def write(*, html: bool, earlier: bool) -> None:
-        names = (*reversed(FLEET_FILES), *files_of(FLEET_CHARTS), PAGE)
-        together = results_together(tmp_path, names, "fleet", lambda: earlier)
-        _write(two, ["a"], tmp_path, together, charts=True, html=html)
-
-    write(html=True, earlier=False)
-    assert len(list(parse((tmp_path / "report.html").read_text()).all("img"))) == len(FLEET_CHARTS)
-    assert "fleet_timeline.png, report.html, fleet.csv" in capsys.readouterr().err
-    write(html=False, earlier=False)
-    assert (tmp_path / "report.html").exists()
-    capsys.readouterr()
-    write(html=False, earlier=True)
-    assert not (tmp_path / "report.html").exists()
-    assert "removed from an earlier run: report.html" in capsys.readouterr().err

@@ -99,14 +99,3 @@ def test_the_page_shows_the_record_that_was_used(nsysprof: Run, tmp_path: Path) 
         page = parse((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
         text = page.one("section", id="environment").text
         assert re.findall("hash-([a-z]+)", text) == shown
-
-
-def test_a_page_of_somebody_else_is_not_replaced(command: list[str], nsysprof: Run, tmp_path: Path) -> None:
-    """A report.html that no analysis wrote stays, unless --force says otherwise."""
-    (tmp_path / "report.html").write_text("mine")
-    done = nsysprof(*command, "--html", "-o", str(tmp_path))
-    assert done.code == 1
-    assert "report.html" in done.err
-    assert (tmp_path / "report.html").read_text() == "mine"
-    assert nsysprof(*command, "--html", "--force", "-o", str(tmp_path)).code == 0
-    assert (tmp_path / "report.html").read_text() != "mine"

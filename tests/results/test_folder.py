@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,7 @@ import pytest
 from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import write_record
-from nsysprof.results import folder as result_files
-from nsysprof.results.folder import results_together
+from nsysprof.results.folder import ResultFolder
 
 NAMES = ("analysis.json", "ranges.csv", "timeline.png", "report.html")
 Together = Callable[..., AbstractContextManager[tuple[Path, list[str]]]]
@@ -22,17 +21,16 @@ Together = Callable[..., AbstractContextManager[tuple[Path, list[str]]]]
 
 @pytest.fixture
 def together(tmp_path: Path) -> Together:
-    """`results_together` for a folder that belongs to whoever wrote its document."""
-    folder = tmp_path / "out"
+    """Results in the making, and what is stale then, of a folder that belongs to whoever wrote its document."""
 
-    def begin(owner: str = "mine") -> AbstractContextManager[tuple[Path, list[str]]]:
-        def check() -> bool:
-            there = folder / NAMES[0]
-            if there.exists() and there.read_text() != owner:
-                raise NsysprofError("of somebody else")
-            return there.exists()
+    @contextmanager
+    def begin(owner: str = "mine") -> Iterator[tuple[Path, list[str]]]:
+        def is_ours(document: Path) -> bool:
+            return document.exists() and document.read_text() == owner
 
-        return results_together(folder, NAMES, "analyze", check)
+        results = ResultFolder(tmp_path / "out", "analyze", NAMES, NAMES, is_ours, "of somebody else", "hint")
+        with results.making() as made:
+            yield made, results.stale
 
     return begin
 
@@ -86,20 +84,20 @@ def test_only_one_run_at_a_time_gives_names(
     """A run that gives its files their names waits for one that does so already."""
     pytest.importorskip("fcntl")
     inside, go_on = threading.Event(), threading.Event()
-    remove = result_files._remove_earlier
+    publish = ResultFolder._publish
 
-    def held(*arguments: object) -> list[str]:
+    def held(results: ResultFolder, made: Path) -> None:
         if not inside.is_set():
             inside.set()
             assert go_on.wait(30)
-        return remove(*arguments)  # type: ignore[arg-type]
+        publish(results, made)
 
     def run(*names: str) -> None:
         with together() as (made, _):
             fill(made, "mine", "analysis.json", *names)
 
     run("timeline.png")
-    monkeypatch.setattr(result_files, "_remove_earlier", held)
+    monkeypatch.setattr(ResultFolder, "_publish", held)
     first = threading.Thread(target=run, args=["ranges.csv"])
     second = threading.Thread(target=run, args=["report.html"])
     first.start()
@@ -125,7 +123,7 @@ def test_a_run_that_fails_leaves_everything_as_it_was(
             raise error
 
     for before in (set(), {"analysis.json", "ranges.csv"}):
-        with pytest.raises(type(error)):
+        with pytest.raises(type(error) if isinstance(error, KeyboardInterrupt) else NsysprofError):
             fail()
         assert (tmp_path / "out").exists() == bool(before)
         if not before:

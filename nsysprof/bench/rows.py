@@ -1,35 +1,4 @@
-"""The columns of ``results.csv``: a row per configuration and backend. They are an interface: add, do not rename.
-
-| column | is |
-|---|---|
-| `run`, `workload`, `device` | name of the run; of the workload; `cuda` or `cpu` |
-| `configuration`, `backend`, `batch`, `heads`, `seq`, `head_dim`, `dtype`, `causal`, `backward` | what was run |
-| `status`, `reason` | `measured`, `unsupported`, `out of memory`, `wrong`, or `left out` (every sample was), and why |
-| `n`, `left_out`, `outliers` | samples that count; taken while throttled and left out; far outside, kept |
-| `n_effective` | how many independent samples they are worth |
-| `median_ns`, `low_ns`, `high_ns`, `interval` | latency of a call; 95 % interval of the median, and how it was made |
-| `cv`, `q05_ns`, `q25_ns`, `q75_ns`, `q95_ns`, `min_ns`, `max_ns` | standard deviation over mean; quantiles |
-| `calls_per_sample`, `clock`, `cache` | calls inside one sample; `cuda events` or `perf_counter`; `cold` or `warm` |
-| `graph_n`, `graph_median_ns`, `graph_low_ns`, `graph_high_ns`, `graph_reason` | replayed as a CUDA graph |
-| `aa_ratio`, `aa_verdict` | the second set of samples of this backend over the first, and whether they differ |
-| `flops` | as the workload counts them: of the matrix products, masked scores and recomputation not counted |
-| `compulsory_bytes`, `traffic_bytes` | every input and output once; with the score matrices of unfused backends |
-| `intensity` | FLOP per byte of `traffic_bytes` |
-| `tflops`, `gb_per_s`, `tokens_per_s` | 10^12 FLOP/s, 10^9 B/s of traffic, batch × seq, at the median |
-| `graph_tflops` | 10^12 FLOP/s at `graph_median_ns` |
-| `sm_clock_mhz` | median of the samples that count |
-| `peak_tflops`, `share_of_peak`, `graph_share_of_peak` | SMs × clock × FLOPs per clock and SM; shares |
-| `measured_peak_tflops`, `share_of_measured_peak` | what a large product reached on this machine; share of it |
-| `peak_gb_per_s`, `share_of_bandwidth`, `measured_gb_per_s`, `share_of_measured_bandwidth` | the same of memory |
-| `refused` | why a share that would be above 100 % is empty |
-| `before_bytes`, `inputs_bytes`, `outputs_bytes`, `temporary_bytes`, `peak_bytes` | memory of one call, in parts |
-| `score_matrix_bytes`, `temporary_matrices`, `peak_matrices` | of the batch, in the dtype; memory in these |
-| `error`, `tolerance`, `error_of_tolerance` | relative error against float64, of what is nearest to its limit |
-
-Sizes (`batch` to `head_dim`) and flags (`causal`) are those of the workload, here of attention. Shares are parts of 1;
-those of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 % because their score
-matrices stay in the L2 cache.
-"""
+"""The rows of ``results.csv``: a row per configuration and backend, the columns of `nsysprof.bench.tables`."""
 
 from __future__ import annotations
 
@@ -40,24 +9,11 @@ import pandas as pd
 
 from nsysprof.bench.samples import MEMORY_PARTS, BenchPoint, BenchSamples
 from nsysprof.bench.shares import shares_of_peaks
-from nsysprof.formats.workload import Described
+from nsysprof.bench.tables import RESULTS, columns_of
 from nsysprof.statistics.contrast import Control, Rules, control
 from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
 
-__all__ = ["result_columns", "result_frame"]
-
-_FIRST = ["run", "workload", "device", "configuration", "backend"]  # then sizes, dtype and flags
-_OTHERS = [
-    "backward", "status", "reason", "n", "left_out", "outliers", "n_effective", "median_ns",
-    "low_ns", "high_ns", "interval", "cv", "q05_ns", "q25_ns", "q75_ns", "q95_ns", "min_ns", "max_ns",
-    "calls_per_sample", "clock", "cache", "graph_n", "graph_median_ns", "graph_low_ns", "graph_high_ns",
-    "graph_reason", "aa_ratio", "aa_verdict", "flops", "compulsory_bytes", "traffic_bytes", "intensity",
-    "tflops", "gb_per_s", "tokens_per_s", "graph_tflops", "sm_clock_mhz", "peak_tflops", "share_of_peak",
-    "graph_share_of_peak", "measured_peak_tflops", "share_of_measured_peak", "peak_gb_per_s",
-    "share_of_bandwidth", "measured_gb_per_s", "share_of_measured_bandwidth", "refused", "before_bytes",
-    "inputs_bytes", "outputs_bytes", "temporary_bytes", "peak_bytes", "score_matrix_bytes",
-    "temporary_matrices", "peak_matrices", "error", "tolerance", "error_of_tolerance",
-]  # fmt: skip
+__all__ = ["result_frame"]
 
 _NAN = float("nan")
 _LEFT_OUT = "left out"  # the status of a point of which every sample was
@@ -65,16 +21,11 @@ _LEFT_OUT = "left out"  # the status of a point of which every sample was
 _WHOLE = {"n", "left_out", "outliers", "calls_per_sample", "graph_n", "flops"}
 
 
-def result_columns(about: Described) -> list[str]:
-    """The columns of ``results.csv`` for a workload."""
-    return [*_FIRST, *about.sizes, "dtype", *about.flag_names, *_OTHERS]
-
-
 def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, list[str]]:
-    """A row per point with the columns above, in the order of the file; and warnings, a line each."""
+    """A row per point in the order of the file; and warnings, a line each."""
     warnings: list[str] = []
     rows = [_row(point, samples, rules, warnings) for point in samples.points]
-    frame = pd.DataFrame(rows, columns=result_columns(samples.described))
+    frame = pd.DataFrame(rows, columns=columns_of(RESULTS, samples.described))
     warnings = [line for line in warnings if not line.endswith(ALLOWED_FOR)] + _allowed_for(frame, warnings)
     for name in frame.columns:
         if name in _WHOLE or name.endswith("_bytes"):

@@ -1,0 +1,114 @@
+"""The tables of a benchmark: their columns are an interface, to be added to and never renamed.
+
+Shares are parts of 1. Shares of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 %
+because their score matrices stay in the L2 cache. Sizes (batch to head_dim, and seq in the names of others) and flags
+(causal) are declared as those of attention; another workload has its own in their place: `columns_of`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nsysprof.formats.workload import Described
+from nsysprof.results.table import Table, table
+
+_SHAPE = "what was run"
+RESULTS = table(
+    "results.csv",
+    "a row per configuration and backend",
+    {
+        "run workload device": "name of the run; of the workload; cuda or cpu",
+        "configuration backend batch heads seq head_dim dtype causal backward": _SHAPE,
+        "status reason": "measured, unsupported, out of memory, wrong, or left out (every sample was), and why",
+        "n left_out outliers": "samples that count; taken while throttled and left out; far outside, kept",
+        "n_effective": "how many independent samples they are worth",
+        "median_ns low_ns high_ns interval": "latency of a call; 95 % interval of the median, and how it was made",
+        "cv q05_ns q25_ns q75_ns q95_ns min_ns max_ns": "standard deviation over mean; quantiles",
+        "calls_per_sample clock cache": "calls inside one sample; cuda events or perf_counter; cold or warm",
+        "graph_n graph_median_ns graph_low_ns graph_high_ns graph_reason": "replayed as a CUDA graph",
+        "aa_ratio aa_verdict": "the second set of samples of this backend over the first, and whether they differ",
+        "flops": "as the workload counts: of the matrix products, masked scores and recomputation not counted",
+        "compulsory_bytes traffic_bytes": "every input and output once; with the score matrices of unfused backends",
+        "intensity": "FLOP per byte of traffic_bytes",
+        "tflops gb_per_s tokens_per_s": "10^12 FLOP/s, 10^9 B/s of traffic, batch × seq, at the median",
+        "graph_tflops": "10^12 FLOP/s at graph_median_ns",
+        "sm_clock_mhz": "median of the samples that count",
+        "peak_tflops share_of_peak graph_share_of_peak": "SMs × clock × FLOPs per clock and SM; shares",
+        "measured_peak_tflops share_of_measured_peak": "what a large product reached on this machine; share of it",
+        "peak_gb_per_s share_of_bandwidth measured_gb_per_s share_of_measured_bandwidth": "the same of memory",
+        "refused": "why a share that would be above 100 % is empty",
+        "before_bytes inputs_bytes outputs_bytes temporary_bytes peak_bytes": "memory of one call, in parts",
+        "score_matrix_bytes temporary_matrices peak_matrices": "of the batch, in the dtype; memory in these",
+        "error tolerance error_of_tolerance": "relative error against float64, of what is nearest to its limit",
+    },
+)
+COMPARISONS = table(
+    "comparisons.csv",
+    "a row per pair of backends, configuration and kind",
+    {
+        "configuration batch heads seq head_dim causal": _SHAPE,
+        "base base_dtype": "the backend compared with, and its dtype",
+        "new new_dtype": "the backend that the verdict is about, and its dtype",
+        "mixed": "whether the dtypes differ: that says nothing of the algorithm alone",
+        "kind": "eager or graph",
+        "base_n new_n base_ns new_ns": "samples and medians of either",
+        "speedup speedup_low speedup_high": "median of base over that of new, with its 95 % interval",
+        "shift_ns shift_low_ns shift_high_ns": "Hodges-Lehmann shift, with its 95 % interval",
+        "delta delta_low delta_high delta_word": "Cliff's delta, with its 95 % interval, and in a word",
+        "p adjusted_p family": "of the test; by Holm over as many pairs as the family has",
+        "test": "the test",
+        "verdict reason": "faster, slower, no clear change or too few samples, and why",
+        "base_aa new_aa": "verdict of each on itself",
+        "memory_ratio": "peak memory of base over that of new",
+        "least_effect": "what a difference must come to",
+    },
+)
+DECISIONS = table(
+    "decisions.csv",
+    "a row per configuration and kind",
+    {
+        "configuration batch heads seq head_dim dtype causal": _SHAPE,
+        "kind": "eager or graph",
+        "best": "the backend with the smallest median",
+        "as_good": "those that nobody can tell from it",
+        "unsure": "those with too few samples to tell",
+        "decision": "best and as_good",
+        "runner_up": "the fastest that is surely behind",
+        "margin margin_low margin_high": "by how much, with the 95 % interval",
+        "least_memory": "the backend with the smallest peak",
+    },
+)
+EXPONENTS = table(
+    "exponents.csv",
+    "a row per sweep, backend and metric",
+    {
+        "sweep": "what all its configurations share",
+        "backend dtype metric": "what grows",
+        "points": "configurations",
+        "exponent low high": "of S, fitted, with its 95 % interval",
+        "last_exponent": "of the last step alone",
+        "r_squared": "of the fit",
+        "growth": "in words",
+    },
+)
+CROSSOVERS = table(
+    "crossovers.csv",
+    "a row per sweep and two backends",
+    {
+        "sweep": "what all its configurations share",
+        "kind dtype": "eager or graph; data type",
+        "winner loser": "which overtakes which",
+        "status": "everywhere, from there on, or that nothing can be told",
+        "from_seq": "the first S from which it surely wins",
+        "crossing_seq": "where both are equally fast, interpolated",
+        "first_seq last_seq first_speedup last_speedup": "the ends of the sweep, and the speed-up there",
+    },
+)
+TABLES = (RESULTS, COMPARISONS, DECISIONS, EXPONENTS, CROSSOVERS)
+
+
+def columns_of(declared: Table, about: Described) -> list[str]:
+    """The columns of a table for a workload."""
+    shape = {"batch": about.sizes, "heads": [], "seq": [], "head_dim": [], "causal": about.flag_names}
+    named = (re.sub("_seq$", f"_{about.size}", name) for name in declared.names)
+    return [name for each in named for name in shape.get(each, [each])]

@@ -1,0 +1,93 @@
+"""Tables are declared once: what is declared is the header of the files that commands write on shipped reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nsysprof.analyze import tables as analyze
+from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.files import write_tables
+from nsysprof.attribution.attribute import attribute
+from nsysprof.bench import tables as bench
+from nsysprof.compare.comparison import compare
+from nsysprof.compare.files import write_gaps
+from nsysprof.compare.tables import GAPS, MEASURED
+from nsysprof.counters.tables import COUNTERS
+from nsysprof.export.columns import COLUMNS
+from nsysprof.fleet import tables as fleet
+from nsysprof.formats.counters import CounterCells
+from nsysprof.results.table import Table, table
+from nsysprof.trace.report import open_report
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "traces" / "run.sqlite"
+# Files that a test of their own holds to what the commands write.
+STUDIES = [
+    *(
+        (each, ROOT / "analysis" / "two-ranks" / each.file)
+        for each in (fleet.PATHS, fleet.ITERATIONS, fleet.RANKS)
+    ),
+    *((each, ROOT / "analysis" / "baseline" / each.file) for each in bench.TABLES),
+    (COUNTERS, ROOT / "traces" / "run.counters.csv"),
+]
+
+
+def header(path: Path) -> list[str]:
+    """The names in the first line of a CSV file."""
+    with path.open(encoding="utf-8") as file:
+        return file.readline().rstrip("\n").split(",")
+
+
+@pytest.mark.parametrize(("declared", "path"), STUDIES, ids=lambda each: getattr(each, "file", ""))
+def test_declared_columns_are_those_of_studies(declared: Table, path: Path) -> None:
+    """Fleet, bench and counters: the files that are shipped."""
+    assert declared.names == header(path)
+
+
+def test_declared_columns_are_those_of_an_analysis(tmp_path: Path) -> None:
+    """In order, byte for byte."""
+    with open_report(RUN) as report:
+        write_tables(break_down(attribute(report)), tmp_path)
+    for declared in (analyze.RANGES, analyze.INSTANCES, analyze.KERNELS):
+        assert declared.names == header(tmp_path / declared.file)
+
+
+def test_declared_columns_are_those_of_a_comparison(tmp_path: Path) -> None:
+    """With hardware counters, which lie beside the report."""
+    with open_report(RUN) as report:
+        attribution = attribute(report)
+        write_gaps(compare(attribution, base="RUN::math::*", new="RUN::flash::*"), tmp_path)
+    assert GAPS.names + MEASURED.names == header(tmp_path / GAPS.file)
+
+
+def test_the_columns_of_counters_are_those_that_are_read() -> None:
+    """The declaration and the structure that reads the file."""
+    assert tuple(COUNTERS.names) == CounterCells.__struct_fields__
+
+
+def test_exports_hold_the_columns_of_an_analysis() -> None:
+    """With the same words, behind ids."""
+    assert list(COLUMNS["ranges"].items())[3:] == list(analyze.RANGES.about.items())
+    assert set(analyze.INSTANCES.about.items()) <= set(COLUMNS["instances"].items())
+
+
+def test_every_column_says_what_it_holds() -> None:
+    """No name twice, none without a text; names that share one share a row of the dictionary."""
+    for declared in (
+        analyze.RANGES,
+        analyze.INSTANCES,
+        analyze.KERNELS,
+        GAPS,
+        MEASURED,
+        *(each for each, _ in STUDIES),
+    ):
+        assert len(set(declared.names)) == len(declared.names)
+        assert all(declared.about.values())
+    assert table("t.csv", "a row", {"a": "one", "b c": "two|three"}).dictionary() == [
+        "| column | holds |",
+        "| --- | --- |",
+        "| `a` | one |",
+        "| `b`, `c` | two\\|three |",
+    ]
