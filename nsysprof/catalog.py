@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from nsysprof.errors import NsysprofError
 
-__all__ = ["find_workload", "list_workloads"]
+__all__ = ["find_workload", "list_workloads", "workload_command", "workload_kit"]
 
 _HERE = Path(__file__).resolve().parent
+_HARNESS = "_harness.py"
 
 
 def list_workloads() -> dict[str, Path]:
@@ -21,7 +23,14 @@ def list_workloads() -> dict[str, Path]:
 
 
 def find_workload(name: str) -> Path:
-    """The program of a workload; `NsysprofError` names the valid ones where there is none of that name."""
+    """The program of a workload by its name, or by its path where that ends with `.py`.
+
+    `NsysprofError` names the valid ones where there is none of that name.
+    """
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise NsysprofError(f"{name}: no such file", "--workload NAME, or the path of a workload's file")
+        return Path(name)
     known = list_workloads()
     if name not in known:
         names = ", ".join(known) or "none is installed"
@@ -29,3 +38,20 @@ def find_workload(name: str) -> Path:
             f"no workload {name!r}", f"--workload is one of: {names}; any other program: capture -- PROGRAM"
         )
     return known[name]
+
+
+def workload_kit(program: Path) -> Path:
+    """The folder of what workloads share: that of the workload, or else the one that is shipped."""
+    if (program.parent / _HARNESS).exists():
+        return program.parent
+    known = list_workloads()
+    if not known:
+        raise NsysprofError("no workloads beside the package", "pip install --force-reinstall nsysprof")
+    return next(iter(known.values())).parent
+
+
+def workload_command(program: Path) -> tuple[str, ...]:
+    """How a workload is run: by its path, or by the harness where it lies elsewhere."""
+    kit = workload_kit(program)
+    through = () if kit == program.parent else (str(kit / _HARNESS),)
+    return (sys.executable, *through, str(program))

@@ -1,4 +1,4 @@
-"""The attention backends: how each one is switched on, called, and how exact it has to be.
+"""What the attention workloads share: backends, how each one is switched on and called, sizes, and what a call costs.
 
 A backend is one entry of `BACKENDS`. Its functions import what they need when they are called, so that the names
 are known, for the help and for mistakes in it, without torch.
@@ -8,28 +8,21 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from _tiled_stages import STAGES
+from _workload import TOLERANCES, Axis, Backend, Case, Cost, Flag, tolerance
+
+__all__ = ["BACKENDS", "TOLERANCES", "Backend", "Problem", "attention_cost", "tolerance"]
 
 if TYPE_CHECKING:
     import torch
 
     # Queries, keys and values of shape (batch, heads, sequence, head dimension) to an output of that shape.
     Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-
-# The relative Frobenius norm of the difference to the float64 reference that a result may have: for backends that
-# keep the scores in float32 inside, and for those that round the S x S matrices to the type of the inputs.
-# Rounding the result alone makes about 3e-4 in fp16 and 2e-3 in bf16.
-TOLERANCES = {
-    "fp16": (2e-3, 1e-2),
-    "bf16": (1.6e-2, 8e-2),
-    "fp32": (1e-5, 1e-5),
-}
-GRADIENT_FACTOR = 2.0  # gradients pass through twice as many roundings
 
 
 @dataclass(frozen=True)
@@ -40,28 +33,6 @@ class Problem:
     head_dim: int
     causal: bool
     device: str
-
-
-@dataclass(frozen=True)
-class Backend:
-    """One way to compute attention.
-
-    ``make`` prepares it for a problem and returns the function that is measured. ``settings`` is entered around
-    everything that is done with it, and restores what it changed. ``named`` is how PyTorch's warnings call it
-    when they say why it cannot run. A backend that is not ``exact`` rounds its S x S matrices.
-    """
-
-    says: str
-    make: Callable[[Problem], Attend]
-    settings: Callable[[], AbstractContextManager[object]] = nullcontext
-    named: str = ""
-    exact: bool = True
-
-
-def tolerance(backend: Backend, dtype: str, *, gradient: bool) -> float:
-    """The relative error up to which a result of ``backend`` counts as right."""
-    exact, rounded = TOLERANCES[dtype]
-    return (exact if backend.exact else rounded) * (GRADIENT_FACTOR if gradient else 1)
 
 
 @contextmanager
@@ -163,6 +134,94 @@ BACKENDS: dict[str, Backend] = {
         "scores, mask, softmax and weighted sum, each an operation of its own", _naive, exact=False
     ),
     "flex": Backend("FlexAttention, compiled", _flex),
-    "flash_attn": Backend("the flash-attn package", _flash_attn),
+    "flash_attn": Backend("the flash-attn package", _flash_attn, install="pip install flash-attn"),
     **{name: Backend(stage.says, partial(_tiled, name)) for name, stage in STAGES.items()},
 }
+
+AXES = {
+    "batch": Axis("B", "batch", 1),
+    "heads": Axis("H", "heads", 8),
+    "seq": Axis("S", "sequence length", 1024),
+    "head_dim": Axis("D", "head dimension", 64),
+}
+FLAGS = {"causal": Flag("mask the future", "causal", "full")}
+# What `Workload` has of texts and choices.
+DECLARED: dict[str, Any] = {
+    "axes": AXES,
+    "sweep": "seq",
+    "flags": FLAGS,
+    "backends": BACKENDS,
+    "default_backends": ("math", "flash"),
+    "base": ("math", "naive"),
+    "trial": {"seq": 128},
+    "reference": "attention",
+    "flops": "of the matrix products, masked scores not counted",
+    "traffic": "the score matrices of unfused backends as often as they must be moved",
+    "unit": "score matrices",
+}
+_ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+_UNFUSED = ("math", "math_reduced", "naive")  # those that keep whole score matrices in memory
+# Bytes of S x S matrices that are alive at once, as a factor of (bytes of float32, bytes of the inputs): math computes
+# in float32, and holds scores, weights and the result of checking them for rows that are masked as a whole.
+_SCORES = {"math": (3, 0), "math_reduced": (0, 3), "naive": (0, 2)}
+_SCORES_BACKWARD = 2  # more of them
+_MASKED = "causal counting (all scores are counted, a mask would halve them)"
+
+
+def attention_cost(at: Case, *, block: bool = False) -> Cost:
+    """What a call costs, as nsysprof's `hardware.attention_cost` counts it for what is not a workload.
+
+    FLOPs are of the matrix products: 2 forward, 4 more backward, masked scores not counted; a block adds four
+    projections. Bytes: each input and output once. An unfused backend also passes over its score matrices, forward 4
+    times and twice for each operation between (scale in `naive`, mask where causal), backward 7 times and 2 likewise.
+    """
+    item, width = _ITEM_BYTES[at.dtype], at.heads * at.head_dim
+    tokens, scores = at.batch * at.seq, at.batch * at.heads * at.seq**2
+    seen = at.batch * at.heads * at.seq * (at.seq + 1) // 2
+    per_score = (12 if at.backward else 4) * at.head_dim
+    projections = 8 * tokens * width**2 * (3 if at.backward else 1) if block else 0
+    flops = projections + per_score * (seen if at.causal else scores)
+    if block:
+        rows, weights = tokens * width, 4 * width**2 + 2 * width
+        read = (2 if at.backward else 1) * rows + weights
+        written = 2 * rows + 2 * weights if at.backward else rows
+    else:
+        read, written = (4, 4) if at.backward else (3, 1)
+        read, written = read * tokens * width, written * tokens * width
+    return Cost(
+        flops=flops,
+        read_bytes=read * item,
+        written_bytes=written * item,
+        tokens=tokens,
+        unit_bytes=scores * item,
+        extra_bytes={
+            name: _score_passes(at, name) * scores * (4 if name == "math" else item) for name in _UNFUSED
+        },
+        held_bytes={name: _held(at, name, block=block) for name in BACKENDS},
+        suspects={} if at.causal else {_MASKED: flops * seen // scores},
+    )
+
+
+def _score_passes(at: Case, backend: str) -> int:
+    naive, masked = backend == "naive", bool(at.causal)
+    forward = 4 + 2 * naive + 2 * masked
+    return forward + (7 + 2 * naive * (1 + masked) if at.backward else 0)
+
+
+def _held(at: Case, backend: str, *, block: bool) -> int:
+    """About how much memory a call needs at its peak: inputs, outputs, and the S x S matrices of unfused backends.
+
+    Derived from what the backends are known to keep, and to be trusted to within a factor of two.
+    """
+    item, width = _ITEM_BYTES[at.dtype], at.heads * at.head_dim
+    rows = 4 * (2 if at.backward else 1)  # queries, keys, values and the output
+    weights = 0
+    if block:  # the input, its norm and the sum; all of it is kept for the backward pass
+        rows += 3 * (3 if at.backward else 1)
+        weights = 4 * width * width * (2 if at.backward else 1)
+    in_float32, in_dtype = _SCORES.get(backend, (0, 0))
+    if in_float32 + in_dtype and at.backward:
+        in_float32, in_dtype = (count + _SCORES_BACKWARD if count else 0 for count in (in_float32, in_dtype))
+    scores = at.batch * at.heads * at.seq**2
+    held = (rows * at.batch * at.seq * width + weights) * item + scores * (4 * in_float32 + item * in_dtype)
+    return int(held)

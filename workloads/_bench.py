@@ -1,6 +1,6 @@
 """Measures what `nsysprof bench` has planned; started by it, once, or again after a process was killed.
 
-    python workloads/_bench.py POINTS
+    python workloads/_bench.py POINTS WORKLOAD.py
 
 POINTS is the file that holds the plan and grows by a line for everything that is measured, see `_bench_points.py`. What
 is measured there already is not measured again. The exit code is 0 when nothing is left to do, 75 when the process has
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import _bench_points
-from _attention import BACKENDS
 from _harness import INTERRUPTED, require
 from _results import WorkloadError, format_ns
+from _workload import Workload, load
 
 if TYPE_CHECKING:
     from _bench_check import Setting
@@ -43,16 +43,13 @@ _KILLED_TOGETHER = "the process was killed while it was measured together with o
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments == ["--backends"]:
-        print(json.dumps({name: backend.says for name, backend in BACKENDS.items()}))
-        return 0
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    if len(arguments) != 2 or arguments[0].startswith("-"):
         print(__doc__)
         return 0 if arguments == ["--help"] else 2
-    path = Path(arguments[0])
+    path, program = map(Path, arguments)
     os.environ.setdefault("NVTX_DISABLE", "1")  # ranges are for the profiler, and take a microsecond each
     try:
-        return _sweep(path)
+        return _sweep(path, load(program))
     except WorkloadError as failure:
         _tell_failure(path, failure)
         return 1
@@ -67,14 +64,14 @@ def _tell_failure(path: Path, failure: WorkloadError) -> None:
         print(f"bench: {failure.message}\n  hint: {failure.hint}", file=sys.stderr)
 
 
-def _sweep(path: Path) -> int:
+def _sweep(path: Path, workload: Workload) -> int:
     """Measure all that is left to measure."""
     progress = _bench_points.read(path)
     device = progress.plan["device"]
     require("bench", device)
     import torch
 
-    from _bench_check import BrokenError
+    from _bench_check import BrokenError, setting_of
 
     torch.set_float32_matmul_precision("highest")  # fp32 is fp32 here, whatever the machine was told
     watch = _start(path, progress)
@@ -86,7 +83,8 @@ def _sweep(path: Path) -> int:
             ]
             if left:
                 print(f"[{number}/{len(configurations)}] {configuration['id']}", flush=True)
-                _measure(path, progress, {**configuration, "backends": left}, watch)
+                setting = setting_of(workload, progress.plan, {**configuration, "backends": left}, watch)
+                _measure(path, progress, setting)
     except BrokenError as error:
         print(f"starting anew: {error}", flush=True)
         return START_ANEW
@@ -146,13 +144,10 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     ]
 
 
-def _measure(
-    path: Path, progress: Progress, configuration: Mapping[str, Any], watch: GpuWatch | None
-) -> None:
+def _measure(path: Path, progress: Progress, setting: Setting) -> None:
     """Measure what is left of a configuration, and write a point for each of its backends."""
-    from _bench_check import fitting, setting_of
+    from _bench_check import fitting
 
-    setting = setting_of(progress.plan, configuration, watch)
     checked, held = _checked(path, progress, setting)
     alone = {name for name in held if (setting.id, name) in progress.alone}
     crowded: list[str] = []

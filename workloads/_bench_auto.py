@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from _attention import Attend
+    Attend = Callable[..., Any]
 
 # Parts of the names of operations, the more special ones first.
 _FUSED = {
@@ -25,14 +25,14 @@ def watched(make: Callable[[], Attend], seen: list[str]) -> Callable[[], Attend]
     def make_watched() -> Attend:
         attend, calls = make(), 0
 
-        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        def call(*tensors: torch.Tensor) -> Any:
             nonlocal calls
             calls += 1
             if calls > 1:
-                return attend(q, k, v)
+                return attend(*tensors)
             operations: list[str] = []
             with _recording(operations):
-                out = attend(q, k, v)
+                out = attend(*tensors)
             if name := picked(operations):
                 seen.append(name)
             return out

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import functools
-from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-import sdpa
-import transformer_block
-from _attention import BACKENDS, Problem
 from _bench_auto import watched
 from _bench_rounds import Rule
 from _measure import Plan, measure, outcome, release
-from _options import Shape
+from _workload import Case, Workload
 
 if TYPE_CHECKING:
-    from _attention import Attend
     from _bench_nvml import GpuWatch
-    from _harness import Work
+    from _workload import Work
 
-_WORKLOADS = {"sdpa": sdpa.prepare, "transformer_block": transformer_block.prepare}
 # Of the memory that is free: blocks are rounded up, and the cache is flushed with some.
 _USABLE = 0.9
 _NO_SAMPLES: dict[str, Any] = {
@@ -46,6 +40,7 @@ class BrokenError(Exception):
 class Setting:
     """A configuration: its problem, and how it is measured."""
 
+    workload: Workload
     plan: Mapping[str, Any]
     configuration: Mapping[str, Any]
     work: Work
@@ -66,11 +61,10 @@ class Setting:
         """When a sample is long enough, and when there are enough."""
         return Rule(self.plan["samples"], self.plan["ci_width"], self.plan["min_sample_ns"])
 
-    def make(self, backend: str) -> Callable[[], Attend]:
+    def make(self, backend: str) -> Callable[[], Callable[..., Any]]:
         """What prepares a backend for this problem."""
-        at = self.configuration
-        problem = Problem(at["seq"], at["head_dim"], at["causal"], self.device)
-        return functools.partial(BACKENDS[backend].make, problem)
+        case = case_of(self.plan, self.configuration)
+        return functools.partial(self.workload.backends[backend].make, case)
 
     def point(
         self, backend: str, found: Mapping[str, Any], samples: Mapping[str, Any] = _NO_SAMPLES
@@ -81,21 +75,27 @@ class Setting:
 
     def refused(self, backend: str, status: str, reason: str) -> dict[str, Any]:
         """What is written of a backend that was not even tried."""
-        return self.point(backend, _without_latency(outcome(BACKENDS[backend], self._plan(), status, reason)))
+        return self.point(
+            backend, _without_latency(outcome(self.workload.backends[backend], self._plan(), status, reason))
+        )
 
     def _plan(self) -> Plan:
         return Plan(self.id, self.configuration["dtype"], self.device, 1, 1, _nothing)
 
 
-def setting_of(plan: Mapping[str, Any], configuration: Mapping[str, Any], watch: GpuWatch | None) -> Setting:
-    """The problem of a configuration; its tensors are made when they are needed."""
-    at = configuration
-    shape = Shape(at["batch"], at["heads"], at["seq"], at["head_dim"])
+def case_of(plan: Mapping[str, Any], configuration: Mapping[str, Any]) -> Case:
+    """What a configuration of a plan asks of its workload."""
+    at = {name: value for name, value in configuration.items() if name not in ("id", "backends")}
     backward = bool(plan.get("backward") or plan.get("train"))
-    options = Namespace(
-        dtype=at["dtype"], seed=plan["seed"], backward=backward, causal=at["causal"], device=plan["device"]
-    )
-    return Setting(plan, configuration, _WORKLOADS[plan["workload"]](shape, options), watch)
+    return Case(**at, backward=backward, device=plan["device"], seed=plan["seed"])
+
+
+def setting_of(
+    workload: Workload, plan: Mapping[str, Any], configuration: Mapping[str, Any], watch: GpuWatch | None
+) -> Setting:
+    """The problem of a configuration; its tensors are made when they are needed."""
+    work = workload.prepare(case_of(plan, configuration))
+    return Setting(workload, plan, configuration, work, watch)
 
 
 def check(
@@ -116,7 +116,7 @@ def check(
         finally:  # its products are not the backend's; what a backend needs is back after the next call
             _forget_workspaces()
 
-    found = measure(BACKENDS[backend], make, setting.work.build, wanted, setting._plan())
+    found = measure(setting.workload.backends[backend], make, setting.work.build, wanted, setting._plan())
     held = torch.cuda.max_memory_reserved() if setting.device == "cuda" else 0
     return _without_latency(found), held, seen[0] if seen else None
 

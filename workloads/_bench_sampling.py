@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from _attention import BACKENDS
 from _bench_check import BrokenError, Setting, give_back
 from _bench_clock import CallClock, call_clock, captured
 from _bench_nvml import is_throttled
 from _bench_rounds import Series, State, run_rounds, warm_up
 from _measure import Step
 from _refusal import BackendError, refusals
+from _workload import Backend
 
 _NOT_TRIED = "CUDA was broken by another backend meanwhile"
 
@@ -84,12 +84,12 @@ def sample(
 def _sample_eager(setting: Setting, lives: Sequence[_Live], clock: CallClock) -> None:
     """Put the backends on the device, warm them up, and sample them and their twins in turn."""
     for live in lives:
-        backend = BACKENDS[live.backend]
+        backend = setting.workload.backends[live.backend]
         try:
             with refusals(backend), backend.settings():
                 live.step = setting.work.build(setting.make(live.backend)())
             live.eager = [
-                Series(functools.partial(_timed, live.backend, clock.eager, live.step)) for _ in range(2)
+                Series(functools.partial(_timed, backend, clock.eager, live.step)) for _ in range(2)
             ]
             live.warmed = warm_up(live.eager[0], setting.rule)
             live.eager[1].calls_per_sample = live.eager[0].calls_per_sample
@@ -122,13 +122,13 @@ def _sample_graphs(setting: Setting, lives: Sequence[_Live], clock: CallClock) -
     give_back(setting.device)  # what the eager calls needed
     unclean = []
     for live in going:
-        backend = BACKENDS[live.backend]
+        backend = setting.workload.backends[live.backend]
         reason = None
         try:
             assert live.step is not None
             with refusals(backend), backend.settings():
                 graph = captured(live.step)
-            live.graph = Series(functools.partial(_timed, live.backend, clock.replay, graph))
+            live.graph = Series(functools.partial(_timed, backend, clock.replay, graph))
             warm_up(live.graph, setting.rule)
         except BackendError as error:
             reason = _why(error)
@@ -163,9 +163,8 @@ def _rounds(
         run_rounds(series, setting.rule, f"{setting.plan['seed']} {setting.id} {kind}", watch, failed)
 
 
-def _timed(name: str, clock: Callable[[Any], float], what: Any) -> float:
+def _timed(backend: Backend, clock: Callable[[Any], float], what: Any) -> float:
     """Nanoseconds of one call with the settings of its backend. Raises `BackendError`."""
-    backend = BACKENDS[name]
     with refusals(backend), backend.settings():
         ns = clock(what)
         if not 0 < ns < math.inf:

@@ -1,5 +1,9 @@
 """The course of a workload, after its options: all runs in order, results, exit code.
 
+    python workloads/_harness.py FILE ...
+
+runs a workload that lies elsewhere, as `python FILE ...` runs one that lies here.
+
 It imports torch only when it runs. That may be missing, and checking the options must not wait for it.
 """
 
@@ -15,40 +19,22 @@ import statistics
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import _results
-from _attention import BACKENDS, Problem
-from _options import Shape, shapes
 from _results import WorkloadError
+from _workload import Work, Workload, cases, load, main, title
 
 if TYPE_CHECKING:
-    from _attention import Attend
-    from _measure import Results, Step
+    from _measure import Results
 
 INTERRUPTED = 130
 # Not part of what was computed.
-_NOT_RECORDED = {"results", "force"}
+_NOT_RECORDED = {"results", "force", "describe"}
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a workload computes at one shape.
-
-    ``build`` puts it on the device, around the attention it is given. ``reference`` is what `Step.results` has to
-    come to: float64 on the CPU, by name. ``tokens`` are what a call gets through, where that is a figure to give.
-    """
-
-    build: Callable[[Attend], Step]
-    reference: Callable[[], Results]
-    tokens: int | None = None
-
-
-Prepare = Callable[[Shape, argparse.Namespace], Work]
-
-
-def main(workload: str, options: argparse.Namespace, prepare: Prepare) -> int:
+def run(workload: Workload, options: argparse.Namespace) -> int:
     """Run a workload as a command; returns its exit code.
 
     0 when something was measured and nothing is wrong, 1 otherwise, with a line on stderr, and 130 when interrupted.
@@ -56,21 +42,21 @@ def main(workload: str, options: argparse.Namespace, prepare: Prepare) -> int:
     try:
         if options.results:
             _results.check_target(options.results, force=options.force)
-        require(workload, options.device)
-        found = _document(workload, options, prepare)
+        require(workload.name, options.device)
+        found = _document(workload, options)
         try:
             if options.results:
                 _results.write(options.results, found)
         finally:
-            _show(_results.table(found))
+            _show(_results.table(found, title(workload, options)))
         if wrong := _negative(found["runs"]):
-            print(f"{workload}: {wrong}", file=sys.stderr)
+            print(f"{workload.name}: {wrong}", file=sys.stderr)
             return 1
     except WorkloadError as failure:
-        print(f"{workload}: {failure.message}\n  hint: {failure.hint}", file=sys.stderr)
+        print(f"{workload.name}: {failure.message}\n  hint: {failure.hint}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"{workload}: interrupted, no results are written", file=sys.stderr)
+        print(f"{workload.name}: interrupted, no results are written", file=sys.stderr)
         return INTERRUPTED
     return 0
 
@@ -135,7 +121,7 @@ def _ending_at_once(workload: str) -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _document(workload: str, options: argparse.Namespace, prepare: Prepare) -> dict[str, Any]:
+def _document(workload: Workload, options: argparse.Namespace) -> dict[str, Any]:
     """Makes all runs; what `--results` writes."""
     import torch
 
@@ -147,7 +133,7 @@ def _document(workload: str, options: argparse.Namespace, prepare: Prepare) -> d
     start_profiler = functools.cache(torch.cuda.profiler.start if on_gpu else _nothing)
     runs: list[dict[str, Any]] = []
     reduced_math: dict[str, bool] = {}
-    for run in _runs(options, prepare, start_profiler):
+    for run in _runs(workload, options, start_profiler):
         reduced_math[run["backend"]] = run.pop("reduced_math") or reduced_math.get(run["backend"], False)
         runs.append(run)
         print(_results.progress(run), file=sys.stderr)
@@ -156,7 +142,7 @@ def _document(workload: str, options: argparse.Namespace, prepare: Prepare) -> d
             torch.cuda.profiler.stop()
     return {
         "schema": _results.SCHEMA,
-        "workload": workload,
+        "workload": workload.name,
         "options": {name: value for name, value in vars(options).items() if name not in _NOT_RECORDED},
         "environment": environment(options.device, reduced_math),
         "order": [run["range"] for run in runs if run["status"] == "measured"],
@@ -165,28 +151,27 @@ def _document(workload: str, options: argparse.Namespace, prepare: Prepare) -> d
 
 
 def _runs(
-    options: argparse.Namespace, prepare: Prepare, start_profiler: Callable[[], None]
+    workload: Workload, options: argparse.Namespace, start_profiler: Callable[[], None]
 ) -> Iterator[dict[str, Any]]:
     """Makes the runs, shape by shape and in there backend by backend, each with all memory given back before."""
     from _measure import Plan, measure, outcome, release
 
     broken: str | None = None
-    for suffix, shape in shapes(options):
-        work = prepare(shape, options)
+    for suffix, at in cases(workload, options):
+        work = workload.prepare(at)
         reference = functools.cache(functools.partial(_reference, work, suffix))  # one for all backends
         for name in options.backend:
-            backend = BACKENDS[name]
+            backend = workload.backends[name]
             where = f"{name}::{suffix}"
             plan = Plan(
                 where, options.dtype, options.device, options.warmup, options.iterations, start_profiler
             )
-            run = {"range": f"RUN::{where}", "backend": name, **asdict(shape)}
-            run |= {key: getattr(options, key) for key in ("dtype", "causal", "backward")}
+            told = [*workload.axes, "dtype", *workload.flags, "backward"]
+            run = {"range": f"RUN::{where}", "backend": name, **{key: getattr(at, key) for key in told}}
             if broken:
                 run |= outcome(backend, plan, "unsupported", f"not run, CUDA is broken: {broken}")
             else:
-                problem = Problem(shape.seq, shape.head_dim, options.causal, options.device)
-                run |= measure(backend, functools.partial(backend.make, problem), work.build, reference, plan)
+                run |= measure(backend, functools.partial(backend.make, at), work.build, reference, plan)
                 broken = release(options.device)
             if work.tokens and run["latency_ns"]:
                 run["tokens_per_s"] = work.tokens * 1e9 / statistics.median(run["latency_ns"])
@@ -226,3 +211,10 @@ def _show(text: str) -> None:
         )  # what is left would fail again at exit
         if not isinstance(error, BrokenPipeError):
             raise WorkloadError(f"cannot write the table: {error.strerror or error}", "df -h") from None
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(load(Path(sys.argv[1])), sys.argv[2:]))
+    except WorkloadError as failure:
+        sys.exit(f"{failure.message}\n  hint: {failure.hint}")

@@ -8,18 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nvtx
 import torch
 
-from _attention import Backend, tolerance
 from _environment import reduced_math_allowed
 from _reference import relative_errors
 from _refusal import BackendError, is_out_of_memory, refusals, sentence
-
-if TYPE_CHECKING:
-    from _attention import Attend
+from _workload import Backend, tolerance
 
 Results = Mapping[str, torch.Tensor]
 FORWARD = {"output", "branch"}  # every other result is a gradient
@@ -70,8 +67,8 @@ def outcome(backend: Backend, plan: Plan, status: str, reason: str | None) -> di
 
 def measure(
     backend: Backend,
-    make: Callable[[], Attend],
-    build: Callable[[Attend], Step],
+    make: Callable[[], Callable[..., Any]],
+    build: Callable[[Any], Step],
     reference: Callable[[], Results],
     plan: Plan,
 ) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from _attention import Backend
+    from _workload import Backend
 
 
 class BackendError(Exception):

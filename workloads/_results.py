@@ -57,12 +57,14 @@ def _part(path: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}.part")
 
 
-def table(results: Mapping[str, Any]) -> str:
+def table(results: Mapping[str, Any], title: str) -> str:
     """All runs, a line each, under a title, with the reasons of those that have no numbers below."""
     runs = results["runs"]
     columns = [(name, [cell(run) for run in runs]) for name, cell in _COLUMNS]
     shown = [(name, cells) for name, cells in columns if any(cells)]
-    lines = [_title(results), "", *_aligned(shown), ""]
+    environment = results["environment"]
+    head = f"{title}; {environment['device']}, torch {environment['torch']}"
+    lines = [head, "", *_aligned(shown), ""]
     lines += _reasons(runs)
     if any(run["status"] == "measured" for run in runs):
         lines.append(_legend(results))
@@ -180,19 +182,6 @@ def _reasons(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         if run["reason"]:
             ranges.setdefault(f"{run['status']}: {run['reason']}", []).append(run["range"])
     return [f"{', '.join(names)}: {reason}" for reason, names in ranges.items()]
-
-
-def _title(results: Mapping[str, Any]) -> str:
-    options, environment = results["options"], results["environment"]
-    what = [
-        "forward and backward" if options["backward"] else "forward",
-        "causal" if options["causal"] else "not causal",
-        options["dtype"],
-    ]
-    what += [
-        f"{name} {options[name][0]}" for name in ("batch", "heads", "head_dim") if len(options[name]) == 1
-    ]
-    return f"{results['workload']}: {', '.join(what)}; {environment['device']}, torch {environment['torch']}"
 
 
 def _legend(results: Mapping[str, Any]) -> str:

@@ -8,14 +8,13 @@ the last with an iter<i> for each call.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import _harness
-import _options
+from _attention import DECLARED, attention_cost
+from _workload import Case, Mode, Work, Workload, main
 
 if TYPE_CHECKING:
     import torch
@@ -24,33 +23,27 @@ if TYPE_CHECKING:
     from _measure import Results, Step
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    options = _options.parse(__doc__, "--backward", "compute the gradients as well", argv)
-    return _harness.main("sdpa", options, prepare)
-
-
-def prepare(shape: _options.Shape, options: argparse.Namespace) -> _harness.Work:
+def prepare(at: Case) -> Work:
     """Attention of random queries, keys and values, the same for every backend and device."""
     import torch
 
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[options.dtype]
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[at.dtype]
 
     @functools.cache
     def tensors() -> list[torch.Tensor]:
         """Queries, keys, values and the gradient of the output, on the CPU: runs share nothing on the GPU."""
-        generator = torch.Generator().manual_seed(options.seed)
-        size = (shape.batch, shape.heads, shape.seq, shape.head_dim)
-        count = 4 if options.backward else 3
+        generator = torch.Generator().manual_seed(at.seed)
+        size = (at.batch, at.heads, at.seq, at.head_dim)
+        count = 4 if at.backward else 3
         return [torch.randn(size, generator=generator).to(dtype) for _ in range(count)]
 
     def build(attend: Attend) -> Step:
-        return _step(tensors(), attend, options.device)
+        return _step(tensors(), attend, at.device)
 
     def reference() -> Results:
-        return _float64(tensors(), options.causal, options.device)
+        return _float64(tensors(), at.causal, at.device)
 
-    return _harness.Work(build, reference)
+    return Work(build, reference)
 
 
 def _step(tensors: Sequence[torch.Tensor], attend: Attend, device: str) -> Step:
@@ -108,5 +101,14 @@ def _float64(tensors: Sequence[torch.Tensor], causal: bool, device: str) -> Resu
     return {name: torch.stack(results) for name, results in found.items()}
 
 
+WORKLOAD = Workload(
+    name="sdpa",
+    says="attention",
+    mode=Mode("backward", "compute the gradients as well", "forward", "forward and backward"),
+    cost=attention_cost,
+    prepare=prepare,
+    **DECLARED,
+)
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(WORKLOAD))

@@ -9,14 +9,13 @@ WARMUP and RUN::<backend>::S<seq>, the last with an iter<i> for each call.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import _harness
-import _options
+from _attention import DECLARED, attention_cost
+from _workload import Case, Mode, Work, Workload, main
 
 if TYPE_CHECKING:
     import torch
@@ -31,38 +30,32 @@ LEARNING_RATE = 1e-6
 CHECKED_GRADIENTS = ("x", "qkv", "proj")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    says = "a training step: forward, backward and SGD"
-    return _harness.main("transformer_block", _options.parse(__doc__, "--train", says, argv), prepare)
-
-
-def prepare(shape: _options.Shape, options: argparse.Namespace) -> _harness.Work:
+def prepare(at: Case) -> Work:
     """A block with random weights and input, the same for every backend and device."""
     import torch
 
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[options.dtype]
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[at.dtype]
 
     @functools.cache
     def tensors() -> dict[str, torch.Tensor]:
         """On the CPU: runs share nothing on the GPU."""
-        return {name: tensor.to(dtype) for name, tensor in _tensors(shape, options.seed).items()}
+        return {name: tensor.to(dtype) for name, tensor in _tensors(at).items()}
 
     def build(attend: Attend) -> Step:
-        return _step(tensors(), attend, shape.heads, options.device, options.backward)
+        return _step(tensors(), attend, at.heads, at.device, at.backward)
 
     def reference() -> Results:
-        return _float64(tensors(), shape.heads, options.causal, options.device, options.backward)
+        return _float64(tensors(), at.heads, at.causal, at.device, at.backward)
 
-    return _harness.Work(build, reference, tokens=shape.batch * shape.seq)
+    return Work(build, reference, tokens=at.batch * at.seq)
 
 
-def _tensors(shape: _options.Shape, seed: int) -> dict[str, torch.Tensor]:
+def _tensors(at: Case) -> dict[str, torch.Tensor]:
     """Weights, input and the gradient of the output; queries, keys and values come out with a variance of 1."""
     import torch
 
-    generator = torch.Generator().manual_seed(seed)
-    width = shape.heads * shape.head_dim
+    generator = torch.Generator().manual_seed(at.seed)
+    width = at.heads * at.head_dim
 
     def normal(*size: int) -> torch.Tensor:
         return torch.randn(size, generator=generator)
@@ -72,8 +65,8 @@ def _tensors(shape: _options.Shape, seed: int) -> dict[str, torch.Tensor]:
         "norm_bias": normal(width) / 10,
         "qkv": normal(3 * width, width) * width**-0.5,
         "proj": normal(width, width) * width**-0.5,
-        "x": normal(shape.batch, shape.seq, width),
-        "grad_out": normal(shape.batch, shape.seq, width),
+        "x": normal(at.batch, at.seq, width),
+        "grad_out": normal(at.batch, at.seq, width),
     }
 
 
@@ -180,5 +173,15 @@ def _float64(
     }
 
 
+WORKLOAD = Workload(
+    name="transformer_block",
+    says="transformer block",
+    mode=Mode("train", "a training step: forward, backward and SGD", "", "training step"),
+    cost=functools.partial(attention_cost, block=True),
+    prepare=prepare,
+    tokens_shown=True,
+    **DECLARED,
+)
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(WORKLOAD))

@@ -24,7 +24,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from nsysprof.bench.looks import backend_legend, backend_look
+from nsysprof.bench.looks import LOOKS
 from nsysprof.charts.axis import draw_axis
 from nsysprof.charts.marks import Heading
 from nsysprof.charts.style import TEXT, figure_png, panel_grid, style
@@ -129,7 +129,7 @@ def chart(frame: pd.DataFrame) -> bytes:
     heading = Heading(
         "An eager call of cudnn takes up to 1.5x as long after math as after itself; graphs hardly differ",
         "math-vs-flash · attention forward (B1 H8 D64 fp16 causal) · NVIDIA H200 · cold L2 cache, CUDA events",
-        backend_legend(SHOWN),
+        [(name, LOOKS[name][0]) for name in SHOWN],
         ["filled: eager calls, with the 95 % interval of the median", "hollow: CUDA graphs"],
     )
     with style():
@@ -137,7 +137,7 @@ def chart(frame: pd.DataFrame) -> bytes:
         for axes, name in zip(panels, names, strict=True):
             part = frame[frame["configuration"] == name]
             for row in part.to_dict("records"):
-                colour, marker = backend_look(row["backend"])
+                colour, marker = LOOKS[row["backend"]]
                 y = after.index(row["after"]) + (SHOWN.index(row["backend"]) - 1) * 0.2
                 eager = row["kind"] == "eager"
                 if eager:

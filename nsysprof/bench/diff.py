@@ -26,8 +26,8 @@ from nsysprof.statistics.summary import summarize
 __all__ = ["BenchDiff", "compare_runs", "regressions"]
 
 MORE, LESS = "more", "less"
-DIFF_COLUMNS = [
-    "configuration", "seq", "dtype", "backend", "metric", "before", "before_low", "before_high", "before_n",
+DIFF_COLUMNS = [  # after configuration and size
+    "dtype", "backend", "metric", "before", "before_low", "before_high", "before_n",
     "after", "after_low", "after_high", "after_n", "change", "change_low", "change_high", "overlap",
     "delta", "delta_word", "p", "adjusted_p", "verdict", "reason",
 ]  # fmt: skip
@@ -96,7 +96,9 @@ def compare_runs(
         before=before,
         after=after,
         rules=rules,
-        rows=pd.DataFrame(_rows(old, new, common, rules), columns=DIFF_COLUMNS),
+        rows=pd.DataFrame(
+            _rows(old, new, common, rules), columns=["configuration", before.described.size, *DIFF_COLUMNS]
+        ),
         differences=differences,
         only_before=tuple(_missing(before, new, after)),
         only_after=tuple(_missing(after, old, before)),
@@ -231,7 +233,7 @@ def _aa_noise(point: BenchPoint) -> float:
 
 def _where(point: BenchPoint) -> dict[str, Any]:
     shape = point.shape
-    return {"configuration": shape.id, "seq": shape.seq, "dtype": shape.dtype, "backend": point.backend}
+    return {"configuration": shape.id, **shape.sizes, "dtype": shape.dtype, "backend": point.backend}
 
 
 def _ends(median: float, low: float, high: float, n: int, name: str) -> dict[str, Any]:

@@ -81,18 +81,20 @@ def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
     paths = [folder / f"{name}.csv" for name in BENCH_TABLES]
     with writing(folder):
         for name, path in zip(BENCH_TABLES, paths, strict=True):
-            table = getattr(results, name)
-            write_csv(pd.DataFrame({column: _texts(column, table[column]) for column in table.columns}), path)
+            table, size = getattr(results, name), results.about.size
+            write_csv(
+                pd.DataFrame({column: _texts(column, table[column], size) for column in table.columns}), path
+            )
     return paths
 
 
-def _texts(name: str, values: pd.Series[Any]) -> pd.Series[Any]:
+def _texts(name: str, values: pd.Series[Any], size: str) -> pd.Series[Any]:
     """The digits that measurements support, and whole numbers as such; nothing for what is not known."""
     known = values.dropna()
     if values.dtype.kind == "f":
         if name.endswith("_ns"):
             known = known.round(1)
-        elif name.endswith("_seq") and (known == known.round()).all():
+        elif name.endswith(f"_{size}") and (known == known.round()).all():
             known = known.astype(int)
         else:
             known = known.map(lambda value: float(f"{value:.6g}"))
@@ -158,7 +160,7 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
     every = (row for point in results.samples.points for row in _sample_rows(run, point))
     database["samples"].insert_all(every, pk=(*key, "set", "number"), columns=_SAMPLE_TYPES, alter=True)
     database["runs"].insert(_run_row(results), pk="run", alter=True)
-    database["results"].create_index(["backend", "seq"], if_not_exists=True)
+    database["results"].create_index(["backend", results.about.size], if_not_exists=True)
     for name in ("results", "samples"):
         if not any(each.column == "run" for each in database[name].foreign_keys):
             database[name].add_foreign_key("run", "runs", "run")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench.looks import backend_legend, backend_look, dtype_dash, dtype_notes, dtypes_of
+from nsysprof.bench.looks import backend_legend, backend_looks, dtype_dash, dtype_notes, dtypes_of
 from nsysprof.bench.pairs import AUTO, between
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import BenchSweep
@@ -23,7 +23,6 @@ from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_sh
 
 _MOST_PANELS = 6
 _MOST_PASSINGS = 2
-_X = {"seq": "sequence length S", "batch": "batch B", "heads": "heads H", "head_dim": "head dimension D"}
 _NO_SPEEDUP = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), math.nan)
 
 
@@ -47,7 +46,7 @@ def plan_latency(results: BenchResults) -> Lines:
 
 def plan_memory(results: BenchResults) -> Lines:
     """Peak memory along each sweep, and how much the GPU has where something ran out of it."""
-    panels = []
+    panels, looks = [], backend_looks(results)
     for sweep, part in _sweeps(results):
         lines = _lines(results, part, sweep, ("peak_bytes",), format_bytes)
         full, capacity = part[part["status"] == "out of memory"], _capacity(results)
@@ -55,7 +54,7 @@ def plan_memory(results: BenchResults) -> Lines:
         if len(full) and capacity:
             limits["levels"] = [(capacity, f"GPU {format_bytes(capacity)}", True)]
             limits["spots"] = [
-                Spot(float(row[sweep.axis]), capacity, backend_look(row["backend"])[0])
+                Spot(float(row[sweep.axis]), capacity, looks[row["backend"]][0])
                 for row in full.to_dict("records")
             ]
         panels.append(_panel(results, sweep, "peak memory of a call", byte_tick, lines, **limits))
@@ -78,9 +77,7 @@ def plan_throughput(results: BenchResults) -> Lines:
         kept = kept.assign(low=flops / kept["high_ns"], high=flops / kept["low_ns"])
         lines = _lines(results, kept, sweep, ("tflops", "low", "high"), tflops_text)
         panels.append(_panel(results, sweep, "TFLOP/s", plain_tick, lines, levels=_peaks(part)))
-    notes = [
-        "FLOPs of the matrix products, masked scores not counted; peak: SMs × sampled clock × FLOPs per clock"
-    ]
+    notes = [f"FLOPs {results.about.flops}; peak: SMs × sampled clock × FLOPs per clock"]
     refused = refused_calls(results.results) & results.results["tflops"].notna()
     if refused.any():
         notes.insert(0, f"left out: {refused.sum()} of {len(refused)} points, above the peak")
@@ -89,12 +86,12 @@ def plan_throughput(results: BenchResults) -> Lines:
 
 def plan_speedup(results: BenchResults) -> Lines:
     """Speed-up over the baseline along each sweep, with its interval; dotted, without launches."""
-    base, least = base_backend(results.results), results.rules.least_effect
+    base, least = base_backend(results), results.rules.least_effect
     panels = []
     for sweep, part in _sweeps(results):
         lines: list[Line] = []
         for kind in ("eager", "graph"):
-            comparisons = results.comparisons[results.comparisons["kind"] == kind]
+            comparisons = results.pairs(kind)
             found = [
                 {**row, **(between(comparisons, row["configuration"], base, row["backend"]) or _NO_SPEEDUP)}
                 for row in part[part["backend"] != base].to_dict("records")
@@ -126,7 +123,7 @@ def _chart(results: BenchResults, title: str, panels: Sequence[LinePanel], notes
     notes = [*notes, *dtype_notes(dtypes_of(results.results))]
     if len(results.sweeps) > len(panels):
         notes.append(f"{len(results.sweeps) - len(panels)} sweeps more are in results.csv")
-    return Lines(Heading(title, chart_subtitle(results), backend_legend(backends), notes), panels)
+    return Lines(Heading(title, chart_subtitle(results), backend_legend(results, backends), notes), panels)
 
 
 def _panel(
@@ -141,9 +138,9 @@ def _panel(
     least: float | None = None,
 ) -> LinePanel:
     """A panel that holds all of this; ``least`` is the least effect, around 1, that counts."""
-    title = sweep.fixed if len(results.sweeps) > 1 else ""
+    title, size = sweep.fixed if len(results.sweeps) > 1 else "", results.about.label(sweep.axis)
     if not lines:
-        return LinePanel(title, Axis(_X[sweep.axis], 1, 2, []), Axis(label, 1, 2, []), lines)
+        return LinePanel(title, Axis(size, 1, 2, []), Axis(label, 1, 2, []), lines)
     bands = [edge for line in lines for edge in (line.band or ())]
     parts = [*(line.y for line in lines), *bands, [level for level, *_ in levels]]
     y = np.concatenate([*parts, [spot.y for spot in spots], [1.0] if least else []])
@@ -154,7 +151,7 @@ def _panel(
     ticks = [(x, f"{x:.0f}") for x in along]
     return LinePanel(
         title,
-        Axis(_X[sweep.axis], along[0] / margin, along[-1] * margin, ticks),
+        Axis(size, along[0] / margin, along[-1] * margin, ticks),
         log_axis(label, float(y.min()), float(y.max()), tick, binary=tick is byte_tick),
         lines,
         levels,
@@ -173,14 +170,14 @@ def _lines(
     graph: bool = False,
 ) -> list[Line]:
     """A line for each backend and dtype, of what is known: ``columns`` are its value and the bounds of its interval."""
-    dtypes = dtypes_of(results.results)
+    dtypes, looks = dtypes_of(results.results), backend_looks(results)
     out = []
     for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
         known = group[group[columns[0]].notna() & (group[columns[0]] > 0)].sort_values(sweep.axis)
         if known.empty:
             continue
         y, *band = (known[name].astype(float).tolist() for name in columns)
-        colour, marker = backend_look(str(backend))
+        colour, marker = looks[str(backend)]
         name = f"{backend} {dtype}" if len(dtypes) > 1 else str(backend)
         out.append(
             Line(
@@ -222,26 +219,27 @@ def _capacity(results: BenchResults) -> float | None:
 def _passings(
     results: BenchResults, sweep: BenchSweep, own: pd.DataFrame, lines: Sequence[Line]
 ) -> list[Spot]:
-    """Where the backend that is fastest in the end passes others, eager and along S; at most two, the last ones."""
+    """Where the backend that is fastest in the end passes others, eager and along sizes; at most two, the last ones."""
+    size, near = results.about.size, f"near {results.about.short}="
     names = {f"{row['backend']} {row['dtype']}": row for row in own.to_dict("records")}
     eager = [line for line in lines if line.label in names]
-    if not eager or sweep.axis != "seq":
+    if not eager or sweep.axis != size:
         return []
     end = max(line.x[-1] for line in eager)
     best = min((line for line in eager if line.x[-1] == end), key=lambda line: line.y[-1])
     found = results.crossovers[
         (results.crossovers["sweep"] == sweep.fixed)
         & (results.crossovers["kind"] == "eager")
-        & results.crossovers["crossing_seq"].notna()
+        & results.crossovers[f"crossing_{size}"].notna()
         & (results.crossovers["winner"] == names[best.label]["backend"])
         & (results.crossovers["dtype"] == names[best.label]["dtype"])
         & ~results.crossovers["loser"].isin(results.repeats)
-    ].sort_values("crossing_seq")
+    ].sort_values(f"crossing_{size}")
     out = []
     for row in found.tail(_MOST_PASSINGS).to_dict("records"):
-        x = float(row["crossing_seq"])
+        x = float(row[f"crossing_{size}"])
         y = float(np.exp(np.interp(np.log(x), np.log(best.x), np.log(best.y))))
-        out.append(Spot(x, y, INK, f"{row['winner']} passes {row['loser']} near S={x:.0f}", ring=True))
+        out.append(Spot(x, y, INK, f"{row['winner']} passes {row['loser']} {near}{x:.0f}", ring=True))
     return out
 
 

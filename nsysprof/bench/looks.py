@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import pandas as pd
 
+from nsysprof.bench.results import BenchResults
 from nsysprof.charts.palette import INK
 
 # Colour and marker of each backend. Colours are told apart by readers of all kinds (a test measures it); where lines
-# lie on each other, markers tell them. A backend that is not here looks like `OTHER_LOOK`.
+# lie on each other, markers tell them. Other backends get what is free (`backend_looks`).
 LOOKS = {
     "math": ("#c44916", "o"),
     "flash": ("#0127bb", "s"),
@@ -31,14 +33,23 @@ OTHER_LOOK = ("#4e4e4e", "h")
 _DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
 
 
-def backend_look(backend: str) -> tuple[str, str]:
-    """The colour and the marker of a backend."""
-    return LOOKS.get(backend, OTHER_LOOK)
+def backend_looks(results: BenchResults) -> dict[str, tuple[str, str]]:
+    """The colour and the marker of each backend of a run, no two alike.
+
+    A backend that has no look of its own gets one of another's that was not measured; after these, other pairs.
+    """
+    backends = dict.fromkeys(str(name) for name in results.results["backend"])
+    free = [OTHER_LOOK, *(look for name, look in LOOKS.items() if name not in backends)]
+    known = [*LOOKS.values(), OTHER_LOOK]
+    pairs = ((colour, marker) for _, marker in known for colour, _ in known if (colour, marker) not in known)
+    others = chain(free, pairs)
+    return {name: LOOKS.get(name) or next(others) for name in backends}
 
 
-def backend_legend(backends: Iterable[str]) -> list[tuple[str, str]]:
+def backend_legend(results: BenchResults, backends: Iterable[str]) -> list[tuple[str, str]]:
     """Legend entries of backends."""
-    return [(name, backend_look(name)[0]) for name in backends]
+    looks = backend_looks(results)
+    return [(name, looks[name][0]) for name in backends]
 
 
 def dtypes_of(frame: pd.DataFrame) -> list[str]:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.bench.samples import BenchPoint, BenchSamples
-from nsysprof.bench.tables import COMPARISONS
+from nsysprof.bench.tables import COMPARISONS, columns_of
 from nsysprof.statistics.contrast import (
     FASTER,
     NO_CLEAR_CHANGE,
@@ -74,7 +74,7 @@ def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules)
         ]
         for pair, one, its_rules in zip(pairs, judged(found, widened), widened, strict=True):
             rows.append({**_row(pair, one, aa), "least_effect": its_rules.least_effect})
-    return pd.DataFrame(rows, columns=COMPARISONS.names)
+    return pd.DataFrame(rows, columns=columns_of(COMPARISONS, samples.described))
 
 
 def _samples_of(point: BenchPoint, kind: str) -> Floats:
@@ -85,8 +85,7 @@ def _pairs(samples: BenchSamples, kind: str) -> Iterator[_Pair]:
     """Pairs of points of the same shape, in the order of the file."""
     shapes: dict[tuple[object, ...], list[BenchPoint]] = {}
     for point in samples.measured:
-        shape = point.shape
-        key = (shape.batch, shape.heads, shape.seq, shape.head_dim, shape.causal)
+        key = (*point.shape.sizes.values(), *point.shape.flags.values())
         shapes.setdefault(key, []).append(point)
     for points in shapes.values():
         for base, new in combinations(points, 2):
@@ -98,7 +97,8 @@ def _row(pair: _Pair, one: Contrast, aa: Mapping[_Place, str | None]) -> dict[st
     before, after = base.memory["peak"], new.memory["peak"]
     return {
         "configuration": new.shape.id,
-        **{name: getattr(new.shape, name) for name in ("batch", "heads", "seq", "head_dim", "causal")},
+        **new.shape.sizes,
+        **new.shape.flags,
         "base": base.backend,
         "base_dtype": base.shape.dtype,
         "new": new.backend,
@@ -174,42 +174,29 @@ def decision_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd
     slower, and ``margin`` how many times faster best is, with its interval. ``least_memory``: whose peak is lowest, of
     all that run. `auto` takes no part where what it picked was measured under its own name.
     """
-    rows = []
+    rows, about = [], samples.described
+    shape = ["configuration", *about.sizes, "dtype", *about.flag_names]
     counts = ~repeating(samples, results)
     for kind, column in (("eager", "median_ns"), ("graph", "graph_median_ns")):
         of_kind = comparisons[comparisons["kind"] == kind]
         able = results[results[column].notna() & counts]
-        for configuration, group in able.groupby("configuration", sort=False):
-            rows.append(_decision(str(configuration), kind, group.sort_values(column), of_kind))
-    names = [
-        "configuration",
-        "batch",
-        "heads",
-        "seq",
-        "head_dim",
-        "dtype",
-        "causal",
-        "kind",
-        "best",
-        "as_good",
-    ]
+        for _, group in able.groupby("configuration", sort=False):
+            rows.append(_decision(shape, kind, group.sort_values(column), of_kind))
+    names = [*shape, "kind", "best", "as_good"]
     names += ["unsure", "decision", "runner_up", "margin", "margin_low", "margin_high", "least_memory"]
     return pd.DataFrame(rows, columns=names)
 
 
-def _decision(
-    configuration: str, kind: str, group: pd.DataFrame, comparisons: pd.DataFrame
-) -> dict[str, Any]:
+def _decision(shape: list[str], kind: str, group: pd.DataFrame, comparisons: pd.DataFrame) -> dict[str, Any]:
     best, *others = group["backend"]
-    found = {other: between(comparisons, configuration, other, best) for other in others}
+    first = group.iloc[0]
+    found = {other: between(comparisons, first["configuration"], other, best) for other in others}
     as_good = [name for name, row in found.items() if row and row["verdict"] == NO_CLEAR_CHANGE]
     behind = [name for name, row in found.items() if row and row["verdict"] == FASTER]
     margin = (found[behind[0]] if behind else None) or {}
     peaks = group[group["peak_bytes"].notna()].sort_values("peak_bytes", kind="stable")
-    first = group.iloc[0]
     return {
-        "configuration": configuration,
-        **{name: first[name] for name in ("batch", "heads", "seq", "head_dim", "dtype", "causal")},
+        **{name: first[name] for name in shape},
         "kind": kind,
         "best": best,
         "as_good": " ".join(as_good),
@@ -231,13 +218,13 @@ def auto_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd.Dat
     with ``graph_``: without launches. ``error``, ``equivalent``: of auto's output against float64, and whether it is
     within the tolerance.
     """
-    rows = []
+    rows, sweep = [], samples.described.size
     for row in results[(results["backend"] == AUTO) & results["median_ns"].notna()].to_dict("records"):
         rows.append(
             {
                 **{
                     name: row[name]
-                    for name in ("configuration", "seq", "dtype", "median_ns", "graph_median_ns")
+                    for name in ("configuration", sweep, "dtype", "median_ns", "graph_median_ns")
                 },
                 "picked": samples.auto.get(row["configuration"]),
                 **_best_other(row, results, comparisons, "eager", ""),
@@ -247,7 +234,7 @@ def auto_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd.Dat
             }
         )
     names = ["best", "best_ns", *(f"speedup{end}" for end in ("", "_low", "_high")), "verdict"]
-    columns = ["configuration", "seq", "dtype", "picked", "median_ns", "graph_median_ns"]
+    columns = ["configuration", sweep, "dtype", "picked", "median_ns", "graph_median_ns"]
     columns += [*names, *(f"graph_{name}" for name in names), "error", "equivalent"]
     return pd.DataFrame(rows, columns=columns)
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
-from nsysprof.bench.about import environment_part, method_part, repeat_part, report_table
-from nsysprof.bench.findings import bench_findings, exponent_words, picked_words
-from nsysprof.bench.mixed import mixed_rows
+from nsysprof import __version__
+from nsysprof.bench.findings import bench_findings, exponent_words, mixed_rows, picked_words
 from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.scaling import AXES, BenchSweep
+from nsysprof.bench.scaling import BenchSweep
 from nsysprof.bench.words import (
     about_run,
     backend_name,
     base_backend,
     clock_words,
     decision_words,
+    device_name,
+    interval_words,
     known_text,
     largest,
     latency_cell,
@@ -32,31 +33,29 @@ from nsysprof.bench.words import (
 )
 from nsysprof.charts.chart import Chart
 from nsysprof.core.text import visible
-from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
-from nsysprof.results.table import markdown_section
+from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_ratio, format_share
+from nsysprof.results.table import markdown_section, markdown_table, without_empty
 
 __all__ = ["bench_report"]
 
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
     """The report; ``charts`` are those whose pictures lie beside it. The text ends with a newline."""
-    frame = results.results
     parts: list[Iterator[str]] = [
         _head(results, charts),
-        *(part for sweep in results.sweeps for part in [_sweep(results, sweep)]),
+        *(_sweep(results, sweep) for sweep in results.sweeps),
         _decisions(results),
         _auto(results),
-        _outputs(frame),
+        _outputs(results),
         _growth(results),
         _mixed(results),
         _pairs(results),
         _not_measured(results),
-        method_part(results),
-        environment_part(results),
-        repeat_part(results),
+        _method_part(results),
+        _environment_part(results),
+        _repeat_part(results),
     ]
-    lines = [line for part in parts for line in part]
-    return "".join(f"{visible(line)}\n" for line in lines)
+    return "".join(f"{visible(line)}\n" for part in parts for line in part)
 
 
 def _head(results: BenchResults, charts: Sequence[Chart[BenchResults]]) -> Iterator[str]:
@@ -73,51 +72,43 @@ def _head(results: BenchResults, charts: Sequence[Chart[BenchResults]]) -> Itera
 
 def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
     """One table per sweep: latency, speed-up, throughput and memory of every point."""
-    base = base_backend(results.results)
-    eager, graph = (results.comparisons[results.comparisons["kind"] == kind] for kind in ("eager", "graph"))
+    base = base_backend(results)
+    eager, graph = (results.pairs(kind) for kind in ("eager", "graph"))
     part = results.results.loc[list(sweep.rows)]
-    several = part["dtype"].nunique() > 1
+    several, short = part["dtype"].nunique() > 1, results.about.shorts[sweep.axis]
     rows = []
     for row in part.to_dict("records"):
         speed = between(eager, row["configuration"], base, row["backend"])
         alone = between(graph, row["configuration"], base, row["backend"])
         rows.append(
             [
-                f"{AXES[sweep.axis]}{row[sweep.axis]}" + (f" {row['dtype']}" if several else ""),
+                f"{short}{row[sweep.axis]}" + (f" {row['dtype']}" if several else ""),
                 str(row["backend"]),
                 latency_cell(row),
                 verdict_cell(speed),
                 latency_cell(row, graph=True),
                 verdict_cell(alone),
-                *_throughput(row, results.samples.workload),
+                *_throughput(row, tokens=results.about.tokens_shown),
                 *_memory(row, _peak_of(part, row["configuration"], base)),
             ]
         )
     head = [
-        AXES[sweep.axis],
+        short,
         "backend",
         "latency",
         f"speed-up over {base}",
         "graph",
         "speed-up, graph",
         "TFLOP/s",
-    ]
-    head += [
         "of peak",
-        "GB/s",
-        "of bandwidth",
-        "tokens/s",
-        "peak memory",
-        "of it temporary",
-        "score matrices",
     ]
-    yield from markdown_section(sweep.fixed, report_table([*head, "memory reduction"], rows, texts=2))
+    head += ["GB/s", "of bandwidth", "tokens/s", "peak memory", "of it temporary", results.about.unit]
+    yield from markdown_section(sweep.fixed, _table([*head, "memory reduction"], rows, texts=2))
 
 
-def _throughput(row: dict[Any, Any], workload: str) -> list[str]:
+def _throughput(row: dict[Any, Any], *, tokens: bool) -> list[str]:
     if not math.isfinite(row["median_ns"]):
         return [""] * 5
-    tokens = workload == "transformer_block"
     return [
         tflops_cell(row),
         share_cell(row),
@@ -134,7 +125,7 @@ def _memory(row: dict[Any, Any], base_peak: float) -> list[str]:
     return [
         format_bytes(peak),
         "" if pd.isna(temporary) else format_bytes(temporary),
-        f"{row['peak_matrices']:.2f}",
+        "" if math.isnan(row["peak_matrices"]) else f"{row['peak_matrices']:.2f}",
         format_ratio(base_peak / peak) if base_peak > 0 else "",
     ]
 
@@ -152,9 +143,9 @@ def _share(value: float) -> str:
 
 def _decisions(results: BenchResults) -> Iterator[str]:
     _, labels = shape_parts(results)
-    graph = results.decisions[results.decisions["kind"] == "graph"].set_index("configuration")
+    graph = results.decided("graph").set_index("configuration")
     rows = []
-    for row in results.decisions[results.decisions["kind"] == "eager"].to_dict("records"):
+    for row in results.decided().to_dict("records"):
         name = row["configuration"]
         behind = known_text(row["runner_up"])
         rows.append(
@@ -176,9 +167,7 @@ def _decisions(results: BenchResults) -> Iterator[str]:
         "least memory",
     ]
     said = ["Backends joined by “or” cannot be told apart: no clear change between them.", ""] if rows else []
-    yield from markdown_section(
-        "Which backend at which shape", [*said, *report_table(head, rows, texts=len(head))]
-    )
+    yield from markdown_section("Which backend at which shape", [*said, *_table(head, rows, texts=len(head))])
 
 
 def _auto(results: BenchResults) -> Iterator[str]:
@@ -197,17 +186,17 @@ def _auto(results: BenchResults) -> Iterator[str]:
         rows.append([*cells, "yes" if row["equivalent"] else "no"])
     columns = ["auto", "best other", "its latency", "best over auto", "best is"]
     head = ["shape", "auto picks", *columns, *(f"graph: {name}" for name in columns), "output right"]
-    yield from markdown_section("What PyTorch picks by itself", report_table(head, rows, texts=2))
+    yield from markdown_section("What PyTorch picks by itself", _table(head, rows, texts=2))
 
 
 def _ns(value: float) -> str:
     return "" if math.isnan(value) else format_ns(value)
 
 
-def _outputs(frame: pd.DataFrame) -> Iterator[str]:
+def _outputs(results: BenchResults) -> Iterator[str]:
     """The largest error of each backend and dtype against float64."""
     rows = []
-    for (backend, dtype), group in frame.groupby(["backend", "dtype"], sort=False):
+    for (backend, dtype), group in results.results.groupby(["backend", "dtype"], sort=False):
         known = group[group["error_of_tolerance"].notna()]
         wrong = int((group["status"] == "wrong").sum())
         if known.empty and not wrong:
@@ -225,12 +214,11 @@ def _outputs(frame: pd.DataFrame) -> Iterator[str]:
         )
     head = ["backend", "dtype", "shapes", "largest error", "allowed", "equivalent"]
     said = [
-        "Relative error (Frobenius norm) against attention in float64, checked before anything is timed.",
+        f"Relative error (Frobenius norm) against {results.about.reference or results.about.says} in float64,"
+        " checked before anything is timed.",
         "",
     ]
-    yield from markdown_section(
-        "Do the outputs agree", [*said, *report_table(head, rows, texts=2)] if rows else []
-    )
+    yield from markdown_section("Do the outputs agree", [*said, *_table(head, rows, texts=2)] if rows else [])
 
 
 def _growth(results: BenchResults) -> Iterator[str]:
@@ -242,7 +230,7 @@ def _growth(results: BenchResults) -> Iterator[str]:
             row["dtype"],
             row["metric"],
             str(row["points"]),
-            exponent_words(row),
+            exponent_words(row, results.about.short),
             f"{row['last_exponent']:.2f}",
             f"{row['r_squared']:.3f}",
             row["growth"],
@@ -251,7 +239,9 @@ def _growth(results: BenchResults) -> Iterator[str]:
     ]
     head = ["sweep", "backend", "dtype", "of", "lengths", "exponent (95 %)", "last step", "R²", "grows"]
     said = ["Fitted to all lengths, log over log; “last step” is the slope between the two largest.", ""]
-    yield from markdown_section("Growth with S", [*said, *report_table(head, rows, texts=4)] if rows else [])
+    yield from markdown_section(
+        f"Growth with {results.about.short}", [*said, *_table(head, rows, texts=4)] if rows else []
+    )
 
 
 def _mixed(results: BenchResults) -> Iterator[str]:
@@ -260,9 +250,15 @@ def _mixed(results: BenchResults) -> Iterator[str]:
         base = backend_name(results, row["base"], [row["base_configuration"]])
         new = backend_name(results, row["new"], [row["configuration"]])
         parts = [ratio_cell(row, name) for name in ("total", "precision", "algorithm")]
-        rows.append([f"S{row['seq']}", f"{base} {row['base_dtype']} → {new} {row['new_dtype']}", *parts])
-    head = ["S", "from, to", "speed-up", "by the dtype", "by the algorithm"]
-    yield from markdown_section("What mixed dtypes hide", report_table(head, rows, texts=2))
+        rows.append(
+            [
+                f"{results.about.short}{row[results.about.size]}",
+                f"{base} {row['base_dtype']} → {new} {row['new_dtype']}",
+                *parts,
+            ]
+        )
+    head = [results.about.short, "from, to", "speed-up", "by the dtype", "by the algorithm"]
+    yield from markdown_section("What mixed dtypes hide", _table(head, rows, texts=2))
 
 
 def _pairs(results: BenchResults) -> Iterator[str]:
@@ -295,6 +291,86 @@ def _not_measured(results: BenchResults) -> Iterator[str]:
         [labels[row["configuration"]], str(row["backend"]), str(row["status"]), reason_words(row["reason"])]
         for row in results.results[results.results["n"] == 0].to_dict("records")
     ]
-    yield from markdown_section(
-        "Not measured", report_table(["shape", "backend", "is", "because"], rows, texts=4)
-    )
+    yield from markdown_section("Not measured", _table(["shape", "backend", "is", "because"], rows, texts=4))
+
+
+def _method_part(results: BenchResults) -> Iterator[str]:
+    """What the figures mean, and the rules that they were taken by."""
+    samples, rules = results.samples, results.rules
+    lines = [
+        f"- ±: half the {interval_words(results)} ({', '.join(_methods(results.results))})",
+        f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
+        f" samples a side, when its interval leaves 1 out and p stays below {rules.alpha:g}",
+        "- a difference between eager calls also has to exceed what either backend differs from itself by (A/A)",
+        "- speed-up in brackets: no clear change; with “?”: too few samples",
+        f"- TFLOP/s: {results.about.flops}; of peak: of SMs × sampled clock × FLOPs per"
+        " clock and SM, on tensor cores for fp16 and bf16",
+        "- peak memory: what PyTorch asked for at the peak of one call: inputs, outputs, temporaries, and what the"
+        " backend's libraries keep from call to call (cuBLAS: a workspace)",
+        f"- GB/s: {results.about.traffic_words}",
+        *(f"- {name}: {' '.join(str(rule).split())}" for name, rule in samples.rules.items()),
+    ]
+    yield from markdown_section("How it was measured", lines)
+
+
+def _methods(frame: pd.DataFrame) -> list[str]:
+    return [str(name) for name in frame["interval"].dropna().unique()] or ["none"]
+
+
+def _environment_part(results: BenchResults) -> Iterator[str]:
+    """Machine and software, and what the machine can do at most."""
+    environment, limits = results.samples.environment, results.samples.limits
+    software = environment.get("workload") or {}
+    clocks = results.results["sm_clock_mhz"].dropna()
+    facts = {
+        "device": device_name(results),
+        "SM clock, sampled": f"{_range(clocks)} MHz" if len(clocks) else "",
+        "SM clock, highest": _known(limits.max_sm_clock_mhz, "{:,.0f} MHz".format),
+        "SMs": str(limits.sm_count or ""),
+        "power limit": _known(software.get("power_limit_w"), "{:,.0f} W".format),
+        "memory": _known(software.get("memory_bytes"), format_bytes),
+        "L2 cache": _known(software.get("l2_cache_bytes"), format_bytes),
+        "bandwidth": _known(limits.bytes_per_s, format_bandwidth),
+        "bandwidth, measured": _known(limits.measured_bytes_per_s, format_bandwidth),
+        **{
+            f"{dtype} product, measured": f"{flops / 1e12:,.3g} TFLOP/s"
+            for dtype, flops in (limits.measured_flops or {}).items()
+        },
+        **{name: str(software[name]) for name in ("torch", "cuda", "cudnn", "triton") if software.get(name)},
+        **{
+            name: str(environment[name])
+            for name in ("driver", "os", "python", "cpu")
+            if environment.get(name)
+        },
+        "environment": results.samples.environment_hash,
+        "nsysprof": __version__,
+    }
+    rows = [[name, value] for name, value in facts.items() if value]
+    yield from markdown_section("Environment", _table(["", ""], rows, texts=2))
+
+
+def _range(clocks: pd.Series[float]) -> str:
+    """`1,980`, or `1,845 to 1,980`: the medians of the points."""
+    ends = dict.fromkeys(f"{value:,.0f}" for value in (clocks.min(), clocks.max()))
+    return " to ".join(ends)
+
+
+def _known(value: object, text: Callable[[float], str]) -> str:
+    return text(value) if isinstance(value, int | float) else ""
+
+
+def _repeat_part(results: BenchResults) -> Iterator[str]:
+    """The command."""
+    command = results.samples.command
+    if command:
+        yield from markdown_section("How to repeat it", ["```sh", command, "```"])
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> list[str]:
+    """A table of Markdown, the first ``texts`` columns flush left and the others right, without empty columns."""
+
+    def escape(cell: str) -> str:
+        return cell.replace("|", "\\|").replace("\n", " ")
+
+    shown = without_empty(head, rows, ("l" * texts).ljust(len(head), "r"))
+    return markdown_table(*shown, escape=escape, even=False) if rows else []

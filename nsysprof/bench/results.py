@@ -11,6 +11,7 @@ from nsysprof.bench.pairs import AUTO, auto_frame, comparison_frame, decision_fr
 from nsysprof.bench.rows import result_frame
 from nsysprof.bench.samples import BenchSamples, read_bench_samples
 from nsysprof.bench.scaling import BenchSweep, crossover_frame, exponent_frame, find_sweeps
+from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, SLOWER, TOO_FEW_SAMPLES, Rules
 
 __all__ = ["BenchResults", "read_bench_results", "results_of_samples"]
@@ -41,6 +42,19 @@ class BenchResults:
     repeats: frozenset[str]
     warnings: tuple[str, ...]
 
+    @property
+    def about(self) -> Described:
+        """The workload."""
+        return self.samples.described
+
+    def pairs(self, kind: str = "eager") -> pd.DataFrame:
+        """The comparisons of a kind."""
+        return self.comparisons[self.comparisons["kind"] == kind]
+
+    def decided(self, kind: str = "eager") -> pd.DataFrame:
+        """The decisions by a kind of samples."""
+        return self.decisions[self.decisions["kind"] == kind]
+
 
 def read_bench_results(path: Path, rules: Rules = DEFAULT_RULES) -> BenchResults:
     """The results of a ``samples.json`` or of the folder that holds it; raises as `read_bench_samples` does."""
@@ -59,9 +73,9 @@ def results_of_samples(samples: BenchSamples, rules: Rules = DEFAULT_RULES) -> B
         comparisons=comparisons,
         decisions=decision_frame(samples, results, comparisons),
         auto=auto_frame(samples, results, comparisons),
-        exponents=exponent_frame(results),
-        crossovers=crossover_frame(results, comparisons),
-        sweeps=tuple(find_sweeps(results)),
+        exponents=exponent_frame(results, samples.described),
+        crossovers=crossover_frame(results, comparisons, samples.described),
+        sweeps=tuple(find_sweeps(results, samples.described)),
         aa_compared=int((aa.notna() & (aa != TOO_FEW_SAMPLES)).sum()),
         aa_different=int(aa.isin([FASTER, SLOWER]).sum()),
         repeats=_repeats(samples, results),

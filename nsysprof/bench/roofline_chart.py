@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsysprof.bench.looks import backend_legend, backend_look, dtype_dash, dtype_notes, dtypes_of
+from nsysprof.bench.looks import backend_legend, backend_looks, dtype_dash, dtype_notes, dtypes_of
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.scaling import AXES
 from nsysprof.bench.shares import refused_rates
 from nsysprof.bench.titles import chart_subtitle, roofline_title
 from nsysprof.bench.words import tflops_text
@@ -31,7 +30,7 @@ def plan_roofline(results: BenchResults) -> Roofs | Message:
         return Message(Heading(title, subtitle), said)
     dtypes = dtypes_of(frame)
     notes = [
-        "bytes: inputs and outputs once, and the score matrices of unfused backends as often as they must be moved",
+        "bytes: " + results.about.traffic_words,
         *(["dashed ceilings: measured on this machine"] if any(roof.dashed for roof in ceilings) else []),
         *dtype_notes(dtypes),
     ]
@@ -39,7 +38,7 @@ def plan_roofline(results: BenchResults) -> Roofs | Message:
         notes.insert(0, "FLOP/s without launches, from CUDA graphs")
     if refused.any():
         notes.insert(0, f"left out: {refused.sum()} of {len(refused)} points, above the peak")
-    legend = backend_legend(str(name) for name in frame["backend"].unique())
+    legend = backend_legend(results, (str(name) for name in frame["backend"].unique()))
     return Roofs(
         heading=Heading(title, subtitle, legend, notes),
         ceilings=ceilings,
@@ -77,15 +76,15 @@ def _slopes(ceilings: list[Ceiling]) -> list[tuple[float, str]]:
 
 def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> list[Line]:
     """The points of each backend in the order of a sweep: those of the first are joined, and named at both ends."""
-    rate = frame["graph_tflops"].fillna(frame["tflops"])
+    rate, looks = frame["graph_tflops"].fillna(frame["tflops"]), backend_looks(results)
     out = []
     for number, sweep in enumerate(results.sweeps):
         part = frame.loc[[row for row in sweep.rows if row in frame.index]]
         for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
-            colour, marker = backend_look(str(backend))
+            colour, marker = looks[str(backend)]
             names = [""] * len(group)
             for end in (0, -1) if number == 0 else ():
-                names[end] = f"{AXES[sweep.axis]}{group[sweep.axis].iloc[end]}"
+                names[end] = f"{results.about.shorts[sweep.axis]}{group[sweep.axis].iloc[end]}"
             out.append(
                 Line(
                     label=str(backend),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,15 +9,7 @@ import pandas as pd
 
 from nsysprof.bench.samples import MEMORY_PARTS, BenchPoint, BenchSamples
 from nsysprof.bench.shares import shares_of_peaks
-from nsysprof.bench.tables import RESULTS
-from nsysprof.hardware.attention_cost import (
-    attention_flops,
-    attention_traffic,
-    block_flops,
-    block_traffic,
-    score_matrix_bytes,
-    score_traffic_bytes,
-)
+from nsysprof.bench.tables import RESULTS, columns_of
 from nsysprof.statistics.contrast import Control, Rules, control
 from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
 
@@ -34,7 +25,7 @@ def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, lis
     """A row per point in the order of the file; and warnings, a line each."""
     warnings: list[str] = []
     rows = [_row(point, samples, rules, warnings) for point in samples.points]
-    frame = pd.DataFrame(rows, columns=RESULTS.names)
+    frame = pd.DataFrame(rows, columns=columns_of(RESULTS, samples.described))
     warnings = [line for line in warnings if not line.endswith(ALLOWED_FOR)] + _allowed_for(frame, warnings)
     for name in frame.columns:
         if name in _WHOLE or name.endswith("_bytes"):
@@ -67,7 +58,9 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
         "device": samples.device,
         "configuration": shape.id,
         "backend": point.backend,
-        **{name: getattr(shape, name) for name in ("batch", "heads", "seq", "head_dim", "dtype", "causal")},
+        **shape.sizes,
+        "dtype": shape.dtype,
+        **shape.flags,
         "backward": samples.backward,
         "status": point.status if measured or point.status != "measured" else _LEFT_OUT,
         "reason": point.reason,
@@ -82,9 +75,9 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
         **_memory(point),
         **_error(point),
     }
-    cost = _cost(point, samples)
-    row |= {name: cost[name] for name in ("flops", "compulsory_bytes", "traffic_bytes")}
-    row["intensity"] = cost["flops"] / cost["traffic_bytes"]
+    cost, traffic = shape.cost, shape.cost.traffic_bytes(point.backend)
+    row |= {"flops": cost.flops, "compulsory_bytes": cost.least_bytes, "traffic_bytes": traffic}
+    row["intensity"] = cost.flops / traffic
     if point.left_out:
         warnings.append(
             f"{point.name}: {point.left_out} of {len(point.all_latency_ns)} samples were taken while the GPU was"
@@ -95,14 +88,13 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
     if point.raw.get("warm_until") == "limit":
         warnings.append(f"{point.name}: its latency had not settled when warming up was given up")
     if measured:
-        row |= _measured(point, samples, cost, rules, warnings)
+        row |= _measured(point, samples, rules, warnings)
     return row
 
 
-def _measured(
-    point: BenchPoint, samples: BenchSamples, cost: Mapping[str, int], rules: Rules, warnings: list[str]
-) -> dict[str, Any]:
+def _measured(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[str]) -> dict[str, Any]:
     """What there is of a point with samples."""
+    cost, traffic = point.shape.cost, point.shape.cost.traffic_bytes(point.backend)
     summary = summarize(point.latency_ns, point.name)
     warnings += summary.warnings
     graph = summarize(point.graph_latency_ns, f"{point.name}, graph") if len(point.graph_latency_ns) else None
@@ -112,7 +104,7 @@ def _measured(
     again = _aa_control(point, rules)
     per_ns = 1e9 / summary.median
     graph_ns = graph.median if graph else _NAN
-    shares = shares_of_peaks(point, samples.limits, cost, summary.median, graph_ns)
+    shares = shares_of_peaks(point, samples.limits, summary.median, graph_ns)
     if shares["refused"]:
         warnings.append(f"{point.name}: {shares['refused']}")
     return {
@@ -122,10 +114,10 @@ def _measured(
         "graph_high_ns": graph.interval.high if graph else _NAN,
         "aa_ratio": again.contrast.ratio if again else _NAN,
         "aa_verdict": again.contrast.verdict if again else None,
-        "tflops": cost["flops"] * per_ns / 1e12,
-        "gb_per_s": cost["traffic_bytes"] * per_ns / 1e9,
-        "tokens_per_s": point.shape.batch * point.shape.seq * per_ns,
-        "graph_tflops": cost["flops"] / graph_ns / 1e3,
+        "tflops": cost.flops * per_ns / 1e12,
+        "gb_per_s": traffic * per_ns / 1e9,
+        "tokens_per_s": _NAN if cost.tokens is None else cost.tokens * per_ns,
+        "graph_tflops": cost.flops / graph_ns / 1e3,
         **shares,
     }
 
@@ -155,30 +147,13 @@ def _latency(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _cost(point: BenchPoint, samples: BenchSamples) -> dict[str, int]:
-    """FLOPs and bytes of one call."""
-    shape, dtype, backward = point.shape.attention, point.shape.dtype, samples.backward
-    if samples.workload == "transformer_block":
-        flops, least = block_flops(shape, train=backward), block_traffic(shape, dtype, train=backward)
-    else:
-        flops = attention_flops(shape, backward=backward)
-        least = attention_traffic(shape, dtype, backward=backward)
-    scores = score_traffic_bytes(shape, dtype, point.backend, backward=backward)
-    return {
-        "flops": flops,
-        "read_bytes": least.read_bytes,
-        "compulsory_bytes": least.total_bytes,
-        "traffic_bytes": least.total_bytes + scores,
-    }
-
-
 def _memory(point: BenchPoint) -> dict[str, Any]:
-    unit = score_matrix_bytes(point.shape.attention, point.shape.dtype)
+    unit = point.shape.cost.unit_bytes
     found: dict[str, Any] = {f"{part}_bytes": point.memory[part] for part in MEMORY_PARTS}
     found["score_matrix_bytes"] = unit
     for part in ("temporary", "peak"):
         size = point.memory[part]
-        found[f"{part}_matrices"] = _NAN if size is None else size / unit
+        found[f"{part}_matrices"] = _NAN if size is None or not unit else size / unit
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from nsysprof.bench.points import SweepFile, add_line, begin_points, read_points, resume_points
 from nsysprof.bench.samples import BENCH_SCHEMA
+from nsysprof.catalog import workload_kit
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.child import Echo, Ended, run_child
 from nsysprof.tools.driver import ask_driver
@@ -22,7 +23,7 @@ from nsysprof.tools.fingerprint import environment_hash, fingerprint
 from nsysprof.tools.interrupts import Interrupt, interrupts_raised
 from nsysprof.tools.nsight import last_line
 
-__all__ = ["SweepJob", "known_backends", "open_sweep", "run_sweep", "write_samples"]
+__all__ = ["SweepJob", "open_sweep", "run_sweep", "write_samples"]
 
 INTERRUPTED, START_ANEW = 130, 75  # exit codes of the program that measures
 POINTS, LOG = "points.jsonl", "output.log"
@@ -30,13 +31,14 @@ POINTS, LOG = "points.jsonl", "output.log"
 
 @dataclass(frozen=True)
 class SweepJob:
-    """A sweep to run: the program that measures, the plan, and what the user typed.
+    """A sweep to run: the file of the workload, the plan, what the workload says of itself, and what the user typed.
 
     ``results`` is the folder that the results will be in. Until they are whole, all there is lies in ``partial``.
     """
 
     program: Path
     plan: Mapping[str, Any]
+    described: Mapping[str, Any]
     results: Path
     command: tuple[str, ...]
     measure_peaks: bool = False
@@ -51,19 +53,6 @@ class SweepJob:
         """What continues it."""
         kept = [part for part in self.command if part != "--resume"]
         return join([*kept, "--resume"])
-
-
-def known_backends(program: Path) -> dict[str, str]:
-    """The backends that the workloads have, with a word about each."""
-    command = [sys.executable, str(program), "--backends"]
-    ended = run_child(command, Path(os.devnull), lambda text: None)
-    try:
-        found = json.loads(ended.said.splitlines()[-1])
-    except (ValueError, IndexError):
-        found = None
-    if ended.code or not isinstance(found, dict):
-        raise NsysprofError(f"{program}: does not tell its backends: {last_line(ended.said)}", join(command))
-    return found
 
 
 @contextmanager
@@ -81,7 +70,12 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
         )
     if resume and not points.exists():
         raise NsysprofError(f"{job.partial}: no unfinished sweep to resume", "leave out --resume")
-    head = {"plan": job.plan, "machine": _machine(), "measure_peaks": job.measure_peaks}
+    head = {
+        "plan": job.plan,
+        "workload": job.described,
+        "machine": _machine(),
+        "measure_peaks": job.measure_peaks,
+    }
     try:
         job.partial.mkdir(parents=True, exist_ok=True)
         with _locked(job.partial), interrupts_raised():
@@ -104,7 +98,7 @@ def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
     as the kernel does when memory runs out, is started again without what it was at.
     """
     points = job.partial / POINTS
-    command = [sys.executable, str(job.program), str(points)]
+    command = [sys.executable, str(workload_kit(job.program) / "_bench.py"), str(points), str(job.program)]
     while not sweep.done:
         before = len(sweep.points) + sweep.deaths
         ended = run_child(command, job.partial / LOG, echo)
@@ -159,6 +153,7 @@ def _document(job: SweepJob, sweep: SweepFile) -> dict[str, Any]:
         "name": job.results.name.removesuffix(".bench"),
         "command": join(job.command),
         "plan": plan,
+        "workload": sweep.head["workload"],
         "environment": environment,
         "environment_hash": environment_hash(environment),
         "gpu_watch": start.get("gpu_watch"),

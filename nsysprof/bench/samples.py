@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.bench.plan import TOO_LARGE, countable
+from nsysprof.bench.attention import attention_cost, attention_described
 from nsysprof.core.document import Amount, Count, Text, fitted
 from nsysprof.core.side_file import MOST_TABLE_BYTES, parse_json, read_small
 from nsysprof.errors import NsysprofError
-from nsysprof.hardware.attention_cost import AttentionShape
+from nsysprof.formats.workload import Cost, Described, check_countable, described
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
 
@@ -33,21 +33,6 @@ _AGAIN = "measure it again: nsysprof bench"
 
 _Duration = Annotated[float, msgspec.Meta(ge=1e-3, le=1e18)]  # ns: from a picosecond to 30 years
 _Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]  # of a wrong output, which may be anything
-
-
-class _Configuration(msgspec.Struct):
-    id: Text
-    batch: Count
-    heads: Count
-    seq: Count
-    head_dim: Count
-    dtype: Literal["fp16", "bf16", "fp32"]
-    causal: bool
-
-
-class _Case(msgspec.Struct):
-    configuration: _Configuration
-    backend: Text
 
 
 class _State(msgspec.Struct):
@@ -69,7 +54,7 @@ class _Samples(msgspec.Struct):
     calls_per_sample: Count = 1
 
 
-class _Point(_Case):
+class _Point(msgspec.Struct):
     status: Literal["measured", "unsupported", "out of memory", "wrong"]
     reason: str | None = None
     graph_reason: str | None = None
@@ -123,24 +108,19 @@ class _File(msgspec.Struct):
     auto: dict[str, str | None] | None = None
     gpu_watch: dict[str, Any] | None = None
     rules: dict[str, Any] | None = None
+    workload: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class BenchShape:
-    """One configuration: the problem that every backend was given."""
+    """One configuration: the problem that every backend was given; ``parts`` name it in words (`S1024`, `fp16`)."""
 
     id: str
-    batch: int
-    heads: int
-    seq: int
-    head_dim: int
+    sizes: Mapping[str, int]
     dtype: str
-    causal: bool
-
-    @property
-    def attention(self) -> AttentionShape:
-        """The same for `nsysprof.hardware.attention_cost`."""
-        return AttentionShape(self.batch, self.heads, self.seq, self.head_dim, self.causal)
+    flags: Mapping[str, bool]
+    parts: Sequence[str]
+    cost: Cost
 
 
 @dataclass(frozen=True)
@@ -191,6 +171,7 @@ class BenchSamples:
     name: str
     command: str | None
     workload: str
+    described: Described
     device: str
     backward: bool
     seed: int
@@ -238,7 +219,10 @@ def read_bench_samples(path: Path) -> BenchSamples:
 
 def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
     file = fitted(data, _File, str(path), _AGAIN)
-    points = [_point(raw, f"{path}: points[{number}]") for number, raw in enumerate(file.points)]
+    points, about, backward = [], _described(file, path), bool(file.plan.backward or file.plan.train)
+    for number, raw in enumerate(file.points):
+        where = f"{path}: points[{number}]"
+        points.append(_point(raw, where, _shape(raw, where, about, file.workload is None, backward)))
     seen: set[tuple[str, str]] = set()
     for point in points:
         if (point.shape.id, point.backend) in seen:
@@ -250,7 +234,8 @@ def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
         command=_written(file.command) if file.command else None,
         workload=file.plan.workload,
         device=file.plan.device,
-        backward=bool(file.plan.backward or file.plan.train),
+        described=about,
+        backward=backward,
         seed=file.plan.seed,
         plan=data["plan"],
         environment=data["environment"],
@@ -269,12 +254,31 @@ def _written(text: str) -> str:
     return text.encode(errors="replace").decode()  # half a surrogate pair cannot be written
 
 
-def _point(raw: dict[str, Any], where: str) -> BenchPoint:
-    case = fitted(raw, _Case, where, _AGAIN)
-    at = case.configuration
-    where = f"{where} ({case.backend} at {at.id})"
-    if not countable(at.batch, at.heads, at.seq, at.head_dim):
-        raise NsysprofError(f"{where}: configuration.seq: {at.seq}: {TOO_LARGE}", _AGAIN)
+def _described(file: _File, path: Path) -> Described:
+    """What the workload said of itself."""
+    if file.workload is None:
+        return attention_described(file.plan.workload)
+    return described(file.workload, f"{path}: workload", _AGAIN)
+
+
+def _shape(raw: dict[str, Any], where: str, about: Described, attention: bool, backward: bool) -> BenchShape:
+    case = msgspec.defstruct("Case", [("configuration", about.configuration), ("backend", Text)])
+    at = msgspec.structs.asdict(fitted(raw, case, where, _AGAIN).configuration)  # type: ignore[attr-defined]
+    where = f"{where} ({raw['backend']} at {at['id']})"
+    if attention:
+        cost: Cost | None = attention_cost(about.name, at, backward=backward)
+    else:
+        cost = next((each.cost for each in about.configurations if each.id == at["id"]), None)
+    if cost is None:
+        raise NsysprofError(f"{where}: workload.configurations: nothing is said of it", _AGAIN)
+    check_countable(cost, f"{where}: configuration.{about.sweep}: {at[about.sweep]}", _AGAIN)
+    sizes = {axis.column: at[axis.name] for axis in about.axes}
+    flags = {flag.column: at[flag.name] for flag in about.flags}
+    return BenchShape(at["id"], sizes, at["dtype"], flags, about.parts(at), cost)
+
+
+def _point(raw: dict[str, Any], where: str, shape: BenchShape) -> BenchPoint:
+    where = f"{where} ({raw['backend']} at {shape.id})"
     point = fitted(raw, _Point, where, _AGAIN)
     measured = point.status == "measured"
     # of a point that was not measured, whatever there is of samples does not count
@@ -287,8 +291,8 @@ def _point(raw: dict[str, Any], where: str) -> BenchPoint:
         marks = _marks(getattr(samples, f"{name}throttled"), len(values), f"{where}: {name}throttled")
         kept[name], throttled[name] = values[~marks], marks
     return BenchPoint(
-        shape=BenchShape(**msgspec.structs.asdict(at)),
-        backend=_written(point.backend),
+        shape=shape,
+        backend=_written(raw["backend"]),
         status=point.status,
         reason=point.reason or None,
         latency_ns=kept[""],

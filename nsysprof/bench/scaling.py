@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.distributions import Floats, t_quantile
 
 __all__ = [
-    "AXES",
     "CONSTANT",
     "LEVEL",
-    "NAMED_GROWTHS",
     "NO_SINGLE_POWER",
     "UNSURE",
     "BenchSweep",
@@ -22,10 +21,9 @@ __all__ = [
     "exponent_frame",
     "find_sweeps",
     "fit_exponent",
+    "is_named",
 ]
 
-# What a sweep may vary, and how a title names it.
-AXES = {"seq": "S", "batch": "B", "heads": "H", "head_dim": "D"}
 _METRICS = {
     "latency": "median_ns",
     "graph latency": "graph_median_ns",
@@ -34,9 +32,7 @@ _METRICS = {
 }
 CONSTANT, NO_SINGLE_POWER = "constant", "no single power"
 LEVEL, UNSURE = "no clear difference", "too few samples to tell"  # of two backends
-_POWERS = {0: CONSTANT, 1: "as S", 2: "as S²"}
-_BETWEEN = ("slower than S", "between S and S²", "faster than S²")
-NAMED_GROWTHS = (*_POWERS.values(), *_BETWEEN)
+_UNCLEAR, _FEW_POINTS = "unclear", "too few points"
 _NEAR = 0.1  # an exponent this close to a whole number is called by it
 # The points are no line in a log-log chart below this R², or where the last step is this much steeper or flatter.
 _STRAIGHT, _BEND = 0.95, 0.25
@@ -70,52 +66,61 @@ class PowerLaw:
     last: float
     r_squared: float
     points: int
+    x: str = "S"
 
     @property
     def growth(self) -> str:
         """In words: `constant`, `as S`, `as S²`, `between S and S²`, `no single power, S^1.9 at the end`, and so on."""
         if self.points < 3:
-            return "too few points"
+            return _FEW_POINTS
         if max(abs(self.low), abs(self.high), abs(self.last)) <= _NEAR:
             return CONSTANT  # whatever R² says: there is nothing for the line to explain
         if self.r_squared < _STRAIGHT or abs(self.last - self.exponent) > _BEND:
-            return f"{NO_SINGLE_POWER}, S^{self.last:.1f} at the end"
+            return f"{NO_SINGLE_POWER}, {self.x}^{self.last:.1f} at the end"
         if self.high - self.low > 2 * _WIDE:
-            return "unclear"
-        near = [word for power, word in _POWERS.items() if abs(self.exponent - power) <= _NEAR]
-        held = near or [word for power, word in _POWERS.items() if self.low <= power <= self.high]
+            return _UNCLEAR
+        x, powers = self.x, {0: CONSTANT, 1: f"as {self.x}", 2: f"as {self.x}²"}
+        near = [word for power, word in powers.items() if abs(self.exponent - power) <= _NEAR]
+        held = near or [word for power, word in powers.items() if self.low <= power <= self.high]
         if held:
-            return held[0] if len(held) == 1 else "unclear"
-        return _BETWEEN[int(self.exponent > 1) + int(self.exponent > 2)]
+            return held[0] if len(held) == 1 else _UNCLEAR
+        between = (f"slower than {x}", f"between {x} and {x}²", f"faster than {x}²")
+        return between[int(self.exponent > 1) + int(self.exponent > 2)]
 
 
-def find_sweeps(results: pd.DataFrame) -> list[BenchSweep]:
+def is_named(growth: str) -> bool:
+    """Whether a growth is a power, or lies between two."""
+    return growth not in (_UNCLEAR, _FEW_POINTS) and not growth.startswith(NO_SINGLE_POWER)
+
+
+def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
     """The sweeps of a grid: over S first, then over what these leave uncovered; a rest of single shapes is one each.
 
     So every configuration is in at least one sweep, and a full matrix is shown by its lengths alone.
     """
     found: list[BenchSweep] = []
     covered: set[str] = set()
-    for axis in AXES:
-        others = [name for name in (*AXES, "causal") if name != axis]
+    shape = [*about.shorts, *about.flag_names]
+    for axis in about.shorts:
+        others = [name for name in shape if name != axis]
         for _, group in results.groupby(others, sort=False):
             names = set(group["configuration"])
             if group[axis].nunique() > 1 and names - covered:
-                found.append(_sweep(group, axis))
+                found.append(_sweep(group, axis, about))
                 covered |= names
-    for _, group in results[~results["configuration"].isin(covered)].groupby([*AXES, "causal"], sort=False):
-        found.append(_sweep(group, "seq"))
+    for _, group in results[~results["configuration"].isin(covered)].groupby(shape, sort=False):
+        found.append(_sweep(group, about.size, about))
     return found
 
 
-def _sweep(group: pd.DataFrame, axis: str) -> BenchSweep:
+def _sweep(group: pd.DataFrame, axis: str, about: Described) -> BenchSweep:
     first = group.iloc[0]
-    sizes = [f"{short}{first[name]}" for name, short in AXES.items() if name != axis]
-    fixed = " ".join([*sizes, *(["causal"] if first["causal"] else [])])
+    sizes = [f"{short}{first[name]}" for name, short in about.shorts.items() if name != axis]
+    fixed = " ".join([*sizes, *(flag.on for flag in about.flags if first[flag.column])])
     return BenchSweep(axis, fixed, tuple(group.sort_values(axis, kind="stable").index.tolist()))
 
 
-def fit_exponent(x: Floats, y: Floats) -> PowerLaw:
+def fit_exponent(x: Floats, y: Floats, name: str = "S") -> PowerLaw:
     """Least squares of log y over log x, with Student's t for the interval; both above zero, at least two x."""
     order = np.argsort(x, kind="stable")
     across, up = np.log(x[order]), np.log(y[order])
@@ -131,47 +136,31 @@ def fit_exponent(x: Floats, y: Floats) -> PowerLaw:
     if freedom > 0:
         reach = t_quantile(0.95, freedom) * float(np.sqrt((rest @ rest) / freedom / (centred @ centred)))
     r_squared = 1 - float(rest @ rest) / total if total else 1.0
-    return PowerLaw(slope, slope - reach, slope + reach, last, r_squared, len(x))
+    return PowerLaw(slope, slope - reach, slope + reach, last, r_squared, len(x), name)
 
 
-def exponent_frame(results: pd.DataFrame) -> pd.DataFrame:
+def exponent_frame(results: pd.DataFrame, about: Described) -> pd.DataFrame:
     """A row per sweep over S, backend, dtype and metric: the `PowerLaw` of latency and memory in S.
 
     Columns: sweep, backend, dtype, metric, points, exponent, low, high, last_exponent, r_squared, growth.
     """
-    rows = []
-    for sweep in find_sweeps(results):
+    rows, size = [], about.size
+    for sweep in (each for each in find_sweeps(results, about) if each.axis == size):
         part = results.loc[list(sweep.rows)]
-        if sweep.axis != "seq":
-            continue
         for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
             for metric, column in _METRICS.items():
                 known = group[group[column].notna() & (group[column] > 0)]
-                if known["seq"].nunique() < 2:
+                if known[size].nunique() < 2:
                     continue
-                law = fit_exponent(
-                    known["seq"].to_numpy(np.float64), known[column].to_numpy(np.float64, na_value=np.nan)
-                )
-                rows.append(
-                    (
-                        sweep.fixed,
-                        backend,
-                        dtype,
-                        metric,
-                        law.points,
-                        law.exponent,
-                        law.low,
-                        law.high,
-                        law.last,
-                        law.r_squared,
-                        law.growth,
-                    )
-                )
+                x, y = (known[name].to_numpy(np.float64, na_value=np.nan) for name in (size, column))
+                law = fit_exponent(x, y, about.short)
+                figures = (law.points, law.exponent, law.low, law.high, law.last, law.r_squared, law.growth)
+                rows.append((sweep.fixed, backend, dtype, metric, *figures))
     names = ["sweep", "backend", "dtype", "metric", "points", "exponent", "low", "high", "last_exponent"]
     return pd.DataFrame(rows, columns=[*names, "r_squared", "growth"])
 
 
-def crossover_frame(results: pd.DataFrame, comparisons: pd.DataFrame) -> pd.DataFrame:
+def crossover_frame(results: pd.DataFrame, comparisons: pd.DataFrame, about: Described) -> pd.DataFrame:
     """A row per sweep over S, pair of backends of one dtype, and kind: from which S on one of them beats the other.
 
     ``from_seq``: the smallest S from which the winner is faster at every S that both were measured at; ``status``:
@@ -180,24 +169,23 @@ def crossover_frame(results: pd.DataFrame, comparisons: pd.DataFrame) -> pd.Data
     logarithms), NaN where they do not. ``first_speedup`` and ``last_speedup``: of the winner at the smallest and the
     largest S.
     """
-    rows = []
-    for sweep in find_sweeps(results):
-        if sweep.axis != "seq":
-            continue
+    rows, size = [], about.size
+    for sweep in (each for each in find_sweeps(results, about) if each.axis == size):
         names = set(results.loc[list(sweep.rows), "configuration"])
         inside = comparisons[comparisons["configuration"].isin(names) & ~comparisons["mixed"]]
         for (kind, dtype, base, new), group in inside.groupby(
             ["kind", "base_dtype", "base", "new"], sort=False
         ):
-            row = _crossover(str(base), str(new), group.sort_values("seq"))
+            row = _crossover(str(base), str(new), group.sort_values(size), size)
             rows.append({"sweep": sweep.fixed, "kind": kind, "dtype": dtype, **row})
-    columns = ["sweep", "kind", "dtype", "winner", "loser", "status", "from_seq", "crossing_seq"]
-    return pd.DataFrame(rows, columns=[*columns, "first_seq", "last_seq", "first_speedup", "last_speedup"])
+    columns = ["sweep", "kind", "dtype", "winner", "loser", "status"]
+    columns += [f"{place}_{size}" for place in ("from", "crossing", "first", "last")]
+    return pd.DataFrame(rows, columns=[*columns, "first_speedup", "last_speedup"])
 
 
-def _crossover(base: str, new: str, group: pd.DataFrame) -> dict[str, object]:
+def _crossover(base: str, new: str, group: pd.DataFrame, size: str) -> dict[str, object]:
     ahead = group["verdict"].map({FASTER: 1, SLOWER: -1}).fillna(0).to_numpy(np.int64)
-    seq, speedup = group["seq"].to_numpy(np.float64), group["speedup"].to_numpy(np.float64)
+    seq, speedup = group[size].to_numpy(np.float64), group["speedup"].to_numpy(np.float64)
     if ahead[-1] < 0:
         base, new, ahead, speedup = new, base, -ahead, 1 / speedup
     start = len(ahead)
@@ -209,10 +197,10 @@ def _crossover(base: str, new: str, group: pd.DataFrame) -> dict[str, object]:
         "winner": new,
         "loser": base,
         "status": "everywhere" if start == 0 else "from there on" if won else level,
-        "from_seq": seq[start] if won else np.nan,
-        "crossing_seq": _crossing(seq, speedup),
-        "first_seq": int(seq[0]),
-        "last_seq": int(seq[-1]),
+        f"from_{size}": seq[start] if won else np.nan,
+        f"crossing_{size}": _crossing(seq, speedup),
+        f"first_{size}": int(seq[0]),
+        f"last_{size}": int(seq[-1]),
         "first_speedup": speedup[0],
         "last_speedup": speedup[-1],
     }

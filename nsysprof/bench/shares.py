@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 
 import pandas as pd
 
 from nsysprof.bench.samples import BenchPoint
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
-from nsysprof.hardware.attention_cost import score_pairs
 from nsysprof.hardware.peaks import GpuLimits, share_of_peak
 
 __all__ = ["refused_calls", "refused_rates", "shares_of_peaks"]
@@ -22,14 +20,14 @@ _MEASURED = ["the measured peak (measure it again: --measure-peaks)"]
 
 
 def shares_of_peaks(
-    point: BenchPoint, limits: GpuLimits, cost: Mapping[str, float], median_ns: float, graph_ns: float
+    point: BenchPoint, limits: GpuLimits, median_ns: float, graph_ns: float
 ) -> dict[str, object]:
-    """The columns about peaks of `nsysprof.bench.rows`, from ``cost``: flops, read_bytes and traffic_bytes of a call.
+    """The columns about peaks of `nsysprof.bench.rows`.
 
     ``refused`` names each share above 100 % with the inputs that are suspect, and the share itself is NaN then. Parts
     that are not known are NaN.
     """
-    dtype = point.shape.dtype
+    dtype, cost = point.shape.dtype, point.shape.cost
     peak = limits.datasheet_flops(dtype, point.sm_clock_mhz) or _NAN
     measured = limits.measured_peak(dtype) or _NAN
     bandwidth, copied = limits.bytes_per_s or _NAN, limits.measured_bytes_per_s or _NAN
@@ -46,12 +44,12 @@ def shares_of_peaks(
             return _NAN
 
     def wrong_flops(lasted_ns: float) -> list[str]:
-        return _flops_suspects(point, limits, cost["flops"] / lasted_ns * 1e9, peak, lasted_ns)
+        return _flops_suspects(point, limits, cost.flops / lasted_ns * 1e9, peak, lasted_ns)
 
     found: dict[str, object] = {
         "peak_tflops": peak / 1e12,
-        "share_of_peak": share(cost["flops"], median_ns, peak, "FLOP/s", wrong_flops),
-        "graph_share_of_peak": share(cost["flops"], graph_ns, peak, "FLOP/s of the graph", wrong_flops),
+        "share_of_peak": share(cost.flops, median_ns, peak, "FLOP/s", wrong_flops),
+        "graph_share_of_peak": share(cost.flops, graph_ns, peak, "FLOP/s of the graph", wrong_flops),
         "measured_peak_tflops": measured / 1e12,
         "share_of_measured_peak": _NAN,
         "peak_gb_per_s": bandwidth / 1e9,
@@ -61,13 +59,13 @@ def shares_of_peaks(
     }
     if not refused:  # otherwise it is not the measured peak that is wrong
         found["share_of_measured_peak"] = share(
-            cost["flops"], median_ns, measured, "FLOP/s against the measured peak", lambda _: _MEASURED
+            cost.flops, median_ns, measured, "FLOP/s against the measured peak", lambda _: _MEASURED
         )
     if point.raw.get("cache") == "cold":
         # What has to be read comes from memory then, so that more of it than memory can give is wrong. More traffic
         # than that is not: score matrices may never leave the L2 cache.
-        share(cost["read_bytes"], median_ns, bandwidth, "bytes read", lambda ns: _byte_suspects(point, ns))
-        moved = cost["traffic_bytes"] / median_ns * 1e9
+        share(cost.read_bytes, median_ns, bandwidth, "bytes read", lambda ns: _byte_suspects(point, ns))
+        moved = cost.traffic_bytes(point.backend) / median_ns * 1e9
         for name, limit in (("share_of_bandwidth", bandwidth), ("share_of_measured_bandwidth", copied)):
             found[name] = moved / limit if moved <= limit else _NAN
     return {**found, "refused": "; ".join(refused) or None}
@@ -100,10 +98,7 @@ def _flops_suspects(
     tensor = limits.datasheet_flops("tf32", clock) if shape.dtype == "fp32" else None
     if tensor and achieved <= tensor:
         found.append("the dtype (float32 products may have run on tensor cores, as TF32 or three of these)")
-    full = shape.attention
-    masked = score_pairs(replace(full, causal=True)) / score_pairs(full)
-    if not shape.causal and achieved * masked <= peak:
-        found.append("causal counting (all scores are counted, a mask would halve them)")
+    found += [said for said, flops in shape.cost.suspects.items() if flops / lasted_ns * 1e9 <= peak]
     return (found + _timer(point, lasted_ns)) or ["the shape", "the timer", "the number of SMs"]
 
 

@@ -1,19 +1,23 @@
 """The tables of a benchmark: their columns are an interface, to be added to and never renamed.
 
 Shares are parts of 1. Shares of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 %
-because their score matrices stay in the L2 cache.
+because their score matrices stay in the L2 cache. Sizes (batch to head_dim, and seq in the names of others) and flags
+(causal) are declared as those of attention; another workload has its own in their place: `columns_of`.
 """
 
 from __future__ import annotations
 
-from nsysprof.results.table import table
+import re
+
+from nsysprof.formats.workload import Described
+from nsysprof.results.table import Table, table
 
 _SHAPE = "what was run"
 RESULTS = table(
     "results.csv",
     "a row per configuration and backend",
     {
-        "run workload device": "name of the run; sdpa or transformer_block; cuda or cpu",
+        "run workload device": "name of the run; of the workload; cuda or cpu",
         "configuration backend batch heads seq head_dim dtype causal backward": _SHAPE,
         "status reason": "measured, unsupported, out of memory, wrong, or left out (every sample was), and why",
         "n left_out outliers": "samples that count; taken while throttled and left out; far outside, kept",
@@ -23,7 +27,7 @@ RESULTS = table(
         "calls_per_sample clock cache": "calls inside one sample; cuda events or perf_counter; cold or warm",
         "graph_n graph_median_ns graph_low_ns graph_high_ns graph_reason": "replayed as a CUDA graph",
         "aa_ratio aa_verdict": "the second set of samples of this backend over the first, and whether they differ",
-        "flops": "of the matrix products, masked scores and recomputation not counted",
+        "flops": "as the workload counts: of the matrix products, masked scores and recomputation not counted",
         "compulsory_bytes traffic_bytes": "every input and output once; with the score matrices of unfused backends",
         "intensity": "FLOP per byte of traffic_bytes",
         "tflops gb_per_s tokens_per_s": "10^12 FLOP/s, 10^9 B/s of traffic, batch × seq, at the median",
@@ -101,3 +105,10 @@ CROSSOVERS = table(
     },
 )
 TABLES = (RESULTS, COMPARISONS, DECISIONS, EXPONENTS, CROSSOVERS)
+
+
+def columns_of(declared: Table, about: Described) -> list[str]:
+    """The columns of a table for a workload."""
+    shape = {"batch": about.sizes, "heads": [], "seq": [], "head_dim": [], "causal": about.flag_names}
+    named = (re.sub("_seq$", f"_{about.size}", name) for name in declared.names)
+    return [name for each in named for name in shape.get(each, [each])]

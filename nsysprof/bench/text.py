@@ -35,10 +35,6 @@ __all__ = ["bench_summary"]
 
 _WIDTH = 110
 _MOST_WARNINGS = 12
-_LEGEND = (
-    "(1.01x): no clear change; 1.3x ?: too few samples. of peak: of SMs × sampled clock × FLOPs per clock."
-    " matrices: peak memory in score matrices of the dtype. error: relative, against float64."
-)
 
 
 def bench_summary(results: BenchResults) -> str:
@@ -51,10 +47,19 @@ def bench_summary(results: BenchResults) -> str:
         list(_warnings(results)),
         [_points(results)],
         [_decisions(results)],
-        [*_wrapped(bench_findings(results)), *_wrapped([_LEGEND])],
+        [*_wrapped(bench_findings(results)), *_wrapped([_legend(results)])],
     ]
     lines = [line for part in parts if part for line in ("", *part)][1:]
     return "".join(f"{visible(line)}\n" for block in lines for line in block.split("\n"))
+
+
+def _legend(results: BenchResults) -> str:
+    unit = results.about.unit
+    return (
+        "(1.01x): no clear change; 1.3x ?: too few samples. of peak: of SMs × sampled clock × FLOPs per clock."
+        + (f" {unit.split()[-1]}: peak memory in {unit} of the dtype." if unit else "")
+        + " error: relative, against float64."
+    )
 
 
 def _wrapped(lines: Iterable[str]) -> Iterator[str]:
@@ -77,27 +82,16 @@ def _warnings(results: BenchResults) -> Iterator[str]:
 
 def _points(results: BenchResults) -> str:
     frame = results.results
-    base = base_backend(frame)
-    eager = results.comparisons[results.comparisons["kind"] == "eager"]
+    base = base_backend(results)
+    eager = results.pairs()
     _, labels = shape_parts(results)
     rows, before = [], None
     for row in frame.to_dict("records"):
         label = labels[row["configuration"]]
         rows.append(["" if label == before else one_line(label, 30), *_point(row, base, eager)])
         before = label
-    head = [
-        "shape",
-        "backend",
-        "latency",
-        "±",
-        "graph",
-        "TFLOP/s",
-        "of peak",
-        f"vs {base}",
-        "peak",
-        "matrices",
-    ]
-    return plain_table([*head, "error"], rows, texts=2)
+    head = ["shape", "backend", "latency", "±", "graph", "TFLOP/s", "of peak", f"vs {base}", "peak"]
+    return plain_table([*head, results.about.unit.rpartition(" ")[2], "error"], rows, texts=2)
 
 
 def _point(row: dict[Any, Any], base: str, eager: pd.DataFrame) -> list[str]:
@@ -131,8 +125,8 @@ def _versus(found: dict[str, Any] | None) -> str:
 def _decisions(results: BenchResults) -> str:
     _, labels = shape_parts(results)
     rows = []
-    eager = results.decisions[results.decisions["kind"] == "eager"].to_dict("records")
-    graph = results.decisions[results.decisions["kind"] == "graph"].set_index("configuration")["decision"]
+    eager = results.decided().to_dict("records")
+    graph = results.decided("graph").set_index("configuration")["decision"]
     for row in eager:
         behind = known_text(row["runner_up"])
         rows.append(

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.scaling import AXES, LEVEL, NAMED_GROWTHS, UNSURE, BenchSweep
+from nsysprof.bench.scaling import LEVEL, UNSURE, BenchSweep, is_named
 from nsysprof.bench.shares import refused_calls, refused_rates
 from nsysprof.bench.words import (
     about_run,
@@ -55,19 +55,23 @@ def latency_title(results: BenchResults) -> str:
     values, winner = spans[-1]
     if len(spans) == 1:
         if len(values) == 1:
-            return f"{winner} is fastest at {_at(sweep, values[0])}{times}"
-        return f"{winner} is fastest at {AXES[sweep.axis]}={_many(values)}{times}"
-    end = f"at {_at(sweep, values[0])}" if len(values) == 1 else f"from {_at(sweep, values[0])} on"
+            return f"{winner} is fastest at {_at(results, sweep, values[0])}{times}"
+        return f"{winner} is fastest at {results.about.shorts[sweep.axis]}={_many(values)}{times}"
+    end = (
+        f"at {_at(results, sweep, values[0])}"
+        if len(values) == 1
+        else f"from {_at(results, sweep, values[0])} on"
+    )
     places, words = spans[0]
     before = (
-        f" ({words} at {AXES[sweep.axis]}={_many(places)})" if len(spans) == 2 else ""
+        f" ({words} at {results.about.shorts[sweep.axis]}={_many(places)})" if len(spans) == 2 else ""
     )  # more is too much
     return f"{winner} is fastest {end}{before}{times}"
 
 
 def memory_title(results: BenchResults) -> str:
     """Which backend needs most and least memory at the end of the first sweep, and how their temporaries grow."""
-    frame, base = results.results, base_backend(results.results)
+    frame, base = results.results, base_backend(results)
     first = frame.loc[list(results.sweeps[0].rows)] if results.sweeps else frame
     part = first[first["peak_bytes"].notna() & ~first["backend"].isin(results.repeats)]
     if part.empty:
@@ -97,7 +101,9 @@ def throughput_title(results: BenchResults) -> str:
         "" if math.isnan(best["share_of_peak"]) else f", {format_share(best['share_of_peak'])} of the peak"
     )
     title = f"{_who(results, best)} reaches {tflops_text(best['tflops'])} TFLOP/s at {_where(results, best)}{share}"
-    base = part[(part["backend"] == base_backend(part)) & (part["configuration"] == best["configuration"])]
+    base = part[
+        (part["backend"] == base_backend(results, part)) & (part["configuration"] == best["configuration"])
+    ]
     if len(base) and base["backend"].iloc[0] != best["backend"]:
         title += f"; {base['backend'].iloc[0]} {tflops_text(base['tflops'].iloc[0])} TFLOP/s"
     return title
@@ -105,7 +111,7 @@ def throughput_title(results: BenchResults) -> str:
 
 def speedup_title(results: BenchResults) -> str:
     """How the largest speed-up over the baseline develops along the first sweep."""
-    base = base_backend(results.results)
+    base = base_backend(results)
     found = results.crossovers
     found = found[(found["loser"] == base) & ~found["winner"].isin(results.repeats)]
     found = found[found["kind"] == "eager"]
@@ -121,8 +127,11 @@ def speedup_title(results: BenchResults) -> str:
         return f"{who}: {speed_words(best, base, f' at {_where(results, best)}')}"
     best = largest(found, "last_speedup")
     who = backend_name(results, best["winner"], configurations_of(results, best["sweep"], best["dtype"]))
-    if best["first_seq"] == best["last_seq"]:
-        return f"{who} is {format_ratio(best['last_speedup'])} as fast as {base} at S={best['last_seq']}"
+    last = best[f"last_{results.about.size}"]
+    if best[f"first_{results.about.size}"] == last:
+        return (
+            f"{who} is {format_ratio(best['last_speedup'])} as fast as {base} at {results.about.short}={last}"
+        )
     return f"{who} over {base}: {', '.join(_end(results, best, end) for end in ('first', 'last'))}"
 
 
@@ -134,7 +143,7 @@ def roofline_title(results: BenchResults) -> str:
     part = part[~refused_rates(part)]
     if part.empty:
         return "No roofline: every share of the peak is above 100 %, and refused"
-    base = base_backend(results.results)
+    base = base_backend(results)
     dtypes = part["dtype"].value_counts()
     part = part[part["dtype"] == dtypes.index[0]]
     rate = part["graph_tflops"].fillna(part["tflops"])
@@ -171,23 +180,26 @@ def violin_title(results: BenchResults) -> str:
 def _end(results: BenchResults, row: Mapping[str, Any], end: str) -> str:
     """`30x at S=4096`: the speed-up at an end of a row of the crossovers, as far as its verdict goes."""
     inside = configurations_of(results, row["sweep"], row["dtype"])
-    frame, seq = results.results, row[f"{end}_seq"]
-    there = frame.loc[frame["configuration"].isin(inside) & (frame["seq"] == seq), "configuration"]
-    eager = results.comparisons[results.comparisons["kind"] == "eager"]
+    frame, about = results.results, results.about
+    size = row[f"{end}_{about.size}"]
+    there = frame.loc[frame["configuration"].isin(inside) & (frame[about.size] == size), "configuration"]
+    eager = results.pairs()
     found = between(eager, str(there.iloc[0]), row["loser"], row["winner"]) or {"verdict": ""}
-    clear = f"{format_ratio(row[f'{end}_speedup'])} at S={seq}"
-    return worded(clear, f"no clear difference at S={seq}", found["verdict"])
+    clear = f"{format_ratio(row[f'{end}_speedup'])} at {about.short}={size}"
+    return worded(clear, f"no clear difference at {about.short}={size}", found["verdict"])
 
 
-def _at(sweep: BenchSweep, value: Any) -> str:
-    return f"{AXES[sweep.axis]}={value}"
+def _at(results: BenchResults, sweep: BenchSweep, value: Any) -> str:
+    return f"{results.about.shorts[sweep.axis]}={value}"
 
 
 def _where(results: BenchResults, row: Any) -> str:
     """`S=4096`, or `B=64`: the size that varies in the first sweep that has the configuration of a row."""
     there = results.results["configuration"] == row["configuration"]
     rows = set(results.results.index[there])
-    return next(_at(sweep, row[sweep.axis]) for sweep in results.sweeps if rows.intersection(sweep.rows))
+    return next(
+        _at(results, sweep, row[sweep.axis]) for sweep in results.sweeps if rows.intersection(sweep.rows)
+    )
 
 
 def _many(values: list[Any]) -> str:
@@ -207,7 +219,7 @@ def _who(results: BenchResults, row: Mapping[str, Any]) -> str:
 
 def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[Any], str]]] | None:
     """The first sweep in which two backends were compared, and who is fastest over which of its values."""
-    decided = results.decisions[results.decisions["kind"] == "eager"].set_index("configuration")
+    decided = results.decided().set_index("configuration")
     for sweep in results.sweeps:
         part = results.results.loc[list(sweep.rows)]
         dtype = part["dtype"].value_counts().index[0]
@@ -230,14 +242,14 @@ def _last(results: BenchResults, sweep: BenchSweep) -> str:
     """The last configuration of a sweep, in its most frequent dtype, at which the baseline was measured, if any."""
     part = results.results.loc[list(sweep.rows)]
     part = part[(part["dtype"] == part["dtype"].value_counts().index[0]) & part["median_ns"].notna()]
-    with_base = part[part["backend"] == base_backend(results.results)]
+    with_base = part[part["backend"] == base_backend(results)]
     return str((with_base if len(with_base) else part)["configuration"].iloc[-1])
 
 
 def _over_base(results: BenchResults, configuration: str) -> str:
     """`: 86x as fast as math at S=8192`, of the fastest backend there."""
-    frame, base = results.results, base_backend(results.results)
-    eager = results.comparisons[results.comparisons["kind"] == "eager"]
+    frame, base = results.results, base_backend(results)
+    eager = results.pairs()
     best = results.decisions[
         (results.decisions["kind"] == "eager") & (results.decisions["configuration"] == configuration)
     ]
@@ -263,7 +275,7 @@ def _growths(
 ) -> str:
     """`; its temporaries grow as S^2.00, not S^1.00`, as far as those of both follow a power of S."""
     ends = [_growth(results, frame, str(row["backend"]), str(row["dtype"])) for row in (most, least)]
-    if not ends[0].startswith("S"):
+    if not ends[0].startswith(results.about.short):
         return ""
     said = f"; its temporaries grow as {ends[0]}"
     if ends[1] == _NONE:
@@ -280,5 +292,5 @@ def _growth(results: BenchResults, frame: pd.DataFrame, backend: str, dtype: str
     found = found[
         (found["metric"] == "temporary memory") & (found["backend"] == backend) & (found["dtype"] == dtype)
     ]
-    found = found[found["growth"].isin(NAMED_GROWTHS)]
-    return f"S^{found['exponent'].iloc[0]:.2f}" if len(found) else ""
+    found = found[found["growth"].map(is_named).astype(bool)]
+    return f"{results.about.short}^{found['exponent'].iloc[0]:.2f}" if len(found) else ""

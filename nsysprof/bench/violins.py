@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsysprof.bench.looks import backend_look
+from nsysprof.bench.looks import backend_looks
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BenchPoint
 from nsysprof.bench.titles import chart_subtitle, violin_title
@@ -27,9 +27,14 @@ def plan_violins(results: BenchResults) -> Violins:
     count = results.results["configuration"].nunique()
     if count > len(groups):
         notes.append(f"{len(groups)} of {count} shapes")
-    _, labels = shape_parts(results)
+    looks, (_, labels) = backend_looks(results), shape_parts(results)
     panels = [
-        ViolinPanel(labels[name], "deviation from the median", _reach(points), [*map(_violin, points)])
+        ViolinPanel(
+            labels[name],
+            "deviation from the median",
+            _reach(points),
+            [_violin(point, looks[point.backend][0]) for point in points],
+        )
         for name, points in groups
     ]
     return Violins(Heading(violin_title(results), chart_subtitle(results), [], notes), panels)
@@ -61,12 +66,11 @@ def _reach(points: list[BenchPoint]) -> float:
     return float(np.clip(2.5 * np.max(far, initial=0.0), _LEAST_REACH, _MOST_REACH))
 
 
-def _violin(point: BenchPoint) -> Violin:
+def _violin(point: BenchPoint, colour: str) -> Violin:
     """The samples of a point, with their median, their number and their spread in words."""
     values = point.latency_ns
     median = float(np.median(values))
     cv = values.std(ddof=1) / values.mean() if len(values) > 1 else 0.0
     left_out = f", {point.left_out} left out" if point.left_out else ""
     texts = [format_ns(median), f"n {len(values)}{left_out}, CV {format_share(float(cv))}"]
-    colour, _ = backend_look(point.backend)
     return Violin(point.backend, colour, values / median - 1, point.aa_latency_ns / median - 1, texts)

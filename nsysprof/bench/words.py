@@ -20,13 +20,12 @@ from nsysprof.statistics.resampling import RANGE
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
 REFUSED = "refused"
-_BASELINES = ("math", "naive")  # what speed-ups are held against, where it was measured
 
 
-def base_backend(results: pd.DataFrame) -> str:
-    """The backend that speed-ups and memory reductions are held against: math, naive, or the first one."""
-    backends = [str(name) for name in results["backend"].unique()]
-    return next((name for name in _BASELINES if name in backends), backends[0])
+def base_backend(results: BenchResults, part: pd.DataFrame | None = None) -> str:
+    """The backend that speed-ups and memory reductions are over: one of the workload's choice, or the first one."""
+    backends = [str(name) for name in (results.results if part is None else part)["backend"].unique()]
+    return next((name for name in results.about.base if name in backends), backends[0])
 
 
 def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
@@ -34,10 +33,7 @@ def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
 
     The second is a mapping from the shape's id.
     """
-    texts = [
-        [f"B{each.batch}", f"H{each.heads}", f"S{each.seq}", f"D{each.head_dim}", each.dtype, _mask(each)]
-        for each in shapes
-    ]
+    texts = [each.parts for each in shapes]
     same = [len(shapes) > 1 and len(set(column)) == 1 for column in zip(*texts, strict=True)]
     own = {
         each.id: " ".join(part for part, shared in zip(parts, same, strict=True) if not shared)
@@ -45,10 +41,6 @@ def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
     }
     shared = [part for part, shared in zip(texts[0], same, strict=True) if shared] if texts else []
     return " ".join(shared), own
-
-
-def _mask(shape: BenchShape) -> str:
-    return "causal" if shape.causal else "full"
 
 
 def shape_parts(results: BenchResults) -> tuple[str, dict[str, str]]:
@@ -59,13 +51,7 @@ def shape_parts(results: BenchResults) -> tuple[str, dict[str, str]]:
 def about_run(results: BenchResults) -> str:
     """One line: what was measured, on what, and how much of it."""
     samples, frame = results.samples, results.results
-    what = {"sdpa": "attention", "transformer_block": "transformer block"}.get(
-        samples.workload, samples.workload
-    )
-    if samples.backward:
-        what += ", training step" if samples.workload == "transformer_block" else ", forward and backward"
-    elif samples.workload == "sdpa":
-        what += " forward"
+    what = results.about.title(training=samples.backward)
     shared, _ = shape_parts(results)
     counts = frame.loc[frame["n"] > 0, "n"]
     some = (
@@ -186,7 +172,10 @@ def backend_name(results: BenchResults, backend: str, configurations: Iterable[s
 def configurations_of(results: BenchResults, fixed: str, dtype: str) -> list[str]:
     """The configurations of a dtype in the sweep over S with this title."""
     rows = [
-        row for sweep in results.sweeps if sweep.axis == "seq" and sweep.fixed == fixed for row in sweep.rows
+        row
+        for sweep in results.sweeps
+        if sweep.axis == results.about.size and sweep.fixed == fixed
+        for row in sweep.rows
     ]
     part = results.results.loc[rows]
     return [str(name) for name in part.loc[part["dtype"] == dtype, "configuration"].unique()]

@@ -17,9 +17,11 @@ from typing import Any, Literal
 from nsysprof.capture.compose import Request
 from nsysprof.capture.failure import why_no_ranges
 from nsysprof.capture.session import capture_program
+from nsysprof.catalog import workload_command
 from nsysprof.core.document import known_document
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.workload import Described, ask_workload
 from nsysprof.tools.child import run_child
 from nsysprof.tools.counter_permission import PERMISSION_FIX, counters_kept_from_us
 from nsysprof.tools.driver import Driver, ask_driver, too_new_for
@@ -49,10 +51,6 @@ while time.monotonic() < end:
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 _INSTALL_WORKLOADS = "pip install 'nsysprof[workloads]'"
 _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
-_BACKENDS = (
-    *("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex", "flash_attn"),
-    *(f"tiled_o{stage}" for stage in range(6)),
-)
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def check_machine(
 ) -> Iterator[Check]:
     """Everything a capture may need on this machine, one finding after the other, as it is found.
 
-    ``folder`` is where captures will be written, ``workload`` the attention workload (None: none is installed), and
+    ``folder`` is where captures will be written, ``workload`` the one to try (None: none is installed), and
     ``tell`` hears what is being tried before it takes time.
     """
     try:
@@ -195,19 +193,24 @@ def _counters(driver: Driver | None) -> Check:
 
 
 def _torch(workload: Path | None, driver: Driver | None, tell: Callable[[str], None]) -> Iterator[Check]:
-    """torch and each attention backend, by a tiny run of the workload in a process of its own."""
+    """torch and each backend of the workload, by a tiny run in a process of its own."""
     if workload is None:
         yield Check(
             "workloads", "missing", "none beside the package", "pip install --force-reinstall nsysprof"
         )
         return
-    tell("trying the attention backends")
+    try:
+        about, _ = ask_workload(workload)
+    except NsysprofError as error:
+        yield Check("workloads", "missing", error.message, error.hint)
+        return
+    tell(f"trying the backends of {about.says}")
     device = "cuda" if driver else "cpu"
-    results, said = _tiny_run(workload, device)
+    results, said = _tiny_run(workload, about, device)
     if results is None and driver:
         yield Check("torch", "warn", f"does not run on the GPU: {said}", _INSTALL_WORKLOADS)
         device = "cpu"
-        results, said = _tiny_run(workload, device)
+        results, said = _tiny_run(workload, about, device)
     if results is None:
         yield Check("torch", "missing", said, _INSTALL_WORKLOADS)
         return
@@ -220,15 +223,25 @@ def _torch(workload: Path | None, driver: Driver | None, tell: Callable[[str], N
         f"{facts['torch']}, {built}",
         _INSTALL_WORKLOADS if wrong else None,
     )
-    yield from _backends(results, device)
+    yield from _backends(results, about, device)
 
 
-def _tiny_run(workload: Path, device: str) -> tuple[dict[str, Any] | None, str]:
+def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, Any] | None, str]:
     with tempfile.TemporaryDirectory(prefix="nsysprof-") as name:
         results = Path(name, "results.json")
-        dtype = "fp16" if device == "cuda" else "fp32"
-        tiny = ["--seq", "128", "--iterations", "1", "--warmup", "1", "--dtype", dtype, "--device", device]
-        command = [sys.executable, str(workload), "--backend", *_BACKENDS, *tiny, "--results", str(results)]
+        dtype = about.dtypes[0 if device == "cuda" else -1]
+        sizes = [
+            part for axis, size in about.trial.items() for part in (f"--{axis.replace('_', '-')}", str(size))
+        ]
+        tiny = [*sizes, "--iterations", "1", "--warmup", "1", "--dtype", dtype, "--device", device]
+        command = [
+            *workload_command(workload),
+            "--backend",
+            *about.backends,
+            *tiny,
+            "--results",
+            str(results),
+        ]
         ended = run_child(command, Path(name, "log"), lambda text: None)
         read = known_document(results)
     if not read:
@@ -237,14 +250,14 @@ def _tiny_run(workload: Path, device: str) -> tuple[dict[str, Any] | None, str]:
     return read, ""
 
 
-def _backends(results: Mapping[str, Any], device: str) -> Iterator[Check]:
+def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iterator[Check]:
     runs = {run["backend"]: run for run in results["runs"]}
     works = [name for name, run in runs.items() if run["status"] == "measured"]
     instead = (
         f"leave it out: {' '.join(f'--backend {name}' for name in works)}" if works else _INSTALL_WORKLOADS
     )
     yield Check(
-        "attention", "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}",
+        about.says, "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}",
         None if works else _INSTALL_WORKLOADS,
     )  # fmt: skip
     refused: dict[str, dict[str, str]] = {}  # those that have the same reason are told together
@@ -253,8 +266,9 @@ def _backends(results: Mapping[str, Any], device: str) -> Iterator[Check]:
             said = f"{run['status']}: {run.get('reason') or 'no reason given'}"
             refused.setdefault(said.replace(name, ""), {})[name] = said
     for alike in refused.values():
-        fix = "pip install flash-attn" if [*alike] == ["flash_attn"] else instead
-        yield Check(f"attention {', '.join(alike)}", "warn", next(iter(alike.values())), fix)
+        install = {about.backends[name].install for name in alike if name in about.backends}
+        fix = next(iter(install)) if len(install) == 1 and None not in install else instead
+        yield Check(f"{about.says} {', '.join(alike)}", "warn", next(iter(alike.values())), fix)
 
 
 def _disk(folder: Path) -> Check:

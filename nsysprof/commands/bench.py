@@ -10,16 +10,27 @@ import typer
 
 from nsysprof.commands.bench_saved import diff_benches, finite, report_bench
 from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption
-from nsysprof.commands.workload_options import Device, DType
+from nsysprof.commands.workload_options import (
+    WORKLOAD,
+    AxisOption,
+    BackendOption,
+    BackwardOption,
+    BatchOption,
+    CausalOption,
+    Device,
+    DType,
+    HeadDimOption,
+    HeadsOption,
+    SeqOption,
+    TrainOption,
+    axis_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nsysprof.bench.plan import BenchPreset, Grid
 
-_Names = list[str] | None
-_Numbers = list[int] | None
-_WORKLOADS = ("sdpa", "transformer_block")
 _SAMPLES, _SAMPLES_WITH_CI = 100, 1000
 
 bench_app = typer.Typer(
@@ -40,21 +51,22 @@ def bench(
     ] = None,
     workload: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What a call is: sdpa or transformer_block [default: sdpa]."),
+        typer.Option(
+            metavar="NAME|FILE", help="What a call is: sdpa, transformer_block, or a file [default: sdpa]."
+        ),
     ] = None,
-    backend: Annotated[_Names, typer.Option(metavar="NAME", help="Attention backend; repeatable.")] = None,
-    seq: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Sequence length; repeatable.")] = None,
-    batch: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Batch size; repeatable.")] = None,
-    heads: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Attention heads; repeatable.")] = None,
-    head_dim: Annotated[
-        _Numbers, typer.Option(metavar="N", min=1, help="Size of a head; repeatable.")
-    ] = None,
+    backend: BackendOption = None,
+    seq: SeqOption = None,
+    batch: BatchOption = None,
+    heads: HeadsOption = None,
+    head_dim: HeadDimOption = None,
+    axis: AxisOption = None,
     dtype: Annotated[
         list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")
     ] = None,
-    causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")] = None,
-    backward: Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")] = False,
-    train: Annotated[bool, typer.Option("--train", help="transformer_block: whole training steps.")] = False,
+    causal: CausalOption = None,
+    backward: BackwardOption = False,
+    train: TrainOption = False,
     device: Annotated[Device, typer.Option(metavar="cuda|cpu", help="Where it runs.")] = Device.CUDA,
     samples: Annotated[
         int | None,
@@ -108,7 +120,7 @@ def bench(
         bool, typer.Option("--dry-run", help="Print what would be measured, and measure nothing.")
     ] = False,
 ) -> None:
-    """Measure attention backends against each other over a sweep of shapes, without the profiler.
+    """Measure the backends of a workload against each other over a sweep of shapes, without the profiler.
 
     nsysprof bench --preset math-vs-flash
 
@@ -121,27 +133,22 @@ def bench(
     if context.invoked_subcommand:
         _nothing_given(context)
         return
-    from nsysprof.bench.plan import BLOCK, HowMeasured, bench_plan, find_preset
-    from nsysprof.bench.run import SweepJob, known_backends
+    from nsysprof.bench.plan import HowMeasured, bench_plan, find_preset
+    from nsysprof.bench.run import SweepJob
     from nsysprof.catalog import find_workload
     from nsysprof.commands.benched import run_job, show_matrix
 
     chosen = find_preset(preset) if preset else None
-    sizes = {
-        "seq": seq,
-        "batch": batch,
-        "heads": heads,
-        "head_dim": head_dim,
-        "dtype": [each.value for each in dtype] if dtype else None,
-        "causal": causal,
-    }
-    grids = _grids(chosen, backend, sizes)
-    program = find_workload(_workload(chosen, workload))
-    name = program.stem
-    if backward and name == BLOCK:
-        raise typer.BadParameter("--backward is for sdpa; transformer_block has --train")
-    if train and name != BLOCK:
-        raise typer.BadParameter("--train is for transformer_block; sdpa has --backward")
+    sizes = {"seq": seq, "batch": batch, "heads": heads, "head_dim": head_dim, "causal": causal}
+    given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None} | axis_values(
+        axis
+    )
+    if dtype:
+        given["dtype"] = [each.value for each in dtype]
+    grids = _grids(chosen, backend, given)
+    if chosen and workload not in (None, chosen.workload):
+        raise typer.BadParameter(f"this preset runs {chosen.workload}: leave out --workload")
+    program = find_workload(chosen.workload if chosen else workload or WORKLOAD)
     if ci_width is not None and not 0 < ci_width < 1:
         raise typer.BadParameter(
             f"--ci-width {ci_width:g}: a part of the median between 0 and 1, such as 0.01"
@@ -156,13 +163,13 @@ def bench(
         warm_cache=warm_cache,
         graph=graph,
     )
-    program = program.with_name("_bench.py")
-    plan = bench_plan(name, grids, how, list(known_backends(program)))
+    modes = [name for name, asked in (("backward", backward), ("train", train)) if asked]
+    plan, described = bench_plan(program, grids, how, modes)
     if dry_run:
-        show_matrix(plan)
+        show_matrix(plan, described)
         return
-    folder = output or Path(f"{preset or name}.bench")
-    job = SweepJob(program, plan, _named(folder), ("nsysprof", *sys.argv[1:]), measure_peaks)
+    folder = output or Path(f"{preset or program.stem}.bench")
+    job = SweepJob(program, plan, described, _named(folder), ("nsysprof", *sys.argv[1:]), measure_peaks)
     run_job(
         job, resume=resume, force=force, charts=charts, spreadsheet_safe=spreadsheet_safe, database=database
     )
@@ -177,36 +184,15 @@ def _nothing_given(context: typer.Context) -> None:
             raise typer.BadParameter(f"{option}: not for nsysprof bench {context.invoked_subcommand}")
 
 
-def _workload(preset: BenchPreset | None, workload: str | None) -> str:
-    """The name of the program to run."""
-    if preset and workload not in (None, preset.workload):
-        raise typer.BadParameter(f"this preset runs {preset.workload}: leave out --workload")
-    name = preset.workload if preset else workload or _WORKLOADS[0]
-    if name not in _WORKLOADS:
-        from nsysprof.errors import NsysprofError
-
-        raise NsysprofError(f"no workload {name!r}", f"--workload is one of: {', '.join(_WORKLOADS)}")
-    return name
-
-
-def _grids(preset: BenchPreset | None, backends: _Names, sizes: Mapping[str, Any]) -> Sequence[Grid]:
+def _grids(
+    preset: BenchPreset | None, backends: list[str] | None, given: Mapping[str, Any]
+) -> Sequence[Grid]:
     """The grids of a preset, or the one that the options make; backends may replace those of a preset."""
-    from dataclasses import replace
-
-    from nsysprof.bench.plan import DEFAULT_GRID
-
-    given = {name: value for name, value in sizes.items() if value is not None}
     if preset and given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise typer.BadParameter(f"a preset has its own sizes: leave out {options}, or --preset")
-    chosen: dict[str, Any] = {"backends": tuple(backends)} if backends else {}
-    if preset:
-        return [replace(grid, **chosen) for grid in preset.grids]
-    lists: dict[str, Any] = {
-        name: tuple(dict.fromkeys(value)) if isinstance(value, list) else value
-        for name, value in given.items()
-    }
-    return [replace(DEFAULT_GRID, **chosen, **lists)]
+    chosen = {"backend": backends} if backends else {}
+    return [{**grid, **chosen} for grid in (preset.grids if preset else [given])]
 
 
 def _named(folder: Path) -> Path:

@@ -19,43 +19,41 @@ if TYPE_CHECKING:
     from nsysprof.results.folder import ResultFolder
 
 
-def show_matrix(plan: Mapping[str, Any]) -> None:
+def show_matrix(plan: Mapping[str, Any], described: Mapping[str, Any]) -> None:
     """Print each configuration with what its backends need of memory, about, and which of them may not fit."""
-    from nsysprof.bench.plan import estimated_bytes
     from nsysprof.bench.text import plain_table
     from nsysprof.core.units import format_bytes
 
-    rows = plan["configurations"]
-    sizes = {(row["id"], name): estimated_bytes(plan, row, name) for row in rows for name in row["backends"]}
+    rows = described["configurations"]
+    sizes = {
+        (row["id"], name): row["cost"]["held_bytes"].get(name) for row in rows for name in row["backends"]
+    }
     names = list(dict.fromkeys(name for row in rows for name in row["backends"]))
     cells = []
     for row in rows:
         known = [sizes.get((row["id"], name)) for name in names]
         cells.append([row["id"], *("" if size is None else format_bytes(size) for size in known)])
     print(plain_table(["configuration", *names], cells, texts=1))
-    print(f"\n{_told(plan, len(sizes))}")
+    print(f"\n{_told(plan, described, len(sizes))}")
     there = _gpu_bytes() if plan["device"] == "cuda" else None
-    too_large = [f"{name} at {where}" for (where, name), size in sizes.items() if there and size > there]
+    too_large = [
+        f"{name} at {where}" for (where, name), size in sizes.items() if there and size and size > there
+    ]
     if there and too_large:
         print(f"May not fit into the {format_bytes(there)} of this GPU, and is then passed over:")
         print("\n".join(f"  {each}" for each in too_large))
 
 
-def _told(plan: Mapping[str, Any], points: int) -> str:
+def _told(plan: Mapping[str, Any], described: Mapping[str, Any], points: int) -> str:
     """One line about how it would be measured, and one about the memory."""
     from nsysprof.core.units import format_ns
 
     until = f", until the interval is narrower than {plan['ci_width']:g}" if plan["ci_width"] else ""
-    what = (
-        "training steps"
-        if plan.get("train")
-        else "forward and backward"
-        if plan.get("backward")
-        else "forward"
-    )
+    mode = described["mode"]
+    called = (mode["on"] if plan[mode["option"]] else mode["off"] or "forward") if mode else described["says"]
     cache = "warm" if plan["warm_cache"] or plan["device"] == "cpu" else "cold"
     return (
-        f"{points} points of {plan['workload']} ({what}) on {plan['device']}, {plan['samples']} samples each{until},"
+        f"{points} points of {plan['workload']} ({called}) on {plan['device']}, {plan['samples']} samples each{until},"
         f" each of {format_ns(plan['min_sample_ns'])} at least, {cache} cache.\n"
         "Memory is about what one call needs at its peak, derived from the shapes."
     )

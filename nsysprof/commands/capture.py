@@ -12,6 +12,7 @@ import typer
 
 from nsysprof.commands.workload_options import (
     WORKLOAD,
+    AxisOption,
     BackendOption,
     BackwardOption,
     BatchOption,
@@ -52,6 +53,7 @@ def capture(
     batch: BatchOption = None,
     heads: HeadsOption = None,
     head_dim: HeadDimOption = None,
+    axis: AxisOption = None,
     dtype: DTypeOption = None,
     causal: CausalOption = None,
     backward: BackwardOption = False,

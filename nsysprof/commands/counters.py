@@ -13,6 +13,7 @@ import typer
 from nsysprof.commands.report_options import RulesOption, SpreadsheetOption, Threads, ThreadsOption
 from nsysprof.commands.workload_options import (
     WORKLOAD,
+    AxisOption,
     BackendOption,
     BackwardOption,
     BatchOption,
@@ -66,6 +67,7 @@ def counters(
     batch: BatchOption = None,
     heads: HeadsOption = None,
     head_dim: HeadDimOption = None,
+    axis: AxisOption = None,
     dtype: DTypeOption = None,
     causal: CausalOption = None,
     backward: BackwardOption = False,

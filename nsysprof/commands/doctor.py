@@ -28,10 +28,11 @@ def doctor(
     """
     from nsysprof.capture.doctor import capture_works, check_machine
     from nsysprof.catalog import list_workloads
+    from nsysprof.commands.workload_options import WORKLOAD
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
 
     checks = []
-    workload = list_workloads().get("sdpa")
+    workload = list_workloads().get(WORKLOAD)
     try:
         with interrupts_raised():
             for check in check_machine(Path("traces"), nsys=nsys, workload=workload, tell=_tell):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -34,13 +33,20 @@ ProgramArgument = Annotated[
     _Names, typer.Argument(metavar="[-- PROGRAM ...]", help="Any program, instead of a workload.")
 ]
 WorkloadOption = Annotated[
-    str, typer.Option(metavar="NAME", help="The workload to run: sdpa or transformer_block.")
+    str,
+    typer.Option(
+        metavar="NAME|FILE", help="The workload: sdpa, transformer_block, or a file that declares one."
+    ),
 ]
-BackendOption = Annotated[_Names, typer.Option(metavar="NAME", help="Attention backend; repeatable.")]
+BackendOption = Annotated[_Names, typer.Option(metavar="NAME", help="Backend of the workload; repeatable.")]
 SeqOption = Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Sequence length; repeatable.")]
 BatchOption = Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Batch size; repeatable.")]
 HeadsOption = Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Attention heads; repeatable.")]
 HeadDimOption = Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Size of a head; repeatable.")]
+AxisOption = Annotated[
+    _Names,
+    typer.Option(metavar="NAME=N,N", help="Sizes along an axis of the workload, by its name; repeatable."),
+]
 DTypeOption = Annotated[DType | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type.")]
 CausalOption = Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")]
 BackwardOption = Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")]
@@ -59,7 +65,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace earlier resu
 
 _PASSED = (
     *("backend", "seq", "batch", "heads", "head_dim", "dtype", "causal", "backward", "train"),
-    *("device", "warmup", "iterations", "seed"),
+    *("axis", "device", "warmup", "iterations", "seed"),
 )
 
 
@@ -75,7 +81,7 @@ def program_to_run(context: typer.Context, **defaults: int) -> tuple[str, ...]:
     What was not given is the workload's to choose, but for ``defaults``. Raises `typer.BadParameter` where a program
     is given and options of a workload as well.
     """
-    from nsysprof.catalog import find_workload
+    from nsysprof.catalog import find_workload, workload_command
 
     program, workload = context.params["program"], context.params["workload"]
     given = _passed(context)
@@ -85,7 +91,7 @@ def program_to_run(context: typer.Context, **defaults: int) -> tuple[str, ...]:
             raise typer.BadParameter("options of a workload and a program: give one of them")
         return tuple(program)
     options += _as_typed({name: value for name, value in defaults.items() if given[name] is None})
-    return (sys.executable, str(find_workload(workload)), *options)
+    return (*workload_command(find_workload(workload)), *options)
 
 
 def default_name(context: typer.Context) -> str:
@@ -95,7 +101,27 @@ def default_name(context: typer.Context) -> str:
         scripts = [part for part in program if part.endswith(".py")]
         return Path(scripts[0] if scripts else program[0]).stem
     backends, lengths = context.params["backend"] or (), context.params["seq"] or ()
-    return "-".join([context.params["workload"], *backends, *(f"S{length}" for length in lengths)])
+    sizes = [
+        f"{name}{value}" for name, values in axis_values(context.params["axis"]).items() for value in values
+    ]
+    name = Path(context.params["workload"]).name.removesuffix(".py")
+    return "-".join([name, *backends, *(f"S{length}" for length in lengths), *sizes])
+
+
+def axis_values(given: Sequence[str] | None) -> dict[str, list[int]]:
+    """What `--axis` gives: `m=64,128` is {"m": [64, 128]}. Raises `typer.BadParameter`."""
+    found: dict[str, list[int]] = {}
+    for text in given or ():
+        name, _, values = text.partition("=")
+        sizes = [int(value) if value.isdecimal() else 0 for value in values.split(",")]
+        if not name.isidentifier() or not all(0 < size < 2**31 for size in sizes):
+            raise typer.BadParameter(
+                f"--axis {text}: NAME=N,N with whole numbers from 1 up, such as m=64,128"
+            )
+        found.setdefault(name, []).extend(
+            size for size in dict.fromkeys(sizes) if size not in found.get(name, ())
+        )
+    return found
 
 
 def _passed(context: typer.Context) -> dict[str, Any]:
@@ -107,6 +133,10 @@ def _as_typed(values: dict[str, Any]) -> Iterator[str]:
     for name, value in values.items():
         option = f"--{name.replace('_', '-')}"
         if value is None or value in ((), []):
+            continue
+        if name == "axis":
+            for axis, sizes in axis_values(value).items():
+                yield from (f"--{axis.replace('_', '-')}", *map(str, sizes))
             continue
         if isinstance(value, bool):
             if value:

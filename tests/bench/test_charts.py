@@ -11,7 +11,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from nsysprof.bench.charts import BENCH_CHARTS
-from nsysprof.bench.looks import LOOKS, OTHER_LOOK
+from nsysprof.bench.looks import LOOKS, OTHER_LOOK, backend_looks
 from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.charts.palette import readable
 from nsysprof.charts.places import pushed_apart
@@ -279,6 +279,20 @@ def test_backend_colours_differ_for_every_reader(sight: str) -> None:
     for one, other in combinations(seen, 2):
         assert np.linalg.norm(seen[one] - seen[other]) >= 20, (one, other)
     assert len({marker for _, marker in [*LOOKS.values(), OTHER_LOOK]}) == len(LOOKS) + 1
+
+
+def test_backends_of_any_name_look_different(tmp_path: Path) -> None:
+    """Those with a look of their own keep it; the first other one is grey, and no two are alike."""
+    data = made_up(samples=6, seqs=(1024,))
+    (first, *_) = data["points"]
+    names = ["math", "mine", "flash", *(f"other_{number}" for number in range(40))]
+    data["points"] = [{**first, "backend": name} for name in names]
+    data["plan"]["configurations"] = [{**data["plan"]["configurations"][0], "backends": names}]
+    looks = backend_looks(results_of(tmp_path, data))
+    assert list(looks) == names
+    assert (looks["math"], looks["flash"], looks["mine"]) == (LOOKS["math"], LOOKS["flash"], OTHER_LOOK)
+    assert len(set(looks.values())) == len(names)
+    assert len({colour for colour, _ in list(looks.values())[:16]}) == 16
 
 
 def test_texts_in_colours_can_be_read() -> None:

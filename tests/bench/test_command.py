@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import typer
 
-from nsysprof.bench.plan import Grid, HowMeasured, bench_plan
-from nsysprof.bench.run import SweepJob, known_backends, open_sweep, run_sweep
+from nsysprof.bench.plan import HowMeasured, bench_plan
+from nsysprof.bench.run import SweepJob, open_sweep, run_sweep
 from nsysprof.commands.benched import run_job
 from nsysprof.errors import NsysprofError
 from tests.kit.bench_samples import made_up, point_of, write_samples
@@ -269,7 +269,7 @@ def program(tmp_path: Path) -> Callable[[int], Path]:
         shutil.copytree(ROOT / "workloads", folder, ignore=shutil.ignore_patterns("__pycache__"))
         with (folder / "_attention.py").open("a") as file:
             file.write(KILLER.format(calls=calls))
-        return folder / "_bench.py"
+        return folder / "sdpa.py"
 
     return make
 
@@ -282,10 +282,10 @@ def test_a_backend_that_kills_the_process_is_told_and_the_others_are_measured(
 ) -> None:
     """In its check it is known at once who it was; later all that were at work are tried alone, and then it is."""
     path = program(calls)
-    grid = Grid(("killer", "math"), heads=(2,), seq=(8,), head_dim=(8,), dtype=("fp32",))
+    grid = {"backend": ["killer", "math"], "heads": [2], "seq": [8], "head_dim": [8], "dtype": ["fp32"]}
     how = HowMeasured(device="cpu", samples=10)
-    plan = bench_plan("sdpa", [grid], how, list(known_backends(path)))
-    job = SweepJob(path, plan, tmp_path / "run", ("nsysprof", "bench"))
+    plan, described = bench_plan(path, [grid], how)
+    job = SweepJob(path, plan, described, tmp_path / "run", ("nsysprof", "bench"))
     said: list[str] = []
     with open_sweep(job, resume=False, force=False) as sweep:
         killed, other = run_sweep(job, sweep, said.append)["points"]
@@ -309,9 +309,9 @@ def test_a_wrong_backend_is_exit_code_3_and_not_timed(
 ) -> None:
     """The other one is measured, and the results are there."""
     path = program(0)
-    grid = Grid(("liar", "math"), heads=(2,), seq=(8,), head_dim=(8,), dtype=("fp32",))
-    plan = bench_plan("sdpa", [grid], HowMeasured(device="cpu", samples=10), list(known_backends(path)))
-    job = SweepJob(path, plan, tmp_path / "run", ("nsysprof", "bench"))
+    grid = {"backend": ["liar", "math"], "heads": [2], "seq": [8], "head_dim": [8], "dtype": ["fp32"]}
+    plan, described = bench_plan(path, [grid], HowMeasured(device="cpu", samples=10))
+    job = SweepJob(path, plan, described, tmp_path / "run", ("nsysprof", "bench"))
     with pytest.raises(typer.Exit) as ended:
         run_job(job, resume=False, force=False, charts=False, database=None)
     assert ended.value.exit_code == 3
@@ -325,10 +325,11 @@ def test_a_wrong_backend_is_exit_code_3_and_not_timed(
 
 def test_the_error_of_the_measuring_program_is_told_and_not_its_hint(tmp_path: Path) -> None:
     """As where the disk is full, and it can write no line about it."""
-    path = tmp_path / "program.py"
+    (tmp_path / "_harness.py").touch()
+    path = tmp_path / "_bench.py"
     path.write_text("import sys; sys.exit('bench: the disk is full\\n  hint: df -h')")
-    plan = bench_plan("sdpa", [Grid()], HowMeasured(device="cpu"), ("math", "flash"))
-    job = SweepJob(path, plan, tmp_path / "run", ("nsysprof", "bench"))
+    plan, described = bench_plan(ROOT / "workloads" / "sdpa.py", [{}], HowMeasured(device="cpu"))
+    job = SweepJob(path, plan, described, tmp_path / "run", ("nsysprof", "bench"))
     with (
         open_sweep(job, resume=False, force=False) as sweep,
         pytest.raises(NsysprofError, match="failed with exit code 1: bench: the disk is full; 0 of 2 points"),
@@ -339,8 +340,8 @@ def test_the_error_of_the_measuring_program_is_told_and_not_its_hint(tmp_path: P
 def test_a_folder_is_one_sweeps_at_a_time(program: Callable[[int], Path], tmp_path: Path) -> None:
     """A second one is refused while the first runs, also with --force."""
     path = program(0)
-    plan = bench_plan("sdpa", [Grid()], HowMeasured(device="cpu"), ("math", "flash"))
-    job = SweepJob(path, plan, tmp_path / "run", ("nsysprof", "bench"))
+    plan, described = bench_plan(path, [{}], HowMeasured(device="cpu"))
+    job = SweepJob(path, plan, described, tmp_path / "run", ("nsysprof", "bench"))
     with (
         open_sweep(job, resume=False, force=False),
         pytest.raises(NsysprofError, match="a sweep is running there"),
@@ -395,8 +396,8 @@ MISUSE = {
         "leave out --seq, --causal",
     ),
     "a preset of another workload": (["--preset", "long", "--workload", "transformer_block"], 2, "runs sdpa"),
-    "training of attention": (["--train"], 2, "--train is for transformer_block"),
-    "backward of a block": (["--workload", "transformer_block", "--backward"], 2, "has --train"),
+    "training of attention": (["--train"], 1, "sdpa has no --train"),
+    "backward of a block": (["--workload", "transformer_block", "--backward"], 1, "its option is --train"),
     "a width that is none": (["--ci-width", "5"], 2, "between 0 and 1"),
     "no samples": (["--samples", "0"], 2, "--samples"),
     "nothing to resume": (["--resume"], 1, "no unfinished sweep to resume"),

@@ -9,16 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.bench.plan import (
-    DEFAULT_GRID,
-    PRESETS,
-    BenchPreset,
-    Grid,
-    HowMeasured,
-    bench_plan,
-    estimated_bytes,
-    find_preset,
-)
+from nsysprof.bench.plan import PRESETS, BenchPreset, Grid, HowMeasured, bench_plan, find_preset
 from nsysprof.errors import NsysprofError
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
@@ -28,10 +19,14 @@ KNOWN = (
 )
 
 
+def planned(workload: str, grids: Sequence[Grid], how: HowMeasured | None = None) -> dict[str, Any]:
+    """The plan for a shipped workload."""
+    return bench_plan(WORKLOADS / f"{workload}.py", grids, how or HowMeasured())[0]
+
+
 def configurations(preset: BenchPreset) -> list[dict[str, Any]]:
     """What a preset comes to."""
-    plan = bench_plan(preset.workload, preset.grids, HowMeasured(), KNOWN)
-    found = plan["configurations"]
+    found = planned(preset.workload, preset.grids)["configurations"]
     assert isinstance(found, list)
     return found
 
@@ -82,14 +77,14 @@ def test_every_preset_has_backends_that_the_workloads_have(monkeypatch: pytest.M
 
     assert set(KNOWN) == set(BACKENDS)
     for preset in PRESETS.values():
-        assert bench_plan(preset.workload, preset.grids, HowMeasured(), list(BACKENDS))
+        assert planned(preset.workload, preset.grids)
 
 
 def test_the_plan_says_what_is_measured_and_how() -> None:
     """Its keys are what the program that measures reads."""
     how = HowMeasured(device="cpu", seed=3, samples=50, ci_width=0.02, warm_cache=True, graph=False)
-    grid = Grid(("flash", "math", "flash"), seq=(8, 4), dtype=("fp32",), causal=False)
-    assert bench_plan("sdpa", [grid], how, KNOWN) == {
+    grid = {"backend": ["flash", "math", "flash"], "seq": [8, 4], "dtype": ["fp32"], "causal": False}
+    assert planned("sdpa", [grid], how) == {
         "schema": "nsysprof-bench-plan/1",
         "workload": "sdpa",
         "device": "cpu",
@@ -109,7 +104,7 @@ def test_the_plan_says_what_is_measured_and_how() -> None:
             for seq in (4, 8)
         ],
     }
-    block = bench_plan("transformer_block", [DEFAULT_GRID], HowMeasured(training=True), KNOWN)
+    block = planned("transformer_block", [{}], HowMeasured(training=True))
     assert block["train"] is True
     assert "backward" not in block
 
@@ -117,7 +112,7 @@ def test_the_plan_says_what_is_measured_and_how() -> None:
 def test_an_unknown_name_is_told_with_the_valid_ones() -> None:
     """Backends and presets; all unknown ones at once."""
     with pytest.raises(NsysprofError, match=r"no backend 'flash2', 'maths'") as refused:
-        bench_plan("sdpa", [Grid(("flash2", "math", "maths"))], HowMeasured(), KNOWN)
+        planned("sdpa", [{"backend": ["flash2", "math", "maths"]}])
     assert refused.value.hint == f"--backend is one of: {', '.join(KNOWN)}"
     with pytest.raises(NsysprofError, match="no preset 'base'") as refused:
         find_preset("base")
@@ -127,10 +122,11 @@ def test_an_unknown_name_is_told_with_the_valid_ones() -> None:
 def estimate(backend: str, seq: int, *, dtype: str = "fp16", batch: int = 1, **how: Any) -> int:
     """What a point may need of memory."""
     workload = how.pop("workload", "sdpa")
-    plan = bench_plan(
-        workload, [Grid((backend,), batch=(batch,), seq=(seq,), dtype=(dtype,))], HowMeasured(**how), KNOWN
-    )
-    return estimated_bytes(plan, plan["configurations"][0], backend)
+    grid = {"backend": [backend], "batch": [batch], "seq": [seq], "dtype": [dtype]}
+    _, described = bench_plan(WORKLOADS / f"{workload}.py", [grid], HowMeasured(**how))
+    held = described["configurations"][0]["cost"]["held_bytes"][backend]
+    assert isinstance(held, int)
+    return held
 
 
 # Peak bytes of one causal call at B1 H8 D64 in fp16, published for another GPU (in units of 1,000 or 1,024 squared).
@@ -164,10 +160,13 @@ def test_the_estimate_grows_with_what_it_depends_on() -> None:
 def test_ids_are_unique_and_tell_all() -> None:
     """Two configurations that differ in anything have different names."""
     grids = [
-        Grid(("math",), (1, 2), (4, 8), (16, 32), (64, 128), ("fp16", "bf16", "fp32"), causal=causal)
+        {
+            **{"batch": [1, 2], "heads": [4, 8], "seq": [16, 32], "head_dim": [64, 128], "backend": ["math"]},
+            **{"dtype": ["fp16", "bf16", "fp32"], "causal": causal},
+        }
         for causal in (True, False)
     ]
-    found = bench_plan("sdpa", grids, HowMeasured(), KNOWN)["configurations"]
+    found = planned("sdpa", grids)["configurations"]
     names = [each["id"] for each in found]
     assert len(set(names)) == len(names) == 96
     assert all(

@@ -14,7 +14,7 @@ from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults, read_bench_results, results_of_samples
 from nsysprof.bench.samples import read_bench_samples
 from nsysprof.bench.scaling import find_sweeps, fit_exponent
-from nsysprof.bench.tables import TABLES
+from nsysprof.bench.tables import TABLES, columns_of
 from nsysprof.hardware.attention_cost import AttentionShape, attention_flops
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, Rules
 from nsysprof.statistics.distributions import Floats
@@ -61,13 +61,17 @@ def pair_of(results: BenchResults, base: str, new: str, seq: int, kind: str = "e
 def test_the_columns_are_those_that_are_declared(sweep: BenchResults) -> None:
     """In the same order."""
     for declared in TABLES:
-        assert declared.names == list(getattr(sweep, declared.file.removesuffix(".csv")).columns)
+        assert (
+            declared.names
+            == columns_of(declared, sweep.about)
+            == list(getattr(sweep, declared.file.removesuffix(".csv")).columns)
+        )
 
 
 def test_a_row_is_the_summary_of_its_samples(sweep: BenchResults) -> None:
     """Median, interval, quantiles and outliers come from the statistics and nowhere else."""
     row = row_of(sweep, "flash", 2048)
-    point = next(p for p in sweep.samples.points if p.backend == "flash" and p.shape.seq == 2048)
+    point = next(p for p in sweep.samples.points if p.backend == "flash" and p.shape.sizes["seq"] == 2048)
     summary = summarize(point.latency_ns)
     assert (row["n"], row["median_ns"], row["q25_ns"]) == (60, summary.median, summary.p25)
     assert (row["low_ns"], row["high_ns"]) == (summary.interval.low, summary.interval.high)
@@ -456,7 +460,7 @@ def test_sweeps_cover_a_grid_once(tmp_path: Path) -> None:
         ("heads", "S512 B32 D64 causal"),
     ]
     assert {row for each in results.sweeps for row in each.rows} == set(results.results.index)
-    (single,) = find_sweeps(results.results.iloc[:1])
+    (single,) = find_sweeps(results.results.iloc[:1], results.about)
     assert (single.axis, single.fixed, single.rows) == ("seq", "B32 H8 D64 causal", (0,))
 
 

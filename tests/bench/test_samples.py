@@ -83,7 +83,9 @@ def test_throttled_samples_are_left_out_of_every_set(tmp_path: Path) -> None:
             state["sm_clock_mhz"] = 345
 
     samples = read_bench_samples(changed(tmp_path, change))
-    point = next(each for each in samples.points if each.backend == "flash" and each.shape.seq == 2048)
+    point = next(
+        each for each in samples.points if each.backend == "flash" and each.shape.sizes["seq"] == 2048
+    )
     assert (len(point.latency_ns), len(point.aa_latency_ns), len(point.graph_latency_ns)) == (9, 11, 10)
     assert (point.left_out, len(point.all_latency_ns), point.sm_clock_mhz) == (3, 12, 1980)
 

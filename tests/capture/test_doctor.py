@@ -27,6 +27,15 @@ from tests.kit.trace import Range
 DRIVER = Driver("580.159.04", (13, 0), ({"name": "NVIDIA H200"}, {"name": "NVIDIA H200"}))
 WORKLOAD = """
 import json, sys
+if "--describe" in sys.argv:
+    backends = {name: {} for name in ("math", "cudnn", "flash_attn", "tiled_o0", "tiled_o1")}
+    backends["flash_attn"]["install"] = "pip install flash-attn"
+    print(json.dumps({
+        "schema": "nsysprof-describe/1", "name": "workload", "says": "attention", "sweep": "seq",
+        "axes": [{"name": "seq", "short": "S", "says": "", "default": 1}], "dtypes": ["fp16", "fp32"],
+        "backends": backends, "default_backends": ["math"], "trial": {"seq": 8},
+    }))
+    sys.exit()
 path = sys.argv[sys.argv.index("--results") + 1]
 runs = [
     {"backend": "math", "status": "measured"},
@@ -194,6 +203,7 @@ def test_counters_need_root_where_the_driver_keeps_them(
 
 def test_backends_that_do_not_run_are_told_with_the_reason(nsys: Path, tmp_path: Path) -> None:
     """What the workload says of each backend, and torch's own facts."""
+    (tmp_path / "_harness.py").touch()
     workload = tmp_path / "workload.py"
     workload.write_text(WORKLOAD.replace("CUDA}", "None}"))
     checks = found(tmp_path, workload=workload)
@@ -209,6 +219,7 @@ def test_a_torch_without_cuda_on_a_machine_with_a_gpu_is_warned_of(
 ) -> None:
     """It falls back to the CPU and says so."""
     monkeypatch.setattr(module, "ask_driver", lambda: (DRIVER, ""))
+    (tmp_path / "_harness.py").touch()
     workload = tmp_path / "workload.py"
     gpu_fails = "import sys\nif 'cuda' in sys.argv: sys.exit('no GPU')\n"
     workload.write_text(gpu_fails + WORKLOAD.replace("CUDA}", "None}"))
@@ -220,7 +231,8 @@ def test_a_torch_without_cuda_on_a_machine_with_a_gpu_is_warned_of(
 def test_a_missing_torch_names_what_to_install(nsys: Path, tmp_path: Path) -> None:
     """A workload that cannot start says why in its last line."""
     workload = tmp_path / "workload.py"
-    workload.write_text("import sys\nsys.exit('No module named torch')")
+    (tmp_path / "_harness.py").touch()
+    workload.write_text(WORKLOAD.partition("path =")[0] + "sys.exit('No module named torch')")
     checks = found(tmp_path, workload=workload)
     assert checks["torch"] == Check(
         "torch", "missing", "No module named torch", "pip install 'nsysprof[workloads]'"

@@ -98,7 +98,7 @@ class StudyFigures:
         found = self.exponents
         found = found[(found["backend"] == backend) & (found["metric"] == metric) & (found["dtype"] == dtype)]
         [row] = found.to_dict("records")
-        return exponent_words(row)
+        return exponent_words(row, "S")
 
 
 @cache

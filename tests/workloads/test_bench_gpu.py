@@ -6,6 +6,7 @@ import json
 import sys
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,7 +139,8 @@ def setting(gpu: MadeUpGpu, monkeypatch: pytest.MonkeyPatch) -> Make:
     import _bench_rounds
     from _attention import BACKENDS, Backend
     from _bench_check import Setting
-    from _harness import Work
+    from _workload import Work
+    from sdpa import WORKLOAD
 
     monkeypatch.setattr(_bench_rounds, "WARM_LEAST_S", 0)
 
@@ -148,7 +150,7 @@ def setting(gpu: MadeUpGpu, monkeypatch: pytest.MonkeyPatch) -> Make:
         plan = {"device": "cuda", "seed": 0, "warm_cache": False, "graph": True}
         plan |= {"samples": 12, "ci_width": None, "min_sample_ns": 20_000, **how}
         configuration = {"id": "x", **AT, "backends": list(steps)}
-        return Setting(plan, configuration, Work(itself, lambda: {}), None)
+        return Setting(WORKLOAD, plan, configuration, Work(itself, lambda: {}), None)
 
     return make
 
@@ -465,10 +467,9 @@ def lines(path: Path, kind: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def made_up_work(gpu: MadeUpGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backends `good` and `bad`, the second of which breaks CUDA, on a workload that needs no GPU."""
-    import _bench_check
     import _bench_rounds
     from _attention import BACKENDS, Backend
-    from _harness import Work
+    from _workload import Work
 
     monkeypatch.setattr(_bench_rounds, "WARM_LEAST_S", 0)
     monkeypatch.setitem(sys.modules, "pynvml", nvml())
@@ -479,8 +480,16 @@ def made_up_work(gpu: MadeUpGpu, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(BACKENDS, "good", Backend("good", lambda problem: three_kernels(gpu)))
     monkeypatch.setitem(BACKENDS, "bad", Backend("bad", lambda problem: failing(gpu, error, 25)))
-    work = Work(itself, lambda: {"output": torch.arange(4.0)})
-    monkeypatch.setitem(_bench_check._WORKLOADS, "sdpa", lambda shape, options: work)
+    working(monkeypatch, Work(itself, lambda: {"output": torch.arange(4.0)}))
+
+
+def working(monkeypatch: pytest.MonkeyPatch, work: Any) -> None:
+    """Lets the workload prepare this, whatever it is asked for."""
+    import _bench
+    import sdpa
+
+    changed = replace(sdpa.WORKLOAD, prepare=lambda at: work)
+    monkeypatch.setattr(_bench, "load", lambda program: changed)
 
 
 def test_a_sweep_on_a_gpu(made_up_work: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -488,7 +497,7 @@ def test_a_sweep_on_a_gpu(made_up_work: None, tmp_path: Path, capsys: pytest.Cap
     from _bench import main
 
     path = sweep(tmp_path, ["good"])
-    assert main([str(path)]) == 0
+    assert main([str(path), "sdpa.py"]) == 0
     (start,) = lines(path, "start")
     expected = {"device": "made up", "compute_capability": "9.0", "sm_count": 132, "l2_cache_bytes": 60 << 20}
     expected |= {"memory_clock_mhz": 3201, "memory_bus_width_bits": 6144, "max_sm_clock_mhz": 1980}
@@ -519,10 +528,10 @@ def test_a_sweep_whose_cuda_breaks_goes_on_in_a_new_process(
 
     monkeypatch.setattr(_bench_check, "measure", unchecked)
     path = sweep(tmp_path, ["good", "bad"], graph=False)
-    assert main([str(path)]) == START_ANEW
+    assert main([str(path), "sdpa.py"]) == START_ANEW
     assert [line["point"]["backend"] for line in lines(path, "point")] == ["bad"]
     gpu.broken = ""
-    assert main([str(path)]) == 0
+    assert main([str(path), "sdpa.py"]) == 0
     points = {line["point"]["backend"]: line["point"] for line in lines(path, "point")}
     assert points["bad"]["status"] == "unsupported"
     assert len(points["good"]["latency_ns"]) == 10
@@ -542,7 +551,7 @@ def test_cuda_that_breaks_in_the_check_gives_that_backend_its_point(
 
     monkeypatch.setattr(_bench_check, "measure", breaking)
     path = sweep(tmp_path, ["bad", "good"])
-    assert main([str(path)]) == START_ANEW
+    assert main([str(path), "sdpa.py"]) == START_ANEW
     (line,) = lines(path, "point")
     assert (line["point"]["backend"], line["point"]["status"]) == ("bad", "unsupported")
     assert "unspecified launch failure" in line["point"]["reason"]
@@ -555,7 +564,7 @@ def test_workspaces_of_the_reference_are_no_backends(
     import _bench_check
     import _measure
     from _bench import main
-    from _harness import Work
+    from _workload import Work
 
     done: list[str] = []
 
@@ -573,6 +582,6 @@ def test_workspaces_of_the_reference_are_no_backends(
 
     monkeypatch.setattr(_bench_check, "measure", told)
     monkeypatch.setattr(_bench_check, "_forget_workspaces", lambda: done.append("forget"))
-    monkeypatch.setitem(_bench_check._WORKLOADS, "sdpa", lambda shape, options: Work(itself, computed))
-    assert main([str(sweep(tmp_path, ["good"], graph=False))]) == 0
+    working(monkeypatch, Work(itself, computed))
+    assert main([str(sweep(tmp_path, ["good"], graph=False)), "sdpa.py"]) == 0
     assert done == ["forget", "computed", "forget", "reference"]

@@ -19,9 +19,10 @@ def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def parsed(arguments: str) -> argparse.Namespace:
     """The options that a line of arguments gives."""
-    from _options import parse
+    from _workload import parse
+    from sdpa import WORKLOAD
 
-    return parse("says", "--backward", "gradients", arguments.split())
+    return parse(WORKLOAD, "says", arguments.split())
 
 
 @pytest.mark.parametrize(
@@ -42,9 +43,10 @@ def parsed(arguments: str) -> argparse.Namespace:
 )
 def test_a_range_is_named_by_what_varies(arguments: str, names: list[str]) -> None:
     """The sequence always, batch, heads and head dimension where several are asked for."""
-    from _options import shapes
+    from _workload import cases
+    from sdpa import WORKLOAD
 
-    found = dict(shapes(parsed(arguments)))
+    found = dict(cases(WORKLOAD, parsed(arguments)))
     assert list(found) == names
     for name, shape in found.items():
         for letter, size in re.findall(r"([BHSD])(\d+)", name):
@@ -102,7 +104,8 @@ def test_the_help_names_every_backend(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_readme_states_options_backends_and_tolerances() -> None:
     """Each option, each backend and each tolerance of the code is in the tables of workloads/README.md."""
-    from _attention import BACKENDS, GRADIENT_FACTOR, TOLERANCES
+    from _attention import BACKENDS, TOLERANCES
+    from _workload import GRADIENT_FACTOR
 
     text = (WORKLOADS / "README.md").read_text(encoding="utf-8")
     for option in vars(parsed("")):

@@ -36,6 +36,9 @@ def a_run(backend: str, status: str = "measured", **more: Any) -> dict[str, Any]
     }
 
 
+TITLE = "sdpa: forward and backward, causal, fp16, batch 1, heads 8"
+
+
 def document(*runs: dict[str, Any]) -> dict[str, Any]:
     """The results of these runs."""
     return {
@@ -65,7 +68,7 @@ def test_the_table_shows_each_run() -> None:
         a_run("cudnn", "unsupported", reason="no compiler"),
         a_run("auto", "out of memory", reason="CUDA out of memory."),
     )
-    assert table(document(*runs)).splitlines() == [
+    assert table(document(*runs), TITLE).splitlines() == [
         "sdpa: forward and backward, causal, fp16, batch 1, heads 8; NVIDIA H200, torch 2.11.0+cu130",
         "",
         "range              status                           latency           error  allowed    before "
@@ -94,7 +97,7 @@ def test_columns_without_numbers_are_left_out() -> None:
     from _results import progress, table
 
     run = a_run("flex", "unsupported", reason="no compiler")
-    assert table(document(run)).splitlines()[2:] == [
+    assert table(document(run), TITLE).splitlines()[2:] == [
         "range             status",
         "----------------  -----------",
         "RUN::flex::S1024  unsupported",
@@ -187,5 +190,5 @@ def test_ten_calls_show_half_the_range_of_the_middle_half() -> None:
     from _results import table
 
     for calls, shown in ((9, "5.00 µs (1.00 µs–9.00 µs)"), (10, "5.50 µs ± 41 %")):
-        text = table(document(a_run("math", latency_ns=[1000 * n for n in range(1, calls + 1)])))
+        text = table(document(a_run("math", latency_ns=[1000 * n for n in range(1, calls + 1)])), TITLE)
         assert shown in text

@@ -60,9 +60,13 @@ def run(backends: str, folder: Path, *more: str, workload: str = "sdpa") -> tupl
     """The exit code and the results of a workload in this process."""
     import importlib
 
-    main = importlib.import_module(workload).main
+    from _workload import main
+
     target = folder / "out.json"
-    code = main([*SMALL, "--backend", *backends.split(), "--results", str(target), *more])
+    code = main(
+        importlib.import_module(workload).WORKLOAD,
+        [*SMALL, "--backend", *backends.split(), "--results", str(target), *more],
+    )
     return code, json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
 
 
@@ -282,12 +286,14 @@ def test_what_is_measured_is_what_was_checked(workload: str, training: str, trai
 
     import torch
 
-    import _options
+    import _workload
 
     module = importlib.import_module(workload)
-    options = _options.parse("", training, "", [*SMALL, "--dtype", "fp32", *([training] if trains else [])])
-    ((_, shape),) = _options.shapes(options)
-    step = module.prepare(shape, options).build(right)
+    options = _workload.parse(
+        module.WORKLOAD, "", [*SMALL, "--dtype", "fp32", *([training] if trains else [])]
+    )
+    ((_, case),) = _workload.cases(module.WORKLOAD, options)
+    step = module.prepare(case).build(right)
     first = {name: tensor.detach().clone() for name, tensor in step.results().items()}
     step.reset()
     called = step.call()

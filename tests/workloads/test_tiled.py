@@ -397,9 +397,10 @@ def test_without_a_gpu_it_is_unsupported(
     """The others go on, and the table says why."""
     monkeypatch.syspath_prepend(str(WORKLOADS))
     import sdpa
+    from _workload import main
 
     small = "--device cpu --seq 8 --heads 1 --head-dim 16 --warmup 0 --iterations 1 --backend math tiled_o0"
-    assert sdpa.main([*small.split(), "--results", str(tmp_path / "found.json")]) == 0
+    assert main(sdpa.WORKLOAD, [*small.split(), "--results", str(tmp_path / "found.json")]) == 0
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["runs"]
     assert [run["status"] for run in found] == ["measured", "unsupported"]
     assert found[1]["reason"] == "tiled_o0 runs on NVIDIA GPUs only, not on cpu"

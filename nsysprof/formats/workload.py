@@ -1,0 +1,253 @@
+"""What a workload says of itself when asked by `--describe`: its axes, backends, and what each shape costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from shlex import join
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from nsysprof.catalog import workload_command
+from nsysprof.core.document import Count, Text, fitted
+from nsysprof.errors import NsysprofError
+from nsysprof.tools.nsight import last_line
+
+__all__ = ["TOO_LARGE", "Cost", "Described", "ask_workload", "check_countable"]
+
+TOO_LARGE = "the operations of such a call are too many to count in 64 bits"
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
+_Size = Annotated[int, msgspec.Meta(ge=0)]
+
+
+# Names that mean something else in plans and on command lines.
+_RESERVED = {
+    "id", "backend", "backends", "cost", "dtype", "backward", "train", "device", "seed", "training", "warmup",
+    "iterations", "results", "force", "describe",
+}  # fmt: skip
+# Columns of the tables that results are written to, beside shapes.
+TAKEN = {
+    "run", "workload", "configuration", "status", "reason", "n", "left_out", "outliers", "interval", "cv", "clock",
+    "cache", "flops", "intensity", "tflops", "refused", "error", "tolerance", "base", "new", "mixed", "kind", "speedup",
+    "delta", "p", "family", "test", "verdict", "best", "as_good", "unsure", "decision", "runner_up", "margin",
+    "least_memory", "picked", "equivalent", "sweep", "metric", "points", "exponent", "low", "high", "r_squared",
+    "growth", "winner", "loser", "before", "after", "change", "overlap",
+}  # fmt: skip
+
+
+def _column(name: str) -> str:
+    return f"{name}_size" if name in TAKEN else name
+
+
+class Axis(msgspec.Struct):
+    """A size that may vary, with what stands before its value in names (`S1024`)."""
+
+    name: _Name
+    short: Text
+    says: str
+    default: Count
+
+    @property
+    def column(self) -> str:
+        """Its column in tables."""
+        return _column(self.name)
+
+
+class Flag(msgspec.Struct):
+    """A property that a shape has or has not, with the words for both."""
+
+    name: _Name
+    on: Text
+    off: Text
+    says: str = ""
+    default: bool = True
+
+    @property
+    def column(self) -> str:
+        """Its column in tables."""
+        return _column(self.name)
+
+
+class Mode(msgspec.Struct):
+    """The option that makes a call another one (with gradients), and the words without and with it."""
+
+    option: _Name
+    on: Text
+    off: str = ""
+    says: str = ""
+
+
+class Backend(msgspec.Struct):
+    """One way to compute it; ``install`` is a command that makes it available."""
+
+    says: str = ""
+    install: str | None = None
+
+
+class Cost(msgspec.Struct):
+    """Of one call: see `Cost` of the workloads. ``extra_bytes`` and ``held_bytes`` are by backend."""
+
+    flops: Annotated[int, msgspec.Meta(ge=1)]
+    read_bytes: Annotated[int, msgspec.Meta(ge=1)]
+    written_bytes: _Size
+    tokens: _Size | None = None
+    unit_bytes: _Size | None = None
+    extra_bytes: dict[str, _Size] = {}
+    held_bytes: dict[str, _Size] = {}
+    suspects: dict[str, _Size] = {}
+
+    @property
+    def least_bytes(self) -> int:
+        """Every input read and every output written once."""
+        return self.read_bytes + self.written_bytes
+
+    def traffic_bytes(self, backend: str) -> int:
+        """What a backend moves at least."""
+        return self.least_bytes + self.extra_bytes.get(backend, 0)
+
+
+class Costly(msgspec.Struct):
+    """The part of a configuration that every workload has; the rest is as its axes and flags are."""
+
+    id: Text
+    backends: Annotated[list[Text], msgspec.Meta(min_length=1)]
+    cost: Cost
+
+
+class Described(msgspec.Struct, dict=True):
+    """A workload as it describes itself. ``configurations`` are those of the grids that it was asked about."""
+
+    schema: Literal["nsysprof-describe/1"]
+    name: Text
+    says: Text
+    axes: Annotated[list[Axis], msgspec.Meta(min_length=1)]
+    sweep: _Name
+    dtypes: Annotated[list[Text], msgspec.Meta(min_length=1)]
+    backends: Annotated[dict[str, Backend], msgspec.Meta(min_length=1)]
+    default_backends: list[Text]
+    flags: list[Flag] = []
+    mode: Mode | None = None
+    base: list[Text] = []
+    trial: dict[str, Count] = {}
+    reference: str = ""
+    flops: str = ""
+    traffic: str = ""
+    unit: str = ""
+    tokens_shown: bool = False
+    configurations: list[Costly] = []
+
+    @cached_property
+    def shorts(self) -> dict[str, str]:
+        """What stands before the value of each axis, by its column; that of sweeps first."""
+        return {self.size: "", **{axis.column: axis.short for axis in self.axes}}
+
+    @property
+    def size(self) -> str:
+        """The column of the axis that sweeps go along."""
+        return _column(self.sweep)
+
+    @property
+    def short(self) -> str:
+        """What stands before the value of the axis that sweeps go along."""
+        return self.shorts[self.size]
+
+    @property
+    def traffic_words(self) -> str:
+        """Which bytes are counted."""
+        return "inputs and outputs once" + (f", and {self.traffic}" if self.traffic else "")
+
+    def label(self, axis: str) -> str:
+        """What an axis is called in a chart: `sequence length S`."""
+        return next(f"{each.says} {each.short}".lstrip() for each in self.axes if each.column == axis)
+
+    @property
+    def sizes(self) -> list[str]:
+        """The columns of the axes in their order."""
+        return [axis.column for axis in self.axes]
+
+    @property
+    def flag_names(self) -> list[str]:
+        """The columns of the flags in their order."""
+        return [flag.column for flag in self.flags]
+
+    @property
+    def shape(self) -> list[str]:
+        """The columns of a shape without its dtype."""
+        return [*self.sizes, *self.flag_names]
+
+    @property
+    def names(self) -> list[str]:
+        """What a shape without its dtype consists of, as options name it."""
+        return [*(axis.name for axis in self.axes), *(flag.name for flag in self.flags)]
+
+    @cached_property
+    def configuration(self) -> type[msgspec.Struct]:
+        """What a configuration of it must be."""
+        fields: list[tuple[str, Any]] = [("id", Text), *((axis.name, Count) for axis in self.axes)]
+        fields += [("dtype", Literal[tuple(self.dtypes)]), *((flag.name, bool) for flag in self.flags)]
+        return msgspec.defstruct("Configuration", fields)
+
+    def parts(self, at: Mapping[str, Any]) -> list[str]:
+        """A shape in words: `B1`, `H8`, `S1024`, `D64`, `fp16`, `causal`."""
+        words = [flag.on if at[flag.name] else flag.off for flag in self.flags]
+        return [*(f"{axis.short}{at[axis.name]}" for axis in self.axes), at["dtype"], *words]
+
+    def title(self, *, training: bool) -> str:
+        """What a call is: `attention forward`."""
+        if training and self.mode:
+            return f"{self.says}, {self.mode.on}"
+        return f"{self.says} {self.mode.off}".rstrip() if self.mode else self.says
+
+
+def described(value: Any, where: str, hint: str) -> Described:
+    """A decoded description, checked. Raises `NsysprofError` that names the place."""
+    found = fitted(value, Described, where, hint)
+    names = found.names
+    wrong = [name for name in names if names.count(name) > 1 or name in _RESERVED]
+    if wrong:
+        raise NsysprofError(f"{where}: {wrong[0]!r} cannot be the name of an axis or a flag", hint)
+    if found.sweep not in [axis.name for axis in found.axes]:
+        raise NsysprofError(f"{where}: sweep: {found.sweep!r} is none of its axes", hint)
+    for name, known in (("default_backends", found.backends), ("trial", names)):
+        if unknown := [each for each in getattr(found, name) if each not in known]:
+            raise NsysprofError(f"{where}: {name}: no {unknown[0]!r} is declared", hint)
+    return found
+
+
+def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tuple[Described, dict[str, Any]]:
+    """What a workload says of itself, and of the cost of all shapes in some grids; checked, and as it said it.
+
+    Raises `NsysprofError` where it does not answer, or not as a workload does.
+    """
+    command = [*workload_command(program), "--describe", *([json.dumps(list(grids))] if grids else [])]
+    hint = f"see what it says: {join(command)}"
+    ended = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    try:
+        raw = json.loads(ended.stdout)
+    except (ValueError, RecursionError):
+        raw = None
+    if ended.returncode or not isinstance(raw, dict):
+        lines = (ended.stderr or ended.stdout).decode(errors="replace").splitlines()
+        said = (
+            last_line("\n".join(line for line in lines if not line.startswith("  hint: ")))
+            or "it prints nothing"
+        )
+        raise NsysprofError(f"{program}: does not describe itself: {said}", hint)
+    found = described(raw, f"{program}: --describe", hint)
+    for number, each in enumerate(raw.get("configurations", ())):
+        at = {name: value for name, value in each.items() if name not in ("backends", "cost")}
+        fitted(at, found.configuration, f"{program}: --describe: configurations[{number}]", hint)
+    return found, raw
+
+
+def check_countable(cost: Cost, where: str, hint: str) -> None:
+    """Raises `NsysprofError` where FLOPs or bytes do not fit into 64 bits, or would not with what is added to them."""
+    most = max(
+        [cost.flops, cost.least_bytes + max(cost.extra_bytes.values(), default=0), cost.unit_bytes or 0]
+    )
+    if most >= 2**62:
+        raise NsysprofError(f"{where}: {TOO_LARGE}", hint)
