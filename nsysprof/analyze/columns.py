@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.kernel_table import KernelTable
 from nsysprof.analyze.range_table import RangeTable
+from nsysprof.analyze.tables import RANGES
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
 from nsysprof.core.column_table import Column, ColumnTable, Texts
@@ -14,6 +15,7 @@ from nsysprof.kernels.classify import Kinds
 from nsysprof.trace.tables import Tables, pid_of, tid_of
 
 KIND_NAMES = ("push_pop", "start_end")
+_STATISTICS = {"median": "median", "iqr": "iqr", "min": "low", "max": "high"}  # of `Quartiles`
 
 
 def range_columns(
@@ -103,33 +105,12 @@ def instance_columns(
 
 
 def _columns(table: RangeTable, rows: NDArray[np.intp]) -> dict[str, Column]:
-    """The columns that rows per path and rows per merged path share."""
-    columns: dict[str, Column] = {
-        "depth": table.paths.depth,
-        "kind": Texts(table.paths.kind, KIND_NAMES),
-        "instances": table.instances,
-        "launches": table.launches,
-        "kernels": table.kernels,
-        "memops": table.memops,
-        "graph_launches": table.graph_launches,
-        "cpu_ns": table.cpu_ns,
-        "span_ns": table.span_ns,
-        "busy_ns": table.busy_ns,
-        "sum_ns": table.sum_ns,
-        "exclusive_sum_ns": table.exclusive_sum_ns,
-        "followed_sum_ns": table.followed_sum_ns,
-        "busy_median_ns": table.busy.median,
-        "busy_iqr_ns": table.busy.iqr,
-        "span_median_ns": table.span.median,
-        "span_iqr_ns": table.span.iqr,
-        "processes": table.processes,
-        "devices": table.devices,
-        "cpu_median_ns": table.cpu.median,
-        "cpu_iqr_ns": table.cpu.iqr,
-        "unclosed": table.unclosed,
-        "span_min_ns": table.span.low,
-        "span_max_ns": table.span.high,
-        "busy_min_ns": table.busy.low,
-        "busy_max_ns": table.busy.high,
-    }
+    """The columns of `RANGES` that rows per path and rows per merged path share."""
+    columns: dict[str, Column] = {"depth": table.paths.depth, "kind": Texts(table.paths.kind, KIND_NAMES)}
+    for name in RANGES.names[RANGES.names.index("instances") :]:
+        if hasattr(table, name):
+            columns[name] = getattr(table, name)
+        else:
+            what, statistic, _ = name.split("_")  # such as busy_median_ns
+            columns[name] = getattr(getattr(table, what), _STATISTICS[statistic])
     return {name: values[rows] for name, values in columns.items()}
