@@ -31,12 +31,17 @@ def main() -> None:
 def _unraisable(found: sys.UnraisableHookArgs) -> None:
     """An interrupt that came where nothing can be raised, as in a callback of the import system, comes once more."""
     import _thread
-    import threading
+    import time
+
+    def again() -> None:
+        with here:
+            time.sleep(0.01)  # until this has returned too
+            _thread.interrupt_main()
 
     if isinstance(found.exc_value, KeyboardInterrupt):
-        again = threading.Timer(0.01, _thread.interrupt_main)  # when this is over
-        again.daemon = True
-        again.start()
+        here = _thread.allocate_lock()
+        with here:  # a thread that is waited for would interrupt the waiting, and nobody hears of that
+            _thread.start_new_thread(again, ())
     else:
         sys.__unraisablehook__(found)
 
