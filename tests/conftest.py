@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +21,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """One test that runs nsys at a time, whatever workers there are: two that profile at once lose their agents."""
+    if item.get_closest_marker("nsys") is None or sys.platform == "win32":
+        return (yield)
+    import fcntl
+
+    with Path(__file__).open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        return (yield)
 
 
 class Trace(Protocol):
