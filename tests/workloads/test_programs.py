@@ -67,7 +67,8 @@ def run(folder: Path, workload: str, *arguments: str, record: bool = False) -> O
             (folder / "flash_attn.py").write_text(NOT_INSTALLED, encoding="utf-8")
             patch.syspath_prepend(str(folder))
             patch.setattr("nvtx.annotate", recorder(ranges))
-        code = importlib.import_module(workload).main([*arguments, "--results", str(results)])
+        module = importlib.import_module(workload)
+        code = module.main(module.WORKLOAD, [*arguments, "--results", str(results)])
     found = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
     return Outcome(code, out.getvalue(), err.getvalue(), found, ranges)
 
