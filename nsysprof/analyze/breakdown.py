@@ -28,7 +28,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.attribution.split import Part, parts
 from nsysprof.attribution.warm_up import Instances, instance_numbers, instances_text, warm_up
-from nsysprof.core.column_table import Column, ColumnTable, Texts, one_below_other
+from nsysprof.core.column_table import Column, ColumnTable, Texts, stack_tables
 from nsysprof.core.forest import ancestors_or_self
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
@@ -333,7 +333,7 @@ def _labelled(answer: Breakdown, tables: list[ColumnTable]) -> ColumnTable:
         if isinstance(labels[0], int)
         else Texts(codes, [str(each) for each in labels])
     )
-    return ColumnTable({answer.by: label, **one_below_other(tables).columns})
+    return ColumnTable({answer.by: label, **stack_tables(tables).columns})
 
 
 _TABLES: dict[str, Callable[[Breakdown], ColumnTable]] = {

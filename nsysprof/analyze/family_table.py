@@ -107,7 +107,7 @@ def _count_inside(
     rows = np.flatnonzero(ranges)
     inside = cover(attribution, rows, merged_of, len(sums[0]) - 1)
     paths = np.flatnonzero(np.bincount(merged_of[rows]))
-    column_of_op = attribution.tables.room.take(column.astype(np.int16), ops.name)
+    column_of_op = attribution.tables.arena.take(column.astype(np.int16), ops.name)
     for code in np.unique(column_of_op).tolist():
         for total, values in zip(sums, _COLUMNS.values(), strict=True):
             per_launch = np.zeros(len(attribution.tables.launches) + 1, np.int64)

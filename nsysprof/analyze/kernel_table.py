@@ -48,11 +48,11 @@ def kernel_tables(
     ``paths`` are the path of each range instance and the merged path of each path, ``keep`` says which instances count.
     ``unowned`` adds the rows of path -1; ``ops`` leaves ops out.
     """
-    tables, room = attribution.tables, attribution.tables.room
+    tables, arena = attribution.tables, attribution.tables.arena
     of, merged_of = paths
     names = max(len(tables.op_names), 1)
     path_of, counts = np.append(of, np.int32(-1)), np.append(keep, unowned)
-    key, length = (room.empty(len(tables.ops), np.int64) for _ in range(2))
+    key, length = (arena.empty(len(tables.ops), np.int64) for _ in range(2))
     stop = 0
     for first in range(0, len(tables.ops), _CHUNK):
         part = slice(first, first + _CHUNK)

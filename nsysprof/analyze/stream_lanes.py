@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.core.binning import NOTHING, time_per_group
-from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.kernels.groups import OpGroups
 from nsysprof.trace.tables import Tables
 
@@ -107,7 +107,7 @@ def stream_lanes(
         start = ops.start[mine]
         end = np.maximum(ops.end[mine], start)
         first, last = merge(start, end)
-        busy = np.diff(covered_before(first, last, edges))
+        busy = np.diff(cover_before(first, last, edges))
         per_group = time_per_group(start, end, groups.of[ops.name[mine]], edges)
         longest = per_group.argmax(axis=0).astype(np.uint8)
         label = labels[streams[0]]

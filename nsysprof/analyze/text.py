@@ -15,7 +15,7 @@ from nsysprof.analyze.highlights import kernels_inside, top_rows
 from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.attribution.verify import Verification
 from nsysprof.core.column_table import ColumnTable
-from nsysprof.core.text import once, one_line, plural, visible
+from nsysprof.core.text import drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.results.table import spread_text, text_table
@@ -111,7 +111,7 @@ def warning_lines(breakdown: Breakdown, *, verbose: bool = False) -> Iterator[st
     more = len(diagnostics) - len(shown)
     if more:
         yield f"  nsys recorded {plural(more, 'message')} more: --verbose shows, and analysis.json holds them"
-    for warning in breakdown.warnings if verbose else once(breakdown.warnings):
+    for warning in breakdown.warnings if verbose else drop_repeats(breakdown.warnings):
         yield f"  warning  {one_line(warning, 400)}"
 
 

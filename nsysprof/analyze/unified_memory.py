@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsysprof.core.column_table import ColumnTable, Texts
-from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.kernels.classify import short_name
@@ -148,5 +148,5 @@ def unified_memory(tables: Tables) -> UnifiedMemory | None:
 
 
 def _inside(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
-    covered: Ints = covered_before(*line, end) - covered_before(*line, start)
+    covered: Ints = cover_before(*line, end) - cover_before(*line, start)
     return covered

@@ -111,7 +111,7 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
         np.count_nonzero(launches) != attribution.inclusive.launches[row]
     ):  # ranges that cross it own the others
         launches = launches_inside(attribution, np.array([row]))
-    mine = np.flatnonzero(tables.room.take(np.append(launches, False), tables.ops.launch))
+    mine = np.flatnonzero(tables.arena.take(np.append(launches, False), tables.ops.launch))
     text = breakdown.path_texts[int(breakdown.paths.of[row])]
     what = f"{text}, the median of {instances:,} by span" if instances > 1 else text
     return _stretch(breakdown, what, mine, row, instances)

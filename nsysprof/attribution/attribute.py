@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
-from nsysprof.core.arena import Room
+from nsysprof.core.arena import ColumnArena
 from nsysprof.core.intervals import Nest, inside_any, nest
-from nsysprof.core.parallel import cores, in_order
+from nsysprof.core.parallel import cores, map_in_order
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import Report, read_tables, room_for
+from nsysprof.trace.report import Report, allocator, read_tables
 from nsysprof.trace.tables import MIGRATION, START_END, Tables
 
 # The fate of an op, in the order of the ledger.
@@ -107,17 +107,17 @@ def attribute(
     tables = (
         report
         if isinstance(report, Tables)
-        else read_tables(report, progress, room_for(report, memory_limit))
+        else read_tables(report, progress, allocator(report, memory_limit))
     )
-    ranges, launches, room = tables.ranges, tables.launches, tables.room
+    ranges, launches, arena = tables.ranges, tables.launches, tables.arena
     result = Attribution(
         tables=tables,
         threads=threads,
-        owner=room.full(len(launches), -1, np.int32),
-        fate=room.full(len(launches), OUTSIDE, np.uint8),
-        parent=room.full(len(ranges), -1, np.int32),
-        inclusive=Totals.zeros(len(ranges), room),
-        exclusive_sum_ns=room.zeros(len(ranges), np.int64),
+        owner=arena.full(len(launches), -1, np.int32),
+        fate=arena.full(len(launches), OUTSIDE, np.uint8),
+        parent=arena.full(len(ranges), -1, np.int32),
+        inclusive=Totals.zeros(len(ranges), arena),
+        exclusive_sum_ns=arena.zeros(len(ranges), np.int64),
         ledger=(),
     )
     range_bounds = _bounds(ranges.thread, len(tables.threads))
@@ -133,8 +133,8 @@ def attribute(
         return last - first
 
     # Processes have nothing in common; side by side they take more memory.
-    threads_at_once = cores() if room.limit is None and len(launches) >= _WORTH_THREADS else 1
-    for done in in_order(one_process, range(len(tables.processes)), threads_at_once):
+    threads_at_once = cores() if arena.limit is None and len(launches) >= _WORTH_THREADS else 1
+    for done in map_in_order(one_process, range(len(tables.processes)), threads_at_once):
         if progress:
             progress("attribution", done)
     ledger = _ledger(result)
@@ -153,7 +153,7 @@ def _ops_by_launch(tables: Tables) -> tuple[NDArray[np.int32], NDArray[np.intp] 
     """
     launch, count = tables.ops.launch, len(tables.launches)
     if np.count_nonzero(launch >= 0) == count:
-        rows = tables.room.full(count, -1, np.int32)
+        rows = tables.arena.full(count, -1, np.int32)
         for first in range(0, len(launch), _CHUNK):
             part = launch[first : first + _CHUNK]
             known = np.flatnonzero(part >= 0)
@@ -164,7 +164,7 @@ def _ops_by_launch(tables: Tables) -> tuple[NDArray[np.int32], NDArray[np.intp] 
     launch = launch[with_launch]
     order = np.argsort(launch, kind="stable")
     begins = np.cumsum(np.bincount(launch, minlength=count))
-    return tables.room.take(with_launch, order), np.append(0, begins)
+    return tables.arena.take(with_launch, order), np.append(0, begins)
 
 
 def _calls(
@@ -181,12 +181,12 @@ def _calls(
         tables.launches.start[first:last],
         tables.launches.end[first:last],
         call=call,
-        op_start=tables.room.take(ops.start, mine),
-        op_end=tables.room.take(ops.end, mine),
+        op_start=tables.arena.take(ops.start, mine),
+        op_end=tables.arena.take(ops.end, mine),
         device=tables.stream_gpu.take(ops.stream[mine]),
         kind=ops.kind[mine],
         from_graph=ops.from_graph[mine],
-        room=tables.room,
+        arena=tables.arena,
     )
 
 
@@ -199,7 +199,7 @@ def _attribute_process(
 ) -> None:
     """Fill in what concerns one process: its threads are ``members``, its launches ``calls``."""
     base, stop = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
-    owner, fate, room = result.owner[base:stop], result.fate[base:stop], result.tables.room
+    owner, fate, arena = result.owner[base:stop], result.fate[base:stop], result.tables.arena
     own = {thread: slice(*(launch_bounds[thread : thread + 2] - base).tolist()) for thread in members}
     nests, windows = _nests(result, members, range_bounds)
     for thread, (first, thread_nest) in nests.items():
@@ -212,9 +212,9 @@ def _attribute_process(
     if windows:
         _fill_windows(result, windows, calls, owner, fate, own)
     for thread, (first, thread_nest) in nests.items():
-        part = _calls_of_lane(calls, own[thread], followers.get(thread), room)
+        part = _calls_of_lane(calls, own[thread], followers.get(thread), arena)
         rows = slice(first, first + len(thread_nest.start))
-        result.inclusive.fill(rows, project(part, thread_nest.start, thread_nest.end, room))
+        result.inclusive.fill(rows, project(part, thread_nest.start, thread_nest.end, arena))
     owned = owner >= 0
     np.add.at(result.exclusive_sum_ns, owner[owned], calls.sum_ns[owned])
 
@@ -242,13 +242,13 @@ def _nests(
 
 
 def _calls_of_lane(
-    calls: LaunchWork, own: slice, followers: NDArray[np.intp] | None, room: Room
+    calls: LaunchWork, own: slice, followers: NDArray[np.intp] | None, arena: ColumnArena
 ) -> LaunchWork:
     """The launches that are in the ranges of one thread: its ``own``, and those that follow it."""
     if followers is None:
         return slice_calls(calls, own.start, own.stop)
     rows = np.concatenate([np.arange(own.start, own.stop), followers])
-    return take_calls(calls, rows, np.arange(len(rows)) >= own.stop - own.start, room)
+    return take_calls(calls, rows, np.arange(len(rows)) >= own.stop - own.start, arena)
 
 
 def _follow(
@@ -296,7 +296,7 @@ def _fill_windows(
 
     A window is open to its whole process, or under ``strict`` to the thread that started it.
     """
-    ranges, room = result.tables.ranges, result.tables.room
+    ranges, arena = result.tables.ranges, result.tables.arena
     if result.threads == "strict":
         groups = [(np.arange(rows.start, rows.stop), own[int(ranges.thread[rows.start])]) for rows in windows]
     else:
@@ -306,7 +306,7 @@ def _fill_windows(
     for rows, among in groups:
         start, end = ranges.start[rows], ranges.end[rows]
         mine = among.start + np.flatnonzero(inside_any(start, end, calls.start[among], calls.end[among]))
-        result.inclusive.fill(rows, project(take_calls(calls, mine, None, room), start, end, room))
+        result.inclusive.fill(rows, project(take_calls(calls, mine, None, arena), start, end, arena))
         free = mine[(owner[mine] < 0) & (fate[mine] != AMBIGUOUS)]
         inside = nest(start, end).innermost(calls.start[free], calls.end[free])
         hit = inside >= 0

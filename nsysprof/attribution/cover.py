@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
-from nsysprof.core.intervals import Index, contained_slices, layers, merge, slice_reduce, stretches
+from nsysprof.core.intervals import Index, contained_slices, expand_ranges, layers, merge, slice_reduce
 from nsysprof.trace.tables import PUSH_POP, START_END, Tables
 
 _PIECE = 1 << 22  # ops at a time
@@ -45,12 +45,12 @@ class Cover:
         bounds = np.searchsorted(tables.ops.launch, np.arange(len(tables.launches) + 1), sorter=by_launch)
         for launches, path, low, high in self.parts:
             size = np.diff(bounds)[launches]
-            mine = by_launch[stretches(bounds[launches], size)]
+            mine = by_launch[expand_ranges(bounds[launches], size)]
             edges = np.append(0, np.cumsum(size))
             low, length = edges[low], edges[high] - edges[low]
             group = np.cumsum(length) // _PIECE
             for piece in np.split(np.arange(len(path)), np.flatnonzero(np.diff(group)) + 1):
-                yield np.repeat(path[piece], length[piece]), mine[stretches(low[piece], length[piece])]
+                yield np.repeat(path[piece], length[piece]), mine[expand_ranges(low[piece], length[piece])]
 
 
 def cover(attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.int32], count: int) -> Cover:

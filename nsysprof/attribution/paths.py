@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.codes import first_appearances
-from nsysprof.core.forest import added_up, depths
+from nsysprof.core.forest import depths, sum_ancestors
 from nsysprof.core.text import path_part
 
 # PyTorch's autograd profiler appends what changes from call to call: `aten::mm, op_id = 17, sizes = [[2, 3]]`.
@@ -65,7 +65,7 @@ class Paths:
             return False
         length = np.array([len(name) + 1 for name in self.names], np.int64)[self.name]
         used = np.bincount(self.of, minlength=len(self)) + 1
-        return int((added_up(length, self.parent) * used).sum()) > _MOST_CHARACTERS
+        return int((sum_ancestors(length, self.parent) * used).sum()) > _MOST_CHARACTERS
 
 
 def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.cover import cover
 from nsysprof.attribution.projection import DEVICE_BITS
-from nsysprof.core.intervals import Ints, merge, stretches
+from nsysprof.core.intervals import Ints, expand_ranges, merge
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class WorkIndex:
         """The launches inside the ranges ``rows``, one range after the other, and for each the place in ``rows``."""
         place = self.number[rows]
         size = self.first[place + 1] - self.first[place]
-        at = stretches(self.first[place], size)
+        at = expand_ranges(self.first[place], size)
         return self.launches[at], np.repeat(np.arange(len(rows)), size)
 
 
@@ -44,7 +44,7 @@ def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
     number[rows] = np.arange(len(rows))
     found = cover(attribution, rows, number, len(rows)).parts
     places = [np.repeat(place, high - low) for _, place, low, high in found]
-    launches = [mine[stretches(low, high - low)] for mine, _, low, high in found]
+    launches = [mine[expand_ranges(low, high - low)] for mine, _, low, high in found]
     place = np.concatenate(places) if places else np.empty(0, np.int64)
     launch = np.concatenate(launches) if launches else np.empty(0, np.intp)
     order = np.argsort(place, kind="stable")
@@ -115,7 +115,7 @@ def range_work(
         call_of[inside] = number
         call = call_of[launch]
     size = index.begin[launch + 1] - index.begin[launch]
-    op = index.ops[stretches(index.begin[launch], size)]
+    op = index.ops[expand_ranges(index.begin[launch], size)]
     window, call = np.repeat(window, size), np.repeat(call, size)
     start = tables.ops.start[op]
     end = np.maximum(tables.ops.end[op], start)

@@ -15,8 +15,8 @@ import pandas as pd
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.budget import TIMES, Budget
 from nsysprof.check.call_samples import CallSamples, call_samples, samples_of_frame
-from nsysprof.core.csv_text import as_recorded
-from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular
+from nsysprof.core.csv_text import undo_spreadsheet_safe
+from nsysprof.core.side_file import MAX_TABLE_BYTES, open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.answers import AnalysisRange, read_analysis_document
 
@@ -110,9 +110,9 @@ def _all_ranges(path: Path, count: int) -> pd.DataFrame:
 
 def _table(path: Path, dtypes: Mapping[str, Any]) -> pd.DataFrame:
     """These columns of a CSV file, with names as the report has them."""
-    with open_regular(path, MOST_TABLE_BYTES) as file:
+    with open_regular(path, MAX_TABLE_BYTES) as file:
         table = pd.read_csv(file, usecols=list(dtypes), dtype=dict(dtypes), keep_default_na=False)
-    return table.assign(**{name: table[name].map(as_recorded).astype(object) for name in _KEY})
+    return table.assign(**{name: table[name].map(undo_spreadsheet_safe).astype(object) for name in _KEY})
 
 
 def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, list[str]]:

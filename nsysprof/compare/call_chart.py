@@ -16,7 +16,7 @@ from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.findings import compared
 from nsysprof.compare.gap_chart import compared_reports
 from nsysprof.compare.median_call import MedianCall, median_call
-from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.core.text import plural, printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.kernels.classify import FAMILIES, short_name
@@ -100,7 +100,7 @@ def _columns(
     """Of too many boxes a column per pixel: how busy it is, in the colour of the longest op that begins in it."""
     edges = np.unique(np.linspace(0, max(int(end.max()), 1), _COLUMNS + 1).astype(np.int64))
     first, last = merge(start, end)
-    busy = np.diff(covered_before(first, last, edges))
+    busy = np.diff(cover_before(first, last, edges))
     column = np.minimum(np.searchsorted(edges, start, side="right") - 1, len(edges) - 2)
     order = np.lexsort((start - end, column))
     leads = np.append(True, np.diff(column[order]) > 0)

@@ -36,7 +36,7 @@ from nsysprof.compare.side_pairs import (
     pair_warnings,
 )
 from nsysprof.compare.sides import Examined, Side, examine
-from nsysprof.core.side_file import not_used
+from nsysprof.core.side_file import unusable_warning
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import library_versions
 from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside
@@ -150,7 +150,7 @@ def compare(
             without_work[0], f"nsysprof analyze {examined[0].path} --no-charts shows what launched GPU work"
         )
     unread = [
-        not_used(each.path.with_suffix(".json"))
+        unusable_warning(each.path.with_suffix(".json"))
         for each, record in zip(examined, found, strict=True)
         if not record
     ]

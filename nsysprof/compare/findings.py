@@ -14,7 +14,7 @@ from nsysprof.compare.gap_ledger import causes_cancel, untold_shares
 from nsysprof.compare.measured import Measured
 from nsysprof.compare.traffic_findings import traffic_findings
 from nsysprof.core.units import format_ns, format_ratio, format_share
-from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES, worded
+from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES, word_by_verdict
 from nsysprof.waits.causes import EXPOSED, HOST, OTHERS, QUEUE, SYNC, WAITING_FOR
 
 # Causes are named in a sentence from this share of the difference on, and so many of them.
@@ -72,7 +72,7 @@ def compared(pair: Mapping[str, Any], names: tuple[str, str], place: str, clock:
     """
     where = (f" at {place}" if place else "") + clock
     said = f"{names[0]} is {speed(pair['base_median_ns'], pair['new_median_ns'])} {names[1]}{where}"
-    return worded(said, f"no clear change from {names[0]} to {names[1]}{where}", pair["verdict"])
+    return word_by_verdict(said, f"no clear change from {names[0]} to {names[1]}{where}", pair["verdict"])
 
 
 def _headline(pair: Mapping[str, Any]) -> str:

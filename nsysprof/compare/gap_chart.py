@@ -15,7 +15,7 @@ from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.findings import calls_text, compared
 from nsysprof.compare.gap_ledger import apportion, untold_shares
-from nsysprof.core.text import listed, plural, printable, shorten, shorten_both
+from nsysprof.core.text import join_words, plural, printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share, scale_ns
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 
@@ -191,7 +191,7 @@ def _single_title(row: dict[str, Any], gap: pd.DataFrame) -> str:
     if not named:
         return text
     offset = ", offset elsewhere" if total > 1.05 else ""
-    return f"{text}: {listed(named)} make{'s' * (len(named) == 1)} {format_share(total)} of it{offset}"
+    return f"{text}: {join_words(named)} make{'s' * (len(named) == 1)} {format_share(total)} of it{offset}"
 
 
 def _common_title(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) -> str:
@@ -228,7 +228,7 @@ def _most_of_it(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) ->
     largest = sorted(places, key=lambda cause: -len(places[cause]))[:2]
     for at, cause in enumerate(largest):
         where = places[cause]
-        said = listed(where) if len(where) <= 3 else f"{len(where)} of {len(rows)} pairs"
+        said = join_words(where) if len(where) <= 3 else f"{len(where)} of {len(rows)} pairs"
         most = "the largest part is " if not at else ""
         everywhere = len(where) == len(rows)
         yield f"{most}{_in_words(cause)}{' everywhere' if everywhere else f' at {said}'}"

@@ -15,7 +15,7 @@ from nsysprof.compare.page_rows import call_timeline_data
 from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.text import clock_table, gap_table, pair_table
 from nsysprof.compare.traffic_text import traffic_tables
-from nsysprof.core.text import once, one_line, shorten_both, visible
+from nsysprof.core.text import drop_repeats, one_line, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import Facts, report_facts
@@ -41,7 +41,7 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
         subtitle=" · ".join(compared_reports(comparison)),
         headline=headline,
         findings=findings,
-        warnings=[visible(one_line(text, 400)) for text in once(comparison.warnings)],
+        warnings=[visible(one_line(text, 400)) for text in drop_repeats(comparison.warnings)],
         charts=figures(comparison_charts(comparison), pictures),
         overview=_as_rows(pair_table(comparison)) if len(comparison.sides) > 1 else None,
         pairs=[_pair(comparison, pair, opened=pair is largest) for pair in pairs[:MOST_PAGE_PAIRS]],

@@ -13,9 +13,9 @@ from nsysprof.compare.findings import calls_text
 from nsysprof.compare.gap_ledger import apportion, untold_shares
 from nsysprof.compare.side_pairs import Pair
 from nsysprof.compare.traffic_text import traffic_tables
-from nsysprof.core.text import once, one_line, shorten_both, visible
+from nsysprof.core.text import drop_repeats, one_line, shorten_both, visible
 from nsysprof.core.units import format_ns, format_ratio, format_share
-from nsysprof.results.table import TextTable, escaped, fenced, spread_text, wrapped
+from nsysprof.results.table import TextTable, code_block, escape_markdown, spread_text, wrap
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 from nsysprof.trace.report import Report
 
@@ -41,7 +41,7 @@ def comparison_text(
 
     What names hold that a terminal would obey is written out; the text ends with a newline.
     """
-    blocks = [*_head(comparison, escaped if markdown else str)]
+    blocks = [*_head(comparison, escape_markdown if markdown else str)]
     by_name = {pair.name: pair for pair in comparison.sides}
     pairs = [by_name[name] for name in comparison.ranked]
     if len(pairs) > 1:
@@ -68,10 +68,8 @@ def _head(comparison: Comparison, shown: Callable[[str], str]) -> Iterator[list[
         yield [shown(_report(reports[0]))]
     else:
         yield [f"base: {shown(_report(reports[0]))}", f"new:  {shown(_report(reports[1]))}"]
-    warnings = once(comparison.warnings)
-    lines = [
-        wrapped(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:_MOST_WARNINGS]
-    ]
+    warnings = drop_repeats(comparison.warnings)
+    lines = [wrap(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:_MOST_WARNINGS]]
     more = len(warnings) - _MOST_WARNINGS
     yield [*lines, f"and {more:,} warnings more: see gap.json"] if more > 0 else lines
 
@@ -123,9 +121,9 @@ def _pair(comparison: Comparison, pair: Pair, top: int, markdown: bool) -> Itera
     gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
     headline, *more = comparison.findings[pair.name]
     if markdown:
-        yield [f"**{escaped(headline)}**", "", *[f"- {escaped(line)}" for line in more]]
+        yield [f"**{escape_markdown(headline)}**", "", *[f"- {escape_markdown(line)}" for line in more]]
     else:
-        yield [wrapped(headline, "", "  "), *[wrapped(line, "  ", "    ") for line in more]]
+        yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more]]
     for table in (
         gap_table(comparison, pair, top),
         clock_table(comparison, pair),
@@ -226,12 +224,12 @@ def _evidence(gaps: pd.DataFrame, markdown: bool) -> list[str]:
     ]
     width = min(max((len(cause) for cause, _ in told), default=0), _NAME_WIDTH) + 2
     lines = [
-        wrapped(one_line(text, 2000), one_line(cause, width - 2).ljust(width), " " * width)
+        wrap(one_line(text, 2000), one_line(cause, width - 2).ljust(width), " " * width)
         for cause, text in told
     ]
     if not markdown:
         return ["Evidence, per call", *lines]
-    return ["<details><summary>Evidence, per call</summary>", "", *fenced(lines), "", "</details>"]
+    return ["<details><summary>Evidence, per call</summary>", "", *code_block(lines), "", "</details>"]
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:

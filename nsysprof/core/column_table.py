@@ -113,7 +113,7 @@ def _codes(column: Column) -> NDArray[np.int64]:
     return found
 
 
-def one_below_other(tables: Sequence[ColumnTable]) -> ColumnTable:
+def stack_tables(tables: Sequence[ColumnTable]) -> ColumnTable:
     """The rows of tables with the same columns; their texts are of the same words."""
     if len(tables) == 1:
         return tables[0]

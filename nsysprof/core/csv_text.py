@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nsysprof.core.final_name import whole_file
 
-__all__ = ["as_recorded", "csv_field", "make_spreadsheet_safe"]
+__all__ = ["csv_field", "make_spreadsheet_safe", "undo_spreadsheet_safe"]
 
 _SPECIAL = re.compile(r'[,"\r\n]').search
 _FORMULA = r"[=+\-@\t\r\n＝＋－＠]"  # what a spreadsheet may take for the beginning of one
@@ -40,7 +40,7 @@ def make_spreadsheet_safe(path: Path) -> None:
             file.write(",".join(csv_field(_safe(cell)) for cell in row) + "\n")
 
 
-def as_recorded(text: str) -> str:
+def undo_spreadsheet_safe(text: str) -> str:
     """The text of a cell without the ``'`` that `make_spreadsheet_safe` puts in front."""
     return text[1:] if _MADE_SAFE(text) else text
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def added_up(values: NDArray[np.int64], parent: NDArray[np.int32]) -> NDArray[np.int64]:
+def sum_ancestors(values: NDArray[np.int64], parent: NDArray[np.int32]) -> NDArray[np.int64]:
     """Each row's value plus those of all its ancestors; logarithmic rounds in depth."""
     count = len(parent)
     up = np.append(np.where(parent < 0, count, parent), count)
@@ -29,4 +29,4 @@ def ancestors_or_self(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> N
 
 def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
     """How many ancestors each row has."""
-    return (added_up(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)
+    return (sum_ancestors(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)

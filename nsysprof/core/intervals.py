@@ -303,7 +303,7 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
     return Overlaps(pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.intp), pairs[:, 2])
 
 
-def covered_before(start: Ints, end: Ints, moment: Ints) -> Ints:
+def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
     """How long disjoint, sorted intervals cover the time before each moment."""
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
@@ -312,7 +312,7 @@ def covered_before(start: Ints, end: Ints, moment: Ints) -> Ints:
     return covered
 
 
-def stretches(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
+def expand_ranges(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
     """The numbers of all stretches: ``size`` of them from each ``first`` on."""
     before = np.cumsum(size) - size
     out: NDArray[np.int64] = np.arange(int(size.sum())) + np.repeat(first - before, size)

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 __all__ = [
-    "MOST_BYTES",
-    "MOST_TABLE_BYTES",
+    "MAX_BYTES",
+    "MAX_TABLE_BYTES",
     "TooDeepError",
-    "not_used",
     "open_regular",
     "parse_json",
     "read_json",
     "read_small",
+    "unusable_warning",
 ]
 
-MOST_BYTES = 64 << 20  # of records, budgets, rules, lists
-MOST_TABLE_BYTES = 1 << 30  # of tables: a row per kernel, per instance or per sample
+MAX_BYTES = 64 << 20  # of records, budgets, rules, lists
+MAX_TABLE_BYTES = 1 << 30  # of tables: a row per kernel, per instance or per sample
 _MOST_LEVELS = 100  # of brackets in brackets: whoever walks through them must not run out of stack
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
@@ -49,7 +49,7 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
     return file
 
 
-def read_small(path: Path, most: int = MOST_BYTES, *, pipes: bool = False) -> bytes:
+def read_small(path: Path, most: int = MAX_BYTES, *, pipes: bool = False) -> bytes:
     """The content of a regular file of at most so many bytes. `OSError` says in words what else it is.
 
     With ``pipes`` it may be a pipe, as a shell's ``<(command)`` is one, or a device: to its end, or to so many bytes.
@@ -61,7 +61,7 @@ def read_small(path: Path, most: int = MOST_BYTES, *, pipes: bool = False) -> by
     return content
 
 
-def read_json(path: Path, most: int = MOST_BYTES, **how: Any) -> Any:
+def read_json(path: Path, most: int = MAX_BYTES, **how: Any) -> Any:
     """What a JSON file in UTF-8 holds; ``how`` are `json.loads`'s keywords.
 
     Raises `OSError` as `read_small` does, and `ValueError` where it is no JSON; `TooDeepError` is one.
@@ -84,7 +84,7 @@ def parse_json(content: bytes, **how: Any) -> Any:
     raise TooDeepError
 
 
-def not_used(path: Path) -> str | None:
+def unusable_warning(path: Path) -> str | None:
     """The warning about a JSON file beside a report that is none to read; None for one that is, or is not there."""
     try:
         read_json(path)

@@ -14,7 +14,7 @@ from shlex import quote
 from typing import Any
 
 from nsysprof.core.csv_text import make_spreadsheet_safe
-from nsysprof.core.document import known_document
+from nsysprof.core.document import read_if_document
 from nsysprof.core.side_file import open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.export.columns import COLUMNS
@@ -91,7 +91,7 @@ def _check_earlier(output: Path, to: str) -> bool:
             raise NsysprofError(f"{output}: no permission to replace it", _ELSEWHERE)
         there = sorted(entry.name for entry in output.iterdir())
         foreign = [name for name in there if name not in _NAMES]
-        if there and not known_document(output / DOCUMENT, EXPORT_SCHEMA):
+        if there and not read_if_document(output / DOCUMENT, EXPORT_SCHEMA):
             foreign = foreign or there
         if foreign:
             raise NsysprofError(

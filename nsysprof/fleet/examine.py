@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.core.arena import default_limit
-from nsysprof.core.side_file import MOST_BYTES, not_used
+from nsysprof.core.side_file import MAX_BYTES, unusable_warning
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.gpu_activity import gpu_lines
 from nsysprof.fleet.inputs import ReportFile, fetching, file_system, record_path
@@ -102,7 +102,11 @@ def _answer(task: ReportTask, report: Report, path: Path, began: float) -> Repor
         record_rank=rank_in_record(record_path(path)),
         environment_rank=job.rank,
         parts=parts,
-        warnings=(*report.about.warnings, *tables.warnings, *filter(None, [not_used(record_path(path))])),
+        warnings=(
+            *report.about.warnings,
+            *tables.warnings,
+            *filter(None, [unusable_warning(record_path(path))]),
+        ),
         seconds=time.monotonic() - began,
         peak_bytes=_peak_bytes(),
     )
@@ -146,7 +150,7 @@ def _here(file: ReportFile) -> Iterator[Path]:
         record = str(record_path(Path(path)))
         with fetching(file.name, "cannot be fetched"):
             system.get(path, str(copy), recursive=system.isdir(path))
-            if system.exists(record) and (system.size(record) or 0) <= MOST_BYTES:
+            if system.exists(record) and (system.size(record) or 0) <= MAX_BYTES:
                 system.get(record, str(record_path(copy)))
         yield copy
     finally:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.trace.details import Waits
 from nsysprof.trace.tables import KERNEL, MEMCPY, MEMSET, Tables
 from nsysprof.waits import causes
@@ -42,7 +42,7 @@ class Lines:
         """
 
         def covered(line: tuple[Ints, Ints]) -> Ints:
-            return covered_before(*line, end) - covered_before(*line, start)
+            return cover_before(*line, end) - cover_before(*line, start)
 
         compute, kernels, busy = covered(self.compute), covered(self.kernels), covered(self.busy)
         return {

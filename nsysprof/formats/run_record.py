@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from nsysprof.core.document import fitting, known_document, read_document
+from nsysprof.core.document import parse_leniently, read_document, read_if_document
 from nsysprof.core.final_name import whole_file
 from nsysprof.errors import NsysprofError
 
 RUN_SCHEMA, WORKLOAD_SCHEMA = "nsysprof-run/1", "nsysprof-workload/1"
 EVENTS = "cuda events"
-MOST_DIGITS = 9  # of the number of a rank
+MAX_RANK_DIGITS = 9  # of the number of a rank
 _WIDTH = 110
 _MOST = 2**53  # exact as a float; as nanoseconds 104 days
 _Large = Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
@@ -61,7 +61,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
 
 
 class _Job(msgspec.Struct):
-    rank: Annotated[int, msgspec.Meta(ge=0, lt=10**MOST_DIGITS)] | None = None
+    rank: Annotated[int, msgspec.Meta(ge=0, lt=10**MAX_RANK_DIGITS)] | None = None
 
 
 # ---- read
@@ -97,13 +97,15 @@ def record_beside(report: Path) -> Path | None:
 
 def rank_in_record(path: Path) -> int | None:
     """The rank of its job that a run record is of; None without one, or where it says none."""
-    record = fitting(known_document(path, RUN_SCHEMA), RunRecord)
-    return fitting(record.job or {}, _Job).rank
+    record = parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord)
+    return parse_leniently(record.job or {}, _Job).rank
 
 
 def record_so_far(path: Path | None = None) -> dict[str, Any]:
     """The parts of a `RunRecord`, as far as the file of a capture that did not end holds them; others are None."""
-    return msgspec.structs.asdict(fitting(known_document(path, RUN_SCHEMA) if path else {}, RunRecord))
+    return msgspec.structs.asdict(
+        parse_leniently(read_if_document(path, RUN_SCHEMA) if path else {}, RunRecord)
+    )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -125,7 +127,7 @@ def _run(row: dict[str, Any]) -> RecordedRun:
     numbers = (
         [ns for ns in latency if type(ns) is int and 0 < ns <= _MOST] if isinstance(latency, list) else []
     )
-    return fitting({**row, "latency_ns": numbers}, RecordedRun)
+    return parse_leniently({**row, "latency_ns": numbers}, RecordedRun)
 
 
 # ---- write

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import IN_MEMORY, Room
+from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.intervals import merge
 from nsysprof.statistics.summary import clock_step
 from nsysprof.trace.report import Report
@@ -141,7 +141,7 @@ class Tables:
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
     ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
-    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``room`` is where long columns live.
+    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``arena`` holds the long columns.
     """
 
     report: Report
@@ -161,7 +161,7 @@ class Tables:
     unread: tuple[Unread, ...] = ()
     no_work: str = ""
     never_popped: int = 0
-    room: Room = field(default=IN_MEMORY, repr=False)
+    arena: ColumnArena = field(default=IN_MEMORY, repr=False)
 
     @cached_property
     def gpu_numbers(self) -> list[int]:
@@ -181,7 +181,7 @@ class Tables:
     @cached_property
     def op_gpu(self) -> NDArray[np.int32]:
         """The GPU number of each op; -1 for migrations, which keep no GPU busy."""
-        return self.room.take(self.stream_gpu, self.ops.stream)
+        return self.arena.take(self.stream_gpu, self.ops.stream)
 
     def ops_of_gpu(self, number: int) -> NDArray[np.bool_]:
         """Which ops ran on the GPU of that number; migrations ran on none."""
@@ -195,7 +195,7 @@ class Tables:
         for number in sorted(set(self.gpu_numbers)):
             mine = np.flatnonzero(self.op_gpu == number)
             start, end = merge(self.ops.start[mine], self.ops.end[mine])
-            found[number] = self.room.cast(start, np.int64), self.room.cast(end, np.int64)
+            found[number] = self.arena.cast(start, np.int64), self.arena.cast(end, np.int64)
         return found
 
     @cached_property
@@ -236,19 +236,19 @@ def tid_of(global_id: Id) -> Id:
 
 def only_ops(tables: Tables, mine: NDArray[np.bool_]) -> Tables:
     """The same report with only some of its ops, and the launches that caused those."""
-    ops, launches, room = tables.ops, tables.launches, tables.room
+    ops, launches, arena = tables.ops, tables.launches, tables.arena
     rows = np.flatnonzero(mine)
-    launch = room.take(ops.launch, rows)
+    launch = arena.take(ops.launch, rows)
     used = np.zeros(len(launches) + 1, bool)
     used[launch] = True
     used[-1] = False  # where ops without a launch point
     place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
     calls = np.flatnonzero(used)
     moved = mine[ops.kind == MIGRATION]
-    kept = {name: room.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
+    kept = {name: arena.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
     return replace(
         tables,
-        ops=Ops(**kept, launch=room.take(place, launch)),
+        ops=Ops(**kept, launch=arena.take(place, launch)),
         migrations=Migrations(tables.migrations.size_bytes[moved], tables.migrations.cause[moved]),
-        launches=Launches(*(room.take(values, calls) for values in launches.__dict__.values())),
+        launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
     )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import RangeWork, WorkIndex, reach_so_far, union_of
-from nsysprof.core.intervals import Ints, covered_before
+from nsysprof.core.intervals import Ints, cover_before
 from nsysprof.trace.details import Waits
 from nsysprof.trace.tables import MEMCPY, Tables
 
@@ -134,5 +134,5 @@ def _others(index: WorkIndex, work: RangeWork, start: Ints, end: Ints, behind: N
     for mask in np.unique(gpus).tolist():
         mine = gpus == mask
         first, last = union_of(index, mask)
-        out[mine] = covered_before(first, last, end[mine]) - covered_before(first, last, start[mine])
+        out[mine] = cover_before(first, last, end[mine]) - cover_before(first, last, start[mine])
     return out

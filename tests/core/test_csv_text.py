@@ -15,7 +15,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.check.baseline import read_analysis
 from nsysprof.check.budget import Budget
-from nsysprof.core.csv_text import as_recorded, make_spreadsheet_safe
+from nsysprof.core.csv_text import make_spreadsheet_safe, undo_spreadsheet_safe
 from nsysprof.formats.counters import METRICS, CounterRow, read_counters, write_counter_csv
 from nsysprof.results.files import write_csv
 from nsysprof.trace.report import open_report, read_tables
@@ -42,7 +42,7 @@ def test_formulas_are_made_texts_and_all_else_stays(tmp_path: Path) -> None:
     cells = [row[0] for row in rows_of(path)[1:]]
     assert cells == [*(f"'{cell}" for cell in ODD), *FINE]
     assert {row[1] for row in rows_of(path)[1:]} == {"-3"}
-    assert [as_recorded(cell) for cell in cells] == [*ODD, *FINE]
+    assert [undo_spreadsheet_safe(cell) for cell in cells] == [*ODD, *FINE]
 
 
 def test_a_kernel_name_may_be_long(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_option_is_of_all_tables(
     cells = 0
     for name in tables:
         plain, safe = (rows_of(tmp_path / folder / name) for folder in ("plain", "safe"))
-        assert [[as_recorded(cell) for cell in row] for row in safe] == plain
+        assert [[undo_spreadsheet_safe(cell) for cell in row] for row in safe] == plain
         assert not [cell for row in safe for cell in row if cell.startswith(("=", "@"))]
         cells += sum(cell.startswith(("=", "@")) for row in plain for cell in row)
     assert cells > 3

@@ -19,7 +19,7 @@ from nsysprof.check.baseline import read_analysis
 from nsysprof.check.budget import Budget, read_budget
 from nsysprof.compare.comparison import compare
 from nsysprof.core import side_file
-from nsysprof.core.document import known_document
+from nsysprof.core.document import read_if_document
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportTask, examine_report
 from nsysprof.fleet.inputs import ReportFile, names_in
@@ -45,7 +45,7 @@ def endless(path: Path) -> None:
 def large(path: Path) -> None:
     """More than any such file holds, and nothing on the disk."""
     with path.open("wb") as file:
-        file.truncate(side_file.MOST_TABLE_BYTES + 1)
+        file.truncate(side_file.MAX_TABLE_BYTES + 1)
 
 
 def nested(path: Path) -> None:
@@ -104,8 +104,8 @@ def test_what_only_lies_beside_a_report_is_left_out(tmp_path: Path, make: Callab
     report = tmp_path / "rank.sqlite"
     assert record_beside(report) is None
     assert rank_in_record(path) is None
-    assert known_document(path) == {}
-    assert side_file.not_used(path) == f"{path} is not used: {side_file_reason(make)}"
+    assert read_if_document(path) == {}
+    assert side_file.unusable_warning(path) == f"{path} is not used: {side_file_reason(make)}"
     assert kept_answer(path) is None
 
 
@@ -119,10 +119,10 @@ def side_file_reason(make: Callable[[Path], None]) -> str:
 def test_json_of_somebody_else_is_no_fault(tmp_path: Path) -> None:
     """nsys exports JSON under the name of the report too, an object on each line: no word about that."""
     path = tmp_path / "report.json"
-    assert side_file.not_used(path) is None
+    assert side_file.unusable_warning(path) is None
     for text in ('{"a": 1}\n{"b": 2}\n', '{"a": 1}', "7"):
         path.write_text(text, encoding="utf-8")
-        assert side_file.not_used(path) is None
+        assert side_file.unusable_warning(path) is None
 
 
 def test_a_file_that_grows_while_it_is_read_is_cut_off(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import nsysprof
-from nsysprof.core.arena import Room
+from nsysprof.core.arena import ColumnArena
 from nsysprof.fleet.examine import ReportAnswer, ReportTask, examine_report
 from nsysprof.fleet.inputs import ReportFile
 from nsysprof.trace.report import READERS, About, Progress, Reader, Report
@@ -63,7 +63,7 @@ class ToyReader(Reader):
         """All kernels."""
         return len(self.kernels)
 
-    def tables(self, report: Report, progress: Progress | None, room: Room) -> Tables:
+    def tables(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Tables:
         """One process with one GPU and one stream."""
         ranges, launches, kernels = self.ranges, self.launches, self.kernels
         threads = sorted({row[1] for row in (*ranges, *launches)})

@@ -9,7 +9,7 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.range_work import index_work, range_work
-from nsysprof.core.intervals import covered_before
+from nsysprof.core.intervals import cover_before
 from nsysprof.trace.nsys.call_list import read_waits
 from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import EXPOSED, HOST, OTHERS, QUEUE, SYNC, Gaps, find_gaps
@@ -217,6 +217,6 @@ def test_covered_time_before_moments() -> None:
     covered = {2, 3, 4, 10, 11, 12, 13}
     moments = np.arange(-1, 20)
     expected = [sum(unit < moment for unit in covered) for moment in moments.tolist()]
-    assert covered_before(start, end, moments).tolist() == expected
+    assert cover_before(start, end, moments).tolist() == expected
     none = np.empty(0, np.int64)
-    assert covered_before(none, none, moments).tolist() == [0] * len(moments)
+    assert cover_before(none, none, moments).tolist() == [0] * len(moments)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from nsysprof.core.arena import Room
+    from nsysprof.core.arena import ColumnArena
     from nsysprof.trace.details import CallList, Job, MemoryUse, OpDetails, Waits
     from nsysprof.trace.nsys.columns import Source
     from nsysprof.trace.tables import Tables
@@ -58,11 +58,11 @@ class NsysReader(Reader):
                 folder.cleanup()
             raise
 
-    def tables(self, report: Report, progress: Progress | None, room: Room) -> Tables:
-        """The ranges, launches and GPU ops, their long columns in ``room``."""
+    def tables(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Tables:
+        """The ranges, launches and GPU ops, their long columns in ``arena``."""
         from nsysprof.trace.nsys.build import build_tables  # noqa: PLC0415 (numpy is slow to import)
 
-        return build_tables(report, self.source, progress, room)
+        return build_tables(report, self.source, progress, arena)
 
     def steps(self) -> int:
         """About how many rows are counted to a progress bar."""
