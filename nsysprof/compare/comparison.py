@@ -23,11 +23,9 @@ from nsysprof.compare.attention_model import (
     traffic_rows,
 )
 from nsysprof.compare.clocks import BUSY, SPAN, clock_rows
-from nsysprof.compare.counting import BothMeasured, Models, load_counters, measured_pairs
 from nsysprof.compare.findings import findings
 from nsysprof.compare.gap_ledger import evidence_texts, gap_rows
-from nsysprof.compare.measured import COLUMNS
-from nsysprof.compare.side_pairs import (
+from nsysprof.compare.pairs import (
     Pair,
     check_request,
     largest_pairs,
@@ -35,8 +33,10 @@ from nsysprof.compare.side_pairs import (
     pair_sides,
     pair_warnings,
 )
-from nsysprof.compare.sides import Examined, Side, examine
+from nsysprof.compare.selection import Examined, Side, examine
+from nsysprof.compare.traffic import COLUMNS, BothMeasured, Models, load_counters, measured_pairs
 from nsysprof.core.side_file import unusable_warning
+from nsysprof.core.text import printable, shorten
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import library_versions
 from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside
@@ -312,3 +312,17 @@ def _gaps(pair: Pair) -> pd.DataFrame:
     frame.insert(0, "pair", pair.name)
     frame["evidence"] = pd.Series(lines, dtype=object)
     return frame
+
+
+def compared_reports(comparison: Comparison) -> list[str]:
+    """The files, GPUs and nsys versions behind a comparison, as parts of a subtitle."""
+    first = comparison.sides[0]
+    reports = [side.examined.attribution.tables.report for side in (first.base, first.new)]
+    gpus = [gpu.name or "GPU not recorded" for report in reports for gpu in report.about.cuda_gpus]
+    versions = [report.about.nsys_version or "version not recorded" for report in reports]
+    names = dict.fromkeys(str(report.path) if len(reports) == 1 else report.path.name for report in reports)
+    return [
+        " → ".join(shorten(name, 40) for name in names),
+        shorten(", ".join(dict.fromkeys(map(str, gpus))) or "GPU not recorded", 50),
+        f"nsys {' and '.join(dict.fromkeys(map(printable, versions)))}",
+    ]

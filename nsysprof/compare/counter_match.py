@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.paths import DEFAULT_MERGE, merged_names, split_path
-from nsysprof.compare.sides import Side
+from nsysprof.compare.selection import Side
 from nsysprof.formats.counters import CounterFile
 from nsysprof.statistics.distributions import Floats
 from nsysprof.trace.tables import GRAPH, KERNEL

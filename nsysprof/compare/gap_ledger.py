@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import RangeWork, WorkIndex
-from nsysprof.compare.causes import Causes
+from nsysprof.compare.op_causes import Causes
 from nsysprof.core.units import format_ns
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE

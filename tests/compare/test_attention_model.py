@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from nsysprof.compare.attention_model import expected, read_shape, shape_of, shape_warnings, traffic_rows
-from nsysprof.compare.causes import (
+from nsysprof.compare.gap_ledger import Entry, SideLedger
+from nsysprof.compare.op_causes import (
     CAST_DOWN,
     CAST_UP,
     FUSED,
@@ -23,7 +24,6 @@ from nsysprof.compare.causes import (
     SCALING,
     SOFTMAX,
 )
-from nsysprof.compare.gap_ledger import Entry, SideLedger
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from tests.compare.test_comparison import answer

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from nsysprof import cli
 from nsysprof.compare import call_chart
-from nsysprof.compare.call_chart import MOST_BOXES, plan_calls
+from nsysprof.compare.call_chart import MOST_BOXES, MedianCall, median_call, plan_calls
 from nsysprof.compare.charts import GAP_CHARTS
 from nsysprof.compare.comparison import Comparison
-from nsysprof.compare.median_call import MedianCall, median_call
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.waits.causes import HOST
 from tests.analyze.test_charts import UGLY

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from nsysprof.compare.causes import (
+from nsysprof.compare.op_causes import (
     CAST_DOWN,
     CAST_UP,
     COMBINE,

@@ -18,8 +18,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.compare.causes import CAST_DOWN, CAST_UP, GUARD, MASK_ADD, MASK_BUILD, PV, QK, SCALING, SOFTMAX
 from nsysprof.compare.comparison import Comparison, compare
+from nsysprof.compare.op_causes import (
+    CAST_DOWN,
+    CAST_UP,
+    GUARD,
+    MASK_ADD,
+    MASK_BUILD,
+    PV,
+    QK,
+    SCALING,
+    SOFTMAX,
+)
 from tests.conftest import Trace
 from tests.kit.calls import math_and_flash
 from tests.kit.command_line import Run, runner

@@ -12,7 +12,7 @@ import pytest
 
 import nsysprof
 from nsysprof.attribution.attribute import attribute
-from nsysprof.compare import side_pairs
+from nsysprof.compare import pairs as side_pairs
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.text import comparison_text, pair_table
 from nsysprof.errors import NsysprofError

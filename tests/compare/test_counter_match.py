@@ -13,8 +13,8 @@ from nsysprof.attribution.paths import split_path
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.counter_match import plain_name
 from nsysprof.compare.files import gap_document
-from nsysprof.compare.measured import Measured, tensor_share
 from nsysprof.compare.text import comparison_text
+from nsysprof.compare.traffic import Measured, tensor_share
 from nsysprof.errors import NsysprofError
 from tests.compare.test_comparison import answer
 from tests.conftest import Trace

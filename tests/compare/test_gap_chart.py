@@ -12,9 +12,8 @@ from matplotlib.collections import LineCollection, PolyCollection
 from numpy.typing import NDArray
 
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
-from nsysprof.compare.charts import GAP_CHARTS
+from nsysprof.compare.charts import GAP_CHARTS, MOST_PAIRS, MOST_STEPS, plan_gap
 from nsysprof.compare.comparison import Comparison, compare
-from nsysprof.compare.gap_chart import MOST_PAIRS, MOST_STEPS, plan_gap
 from tests.analyze.test_charts import UGLY
 from tests.compare.test_comparison import answer
 from tests.conftest import Trace

@@ -19,7 +19,7 @@ from nsysprof.compare.gap_ledger import (
     gap_rows,
     nearest,
 )
-from nsysprof.compare.sides import Pick, Side, examine, pick, sides
+from nsysprof.compare.selection import Pick, Side, examine, pick, sides
 from nsysprof.kernels.classify import load_rules
 from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import HOST, QUEUE, WAITING_FOR

@@ -16,11 +16,10 @@ from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Message, Roofs
 from nsysprof.charts.palette import BASE, NEW
 from nsysprof.charts.places import Box, Places, free_place
-from nsysprof.compare import roofline_chart as kernel_roofline_module
+from nsysprof.compare import roofline as kernel_roofline_module
 from nsysprof.compare.charts import ROOFLINE, comparison_charts
 from nsysprof.compare.comparison import Comparison
-from nsysprof.compare.roofline import Roofline, roofline
-from nsysprof.compare.roofline_chart import plan_roofline
+from nsysprof.compare.roofline import Roofline, plan_roofline, roofline
 from tests.compare.test_comparison import answer
 from tests.compare.test_counter_match import PAIR, both_calls, compared
 from tests.conftest import Trace

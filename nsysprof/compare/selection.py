@@ -19,8 +19,8 @@ from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_names, merge
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, index_work, range_work
 from nsysprof.attribution.warm_up import Instances, warm_up
-from nsysprof.compare.causes import Causes, op_causes
 from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
+from nsysprof.compare.op_causes import Causes, op_causes
 from nsysprof.core.forest import ancestors_or_self
 from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_share
