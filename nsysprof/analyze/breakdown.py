@@ -28,8 +28,8 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.attribution.split import Part, parts
 from nsysprof.attribution.warm_up import Instances, instance_numbers, instances_text, warm_up
-from nsysprof.core.column_table import Column, ColumnTable, Texts, stack_tables
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.kernels.groups import OpGroups, op_groups

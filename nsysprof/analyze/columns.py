@@ -10,7 +10,7 @@ from nsysprof.analyze.range_table import RangeTable
 from nsysprof.analyze.tables import RANGES
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.column_table import Column, ColumnTable, Texts
+from nsysprof.core.columns import Column, ColumnTable, Texts
 from nsysprof.kernels.classify import Kinds
 from nsysprof.trace.tables import Tables, pid_of, tid_of
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.cover import cover, crossing
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.column_table import ColumnTable, Texts
+from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.kernels.classify import FAMILIES, Kinds
 from nsysprof.kernels.groups import OpGroups
 from nsysprof.trace.tables import KERNEL, START_END, Ops

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.statistics.quartiles import quartiles_of_sorted, sorted_in_groups
+from nsysprof.statistics.distributions import quartiles_of_sorted, sorted_in_groups
 
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 

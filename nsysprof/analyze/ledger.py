@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attribution
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.column_table import ColumnTable, Texts
+from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.units import format_share
 from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 

@@ -15,9 +15,8 @@ from nsysprof.analyze.timeline import MOST_THREADS, timeline
 from nsysprof.analyze.timeline_chart import title
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS
-from nsysprof.core.forest import depths
 from nsysprof.core.intervals import Index, Ints
-from nsysprof.core.stacking import stack
+from nsysprof.core.nesting import depths, stack
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_count
 from nsysprof.kernels.classify import FAMILIES, short_name

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.cover import added_up, cover, overlapping
 from nsysprof.attribution.paths import Paths
-from nsysprof.statistics.quartiles import Quartiles, grouped_quartiles
+from nsysprof.statistics.distributions import Quartiles, grouped_quartiles
 from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, START_END
 
 

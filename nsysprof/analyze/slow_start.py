@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.column_table import ColumnTable
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.columns import ColumnTable
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.units import format_ns
 
 # A thread's range starts slowly when the first of so many instances takes so many times the median, and half of all.

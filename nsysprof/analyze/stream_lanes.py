@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.split import device_labels, stream_labels
-from nsysprof.core.binning import NOTHING, time_per_group
-from nsysprof.core.intervals import Ints, cover_before, merge
+from nsysprof.core.intervals import NOTHING, Ints, cover_before, merge, time_per_group
 from nsysprof.kernels.groups import OpGroups
 from nsysprof.trace.tables import Tables
 

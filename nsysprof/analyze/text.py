@@ -14,7 +14,7 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import kernels_inside, top_rows
 from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.column_table import ColumnTable
+from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name

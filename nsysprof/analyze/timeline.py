@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.stream_lanes import StreamLane, choose_lanes, longest_wait, stream_lanes
 from nsysprof.analyze.zoom import Zoom, zoom_in
-from nsysprof.core.binning import column, column_edges
-from nsysprof.core.intervals import Ints
+from nsysprof.core.intervals import Ints, column, column_edges
 from nsysprof.trace.tables import PUSH_POP, START_END, Tables
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each

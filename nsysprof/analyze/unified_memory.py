@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysprof.core.column_table import ColumnTable, Texts
+from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_ns, format_share

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
 from nsysprof.attribution.cover import launches_inside
-from nsysprof.core.forest import ancestors_or_self
 from nsysprof.core.intervals import Ints, merge
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.trace.tables import GRAPH, KERNEL, START_END, Ops, Tables
 
 # An instance is shown whole if it has at most so many ops; of a longer one, and without ranges, so many are shown.

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
 from nsysprof.core.arena import ColumnArena
-from nsysprof.core.intervals import Nest, inside_any, nest
+from nsysprof.core.intervals import inside_any
+from nsysprof.core.nesting import Nest, nest
 from nsysprof.core.parallel import cores, map_in_order
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import Report, allocator, read_tables

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.codes import first_appearances
-from nsysprof.core.forest import depths, sum_ancestors
+from nsysprof.core.columns import first_appearances
+from nsysprof.core.nesting import depths, sum_ancestors
 from nsysprof.core.text import path_part
 
 # PyTorch's autograd profiler appends what changes from call to call: `aten::mm, op_id = 17, sizes = [[2, 3]]`.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
 
 # The first and the last of some instances of a range, counted from 0 in the order in which they begin.

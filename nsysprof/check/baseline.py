@@ -15,8 +15,7 @@ import pandas as pd
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.budget import TIMES, Budget
 from nsysprof.check.call_samples import CallSamples, call_samples, samples_of_frame
-from nsysprof.core.csv_text import undo_spreadsheet_safe
-from nsysprof.core.side_file import MAX_TABLE_BYTES, open_regular
+from nsysprof.core.files import MAX_TABLE_BYTES, open_regular, undo_spreadsheet_safe
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.answers import AnalysisRange, read_analysis_document
 

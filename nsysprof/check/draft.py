@@ -15,7 +15,7 @@ from nsysprof.check.baseline import gpu_names
 from nsysprof.check.call_samples import Spread, call_samples, spread_of
 from nsysprof.check.range_match import RangeFinder
 from nsysprof.check.range_ops import backends_seen
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError

@@ -123,7 +123,7 @@ def _judged(sqlite: Path, rules: Rules) -> tuple[BackendVerdict, dict[str, int]]
 
 def _scrubbed(sqlite: Path, folder: Path, record: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     """The export and the record without what tells of the machine's owner."""
-    from nsysprof.core.arguments import without_arguments
+    from nsysprof.formats.run_record import without_arguments
     from nsysprof.scrub.scrub import machine_secrets, redacted, scrub_report
 
     scrubbed = folder / "scrubbed.sqlite"

@@ -35,7 +35,7 @@ from nsysprof.compare.pairs import (
 )
 from nsysprof.compare.selection import Examined, Side, examine
 from nsysprof.compare.traffic import COLUMNS, BothMeasured, Models, load_counters, measured_pairs
-from nsysprof.core.side_file import unusable_warning
+from nsysprof.core.files import unusable_warning
 from nsysprof.core.text import printable, shorten
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import library_versions

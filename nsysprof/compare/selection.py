@@ -21,8 +21,8 @@ from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, i
 from nsysprof.attribution.warm_up import Instances, warm_up
 from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
 from nsysprof.compare.op_causes import Causes, op_causes
-from nsysprof.core.forest import ancestors_or_self
 from nsysprof.core.intervals import Ints
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun

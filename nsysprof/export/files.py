@@ -13,9 +13,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from nsysprof.core.csv_text import make_spreadsheet_safe
 from nsysprof.core.document import read_if_document
-from nsysprof.core.side_file import open_regular
+from nsysprof.core.files import make_spreadsheet_safe, open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.export.columns import COLUMNS
 from nsysprof.export.csv_files import write_csv_files

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints, enclosing
+from nsysprof.core.intervals import Ints
+from nsysprof.core.nesting import enclosing
 from nsysprof.export.source import ExportSource
 from nsysprof.export.tracks import WINDOWS, Track, add_lanes
 from nsysprof.trace.tables import PROCESS_OF_THREAD, START_END, pid_of, tid_of

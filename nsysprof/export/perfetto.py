@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.stacking import walk
+from nsysprof.core.nesting import walk
 from nsysprof.errors import NsysprofError
 from nsysprof.export.gpu_tracks import gpu_tracks
 from nsysprof.export.host_tracks import host_tracks

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints
-from nsysprof.core.stacking import stack
+from nsysprof.core.nesting import stack
 
 What: TypeAlias = Literal["call", "range", "projection", "op"]
 WINDOWS = "start/end ranges"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.core.arena import default_limit
-from nsysprof.core.side_file import MAX_BYTES, unusable_warning
+from nsysprof.core.files import MAX_BYTES, unusable_warning
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.gpu_activity import gpu_lines
 from nsysprof.fleet.inputs import ReportFile, fetching, file_system, record_path

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import AMBIGUOUS, NO_LAUNCH, Attribution
 from nsysprof.attribution.cover import cover
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, load_rules, short_name
 from nsysprof.trace.tables import GRAPH, KERNEL, Tables
 

@@ -11,8 +11,7 @@ import pytest
 from nsysprof.analyze.stream_lanes import MOST_LANES
 from nsysprof.analyze.timeline import MOST_THREADS, WINDOWS, Timeline, timeline
 from nsysprof.analyze.zoom import READABLE_OPS, Zoom
-from nsysprof.core.binning import NOTHING, column, column_edges
-from nsysprof.core.intervals import Ints, union_length
+from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, union_length
 from nsysprof.kernels.classify import FAMILIES
 from tests.conftest import Trace
 from tests.kit.reports import RUN, broken_down

@@ -10,7 +10,7 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, _group, merged_paths, range_paths
-from nsysprof.core.forest import ancestors_or_self, depths
+from nsysprof.core.nesting import ancestors_or_self, depths
 from nsysprof.trace.report import open_report
 from tests.conftest import Trace
 from tests.kit.random_reports import random_report

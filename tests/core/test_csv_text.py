@@ -15,7 +15,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.check.baseline import read_analysis
 from nsysprof.check.budget import Budget
-from nsysprof.core.csv_text import make_spreadsheet_safe, undo_spreadsheet_safe
+from nsysprof.core.files import make_spreadsheet_safe, undo_spreadsheet_safe
 from nsysprof.formats.counters import METRICS, CounterRow, read_counters, write_counter_csv
 from nsysprof.results.files import write_csv
 from nsysprof.trace.report import open_report, read_tables

@@ -18,7 +18,7 @@ from nsysprof.bench.samples import read_bench_samples
 from nsysprof.check.baseline import read_analysis
 from nsysprof.check.budget import Budget, read_budget
 from nsysprof.compare.comparison import compare
-from nsysprof.core import side_file
+from nsysprof.core import files
 from nsysprof.core.document import read_if_document
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportTask, examine_report
@@ -45,7 +45,7 @@ def endless(path: Path) -> None:
 def large(path: Path) -> None:
     """More than any such file holds, and nothing on the disk."""
     with path.open("wb") as file:
-        file.truncate(side_file.MAX_TABLE_BYTES + 1)
+        file.truncate(files.MAX_TABLE_BYTES + 1)
 
 
 def nested(path: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_only_lies_beside_a_report_is_left_out(tmp_path: Path, make: Callab
     assert record_beside(report) is None
     assert rank_in_record(path) is None
     assert read_if_document(path) == {}
-    assert side_file.unusable_warning(path) == f"{path} is not used: {side_file_reason(make)}"
+    assert files.unusable_warning(path) == f"{path} is not used: {side_file_reason(make)}"
     assert kept_answer(path) is None
 
 
@@ -119,16 +119,16 @@ def side_file_reason(make: Callable[[Path], None]) -> str:
 def test_json_of_somebody_else_is_no_fault(tmp_path: Path) -> None:
     """nsys exports JSON under the name of the report too, an object on each line: no word about that."""
     path = tmp_path / "report.json"
-    assert side_file.unusable_warning(path) is None
+    assert files.unusable_warning(path) is None
     for text in ('{"a": 1}\n{"b": 2}\n', '{"a": 1}', "7"):
         path.write_text(text, encoding="utf-8")
-        assert side_file.unusable_warning(path) is None
+        assert files.unusable_warning(path) is None
 
 
 def test_a_file_that_grows_while_it_is_read_is_cut_off(tmp_path: Path) -> None:
     """The size that a file tells is not believed: those of /proc tell none at all."""
     with pytest.raises(OSError, match="larger than 0 MiB"):
-        side_file.read_small(Path("/proc/self/maps"), 100)
+        files.read_small(Path("/proc/self/maps"), 100)
 
 
 def test_a_list_of_names_may_come_through_a_pipe(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_link_to_a_small_file_is_read(tmp_path: Path) -> None:
     """A link to a regular file is as good as the file."""
     (tmp_path / "there.json").write_text('{"a": [1]}', encoding="utf-8")
     (tmp_path / "here.json").symlink_to("there.json")
-    assert side_file.read_json(tmp_path / "here.json") == {"a": [1]}
+    assert files.read_json(tmp_path / "here.json") == {"a": [1]}
 
 
 def test_a_pipe_among_results_is_somebody_elses(tmp_path: Path) -> None:
@@ -205,6 +205,6 @@ def test_a_log_larger_than_the_room_is_refused(trace: Trace, monkeypatch: pytest
 def test_the_depth_that_is_meant_is_read() -> None:
     """A hundred levels are read, and one more is not; numbers beside them do not count."""
     fine = "[" * 100 + "1" + "]" * 100
-    assert side_file.parse_json(fine.encode()) == json.loads(fine)
-    with pytest.raises(side_file.TooDeepError):
-        side_file.parse_json(f"[{fine}]".encode())
+    assert files.parse_json(fine.encode()) == json.loads(fine)
+    with pytest.raises(files.TooDeepError):
+        files.parse_json(f"[{fine}]".encode())

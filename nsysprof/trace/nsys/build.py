@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import ColumnArena
-from nsysprof.core.codes import Coder
+from nsysprof.core.columns import Coder
 from nsysprof.trace.nsys.columns import Source, column, has_all, unread_tables
 from nsysprof.trace.nsys.gpu_work import NEEDS as WORK_NEEDS
 from nsysprof.trace.nsys.gpu_work import TABLES as WORK

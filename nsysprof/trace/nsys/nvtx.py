@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
-from nsysprof.core.codes import Coder, Words
+from nsysprof.core.columns import Coder, Words
 from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
 from nsysprof.trace.report import Progress
