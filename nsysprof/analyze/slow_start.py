@@ -42,7 +42,7 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
 
 def _slowest(attribution: Attribution, instances: NDArray[np.intp]) -> tuple[int, int, int] | None:
     """First span, median span and instances of the thread that starts most slowly, if one does."""
-    ranges = attribution.tables.ranges
+    ranges = attribution.trace.ranges
     found = []
     threads = ranges.thread[instances]
     for thread in np.flatnonzero(np.bincount(threads) >= _INSTANCES).tolist():

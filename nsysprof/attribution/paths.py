@@ -92,7 +92,7 @@ def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
 
 def range_paths(attribution: Attribution) -> Paths:
     """The path of every range instance, by name, domain and kind of every part. Start/end ranges have one part."""
-    ranges, names = attribution.tables.ranges, attribution.tables.range_names
+    ranges, names = attribution.trace.ranges, attribution.trace.range_names
     return _group(attribution.parent, ranges.name, ranges.kind, [name.text for name in names])
 
 

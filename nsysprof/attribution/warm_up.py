@@ -53,7 +53,7 @@ def warm_up(
     thread). Only the outermost repetition counts: inside an instance that is kept, everything is kept.
     ``merged_of`` is the merged path of each range instance.
     """
-    parent, ranges = attribution.parent, attribution.tables.ranges
+    parent, ranges = attribution.parent, attribution.trace.ranges
     count = len(parent)
     if skip <= 0 or count == 0:
         return np.zeros(count, bool)

@@ -43,13 +43,13 @@ class Baseline:
 
 def baseline_of(breakdown: Breakdown) -> Baseline:
     """The calls of a report that was broken down like the one to check."""
-    report = breakdown.attribution.tables.report
+    report = breakdown.attribution.trace.report
     return Baseline(str(report.path), gpu_names(breakdown), call_samples(breakdown), frozenset())
 
 
 def gpu_names(breakdown: Breakdown) -> frozenset[str]:
     """The names of the GPUs that a report says CUDA could use."""
-    return frozenset(gpu.name for gpu in breakdown.attribution.tables.report.about.cuda_gpus)
+    return frozenset(gpu.name for gpu in breakdown.attribution.trace.report.about.cuda_gpus)
 
 
 def read_analysis(path: Path, budget: Budget) -> Baseline:

@@ -60,7 +60,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
     chosen = _chosen(breakdown)
     rows = chosen[(breakdown.merged["merged_path"] != "").to_numpy()[chosen]]
     if len(rows) == 0:
-        report, named = breakdown.attribution.tables.report.path, " and a name" if len(chosen) else ""
+        report, named = breakdown.attribution.trace.report.path, " and a name" if len(chosen) else ""
         raise NsysprofError(
             f"{report}: no range with GPU work{named}, so there is nothing to put limits on",
             "record both: nsys profile --trace=cuda,nvtx PROGRAM",

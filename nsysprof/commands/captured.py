@@ -112,12 +112,12 @@ def _judged(sqlite: Path, rules: Rules) -> tuple[BackendVerdict, dict[str, int]]
     from nsysprof.core.arena import default_limit
     from nsysprof.kernels.backends import judge_backends
     from nsysprof.trace.report import open_report
-    from nsysprof.trace.tables import KERNEL
+    from nsysprof.trace.trace import KERNEL
 
     with open_report(sqlite) as opened, progress_bar() as progress:
         attribution = attribute(opened, "follow", progress, default_limit())
-        verdict, tables = judge_backends(attribution, rules), attribution.tables
-        counts = {"kernels": int((tables.ops.kind == KERNEL).sum()), "ranges": len(tables.ranges)}
+        verdict, trace = judge_backends(attribution, rules), attribution.trace
+        counts = {"kernels": int((trace.ops.kind == KERNEL).sum()), "ranges": len(trace.ranges)}
     return verdict, counts
 
 

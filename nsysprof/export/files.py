@@ -125,7 +125,7 @@ def write_export(
     It gets its name when it is whole; what was there is replaced with ``force`` only. Raises `NsysprofError` as
     `check_export` does, and where writing fails; then nothing is left behind.
     """
-    check_export(source.tables.report, to, output, force=force)
+    check_export(source.trace.report, to, output, force=force)
     with _making(output) as part:
         if to == "perfetto":
             with part.open("wb") as file:
@@ -186,7 +186,7 @@ def _write_document(source: ExportSource, tables: dict[str, ExportTable], path: 
     document = {
         "schema": EXPORT_SCHEMA,
         "nsysprof": source.about["nsysprof.version"],
-        "report": describe_report(source.tables.report),
+        "report": describe_report(source.trace.report),
         "options": {"threads": breakdown.attribution.threads, **breakdown.options},
         "totals": breakdown.totals,
         "ledger": breakdown.ledger.to_dict("records"),

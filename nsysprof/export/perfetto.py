@@ -110,8 +110,8 @@ class _Packets:
         about: dict[str, str | int] = {
             **source.about,
             "nsysprof.time_offset_ns": self._offset,
-            **{f"nsysprof.analyze.ledger.{row.fate}.ops": row.ops for row in ledger},
-            **{f"nsysprof.analyze.ledger.{row.fate}.sum_ns": row.sum_ns for row in ledger},
+            **{f"nsysprof.analyze.ledger.{row.outcome}.ops": row.ops for row in ledger},
+            **{f"nsysprof.analyze.ledger.{row.outcome}.sum_ns": row.sum_ns for row in ledger},
             **{f"nsysprof.warning.{n}": text for n, text in enumerate(breakdown.warnings, 1)},
         }
         attributes = self._protos.TraceAttributes()

@@ -30,7 +30,7 @@ from nsysprof.kernels.rules import load_rules
 from nsysprof.results.folder import ResultFolder
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import open_report, read_tables
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.sources import source_of
 from tests.kit.trace import Range, launch_kernel
 
@@ -161,7 +161,7 @@ def test_a_pipe_among_results_is_somebody_elses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [os.mkfifo, bottomless])
 def test_a_report_with_an_odd_record_is_read_with_a_warning(
-    trace: Trace, make: Callable[[Path], None]
+    trace: MakeTrace, make: Callable[[Path], None]
 ) -> None:
     """In a comparison and in a fleet the report counts, and the warning names what was left out."""
     report = trace(Range("a", 0, 100), *launch_kernel("k", (10, 20), (30, 40), id=1))
@@ -176,7 +176,9 @@ def test_a_report_with_an_odd_record_is_read_with_a_warning(
 
 @pytest.mark.parametrize("make", [endless, os.mkfifo])
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
-def test_a_log_that_is_no_file_is_refused(trace: Trace, ending: str, make: Callable[[Path], None]) -> None:
+def test_a_log_that_is_no_file_is_refused(
+    trace: MakeTrace, ending: str, make: Callable[[Path], None]
+) -> None:
     """What SQLite would read beside a report must be a file: nothing waits for it, or copies it without end."""
     report = trace(Range("r", 0, 100), *launch_kernel("k", (10, 20), (30, 40), id=1))
     make(Path(f"{report}{ending}"))
@@ -184,7 +186,7 @@ def test_a_log_that_is_no_file_is_refused(trace: Trace, ending: str, make: Calla
         open_report(report)
 
 
-def test_a_file_that_is_no_log_is_not_copied(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_no_log_is_not_copied(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Petabytes of zeros named as a log are nothing to SQLite, and nothing to us."""
     report = trace(Range("r", 0, 100))
     with Path(f"{report}-wal").open("wb") as file:
@@ -193,7 +195,7 @@ def test_a_file_that_is_no_log_is_not_copied(trace: Trace, monkeypatch: pytest.M
     assert "NVTX_EVENTS" in source_of(open_report(report)).tables()
 
 
-def test_a_log_larger_than_the_room_is_refused(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_larger_than_the_room_is_refused(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that cannot be copied beside its report is refused before a byte is written."""
     report = trace(Range("r", 0, 100))
     Path(f"{report}-wal").write_bytes(bytes.fromhex("377f0682") + bytes(1 << 16))

@@ -13,7 +13,7 @@ from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
 from nsysprof.trace.nsys.identify import DamagedError
 from nsysprof.trace.report import Progress
-from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 
 TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": KERNEL,
