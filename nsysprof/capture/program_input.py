@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from nsysprof.core.document import known_document
+from nsysprof.core.document import read_if_document
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import WORKLOAD_SCHEMA
 from nsysprof.tools.child import Echo
@@ -29,7 +29,7 @@ def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, 
     """What a workload wrote; None for a program that writes nothing."""
     if results is None:
         return None
-    read = known_document(results, WORKLOAD_SCHEMA)
+    read = read_if_document(results, WORKLOAD_SCHEMA)
     if not read:
         raise NsysprofError(f"{join(program)}: ended well but wrote no results")
     return read

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from nsysprof.check.check import BudgetCheck
-from nsysprof.core.text import cut, once, one_line, plural, visible
+from nsysprof.core.text import cut, drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.results.table import escaped, markdown_table, text_table
+from nsysprof.results.table import escape_markdown, markdown_table, text_table
 
 _SCHEMA = "nsysprof-check/1"
 _WIDTH = 110
@@ -60,19 +60,20 @@ def _wrapped(text: str) -> list[str]:
 def check_markdown(answer: BudgetCheck) -> str:
     """The same for a comment on GitHub: a heading, a table of what broke, and the rest as a list."""
     broken, untested = answer.broken, answer.untested
-    lines = [f"### {'✅' if answer.ok else '❌'} {escaped(_verdict(answer))}", ""]
+    lines = [f"### {'✅' if answer.ok else '❌'} {escape_markdown(_verdict(answer))}", ""]
     if len(broken):
         rows = [_cells(row, _MD_RANGE, _MD_WHY) for row in _rows(broken.head(_MOST_ROWS))]
         lines += markdown_table(_HEAD, rows, _ALIGN, even=False)
         lines += ["", *(f"- {text.strip()}" for text in _more(broken, _MOST_ROWS))]
     lines += [
-        f"- not tested: {escaped(row.range)}, {escaped(_rule(row))}: {escaped(one_line(row.evidence, _MD_WHY))}"
+        f"- not tested: {escape_markdown(row.range)}, {escape_markdown(_rule(row))}:"
+        f" {escape_markdown(one_line(row.evidence, _MD_WHY))}"
         for row in _rows(untested.head(_MOST_UNTESTED))
     ]
     lines += [f"- {text.strip()}" for text in _more(untested, _MOST_UNTESTED)]
     lines += [
-        f"- {escaped(_held(answer))}",
-        *(f"- warning: {escaped(one_line(t, 400))}" for t in _warnings(answer)),
+        f"- {escape_markdown(_held(answer))}",
+        *(f"- warning: {escape_markdown(one_line(t, 400))}" for t in _warnings(answer)),
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -199,6 +200,6 @@ def _exact(value: Any, unit: str) -> str:
 
 
 def _warnings(answer: BudgetCheck) -> Sequence[str]:
-    warnings = once(answer.warnings)
+    warnings = drop_repeats(answer.warnings)
     more = len(warnings) - _MOST_WARNINGS
     return [*warnings[:_MOST_WARNINGS], *([f"and {more:,} more: --json has all"] if more > 0 else [])]

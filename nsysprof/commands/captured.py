@@ -112,18 +112,18 @@ def _judged(sqlite: Path, rules: Rules) -> tuple[BackendVerdict, dict[str, int]]
     from nsysprof.core.arena import default_limit
     from nsysprof.kernels.backends import judge_backends
     from nsysprof.trace.report import open_report
-    from nsysprof.trace.tables import KERNEL
+    from nsysprof.trace.trace import KERNEL
 
     with open_report(sqlite) as opened, progress_bar() as progress:
         attribution = attribute(opened, "follow", progress, default_limit())
-        verdict, tables = judge_backends(attribution, rules), attribution.tables
-        counts = {"kernels": int((tables.ops.kind == KERNEL).sum()), "ranges": len(tables.ranges)}
+        verdict, trace = judge_backends(attribution, rules), attribution.trace
+        counts = {"kernels": int((trace.ops.kind == KERNEL).sum()), "ranges": len(trace.ranges)}
     return verdict, counts
 
 
 def _scrubbed(sqlite: Path, folder: Path, record: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     """The export and the record without what tells of the machine's owner."""
-    from nsysprof.core.arguments import without_arguments
+    from nsysprof.formats.run_record import without_arguments
     from nsysprof.scrub.scrub import machine_secrets, redacted, scrub_report
 
     scrubbed = folder / "scrubbed.sqlite"

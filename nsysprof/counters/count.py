@@ -12,8 +12,7 @@ from typing import Any
 from nsysprof import __version__
 from nsysprof.capture.failure import check_program
 from nsysprof.capture.program_input import check_input, input_kept, with_results, workload_results
-from nsysprof.core.arguments import without_arguments
-from nsysprof.core.csv_text import make_spreadsheet_safe
+from nsysprof.core.files import make_spreadsheet_safe
 from nsysprof.counters.command import PROCESS_SCOPE, CountRequest, ncu_command, ncu_import
 from nsysprof.counters.failure import check_counted, passes_told, told_by_ncu
 from nsysprof.counters.metrics import TRAFFIC, CountingRun, plan_runs
@@ -21,7 +20,7 @@ from nsysprof.counters.ncu_csv import NcuRow, read_ncu_csv
 from nsysprof.counters.table import counter_rows, in_ranges, without_secrets
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import COUNTER_SCHEMA, CounterRow, write_counter_csv
-from nsysprof.formats.run_record import file_facts, write_record
+from nsysprof.formats.run_record import file_facts, without_arguments, write_record
 from nsysprof.scrub.secrets import machine_secrets, redacted
 from nsysprof.tools.child import Echo, run_child
 from nsysprof.tools.counter_permission import PERMISSION_FIX, counters_kept_from_us

@@ -12,7 +12,7 @@ from nsysprof.attribution.paths import merged_names, split_path
 from nsysprof.capture.text import not_run_lines
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_share
-from nsysprof.results.table import fitted, text_table, wrapped
+from nsysprof.results.table import fit_width, text_table, wrap
 
 _HEAD = ("range", "kernels", "time", "DRAM", "of peak", "FLOPs", "tensor cores")
 _FLOPS = ("tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops")
@@ -56,7 +56,7 @@ def counters_summary(
     ]
     ranges = list(_ranges(rows, families))
     table = [line for each in ranges[:_MOST_RANGES] for line in _lines(each)]
-    parts.append(text_table(_HEAD, fitted(_HEAD, table), "lrrrrrr"))
+    parts.append(text_table(_HEAD, fit_width(_HEAD, table), "lrrrrrr"))
     if len(ranges) > _MOST_RANGES:
         parts.append(f"and {len(ranges) - _MOST_RANGES:,} more ranges, in the table")
     note = (
@@ -68,7 +68,7 @@ def counters_summary(
         note += (
             f" FLOPs are of a second run, where each kernel was replayed (passes: {max(many[-1]['passes'])})."
         )
-    parts += [wrapped(note, "", ""), ""]
+    parts += [wrap(note, "", ""), ""]
     return "\n".join(parts)
 
 

@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 
 from nsysprof.analyze.breakdown import break_down
 from nsysprof.attribution.attribute import attribute
-from nsysprof.core.document import known_document
-from nsysprof.core.final_name import whole_file
-from nsysprof.core.side_file import open_regular
+from nsysprof.core.document import read_if_document
+from nsysprof.core.files import open_regular, whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.export.perfetto import perfetto_protos, write_perfetto
 from nsysprof.export.source import ExportSource, export_source
@@ -126,7 +125,7 @@ def _is_empty(folder: Path, hint: str) -> bool:
         raise NsysprofError(f"{folder}: no permission to write there", _ELSEWHERE)
     there = sorted(entry.name for entry in folder.iterdir())
     foreign = [name for name in there if name not in {_DOCUMENT, *_files("csv"), *_files("parquet")}]
-    if not foreign and not known_document(folder / _DOCUMENT, EXPORT_SCHEMA):
+    if not foreign and not read_if_document(folder / _DOCUMENT, EXPORT_SCHEMA):
         foreign = there
     if foreign:
         raise NsysprofError(f"{folder}: holds files that no export wrote: {foreign[0]}", hint)
@@ -172,7 +171,7 @@ def write_export(
         "export",
         possible=[_DOCUMENT, *_files("csv"), *_files("parquet")],
         wanted=[_DOCUMENT, *_files(to)],
-        is_ours=lambda document: bool(known_document(document, EXPORT_SCHEMA)),
+        is_ours=lambda document: bool(read_if_document(document, EXPORT_SCHEMA)),
         refusal="not overwritten",
         hint="--force, or name another place with -o",
         asks=True,
@@ -212,7 +211,7 @@ def _write_document(source: ExportSource, tables: list[ExportTable], path: Path)
     document = {
         "schema": EXPORT_SCHEMA,
         "nsysprof": source.about["nsysprof.version"],
-        "report": describe_report(source.tables.report),
+        "report": describe_report(source.trace.report),
         "options": {"threads": breakdown.attribution.threads, **breakdown.options},
         "totals": breakdown.totals,
         "ledger": breakdown.ledger.to_dict("records"),

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import FATES, OWN_THREAD
-from nsysprof.core.stacking import walk
+from nsysprof.attribution.attribute import OUTCOMES, OWN_THREAD
+from nsysprof.core.nesting import walk
 from nsysprof.errors import NsysprofError
 from nsysprof.export.perfetto_wire import (
     BYTES,
@@ -35,7 +35,7 @@ from nsysprof.export.tables import OP_KINDS
 from nsysprof.export.tracks import Slices, Steps, Track, What, gpu_tracks, host_tracks
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.details import grid_text
-from nsysprof.trace.tables import DEFAULT_DOMAIN, KERNEL
+from nsysprof.trace.trace import DEFAULT_DOMAIN, KERNEL
 
 _SEQUENCE = 1
 _AT_ONCE = 1 << 16  # packets
@@ -125,8 +125,8 @@ class _Packets:
         about: dict[str, str | int] = {
             **source.about,
             "nsysprof.time_offset_ns": self._offset,
-            **{f"nsysprof.analyze.ledger.{row.fate}.ops": row.ops for row in ledger},
-            **{f"nsysprof.analyze.ledger.{row.fate}.sum_ns": row.sum_ns for row in ledger},
+            **{f"nsysprof.analyze.ledger.{row.outcome}.ops": row.ops for row in ledger},
+            **{f"nsysprof.analyze.ledger.{row.outcome}.sum_ns": row.sum_ns for row in ledger},
             **{f"nsysprof.warning.{n}": text for n, text in enumerate(breakdown.warnings, 1)},
         }
         attributes = self._protos.TraceAttributes()
@@ -246,13 +246,13 @@ def _calls(source: ExportSource, texts: TraceTexts, flow: bytes) -> Content:
 
 
 def _ranges(source: ExportSource, texts: TraceTexts) -> Content:
-    tables, breakdown = source.tables, source.breakdown
-    ranges, path = tables.ranges, breakdown.paths.of
+    trace, breakdown = source.trace, source.breakdown
+    ranges, path = trace.ranges, breakdown.paths.of
     names = pieces(
         [
             texts.named(name.text, "nvtx")
             + texts.noted(domain=name.domain if name.domain != DEFAULT_DOMAIN else "")
-            for name in tables.range_names
+            for name in trace.range_names
         ]
     )
     paths = pieces([texts.noted(path=text) for text in breakdown.path_texts])
@@ -272,12 +272,14 @@ def _ranges(source: ExportSource, texts: TraceTexts) -> Content:
 
 
 def _ops(source: ExportSource, texts: TraceTexts, flow: bytes, last_flow: bytes) -> Content:
-    tables, details, calls = source.tables, source.details, source.calls
-    ops, fate = tables.ops, source.breakdown.attribution.op_fate
+    trace, details, calls = source.trace, source.details, source.calls
+    ops, fate = trace.ops, source.breakdown.attribution.op_outcome
     names = pieces(_op_names(source, texts))
     shapes, shape = _op_shapes(source, texts)
     paths = pieces([*(texts.noted(path=text) for text in source.breakdown.path_texts), b""])
-    fates = pieces([texts.noted(fate=text if code != OWN_THREAD else "") for code, text in enumerate(FATES)])
+    fates = pieces(
+        [texts.noted(fate=text if code != OWN_THREAD else "") for code, text in enumerate(OUTCOMES)]
+    )
     path, call = source.of_ops(source.path), source.of_ops(source.call)
     called = np.append(calls.start, 0)[call]
 
@@ -304,15 +306,15 @@ def _ops(source: ExportSource, texts: TraceTexts, flow: bytes, last_flow: bytes)
 
 def _op_names(source: ExportSource, texts: TraceTexts) -> list[bytes]:
     """The fields of an op that follow from its name: the short name, or where kernels share that, the full one."""
-    tables, kinds = source.tables, source.breakdown.kinds
-    kind = np.zeros(len(tables.op_names), np.uint8)
-    kind[tables.ops.name] = tables.ops.kind
+    trace, kinds = source.trace, source.breakdown.kinds
+    kind = np.zeros(len(trace.op_names), np.uint8)
+    kind[trace.ops.name] = trace.ops.kind
     short = [
         short_name(name) if code == KERNEL else name
-        for name, code in zip(tables.op_names, kind.tolist(), strict=True)
+        for name, code in zip(trace.op_names, kind.tolist(), strict=True)
     ]
     shared = Counter(short)
-    titles = [own if shared[own] == 1 else name for own, name in zip(short, tables.op_names, strict=True)]
+    titles = [own if shared[own] == 1 else name for own, name in zip(short, trace.op_names, strict=True)]
     return [
         texts.named(title, OP_KINDS[code])
         + texts.noted(
@@ -322,7 +324,7 @@ def _op_names(source: ExportSource, texts: TraceTexts) -> list[bytes]:
             cause=cause if cause != family else "",
         )
         for title, name, code, family, unit, cause in zip(
-            titles, tables.op_names, kind.tolist(), kinds.family, kinds.math_unit, kinds.cause, strict=True
+            titles, trace.op_names, kind.tolist(), kinds.family, kinds.math_unit, kinds.cause, strict=True
         )
     ]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.intervals import stretches
+from nsysprof.core.intervals import expand_ranges
 
 # How a field is encoded: a number, eight bytes, or a length and so many bytes.
 VARINT, FIXED, BYTES = range(3)
@@ -96,7 +96,7 @@ def joined(columns: Sequence[Pieces]) -> Pieces:
     size = np.stack([column.size for column in columns], axis=1)
     data = np.concatenate([column.data for column in columns])
     whole = size.sum(axis=1)
-    return Pieces(data[stretches(first.ravel(), size.ravel())], np.cumsum(whole) - whole, whole)
+    return Pieces(data[expand_ranges(first.ravel(), size.ravel())], np.cumsum(whole) - whole, whole)
 
 
 def fields(number: int, content: Pieces) -> Pieces:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nsysprof.core.csv_text import csv_field
+from nsysprof.core.files import csv_field
 from nsysprof.errors import NsysprofError
 from nsysprof.export.tables import Column, ExportTable
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
 from nsysprof.attribution.projection import LaunchWork, Totals, project, take_calls
 from nsysprof.attribution.split import device_labels, stream_names
-from nsysprof.core.intervals import Index, Ints, enclosing
-from nsysprof.core.stacking import stack
+from nsysprof.core.intervals import Index, Ints
+from nsysprof.core.nesting import enclosing, stack
 from nsysprof.export.source import ExportSource
-from nsysprof.trace.tables import KERNEL, PROCESS_OF_THREAD, PUSH_POP, START_END, Tables, pid_of, tid_of
+from nsysprof.trace.trace import KERNEL, PROCESS_OF_THREAD, PUSH_POP, START_END, Trace, pid_of, tid_of
 
 What: TypeAlias = Literal["call", "range", "op"]
 _START_END = "start/end ranges"
@@ -31,7 +31,7 @@ _TOTALS = ("launches", "kernels", "busy_ns", "sum_ns")  # that a projected range
 class Slices:
     """Slices that nest, sorted by start and from the outermost to the innermost.
 
-    ``row`` int32: of ``calls``, of ``tables.ranges`` or of ``tables.ops``, as ``what`` says. ``start``, ``end`` int64
+    ``row`` int32: of ``calls``, of ``trace.ranges`` or of ``trace.ops``, as ``what`` says. ``start``, ``end`` int64
     ns, never backwards; ``up`` int32, the slice around each, -1 for none. For ranges projected on a stream, ``totals``
     are what each has there: columns of `Totals` by name.
     """
@@ -96,12 +96,12 @@ def _add_lanes(
 
 def host_tracks(source: ExportSource) -> list[Track]:
     """A track per process, below it one per thread, the main thread first, and below those ranges and calls."""
-    tables = source.tables
-    tids = np.union1d(tables.threads, source.calls.threads)
+    trace = source.trace
+    tids = np.union1d(trace.threads, source.calls.threads)
     out: list[Track] = []
     for process in np.unique(tids & PROCESS_OF_THREAD).tolist():
         place, pid = len(out), pid_of(process)
-        out.append(Track(tables.report.about.processes.get(process, f"pid {pid}"), None, pid))
+        out.append(Track(trace.report.about.processes.get(process, f"pid {pid}"), None, pid))
         of_process = tids[tids & PROCESS_OF_THREAD == process].tolist()
         for tid in sorted(of_process, key=lambda tid: (tid_of(tid) != pid, tid)):
             thread = len(out)
@@ -114,17 +114,17 @@ def host_tracks(source: ExportSource) -> list[Track]:
 
 def _add_ranges(out: list[Track], source: ExportSource, thread: int, tid: int) -> None:
     """The push/pop ranges of a thread."""
-    tables = source.tables
-    first, last = _push_pop(tables, *_place(tables.threads, tables.ranges.thread, tid))
+    trace = source.trace
+    first, last = _push_pop(trace, *_place(trace.threads, trace.ranges.thread, tid))
     parent = source.breakdown.attribution.parent[first:last]
-    start, end = tables.ranges.start[first:last], tables.ranges.end[first:last]
+    start, end = trace.ranges.start[first:last], trace.ranges.end[first:last]
     up = np.where(parent >= 0, parent - first, -1).astype(np.int32)
     _add_lanes(out, "NVTX", thread, "range", np.arange(first, last, dtype=np.int32), start, end, up)
 
 
-def _push_pop(tables: Tables, first: int, last: int) -> tuple[int, int]:
+def _push_pop(trace: Trace, first: int, last: int) -> tuple[int, int]:
     """Those of the ranges of one thread that are push/pop ranges, which come first."""
-    return first, first + int(np.searchsorted(tables.ranges.kind[first:last], START_END))
+    return first, first + int(np.searchsorted(trace.ranges.kind[first:last], START_END))
 
 
 def _add_calls(out: list[Track], source: ExportSource, thread: int, tid: int) -> None:
@@ -139,9 +139,9 @@ def _add_calls(out: list[Track], source: ExportSource, thread: int, tid: int) ->
 
 def _add_start_end_ranges(out: list[Track], source: ExportSource, place: int, process: int) -> None:
     """The start/end ranges of a process, whichever thread began them."""
-    tables, ranges = source.tables, source.tables.ranges
-    [code] = np.flatnonzero(tables.processes == process).tolist() or [-1]
-    rows = np.flatnonzero((ranges.kind == START_END) & (tables.thread_process[ranges.thread] == code))
+    trace, ranges = source.trace, source.trace.ranges
+    [code] = np.flatnonzero(trace.processes == process).tolist() or [-1]
+    rows = np.flatnonzero((ranges.kind == START_END) & (trace.thread_process[ranges.thread] == code))
     rows = rows[np.lexsort((rows, -ranges.end[rows], ranges.start[rows]))]
     _add_lanes(out, _START_END, place, "range", rows.astype(np.int32), ranges.start[rows], ranges.end[rows])
 
@@ -160,44 +160,44 @@ def _place(tids: Ints, thread: NDArray[np.integer], tid: int) -> tuple[int, int]
 
 def gpu_tracks(source: ExportSource, before: int) -> list[Track]:
     """A track per GPU, below it counters and for each stream ranges and ops; ``before`` tracks stand in front."""
-    tables = source.tables
+    trace = source.trace
     out: list[Track] = []
     place: dict[object, int] = {}
-    labels, numbers = device_labels(tables), tables.gpu_numbers
+    labels, numbers = device_labels(trace), trace.gpu_numbers
     for number, label in labels.items():
-        gpu = tables.devices[numbers.index(number)].gpu
-        model = f" · {tables.report.about.gpus[gpu].name}" if gpu is not None else ""
+        gpu = trace.devices[numbers.index(number)].gpu
+        model = f" · {trace.report.about.gpus[gpu].name}" if gpu is not None else ""
         place[number] = before + len(out)
         out.append(Track(f"{label}{model}", None))
-    for number, steps in _kernels_in_flight(tables):
+    for number, steps in _kernels_in_flight(trace):
         out.append(Track("kernels in flight", place[number], content=steps))
     _add_memory(out, source, place, before)
-    order = np.lexsort((-tables.ops.end, tables.ops.start, tables.ops.stream)).astype(np.int32)
-    bounds = np.searchsorted(tables.ops.stream[order], np.arange(len(tables.streams) + 1))
-    for code, name in _streams(tables):
-        parent = place[numbers[tables.streams[code].device]]
+    order = np.lexsort((-trace.ops.end, trace.ops.start, trace.ops.stream)).astype(np.int32)
+    bounds = np.searchsorted(trace.ops.stream[order], np.arange(len(trace.streams) + 1))
+    for code, name in _streams(trace):
+        parent = place[numbers[trace.streams[code].device]]
         for ranges in stream_ranges(source.breakdown.attribution, code):
             _add_projection(out, ranges, name, parent, source)
         rows = order[bounds[code] : bounds[code + 1]]
-        _add_lanes(out, name, parent, "op", rows, tables.ops.start[rows], tables.ops.end[rows])
+        _add_lanes(out, name, parent, "op", rows, trace.ops.start[rows], trace.ops.end[rows])
     return out
 
 
-def _streams(tables: Tables) -> list[tuple[int, str]]:
+def _streams(trace: Trace) -> list[tuple[int, str]]:
     """The streams by GPU, process and number, and their names; with the process where several use the GPU."""
     named = []
-    for code, (stream, name) in enumerate(zip(tables.streams, stream_names(tables), strict=True)):
-        process = tables.devices[stream.device].process
-        order = tables.gpu_numbers[stream.device], process, -1 if stream.id is None else stream.id
+    for code, (stream, name) in enumerate(zip(trace.streams, stream_names(trace), strict=True)):
+        process = trace.devices[stream.device].process
+        order = trace.gpu_numbers[stream.device], process, -1 if stream.id is None else stream.id
         named.append((order, code, " · ".join(part for part in name if part)))
     return [(code, name) for _, code, name in sorted(named)]
 
 
-def _kernels_in_flight(tables: Tables) -> Iterator[tuple[int, Steps]]:
+def _kernels_in_flight(trace: Trace) -> Iterator[tuple[int, Steps]]:
     """How many kernels run on each GPU, from each moment on at which that changes."""
-    ops = tables.ops
-    for number in sorted(set(tables.gpu_numbers)):
-        kernels = (tables.op_gpu == number) & (ops.kind == KERNEL)
+    ops = trace.ops
+    for number in sorted(set(trace.gpu_numbers)):
+        kernels = (trace.op_gpu == number) & (ops.kind == KERNEL)
         start = ops.start[kernels]
         if not len(start):
             continue
@@ -212,10 +212,10 @@ def _kernels_in_flight(tables: Tables) -> Iterator[tuple[int, Steps]]:
 
 
 def _add_memory(out: list[Track], source: ExportSource, place: dict[object, int], before: int) -> None:
-    tables = source.tables
+    trace = source.trace
     gpus = {
-        (int(tables.processes[device.process]), device.cuda_id): number
-        for device, number in zip(tables.devices, tables.gpu_numbers, strict=True)
+        (int(trace.processes[device.process]), device.cuda_id): number
+        for device, number in zip(trace.devices, trace.gpu_numbers, strict=True)
     }
     for use in source.memory:
         key = use.process, use.device
@@ -235,11 +235,11 @@ def _add_projection(
     start = inside.first_op_ns
     end = np.maximum(inside.last_op_ns, start)
     order = np.lexsort((row, -end, start))
-    place = np.full(len(source.tables.ranges) + 1, -1, np.int32)
+    place = np.full(len(source.trace.ranges) + 1, -1, np.int32)
     place[row[order]] = np.arange(len(row), dtype=np.int32)
     up = place[source.breakdown.attribution.parent[row[order]]]
     kind = "NVTX" if ranges.kind == PUSH_POP else _START_END
-    name = f"{stream} · {kind} · {source.thread_label(int(source.tables.threads[ranges.thread]))}"
+    name = f"{stream} · {kind} · {source.thread_label(int(source.trace.threads[ranges.thread]))}"
     totals = {column: getattr(inside, column)[order] for column in _TOTALS}
     _add_lanes(out, name, parent, "range", row[order].astype(np.int32), start[order], end[order], up, totals)
 
@@ -251,7 +251,7 @@ def _add_projection(
 class StreamRanges:
     """The ranges of one thread and one kind that have work on a stream.
 
-    ``row`` are rows of ``tables.ranges``, ascending; ``inside`` what each has on that stream, all threads' ops that
+    ``row`` are rows of ``trace.ranges``, ascending; ``inside`` what each has on that stream, all threads' ops that
     belong to it included. Over all streams launches, ops and sums add up to `Attribution.inclusive`, but for launches
     that caused work on several streams.
     """
@@ -264,8 +264,8 @@ class StreamRanges:
 
 def stream_ranges(attribution: Attribution, stream: int) -> Iterator[StreamRanges]:
     """The `StreamRanges` of a stream, by thread, push/pop ranges first; by the rules of `attribute`."""
-    tables = attribution.tables
-    ops, launches, ranges = tables.ops, tables.launches, tables.ranges
+    trace = attribution.trace
+    ops, launches, ranges = trace.ops, trace.launches, trace.ranges
     rows = np.flatnonzero((ops.stream == stream) & (ops.launch >= 0))
     if not len(rows):
         return
@@ -282,29 +282,29 @@ def stream_ranges(attribution: Attribution, stream: int) -> Iterator[StreamRange
         from_graph=ops.from_graph[rows],
     )
     thread = launches.thread[used]
-    inherited = attribution.fate[used] == FOLLOWED
+    inherited = attribution.outcome[used] == FOLLOWED
     home = np.where(inherited, ranges.thread[attribution.owner[used]], thread) if len(ranges) else thread
-    process = int(tables.thread_process[int(thread[0])])
-    for member in np.flatnonzero(tables.thread_process == process).tolist():
+    process = int(trace.thread_process[int(thread[0])])
+    for member in np.flatnonzero(trace.thread_process == process).tolist():
         own = thread == member
         first, last = np.searchsorted(ranges.thread, [member, member + 1]).tolist()
-        cut = _push_pop(tables, first, last)[1]
+        cut = _push_pop(trace, first, last)[1]
         anywhere = own if attribution.threads == "strict" else np.ones(len(used), bool)
         for kind, inside, of_kind in (
             (PUSH_POP, (home == member) | own, np.arange(first, cut)),
             (START_END, anywhere, np.arange(cut, last)),
         ):
-            projected = _project(calls, np.flatnonzero(inside), tables, of_kind)
+            projected = _project(calls, np.flatnonzero(inside), trace, of_kind)
             if projected is not None:
                 yield StreamRanges(member, kind, *projected)
 
 
-def _project(calls: LaunchWork, inside: Index, tables: Tables, rows: Index) -> tuple[Index, Totals] | None:
+def _project(calls: LaunchWork, inside: Index, trace: Trace, rows: Index) -> tuple[Index, Totals] | None:
     """Those of the ranges with calls inside, and what is inside. Ranges are many and mostly of other streams."""
     if not len(inside) or not len(rows):
         return None
     part = take_calls(calls, inside)
-    start, end = tables.ranges.start[rows], tables.ranges.end[rows]
+    start, end = trace.ranges.start[rows], trace.ranges.end[rows]
     near = np.searchsorted(part.start, end, side="right") > np.searchsorted(part.start, start)
     if not near.any():
         return None

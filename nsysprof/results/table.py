@@ -76,19 +76,19 @@ class TextTable:
     def lines(self, markdown: bool) -> list[str]:
         """The table as lines of text, its note below it, which Markdown would take for another row."""
         if markdown:
-            return [*markdown_table(self.head, self.rows, self.align), "", escaped(self.note)]
-        rows = fitted(self.head, self.rows)
+            return [*markdown_table(self.head, self.rows, self.align), "", escape_markdown(self.note)]
+        rows = fit_width(self.head, self.rows)
         table = text_table(self.head, rows, self.align, last_apart=self.last_apart)
-        return [table, wrapped(self.note, "", "")]
+        return [table, wrap(self.note, "", "")]
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text of a report that GitHub shows as it is: no table, markup or mention comes of it."""
     out = "".join(f"\\{char}" if char in "\\`*_[]<>|~&#" else char for char in visible(text))
     return _LISTED.sub(r"\1\\\2", out.replace("@", "@\u200b"))
 
 
-def fenced(lines: Sequence[str]) -> list[str]:
+def code_block(lines: Sequence[str]) -> list[str]:
     """The lines as a block of code in Markdown, which nothing in them ends."""
     ticks = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(ticks + 1, 3)
@@ -111,7 +111,7 @@ def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
     return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}"
 
 
-def wrapped(text: str, first: str, others: str) -> str:
+def wrap(text: str, first: str, others: str) -> str:
     """The text in lines of at most `WIDTH`, the ``first`` and the ``others`` each after theirs."""
     return textwrap.fill(
         text,
@@ -147,7 +147,7 @@ def markdown_table(
     rows: Sequence[Sequence[str]],
     align: str,
     *,
-    escape: Callable[[str], str] = escaped,
+    escape: Callable[[str], str] = escape_markdown,
     even: bool = True,
 ) -> list[str]:
     """The lines of a table in Markdown, where ``even`` with columns as wide as the widest of their cells."""
@@ -186,7 +186,7 @@ def without_empty(
     return picked[0], picked[1:], "".join(align[place] for place in shown)
 
 
-def fitted(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+def fit_width(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """The rows without blanks around cells, and with names in the first column short enough for the width."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     room = WIDTH - sum(widths[1:]) - 4 * (len(widths) - 1)  # a head is followed by two blanks more

@@ -15,7 +15,7 @@ from nsysprof.capture.failure import check_ended, last_said
 from nsysprof.capture.overhead import overhead_of
 from nsysprof.capture.rescue import import_stream
 from nsysprof.capture.session import capture_program
-from nsysprof.core.document import known_document
+from nsysprof.core.document import read_if_document
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import file_facts, write_record
 from nsysprof.tools.child import Ended
@@ -128,14 +128,14 @@ def test_a_record_is_short_and_comes_back_as_it_was(tmp_path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) == 11
     assert [one.name for one in tmp_path.iterdir()] == ["record.json"]
     path.write_text('{"error": NaN, "largest": -Infinity}')
-    assert known_document(path) == {"error": None, "largest": None}
+    assert read_if_document(path) == {"error": None, "largest": None}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "\x00", "[" * 100_000])
 def test_a_damaged_record_is_none(tmp_path: Path, text: str) -> None:
     """A half-written one, or something else of that name."""
     (tmp_path / "record.json").write_text(text)
-    assert known_document(tmp_path / "record.json") == {}
+    assert read_if_document(tmp_path / "record.json") == {}
 
 
 def importer(folder: Path, text: str) -> Nsys:

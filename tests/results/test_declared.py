@@ -12,8 +12,7 @@ from nsysprof.analyze.files import write_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.bench import tables as bench
 from nsysprof.compare.comparison import compare
-from nsysprof.compare.files import write_gaps
-from nsysprof.compare.tables import GAPS, MEASURED
+from nsysprof.compare.files import GAPS, MEASURED, write_gaps
 from nsysprof.counters.tables import COUNTERS
 from nsysprof.export import tables as export
 from nsysprof.fleet import tables as fleet

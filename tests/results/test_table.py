@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsysprof.results.table import WIDTH, TextTable, fitted, markdown_table, text_table, without_empty
+from nsysprof.results.table import WIDTH, TextTable, fit_width, markdown_table, text_table, without_empty
 
 HEAD, ROWS = ["range", "n", "why"], [["a", "1", "x"], ["bcd efgh", "1,234", ""]]
 
@@ -38,7 +38,7 @@ def test_names_are_cut_to_the_width() -> None:
     """However long a name, no line is wider than the text."""
     table = TextTable(HEAD, [["x" * 300, "1", "y"]], "lrl", "a note")
     assert max(map(len, "\n".join(table.lines(False)).split("\n"))) <= WIDTH
-    assert fitted(["a"], [[" b "]]) == [["b"]]
+    assert fit_width(["a"], [[" b "]]) == [["b"]]
 
 
 def test_markdown_shows_cells_as_they_are() -> None:
