@@ -21,7 +21,7 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64
     The span is that from the instance's first op to its last end, on each GPU that it uses. NaN where no instance has
     a span.
     """
-    lines = breakdown.attribution.tables.gpu_busy
+    lines = breakdown.attribution.trace.gpu_busy
     out = np.full(len(rows), np.nan)
     if not len(rows):
         return out

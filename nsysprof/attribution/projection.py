@@ -18,7 +18,7 @@ from nsysprof.core.intervals import (
     slice_reduce,
     union_length,
 )
-from nsysprof.trace.tables import GRAPH, KERNEL
+from nsysprof.trace.trace import GRAPH, KERNEL
 
 # Devices from this one on share the last bit of a mask.
 DEVICE_BITS = 62

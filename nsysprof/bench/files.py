@@ -19,7 +19,7 @@ from nsysprof.bench.samples import BENCH_SCHEMA, BenchPoint
 from nsysprof.bench.tables import TABLES
 from nsysprof.charts.chart import files_of
 from nsysprof.core.document import read_if_document
-from nsysprof.core.side_file import MAX_TABLE_BYTES, open_regular
+from nsysprof.core.files import MAX_TABLE_BYTES, open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.results.files import write_csv, writing
 from nsysprof.results.folder import ResultFolder

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from nsysprof.core.document import parse_as
-from nsysprof.core.side_file import MAX_TABLE_BYTES, read_small
+from nsysprof.core.files import MAX_TABLE_BYTES, read_small
 from nsysprof.errors import NsysprofError
 
 __all__ = ["SweepFile", "add_line", "begin_points", "differing", "read_points", "resume_points"]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nsysprof.bench.attention import attention_cost, attention_described
 from nsysprof.core.document import Amount, Count, Text, parse_as
-from nsysprof.core.side_file import MAX_TABLE_BYTES, parse_json, read_small
+from nsysprof.core.files import MAX_TABLE_BYTES, parse_json, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import Cost, Described, check_countable, described
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth

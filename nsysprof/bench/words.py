@@ -15,8 +15,8 @@ from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BenchShape
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
+from nsysprof.statistics.confidence import RANGE
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, word_by_verdict
-from nsysprof.statistics.resampling import RANGE
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
 REFUSED = "refused"

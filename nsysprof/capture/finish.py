@@ -10,8 +10,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.capture.failure import why_no_ranges
 from nsysprof.capture.session import Staged
 from nsysprof.core.arena import default_limit
-from nsysprof.core.arguments import without_arguments
-from nsysprof.formats.run_record import file_facts, write_record
+from nsysprof.formats.run_record import file_facts, without_arguments, write_record
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
 from nsysprof.kernels.rules import Rules
 from nsysprof.scrub.scrub import scrub_report
@@ -19,7 +18,7 @@ from nsysprof.scrub.secrets import machine_secrets, redacted
 from nsysprof.tools.fingerprint import environment_hash
 from nsysprof.tools.outputs import Outputs, publish
 from nsysprof.trace.report import Progress, open_report
-from nsysprof.trace.tables import KERNEL
+from nsysprof.trace.trace import KERNEL
 
 __all__ = ["Captured", "finish_capture"]
 
@@ -44,8 +43,8 @@ def finish_capture(
     folder, sqlite, record = staged.sqlite.parent, staged.sqlite, staged.record
     with open_report(sqlite) as opened:
         attribution = attribute(opened, "follow", progress, default_limit())
-        verdict, tables = judge_backends(attribution, rules), attribution.tables
-        counts = {"kernels": int((tables.ops.kind == KERNEL).sum()), "ranges": len(tables.ranges)}
+        verdict, trace = judge_backends(attribution, rules), attribution.trace
+        counts = {"kernels": int((trace.ops.kind == KERNEL).sum()), "ranges": len(trace.ranges)}
     no_ranges = None if counts["ranges"] else why_no_ranges(sqlite)
     if scrubbed:
         sqlite = folder / "scrubbed.sqlite"

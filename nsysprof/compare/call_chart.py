@@ -19,7 +19,7 @@ from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.core.text import plural, printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.kernels.classify import FAMILIES, short_name
-from nsysprof.trace.tables import KERNEL
+from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.causes import WAITING_FOR
 
 MOST_BOXES = 600  # of a lane: more of them, each at least a pixel wide, would hide how idle it is
@@ -39,7 +39,7 @@ def plan_calls(comparison: Comparison) -> Calls:
     reach = [max(call.length_ns, int(call.end.max(initial=0)), 1) for call in calls]
     names = shorten_both(pair.base_name, pair.new_name, _NAME)
     sides = [pair.base, pair.new]
-    labels = [stream_labels(side.examined.attribution.tables) for side in sides]
+    labels = [stream_labels(side.examined.attribution.trace) for side in sides]
     short = int(reach[1] <= reach[0])
     closer = max(reach) / reach[short] >= _CLOSER
     blocks = [
@@ -267,7 +267,7 @@ class MedianCall:
     ``length_ns`` is its span, to the first op of the next call; ``of`` the number of calls it was chosen from;
     ``kernels`` how many it runs. Per op, by start: ``start``, ``end``, ``family`` uint8 into `FAMILIES`, ``cause``
     int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into ``streams``, codes of
-    `Tables.streams`. ``gap_start``, ``gap_end``,
+    `Trace.streams`. ``gap_start``, ``gap_end``,
     ``gap_kind`` (of `waiting`): where none of its ops runs. ``launch_start``, ``launch_end``: its host calls, which
     may lie long before 0.
     """
@@ -302,19 +302,19 @@ def median_call(side: Side) -> MedianCall:
     The last of several calls in a window has no next one, so its span is no sample, as in `Side.samples`.
     """
     work, gaps = side.work, side.gaps
-    tables = side.examined.attribution.tables
+    trace = side.examined.attribution.trace
     of_op, number, begin, end, count = _chosen(side)
     mine = np.flatnonzero(of_op == number)
-    op = tables.ops.name[work.op[mine]]
+    op = trace.ops.name[work.op[mine]]
     family = np.array([FAMILIES.index(name) for name in side.examined.kinds.family], np.uint8)
     idle = np.flatnonzero(of_op[gaps.behind - 1] == number)
-    calls = np.unique(tables.ops.launch[work.op[mine]])
+    calls = np.unique(trace.ops.launch[work.op[mine]])
     calls = calls[calls >= 0]
-    streams, stream = np.unique(tables.ops.stream[work.op[mine]], return_inverse=True)
+    streams, stream = np.unique(trace.ops.stream[work.op[mine]], return_inverse=True)
     return MedianCall(
         length_ns=end - begin,
         of=count,
-        kernels=int(np.count_nonzero(tables.ops.kind[work.op[mine]] == KERNEL)),
+        kernels=int(np.count_nonzero(trace.ops.kind[work.op[mine]] == KERNEL)),
         start=work.start[mine] - begin,
         end=work.end[mine] - begin,
         family=family[op],
@@ -322,13 +322,13 @@ def median_call(side: Side) -> MedianCall:
         name=op,
         stream=stream.reshape(-1),
         causes=side.causes.texts,
-        names=tables.op_names,
+        names=trace.op_names,
         streams=streams.tolist(),
         gap_start=gaps.start[idle] - begin,
         gap_end=gaps.end[idle] - begin,
         gap_kind=gaps.kind[idle],
-        launch_start=tables.launches.start[calls] - begin,
-        launch_end=tables.launches.end[calls] - begin,
+        launch_start=trace.launches.start[calls] - begin,
+        launch_end=trace.launches.end[calls] - begin,
     )
 
 

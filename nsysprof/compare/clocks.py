@@ -11,8 +11,8 @@ import pandas as pd
 
 from nsysprof.core.intervals import Ints
 from nsysprof.errors import NsysprofError
+from nsysprof.statistics.confidence import RESAMPLES
 from nsysprof.statistics.contrast import DEFAULT_RULES, TOO_FEW_SAMPLES, Contrast, contrast, judge
-from nsysprof.statistics.resampling import RESAMPLES
 
 CPU, EVENTS, SPAN, BUSY = CLOCKS = ("CPU", "CUDA events", "span", "busy")
 Samples = Mapping[str, Ints]

@@ -35,7 +35,7 @@ from nsysprof.compare.pairs import (
 )
 from nsysprof.compare.selection import Examined, Side, examine
 from nsysprof.compare.traffic import COLUMNS, BothMeasured, Models, load_counters, measured_pairs
-from nsysprof.core.side_file import unusable_warning
+from nsysprof.core.files import unusable_warning
 from nsysprof.core.text import printable, shorten
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import library_versions
@@ -131,7 +131,7 @@ def compare(
     rules = rules or load_rules()
     attributions = [report] if other is None else [report, other]
     found = [
-        record or record_beside(each.tables.report.path)
+        record or record_beside(each.trace.report.path)
         for each, record in zip(attributions, (*records, None, None), strict=False)
     ]
     examined = [
@@ -187,9 +187,9 @@ def _expected(side: Side, given: RecordedRun | None) -> Expected | None:
 
 def _report_warnings(examined: Sequence[Examined]) -> Iterator[str]:
     for side in examined:
-        tables = side.attribution.tables
+        trace = side.attribution.trace
         where = f"{side.path}: " if len(examined) > 1 else ""
-        for text in (*tables.report.about.warnings, *tables.warnings):
+        for text in (*trace.report.about.warnings, *trace.warnings):
             yield f"{where}{text}"
 
 
@@ -206,10 +206,7 @@ def _answer(
         gaps = _with_measured(gaps, measured)
     clocks, doubts = clock_rows(
         [(pair.name, pair.titles, pair.base.samples, pair.new.samples) for pair in pairs],
-        [
-            max(side.examined.attribution.tables.clock_step for side in (pair.base, pair.new))
-            for pair in pairs
-        ],
+        [max(side.examined.attribution.trace.clock_step for side in (pair.base, pair.new)) for pair in pairs],
     )
     rows = pd.DataFrame([_pair_row(pair) for pair in pairs])
     evidence = pd.concat(
@@ -317,7 +314,7 @@ def _gaps(pair: Pair) -> pd.DataFrame:
 def compared_reports(comparison: Comparison) -> list[str]:
     """The files, GPUs and nsys versions behind a comparison, as parts of a subtitle."""
     first = comparison.sides[0]
-    reports = [side.examined.attribution.tables.report for side in (first.base, first.new)]
+    reports = [side.examined.attribution.trace.report for side in (first.base, first.new)]
     gpus = [gpu.name or "GPU not recorded" for report in reports for gpu in report.about.cuda_gpus]
     versions = [report.about.nsys_version or "version not recorded" for report in reports]
     names = dict.fromkeys(str(report.path) if len(reports) == 1 else report.path.name for report in reports)

@@ -29,7 +29,7 @@ def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
 def gap_document(comparison: Comparison) -> dict[str, Any]:
     """The whole comparison as JSON can hold it: reports, options, warnings, and the pairs with all that is theirs."""
     first = comparison.sides[0]
-    reports = [side.examined.attribution.tables.report for side in (first.base, first.new)]
+    reports = [side.examined.attribution.trace.report for side in (first.base, first.new)]
     frames = {
         "clocks": comparison.clocks,
         "gaps": comparison.gaps,

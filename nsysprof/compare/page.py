@@ -62,7 +62,7 @@ def _environments(comparison: Comparison) -> list[tuple[str, Facts]]:
     found = []
     for (name, each), record in zip(sides, comparison.records, strict=True):
         attribution = each.examined.attribution
-        found.append((name, report_facts(attribution.tables.report, attribution.threads, record)))
+        found.append((name, report_facts(attribution.trace.report, attribution.threads, record)))
     return found
 
 
@@ -212,7 +212,7 @@ def _rows(
     names: dict[tuple[str, str], int],
     table: list[tuple[str, int, str, str, int]],
 ) -> Iterator[PageRow]:
-    labels = stream_labels(side.examined.attribution.tables)
+    labels = stream_labels(side.examined.attribution.trace)
     for stream, code in enumerate(call.streams):
         mine = np.flatnonzero(call.stream == stream)
         kept = None

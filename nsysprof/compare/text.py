@@ -62,8 +62,7 @@ def comparison_text(
 def _head(comparison: Comparison, shown: Callable[[str], str]) -> Iterator[list[str]]:
     """The reports and the warnings; ``shown`` makes their texts fit for where they are printed."""
     reports = [
-        pair.examined.attribution.tables.report
-        for pair in (comparison.sides[0].base, comparison.sides[0].new)
+        pair.examined.attribution.trace.report for pair in (comparison.sides[0].base, comparison.sides[0].new)
     ]
     if comparison.one_report:
         yield [shown(_report(reports[0]))]

@@ -236,7 +236,7 @@ def load_counters(
 
 def _check_gpu(examined: Examined, counters: CounterFile) -> None:
     """Raise `NsysprofError` where the counters are of another GPU than all of the report's."""
-    names = [str(gpu.name) for gpu in examined.attribution.tables.report.about.cuda_gpus]
+    names = [str(gpu.name) for gpu in examined.attribution.trace.report.about.cuda_gpus]
     if counters.gpus and names and not set(names) & set(counters.gpus):
         raise NsysprofError(
             f"{counters.path} was measured on {' and '.join(counters.gpus)}, {examined.path} on"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from nsysprof.core.side_file import MAX_BYTES, open_regular, read_json, read_small
+from nsysprof.core.files import MAX_BYTES, open_regular, read_json, read_small
 from nsysprof.errors import NsysprofError
 
 if sys.version_info >= (3, 11):

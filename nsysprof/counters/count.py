@@ -11,8 +11,7 @@ from typing import Any
 
 from nsysprof import __version__
 from nsysprof.capture.program import check_input, check_program, input_kept, workload_results
-from nsysprof.core.arguments import without_arguments
-from nsysprof.core.csv_text import make_spreadsheet_safe
+from nsysprof.core.files import make_spreadsheet_safe
 from nsysprof.core.text import visible
 from nsysprof.counters.metrics import TRAFFIC, CountingRun, plan_runs
 from nsysprof.counters.ncu_csv import NcuRow, read_ncu_csv
@@ -28,7 +27,7 @@ from nsysprof.counters.ncu_run import (
 from nsysprof.counters.tables import counter_rows, in_ranges, without_secrets
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import COUNTER_SCHEMA, CounterRow, write_counter_csv
-from nsysprof.formats.run_record import file_facts, write_record
+from nsysprof.formats.run_record import file_facts, without_arguments, write_record
 from nsysprof.scrub.secrets import machine_secrets, redacted
 from nsysprof.tools.child import Echo, run_child
 from nsysprof.tools.driver import PERMISSION_FIX, ask_driver, counters_kept_from_us, gpu_states

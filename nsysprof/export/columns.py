@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsysprof.analyze.tables import INSTANCES, RANGES
-from nsysprof.attribution.attribute import FATES, NO_LAUNCH
+from nsysprof.attribution.attribute import NO_LAUNCH, OUTCOMES
 from nsysprof.results.table import Table
 
 OP_KINDS = ("kernel", "memcpy", "memset", "graph", "migration")
@@ -29,7 +29,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "stream": "CUDA stream id; empty where none is recorded",
         "launch": "the launch that caused it; empty where none is recorded",
         "correlation": "CUPTI correlation id, unique within a process; empty where none is recorded",
-        "fate": f"row of the ledger: {', '.join(FATES)}",
+        "fate": f"row of the ledger: {', '.join(OUTCOMES)}",
         "owner": "the range instance that it belongs to; empty where it belongs to none",
         "path": "path of the owner",
         "merged_path": "merged path of the owner",
@@ -59,7 +59,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "first_op_ns": "start of the first of them",
         "last_op_ns": "end of the last of them",
         "sum_ns": "their added durations",
-        "fate": f"row of the ledger: {', '.join(FATES[:NO_LAUNCH])}",
+        "fate": f"row of the ledger: {', '.join(OUTCOMES[:NO_LAUNCH])}",
         "owner": "the range instance that it belongs to; empty where it belongs to none",
         "path": "path of the owner",
         "merged_path": "merged path of the owner",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from nsysprof.core.csv_text import csv_field
+from nsysprof.core.files import csv_field
 from nsysprof.export.tables import Column, ExportTable
 
 _ROWS_AT_ONCE = 50_000

@@ -13,9 +13,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from nsysprof.core.csv_text import make_spreadsheet_safe
 from nsysprof.core.document import read_if_document
-from nsysprof.core.side_file import open_regular
+from nsysprof.core.files import make_spreadsheet_safe, open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.export.columns import COLUMNS
 from nsysprof.export.csv_files import write_csv_files
@@ -126,7 +125,7 @@ def write_export(
     It gets its name when it is whole; what was there is replaced with ``force`` only. Raises `NsysprofError` as
     `check_export` does, and where writing fails; then nothing is left behind.
     """
-    check_export(source.tables.report, to, output, force=force)
+    check_export(source.trace.report, to, output, force=force)
     with _making(output) as part:
         if to == "perfetto":
             with part.open("wb") as file:
@@ -187,7 +186,7 @@ def _write_document(source: ExportSource, tables: dict[str, ExportTable], path: 
     document = {
         "schema": EXPORT_SCHEMA,
         "nsysprof": source.about["nsysprof.version"],
-        "report": describe_report(source.tables.report),
+        "report": describe_report(source.trace.report),
         "options": {"threads": breakdown.attribution.threads, **breakdown.options},
         "totals": breakdown.totals,
         "ledger": breakdown.ledger.to_dict("records"),

@@ -5,20 +5,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints, enclosing
+from nsysprof.core.intervals import Ints
+from nsysprof.core.nesting import enclosing
 from nsysprof.export.source import ExportSource
 from nsysprof.export.tracks import WINDOWS, Track, add_lanes
-from nsysprof.trace.tables import PROCESS_OF_THREAD, START_END, pid_of, tid_of
+from nsysprof.trace.trace import PROCESS_OF_THREAD, START_END, pid_of, tid_of
 
 
 def host_tracks(source: ExportSource) -> list[Track]:
     """A track per process, below it one per thread, the main thread first, and below those ranges and calls."""
-    tables = source.tables
-    tids = np.union1d(tables.threads, source.calls.threads)
+    trace = source.trace
+    tids = np.union1d(trace.threads, source.calls.threads)
     out: list[Track] = []
     for process in np.unique(tids & PROCESS_OF_THREAD).tolist():
         place, pid = len(out), pid_of(process)
-        out.append(Track(tables.report.about.processes.get(process, f"pid {pid}"), None, pid))
+        out.append(Track(trace.report.about.processes.get(process, f"pid {pid}"), None, pid))
         mine = tids[tids & PROCESS_OF_THREAD == process].tolist()
         for tid in sorted(mine, key=lambda tid: (tid_of(tid) != pid, tid)):
             thread = len(out)
@@ -31,12 +32,12 @@ def host_tracks(source: ExportSource) -> list[Track]:
 
 def _add_ranges(out: list[Track], source: ExportSource, thread: int, tid: int) -> None:
     """The push/pop ranges of a thread."""
-    tables = source.tables
-    first, last = _place(tables.threads, tables.ranges.thread, tid)
-    last = first + int(np.searchsorted(tables.ranges.kind[first:last], START_END))
+    trace = source.trace
+    first, last = _place(trace.threads, trace.ranges.thread, tid)
+    last = first + int(np.searchsorted(trace.ranges.kind[first:last], START_END))
     parent = source.breakdown.attribution.parent[first:last]
-    start = tables.ranges.start[first:last]
-    end = np.maximum(tables.ranges.end[first:last], start)
+    start = trace.ranges.start[first:last]
+    end = np.maximum(trace.ranges.end[first:last], start)
     up = np.where(parent >= 0, parent - first, -1).astype(np.int32)
     add_lanes(out, "NVTX", thread, "range", np.arange(first, last, dtype=np.int32), start, end, up)
 
@@ -53,9 +54,9 @@ def _add_calls(out: list[Track], source: ExportSource, thread: int, tid: int) ->
 
 def _add_windows(out: list[Track], source: ExportSource, place: int, process: int) -> None:
     """The start/end ranges of a process, whichever thread began them."""
-    tables, ranges = source.tables, source.tables.ranges
-    [code] = np.flatnonzero(tables.processes == process).tolist() or [-1]
-    rows = np.flatnonzero((ranges.kind == START_END) & (tables.thread_process[ranges.thread] == code))
+    trace, ranges = source.trace, source.trace.ranges
+    [code] = np.flatnonzero(trace.processes == process).tolist() or [-1]
+    rows = np.flatnonzero((ranges.kind == START_END) & (trace.thread_process[ranges.thread] == code))
     rows = rows[np.lexsort((rows, -ranges.end[rows], ranges.start[rows]))]
     start = ranges.start[rows]
     add_lanes(out, WINDOWS, place, "range", rows.astype(np.int32), start, np.maximum(ranges.end[rows], start))

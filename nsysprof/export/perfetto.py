@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.stacking import walk
+from nsysprof.core.nesting import walk
 from nsysprof.errors import NsysprofError
 from nsysprof.export.gpu_tracks import gpu_tracks
 from nsysprof.export.host_tracks import host_tracks
@@ -110,8 +110,8 @@ class _Packets:
         about: dict[str, str | int] = {
             **source.about,
             "nsysprof.time_offset_ns": self._offset,
-            **{f"nsysprof.analyze.ledger.{row.fate}.ops": row.ops for row in ledger},
-            **{f"nsysprof.analyze.ledger.{row.fate}.sum_ns": row.sum_ns for row in ledger},
+            **{f"nsysprof.analyze.ledger.{row.outcome}.ops": row.ops for row in ledger},
+            **{f"nsysprof.analyze.ledger.{row.outcome}.sum_ns": row.sum_ns for row in ledger},
             **{f"nsysprof.warning.{n}": text for n, text in enumerate(breakdown.warnings, 1)},
         }
         attributes = self._protos.TraceAttributes()

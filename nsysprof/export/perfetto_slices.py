@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import FATES, OWN_THREAD
+from nsysprof.attribution.attribute import OUTCOMES, OWN_THREAD
 from nsysprof.export.columns import OP_KINDS
 from nsysprof.export.perfetto_texts import TraceTexts
 from nsysprof.export.perfetto_wire import FIXED, Pieces, eights, pieces, tag
@@ -17,7 +17,7 @@ from nsysprof.export.source import ExportSource
 from nsysprof.export.tracks import Slices, What
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.details import grid_text
-from nsysprof.trace.tables import DEFAULT_DOMAIN, KERNEL
+from nsysprof.trace.trace import DEFAULT_DOMAIN, KERNEL
 
 # The pieces of the slices at some positions of a track.
 Content: TypeAlias = Callable[[Slices, NDArray[np.integer]], list[Pieces]]
@@ -73,13 +73,13 @@ def _calls(source: ExportSource, texts: TraceTexts, flow: bytes) -> Content:
 
 
 def _ranges(source: ExportSource, texts: TraceTexts) -> Content:
-    tables, breakdown = source.tables, source.breakdown
-    ranges, path = tables.ranges, breakdown.paths.of
+    trace, breakdown = source.trace, source.breakdown
+    ranges, path = trace.ranges, breakdown.paths.of
     names = pieces(
         [
             texts.named(name.text, "nvtx")
             + texts.noted(domain=name.domain if name.domain != DEFAULT_DOMAIN else "")
-            for name in tables.range_names
+            for name in trace.range_names
         ]
     )
     paths = pieces([texts.noted(path=text) for text in breakdown.path_texts])
@@ -108,12 +108,14 @@ def _projections(source: ExportSource, texts: TraceTexts) -> Content:
 
 
 def _ops(source: ExportSource, texts: TraceTexts, flow: bytes, last_flow: bytes) -> Content:
-    tables, details, calls = source.tables, source.details, source.calls
-    ops, fate = tables.ops, source.breakdown.attribution.op_fate
+    trace, details, calls = source.trace, source.details, source.calls
+    ops, outcome = trace.ops, source.breakdown.attribution.op_outcome
     names = pieces(_op_names(source, texts))
     shapes, shape = _op_shapes(source, texts)
     paths = pieces([*(texts.noted(path=text) for text in source.breakdown.path_texts), b""])
-    fates = pieces([texts.noted(fate=text if code != OWN_THREAD else "") for code, text in enumerate(FATES)])
+    outcomes = pieces(
+        [texts.noted(fate=text if code != OWN_THREAD else "") for code, text in enumerate(OUTCOMES)]
+    )
     path, call = source.of_ops(source.path), source.of_ops(source.call)
     called = np.append(calls.start, 0)[call]
 
@@ -127,7 +129,7 @@ def _ops(source: ExportSource, texts: TraceTexts, flow: bytes, last_flow: bytes)
             names.take(ops.name[row]),
             shapes.take(shape[row]),
             paths.take(path[row]),
-            fates.take(fate[row]),
+            outcomes.take(outcome[row]),
             texts.counted("op", row),
             _some(texts.counted("size_bytes", size[sized]), sized),
             _some(texts.counted("duration_ns", (end - start)[backwards]), backwards),
@@ -140,15 +142,15 @@ def _ops(source: ExportSource, texts: TraceTexts, flow: bytes, last_flow: bytes)
 
 def _op_names(source: ExportSource, texts: TraceTexts) -> list[bytes]:
     """What is said of an op by its name alone: the short one, unless kernels share it, and then the full one too."""
-    tables, kinds = source.tables, source.breakdown.kinds
-    kind = np.zeros(len(tables.op_names), np.uint8)
-    kind[tables.ops.name] = tables.ops.kind
+    trace, kinds = source.trace, source.breakdown.kinds
+    kind = np.zeros(len(trace.op_names), np.uint8)
+    kind[trace.ops.name] = trace.ops.kind
     short = [
         short_name(name) if code == KERNEL else name
-        for name, code in zip(tables.op_names, kind.tolist(), strict=True)
+        for name, code in zip(trace.op_names, kind.tolist(), strict=True)
     ]
     shared = Counter(short)
-    titles = [own if shared[own] == 1 else name for own, name in zip(short, tables.op_names, strict=True)]
+    titles = [own if shared[own] == 1 else name for own, name in zip(short, trace.op_names, strict=True)]
     return [
         texts.named(title, OP_KINDS[code])
         + texts.noted(
@@ -158,7 +160,7 @@ def _op_names(source: ExportSource, texts: TraceTexts) -> list[bytes]:
             cause=cause if cause != family else "",
         )
         for title, name, code, family, unit, cause in zip(
-            titles, tables.op_names, kind.tolist(), kinds.family, kinds.math_unit, kinds.cause, strict=True
+            titles, trace.op_names, kind.tolist(), kinds.family, kinds.math_unit, kinds.cause, strict=True
         )
     ]
 

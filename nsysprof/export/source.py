@@ -12,7 +12,7 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.trace.details import CallList, MemoryUse, OpDetails
 from nsysprof.trace.report import Progress
-from nsysprof.trace.tables import Tables, tid_of
+from nsysprof.trace.trace import Trace, tid_of
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class ExportSource:
     thread_names: dict[int, str]
 
     @property
-    def tables(self) -> Tables:
-        """The tables of the report."""
-        return self.breakdown.attribution.tables
+    def trace(self) -> Trace:
+        """What was recorded."""
+        return self.breakdown.attribution.trace
 
     @property
     def about(self) -> dict[str, str]:
@@ -43,7 +43,7 @@ class ExportSource:
         return {
             "nsysprof.schema": EXPORT_SCHEMA,
             "nsysprof.version": __version__,
-            "nsysprof.report": self.tables.report.path.name,
+            "nsysprof.report": self.trace.report.path.name,
             "nsysprof.threads": self.breakdown.attribution.threads,
         }
 
@@ -54,7 +54,7 @@ class ExportSource:
 
     def of_ops(self, per_launch: NDArray[np.int32]) -> NDArray[np.int32]:
         """A column of launches as one of ops; -1 for ops without a launch."""
-        taken: NDArray[np.int32] = np.append(per_launch, np.int32(-1))[self.tables.ops.launch]
+        taken: NDArray[np.int32] = np.append(per_launch, np.int32(-1))[self.trace.ops.launch]
         return taken
 
 
@@ -64,11 +64,11 @@ def export_source(breakdown: Breakdown, progress: Progress | None = None) -> Exp
     Raises `NsysprofError` where the file turns out to be damaged.
     """
     attribution = breakdown.attribution
-    tables = attribution.tables
-    reader = tables.report.reader
-    details, calls = reader.op_details(tables), reader.call_list(progress)
+    trace = attribution.trace
+    reader = trace.report.reader
+    details, calls = reader.op_details(trace), reader.call_list(progress)
     memory, names = reader.memory_use(), reader.thread_names()
-    launches = tables.launches
+    launches = trace.launches
     path = np.append(breakdown.paths.of, np.int32(-1))[attribution.owner]
-    call = calls.find(tables.threads[launches.thread], launches.start, launches.end)
+    call = calls.find(trace.threads[launches.thread], launches.start, launches.end)
     return ExportSource(breakdown, details, calls, call, path, memory, names)

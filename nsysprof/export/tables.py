@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.columns import KIND_NAMES
-from nsysprof.attribution.attribute import FATES
+from nsysprof.attribution.attribute import OUTCOMES
 from nsysprof.attribution.split import device_labels
 from nsysprof.attribution.warm_up import instance_numbers
 from nsysprof.export.columns import OP_KINDS
 from nsysprof.export.source import ExportSource
 from nsysprof.trace.details import sides
-from nsysprof.trace.tables import pid_of, tid_of
+from nsysprof.trace.trace import pid_of, tid_of
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class ExportTable:
 
 def export_tables(source: ExportSource) -> dict[str, ExportTable]:
     """The tables of a report by name. Nothing is computed before rows are asked for, but for sums over launches."""
-    tables = source.tables
+    trace = source.trace
     return {
-        "ops": ExportTable(len(tables.ops), _ops(source)),
-        "launches": ExportTable(len(tables.launches), _launches(source)),
+        "ops": ExportTable(len(trace.ops), _ops(source)),
+        "launches": ExportTable(len(trace.launches), _launches(source)),
         "ranges": ExportTable(len(source.breakdown.ranges), _ranges(source)),
-        "instances": ExportTable(len(tables.ranges), _instances(source)),
+        "instances": ExportTable(len(trace.ranges), _instances(source)),
     }
 
 
@@ -69,21 +69,21 @@ def _paths(source: ExportSource, path: NDArray[np.int32]) -> dict[str, Column]:
 
 
 def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
-    breakdown, tables, details = source.breakdown, source.tables, source.details
-    attribution, ops = breakdown.attribution, tables.ops
-    labels = device_labels(tables)
+    breakdown, trace, details = source.breakdown, source.trace, source.details
+    attribution, ops = breakdown.attribution, trace.ops
+    labels = device_labels(trace)
     gpus = list(dict.fromkeys(labels.values()))
-    gpu_of_device = np.array([gpus.index(labels[number]) for number in tables.gpu_numbers], np.int32)
-    cuda_id = np.array([device.cuda_id for device in tables.devices], np.int64)
-    stream_id = np.array([-1 if stream.id is None else stream.id for stream in tables.streams], np.int64)
-    pids = pid_of(tables.processes)
+    gpu_of_device = np.array([gpus.index(labels[number]) for number in trace.gpu_numbers], np.int32)
+    cuda_id = np.array([device.cuda_id for device in trace.devices], np.int64)
+    stream_id = np.array([-1 if stream.id is None else stream.id for stream in trace.streams], np.int64)
+    pids = pid_of(trace.processes)
 
     def columns(rows: slice) -> dict[str, Column]:
         launch, stream, name = ops.launch[rows], ops.stream[rows], ops.name[rows]
-        device = tables.stream_device[stream]
+        device = trace.stream_device[stream]
         start, end, correlation = ops.start[rows], ops.end[rows], details.correlation[rows]
         grid, block = details.grid[rows], details.block[rows]
-        fate = attribution.fate_of(rows)
+        outcome = attribution.outcome_of(rows)
         shape = {
             f"{what}_{axis}": _optional(side, packed > 0)
             for what, packed in (("grid", grid), ("block", block))
@@ -92,19 +92,19 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
         return {
             "op": Column(np.arange(len(ops))[rows]),
             "kind": Column(ops.kind[rows], OP_KINDS),
-            "name": Column(name, tables.op_names),
+            "name": Column(name, trace.op_names),
             "family": Column(name, breakdown.kinds.family),
             "math_unit": Column(name, breakdown.kinds.math_unit),
             "start_ns": Column(start),
             "end_ns": Column(end),
             "duration_ns": Column(end - start),
-            "pid": Column(pids[tables.stream_process[stream]]),
+            "pid": Column(pids[trace.stream_process[stream]]),
             "gpu": Column(gpu_of_device[device], gpus),
             "device": Column(cuda_id[device]),
             "stream": _id(stream_id[stream]),
             "launch": _id(launch),
             "correlation": _optional(correlation, correlation != 0),
-            "fate": Column(fate, FATES),
+            "fate": Column(outcome, OUTCOMES),
             "owner": _id(np.append(attribution.owner, np.int32(-1))[launch]),
             **_paths(source, np.append(source.path, np.int32(-1))[launch]),
             "from_graph": Column(ops.from_graph[rows]),
@@ -120,8 +120,8 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
 
 
 def _launches(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
-    attribution, tables, calls = source.breakdown.attribution, source.tables, source.calls
-    launches, ops = tables.launches, tables.ops
+    attribution, trace, calls = source.breakdown.attribution, source.trace, source.calls
+    launches, ops = trace.launches, trace.ops
     known = np.flatnonzero(ops.launch >= 0)
     launch = ops.launch[known]
     count = np.bincount(launch, minlength=len(launches))
@@ -135,7 +135,7 @@ def _launches(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
     correlation[launch] = source.details.correlation[known]
 
     def columns(rows: slice) -> dict[str, Column]:
-        thread = tables.threads[launches.thread[rows]]
+        thread = trace.threads[launches.thread[rows]]
         start, end, call = launches.start[rows], launches.end[rows], source.call[rows]
         return {
             "launch": Column(np.arange(len(launches))[rows]),
@@ -150,7 +150,7 @@ def _launches(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
             "first_op_ns": Column(first[rows]),
             "last_op_ns": Column(last[rows]),
             "sum_ns": Column(total[rows]),
-            "fate": Column(attribution.fate[rows], FATES),
+            "fate": Column(attribution.outcome[rows], OUTCOMES),
             "owner": _id(attribution.owner[rows]),
             **_paths(source, source.path[rows]),
         }
@@ -184,15 +184,15 @@ def _column(values: NDArray[Any]) -> Column:
 
 
 def _instances(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
-    breakdown, tables = source.breakdown, source.tables
-    attribution, ranges, path = breakdown.attribution, tables.ranges, breakdown.paths.of
+    breakdown, trace = source.breakdown, source.trace
+    attribution, ranges, path = breakdown.attribution, trace.ranges, breakdown.paths.of
     inside = attribution.inclusive
     number = instance_numbers(path, ranges.start)
-    domains = list(dict.fromkeys(name.domain for name in tables.range_names))
-    domain = np.array([domains.index(name.domain) for name in tables.range_names], np.int32)
+    domains = list(dict.fromkeys(name.domain for name in trace.range_names))
+    domain = np.array([domains.index(name.domain) for name in trace.range_names], np.int32)
 
     def columns(rows: slice) -> dict[str, Column]:
-        thread = tables.threads[ranges.thread[rows]]
+        thread = trace.threads[ranges.thread[rows]]
         start, end = ranges.start[rows], ranges.end[rows]
         some = inside.launches[rows] > 0
         return {

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints
-from nsysprof.core.stacking import stack
+from nsysprof.core.nesting import stack
 
 What: TypeAlias = Literal["call", "range", "projection", "op"]
 WINDOWS = "start/end ranges"
@@ -25,7 +25,7 @@ WINDOWS = "start/end ranges"
 class Slices:
     """Slices that nest, sorted by start and from the outermost to the innermost.
 
-    ``row`` int32: of ``calls``, of ``tables.ranges`` (``range`` and ``projection``) or of ``tables.ops``, as ``what``
+    ``row`` int32: of ``calls``, of ``trace.ranges`` (``range`` and ``projection``) or of ``trace.ops``, as ``what``
     says. ``start``, ``end`` int64 ns, never backwards; ``up`` int32, the slice around each, -1 for none. For
     ``projection``, ``totals`` are what each range has on this stream: columns of `Totals` by name.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 from nsysprof import __version__
 from nsysprof.core.document import read_if_document
-from nsysprof.core.side_file import MAX_TABLE_BYTES
+from nsysprof.core.files import MAX_TABLE_BYTES
 from nsysprof.core.text import plural
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import USUAL, Fleet

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from nsysprof.core.document import parse_as, read_document
-from nsysprof.core.side_file import MAX_TABLE_BYTES
+from nsysprof.core.files import MAX_TABLE_BYTES
 
 ANALYSIS_SCHEMA = "nsysprof-analysis/1"  # analysis.json, of nsysprof analyze
 GAP_SCHEMA = "nsysprof-gap/1"  # gap.json, of nsysprof compare

@@ -17,9 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.csv_text import undo_spreadsheet_safe
 from nsysprof.core.document import parse_as, parse_leniently, read_document
-from nsysprof.core.side_file import MAX_TABLE_BYTES, read_small
+from nsysprof.core.files import MAX_TABLE_BYTES, read_small, undo_spreadsheet_safe
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.distributions import Floats
 from nsysprof.trace.details import grid_number

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nsysprof.core.arguments import program_alone, without_arguments
 from nsysprof.core.document import read_if_document
 from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns
-from nsysprof.formats.run_record import record_beside
+from nsysprof.formats.run_record import program_alone, record_beside, without_arguments
 from nsysprof.trace.report import Report, describe_report
 
 _LONG = 300

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.binning import NOTHING, column_edges, time_per_group
-from nsysprof.core.intervals import Ints, cover_before, merge
+from nsysprof.core.intervals import NOTHING, Ints, column_edges, cover_before, merge, time_per_group
 
 COARSEST, STEP, FINEST = (
     1024,

@@ -11,16 +11,18 @@ from numpy.typing import ArrayLike
 
 from nsysprof.core.units import format_count, format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.statistics.dependence import SIGNIFICANT, Dependence, dependence, drift
-from nsysprof.statistics.distributions import Floats, normal_below, split_p
-from nsysprof.statistics.effects import delta_of, delta_word, shift_of
-from nsysprof.statistics.resampling import (
+from nsysprof.statistics.confidence import (
     LEVEL,
     RESAMPLES,
     SEED,
     ConfidenceInterval,
+    delta_of,
+    delta_word,
     median_ratio,
+    shift_of,
 )
+from nsysprof.statistics.dependence import SIGNIFICANT, Dependence, dependence, drift
+from nsysprof.statistics.distributions import Floats, normal_below, split_p
 from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, check_sample, sample_warnings
 
 FASTER, SLOWER = "faster", "slower"

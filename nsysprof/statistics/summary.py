@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
+from nsysprof.statistics.confidence import LEVEL, RESAMPLES, SEED, ConfidenceInterval, median_interval
 from nsysprof.statistics.dependence import SIGNIFICANT, Dependence, Drift, dependence, drift
 from nsysprof.statistics.distributions import Floats
-from nsysprof.statistics.resampling import LEVEL, RESAMPLES, SEED, ConfidenceInterval, median_interval
 
 LEAST_SAMPLES = 10
 # Correlated samples must be worth so many independent ones for their intervals to hold what they say; see `Summary`.

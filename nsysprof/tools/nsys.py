@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from nsysprof.core.final_name import give_final_name
+from nsysprof.core.files import give_final_name
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import (
     Tool,

@@ -17,7 +17,7 @@ from nsysprof.capture.session import capture_program
 from nsysprof.tools.nsys import find_nsys
 from nsysprof.tools.outputs import Outputs
 from tests.capture.conftest import Capture, Captured
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit import fake_nsys
 from tests.kit.command_line import Done, runner
 from tests.kit.trace import Diagnostic, Mark, Range, launch_kernel
@@ -57,7 +57,7 @@ def test_a_program_is_captured_with_its_record_and_the_next_command(
 
 
 def test_another_backend_than_asked_for_is_exit_code_3(
-    capture: Capture, environment: dict[str, str], trace: Trace
+    capture: Capture, environment: dict[str, str], trace: MakeTrace
 ) -> None:
     """The report is kept, one line says what ran instead."""
     kernel = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_6"
@@ -75,7 +75,7 @@ def test_another_backend_than_asked_for_is_exit_code_3(
 def test_arguments_of_the_program_are_kept_only_with_the_environment(
     capture: Capture,
     environment: dict[str, str],
-    trace: Trace,
+    trace: MakeTrace,
     keep: bool,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -122,7 +122,7 @@ REFUSED = "NVTX binary payload extension is incompatible. Provided compatibility
 def test_a_capture_without_ranges_says_why(
     capture: Capture,
     environment: dict[str, str],
-    trace: Trace,
+    trace: MakeTrace,
     strings: list[str],
     items: Any,
     code: int,

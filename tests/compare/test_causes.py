@@ -23,7 +23,7 @@ from nsysprof.compare.op_causes import (
     op_causes,
 )
 from nsysprof.kernels.classify import classify, load_rules
-from nsysprof.trace.tables import KERNEL, MEMCPY, MEMSET
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 
 AT = "at::native::"
 ELEMENTWISE = f"void {AT}vectorized_elementwise_kernel<(int)4, {AT}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsysprof.core.column_table import ColumnTable, Texts, stack_tables
+from nsysprof.core.columns import ColumnTable, Texts, stack_tables
 
 WORDS = ["b", "a", "", "b"]  # one text under two codes
 

@@ -15,11 +15,11 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.check.baseline import read_analysis
 from nsysprof.check.budget import Budget
-from nsysprof.core.csv_text import make_spreadsheet_safe, undo_spreadsheet_safe
+from nsysprof.core.files import make_spreadsheet_safe, undo_spreadsheet_safe
 from nsysprof.formats.counters import METRICS, CounterRow, read_counters, write_counter_csv
 from nsysprof.results.files import write_csv
 from nsysprof.trace.report import open_report, read_tables
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.trace import Range, launch_kernel
 
 ODD = ['=HYPERLINK("http://x","y")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1"]
@@ -55,7 +55,7 @@ def test_a_kernel_name_may_be_long(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [0, 5_000])
 def test_an_analysis_that_is_safe_for_spreadsheets_is_a_baseline(
-    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+    trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     """`check --baseline` knows the calls of a range whose name got a quote, in `ranges.csv` too where it reads that."""
     monkeypatch.setattr("nsysprof.analyze.files.MOST_ROWS", rows)
@@ -91,7 +91,7 @@ def test_without_the_option_names_are_as_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [["analyze", "--no-charts"], ["export", "--to", "csv"]])
 def test_the_option_is_of_all_tables(
-    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     """With it no cell of any table begins like a formula, and all else is as without."""
     path = trace(Range("=a", 0, 100), launch_kernel("@k", (10, 12), (20, 30), id=1))

@@ -26,8 +26,8 @@ from nsysprof.core import arena as arena_module
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, default_limit, parse_size
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import allocator, open_report, read_tables
-from nsysprof.trace.tables import Tables
-from tests.conftest import Trace
+from nsysprof.trace.trace import Trace
+from tests.conftest import MakeTrace
 from tests.kit.command_line import known_failure, runner
 from tests.kit.random_reports import random_report
 
@@ -46,26 +46,26 @@ def nothing_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
 def answer(path: Path, arena: ColumnArena, threads: str = "follow", by: str | None = None) -> Breakdown:
     """The breakdown of a report; what shows columns of scratch files is let go of between the steps."""
     with open_report(path) as report:
-        tables = read_tables(report, arena=arena)
+        trace = read_tables(report, arena=arena)
     arena.release()
-    attribution = attribute(tables, threads)
+    attribution = attribute(trace, threads)
     arena.release()
     return break_down(attribution, by=by)
 
 
-def columns(tables: Tables, attribution: Attribution) -> Iterator[tuple[str, NDArray[Any]]]:
+def columns(trace: Trace, attribution: Attribution) -> Iterator[tuple[str, NDArray[Any]]]:
     """All long columns, by name."""
-    for group in (tables.ranges, tables.launches, tables.ops, attribution.inclusive):
+    for group in (trace.ranges, trace.launches, trace.ops, attribution.inclusive):
         for field in fields(group):
             yield f"{type(group).__name__}.{field.name}", getattr(group, field.name)
-    for name in ("owner", "fate", "parent", "exclusive_sum_ns"):
+    for name in ("owner", "outcome", "parent", "exclusive_sum_ns"):
         yield name, getattr(attribution, name)
 
 
 def assert_same(mine: Breakdown, other: Breakdown) -> None:
     """Every column, frame, total and warning of the two is equal, in values and types."""
-    ours = columns(mine.attribution.tables, mine.attribution)
-    theirs = dict(columns(other.attribution.tables, other.attribution))
+    ours = columns(mine.attribution.trace, mine.attribution)
+    theirs = dict(columns(other.attribution.trace, other.attribution))
     for name, values in ours:
         assert values.dtype == theirs[name].dtype, name
         assert np.array_equal(values, theirs[name]), name
@@ -99,7 +99,7 @@ def test_real_reports_have_the_same_answer_in_scratch_files(name: str, threads: 
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_reports_have_the_same_answer_in_scratch_files(trace: Trace, seed: int) -> None:
+def test_random_reports_have_the_same_answer_in_scratch_files(trace: MakeTrace, seed: int) -> None:
     """So it is for reports made by chance, with crossing ranges, windows, helper threads and ties."""
     path = trace(*random_report(seed))
     for threads in ("follow", "strict"):
@@ -142,7 +142,7 @@ def test_long_columns_are_in_scratch_files_and_only_there() -> None:
 
     for arena, where in ((ColumnArena(TINY), True), (IN_MEMORY, False)):
         found = answer(TRACES / "block.sqlite", arena).attribution
-        assert {name for name, values in columns(found.tables, found) if mapped(values) != where} == set()
+        assert {name for name, values in columns(found.trace, found) if mapped(values) != where} == set()
 
 
 def test_the_limit_decides() -> None:

@@ -21,7 +21,7 @@ import nsysprof
 from nsysprof.errors import NsysprofError
 from nsysprof.export.columns import COLUMNS
 from nsysprof.tools.interrupts import Interrupt
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.command_line import Run, known_failure, runner
 from tests.kit.perfetto_trace import Slice, read_trace
 from tests.kit.random_reports import random_report
@@ -257,7 +257,9 @@ def test_a_full_disk_leaves_nothing(run: Run, tmp_path: Path, to: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("to", ["perfetto", "csv"])
-def test_an_interrupt_leaves_nothing(trace: Trace, tmp_path: Path, to: str, number: signal.Signals) -> None:
+def test_an_interrupt_leaves_nothing(
+    trace: MakeTrace, tmp_path: Path, to: str, number: signal.Signals
+) -> None:
     """While it writes: one line, the exit code of a shell, no file and no folder."""
     report = trace(Range("step", 0, 1_000_000), *(Kernel("k", n, n + 1, None) for n in range(30_000)))
     process = subprocess.Popen(
@@ -276,7 +278,7 @@ def test_an_interrupt_leaves_nothing(trace: Trace, tmp_path: Path, to: str, numb
     assert there(tmp_path) == ["report.sqlite"]
 
 
-def test_rules_and_threads_are_those_of_an_analysis(run: Run, tmp_path: Path, trace: Trace) -> None:
+def test_rules_and_threads_are_those_of_an_analysis(run: Run, tmp_path: Path, trace: MakeTrace) -> None:
     """Own rules name the family; strict leaves work of helper threads to nobody."""
     report = trace(Range("step", 0, 50), *launch_kernel("mine", (1, 2), (3, 9), id=1, thread=2))
     rules = tmp_path / "rules.toml"
@@ -355,7 +357,7 @@ def test_trace_processor_loads_a_real_report_without_an_error(
 
 @pytest.mark.parametrize("seed", range(0, 24, 3))
 def test_trace_processor_loads_made_up_reports_without_an_error(
-    seed: int, trace: Trace, tmp_path: Path, processor: TraceProcessor
+    seed: int, trace: MakeTrace, tmp_path: Path, processor: TraceProcessor
 ) -> None:
     """Ties, crossing ranges, negative times, ops before their launches: drawn as they were meant."""
     _load(processor, trace(*random_report(seed)), tmp_path)

@@ -20,7 +20,7 @@ from nsysprof.export.files import write_export
 from nsysprof.export.source import ExportSource, export_source
 from nsysprof.export.tables import export_tables
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import GraphTrace, Kernel, Range, launch_kernel, launch_memcpy
 
@@ -62,7 +62,7 @@ def checked(source: ExportSource, tables: dict[str, pd.DataFrame]) -> None:
     assert len(ops) == breakdown.totals["ops"]
     assert ops["duration_ns"].sum() == breakdown.totals["sum_ns"] == sum(breakdown.ledger["sum_ns"])
     for row in breakdown.attribution.ledger:
-        mine = ops.loc[ops["fate"] == row.fate, "duration_ns"]
+        mine = ops.loc[ops["fate"] == row.outcome, "duration_ns"]
         assert (len(mine), mine.sum()) == (row.ops, row.sum_ns)
     _joined(ops, launches, instances, ranges)
     _totals(breakdown, ops, launches, ranges, instances)
@@ -132,14 +132,14 @@ def test_tables_of_real_reports_join_and_add_up(path: Path, threads: str, tmp_pa
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_tables_of_made_up_reports_join_and_add_up(seed: int, trace: Trace, tmp_path: Path) -> None:
+def test_tables_of_made_up_reports_join_and_add_up(seed: int, trace: MakeTrace, tmp_path: Path) -> None:
     """Whatever a report can hold: several processes, ops without launch, negative times, crossing ranges."""
     source = source_of(trace(*random_report(seed)))
     checked(source, parquet(source, tmp_path))
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "perfetto"])
-def test_a_device_id_may_be_any_number(form: str, trace: Trace, tmp_path: Path) -> None:
+def test_a_device_id_may_be_any_number(form: str, trace: MakeTrace, tmp_path: Path) -> None:
     """4294967295 is what nsys writes where it knows no device."""
     source = source_of(trace(Kernel("k", 10, 20, None, device=4294967295), gpus=False))
     written = write_export(source, form, tmp_path / "out")
@@ -150,7 +150,7 @@ def test_a_device_id_may_be_any_number(form: str, trace: Trace, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("path", [*REAL, None], ids=lambda path: path.stem if path else "made up")
-def test_csv_holds_what_parquet_holds(path: Path | None, trace: Trace, tmp_path: Path) -> None:
+def test_csv_holds_what_parquet_holds(path: Path | None, trace: MakeTrace, tmp_path: Path) -> None:
     """Cell by cell, with names that need quotes."""
     if path is None:
         path = trace(
@@ -174,7 +174,7 @@ def test_csv_holds_what_parquet_holds(path: Path | None, trace: Trace, tmp_path:
             assert cells(found[column]) == expected, (name, column)
 
 
-def test_types_and_descriptions(trace: Trace, tmp_path: Path) -> None:
+def test_types_and_descriptions(trace: MakeTrace, tmp_path: Path) -> None:
     """Times are int64, texts dictionaries, and files and columns say what they are."""
     path = trace(Range("step", 0, 100), *launch_kernel("gemm", (10, 15), (20, 30), id=1))
     write_export(source_of(path), "parquet", tmp_path / "out")
@@ -199,7 +199,7 @@ def test_types_and_descriptions(trace: Trace, tmp_path: Path) -> None:
                 assert str(field.type) == "dictionary<values=string, indices=int32, ordered=0>"
 
 
-def test_the_document_beside_the_tables(trace: Trace, tmp_path: Path) -> None:
+def test_the_document_beside_the_tables(trace: MakeTrace, tmp_path: Path) -> None:
     """What was exported, how much, and what the columns hold, for formats that cannot say so themselves."""
     path = trace(Range("step", 0, 100), *launch_kernel("gemm", (10, 15), (20, 30), id=1))
     write_export(source_of(path), "csv", tmp_path / "out")
@@ -233,7 +233,7 @@ def test_many_rows_are_several_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
     assert all((one / f"{name}.csv").read_bytes() == (two / f"{name}.csv").read_bytes() for name in COLUMNS)
 
 
-def test_an_empty_report_has_empty_tables(trace: Trace, tmp_path: Path) -> None:
+def test_an_empty_report_has_empty_tables(trace: MakeTrace, tmp_path: Path) -> None:
     """All columns, no rows, in both formats."""
     source = source_of(trace(strings=["nothing"]))
     for name, table in parquet(source, tmp_path).items():
@@ -244,8 +244,8 @@ def test_an_empty_report_has_empty_tables(trace: Trace, tmp_path: Path) -> None:
         assert (folder / f"{name}.csv").read_text() == ",".join(columns) + "\n"
 
 
-def test_graphs_and_helper_threads_are_told(trace: Trace, tmp_path: Path) -> None:
-    """A graph traced as a whole is an op of its own kind; work of another thread has the fate `followed`."""
+def test_graphs_and_helper_threads_are_told(trace: MakeTrace, tmp_path: Path) -> None:
+    """A graph traced as a whole is an op of its own kind; work of another thread has the outcome `followed`."""
     source = source_of(
         trace(
             Range("backward", 0, 100, thread=1),
@@ -260,7 +260,7 @@ def test_graphs_and_helper_threads_are_told(trace: Trace, tmp_path: Path) -> Non
     assert pd.isna(ops["grid_x"].tolist()[1])
 
 
-def test_pyarrow_that_is_missing(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyarrow_that_is_missing(trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name and how to install it; CSV needs nothing."""
     source = source_of(trace(*launch_kernel("k", (1, 2), (3, 4), id=1)))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -272,7 +272,7 @@ def test_pyarrow_that_is_missing(trace: Trace, tmp_path: Path, monkeypatch: pyte
     write_export(source, "csv", tmp_path / "out")
 
 
-def test_every_column_is_documented_and_made(trace: Trace) -> None:
+def test_every_column_is_documented_and_made(trace: MakeTrace) -> None:
     """The documentation is the list of columns, in their order."""
     tables: dict[str, Any] = export_tables(source_of(trace(*random_report(3))))
     assert {name: list(table.columns(slice(0, 5))) for name, table in tables.items()} == {

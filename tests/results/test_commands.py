@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nsysprof.results.folder import ResultFolder
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.bench_samples import made_up, write_samples
 from tests.kit.command_line import Done, known_failure, runner
 from tests.kit.trace import Range, launch_kernel
@@ -62,7 +62,7 @@ WriterRun = Callable[..., Done]
 
 @pytest.fixture
 def write(
-    trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> WriterRun:
     """Runs a command of `WRITERS` with the output ``out`` and more options, in the folder of what it reads."""
     calls = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nsysprof.errors import NsysprofError
-from nsysprof.statistics.resampling import BLOCKS, RANGE
+from nsysprof.statistics.confidence import BLOCKS, RANGE
 from nsysprof.statistics.summary import (
     check_sample,
     clock_step,

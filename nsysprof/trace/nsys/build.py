@@ -1,4 +1,4 @@
-"""Puts the tables of a report together: joins GPU work to its launches and gives threads and devices small codes."""
+"""Puts a trace together from the tables of a report: joins GPU work to its launches, gives small codes to threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import ColumnArena
-from nsysprof.core.codes import Coder
+from nsysprof.core.columns import Coder
 from nsysprof.trace.nsys.columns import Source, column, has_all, unread_tables
 from nsysprof.trace.nsys.gpu_work import NEEDS as WORK_NEEDS
 from nsysprof.trace.nsys.gpu_work import TABLES as WORK
@@ -23,7 +23,7 @@ from nsysprof.trace.nsys.nvtx import NEEDS as NVTX_NEEDS
 from nsysprof.trace.nsys.nvtx import TABLE as NVTX
 from nsysprof.trace.nsys.nvtx import NvtxRanges, read_ranges
 from nsysprof.trace.report import Progress, Report
-from nsysprof.trace.tables import (
+from nsysprof.trace.trace import (
     PROCESS_OF_THREAD,
     PUSH_POP,
     Device,
@@ -32,7 +32,7 @@ from nsysprof.trace.tables import (
     Ops,
     Ranges,
     Stream,
-    Tables,
+    Trace,
     Unread,
 )
 
@@ -46,8 +46,8 @@ _BYTES_PER_ROW = {**dict.fromkeys(WORK, 80), CALLS: 35, NVTX: 115}
 _AT_MOST = 4  # times the size of an SQLite file, whose rows take 30 bytes at least
 
 
-def build_tables(report: Report, source: Source, progress: Progress | None, arena: ColumnArena) -> Tables:
-    """The `Tables` of a report, see `read_tables`."""
+def build_trace(report: Report, source: Source, progress: Progress | None, arena: ColumnArena) -> Trace:
+    """The `Trace` of a report, see `read_tables`."""
     found, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
         ops, launches, work, recorded_twice = _read_gpu_work(source, found, tids, progress, arena)
@@ -79,7 +79,7 @@ def build_tables(report: Report, source: Source, progress: Progress | None, aren
         warnings += (f"`{nvtx.names[name].text}` is never popped: {more}",)
     if len(never_popped) > _MOST_TOLD:
         warnings += (f"never popped, and folded like these: {len(never_popped) - _MOST_TOLD:,} more names",)
-    return Tables(
+    return Trace(
         report=report,
         ranges=ranges,
         launches=launches,

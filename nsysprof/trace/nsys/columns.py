@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, enough_space
-from nsysprof.core.codes import Words
+from nsysprof.core.columns import Words
 from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.identify import fold
-from nsysprof.trace.tables import Unread
+from nsysprof.trace.trace import Unread
 
 
 class Source(Protocol):

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
-from nsysprof.core.codes import Coder
+from nsysprof.core.columns import Coder
 from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
 from nsysprof.trace.nsys.identify import DamagedError
 from nsysprof.trace.report import Progress
-from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 
 TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": KERNEL,

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
-from nsysprof.core.codes import Coder
+from nsysprof.core.columns import Coder
 from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
 from nsysprof.trace.report import Progress
-from nsysprof.trace.tables import PROCESS_OF_THREAD
+from nsysprof.trace.trace import PROCESS_OF_THREAD
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch

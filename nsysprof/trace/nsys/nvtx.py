@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
-from nsysprof.core.codes import Coder, Words
+from nsysprof.core.columns import Coder, Words
 from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
 from nsysprof.trace.report import Progress
-from nsysprof.trace.tables import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, RangeName
+from nsysprof.trace.trace import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, RangeName
 
 TABLE = "NVTX_EVENTS"
 NEEDS = ("start", "end", "eventType", "globalTid")  # without them a row is no range

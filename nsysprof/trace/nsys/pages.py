@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysprof.core.codes import Words
+from nsysprof.core.columns import Words
 from nsysprof.core.parallel import cores, map_in_order
 from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.records import (

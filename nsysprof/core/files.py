@@ -1,4 +1,4 @@
-"""Reads files that lie beside reports, or that users write: small ones, and nothing else that has such a name.
+"""Files: read with care, written whole, and the cells of CSV files that a spreadsheet may open.
 
 A name may stand for a pipe that nobody writes into, a device without end, or a file that is something else. What is
 read here is a regular file, or a link to one, of a size that such files have.
@@ -6,23 +6,52 @@ read here is a regular file, or a link to one, of a size that such files have.
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
+import re
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_TABLE_BYTES",
-    "TooDeepError",
-    "open_regular",
-    "parse_json",
-    "read_json",
-    "read_small",
-    "unusable_warning",
-]
+PART = ".nsysprof-"  # what the names of folders begin with in which results become whole
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A place for what becomes a file: it gets its name when it is whole, and else nothing is left of it.
+
+    That is in a folder beside it that is new and of nobody else, so that no link lies there which writing would
+    follow. What has the name already is replaced, a link too. An `OSError` names the file.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix=PART, dir=path.parent) as folder:
+            part = Path(folder, path.name)
+            yield part
+            part.replace(path)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # nobody has asked for the other
+        raise
+
+
+def give_final_name(part: Path, final: Path) -> None:
+    """Give a file a name on its file system that no other has; it may keep its old one too.
+
+    Raises `FileExistsError` where the name is taken, also by a link to nothing, and `OSError` where it cannot be given.
+    """
+    try:
+        os.link(part, final)  # unlike a rename this never replaces a file
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links on this file system
+        if os.path.lexists(final):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final)) from None
+        part.replace(final)
+
 
 MAX_BYTES = 64 << 20  # of records, budgets, rules, lists
 MAX_TABLE_BYTES = 1 << 30  # of tables: a row per kernel, per instance or per sample
@@ -112,3 +141,42 @@ def _check_regular(found: os.stat_result, path: Path, most: int | None) -> None:
 
 def _too_large(path: Path, most: int) -> OSError:
     return OSError(errno.EFBIG, f"larger than {most >> 20:,} MiB, which no such file is", str(path))
+
+
+_SPECIAL = re.compile(r'[,"\r\n]').search
+_FORMULA = r"[=+\-@\t\r\n＝＋－＠]"  # what a spreadsheet may take for the beginning of one
+_BEGINS_FORMULA, _MADE_SAFE = re.compile(_FORMULA).match, re.compile(f"'{_FORMULA}").match
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)").fullmatch
+
+
+def csv_field(text: object) -> str:
+    """A CSV field, in quotes where RFC 4180 asks for them.
+
+    The csv module takes ten times as long for long kernel names, and before Python 3.13 does not quote a lone CR.
+    """
+    field = str(text)
+    return '"' + field.replace('"', '""') + '"' if _SPECIAL(field) else field
+
+
+def make_spreadsheet_safe(path: Path) -> None:
+    """Rewrite a CSV file so that a spreadsheet takes no name in it for a formula: with a ``'`` in front of such texts.
+
+    Quotes of CSV do not keep it from that. Numbers stay as they are.
+    """
+    csv.field_size_limit(2**31 - 1)  # names of kernels are as long as they like
+    with (
+        whole_file(path) as part,
+        path.open(newline="", encoding="utf-8") as rows,
+        part.open("w", newline="", encoding="utf-8") as file,
+    ):
+        for row in csv.reader(rows):
+            file.write(",".join(csv_field(_safe(cell)) for cell in row) + "\n")
+
+
+def undo_spreadsheet_safe(text: str) -> str:
+    """The text of a cell without the ``'`` that `make_spreadsheet_safe` puts in front."""
+    return text[1:] if _MADE_SAFE(text) else text
+
+
+def _safe(cell: str) -> str:
+    return f"'{cell}" if _BEGINS_FORMULA(cell) and not _NUMBER(cell) else cell

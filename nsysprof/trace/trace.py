@@ -1,4 +1,4 @@
-"""The report as narrow numpy columns: ranges, launches and ops, with ids resolved to small codes."""
+"""What was recorded as narrow numpy columns: ranges, launches and ops, with ids resolved to small codes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ENOUGH_OPS = 20_000  # to tell the step of a clock
 
 __all__ = [
     "DEFAULT_DOMAIN", "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "MIGRATION", "PUSH_POP", "START_END",
-    "Device", "Launches", "Migrations", "Ops", "RangeName", "Ranges", "Stream", "Tables", "only_ops", "pid_of",
-    "tid_of",
+    "Device", "Launches", "Migrations", "Ops", "RangeName", "Ranges", "Stream", "Tables", "Trace", "only_ops",
+    "pid_of", "tid_of",
 ]  # fmt: skip
 
 
@@ -58,7 +58,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of a device; ``device`` is an index into `Tables.devices`, ``id`` None where none is recorded.
+    """A stream of a device; ``device`` is an index into `Trace.devices`, ``id`` None where none is recorded.
 
     ``migrates``: it stands for what the driver moves to and from the device; nothing was ever launched on it.
     """
@@ -72,8 +72,8 @@ class Stream:
 class Ranges:
     """NVTX ranges, a row per instance, sorted by (process, thread, kind, start, longest first).
 
-    ``thread`` code of `Tables.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, PUSH_POP or START_END; ``name``
-    int32 into `Tables.range_names`; ``unclosed`` bool: never closed by the program, ends with the session; ``moved``
+    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, PUSH_POP or START_END; ``name``
+    int32 into `Trace.range_names`; ``unclosed`` bool: never closed by the program, ends with the session; ``moved``
     bool: a start/end range of which the report says on which thread it ended.
     """
 
@@ -93,7 +93,7 @@ class Ranges:
 class Launches:
     """Host calls that caused GPU work, one row per (process, correlation id), sorted by (process, thread, start).
 
-    ``thread`` code of `Tables.threads`; ``start``, ``end`` int64 ns.
+    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns.
     """
 
     thread: NDArray[np.integer]
@@ -109,8 +109,8 @@ class Ops:
     """GPU operations, in the order of the file.
 
     ``start``, ``end`` int64 ns; ``kind`` uint8: KERNEL, MEMCPY, MEMSET, GRAPH (a CUDA-graph launch traced as a
-    whole) or MIGRATION (pages of unified memory); ``name`` int32 into `Tables.op_names`; ``stream`` code of
-    `Tables.streams`; ``launch`` int32, a row of `Launches`, -1 where there is none; ``from_graph`` bool: a node of a
+    whole) or MIGRATION (pages of unified memory); ``name`` int32 into `Trace.op_names`; ``stream`` code of
+    `Trace.streams`; ``launch`` int32, a row of `Launches`, -1 where there is none; ``from_graph`` bool: a node of a
     CUDA graph.
     """
 
@@ -135,8 +135,8 @@ class Migrations:
 
 
 @dataclass(frozen=True)
-class Tables:
-    """Everything that attribution needs of a report.
+class Trace:
+    """Everything that attribution needs of what was recorded.
 
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
@@ -220,6 +220,7 @@ class Tables:
         return np.array([self.devices[stream.device].process for stream in self.streams], np.int32)
 
 
+Tables = Trace  # as it was called before
 PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
 Id = TypeVar("Id", int, NDArray[np.int64])
 
@@ -234,9 +235,9 @@ def tid_of(global_id: Id) -> Id:
     return global_id & 0xFFFFFF
 
 
-def only_ops(tables: Tables, mine: NDArray[np.bool_]) -> Tables:
+def only_ops(trace: Trace, mine: NDArray[np.bool_]) -> Trace:
     """The same report with only some of its ops, and the launches that caused those."""
-    ops, launches, arena = tables.ops, tables.launches, tables.arena
+    ops, launches, arena = trace.ops, trace.launches, trace.arena
     rows = np.flatnonzero(mine)
     launch = arena.take(ops.launch, rows)
     used = np.zeros(len(launches) + 1, bool)
@@ -247,8 +248,8 @@ def only_ops(tables: Tables, mine: NDArray[np.bool_]) -> Tables:
     moved = mine[ops.kind == MIGRATION]
     kept = {name: arena.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
     return replace(
-        tables,
+        trace,
         ops=Ops(**kept, launch=arena.take(place, launch)),
-        migrations=Migrations(tables.migrations.size_bytes[moved], tables.migrations.cause[moved]),
+        migrations=Migrations(trace.migrations.size_bytes[moved], trace.migrations.cause[moved]),
         launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
     )
