@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsysprof.tools.launchers import PLACE_VARIABLES
+from nsysprof.tools.fingerprint import PLACE_VARIABLES
 from nsysprof.tools.nsys import header_version
 from nsysprof.trace.nsys.about import read_about, read_thread_names
 from nsysprof.trace.nsys.identify import check_tables, identify, reading
