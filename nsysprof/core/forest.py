@@ -30,3 +30,9 @@ def ancestors_or_self(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> N
 def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
     """How many ancestors each row has."""
     return (added_up(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)
+
+
+def outermost(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which marked rows have no marked ancestor."""
+    within: NDArray[np.bool_] = np.append(ancestors_or_self(parent, marked), False)[parent]
+    return marked & ~within
