@@ -28,12 +28,12 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.attribution.split import Part, parts
 from nsysprof.attribution.warm_up import Instances, instance_numbers, instances_text, warm_up
-from nsysprof.core.column_table import Column, ColumnTable, Texts, one_below_other
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.kernels.groups import OpGroups, op_groups
-from nsysprof.trace.tables import GRAPH, MEMCPY, MEMSET, MIGRATION, Tables
+from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,7 +140,7 @@ class Breakdown:
     def instance_columns(self, rows: int = 1 << 62) -> Iterator[ColumnTable]:
         """The columns of ``instances.csv``, a row per range instance, some ``rows`` at a time; at least one table."""
         chosen = np.flatnonzero(self.kept)
-        numbers = instance_numbers(self.paths.of, self.attribution.tables.ranges.start)
+        numbers = instance_numbers(self.paths.of, self.attribution.trace.ranges.start)
         for first in range(0, max(len(chosen), 1), rows):
             part = chosen[first : first + rows]
             yield instance_columns(
@@ -174,20 +174,20 @@ def break_down(
     """
     if by is not None and by not in BY:
         raise NsysprofError(f"cannot split rows by {by!r}", f"choose {' or '.join(BY)}")
-    tables = attribution.tables
+    trace = attribution.trace
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge)
     path_texts, merged_texts = paths.texts(), merged.texts()
-    chosen = _selected(paths, merged, path_texts, merged_texts, select, tables)
+    chosen = _selected(paths, merged, path_texts, merged_texts, select, trace)
     merged_of = merged.of[paths.of]
     left_out = warm_up(attribution, merged, merged_of, skip)
     keep = chosen[paths.of] & ~left_out
     if instances is not None:
-        numbers = instance_numbers(merged_of, tables.ranges.start)
+        numbers = instance_numbers(merged_of, trace.ranges.start)
         keep &= (numbers >= instances[0]) & (numbers <= instances[1])
-    kinds = classify(rules or load_rules(), tables.op_names)
-    kinds = _with_memory_ops(kinds, tables)
-    unified = unified_memory(tables)
+    kinds = classify(rules or load_rules(), trace.op_names)
+    kinds = _with_memory_ops(kinds, trace)
+    unified = unified_memory(trace)
     own = [
         *(unified.sentences() if unified else ()),
         *warnings(attribution, paths, left_out, skip, select, int(chosen[paths.of].sum())),
@@ -209,13 +209,13 @@ def break_down(
         unified=unified,
         by=by,
         kinds=kinds,
-        groups=op_groups(tables, kinds),
+        groups=op_groups(trace, kinds),
         path_texts=path_texts,
         merged_texts=[merged_texts[code] for code in merged.of.tolist()],
         kept=keep,
         parts=tuple(_with_rows(parts(attribution, keep, by), merged_of, len(merged))),
         merged_of=merged_of,
-        first_warnings=(*tables.report.about.warnings, *tables.warnings, *own),
+        first_warnings=(*trace.report.about.warnings, *trace.warnings, *own),
     )
 
 
@@ -239,7 +239,7 @@ def _selected(
     path_texts: list[str],
     merged_texts: list[str],
     select: str | None,
-    tables: Tables,
+    trace: Trace,
 ) -> NDArray[np.bool_]:
     """Which paths a glob selects: it matches the path, its merged path or its name, or those of an ancestor."""
     if select is None:
@@ -254,19 +254,19 @@ def _selected(
         some = ", ".join(repr(text) for text in dict.fromkeys(merged_texts[:3]))
         known = f"it has, for example, {some}" if some else "it has no ranges at all"
         raise NsysprofError(
-            f"no range of {tables.report.path} matches {select!r}: {known}",
-            f"nsysprof analyze {shlex.quote(str(tables.report.path))} --no-charts",
+            f"no range of {trace.report.path} matches {select!r}: {known}",
+            f"nsysprof analyze {shlex.quote(str(trace.report.path))} --no-charts",
         )
     return hit
 
 
-def _with_memory_ops(kinds: Kinds, tables: Tables) -> Kinds:
+def _with_memory_ops(kinds: Kinds, trace: Trace) -> Kinds:
     """Ops that are no kernels are families of their own, whatever the rules say of their names."""
     family, cause = list(kinds.family), list(kinds.cause)
     kind_of_name = np.zeros(len(family), np.uint8)
-    for first in range(0, len(tables.ops), _CHUNK):
+    for first in range(0, len(trace.ops), _CHUNK):
         part = slice(first, first + _CHUNK)
-        kind_of_name[tables.ops.name[part]] = tables.ops.kind[part]
+        kind_of_name[trace.ops.name[part]] = trace.ops.kind[part]
     names = {MEMCPY: "memcpy", MEMSET: "memset", GRAPH: "graph", MIGRATION: "migration"}
     for kind, name in names.items():
         for code in np.flatnonzero(kind_of_name == kind).tolist():
@@ -275,10 +275,10 @@ def _with_memory_ops(kinds: Kinds, tables: Tables) -> Kinds:
 
 
 def _ranges(answer: Breakdown) -> ColumnTable:
-    tables, paths = answer.attribution.tables, answer.paths
+    trace, paths = answer.attribution.trace, answer.paths
     texts = answer.path_texts, answer.merged_texts, np.arange(len(paths), dtype=np.int32)
     found = [range_table(part.attribution, paths, paths.of, part.keep) for part, _ in answer.parts]
-    return _labelled(answer, [range_columns(table, tables, *texts) for table in found])
+    return _labelled(answer, [range_columns(table, trace, *texts) for table in found])
 
 
 def _merged(answer: Breakdown) -> ColumnTable:
@@ -302,7 +302,7 @@ def _families(answer: Breakdown) -> ColumnTable:
 
 def _kernels(answer: Breakdown) -> ColumnTable:
     """Both tables of kernels come from one sort: that of the merged paths is kept as well."""
-    tables, kinds = answer.attribution.tables, answer.kinds
+    trace, kinds = answer.attribution.trace, answer.kinds
     paths = answer.paths.of, answer.merged_paths.of
     texts = [*answer.path_texts, ""]
     found: list[ColumnTable] = []
@@ -310,8 +310,8 @@ def _kernels(answer: Breakdown) -> ColumnTable:
     for part, row in answer.parts:
         unowned = answer.options["select"] is None
         own, own_merged = kernel_tables(part.attribution, paths, part.keep, unowned=unowned, ops=part.ops)
-        found.append(kernel_columns(own, "path", Texts(own.path, texts), tables, kinds))
-        columns = kernel_columns(own_merged, "row", row[own_merged.path], tables, kinds).columns
+        found.append(kernel_columns(own, "path", Texts(own.path, texts), trace, kinds))
+        columns = kernel_columns(own_merged, "row", row[own_merged.path], trace, kinds).columns
         merged.append(ColumnTable({**columns, "group": answer.groups.of[own_merged.name]}))
     answer._columns["merged_kernels"] = _labelled(answer, merged)
     return _labelled(answer, found)
@@ -333,7 +333,7 @@ def _labelled(answer: Breakdown, tables: list[ColumnTable]) -> ColumnTable:
         if isinstance(labels[0], int)
         else Texts(codes, [str(each) for each in labels])
     )
-    return ColumnTable({answer.by: label, **one_below_other(tables).columns})
+    return ColumnTable({answer.by: label, **stack_tables(tables).columns})
 
 
 _TABLES: dict[str, Callable[[Breakdown], ColumnTable]] = {

@@ -264,15 +264,15 @@ def _own_row(breakdown: Breakdown, chain: list[int]) -> _Row | None:
 def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
     """Busy time, per instance and GPU, and launches of the ops that ranges with these merged paths own."""
     attribution = breakdown.attribution
-    tables = attribution.tables
+    trace = attribution.trace
     path = np.array([text in texts for text in breakdown.merged_texts], bool)
     ranges = path[breakdown.paths.of]
     if breakdown.kept is not None:
         ranges &= breakdown.kept
     owner = attribution.op_owner
     ops = np.flatnonzero(np.append(ranges, False)[owner])
-    start, end = tables.ops.start[ops], tables.ops.end[ops]
-    gpu = np.array(tables.gpu_numbers, np.int64)[tables.stream_device][tables.ops.stream[ops]]
+    start, end = trace.ops.start[ops], trace.ops.end[ops]
+    gpu = np.array(trace.gpu_numbers, np.int64)[trace.stream_device][trace.ops.stream[ops]]
     group = owner[ops].astype(np.int64) * (gpu.max(initial=0) + 1) + gpu
     group = np.unique(group, return_inverse=True)[1].reshape(-1)
     # Laid out one after another, the groups do not touch and one union serves them all.
@@ -282,7 +282,7 @@ def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
     np.maximum.at(high, group, end)
     length = high - low
     shift = np.cumsum(length) - length - low
-    return union_length(start + shift[group], end + shift[group]), len(np.unique(tables.ops.launch[ops]))
+    return union_length(start + shift[group], end + shift[group]), len(np.unique(trace.ops.launch[ops]))
 
 
 def _kernel_rows(breakdown: Breakdown) -> list[_Row]:

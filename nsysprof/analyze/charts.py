@@ -42,7 +42,7 @@ def _timeline(breakdown: Breakdown) -> Plan:
 
 
 def _nothing(breakdown: Breakdown) -> Message:
-    reason, _, rest = breakdown.attribution.tables.no_work.partition(": ")
+    reason, _, rest = breakdown.attribution.trace.no_work.partition(": ")
     sentences = [
         f"{reason[:1].upper()}{reason[1:]}{':' if rest else '.'}",
         *([f"{rest}."] if rest else []),

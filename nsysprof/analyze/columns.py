@@ -10,9 +10,9 @@ from nsysprof.analyze.range_table import RangeTable
 from nsysprof.analyze.tables import RANGES
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.column_table import Column, ColumnTable, Texts
+from nsysprof.core.columns import Column, ColumnTable, Texts
 from nsysprof.kernels.classify import Kinds
-from nsysprof.trace.tables import Tables, pid_of, tid_of
+from nsysprof.trace.trace import Trace, pid_of, tid_of
 
 KIND_NAMES = ("push_pop", "start_end")
 _STATISTICS = {"median": "median", "iqr": "iqr", "min": "low", "max": "high"}  # of `Quartiles`
@@ -20,7 +20,7 @@ _STATISTICS = {"median": "median", "iqr": "iqr", "min": "low", "max": "high"}  #
 
 def range_columns(
     table: RangeTable,
-    tables: Tables,
+    trace: Trace,
     path_texts: list[str],
     merged_texts: list[str],
     merged_of: NDArray[np.int32],
@@ -33,7 +33,7 @@ def range_columns(
         "merged_path": Texts(merged_of[rows], merged_texts),
         "depth": columns.pop("depth"),
         "kind": columns.pop("kind"),
-        "domain": Texts(table.paths.name[rows], [name.domain for name in tables.range_names]),
+        "domain": Texts(table.paths.name[rows], [name.domain for name in trace.range_names]),
     }
     return ColumnTable({**head, **columns})
 
@@ -50,13 +50,13 @@ def merged_columns(table: RangeTable, merged_texts: list[str], row: NDArray[np.i
 
 
 def kernel_columns(
-    kernels: KernelTable, path_column: str, path: Column, tables: Tables, kinds: Kinds
+    kernels: KernelTable, path_column: str, path: Column, trace: Trace, kinds: Kinds
 ) -> ColumnTable:
     """A row per (path, kernel): the columns of ``kernels.csv`` with ``path`` under the given column name."""
     return ColumnTable(
         {
             path_column: path,
-            "kernel": Texts(kernels.name, tables.op_names),
+            "kernel": Texts(kernels.name, trace.op_names),
             "family": Texts(kernels.name, kinds.family),
             "math_unit": Texts(kernels.name, kinds.math_unit),
             "count": kernels.count,
@@ -78,9 +78,9 @@ def instance_columns(
     merged_texts: list[str],
 ) -> ColumnTable:
     """The columns of ``instances.csv`` for some range instances, with their `instance_numbers`."""
-    tables, inside = attribution.tables, attribution.inclusive
-    ranges, path = tables.ranges, paths.of[rows]
-    thread = tables.threads[ranges.thread[rows]]
+    trace, inside = attribution.trace, attribution.inclusive
+    ranges, path = trace.ranges, paths.of[rows]
+    thread = trace.threads[ranges.thread[rows]]
     return ColumnTable(
         {
             "path": Texts(path, path_texts),

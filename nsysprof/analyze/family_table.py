@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.cover import cover, crossing
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.column_table import ColumnTable, Texts
+from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.kernels.classify import FAMILIES, Kinds
 from nsysprof.kernels.groups import OpGroups
-from nsysprof.trace.tables import KERNEL, START_END, Ops
+from nsysprof.trace.trace import KERNEL, START_END, Ops
 
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 # What is added up: a value per op, of some ops.
@@ -45,14 +45,14 @@ def family_table(
     sums = [np.zeros((len(merged) + 1, len(pairs)), np.int64) for _ in _COLUMNS]
     path_of = np.append(merged_of, len(merged))[_kept_home(attribution.parent, keep)]
     for part in _parts(attribution):
-        cell = path_of[attribution.owner_of(part)] * len(pairs) + column[attribution.tables.ops.name[part]]
+        cell = path_of[attribution.owner_of(part)] * len(pairs) + column[attribution.trace.ops.name[part]]
         for total, values in zip(sums, _COLUMNS.values(), strict=True):
-            np.add.at(total.reshape(-1), cell, values(attribution.tables.ops, part))
+            np.add.at(total.reshape(-1), cell, values(attribution.trace.ops, part))
     for level in _deepest_first(merged):
         for total in sums:
             np.add.at(total, merged.parent[level], total[level])
     odd = keep & (
-        (attribution.tables.ranges.kind == START_END) | crossing(attribution, merged.depth[merged_of])
+        (attribution.trace.ranges.kind == START_END) | crossing(attribution, merged.depth[merged_of])
     )
     if odd.any():
         _count_inside(sums, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), column)
@@ -69,7 +69,7 @@ def family_table(
 
 def _parts(attribution: Attribution) -> Iterator[slice]:
     """All ops, some at a time."""
-    for first in range(0, len(attribution.tables.ops), _CHUNK):
+    for first in range(0, len(attribution.trace.ops), _CHUNK):
         yield slice(first, first + _CHUNK)
 
 
@@ -103,14 +103,14 @@ def _count_inside(
     column: NDArray[np.int64],
 ) -> None:
     """Put what lies inside the ranges, column by column, in place of what was added up along the tree."""
-    ops = attribution.tables.ops
+    ops = attribution.trace.ops
     rows = np.flatnonzero(ranges)
     inside = cover(attribution, rows, merged_of, len(sums[0]) - 1)
     paths = np.flatnonzero(np.bincount(merged_of[rows]))
-    column_of_op = attribution.tables.room.take(column.astype(np.int16), ops.name)
+    column_of_op = attribution.trace.arena.take(column.astype(np.int16), ops.name)
     for code in np.unique(column_of_op).tolist():
         for total, values in zip(sums, _COLUMNS.values(), strict=True):
-            per_launch = np.zeros(len(attribution.tables.launches) + 1, np.int64)
+            per_launch = np.zeros(len(attribution.trace.launches) + 1, np.int64)
             for part in _parts(attribution):
                 mine = np.flatnonzero(column_of_op[part] == code)
                 np.add.at(per_launch, ops.launch[part][mine], values(ops, part)[mine])

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.statistics.quartiles import quartiles_of_sorted, sorted_in_groups
+from nsysprof.statistics.distributions import quartiles_of_sorted, sorted_in_groups
 
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 
@@ -17,7 +17,7 @@ _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 class KernelTable:
     """A row per (path, op name), exclusive to the path, sorted by path and then by time spent.
 
-    ``path`` int32, -1 for what no range owns; ``name`` int32 into ``tables.op_names``; ``count`` ops; durations in
+    ``path`` int32, -1 for what no range owns; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in
     ns: ``sum_ns, median_ns, min_ns, max_ns`` int64.
     """
 
@@ -48,19 +48,19 @@ def kernel_tables(
     ``paths`` are the path of each range instance and the merged path of each path, ``keep`` says which instances count.
     ``unowned`` adds the rows of path -1; ``ops`` leaves ops out.
     """
-    tables, room = attribution.tables, attribution.tables.room
+    trace, arena = attribution.trace, attribution.trace.arena
     of, merged_of = paths
-    names = max(len(tables.op_names), 1)
+    names = max(len(trace.op_names), 1)
     path_of, counts = np.append(of, np.int32(-1)), np.append(keep, unowned)
-    key, length = (room.empty(len(tables.ops), np.int64) for _ in range(2))
+    key, length = (arena.empty(len(trace.ops), np.int64) for _ in range(2))
     stop = 0
-    for first in range(0, len(tables.ops), _CHUNK):
+    for first in range(0, len(trace.ops), _CHUNK):
         part = slice(first, first + _CHUNK)
         owner = attribution.owner_of(part)
         mine = np.flatnonzero(counts[owner] if ops is None else counts[owner] & ops[part])
         place = slice(stop, stop + len(mine))
-        key[place] = (path_of[owner[mine]].astype(np.int64) + 1) * names + tables.ops.name[part][mine]
-        length[place] = tables.ops.end[part][mine] - tables.ops.start[part][mine]
+        key[place] = (path_of[owner[mine]].astype(np.int64) + 1) * names + trace.ops.name[part][mine]
+        length[place] = trace.ops.end[part][mine] - trace.ops.start[part][mine]
         stop = place.stop
     found, length = _table(key[:stop], length[:stop], names)
     merged = np.append(merged_of, np.int32(-1))[found.path].astype(np.int64) + 1

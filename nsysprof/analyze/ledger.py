@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attribution
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.column_table import ColumnTable, Texts
+from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.units import format_share
-from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 
 
 def ledger_columns(attribution: Attribution) -> ColumnTable:
-    """``fate, ops, sum_ns, share`` (of all op time): a row per fate, adding up to the report."""
+    """``fate, ops, sum_ns, share`` (of all op time): a row per outcome, adding up to the report."""
     total = sum(row.sum_ns for row in attribution.ledger)
     return ColumnTable(
         {
-            "fate": Texts(np.arange(len(attribution.ledger)), [row.fate for row in attribution.ledger]),
+            "fate": Texts(np.arange(len(attribution.ledger)), [row.outcome for row in attribution.ledger]),
             "ops": np.array([row.ops for row in attribution.ledger], np.int64),
             "sum_ns": np.array([row.sum_ns for row in attribution.ledger], np.int64),
             "share": np.array([row.sum_ns / total if total else 0.0 for row in attribution.ledger]),
@@ -32,18 +32,18 @@ def totals(attribution: Attribution) -> dict[str, int]:
 
     Ops and their sum are all that the ledger has. Migrations are apart: they are in neither busy nor span.
     """
-    tables = attribution.tables
-    ops = tables.ops
+    trace = attribution.trace
+    ops = trace.ops
     migrates = ops.kind == MIGRATION
-    busy = sum(int((end - start).sum()) for start, end in tables.gpu_busy.values())
+    busy = sum(int((end - start).sum()) for start, end in trace.gpu_busy.values())
     return {
         "ops": len(ops),
         "kernels": int(np.count_nonzero(ops.kind == KERNEL)),
         "memops": int(np.count_nonzero((ops.kind == MEMCPY) | (ops.kind == MEMSET))),
         "graph_traces": int(np.count_nonzero(ops.kind == GRAPH)),
         "migrations": int(np.count_nonzero(migrates)),
-        "launches": len(tables.launches),
-        "ranges": len(tables.ranges),
+        "launches": len(trace.launches),
+        "ranges": len(trace.ranges),
         "sum_ns": int((ops.end - ops.start).sum()),
         "migrations_ns": int((ops.end - ops.start)[migrates].sum()),
         "busy_ns": busy,
@@ -65,13 +65,13 @@ def warnings(
     """
     ledger = ledger_columns(attribution)
 
-    def ops(fate: int) -> str:
-        return f"{attribution.ledger[fate].ops:,} ({format_share(float(ledger['share'][fate]))} of op time)"
+    def ops(outcome: int) -> str:
+        return f"{attribution.ledger[outcome].ops:,} ({format_share(float(ledger['share'][outcome]))} of op time)"
 
     if paths.too_long:
         deepest = int(paths.depth.max()) + 1
         yield f"range paths are up to {deepest:,} names deep: long ones are cut in the middle, and may look alike"
-    unclosed = int(attribution.tables.ranges.unclosed.sum())
+    unclosed = int(attribution.trace.ranges.unclosed.sum())
     if unclosed:
         yield f"ranges never closed: {unclosed:,} of {len(left_out):,}; they end with the session"
     if attribution.ledger[NO_LAUNCH].ops:

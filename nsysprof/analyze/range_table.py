@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.cover import added_up, cover, overlapping
 from nsysprof.attribution.paths import Paths
-from nsysprof.statistics.quartiles import Quartiles, grouped_quartiles
-from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, START_END
+from nsysprof.statistics.distributions import Quartiles, grouped_quartiles
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, START_END
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def range_table(
 
     ``keep`` leaves out instances (False), for instance warm-up; a path that keeps none has zeros.
     """
-    ranges, inside = attribution.tables.ranges, attribution.inclusive
+    ranges, inside = attribution.trace.ranges, attribution.inclusive
     rows = None if keep is None or keep.all() else np.flatnonzero(keep)
     code = of if rows is None else of[rows]
     count = len(paths)
@@ -77,7 +77,7 @@ def range_table(
         memops=total(inside.memops),
         graph_launches=total(inside.graph_launches),
         unclosed=total(ranges.unclosed),
-        processes=_distinct(code, pick(attribution.tables.thread_process[ranges.thread]), count),
+        processes=_distinct(code, pick(attribution.trace.thread_process[ranges.thread]), count),
         devices=_bits(code, pick(inside.devices), count),
         cpu_ns=total(cpu),
         span_ns=total(span),
@@ -97,8 +97,8 @@ def _count_once(
     table: RangeTable, attribution: Attribution, of: NDArray[np.int32], keep: NDArray[np.bool_] | None
 ) -> None:
     """Windows of one path that overlap each other hold some work together: count it once in the path's totals."""
-    ops = attribution.tables.ops
-    windows = attribution.tables.ranges.kind == START_END
+    ops = attribution.trace.ops
+    windows = attribution.trace.ranges.kind == START_END
     rows = np.flatnonzero(windows if keep is None else windows & keep)
     rows = rows[overlapping(attribution, of, rows)]
     if len(rows) == 0:

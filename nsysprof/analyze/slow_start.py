@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.column_table import ColumnTable
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.columns import ColumnTable
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.units import format_ns
 
 # A thread's range starts slowly when the first of so many instances takes so many times the median, and half of all.
@@ -42,7 +42,7 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
 
 def _slowest(attribution: Attribution, instances: NDArray[np.intp]) -> tuple[int, int, int] | None:
     """First span, median span and instances of the thread that starts most slowly, if one does."""
-    ranges = attribution.tables.ranges
+    ranges = attribution.trace.ranges
     found = []
     threads = ranges.thread[instances]
     for thread in np.flatnonzero(np.bincount(threads) >= _INSTANCES).tolist():

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.split import device_labels, stream_labels
-from nsysprof.core.binning import NOTHING, time_per_group
-from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.core.intervals import NOTHING, Ints, cover_before, merge, time_per_group
 from nsysprof.kernels.groups import OpGroups
-from nsysprof.trace.tables import Tables
+from nsysprof.trace.trace import Trace
 
 MOST_LANES = 16
 MOST_STREAMS = 8  # with a lane each
@@ -23,7 +22,7 @@ class StreamLane:
     """One stream, or all that a process has on a GPU, a value per column of the timeline.
 
     ``busy_ns`` int64, the time in which at least one op ran; ``group`` uint8, which of the `OpGroups` ran longest,
-    `NOTHING` where nothing did; ``process`` an index into ``tables.processes``; ``ops`` and ``total_ns`` (busy time)
+    `NOTHING` where nothing did; ``process`` an index into ``trace.processes``; ``ops`` and ``total_ns`` (busy time)
     are those of the whole lane, which has ``streams``.
     """
 
@@ -36,28 +35,28 @@ class StreamLane:
     streams: int
 
 
-def choose_streams(tables: Tables) -> tuple[list[int], list[str]]:
+def choose_streams(trace: Trace) -> tuple[list[int], list[str]]:
     """The streams to draw one by one, and a note on those left out; see `choose_lanes`."""
-    lanes, notes = choose_lanes(tables, len(tables.streams))
+    lanes, notes = choose_lanes(trace, len(trace.streams))
     return [stream for lane in lanes for stream in lane], notes
 
 
-def choose_lanes(tables: Tables, most_streams: int = MOST_STREAMS) -> tuple[list[list[int]], list[str]]:
+def choose_lanes(trace: Trace, most_streams: int = MOST_STREAMS) -> tuple[list[list[int]], list[str]]:
     """The streams that share each lane, in the order of GPUs, their processes and streams; a note on those left out.
 
     Of more than ``most_streams`` those of one process and GPU share one. Migrations have lanes of their own.
     """
-    count = len(tables.streams)
+    count = len(trace.streams)
     total = np.zeros(count, np.int64)
-    for first in range(0, len(tables.ops), _CHUNK):
+    for first in range(0, len(trace.ops), _CHUNK):
         part = slice(first, first + _CHUNK)
-        length = np.maximum(tables.ops.end[part] - tables.ops.start[part], 0)
-        np.add.at(total, tables.ops.stream[part], length)
-    numbers, process = tables.gpu_numbers, tables.stream_process.tolist()
-    gpu = [numbers[stream.device] for stream in tables.streams]
-    together = sum(not stream.migrates for stream in tables.streams) > most_streams
+        length = np.maximum(trace.ops.end[part] - trace.ops.start[part], 0)
+        np.add.at(total, trace.ops.stream[part], length)
+    numbers, process = trace.gpu_numbers, trace.stream_process.tolist()
+    gpu = [numbers[stream.device] for stream in trace.streams]
+    together = sum(not stream.migrates for stream in trace.streams) > most_streams
     by_lane: dict[tuple[object, ...], list[int]] = {}
-    for number, stream in enumerate(tables.streams):
+    for number, stream in enumerate(trace.streams):
         key = process[number], gpu[number], stream.migrates, -1 if together else number
         by_lane.setdefault(key, []).append(number)
     lanes = list(by_lane.values())
@@ -70,44 +69,44 @@ def choose_lanes(tables: Tables, most_streams: int = MOST_STREAMS) -> tuple[list
     whole = int(total.sum())
     share = f"{100 * int(total[rest].sum()) / whole:.2g} %" if whole else "0 %"
     notes = [f"{len(rest)} more streams with {share} of op time are not drawn"] if rest else []
-    order, place = processes_by_gpu(tables), [*device_labels(tables)]
+    order, place = processes_by_gpu(trace), [*device_labels(trace)]
 
     def rank(lane: list[int]) -> tuple[int, ...]:
-        stream = tables.streams[lane[0]]
+        stream = trace.streams[lane[0]]
         where = order.index(process[lane[0]]), place.index(gpu[lane[0]])
         return *where, stream.migrates, stream.id or 0
 
     return sorted((sorted(lanes[lane]) for lane in chosen), key=rank), notes
 
 
-def processes_by_gpu(tables: Tables) -> list[int]:
+def processes_by_gpu(trace: Trace) -> list[int]:
     """All processes in the order of the first GPU that each uses, and then of their ids."""
-    place = [*device_labels(tables)]
-    first = dict.fromkeys(range(len(tables.processes)), len(place))
-    for device, number in zip(tables.devices, tables.gpu_numbers, strict=True):
+    place = [*device_labels(trace)]
+    first = dict.fromkeys(range(len(trace.processes)), len(place))
+    for device, number in zip(trace.devices, trace.gpu_numbers, strict=True):
         first[device.process] = min(first[device.process], place.index(number))
     return sorted(first, key=lambda process: (first[process], process))
 
 
 def stream_lanes(
-    tables: Tables, groups: OpGroups, chosen: list[list[int]], edges: Ints
+    trace: Trace, groups: OpGroups, chosen: list[list[int]], edges: Ints
 ) -> tuple[StreamLane, ...]:
     """The lanes of the chosen streams over the columns that ``edges`` bound. Near-linear in ops."""
-    ops, lanes, columns = tables.ops, len(chosen), len(edges) - 1
+    ops, lanes, columns = trace.ops, len(chosen), len(edges) - 1
     if not lanes:
         return ()
-    lane_of = np.full(len(tables.streams), lanes, np.uint8)
+    lane_of = np.full(len(trace.streams), lanes, np.uint8)
     for number, streams in enumerate(chosen):
         lane_of[streams] = number
     lane = lane_of[ops.stream]
-    labels = stream_labels(tables)
+    labels = stream_labels(trace)
     out = []
     for number, streams in enumerate(chosen):
         mine = np.flatnonzero(lane == number)
         start = ops.start[mine]
         end = np.maximum(ops.end[mine], start)
         first, last = merge(start, end)
-        busy = np.diff(covered_before(first, last, edges))
+        busy = np.diff(cover_before(first, last, edges))
         per_group = time_per_group(start, end, groups.of[ops.name[mine]], edges)
         longest = per_group.argmax(axis=0).astype(np.uint8)
         label = labels[streams[0]]
@@ -116,7 +115,7 @@ def stream_lanes(
         out.append(
             StreamLane(
                 label=label,
-                process=int(tables.stream_process[streams[0]]),
+                process=int(trace.stream_process[streams[0]]),
                 busy_ns=busy,
                 group=np.where(busy > 0, longest, np.uint8(NOTHING)),
                 ops=len(mine),
@@ -128,13 +127,13 @@ def stream_lanes(
     return tuple(out)
 
 
-def longest_wait(tables: Tables) -> int:
+def longest_wait(trace: Trace) -> int:
     """The longest time in ns between two ops of one GPU in which it ran nothing."""
-    ops, longest = tables.ops, 0
+    ops, longest = trace.ops, 0
     if not len(ops):
         return 0
-    for number in set(tables.gpu_numbers):
-        mine = tables.ops_of_gpu(number)
+    for number in set(trace.gpu_numbers):
+        mine = trace.ops_of_gpu(number)
         start, end = merge(ops.start[mine], ops.end[mine])
         longest = max(longest, int((start[1:] - end[:-1]).max(initial=0)))
     return longest

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.stream_lanes import StreamLane, choose_lanes, longest_wait, stream_lanes
 from nsysprof.analyze.zoom import Zoom, zoom_in
-from nsysprof.core.binning import column, column_edges
-from nsysprof.core.intervals import Ints
-from nsysprof.trace.tables import PUSH_POP, START_END, Tables
+from nsysprof.core.intervals import Ints, column, column_edges
+from nsysprof.trace.trace import PUSH_POP, START_END, Trace
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each
 MOST_THREADS = 8
@@ -83,10 +82,10 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
 
     A report without ops has no streams, one without ranges no range lanes; without either the window is empty.
     """
-    tables = breakdown.attribution.tables
+    trace = breakdown.attribution.trace
     edges = column_edges(*_window(breakdown), columns)
-    chosen, notes = choose_lanes(tables)
-    streams = stream_lanes(tables, breakdown.groups, chosen, edges)
+    chosen, notes = choose_lanes(trace)
+    streams = stream_lanes(trace, breakdown.groups, chosen, edges)
     ranges, more = _range_lanes(breakdown, edges)
     return Timeline(
         breakdown=breakdown,
@@ -94,15 +93,15 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
         streams=streams,
         ranges=ranges,
         zoom=zoom_in(breakdown),
-        gpus=len(set(tables.gpu_numbers)) if len(tables.ops) else 0,
-        wait_ns=longest_wait(tables),
+        gpus=len(set(trace.gpu_numbers)) if len(trace.ops) else 0,
+        wait_ns=longest_wait(trace),
         notes=(*notes, *more),
     )
 
 
 def _window(breakdown: Breakdown) -> tuple[int, int]:
-    tables = breakdown.attribution.tables
-    ops, launches, ranges = tables.ops, tables.launches, tables.ranges
+    trace = breakdown.attribution.trace
+    ops, launches, ranges = trace.ops, trace.launches, trace.ranges
     working = breakdown.attribution.inclusive.launches > 0
     closed = working & ~ranges.unclosed  # the end of the session says nothing about the program
     if not len(ops):  # nothing to relate to: all that the host did
@@ -120,25 +119,25 @@ def _window(breakdown: Breakdown) -> tuple[int, int]:
 
 def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[tuple[RangeLane, ...], list[str]]:
     attribution = breakdown.attribution
-    tables, inside = attribution.tables, attribution.inclusive
-    ranges, paths = tables.ranges, breakdown.paths
+    trace, inside = attribution.trace, attribution.inclusive
+    ranges, paths = trace.ranges, breakdown.paths
     kept = breakdown.kept
     level = paths.depth[paths.of]
-    busy = np.zeros(len(tables.threads), np.int64)
+    busy = np.zeros(len(trace.threads), np.int64)
     working = kept & (inside.launches > 0)
     outer = np.flatnonzero(working if not working.any() else working & (level == level[working].min()))
     np.add.at(busy, ranges.thread[outer], inside.busy_ns[outer])
     if not working.any():
         busy += np.bincount(ranges.thread[kept], minlength=len(busy))
     by_time = np.argsort(-busy, kind="stable").tolist()
-    threads = _fair([thread for thread in by_time if busy[thread] > 0], busy, tables)
+    threads = _fair([thread for thread in by_time if busy[thread] > 0], busy, trace)
     notes = []
     if len(threads) > MOST_THREADS:
         notes.append(f"ranges of {len(threads) - MOST_THREADS} more threads are not drawn")
     threads = sorted(threads[:MOST_THREADS])
     levels = next((count for most, count in _LEVELS if len(threads) <= most), 1)
     near = np.flatnonzero(kept & (level < levels))
-    several = len({int(tables.thread_process[thread]) for thread in threads}) < len(threads)
+    several = len({int(trace.thread_process[thread]) for thread in threads}) < len(threads)
     out: list[RangeLane] = []
     hidden = 0
     for thread in threads:
@@ -146,7 +145,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[tuple[RangeLane, ..
         if levels == 1 and (ranges.kind[mine] == PUSH_POP).any():  # many threads: the outline only
             hidden += int((ranges.kind[mine] == START_END).sum())
             mine = mine[ranges.kind[mine] == PUSH_POP]
-        pid, tid = int(tables.threads[thread]) >> 24 & 0xFFFFFF, int(tables.threads[thread]) & 0xFFFFFF
+        pid, tid = int(trace.threads[thread]) >> 24 & 0xFFFFFF, int(trace.threads[thread]) & 0xFFFFFF
         who = f"thread {tid}" if several else f"pid {pid}"
         for on_gpu in (False, True):
             for number in (*range(min(levels, _ON_GPU_LEVELS) if on_gpu else levels), WINDOWS):
@@ -155,7 +154,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[tuple[RangeLane, ..
                 if on_gpu:
                     rows = rows[inside.launches[rows] > 0]
                 if len(rows):
-                    process = int(tables.thread_process[thread])
+                    process = int(trace.thread_process[thread])
                     lane = _range_lane(breakdown, rows, edges, who, process, number, on_gpu)
                     if len(lane.start):  # some of them lie in the window
                         out.append(lane)
@@ -164,24 +163,24 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[tuple[RangeLane, ..
     return tuple(out), notes
 
 
-def _fair(threads: list[int], busy: Ints, tables: Tables) -> list[int]:
+def _fair(threads: list[int], busy: Ints, trace: Trace) -> list[int]:
     """The same threads, the first one of every process before the second one of any.
 
     A main thread comes first in its process if it has a fair part of the work: its ranges are the program's outline.
     """
     most: dict[int, int] = {}
     for thread in threads:
-        most.setdefault(int(tables.thread_process[thread]), busy[thread])
+        most.setdefault(int(trace.thread_process[thread]), busy[thread])
     mains = {
         thread
         for thread in threads
-        if int(tables.threads[thread]) >> 24 & 0xFFFFFF == int(tables.threads[thread]) & 0xFFFFFF
-        and busy[thread] >= _FAIR_PART * most[int(tables.thread_process[thread])]
+        if int(trace.threads[thread]) >> 24 & 0xFFFFFF == int(trace.threads[thread]) & 0xFFFFFF
+        and busy[thread] >= _FAIR_PART * most[int(trace.thread_process[thread])]
     }
     rank: dict[int, int] = {}
     seen: dict[int, int] = {}
     for thread in sorted(threads, key=lambda thread: thread not in mains):
-        process = int(tables.thread_process[thread])
+        process = int(trace.thread_process[thread])
         rank[thread] = seen[process] = seen.get(process, -1) + 1
     return sorted(threads, key=rank.__getitem__)
 
@@ -195,7 +194,7 @@ def _range_lane(
     level: int,
     on_gpu: bool,
 ) -> RangeLane:
-    inside, ranges = breakdown.attribution.inclusive, breakdown.attribution.tables.ranges
+    inside, ranges = breakdown.attribution.inclusive, breakdown.attribution.trace.ranges
     start = (inside.first_op_ns if on_gpu else ranges.start)[rows]
     end = (inside.last_op_ns if on_gpu else ranges.end)[rows]
     seen = (end >= edges[0]) & (start <= edges[-1])

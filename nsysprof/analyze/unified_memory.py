@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysprof.core.column_table import ColumnTable, Texts
-from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.core.columns import ColumnTable, Texts
+from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.tables import GRAPH, KERNEL, MIGRATION, Tables
+from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
 
 # nsys's ENUM_CUDA_UNIF_MEM_MIGRATION; the first stands for what is none of it
 _CAUSES = (
@@ -87,27 +87,27 @@ class UnifiedMemory:
         return ""
 
 
-def unified_memory(tables: Tables) -> UnifiedMemory | None:
+def unified_memory(trace: Trace) -> UnifiedMemory | None:
     """The `UnifiedMemory` of a report; None where nothing migrated."""
-    ops = tables.ops
+    ops = trace.ops
     moves = np.flatnonzero(ops.kind == MIGRATION)
     if not len(moves):
         return None
-    names = [name.removeprefix("migration ") for name in tables.op_names]
-    cause = tables.migrations.cause
+    names = [name.removeprefix("migration ") for name in trace.op_names]
+    cause = trace.migrations.cause
     migrations = ColumnTable(
         {
             "direction": Texts(ops.name[moves], names),
             "cause": Texts(np.where((cause > 0) & (cause < len(_CAUSES)), cause, 0), _CAUSES),
             "pieces": np.ones(len(moves), np.int64),
-            "size_bytes": tables.migrations.size_bytes,
+            "size_bytes": trace.migrations.size_bytes,
             "sum_ns": ops.end[moves] - ops.start[moves],
         }
     )
     asked_for = cause == _ASKED_FOR
-    device_gpu = np.array(tables.gpu_numbers, np.int32)[tables.stream_device]
+    device_gpu = np.array(trace.gpu_numbers, np.int32)[trace.stream_device]
     gpu = device_gpu[ops.stream[moves]]
-    count, total, covered, by_faults = (np.zeros(len(tables.op_names), np.int64) for _ in range(4))
+    count, total, covered, by_faults = (np.zeros(len(trace.op_names), np.int64) for _ in range(4))
     busy = 0
     lines: dict[int, tuple[tuple[Ints, Ints], ...]] = {}  # of a GPU: of all, and of what was not asked for
     for number in set(gpu.tolist()):
@@ -132,7 +132,7 @@ def unified_memory(tables: Tables) -> UnifiedMemory | None:
     some = np.flatnonzero(count)
     kernels = ColumnTable(
         {
-            "kernel": Texts(some, tables.op_names),
+            "kernel": Texts(some, trace.op_names),
             "count": count[some],
             "sum_ns": total[some],
             "covered_ns": covered[some],
@@ -148,5 +148,5 @@ def unified_memory(tables: Tables) -> UnifiedMemory | None:
 
 
 def _inside(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
-    covered: Ints = covered_before(*line, end) - covered_before(*line, start)
+    covered: Ints = cover_before(*line, end) - cover_before(*line, start)
     return covered

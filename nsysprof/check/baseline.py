@@ -15,12 +15,11 @@ import pandas as pd
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.budget import TIMES, Budget
 from nsysprof.check.measure import OF_GPU_WORK, CallSamples, call_samples, samples_of_frame
-from nsysprof.core.csv_text import as_recorded
-from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular
+from nsysprof.core.files import MAX_TABLE_BYTES, open_regular, undo_spreadsheet_safe
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.answers import AnalysisRange, read_analysis_document
-from nsysprof.statistics.contrast import DEFAULT_RULES, SLOWER, TOO_FEW_SAMPLES, Contrast, contrast, judged
+from nsysprof.statistics.contrast import DEFAULT_RULES, SLOWER, TOO_FEW_SAMPLES, Contrast, contrast, judge
 from nsysprof.statistics.distributions import Floats
 
 ANALYSIS = "analysis.json"
@@ -47,13 +46,13 @@ class Baseline:
 
 def baseline_of(breakdown: Breakdown) -> Baseline:
     """The calls of a report that was broken down like the one to check."""
-    report = breakdown.attribution.tables.report
+    report = breakdown.attribution.trace.report
     return Baseline(str(report.path), gpu_names(breakdown), call_samples(breakdown), frozenset())
 
 
 def gpu_names(breakdown: Breakdown) -> frozenset[str]:
     """The names of the GPUs that a report says CUDA could use."""
-    return frozenset(gpu.name for gpu in breakdown.attribution.tables.report.about.cuda_gpus)
+    return frozenset(gpu.name for gpu in breakdown.attribution.trace.report.about.cuda_gpus)
 
 
 def read_analysis(path: Path, budget: Budget) -> Baseline:
@@ -113,9 +112,9 @@ def _all_ranges(path: Path, count: int) -> pd.DataFrame:
 
 def _table(path: Path, dtypes: Mapping[str, Any]) -> pd.DataFrame:
     """These columns of a CSV file, with names as the report has them."""
-    with open_regular(path, MOST_TABLE_BYTES) as file:
+    with open_regular(path, MAX_TABLE_BYTES) as file:
         table = pd.read_csv(file, usecols=list(dtypes), dtype=dict(dtypes), keep_default_na=False)
-    return table.assign(**{name: table[name].map(as_recorded).astype(object) for name in _KEY})
+    return table.assign(**{name: table[name].map(undo_spreadsheet_safe).astype(object) for name in _KEY})
 
 
 def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, list[str]]:
@@ -188,7 +187,7 @@ def growths(
         plain = replace(DEFAULT_RULES, least_effect=0.0)  # the tolerance is the least effect
         rules = [replace(plain, clock_step=clock_step * (measure in OF_GPU_WORK)) for _, measure in tests]
         left = len(tolerances) - len(tests)
-        verdicts = judged([*tests.values(), *[untested] * left], [*rules, *[plain] * left])
+        verdicts = judge([*tests.values(), *[untested] * left], [*rules, *[plain] * left])
         for each, verdict in zip(tests, verdicts, strict=False):
             slower = None if verdict.verdict == TOO_FEW_SAMPLES else verdict.verdict == SLOWER
             why = f"{out[each].why}: {verdict.verdict}, {verdict.reason}"

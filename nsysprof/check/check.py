@@ -164,7 +164,7 @@ def _baseline(
 
 def _checked(breakdown: Breakdown, budget: Budget, baseline: Baseline | None, rules: Rules) -> BudgetCheck:
     """Compare a report, broken down as the budget says, with the budget."""
-    report = str(breakdown.attribution.tables.report.path)
+    report = str(breakdown.attribution.trace.report.path)
     _refuse_nothing(breakdown, budget, report)
     _check_words(budget, rules)
     finder = RangeFinder(breakdown)
@@ -205,7 +205,7 @@ def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: b
 
 def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
     """A report without ranges or GPU work, or with a part that cannot be read, must not keep a budget for want."""
-    for lost in breakdown.attribution.tables.unread:
+    for lost in breakdown.attribution.trace.unread:
         what = f"{report}: cannot be checked: {lost.table} lacks {' and '.join(lost.lacks)}, and has {lost.rows:,} rows"
         raise NsysprofError(what, "export it again: nsys export --type sqlite REPORT.nsys-rep")
     hint = "record both: nsys profile --trace=cuda,nvtx PROGRAM"
@@ -219,7 +219,7 @@ def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
         for each in budget.ranges
     )
     if not breakdown.totals["ops"] and not cpu_only:
-        why = breakdown.attribution.tables.no_work
+        why = breakdown.attribution.trace.no_work
         raise NsysprofError(f"{report}: no GPU work in it, and {budget.path} is about GPU work: {why}", hint)
 
 

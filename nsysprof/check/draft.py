@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.baseline import gpu_names
 from nsysprof.check.measure import COUNTS, RangeFinder, backends_seen, call_samples
-from nsysprof.core.forest import ancestors_or_self, outermost
+from nsysprof.core.nesting import ancestors_or_self, outermost
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
@@ -59,7 +59,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
     chosen = _chosen(breakdown)
     rows = chosen[(breakdown.merged["merged_path"] != "").to_numpy()[chosen]]
     if len(rows) == 0:
-        report, named = breakdown.attribution.tables.report.path, " and a name" if len(chosen) else ""
+        report, named = breakdown.attribution.trace.report.path, " and a name" if len(chosen) else ""
         raise NsysprofError(
             f"{report}: no range with GPU work{named}, so there is nothing to put limits on",
             "record both: nsys profile --trace=cuda,nvtx PROGRAM",

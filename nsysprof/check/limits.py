@@ -91,7 +91,7 @@ class Facts:
             for measure, tolerance in each.asked.growth.items():
                 for row in each.rows.tolist():
                     tolerances[row, measure] = min(tolerance, tolerances.get((row, measure), tolerance))
-        other, step = other_gpu(self.breakdown, self.baseline), self.breakdown.attribution.tables.clock_step
+        other, step = other_gpu(self.breakdown, self.baseline), self.breakdown.attribution.trace.clock_step
         return growths(self.samples, self.baseline, other, tolerances, step)
 
     @cached_property
@@ -129,7 +129,7 @@ class Facts:
                 meant = [fnmatchcase(cause, text) for cause in kinds.cause]
             else:
                 search = re.compile(text).search
-                meant = [search(name) is not None for name in self.breakdown.attribution.tables.op_names]
+                meant = [search(name) is not None for name in self.breakdown.attribution.trace.op_names]
             self._meant[forbidden] = np.array(meant, bool)
         return self._meant[forbidden]
 
@@ -238,7 +238,7 @@ class _LimitedRange:
 
     def _named(self, ops: OpsInside) -> str:
         """``name x count`` of the first few."""
-        names = self.facts.breakdown.attribution.tables.op_names
+        names = self.facts.breakdown.attribution.trace.op_names
         shown = zip(ops.name[:_MAX_NAMES].tolist(), ops.ops[:_MAX_NAMES].tolist(), strict=True)
         texts = [f"{short_name(names[name], 120)} x {count:,}" for name, count in shown]
         more = len(ops.name) - _MAX_NAMES

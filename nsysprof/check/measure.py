@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.projection import Totals
-from nsysprof.core.forest import outermost
+from nsysprof.core.nesting import outermost
 from nsysprof.kernels.backends import observe_backends, work_inside
 from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.distributions import Floats
@@ -108,7 +108,7 @@ def call_samples(breakdown: Breakdown) -> CallSamples:
     """
     [(part, rows)] = breakdown.parts
     row = np.where(part.keep, rows[breakdown.merged_of], -1)
-    ranges, inside = part.attribution.tables.ranges, part.attribution.inclusive
+    ranges, inside = part.attribution.trace.ranges, part.attribution.inclusive
     order = np.lexsort((ranges.start, row))
     order = order[np.searchsorted(row[order], 0) :]
     columns = {
@@ -151,7 +151,7 @@ def samples_of_frame(frame: pd.DataFrame, measures: Sequence[str]) -> CallSample
 
 
 class OpsInside(NamedTuple):
-    """What lies inside a row of ``breakdown.merged``: codes of `Tables.op_names`, how many GPU ops, their time."""
+    """What lies inside a row of ``breakdown.merged``: codes of `Trace.op_names`, how many GPU ops, their time."""
 
     name: NDArray[np.int64]
     ops: NDArray[np.int64]

@@ -9,16 +9,23 @@ from typing import Any
 import pandas as pd
 
 from nsysprof.check.check import BudgetCheck
-from nsysprof.core.text import cut, once, one_line, plural, visible
+from nsysprof.core.text import cut, drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.results.table import WIDTH, escaped, markdown_table, text_table, wrapped
+from nsysprof.results.table import WIDTH, Column, TextTable, escape_markdown, show_columns, text_table, wrap
 
 _SCHEMA = "nsysprof-check/1"
 _MAX_RANGE, _MAX_RULE, _MAX_VALUE, _MIN_WHY = 40, 32, 16, 20  # characters of a cell
 _MAX_ROWS, _MAX_UNTESTED, _MAX_WARNINGS, _MAX_UNMATCHED = 50, 10, 10, 5
 _MAX_LINE = 500
 _MD_RANGE, _MD_WHY = 120, 200
-_HEAD, _ALIGN = ["range", "limit", "allowed", "found", "calls", "why"], "llrrrl"
+_COLUMNS = (
+    Column("range", "merged path, or the glob where nothing matches"),
+    Column("limit", "the limit with the statistic that it is on"),
+    Column("allowed", "what the budget allows", align="r"),
+    Column("found", "what the report has", align="r"),
+    Column("instances", "calls of the range", "calls"),
+    Column("why", "what makes it so"),
+)
 
 
 def check_summary(answer: BudgetCheck) -> str:
@@ -29,8 +36,12 @@ def check_summary(answer: BudgetCheck) -> str:
     broken, untested = answer.broken, answer.untested
     lines = [_verdict(answer)]
     if len(broken):
-        table = text_table(_HEAD, _fitted(broken.head(_MAX_ROWS)), _ALIGN)
-        lines += ["", *table.splitlines(), *_more(broken, _MAX_ROWS), *_unmatched(broken)]
+        lines += [
+            "",
+            *_fitted(_table(broken, _MAX_RANGE, 400)),
+            *_more(broken, _MAX_ROWS),
+            *_unmatched(broken),
+        ]
     if len(untested):
         lines += ["", "not tested:"]
         for row in _rows(untested.head(_MAX_UNTESTED)):
@@ -39,23 +50,22 @@ def check_summary(answer: BudgetCheck) -> str:
         lines += _more(untested, _MAX_UNTESTED)
     lines += ["", _held(answer), *(f"  warning  {text}" for text in _warnings(answer))]
     # What has no blank to break at stays whole.
-    return "".join(f"{wrapped(visible(line[:_MAX_LINE]), '', ' ' * 11)}\n" for line in lines)
+    return "".join(f"{wrap(visible(line[:_MAX_LINE]), '', ' ' * 11)}\n" for line in lines)
 
 
 def check_markdown(answer: BudgetCheck) -> str:
     """The same for a comment on GitHub: a heading, a table of what broke, and the rest as a list."""
     broken, untested = answer.broken, answer.untested
-    lines = [f"### {'✅' if answer.ok else '❌'} {escaped(_verdict(answer))}", ""]
+    lines = [f"### {'✅' if answer.ok else '❌'} {escape_markdown(_verdict(answer))}", ""]
     if len(broken):
-        rows = [_cells(row, _MD_RANGE, _MD_WHY) for row in _rows(broken.head(_MAX_ROWS))]
-        lines += [*markdown_table(_HEAD, rows, _ALIGN, even=False), ""]
+        lines += [*_table(broken, _MD_RANGE, _MD_WHY).lines(markdown=True, even=False), ""]
         lines += [f"- {text.strip()}" for text in _more(broken, _MAX_ROWS)]
     for row in _rows(untested.head(_MAX_UNTESTED)):
-        why = escaped(one_line(row.evidence, _MD_WHY))
-        lines.append(f"- not tested: {escaped(row.range)}, {escaped(_rule(row))}: {why}")
+        why = escape_markdown(one_line(row.evidence, _MD_WHY))
+        lines.append(f"- not tested: {escape_markdown(row.range)}, {escape_markdown(_rule(row))}: {why}")
     lines += [f"- {text.strip()}" for text in _more(untested, _MAX_UNTESTED)]
-    lines += [f"- {escaped(_held(answer))}"]
-    lines += [f"- warning: {escaped(one_line(text, 400))}" for text in _warnings(answer)]
+    lines += [f"- {escape_markdown(_held(answer))}"]
+    lines += [f"- warning: {escape_markdown(one_line(text, 400))}" for text in _warnings(answer)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -116,30 +126,28 @@ def _unmatched(broken: pd.DataFrame) -> Iterator[str]:
         yield f"  {one_line(row.range, _MAX_RANGE)}: {row.evidence}"
 
 
-def _fitted(broken: pd.DataFrame) -> list[list[str]]:
-    """The rows as cells that fit `WIDTH`: the reason gets what the others leave, and long paths are cut for it."""
-    rows = [_cells(row, _MAX_RANGE, 400) for row in _rows(broken)]
+def _table(broken: pd.DataFrame, path: int, why: int) -> TextTable:
+    """The first rows; the path has at most ``path`` characters, the reason ``why``."""
+    cells = []
+    for row in _rows(broken.head(_MAX_ROWS)):
+        texts = [one_line(_rule(row), _MAX_RULE), *(one_line(text, _MAX_VALUE) for text in _values(row))]
+        texts = [one_line(row.range, path), *texts, row.instances, one_line(row.evidence, why)]
+        cells.append(dict(zip([column.name for column in _COLUMNS], texts, strict=True)))
+    return show_columns(_COLUMNS, cells)
+
+
+def _fitted(table: TextTable) -> list[str]:
+    """The table in lines of `WIDTH`: the reason gets what the others leave, and long paths are cut for it."""
     # Between columns there are two blanks, and as many are the least after a heading.
-    columns = zip([f"{name}  " for name in _HEAD], *rows, strict=True)
+    columns = zip([f"{name}  " for name in table.head], *table.rows, strict=True)
     path, *others, _ = [max(map(len, column)) + 2 for column in columns]
     path = min(path, WIDTH - sum(others) - _MIN_WHY)
-    room = WIDTH - sum(others) - path
-    return [
-        [one_line(row[0], path - 2), *row[1:-1], cut(row[-1].split("; there is ")[0], room)] for row in rows
+    left = WIDTH - sum(others) - path
+    rows = [
+        [one_line(row[0], path - 2), *row[1:-1], cut(row[-1].split("; there is ")[0], left)]
+        for row in table.rows
     ]
-
-
-def _cells(row: Any, path: int, room: int) -> list[str]:
-    """A row as texts; the path has at most ``path`` characters, the reason ``room``."""
-    allowed, found = _values(row)
-    return [
-        one_line(row.range, path),
-        one_line(_rule(row), _MAX_RULE),
-        one_line(allowed, _MAX_VALUE),
-        one_line(found, _MAX_VALUE),
-        format_count(row.instances),
-        one_line(row.evidence, room),
-    ]
+    return text_table(table.head, rows, table.align).splitlines()
 
 
 def _rule(row: Any) -> str:
@@ -173,6 +181,6 @@ def _exact(value: Any, unit: str) -> str:
 
 
 def _warnings(answer: BudgetCheck) -> Sequence[str]:
-    warnings = once(answer.warnings)
+    warnings = drop_repeats(answer.warnings)
     more = len(warnings) - _MAX_WARNINGS
     return [*warnings[:_MAX_WARNINGS], *([f"and {more:,} more: --json has all"] if more > 0 else [])]

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import AMBIGUOUS, NO_LAUNCH, Attribution
 from nsysprof.attribution.cover import cover
-from nsysprof.core.forest import outermost
+from nsysprof.core.nesting import outermost
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, load_rules, short_name
-from nsysprof.trace.tables import GRAPH, KERNEL
+from nsysprof.trace.trace import GRAPH, KERNEL
 
 NONE, UNKNOWN, NO_ATTENTION = "none", "unknown", "no attention"
 _RUN = re.compile(r"RUN::(.+?)::", re.DOTALL)
@@ -79,10 +79,10 @@ def judge_backends(attribution: Attribution, rules: Rules | None = None) -> Back
     ``auto``, and any name that no rule knows, agrees with whatever attention ran.
     """
     rules = rules or load_rules()
-    texts = [name.text for name in attribution.tables.range_names]
+    texts = [name.text for name in attribution.trace.range_names]
     runs = {text: match[1] for text in texts if (match := _RUN.match(text))}
     codes = {text: code for code, text in enumerate(runs)}
-    name = np.array([codes.get(text, -1) for text in texts], np.int64)[attribution.tables.ranges.name]
+    name = np.array([codes.get(text, -1) for text in texts], np.int64)[attribution.trace.ranges.name]
     rows = np.flatnonzero(outermost(attribution.parent, name >= 0))
     seen = observe_backends(attribution, rows, name[rows], rules)
 
@@ -106,12 +106,12 @@ def observe_backends(
 
     Instances of one ``group`` with the same backend share a row of the answer.
     """
-    tables = attribution.tables
-    number = np.zeros(len(tables.ranges), np.int32)
+    trace = attribution.trace
+    number = np.zeros(len(trace.ranges), np.int32)
     number[rows] = np.arange(len(rows))
     work = work_inside(attribution, rows, number, len(rows))
     used, name = np.unique(work["name"].to_numpy(), return_inverse=True)
-    kinds = classify(rules, [tables.op_names[code] for code in used.tolist()])
+    kinds = classify(rules, [trace.op_names[code] for code in used.tolist()])
     backends = sorted({backend for backend in kinds.attention_backend if backend is not None})
     traits = _traits(kinds, backends)[name.reshape(-1)]
     kind = work["kind"].to_numpy()
@@ -120,7 +120,7 @@ def observe_backends(
 
     run = work["number"].to_numpy()
     label, labels, deciding = _labelled(len(rows), run, traits, backends)
-    runs = pd.DataFrame({"group": group, "label": label, "start": tables.ranges.start[rows]})
+    runs = pd.DataFrame({"group": group, "label": label, "start": trace.ranges.start[rows]})
     by_answer = runs.groupby(["group", "label"], as_index=False)
     groups = by_answer.agg(start=("start", "min"), instances=("start", "size"))
     groups = groups.sort_values("start", kind="stable", ignore_index=True)
@@ -132,7 +132,7 @@ def observe_backends(
     by_name = by_name.sort_values(
         ["row", "sum_ns"], ascending=[True, False], kind="stable", ignore_index=True
     )
-    kernels = by_name.assign(kernel=[tables.op_names[code] for code in by_name["name"].tolist()])
+    kernels = by_name.assign(kernel=[trace.op_names[code] for code in by_name["name"].tolist()])
     inside = np.zeros(len(groups), np.int64)
     np.add.at(inside, row[run], np.where(kind == KERNEL, work["count"], 0))
     return Observed(
@@ -154,9 +154,9 @@ def work_inside(
     The instances ``rows`` count together that have the same ``number``, which is of every range and below ``count``:
     an op counts once for it.
     """
-    ops, names = attribution.tables.ops, max(len(attribution.tables.op_names), 1)
+    ops, names = attribution.trace.ops, max(len(attribution.trace.op_names), 1)
     parts = [_added_up(number[:0], ops.end[:0])]
-    for place, op in cover(attribution, rows, number, count).ops(attribution.tables):
+    for place, op in cover(attribution, rows, number, count).ops(attribution.trace):
         key = (place.astype(np.int64) * names + ops.name[op]) * 4 + ops.kind[op]
         parts.append(_added_up(key, ops.end[op] - ops.start[op]))
     work = pd.concat(parts).groupby(level=0).sum()
