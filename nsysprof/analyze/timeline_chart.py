@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.ledger import FAULT_BOUND
 from nsysprof.analyze.stream_lanes import StreamLane, processes_by_gpu
 from nsysprof.analyze.subject import group_colours, group_legend, group_notes, subtitle
 from nsysprof.analyze.timeline import RangeLane, Timeline
-from nsysprof.analyze.unified_memory import FAULT_BOUND
 from nsysprof.analyze.zoom import Zoom
 from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.marks import (

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.columns import KIND_NAMES
+from nsysprof.analyze.tables import KIND_NAMES
 from nsysprof.attribution.attribute import FATES
 from nsysprof.attribution.split import device_labels
 from nsysprof.attribution.warm_up import instance_numbers
