@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.analyze.stream_lanes import MOST_LANES
-from nsysprof.analyze.timeline import MOST_THREADS, WINDOWS, Timeline, timeline
+from nsysprof.analyze.timeline import MOST_LANES, MOST_THREADS, WINDOWS, Timeline, timeline
 from nsysprof.analyze.zoom import READABLE_OPS, Zoom
 from nsysprof.core.binning import NOTHING, column, column_edges
 from nsysprof.core.intervals import Ints, union_length
