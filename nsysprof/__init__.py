@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nsysprof.export.export import export
     from nsysprof.kernels.classify import load_rules
     from nsysprof.trace.report import Report, open_report, read_tables
-    from nsysprof.trace.tables import Tables
+    from nsysprof.trace.trace import Tables, Trace
 
 __version__ = "0.1.0"
 
@@ -39,7 +39,8 @@ _HOMES = {
     "Comparison": "compare.comparison",
     "NsysprofError": "errors",
     "Report": "trace.report",
-    "Tables": "trace.tables",
+    "Tables": "trace.trace",
+    "Trace": "trace.trace",
     "attribute": "attribution.attribute",
     "break_down": "analyze.breakdown",
     "check": "check.gate",
@@ -52,7 +53,7 @@ _HOMES = {
     "read_tables": "trace.report",
 }
 __all__ = [
-    "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Tables", "__version__", "attribute",
+    "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Tables", "Trace", "__version__", "attribute",
     "break_down", "check", "compare", "export", "load_rules", "merged_paths", "open_report", "range_paths",
     "read_tables",
 ]  # fmt: skip

@@ -22,12 +22,11 @@ from nsysprof.analyze.ledger import (
     warnings,
 )
 from nsysprof.analyze.tables import (
-    OF_INSTANCES,
-    OF_KERNELS,
     InstanceRows,
     KernelRows,
     PathRows,
-    make,
+    instance_columns,
+    kernel_columns,
     merged_columns,
     range_columns,
 )
@@ -35,12 +34,12 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.attribution.split import Part, parts
 from nsysprof.attribution.warm_up import Instances, instance_numbers, instances_text, warm_up
-from nsysprof.core.column_table import Column, ColumnTable, Texts, one_below_other
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.kernels.groups import OpGroups, op_groups
-from nsysprof.trace.tables import GRAPH, MEMCPY, MEMSET, MIGRATION, Tables
+from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,20 +105,20 @@ class Breakdown:
     @cached_property
     def unified(self) -> UnifiedMemory | None:
         """What moved of unified memory; None where nothing did."""
-        return unified_memory(self.attribution.tables)
+        return unified_memory(self.attribution.trace)
 
     @cached_property
     def groups(self) -> OpGroups:
         """What charts tell ops apart by: the ``group`` of ``families`` and ``merged_kernels``."""
-        return op_groups(self.attribution.tables, self.kinds)
+        return op_groups(self.attribution.trace, self.kinds)
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """What to know before believing the numbers."""
-        tables = self.attribution.tables
+        trace = self.attribution.trace
         moved = self.unified.sentences() if self.unified else ()
         slow = slow_starts(self.columns("merged"), self.instances_of, self.by)
-        return (*tables.report.about.warnings, *tables.warnings, *moved, *self.notes, *slow)
+        return (*trace.report.about.warnings, *trace.warnings, *moved, *self.notes, *slow)
 
     @cached_property
     def path_texts(self) -> list[str]:
@@ -153,11 +152,12 @@ class Breakdown:
     def instance_columns(self, rows: int = 1 << 62) -> Iterator[ColumnTable]:
         """The columns of ``instances.csv``, a row per range instance, some ``rows`` at a time; at least one table."""
         kept, texts = np.flatnonzero(self.kept), (self.path_texts, self.merged_texts)
-        numbers = instance_numbers(self.paths.of, self.attribution.tables.ranges.start)
+        numbers = instance_numbers(self.paths.of, self.attribution.trace.ranges.start)
         for first in range(0, max(len(kept), 1), rows):
             part = kept[first : first + rows]
-            source = InstanceRows(self.attribution, self.paths.of[part], part, numbers[part], *texts)
-            yield ColumnTable(make(OF_INSTANCES, source))
+            yield instance_columns(
+                InstanceRows(self.attribution, self.paths.of[part], part, numbers[part], *texts)
+            )
 
     @property
     def instances(self) -> pd.DataFrame:
@@ -186,11 +186,11 @@ def break_down(
     """
     if by is not None and by not in BY:
         raise NsysprofError(f"cannot split rows by {by!r}", f"choose {' or '.join(BY)}")
-    tables = attribution.tables
+    trace = attribution.trace
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge)
     merged_of = merged.of[paths.of]
-    selected = _selected(paths, merged, select, tables)[paths.of]
+    selected = _selected(paths, merged, select, trace)[paths.of]
     left_out = warm_up(attribution, merged, merged_of, skip)
     keep = selected & ~left_out
     notes = [*warnings(attribution, paths, left_out, skip, select, int(selected.sum()))]
@@ -200,7 +200,7 @@ def break_down(
         "merge": list(merge) if merge is not None else None,
     }
     if instances is not None:
-        numbers = instance_numbers(merged_of, tables.ranges.start)
+        numbers = instance_numbers(merged_of, trace.ranges.start)
         keep &= (numbers >= instances[0]) & (numbers <= instances[1])
         options["instances"] = list(instances)
         notes.append(f"left out of each range: all but {instances_text(instances)} (--instance)")
@@ -210,7 +210,7 @@ def break_down(
         options=options,
         by=by,
         merged_paths=merged,
-        kinds=_with_memory_ops(classify(rules or load_rules(), tables.op_names), tables),
+        kinds=_with_memory_ops(classify(rules or load_rules(), trace.op_names), trace),
         kept=keep,
         parts=tuple(_with_rows(parts(attribution, keep, by), merged_of, len(merged))),
         notes=tuple(notes),
@@ -231,7 +231,7 @@ def _with_rows(
         before += int(some.sum())
 
 
-def _selected(paths: Paths, merged: Paths, select: str | None, tables: Tables) -> NDArray[np.bool_]:
+def _selected(paths: Paths, merged: Paths, select: str | None, trace: Trace) -> NDArray[np.bool_]:
     """Which paths a glob selects: it matches the path, its merged path or its name, or those of an ancestor."""
     if select is None:
         return np.ones(len(paths), bool)
@@ -248,18 +248,18 @@ def _selected(paths: Paths, merged: Paths, select: str | None, tables: Tables) -
         some = ", ".join(repr(text) for text in dict.fromkeys(merged_texts[:3]))
         known = f"it has, for example, {some}" if some else "it has no ranges at all"
         raise NsysprofError(
-            f"no range of {tables.report.path} matches {select!r}: {known}",
-            f"nsysprof analyze {shlex.quote(str(tables.report.path))} --no-charts",
+            f"no range of {trace.report.path} matches {select!r}: {known}",
+            f"nsysprof analyze {shlex.quote(str(trace.report.path))} --no-charts",
         )
     return hit
 
 
-def _with_memory_ops(kinds: Kinds, tables: Tables) -> Kinds:
+def _with_memory_ops(kinds: Kinds, trace: Trace) -> Kinds:
     """Make ops that are no kernels families of their own, whatever the rules say of their names."""
     family, cause = list(kinds.family), list(kinds.cause)
     kind_of_name = np.zeros(len(family), np.uint8)
-    for part in op_slices(tables):
-        kind_of_name[tables.ops.name[part]] = tables.ops.kind[part]
+    for part in op_slices(trace):
+        kind_of_name[trace.ops.name[part]] = trace.ops.kind[part]
     names = {MEMCPY: "memcpy", MEMSET: "memset", GRAPH: "graph", MIGRATION: "migration"}
     for kind, name in names.items():
         for code in np.flatnonzero(kind_of_name == kind).tolist():
@@ -300,19 +300,15 @@ def _families(answer: Breakdown) -> ColumnTable:
 
 def _kernels(answer: Breakdown) -> ColumnTable:
     """Both tables of kernels come from one sort: that of the merged paths is kept as well."""
-    names, kinds = answer.attribution.tables.op_names, answer.kinds
+    names, kinds = answer.attribution.trace.op_names, answer.kinds
     paths, texts = (answer.paths.of, answer.merged_paths.of), [*answer.path_texts, ""]
     tables: list[ColumnTable] = []
     merged: list[ColumnTable] = []
     for part, row in answer.parts:
         own, own_merged = kernel_tables(part, paths, unowned=answer.options["select"] is None)
-        owner: Column = Texts(own["path"], texts)
-        tables.append(ColumnTable(make(OF_KERNELS, KernelRows(owner, own, names, kinds))))
-        owner = row[own_merged["path"]]
-        columns = make(OF_KERNELS, KernelRows(owner, own_merged, names, kinds))
-        del columns["path"]
-        group = answer.groups.of[own_merged["name"]]
-        merged.append(ColumnTable({"row": owner, **columns, "group": group}))
+        tables.append(kernel_columns(KernelRows(Texts(own["path"], texts), own, names, kinds), "path"))
+        columns = kernel_columns(KernelRows(row[own_merged["path"]], own_merged, names, kinds), "row").columns
+        merged.append(ColumnTable({**columns, "group": answer.groups.of[own_merged["name"]]}))
     answer._columns["merged_kernels"] = _labelled(answer, merged)
     return _labelled(answer, tables)
 
@@ -333,7 +329,7 @@ def _labelled(answer: Breakdown, tables: list[ColumnTable]) -> ColumnTable:
         if isinstance(labels[0], int)
         else Texts(codes, [str(each) for each in labels])
     )
-    return ColumnTable({answer.by: label, **one_below_other(tables).columns})
+    return ColumnTable({answer.by: label, **stack_tables(tables).columns})
 
 
 _TABLES: dict[str, Callable[[Breakdown], ColumnTable]] = {

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
-from nsysprof.core.column_table import ColumnTable, one_below_other
+from nsysprof.core.columns import ColumnTable, stack_tables
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.text import shorten
 from nsysprof.kernels.classify import short_name
@@ -94,7 +94,7 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
     calls = list(dict.fromkeys(shown["call_name"].tolist()))
     unit = f"instance ({shorten(calls[0], LABEL)})" if len(calls) == 1 and calls[0] else "instance"
     if len(others):
-        shown = one_below_other([shown, _together(others, kind)])
+        shown = stack_tables([shown, _together(others, kind)])
         labels.append(f"… and {len(others):,} more {kind}")
     return ChartRows(
         of=kind,
@@ -168,7 +168,7 @@ def _range_rows(breakdown: Breakdown) -> ColumnTable:
         "prepares": preparing(merged)[shown],
     }
     own = (_own_row(breakdown, chain) for chain in opened)
-    return one_below_other([ColumnTable(rows), *(row for row in own if row is not None)])
+    return stack_tables([ColumnTable(rows), *(row for row in own if row is not None)])
 
 
 def _frontier(children: dict[int, list[int]], total: Ints) -> tuple[list[int], list[list[int]]]:
@@ -241,13 +241,13 @@ def _own_row(breakdown: Breakdown, chain: list[int]) -> ColumnTable | None:
 def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
     """Busy time, per instance and GPU, and launches of the ops that ranges with these merged paths own."""
     attribution = breakdown.attribution
-    tables = attribution.tables
+    trace = attribution.trace
     path = np.array([text in texts for text in breakdown.merged_texts], bool)
     ranges = path[breakdown.paths.of] & breakdown.kept
     owner = attribution.op_owner
     ops = np.flatnonzero(np.append(ranges, False)[owner])
-    start, end = tables.ops.start[ops], tables.ops.end[ops]
-    gpu = np.array(tables.gpu_numbers, np.int64)[tables.stream_device][tables.ops.stream[ops]]
+    start, end = trace.ops.start[ops], trace.ops.end[ops]
+    gpu = np.array(trace.gpu_numbers, np.int64)[trace.stream_device][trace.ops.stream[ops]]
     group = owner[ops].astype(np.int64) * (gpu.max(initial=0) + 1) + gpu
     group = np.unique(group, return_inverse=True)[1].reshape(-1)
     # Laid out one after another, the groups do not touch and one union serves them all.
@@ -257,7 +257,7 @@ def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
     np.maximum.at(high, group, end)
     length = high - low
     shift = np.cumsum(length) - length - low
-    return union_length(start + shift[group], end + shift[group]), len(np.unique(tables.ops.launch[ops]))
+    return union_length(start + shift[group], end + shift[group]), len(np.unique(trace.ops.launch[ops]))
 
 
 def _kernel_rows(breakdown: Breakdown) -> ColumnTable:

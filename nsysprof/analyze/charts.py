@@ -68,7 +68,7 @@ def _timeline(breakdown: Breakdown) -> Plan:
 
 
 def _nothing(breakdown: Breakdown) -> Message:
-    reason, _, rest = breakdown.attribution.tables.no_work.partition(": ")
+    reason, _, rest = breakdown.attribution.trace.no_work.partition(": ")
     sentences = [
         f"{reason[:1].upper()}{reason[1:]}{':' if rest else '.'}",
         *([f"{rest}."] if rest else []),
@@ -101,7 +101,7 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
     lanes: list[StreamLane | RangeLane] = [*answer.ranges, *answer.streams]
     tint, origin = Tints(answer.breakdown), answer.start_ns
     order, colours = (
-        processes_by_gpu(answer.breakdown.attribution.tables),
+        processes_by_gpu(answer.breakdown.attribution.trace),
         group_colours(answer.breakdown.groups),
     )
     length = np.maximum(np.diff(answer.edges), 1)
@@ -188,7 +188,7 @@ def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
 
 def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
     """What the streams did, a lane of boxes each; of many those with the most ops of the range."""
-    labels = stream_labels(breakdown.attribution.tables)
+    labels = stream_labels(breakdown.attribution.trace)
     group, colour = breakdown.groups.of, np.array(group_colours(breakdown.groups), object)
     said = _said(zoom, breakdown)
     out = []
@@ -209,7 +209,7 @@ def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
 
 def _said(zoom: Zoom, breakdown: Breakdown) -> dict[int, str]:
     """What is written into the boxes of an op: its cause, and where its family says nothing, its name."""
-    names, kinds, by_name = breakdown.attribution.tables.op_names, breakdown.kinds, breakdown.groups.by_name
+    names, kinds, by_name = breakdown.attribution.trace.op_names, breakdown.kinds, breakdown.groups.by_name
     return {
         code: shorten(short_name(names[code], _KERNEL), _KERNEL)
         if kinds.family[code] == OTHER or (by_name and kinds.family[code] not in NO_KERNELS)

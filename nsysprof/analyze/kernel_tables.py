@@ -11,19 +11,19 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.cover import cover, crossing
 from nsysprof.attribution.paths import Paths
 from nsysprof.attribution.split import Part
-from nsysprof.core.column_table import ColumnTable, Texts
+from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints
 from nsysprof.kernels.classify import FAMILIES, Kinds
 from nsysprof.kernels.groups import OpGroups
-from nsysprof.statistics.quartiles import quartiles_of_sorted, sorted_in_groups
-from nsysprof.trace.tables import KERNEL, START_END, Ops, Tables
+from nsysprof.statistics.distributions import quartiles_of_sorted, sorted_in_groups
+from nsysprof.trace.trace import KERNEL, START_END, Ops, Trace
 
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 
 
-def op_slices(tables: Tables) -> Iterator[slice]:
+def op_slices(trace: Trace) -> Iterator[slice]:
     """All ops, some at a time."""
-    for first in range(0, len(tables.ops), _CHUNK):
+    for first in range(0, len(trace.ops), _CHUNK):
         yield slice(first, first + _CHUNK)
 
 
@@ -35,22 +35,22 @@ def kernel_tables(
 ) -> tuple[ColumnTable, ColumnTable]:
     """What each path owns of a part of a report, a row per path and op name, and the same for merged paths.
 
-    ``path`` int32, -1 for what no range owns; ``name`` int32 into ``tables.op_names``; ``count`` ops; durations in
+    ``path`` int32, -1 for what no range owns; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in
     ns: ``sum_ns, median_ns, min_ns, max_ns``; sorted by path and then by time spent. ``paths`` are the path of each
     range instance and the merged path of each path; ``unowned`` adds the rows of path -1.
     """
     attribution = part.attribution
-    tables, (of, merged_of) = attribution.tables, paths
-    names = max(len(tables.op_names), 1)
+    trace, (of, merged_of) = attribution.trace, paths
+    names = max(len(trace.op_names), 1)
     path_of, counts = np.append(of, np.int32(-1)), np.append(part.keep, unowned)
-    key, length = (tables.room.empty(len(tables.ops), np.int64) for _ in range(2))
+    key, length = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
     stop = 0
-    for ops in op_slices(attribution.tables):
+    for ops in op_slices(attribution.trace):
         owner = attribution.owner_of(ops)
         own = np.flatnonzero(counts[owner] if part.ops is None else counts[owner] & part.ops[ops])
         place = slice(stop, stop + len(own))
-        key[place] = (path_of[owner[own]].astype(np.int64) + 1) * names + tables.ops.name[ops][own]
-        length[place] = tables.ops.end[ops][own] - tables.ops.start[ops][own]
+        key[place] = (path_of[owner[own]].astype(np.int64) + 1) * names + trace.ops.name[ops][own]
+        length[place] = trace.ops.end[ops][own] - trace.ops.start[ops][own]
         stop = place.stop
     owned, length = _by_name(key[:stop], length[:stop], names)
     merged = np.append(merged_of, np.int32(-1))[owned["path"]].astype(np.int64) + 1
@@ -108,15 +108,15 @@ def family_table(
     # The last row takes what no kept range has inside.
     sums = [np.zeros((len(merged) + 1, len(pairs)), np.int64) for _ in _SUMS]
     path_of = np.append(merged_of, len(merged))[_kept_home(attribution.parent, keep)]
-    for part in op_slices(attribution.tables):
-        cell = path_of[attribution.owner_of(part)] * len(pairs) + column[attribution.tables.ops.name[part]]
+    for part in op_slices(attribution.trace):
+        cell = path_of[attribution.owner_of(part)] * len(pairs) + column[attribution.trace.ops.name[part]]
         for total, values in zip(sums, _SUMS.values(), strict=True):
-            np.add.at(total.reshape(-1), cell, values(attribution.tables.ops, part))
+            np.add.at(total.reshape(-1), cell, values(attribution.trace.ops, part))
     for level in _deepest_first(merged):
         for total in sums:
             np.add.at(total, merged.parent[level], total[level])
     odd = keep & (
-        (attribution.tables.ranges.kind == START_END) | crossing(attribution, merged.depth[merged_of])
+        (attribution.trace.ranges.kind == START_END) | crossing(attribution, merged.depth[merged_of])
     )
     if odd.any():
         _count_inside(sums, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), column)
@@ -161,15 +161,15 @@ def _count_inside(
     column: Ints,
 ) -> None:
     """Put what lies inside the ranges, column by column, in place of what was added up along the tree."""
-    ops = attribution.tables.ops
+    ops = attribution.trace.ops
     rows = np.flatnonzero(ranges)
     inside = cover(attribution, rows, merged_of, len(sums[0]) - 1)
     paths = np.flatnonzero(np.bincount(merged_of[rows]))
-    column_of_op = attribution.tables.room.take(column.astype(np.int16), ops.name)
+    column_of_op = attribution.trace.arena.take(column.astype(np.int16), ops.name)
     for code in np.unique(column_of_op).tolist():
         for total, values in zip(sums, _SUMS.values(), strict=True):
-            per_launch = np.zeros(len(attribution.tables.launches) + 1, np.int64)
-            for part in op_slices(attribution.tables):
+            per_launch = np.zeros(len(attribution.trace.launches) + 1, np.int64)
+            for part in op_slices(attribution.trace):
                 chosen = np.flatnonzero(column_of_op[part] == code)
                 np.add.at(per_launch, ops.launch[part][chosen], values(ops, part)[chosen])
             total[paths, code] = inside.sums(per_launch[:-1])[paths]

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from nsysprof.analyze.kernel_tables import op_slices
 from nsysprof.attribution.attribute import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attribution
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.column_table import Column, ColumnTable, Texts
-from nsysprof.core.forest import ancestors_or_self
-from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.core.columns import Column, ColumnTable, Texts
+from nsysprof.core.intervals import Ints, cover_before, merge
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION, Tables
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION, Trace
 
 # A thread's range starts slowly when the first of so many instances takes so many times the median, and half of all.
 _LEAST_INSTANCES, _TIMES_MEDIAN = 4, 5
@@ -41,7 +41,7 @@ def ledger_columns(attribution: Attribution) -> ColumnTable:
     total = sum(row.sum_ns for row in rows)
     return ColumnTable(
         {
-            "fate": Texts(np.arange(len(rows)), [row.fate for row in rows]),
+            "fate": Texts(np.arange(len(rows)), [row.outcome for row in rows]),
             "ops": np.array([row.ops for row in rows], np.int64),
             "sum_ns": np.array([row.sum_ns for row in rows], np.int64),
             "share": np.array([row.sum_ns / total if total else 0.0 for row in rows]),
@@ -54,18 +54,18 @@ def totals(attribution: Attribution) -> dict[str, int]:
 
     Ops and their sum are all that the ledger has. Migrations are apart: they are in neither busy nor span.
     """
-    tables = attribution.tables
-    ops = tables.ops
+    trace = attribution.trace
+    ops = trace.ops
     migrates = ops.kind == MIGRATION
-    busy = sum(int((end - start).sum()) for start, end in tables.gpu_busy.values())
+    busy = sum(int((end - start).sum()) for start, end in trace.gpu_busy.values())
     return {
         "ops": len(ops),
         "kernels": int(np.count_nonzero(ops.kind == KERNEL)),
         "memops": int(np.count_nonzero((ops.kind == MEMCPY) | (ops.kind == MEMSET))),
         "graph_traces": int(np.count_nonzero(ops.kind == GRAPH)),
         "migrations": int(np.count_nonzero(migrates)),
-        "launches": len(tables.launches),
-        "ranges": len(tables.ranges),
+        "launches": len(trace.launches),
+        "ranges": len(trace.ranges),
         "sum_ns": int((ops.end - ops.start).sum()),
         "migrations_ns": int((ops.end - ops.start)[migrates].sum()),
         "busy_ns": busy,
@@ -94,7 +94,7 @@ def warnings(
     if paths.too_long:
         deepest = int(paths.depth.max()) + 1
         yield f"range paths are up to {deepest:,} names deep: long ones are cut in the middle, and may look alike"
-    unclosed = int(attribution.tables.ranges.unclosed.sum())
+    unclosed = int(attribution.trace.ranges.unclosed.sum())
     if unclosed:
         yield f"ranges never closed: {unclosed:,} of {len(left_out):,}; they end with the session"
     if attribution.ledger[NO_LAUNCH].ops:
@@ -134,7 +134,7 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
 
 def _slowest(attribution: Attribution, instances: NDArray[np.intp]) -> tuple[int, int, int] | None:
     """First span, median span and instances of the thread that starts most slowly, if one does."""
-    ranges = attribution.tables.ranges
+    ranges = attribution.trace.ranges
     slow = []
     threads = ranges.thread[instances]
     for thread in np.flatnonzero(np.bincount(threads) >= _LEAST_INSTANCES).tolist():
@@ -208,33 +208,31 @@ class UnifiedMemory:
         return ""
 
 
-def unified_memory(tables: Tables) -> UnifiedMemory | None:
+def unified_memory(trace: Trace) -> UnifiedMemory | None:
     """The `UnifiedMemory` of a report; None where nothing migrated."""
-    ops = tables.ops
+    ops = trace.ops
     moves = np.flatnonzero(ops.kind == MIGRATION)
     if not len(moves):
         return None
-    cause = tables.migrations.cause
+    cause = trace.migrations.cause
     each = ColumnTable(
         {
-            "direction": Texts(
-                ops.name[moves], [name.removeprefix("migration ") for name in tables.op_names]
-            ),
+            "direction": Texts(ops.name[moves], [name.removeprefix("migration ") for name in trace.op_names]),
             "cause": Texts(np.where((cause > 0) & (cause < len(_CAUSES)), cause, 0), _CAUSES),
             "pieces": np.ones(len(moves), np.int64),
-            "size_bytes": tables.migrations.size_bytes,
+            "size_bytes": trace.migrations.size_bytes,
             "sum_ns": ops.end[moves] - ops.start[moves],
         }
     )
     migrations = each.summed(["direction", "cause"], ["pieces", "size_bytes", "sum_ns"])
-    device_gpu = np.array(tables.gpu_numbers, np.int32)[tables.stream_device]
+    device_gpu = np.array(trace.gpu_numbers, np.int32)[trace.stream_device]
     gpu = device_gpu[ops.stream[moves]]
     lines: dict[int, tuple[tuple[Ints, Ints], ...]] = {}  # of a GPU: of all, and of what was not asked for
     for number in set(gpu.tolist()):
         on_gpu = gpu == number
         rows = moves[on_gpu], moves[on_gpu & (cause != _ASKED_FOR)]
         lines[number] = tuple(merge(ops.start[some], ops.end[some]) for some in rows)
-    kernels = _covered_kernels(tables, device_gpu, lines)
+    kernels = _covered_kernels(trace, device_gpu, lines)
     part_covered = kernels["covered_ns"] / np.maximum(kernels["sum_ns"], 1)
     return UnifiedMemory(
         migrations.take(np.argsort(-migrations["sum_ns"], kind="stable")),
@@ -244,12 +242,12 @@ def unified_memory(tables: Tables) -> UnifiedMemory | None:
 
 
 def _covered_kernels(
-    tables: Tables, device_gpu: NDArray[np.int32], lines: dict[int, tuple[tuple[Ints, Ints], ...]]
+    trace: Trace, device_gpu: NDArray[np.int32], lines: dict[int, tuple[tuple[Ints, Ints], ...]]
 ) -> ColumnTable:
     """The kernels of a `UnifiedMemory`, in the order of their names; ``lines`` are the migrations of each GPU."""
-    ops = tables.ops
-    count, total, covered, by_faults = (np.zeros(len(tables.op_names), np.int64) for _ in range(4))
-    for part in op_slices(tables):
+    ops = trace.ops
+    count, total, covered, by_faults = (np.zeros(len(trace.op_names), np.int64) for _ in range(4))
+    for part in op_slices(trace):
         runs = (ops.kind[part] == KERNEL) | (ops.kind[part] == GRAPH)
         where = device_gpu[ops.stream[part]]
         for number in set(where[runs].tolist()):
@@ -259,9 +257,9 @@ def _covered_kernels(
             np.add.at(count, name, 1)
             np.add.at(total, name, end - start)
             for sums, line in zip((covered, by_faults), lines.get(number, ()), strict=False):
-                np.add.at(sums, name, covered_before(*line, end) - covered_before(*line, start))
+                np.add.at(sums, name, cover_before(*line, end) - cover_before(*line, start))
     columns: dict[str, Column] = {
-        "kernel": Texts(np.arange(len(count)), tables.op_names),
+        "kernel": Texts(np.arange(len(count)), trace.op_names),
         "count": count,
         "sum_ns": total,
         "covered_ns": covered,

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.cover import Cover, added_up, cover, overlapping
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.column_table import Column, ColumnTable, Texts
+from nsysprof.core.columns import Column, ColumnTable, Texts
 from nsysprof.core.intervals import Index, Ints
 from nsysprof.kernels.classify import Kinds
 from nsysprof.results.table import Table, table
-from nsysprof.statistics.quartiles import Quartiles, grouped_quartiles
-from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, START_END, pid_of, tid_of
+from nsysprof.statistics.distributions import Quartiles, grouped_quartiles
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, START_END, pid_of, tid_of
 
 KIND_NAMES = ("push_pop", "start_end")
 
@@ -29,12 +29,12 @@ _S = TypeVar("_S")  # what the values are made from
 Columns = Mapping[str, tuple[str, Callable[[_S], Column]]]  # name -> what it holds, and how it is made
 
 
-def declare(file: str, row: str, columns: Columns[Any]) -> Table:
+def _declare(file: str, row: str, columns: Columns[Any]) -> Table:
     """The declaration of a file with these columns."""
     return table(file, row, {name: about for name, (about, _) in columns.items()})
 
 
-def make(columns: Columns[_S], source: _S) -> dict[str, Column]:
+def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
     """The values of all columns."""
     return {name: values(source) for name, (_, values) in columns.items()}
 
@@ -74,7 +74,7 @@ class PathRows:
 
     def values(self, name: str) -> NDArray[Any]:
         """A number per instance that counts: a column of `Totals`, or of the ranges themselves."""
-        ranges = self.attribution.tables.ranges
+        ranges = self.attribution.trace.ranges
         if name == "cpu_ns":
             return (ranges.end - ranges.start)[self.instances]
         home = {"unclosed": ranges, "exclusive_sum_ns": self.attribution}.get(
@@ -95,7 +95,7 @@ class PathRows:
     @cached_property
     def _together(self) -> tuple[Index, Cover] | None:
         """The paths whose start/end ranges overlap one another, and what they hold together."""
-        rows = np.flatnonzero((self.attribution.tables.ranges.kind == START_END) & self.keep)
+        rows = np.flatnonzero((self.attribution.trace.ranges.kind == START_END) & self.keep)
         rows = rows[overlapping(self.attribution, self.of, rows)]
         if not len(rows):
             return None
@@ -111,8 +111,8 @@ class PathRows:
 
     def processes(self) -> Ints:
         """How many processes have instances of each path; they are few, and the ranges of one stand together."""
-        tables, code = self.attribution.tables, self.of[self.instances]
-        process = tables.thread_process[tables.ranges.thread][self.instances]
+        trace, code = self.attribution.trace, self.of[self.instances]
+        process = trace.thread_process[trace.ranges.thread][self.instances]
         out = np.zeros(len(self.paths), np.int64)
         for part in np.split(code, np.flatnonzero(np.diff(process)) + 1):
             seen = np.zeros(len(out), bool)
@@ -129,13 +129,13 @@ class PathRows:
 
 # What start/end ranges of one path that overlap share: the number of each launch.
 _SHARED: dict[str, Callable[[Attribution], Ints]] = {
-    "launches": lambda at: np.ones(len(at.tables.launches), np.int64),
-    "kernels": lambda at: added_up(at, at.tables.ops.kind == KERNEL),
-    "memops": lambda at: added_up(at, np.isin(at.tables.ops.kind, (MEMCPY, MEMSET))),
+    "launches": lambda at: np.ones(len(at.trace.launches), np.int64),
+    "kernels": lambda at: added_up(at, at.trace.ops.kind == KERNEL),
+    "memops": lambda at: added_up(at, np.isin(at.trace.ops.kind, (MEMCPY, MEMSET))),
     "graph_launches": lambda at: (
-        added_up(at, (at.tables.ops.kind == GRAPH) | at.tables.ops.from_graph) > 0
+        added_up(at, (at.trace.ops.kind == GRAPH) | at.trace.ops.from_graph) > 0
     ).astype(np.int64),
-    "sum_ns": lambda at: added_up(at, at.tables.ops.end - at.tables.ops.start),
+    "sum_ns": lambda at: added_up(at, at.trace.ops.end - at.trace.ops.start),
 }
 
 
@@ -186,7 +186,7 @@ _SUMS: Columns[PathRows] = {
 _DOMAIN: Columns[PathRows] = {
     "domain": (
         "NVTX domain",
-        lambda rows: Texts(rows.paths.name, [name.domain for name in rows.attribution.tables.range_names]),
+        lambda rows: Texts(rows.paths.name, [name.domain for name in rows.attribution.trace.range_names]),
     )
 }
 RANGES = table(
@@ -204,7 +204,7 @@ def range_columns(rows: PathRows, path_texts: list[str], merged_texts: list[str]
     """A row per path that has instances: the columns of ``ranges.csv``; the texts are those of each path."""
     number = np.arange(len(rows.paths))
     head = {"path": Texts(number, path_texts), "merged_path": Texts(number, merged_texts)}
-    return ColumnTable({**head, **make({**_PLACE, **_DOMAIN, **_SUMS}, rows)}).take(rows.count > 0)
+    return ColumnTable({**head, **_make({**_PLACE, **_DOMAIN, **_SUMS}, rows)}).take(rows.count > 0)
 
 
 def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
@@ -214,7 +214,7 @@ def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
         "name": Texts(rows.paths.name, rows.paths.names),
         "parent": row[rows.paths.parent],
     }
-    return ColumnTable({**head, **make({**_PLACE, **_SUMS}, rows)}).take(rows.count > 0)
+    return ColumnTable({**head, **_make({**_PLACE, **_SUMS}, rows)}).take(rows.count > 0)
 
 
 # ---- instances.csv
@@ -234,30 +234,30 @@ class InstanceRows:
     @cached_property
     def thread(self) -> Ints:
         """The global id of the thread of each."""
-        threads: Ints = self.attribution.tables.threads[self.attribution.tables.ranges.thread[self.rows]]
+        threads: Ints = self.attribution.trace.threads[self.attribution.trace.ranges.thread[self.rows]]
         return threads
 
 
 def _recorded(name: str) -> Callable[[InstanceRows], Column]:
-    return lambda each: getattr(each.attribution.tables.ranges, name)[each.rows]
+    return lambda each: getattr(each.attribution.trace.ranges, name)[each.rows]
 
 
 def _inside(name: str) -> Callable[[InstanceRows], Column]:
     return lambda each: getattr(each.attribution.inclusive, name)[each.rows]
 
 
-OF_INSTANCES: Columns[InstanceRows] = {
+_OF_INSTANCES: Columns[InstanceRows] = {
     "path": (_PATH, lambda each: Texts(each.path, each.path_texts)),
     "merged_path": (_MERGED_PATH, lambda each: Texts(each.path, each.merged_texts)),
     "instance": ("how many of its path started before it", lambda each: each.numbers),
     "pid": ("process", lambda each: pid_of(each.thread)),
     "tid": ("thread that started it", lambda each: tid_of(each.thread)),
-    "kind": (_KIND, lambda each: Texts(each.attribution.tables.ranges.kind[each.rows], KIND_NAMES)),
+    "kind": (_KIND, lambda each: Texts(each.attribution.trace.ranges.kind[each.rows], KIND_NAMES)),
     "start_ns": ("start on the host", _recorded("start")),
     "end_ns": ("end on the host", _recorded("end")),
     "unclosed": (
         "whether the program never closed it: it ends with the session",
-        lambda each: each.attribution.tables.ranges.unclosed[each.rows].astype(np.int8),
+        lambda each: each.attribution.trace.ranges.unclosed[each.rows].astype(np.int8),
     ),
     "launches": (_LAUNCHES, _inside("launches")),
     "kernels": (_SUMS["kernels"][0], _inside("kernels")),
@@ -268,7 +268,12 @@ OF_INSTANCES: Columns[InstanceRows] = {
     "busy_ns": ("length of the union of the ops' intervals, added over devices", _inside("busy_ns")),
     "sum_ns": (_SUMS["sum_ns"][0], _inside("sum_ns")),
 }
-INSTANCES = declare("instances.csv", "a row per range instance", OF_INSTANCES)
+INSTANCES = _declare("instances.csv", "a row per range instance", _OF_INSTANCES)
+
+
+def instance_columns(rows: InstanceRows) -> ColumnTable:
+    """The columns of ``instances.csv``."""
+    return ColumnTable(_make(_OF_INSTANCES, rows))
 
 
 # ---- kernels.csv
@@ -293,7 +298,7 @@ def _number(name: str) -> Callable[[KernelRows], Column]:
 
 
 _DURATIONS = "of their durations"
-OF_KERNELS: Columns[KernelRows] = {
+_OF_KERNELS: Columns[KernelRows] = {
     "path": ("path of the range that owns them; empty for what none owns", lambda rows: rows.owner),
     "kernel": ("full name of the kernel, or what was done", _named(lambda rows: rows.op_names)),
     "family": ("kind of work, by the kernel rules", _named(lambda rows: rows.kinds.family)),
@@ -311,4 +316,10 @@ OF_KERNELS: Columns[KernelRows] = {
         _named(lambda rows: rows.kinds.cause),
     ),
 }
-KERNELS = declare("kernels.csv", "a row per range path and kernel that it owns", OF_KERNELS)
+KERNELS = _declare("kernels.csv", "a row per range path and kernel that it owns", _OF_KERNELS)
+
+
+def kernel_columns(rows: KernelRows, owner: str) -> ColumnTable:
+    """The columns of ``kernels.csv``, with that of the owner under a name of the caller's."""
+    columns = _make(_OF_KERNELS, rows)
+    return ColumnTable({owner: columns.pop("path"), **columns})

@@ -19,10 +19,9 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.kernel_tables import op_slices
 from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.attribution.split import device_labels, stream_labels
-from nsysprof.core.binning import NOTHING, column, column_edges, time_per_group
-from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, cover_before, merge, time_per_group
 from nsysprof.kernels.groups import OpGroups
-from nsysprof.trace.tables import PUSH_POP, START_END, Tables, pid_of, tid_of
+from nsysprof.trace.trace import PUSH_POP, START_END, Trace, pid_of, tid_of
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each
 MOST_LANES = 16
@@ -41,7 +40,7 @@ class StreamLane:
     """One stream, or all that a process has on a GPU, a value per column of the timeline.
 
     ``busy_ns`` int64, the time in which at least one op ran; ``group`` uint8, which of the `OpGroups` ran longest,
-    `NOTHING` where nothing did; ``process`` an index into ``tables.processes``; ``ops`` and ``total_ns`` (busy time)
+    `NOTHING` where nothing did; ``process`` an index into ``trace.processes``; ``ops`` and ``total_ns`` (busy time)
     are those of the whole lane, which has ``streams``.
     """
 
@@ -104,25 +103,25 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
 
     A report without ops has no streams, one without ranges no range lanes; without either the extent is empty.
     """
-    tables = breakdown.attribution.tables
+    trace = breakdown.attribution.trace
     edges = column_edges(*_extent(breakdown), columns)
-    lanes, notes = choose_lanes(tables)
+    lanes, notes = choose_lanes(trace)
     ranges, more = _range_lanes(breakdown, edges)
     return Timeline(
         breakdown=breakdown,
         edges=edges,
-        streams=tuple(_stream_lanes(tables, breakdown.groups, lanes, edges)),
+        streams=tuple(_stream_lanes(trace, breakdown.groups, lanes, edges)),
         ranges=tuple(ranges),
         zoom=zoom_in(breakdown),
-        gpus=len(set(tables.gpu_numbers)) if len(tables.ops) else 0,
-        wait_ns=_longest_wait(tables),
+        gpus=len(set(trace.gpu_numbers)) if len(trace.ops) else 0,
+        wait_ns=_longest_wait(trace),
         notes=(*notes, *more),
     )
 
 
 def _extent(breakdown: Breakdown) -> tuple[int, int]:
-    tables = breakdown.attribution.tables
-    ops, launches, ranges = tables.ops, tables.launches, tables.ranges
+    trace = breakdown.attribution.trace
+    ops, launches, ranges = trace.ops, trace.launches, trace.ranges
     working = breakdown.attribution.inclusive.launches > 0
     closed = working & ~ranges.unclosed  # the end of the session says nothing about the program
     if not len(ops):  # nothing to relate to: all that the host did
@@ -138,11 +137,11 @@ def _extent(breakdown: Breakdown) -> tuple[int, int]:
     return first, min(last, first + _LONGEST)
 
 
-def _longest_wait(tables: Tables) -> int:
+def _longest_wait(trace: Trace) -> int:
     """The longest time in ns between two ops of one GPU in which it ran nothing."""
-    ops, longest = tables.ops, 0
-    for number in set(tables.gpu_numbers) if len(ops) else ():
-        rows = tables.ops_of_gpu(number)
+    ops, longest = trace.ops, 0
+    for number in set(trace.gpu_numbers) if len(ops) else ():
+        rows = trace.ops_of_gpu(number)
         start, end = merge(ops.start[rows], ops.end[rows])
         longest = max(longest, int((start[1:] - end[:-1]).max(initial=0)))
     return longest
@@ -151,20 +150,20 @@ def _longest_wait(tables: Tables) -> int:
 # ---- which streams and threads are shown, in every picture of them
 
 
-def choose_lanes(tables: Tables, most_streams: int = MOST_STREAMS) -> tuple[list[list[int]], list[str]]:
+def choose_lanes(trace: Trace, most_streams: int = MOST_STREAMS) -> tuple[list[list[int]], list[str]]:
     """The streams that share each lane, in the order of GPUs, their processes and streams; a note on those left out.
 
     Of more than ``most_streams`` those of one process and GPU share one. Migrations have lanes of their own.
     """
-    total = np.zeros(len(tables.streams), np.int64)
-    for part in op_slices(tables):
-        length = np.maximum(tables.ops.end[part] - tables.ops.start[part], 0)
-        np.add.at(total, tables.ops.stream[part], length)
-    process = tables.stream_process.tolist()
-    gpu = [tables.gpu_numbers[stream.device] for stream in tables.streams]
-    together = sum(not stream.migrates for stream in tables.streams) > most_streams
+    total = np.zeros(len(trace.streams), np.int64)
+    for part in op_slices(trace):
+        length = np.maximum(trace.ops.end[part] - trace.ops.start[part], 0)
+        np.add.at(total, trace.ops.stream[part], length)
+    process = trace.stream_process.tolist()
+    gpu = [trace.gpu_numbers[stream.device] for stream in trace.streams]
+    together = sum(not stream.migrates for stream in trace.streams) > most_streams
     by_lane: dict[tuple[object, ...], list[int]] = {}
-    for number, stream in enumerate(tables.streams):
+    for number, stream in enumerate(trace.streams):
         key = process[number], gpu[number], stream.migrates, -1 if together else number
         by_lane.setdefault(key, []).append(number)
     by_time = sorted(by_lane.values(), key=lambda lane: -int(total[lane].sum()))
@@ -177,21 +176,21 @@ def choose_lanes(tables: Tables, most_streams: int = MOST_STREAMS) -> tuple[list
     rest = [stream for stream in range(len(total)) if stream not in shown]
     share = f"{100 * int(total[rest].sum()) / (int(total.sum()) or 1):.2g} %"
     notes = [f"{len(rest)} more streams with {share} of op time are not drawn"] if rest else []
-    order, place = processes_by_gpu(tables), [*device_labels(tables)]
+    order, place = processes_by_gpu(trace), [*device_labels(trace)]
 
     def rank(lane: list[int]) -> tuple[int, ...]:
-        stream = tables.streams[lane[0]]
+        stream = trace.streams[lane[0]]
         where = order.index(process[lane[0]]), place.index(gpu[lane[0]])
         return *where, stream.migrates, stream.id or 0
 
     return sorted(chosen, key=rank), notes
 
 
-def processes_by_gpu(tables: Tables) -> list[int]:
+def processes_by_gpu(trace: Trace) -> list[int]:
     """All processes in the order of the first GPU that each uses, and then of their ids."""
-    place = [*device_labels(tables)]
-    first = dict.fromkeys(range(len(tables.processes)), len(place))
-    for device, number in zip(tables.devices, tables.gpu_numbers, strict=True):
+    place = [*device_labels(trace)]
+    first = dict.fromkeys(range(len(trace.processes)), len(place))
+    for device, number in zip(trace.devices, trace.gpu_numbers, strict=True):
         first[device.process] = min(first[device.process], place.index(number))
     return sorted(first, key=lambda process: (first[process], process))
 
@@ -202,11 +201,11 @@ def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
     Where no range has any, that is how many have ranges. They come first, by the work of their outermost ranges, the
     first one of every process before the second one of any; then others with ranges, then those that only launch.
     """
-    attribution, tables, kept = breakdown.attribution, breakdown.attribution.tables, breakdown.kept
-    thread, level = tables.ranges.thread, breakdown.paths.depth[breakdown.paths.of]
-    count = len(tables.threads)
+    attribution, trace, kept = breakdown.attribution, breakdown.attribution.trace, breakdown.kept
+    thread, level = trace.ranges.thread, breakdown.paths.depth[breakdown.paths.of]
+    count = len(trace.threads)
     ranges = np.bincount(thread[kept], minlength=count)
-    launches = np.bincount(tables.launches.thread, minlength=count)
+    launches = np.bincount(trace.launches.thread, minlength=count)
     working = kept & (attribution.inclusive.launches > 0)
     work = np.zeros(count, np.int64)
     outer = np.flatnonzero(working & (level == level[working].min(initial=1 << 30)))
@@ -214,22 +213,22 @@ def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
     if not working.any():
         work = ranges
     by_work = np.lexsort((-launches, -ranges, -work)).tolist()
-    first = _fair([each for each in by_work if work[each] > 0], work, tables)
+    first = _fair([each for each in by_work if work[each] > 0], work, trace)
     return first + [each for each in by_work if work[each] == 0 and ranges[each] + launches[each]], len(first)
 
 
-def _fair(threads: list[int], work: Ints, tables: Tables) -> list[int]:
+def _fair(threads: list[int], work: Ints, trace: Trace) -> list[int]:
     """The same threads, the first one of every process before the second one of any.
 
     A main thread comes first in its process if it has a fair part of the work: its ranges are the program's outline.
     """
-    process = tables.thread_process.tolist()
+    process = trace.thread_process.tolist()
     most: dict[int, int] = {}
     for thread in threads:
         most.setdefault(process[thread], int(work[thread]))
 
     def is_main(thread: int) -> bool:
-        pid, tid = pid_of(int(tables.threads[thread])), tid_of(int(tables.threads[thread]))
+        pid, tid = pid_of(int(trace.threads[thread])), tid_of(int(trace.threads[thread]))
         return bool(pid == tid and work[thread] >= _MIN_SHARE_OF_MAIN * most[process[thread]])
 
     rank: dict[int, int] = {}
@@ -243,11 +242,11 @@ def _fair(threads: list[int], work: Ints, tables: Tables) -> list[int]:
 
 
 def _stream_lanes(
-    tables: Tables, groups: OpGroups, lanes: list[list[int]], edges: Ints
+    trace: Trace, groups: OpGroups, lanes: list[list[int]], edges: Ints
 ) -> Iterator[StreamLane]:
     """The lanes of the chosen streams over the columns that ``edges`` bound. Near-linear in ops."""
-    ops, labels = tables.ops, stream_labels(tables)
-    lane_of = np.full(len(tables.streams), len(lanes), np.uint8)
+    ops, labels = trace.ops, stream_labels(trace)
+    lane_of = np.full(len(trace.streams), len(lanes), np.uint8)
     for number, streams in enumerate(lanes):
         lane_of[streams] = number
     lane = lane_of[ops.stream]
@@ -256,14 +255,14 @@ def _stream_lanes(
         start = ops.start[rows]
         end = np.maximum(ops.end[rows], start)
         first, last = merge(start, end)
-        busy = np.diff(covered_before(first, last, edges))
+        busy = np.diff(cover_before(first, last, edges))
         longest = time_per_group(start, end, groups.of[ops.name[rows]], edges).argmax(axis=0)
         label = labels[streams[0]]
         if len(streams) > 1:
             label = f"{label.rsplit(' · ', 1)[0]} · {len(streams)} streams"
         yield StreamLane(
             label=label,
-            process=int(tables.stream_process[streams[0]]),
+            process=int(trace.stream_process[streams[0]]),
             busy_ns=busy,
             group=np.where(busy > 0, longest, NOTHING).astype(np.uint8),
             ops=len(rows),
@@ -274,8 +273,8 @@ def _stream_lanes(
 
 def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], list[str]]:
     """The lanes of ranges, thread by thread, and notes on what is left out."""
-    tables = breakdown.attribution.tables
-    ranges, level = tables.ranges, breakdown.paths.depth[breakdown.paths.of]
+    trace = breakdown.attribution.trace
+    ranges, level = trace.ranges, breakdown.paths.depth[breakdown.paths.of]
     ranked, working = ranked_threads(breakdown)
     threads = sorted(ranked[: min(working, MOST_THREADS)])
     notes = []
@@ -283,7 +282,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], li
         notes.append(f"ranges of {working - MOST_THREADS} more threads are not drawn")
     levels = next(count for most, count in _LEVELS if len(threads) <= most)
     near = np.flatnonzero(breakdown.kept & (level < levels))
-    several = len({int(tables.thread_process[thread]) for thread in threads}) < len(threads)
+    several = len({int(trace.thread_process[thread]) for thread in threads}) < len(threads)
     lanes: list[RangeLane] = []
     hidden = 0
     for thread in threads:
@@ -291,7 +290,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], li
         if levels == 1 and (ranges.kind[rows] == PUSH_POP).any():  # many threads: the outline only
             hidden += int((ranges.kind[rows] == START_END).sum())
             rows = rows[ranges.kind[rows] == PUSH_POP]
-        number = int(tables.threads[thread])
+        number = int(trace.threads[thread])
         who = f"thread {tid_of(number)}" if several else f"pid {pid_of(number)}"
         for on_gpu in (False, True):
             for each in (*range(min(levels, _ON_GPU_LEVELS) if on_gpu else levels), WINDOWS):
@@ -302,7 +301,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], li
                 marks = _marks(breakdown, at_level, edges, on_gpu)
                 label = f"{who} · {called} · {'on the GPU' if on_gpu else 'host'}"
                 if len(marks[0]):
-                    lanes.append(RangeLane(label, int(tables.thread_process[thread]), each, on_gpu, *marks))
+                    lanes.append(RangeLane(label, int(trace.thread_process[thread]), each, on_gpu, *marks))
     if hidden:
         notes.append(f"{hidden:,} start/end ranges are not drawn")
     return lanes, notes
@@ -312,7 +311,7 @@ def _marks(
     breakdown: Breakdown, rows: NDArray[np.intp], edges: Ints, on_gpu: bool
 ) -> tuple[Ints, Ints, NDArray[np.int32], NDArray[np.int32]]:
     """Start, end, path and count of the marks of a `RangeLane`."""
-    inside, ranges = breakdown.attribution.inclusive, breakdown.attribution.tables.ranges
+    inside, ranges = breakdown.attribution.inclusive, breakdown.attribution.trace.ranges
     if on_gpu:
         rows = rows[inside.launches[rows] > 0]
     start = (inside.first_op_ns if on_gpu else ranges.start)[rows]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
-from nsysprof.core.intervals import Index, contained_slices, layers, merge, slice_reduce, stretches
-from nsysprof.trace.tables import PUSH_POP, START_END, Tables
+from nsysprof.core.intervals import Index, contained_slices, expand_ranges, layers, merge, slice_reduce
+from nsysprof.trace.trace import PUSH_POP, START_END, Trace
 
 _PIECE = 1 << 22  # ops at a time
 
@@ -36,21 +36,21 @@ class Cover:
             np.add.at(out, path, before[high] - before[low])
         return out
 
-    def ops(self, tables: Tables) -> Iterator[tuple[NDArray[np.int32], NDArray[np.intp]]]:
-        """Paths and, beside them, rows of ``tables.ops``: every op once per path in whose ranges it was launched.
+    def ops(self, trace: Trace) -> Iterator[tuple[NDArray[np.int32], NDArray[np.intp]]]:
+        """Paths and, beside them, rows of ``trace.ops``: every op once per path in whose ranges it was launched.
 
         Not all at once, since ranges inside one another hold the same ops again and again.
         """
-        by_launch = np.argsort(tables.ops.launch, kind="stable")
-        bounds = np.searchsorted(tables.ops.launch, np.arange(len(tables.launches) + 1), sorter=by_launch)
+        by_launch = np.argsort(trace.ops.launch, kind="stable")
+        bounds = np.searchsorted(trace.ops.launch, np.arange(len(trace.launches) + 1), sorter=by_launch)
         for launches, path, low, high in self.parts:
             size = np.diff(bounds)[launches]
-            mine = by_launch[stretches(bounds[launches], size)]
+            mine = by_launch[expand_ranges(bounds[launches], size)]
             edges = np.append(0, np.cumsum(size))
             low, length = edges[low], edges[high] - edges[low]
             group = np.cumsum(length) // _PIECE
             for piece in np.split(np.arange(len(path)), np.flatnonzero(np.diff(group)) + 1):
-                yield np.repeat(path[piece], length[piece]), mine[stretches(low[piece], length[piece])]
+                yield np.repeat(path[piece], length[piece]), mine[expand_ranges(low[piece], length[piece])]
 
 
 def cover(attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.int32], count: int) -> Cover:
@@ -59,7 +59,7 @@ def cover(attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.in
     A start/end range is open to all threads of its process, or under ``strict`` to its own; a push/pop range to its
     own thread and to what follows it.
     """
-    kind = attribution.tables.ranges.kind[rows]
+    kind = attribution.trace.ranges.kind[rows]
     parts = [
         part
         for each in (PUSH_POP, START_END)
@@ -73,15 +73,15 @@ def _parts(
     attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.int32], kind: int
 ) -> Iterator[tuple[Index, NDArray[np.int32], Index, Index]]:
     """The parts of a cover by ranges of one kind, place by place: a place is a thread, or a process."""
-    tables = attribution.tables
-    launches, ranges = tables.launches, tables.ranges
+    trace = attribution.trace
+    launches, ranges = trace.launches, trace.ranges
     place_of_launch, place_of_range = launches.thread, ranges.thread[rows]
     if kind == PUSH_POP:
-        follows = attribution.fate == FOLLOWED
+        follows = attribution.outcome == FOLLOWED
         place_of_launch = np.where(follows, ranges.thread[attribution.owner], launches.thread)
     elif attribution.threads != "strict":
-        place_of_launch = tables.thread_process[launches.thread]
-        place_of_range = tables.thread_process[place_of_range]
+        place_of_launch = trace.thread_process[launches.thread]
+        place_of_range = trace.thread_process[place_of_range]
     order = np.lexsort((launches.end, launches.start, place_of_launch))
     places = np.flatnonzero(np.bincount(place_of_range))
     bounds = np.searchsorted(place_of_launch[order], [places, places + 1])
@@ -97,8 +97,8 @@ def _parts(
 
 def launches_inside(attribution: Attribution, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
     """Which launches lie wholly inside at least one of the ranges ``rows``."""
-    out = np.zeros(len(attribution.tables.launches), bool)
-    one_path = np.zeros(len(attribution.tables.ranges), np.int32)
+    out = np.zeros(len(attribution.trace.launches), bool)
+    one_path = np.zeros(len(attribution.trace.ranges), np.int32)
     for launches, _, low, high in cover(attribution, rows, one_path, 1).parts:
         for first, last in zip(low.tolist(), high.tolist(), strict=True):
             out[launches[first:last]] = True
@@ -119,9 +119,9 @@ def overlapping(
 
     ``of`` is the path of every range.
     """
-    tables = attribution.tables
-    ranges = tables.ranges
-    process, path = tables.thread_process[ranges.thread[rows]], of[rows]
+    trace = attribution.trace
+    ranges = trace.ranges
+    process, path = trace.thread_process[ranges.thread[rows]], of[rows]
     order = np.lexsort((ranges.start[rows], process, path))
     start, end = ranges.start[rows][order], ranges.end[rows][order]
     same = (path[order][1:] == path[order][:-1]) & (process[order][1:] == process[order][:-1])
@@ -135,7 +135,7 @@ def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.b
 
     ``depth`` is how many ranges contain each range. Where that many are open when a range starts, none cross.
     """
-    ranges = attribution.tables.ranges
+    ranges = attribution.trace.ranges
     found = np.zeros(len(ranges), bool)
     if len(ranges) == 0:
         return found
@@ -158,7 +158,7 @@ def added_up(
     attribution: Attribution, per_op: NDArray[Any], ops: NDArray[Any] | None = None
 ) -> NDArray[np.int64]:
     """For each launch the sum of a column of ops, all or the rows ``ops``; what has no launch is left out."""
-    launch = attribution.tables.ops.launch if ops is None else attribution.tables.ops.launch[ops]
-    out = np.zeros(len(attribution.tables.launches) + 1, np.int64)
+    launch = attribution.trace.ops.launch if ops is None else attribution.trace.ops.launch[ops]
+    out = np.zeros(len(attribution.trace.launches) + 1, np.int64)
     np.add.at(out, launch, per_op)
     return out[:-1]

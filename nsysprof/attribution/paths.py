@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.codes import first_appearances
-from nsysprof.core.forest import added_up, depths
+from nsysprof.core.columns import first_appearances
+from nsysprof.core.nesting import depths, sum_ancestors
 from nsysprof.core.text import path_part
 
 # PyTorch's autograd profiler appends what changes from call to call: `aten::mm, op_id = 17, sizes = [[2, 3]]`.
@@ -65,7 +65,7 @@ class Paths:
             return False
         length = np.array([len(name) + 1 for name in self.names], np.int64)[self.name]
         used = np.bincount(self.of, minlength=len(self)) + 1
-        return int((added_up(length, self.parent) * used).sum()) > _MOST_CHARACTERS
+        return int((sum_ancestors(length, self.parent) * used).sum()) > _MOST_CHARACTERS
 
 
 def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
@@ -92,7 +92,7 @@ def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
 
 def range_paths(attribution: Attribution) -> Paths:
     """The path of every range instance, by name, domain and kind of every part. Start/end ranges have one part."""
-    ranges, names = attribution.tables.ranges, attribution.tables.range_names
+    ranges, names = attribution.trace.ranges, attribution.trace.range_names
     return _group(attribution.parent, ranges.name, ranges.kind, [name.text for name in names])
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.cover import cover
 from nsysprof.attribution.projection import DEVICE_BITS
-from nsysprof.core.intervals import Ints, merge, stretches
+from nsysprof.core.intervals import Ints, expand_ranges, merge
 
 
 @dataclass(frozen=True)
@@ -33,24 +33,24 @@ class WorkIndex:
         """The launches inside the ranges ``rows``, one range after the other, and for each the place in ``rows``."""
         place = self.number[rows]
         size = self.first[place + 1] - self.first[place]
-        at = stretches(self.first[place], size)
+        at = expand_ranges(self.first[place], size)
         return self.launches[at], np.repeat(np.arange(len(rows)), size)
 
 
 def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
     """The `WorkIndex` of the ranges ``rows``, each named once. Near-linear in launches and ops, however many rows."""
-    tables = attribution.tables
-    number = np.full(len(tables.ranges), -1, np.int32)
+    trace = attribution.trace
+    number = np.full(len(trace.ranges), -1, np.int32)
     number[rows] = np.arange(len(rows))
     found = cover(attribution, rows, number, len(rows)).parts
     places = [np.repeat(place, high - low) for _, place, low, high in found]
-    launches = [mine[stretches(low, high - low)] for mine, _, low, high in found]
+    launches = [mine[expand_ranges(low, high - low)] for mine, _, low, high in found]
     place = np.concatenate(places) if places else np.empty(0, np.int64)
     launch = np.concatenate(launches) if launches else np.empty(0, np.intp)
     order = np.argsort(place, kind="stable")
-    count = len(tables.launches)
-    by_launch = np.argsort(tables.ops.launch, kind="stable")
-    begin = np.searchsorted(tables.ops.launch, np.arange(count + 1), sorter=by_launch)
+    count = len(trace.launches)
+    by_launch = np.argsort(trace.ops.launch, kind="stable")
+    begin = np.searchsorted(trace.ops.launch, np.arange(count + 1), sorter=by_launch)
     return WorkIndex(
         attribution,
         number,
@@ -65,7 +65,7 @@ def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
 class RangeWork:
     """The ops inside some range instances (windows), sorted by window and start.
 
-    Per op: ``op`` a row of `tables.ops`; ``window``; ``call``, a number among the calls, -1 for what no call holds;
+    Per op: ``op`` a row of `trace.ops`; ``window``; ``call``, a number among the calls, -1 for what no call holds;
     ``start``, ``end`` int64 ns, never before the start. Per window with ops, in order: ``windows`` its number,
     ``first_ns``, ``last_ns``, ``gpus`` a bit per GPU. ``calls`` is how many calls were asked for, ``idle_calls`` how
     many of them launched no GPU work.
@@ -100,30 +100,30 @@ def range_work(
 
     ``left_out``: range instances whose work does not count; ``since``: from when on that of each window does.
     """
-    tables = index.attribution.tables
+    trace = index.attribution.trace
     launch, window = index.launches_of(windows)
     if left_out is not None:
         counts = ~np.append(left_out, False)[index.attribution.owner[launch]]
         launch, window = launch[counts], window[counts]
     if since is not None:
-        counts = tables.launches.start[launch] >= since[window]
+        counts = trace.launches.start[launch] >= since[window]
         launch, window = launch[counts], window[counts]
     call = window
     if calls is not None:
         inside, number = index.launches_of(calls)
-        call_of = np.full(len(tables.launches), -1, np.int64)
+        call_of = np.full(len(trace.launches), -1, np.int64)
         call_of[inside] = number
         call = call_of[launch]
     size = index.begin[launch + 1] - index.begin[launch]
-    op = index.ops[stretches(index.begin[launch], size)]
+    op = index.ops[expand_ranges(index.begin[launch], size)]
     window, call = np.repeat(window, size), np.repeat(call, size)
-    start = tables.ops.start[op]
-    end = np.maximum(tables.ops.end[op], start)
+    start = trace.ops.start[op]
+    end = np.maximum(trace.ops.end[op], start)
     order = np.lexsort((end, start, window))
     op, window, call, start, end = (each[order] for each in (op, window, call, start, end))
     new = np.append(True, window[1:] != window[:-1])[: len(op)]
     edges = np.flatnonzero(new)
-    bits = np.int64(1) << np.minimum(tables.op_gpu[op], DEVICE_BITS).astype(np.int64)
+    bits = np.int64(1) << np.minimum(trace.op_gpu[op], DEVICE_BITS).astype(np.int64)
     none = np.empty(0, np.int64)
     count = len(windows if calls is None else calls)
     return RangeWork(
@@ -186,9 +186,9 @@ def cut(work: RangeWork) -> Pieces:
 def union_of(index: WorkIndex, gpus: int) -> tuple[Ints, Ints]:
     """When at least one of these GPUs runs something, whoever launched it, as disjoint sorted intervals."""
     if gpus not in index._unions:
-        tables = index.attribution.tables
-        gpu = tables.stream_gpu.astype(np.int64)
+        trace = index.attribution.trace
+        gpu = trace.stream_gpu.astype(np.int64)
         bits = np.int64(1) << np.clip(gpu, 0, DEVICE_BITS)
-        mine = ((gpu >= 0) & ((bits & gpus) != 0))[tables.ops.stream]
-        index._unions[gpus] = merge(tables.ops.start[mine], tables.ops.end[mine])
+        mine = ((gpu >= 0) & ((bits & gpus) != 0))[trace.ops.stream]
+        index._unions[gpus] = merge(trace.ops.start[mine], trace.ops.end[mine])
     return index._unions[gpus]

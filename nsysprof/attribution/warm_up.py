@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
 
 # The first and the last of some instances of a range, counted from 0 in the order in which they begin.
@@ -53,7 +53,7 @@ def warm_up(
     thread). Only the outermost repetition counts: inside an instance that is kept, everything is kept.
     ``merged_of`` is the merged path of each range instance.
     """
-    parent, ranges = attribution.parent, attribution.tables.ranges
+    parent, ranges = attribution.parent, attribution.trace.ranges
     count = len(parent)
     if skip <= 0 or count == 0:
         return np.zeros(count, bool)

@@ -20,7 +20,7 @@ from nsysprof.statistics.contrast import (
     Contrast,
     Rules,
     contrast,
-    judged,
+    judge,
     noise_of,
 )
 from nsysprof.statistics.distributions import Floats
@@ -72,7 +72,7 @@ def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules)
             rules.widened(*(noise[place] for place in pair.places)) if kind == "eager" else rules
             for pair in pairs
         ]
-        for pair, one, its_rules in zip(pairs, judged(found, widened), widened, strict=True):
+        for pair, one, its_rules in zip(pairs, judge(found, widened), widened, strict=True):
             rows.append({**_row(pair, one, aa), "least_effect": its_rules.least_effect})
     return pd.DataFrame(rows, columns=columns_of(COMPARISONS, samples.described))
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.bench.attention import attention_cost, attention_described
-from nsysprof.core.document import Amount, Count, Text, fitted
-from nsysprof.core.side_file import MOST_TABLE_BYTES, parse_json, read_small
+from nsysprof.core.document import Amount, Count, Text, parse_as
+from nsysprof.core.files import MAX_TABLE_BYTES, parse_json, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import Cost, Described, check_countable, described
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
@@ -200,7 +200,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
     """
     path = path / "samples.json" if path.is_dir() else path
     try:
-        content = read_small(path, MOST_TABLE_BYTES)
+        content = read_small(path, MAX_TABLE_BYTES)
     except OSError as error:
         raise NsysprofError(f"cannot read {path}: {error.strerror}", "nsysprof bench writes it") from None
     try:
@@ -218,7 +218,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
 
 
 def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
-    file = fitted(data, _File, str(path), _AGAIN)
+    file = parse_as(data, _File, str(path), _AGAIN)
     points, about, backward = [], _described(file, path), bool(file.plan.backward or file.plan.train)
     for number, raw in enumerate(file.points):
         where = f"{path}: points[{number}]"
@@ -263,7 +263,7 @@ def _described(file: _File, path: Path) -> Described:
 
 def _shape(raw: dict[str, Any], where: str, about: Described, attention: bool, backward: bool) -> BenchShape:
     case = msgspec.defstruct("Case", [("configuration", about.configuration), ("backend", Text)])
-    at = msgspec.structs.asdict(fitted(raw, case, where, _AGAIN).configuration)  # type: ignore[attr-defined]
+    at = msgspec.structs.asdict(parse_as(raw, case, where, _AGAIN).configuration)  # type: ignore[attr-defined]
     where = f"{where} ({raw['backend']} at {at['id']})"
     if attention:
         cost: Cost | None = attention_cost(about.name, at, backward=backward)
@@ -279,10 +279,10 @@ def _shape(raw: dict[str, Any], where: str, about: Described, attention: bool, b
 
 def _point(raw: dict[str, Any], where: str, shape: BenchShape) -> BenchPoint:
     where = f"{where} ({raw['backend']} at {shape.id})"
-    point = fitted(raw, _Point, where, _AGAIN)
+    point = parse_as(raw, _Point, where, _AGAIN)
     measured = point.status == "measured"
     # of a point that was not measured, whatever there is of samples does not count
-    samples = fitted(raw if measured else {}, _Samples, where, _AGAIN)
+    samples = parse_as(raw if measured else {}, _Samples, where, _AGAIN)
     if measured and not samples.latency_ns:
         raise NsysprofError(f"{where}: latency_ns: holds no sample although the point is measured", _AGAIN)
     kept, throttled = {}, {}
@@ -337,7 +337,7 @@ def _clock(samples: _Samples, throttled: NDArray[np.bool_], where: str) -> float
 def _limits(environment: _Environment, peaks: _Peaks, where: str) -> GpuLimits:
     """What environment and measured peaks say of the GPU; the workload's own words come before the driver's."""
     facts = {**((environment.gpus or [{}])[0]), **(environment.workload or {})}
-    named = fitted(facts, _Named, where, _AGAIN)
+    named = parse_as(facts, _Named, where, _AGAIN)
     name = named.device or named.name
 
     def number(*names: str) -> float | None:

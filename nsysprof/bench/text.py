@@ -26,7 +26,7 @@ from nsysprof.bench.words import (
     share_cell,
     tflops_cell,
 )
-from nsysprof.core.text import once, one_line, visible
+from nsysprof.core.text import drop_repeats, one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio
 from nsysprof.results.table import text_table, without_empty
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
@@ -73,7 +73,7 @@ def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) 
 
 
 def _warnings(results: BenchResults) -> Iterator[str]:
-    warnings = once(results.warnings)
+    warnings = drop_repeats(results.warnings)
     for warning in warnings[:_MOST_WARNINGS]:
         yield from wrap(f"  warning  {visible(warning)}", _WIDTH, subsequent_indent=" " * 11)
     if len(warnings) > _MOST_WARNINGS:

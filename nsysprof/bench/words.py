@@ -15,8 +15,8 @@ from nsysprof.bench.results import BenchResults
 from nsysprof.bench.samples import BenchShape
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
-from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, worded
-from nsysprof.statistics.resampling import RANGE
+from nsysprof.statistics.confidence import RANGE
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, word_by_verdict
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
 REFUSED = "refused"
@@ -159,7 +159,7 @@ def fastest_words(results: BenchResults, row: Any) -> str:
 def speed_words(found: Any, base: str, where: str) -> str:
     """`24.2x as fast as math at S=4096`, of a row of the comparisons, and no more than its verdict says."""
     clear = f"{format_ratio(found['speedup'])} as fast as {base}{where}"
-    return worded(clear, f"no clear difference from {base}{where}", found["verdict"])
+    return word_by_verdict(clear, f"no clear difference from {base}{where}", found["verdict"])
 
 
 def backend_name(results: BenchResults, backend: str, configurations: Iterable[str]) -> str:

@@ -18,13 +18,12 @@ from nsysprof.capture.compose import Request
 from nsysprof.capture.failure import why_no_ranges
 from nsysprof.capture.session import capture_program
 from nsysprof.catalog import workload_command
-from nsysprof.core.document import known_document
+from nsysprof.core.document import read_if_document
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import Described, ask_workload
 from nsysprof.tools.child import run_child
-from nsysprof.tools.counter_permission import PERMISSION_FIX, counters_kept_from_us
-from nsysprof.tools.driver import Driver, ask_driver, too_new_for
+from nsysprof.tools.driver import PERMISSION_FIX, Driver, ask_driver, counters_kept_from_us, too_new_for
 from nsysprof.tools.ncu import find_ncu
 from nsysprof.tools.nsys import Nsys, all_nsys, find_nsys
 from nsysprof.tools.outputs import Outputs
@@ -243,7 +242,7 @@ def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, 
             str(results),
         ]
         ended = run_child(command, Path(name, "log"), lambda text: None)
-        read = known_document(results)
+        read = read_if_document(results)
     if not read:
         lines = ended.said.strip().splitlines()
         return None, lines[-1] if lines else "the workload printed nothing"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from nsysprof.charts.marks import Plan
 from nsysprof.charts.painter import start_painter
-from nsysprof.core.final_name import whole_file
+from nsysprof.core.files import whole_file
 from nsysprof.errors import NsysprofError
 
 if TYPE_CHECKING:

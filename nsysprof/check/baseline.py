@@ -15,8 +15,7 @@ import pandas as pd
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.budget import TIMES, Budget
 from nsysprof.check.call_samples import CallSamples, call_samples, samples_of_frame
-from nsysprof.core.csv_text import as_recorded
-from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular
+from nsysprof.core.files import MAX_TABLE_BYTES, open_regular, undo_spreadsheet_safe
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.answers import AnalysisRange, read_analysis_document
 
@@ -44,13 +43,13 @@ class Baseline:
 
 def baseline_of(breakdown: Breakdown) -> Baseline:
     """The calls of a report that was broken down like the one to check."""
-    report = breakdown.attribution.tables.report
+    report = breakdown.attribution.trace.report
     return Baseline(str(report.path), gpu_names(breakdown), call_samples(breakdown), frozenset())
 
 
 def gpu_names(breakdown: Breakdown) -> frozenset[str]:
     """The names of the GPUs that a report says CUDA could use."""
-    return frozenset(gpu.name for gpu in breakdown.attribution.tables.report.about.cuda_gpus)
+    return frozenset(gpu.name for gpu in breakdown.attribution.trace.report.about.cuda_gpus)
 
 
 def read_analysis(path: Path, budget: Budget) -> Baseline:
@@ -110,9 +109,9 @@ def _all_ranges(path: Path, count: int) -> pd.DataFrame:
 
 def _table(path: Path, dtypes: Mapping[str, Any]) -> pd.DataFrame:
     """These columns of a CSV file, with names as the report has them."""
-    with open_regular(path, MOST_TABLE_BYTES) as file:
+    with open_regular(path, MAX_TABLE_BYTES) as file:
         table = pd.read_csv(file, usecols=list(dtypes), dtype=dict(dtypes), keep_default_na=False)
-    return table.assign(**{name: table[name].map(as_recorded).astype(object) for name in _KEY})
+    return table.assign(**{name: table[name].map(undo_spreadsheet_safe).astype(object) for name in _KEY})
 
 
 def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, list[str]]:

@@ -67,7 +67,7 @@ def call_samples(breakdown: Breakdown) -> CallSamples:
     """
     [(part, rows)] = breakdown.parts
     row = np.where(part.keep, rows[breakdown.merged_of], -1)
-    ranges, inside = part.attribution.tables.ranges, part.attribution.inclusive
+    ranges, inside = part.attribution.trace.ranges, part.attribution.inclusive
     order = np.lexsort((ranges.start, row))
     order = order[np.searchsorted(row[order], 0) :]
     cpu = np.where(ranges.unclosed, np.nan, ranges.end - ranges.start)

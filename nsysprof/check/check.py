@@ -78,7 +78,7 @@ def check_budget(
     the report has no ranges or no GPU work at all, and where the budget names a backend or cause that no rule knows.
     """
     rules = rules or load_rules()
-    report = str(breakdown.attribution.tables.report.path)
+    report = str(breakdown.attribution.trace.report.path)
     _refuse_nothing(breakdown, budget, report)
     _check_words(budget, rules)
     finder = RangeFinder(breakdown)
@@ -119,7 +119,7 @@ def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: b
 
 def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
     """A report without ranges or GPU work, or with a part that cannot be read, must not keep a budget for want."""
-    for lost in breakdown.attribution.tables.unread:
+    for lost in breakdown.attribution.trace.unread:
         what = f"{report}: cannot be checked: {lost.table} lacks {' and '.join(lost.lacks)}, and has {lost.rows:,} rows"
         raise NsysprofError(what, "export it again: nsys export --type sqlite REPORT.nsys-rep")
     hint = "record both: nsys profile --trace=cuda,nvtx PROGRAM"
@@ -133,7 +133,7 @@ def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
         for each in budget.ranges
     )
     if not breakdown.totals["ops"] and not cpu_only:
-        why = breakdown.attribution.tables.no_work
+        why = breakdown.attribution.trace.no_work
         raise NsysprofError(f"{report}: no GPU work in it, and {budget.path} is about GPU work: {why}", hint)
 
 

@@ -15,7 +15,7 @@ from nsysprof.check.baseline import gpu_names
 from nsysprof.check.call_samples import Spread, call_samples, spread_of
 from nsysprof.check.range_match import RangeFinder
 from nsysprof.check.range_ops import backends_seen
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
@@ -60,7 +60,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
     chosen = _chosen(breakdown)
     rows = chosen[(breakdown.merged["merged_path"] != "").to_numpy()[chosen]]
     if len(rows) == 0:
-        report, named = breakdown.attribution.tables.report.path, " and a name" if len(chosen) else ""
+        report, named = breakdown.attribution.trace.report.path, " and a name" if len(chosen) else ""
         raise NsysprofError(
             f"{report}: no range with GPU work{named}, so there is nothing to put limits on",
             "record both: nsys profile --trace=cuda,nvtx PROGRAM",

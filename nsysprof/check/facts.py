@@ -63,7 +63,7 @@ class Facts:
                 for row in each.rows.tolist():
                     tolerances[row, measure] = min(tolerance, tolerances.get((row, measure), tolerance))
         keys = list(zip(self.paths, self.breakdown.merged["kind"].tolist(), strict=True))
-        step = self.breakdown.attribution.tables.clock_step
+        step = self.breakdown.attribution.trace.clock_step
         return growths(self.samples, keys, self.baseline, self.other_gpu, tolerances, step)
 
     @cached_property
@@ -98,7 +98,7 @@ class Facts:
                 found = [fnmatchcase(cause, text) for cause in kinds.cause]
             else:
                 search = re.compile(text).search
-                found = [search(name) is not None for name in self.breakdown.attribution.tables.op_names]
+                found = [search(name) is not None for name in self.breakdown.attribution.trace.op_names]
             self._meant[forbidden] = np.array(found, bool)
         return self._meant[forbidden]
 

@@ -10,7 +10,7 @@ import numpy as np
 from nsysprof.check.baseline import Baseline
 from nsysprof.check.call_samples import OF_GPU_WORK, CallSamples
 from nsysprof.core.units import format_ns
-from nsysprof.statistics.contrast import DEFAULT_RULES, SLOWER, TOO_FEW_SAMPLES, Contrast, contrast, judged
+from nsysprof.statistics.contrast import DEFAULT_RULES, SLOWER, TOO_FEW_SAMPLES, Contrast, contrast, judge
 from nsysprof.statistics.distributions import Floats
 
 NO_BASELINE = "no --baseline given"
@@ -76,7 +76,7 @@ def _tested(
     plain = replace(DEFAULT_RULES, least_effect=0.0)  # the tolerance is the least effect
     rules = [replace(plain, clock_step=clock_step * (measure in OF_GPU_WORK)) for _, measure in tests]
     left = family - len(tests)
-    verdicts = judged([*tests.values(), *[untested] * left], [*rules, *[plain] * left])
+    verdicts = judge([*tests.values(), *[untested] * left], [*rules, *[plain] * left])
     out = {}
     for each, verdict in zip(tests, verdicts, strict=False):
         slower = None if verdict.verdict == TOO_FEW_SAMPLES else verdict.verdict == SLOWER

@@ -144,7 +144,7 @@ def _forbidden(facts: Facts, asked: RangeBudget, row: int, forbidden: Forbidden)
 
 def _named(facts: Facts, ops: OpsInside) -> str:
     """``name x count`` of the first few."""
-    names = facts.breakdown.attribution.tables.op_names
+    names = facts.breakdown.attribution.trace.op_names
     shown = zip(ops.name[:_MOST_NAMES].tolist(), ops.ops[:_MOST_NAMES].tolist(), strict=True)
     texts = [f"{short_name(names[name], 120)} x {count:,}" for name, count in shown]
     more = len(ops.name) - _MOST_NAMES

@@ -14,14 +14,14 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.cover import cover
 from nsysprof.kernels.backends import judge_backends
 from nsysprof.kernels.classify import Rules
-from nsysprof.trace.tables import RangeName
+from nsysprof.trace.trace import RangeName
 
 
 @dataclass(frozen=True)
 class OpsInside:
     """What lies inside rows of ``breakdown.merged``, by op name, sorted by row and name; int64 columns.
 
-    ``row``; ``name``, a code of `Tables.op_names`; ``ops``, how many; ``sum_ns``.
+    ``row``; ``name``, a code of `Trace.op_names`; ``ops``, how many; ``sum_ns``.
     """
 
     row: NDArray[np.int64]
@@ -42,12 +42,12 @@ class OpsInside:
 def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> OpsInside:
     """The `OpsInside` some rows of ``breakdown.merged``. An op counts once per row, in however many instances it is."""
     attribution = breakdown.attribution
-    ops = attribution.tables.ops
+    ops = attribution.trace.ops
     instances, row = _instances(breakdown, rows)
-    names = max(len(attribution.tables.op_names), 1)
+    names = max(len(attribution.trace.op_names), 1)
     none = np.empty(0, np.int64)
     found = [(none, none, none)]
-    for path, op in cover(attribution, instances, row, len(breakdown.merged)).ops(attribution.tables):
+    for path, op in cover(attribution, instances, row, len(breakdown.merged)).ops(attribution.trace):
         key = path.astype(np.int64) * names + ops.name[op]
         found.append(_added_up(key, np.ones(len(op), np.int64), ops.end[op] - ops.start[op]))
     key, count, total = _added_up(*(np.concatenate(column) for column in zip(*found, strict=True)))
@@ -80,7 +80,7 @@ def backends_seen(breakdown: Breakdown, rows: Sequence[int], rules: Rules) -> pd
     Several frame rows for one row where its instances ran different backends. What is observed, and the evidence, are
     as in a `BackendVerdict`, which knows of ``RUN::`` ranges only: so these ranges are shown to it under such names.
     """
-    tables = breakdown.attribution.tables
+    trace = breakdown.attribution.trace
     parent = breakdown.merged["parent"].tolist()
     names = [RangeName(f"RUN::any::{row}", "") for row in range(len(breakdown.merged))]
     found = []
@@ -89,11 +89,11 @@ def backends_seen(breakdown: Breakdown, rows: Sequence[int], rules: Rules) -> pd
         name = np.full(len(row), len(names), np.int32)
         name[instances] = row[instances]
         renamed = replace(
-            tables,
-            ranges=replace(tables.ranges, name=name),
+            trace,
+            ranges=replace(trace.ranges, name=name),
             range_names=[*names, RangeName("", "")],
         )
-        verdict = judge_backends(replace(breakdown.attribution, tables=renamed), rules)
+        verdict = judge_backends(replace(breakdown.attribution, trace=renamed), rules)
         numbers = [int(text.rpartition("::")[2]) for text in verdict.ranges["range"]]
         found.append(verdict.ranges[["observed", "instances", "evidence"]].assign(row=numbers))
     columns = ["row", "observed", "instances", "evidence"]

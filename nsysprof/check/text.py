@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from nsysprof.check.check import BudgetCheck
-from nsysprof.core.text import cut, once, one_line, plural, visible
+from nsysprof.core.text import cut, drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.results.table import escaped, markdown_table, text_table
+from nsysprof.results.table import Column, TextTable, escape_markdown, show_columns, text_table
 
 _SCHEMA = "nsysprof-check/1"
 _WIDTH = 110
@@ -60,19 +60,19 @@ def _wrapped(text: str) -> list[str]:
 def check_markdown(answer: BudgetCheck) -> str:
     """The same for a comment on GitHub: a heading, a table of what broke, and the rest as a list."""
     broken, untested = answer.broken, answer.untested
-    lines = [f"### {'✅' if answer.ok else '❌'} {escaped(_verdict(answer))}", ""]
+    lines = [f"### {'✅' if answer.ok else '❌'} {escape_markdown(_verdict(answer))}", ""]
     if len(broken):
-        rows = [_cells(row, _MD_RANGE, _MD_WHY) for row in _rows(broken.head(_MOST_ROWS))]
-        lines += markdown_table(_HEAD, rows, _ALIGN, even=False)
+        lines += _broken(broken, _MD_RANGE, _MD_WHY).lines(markdown=True, even=False)
         lines += ["", *(f"- {text.strip()}" for text in _more(broken, _MOST_ROWS))]
     lines += [
-        f"- not tested: {escaped(row.range)}, {escaped(_rule(row))}: {escaped(one_line(row.evidence, _MD_WHY))}"
+        f"- not tested: {escape_markdown(row.range)}, {escape_markdown(_rule(row))}:"
+        f" {escape_markdown(one_line(row.evidence, _MD_WHY))}"
         for row in _rows(untested.head(_MOST_UNTESTED))
     ]
     lines += [f"- {text.strip()}" for text in _more(untested, _MOST_UNTESTED)]
     lines += [
-        f"- {escaped(_held(answer))}",
-        *(f"- warning: {escaped(one_line(t, 400))}" for t in _warnings(answer)),
+        f"- {escape_markdown(_held(answer))}",
+        *(f"- warning: {escape_markdown(one_line(t, 400))}" for t in _warnings(answer)),
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -95,8 +95,14 @@ def check_document(answer: BudgetCheck) -> dict[str, Any]:
     }
 
 
-_HEAD = ["range", "limit", "allowed", "found", "calls", "why"]
-_ALIGN = "llrrrl"
+_COLUMNS = (
+    Column("range", "merged path, or the glob where nothing matches"),
+    Column("limit", "the limit with the statistic that it is on"),
+    Column("allowed", "what the budget allows", align="r"),
+    Column("found", "what the report has", align="r"),
+    Column("instances", "calls of the range", "calls"),
+    Column("why", "what makes it so"),
+)
 
 
 def _verdict(answer: BudgetCheck) -> str:
@@ -143,29 +149,35 @@ def _unmatched(broken: pd.DataFrame) -> Iterator[str]:
 
 def _table(broken: pd.DataFrame) -> list[str]:
     """The rows in at most `_WIDTH` columns: the reason gets what the others leave, and long paths are cut for it."""
-    shown = [_cells(row, _RANGE, 400) for row in _rows(broken.head(_MOST_ROWS))]
+    shown = _broken(broken, _RANGE, 400)
     # Between columns there are two blanks, and as many are the least after a heading.
-    columns = zip([f"{name}  " for name in _HEAD], *shown, strict=True)
+    columns = zip([f"{name}  " for name in shown.head], *shown.rows, strict=True)
     path, *others, _ = [max(map(len, column)) + 2 for column in columns]
     path = min(path, _WIDTH - sum(others) - _LEAST_WHY)
-    room = _WIDTH - sum(others) - path
+    left = _WIDTH - sum(others) - path
     cells = [
-        [one_line(row[0], path - 2), *row[1:-1], cut(row[-1].split("; there is ")[0], room)] for row in shown
+        [one_line(row[0], path - 2), *row[1:-1], cut(row[-1].split("; there is ")[0], left)]
+        for row in shown.rows
     ]
-    return text_table(_HEAD, cells, _ALIGN).splitlines()
+    return text_table(shown.head, cells, shown.align).splitlines()
 
 
-def _cells(row: Any, path: int, room: int) -> list[str]:
-    """A row as texts, the path and the reason with at most so many characters."""
-    allowed, found = _values(row)
-    return [
-        one_line(row.range, path),
-        one_line(_rule(row), _RULE),
-        one_line(allowed, _VALUE),
-        one_line(found, _VALUE),
-        format_count(row.instances),
-        one_line(row.evidence, room),
-    ]
+def _broken(broken: pd.DataFrame, path: int, why: int) -> TextTable:
+    """What broke, the path and the reason with at most so many characters."""
+    rows = []
+    for row in _rows(broken.head(_MOST_ROWS)):
+        allowed, found = (one_line(text, _VALUE) for text in _values(row))
+        rows.append(
+            {
+                "range": one_line(row.range, path),
+                "limit": one_line(_rule(row), _RULE),
+                "allowed": allowed,
+                "found": found,
+                "instances": row.instances,
+                "why": one_line(row.evidence, why),
+            }
+        )
+    return show_columns(_COLUMNS, rows)
 
 
 def _rule(row: Any) -> str:
@@ -199,6 +211,6 @@ def _exact(value: Any, unit: str) -> str:
 
 
 def _warnings(answer: BudgetCheck) -> Sequence[str]:
-    warnings = once(answer.warnings)
+    warnings = drop_repeats(answer.warnings)
     more = len(warnings) - _MOST_WARNINGS
     return [*warnings[:_MOST_WARNINGS], *([f"and {more:,} more: --json has all"] if more > 0 else [])]

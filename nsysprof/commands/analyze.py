@@ -176,7 +176,7 @@ def _verify(breakdown: Breakdown, nsys: Path | None) -> None:
     from nsysprof.analyze.text import verification
     from nsysprof.attribution.verify import verify as compare
 
-    result = compare(breakdown.attribution.tables, nsys)
+    result = compare(breakdown.attribution.trace, nsys)
     print("\n" + verification(result), end="", flush=True)
     if result.differences:
         raise typer.Exit(3)

@@ -36,7 +36,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
-class Room:
+class ColumnArena:
     """Gives out arrays: in memory where ``limit`` is None, else in scratch files, shown in about ``limit`` bytes."""
 
     def __init__(self, limit: int | None = None) -> None:
@@ -114,7 +114,7 @@ class Room:
                 threading.Thread(target=_watch, args=(weakref.ref(self), held[1]), daemon=True).start()
         return np.frombuffer(shown, dtype)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give back all memory that shows columns of scratch files."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for shown in [one() for one in self._maps]:
@@ -122,7 +122,7 @@ class Room:
                     shown.madvise(mmap.MADV_DONTNEED)
 
 
-IN_MEMORY = Room()
+IN_MEMORY = ColumnArena()
 
 
 def parse_size(text: str) -> int:
@@ -190,16 +190,16 @@ def _read(path: str) -> str:
         return ""
 
 
-def _watch(room: weakref.ref[Room], libraries: int) -> None:
+def _watch(arena: weakref.ref[ColumnArena], libraries: int) -> None:
     """Let go of mapped columns whenever the process comes near its limit, as long as there is a room.
 
     ``libraries`` is how much memory showed other files before.
     """
     while True:
         time.sleep(_PERIOD_S)
-        mine, held = room(), _held()
+        mine, held = arena(), _held()
         if mine is None or mine.limit is None or held is None:
             return
         if held[0] > _FULL * mine.limit and held[1] - libraries > _WORTH:
-            mine.let_go()
+            mine.release()
         del mine

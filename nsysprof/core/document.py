@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from nsysprof.core.side_file import MOST_BYTES, open_regular, read_json, read_small
+from nsysprof.core.files import MAX_BYTES, open_regular, read_json, read_small
 from nsysprof.errors import NsysprofError
 
 if sys.version_info >= (3, 11):
@@ -27,13 +27,13 @@ __all__ = [
     "Count",
     "Text",
     "Texts",
-    "fitted",
-    "fitting",
-    "known_document",
+    "format_value",
     "members_at_head",
+    "parse_as",
+    "parse_leniently",
     "read_document",
+    "read_if_document",
     "read_toml",
-    "shown_value",
     "texts",
 ]
 
@@ -48,7 +48,7 @@ _HEAD = 1 << 20  # bytes in which a document says what it is and of what
 _UNKNOWN = object()
 
 
-def fitted(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = False) -> _T:
+def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = False) -> _T:
     """A decoded value as the struct, or other type, that it must be; types of our own have a classmethod ``read``.
 
     With ``cells`` numbers are written as texts, as in a row of a CSV table.
@@ -65,19 +65,19 @@ def fitted(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = F
     why = why.removesuffix(", got str") if cells else why
     if unknown := re.fullmatch(r"object contains unknown field (.*)", why, re.DOTALL):
         keys = [field.encode_name for each in kinds for field in _fields(each)]
-        why, near = f"unknown key {shown_value(unknown[1])}", _near(unknown[1], keys, "keys are")
+        why, near = f"unknown key {format_value(unknown[1])}", _near(unknown[1], keys, "keys are")
     elif missing := re.fullmatch(r"object missing required field (.*)", why):
         why = f"{missing[1]!r} is missing"
     elif why.startswith("invalid enum value"):
         words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
-        why = f"{shown_value(found)} is not one of {', '.join(words)}"
+        why = f"{format_value(found)} is not one of {', '.join(words)}"
         near = _near(found, words)
     elif found is not _UNKNOWN and "got" not in why.split():
-        why = f"{why}, got {shown_value(found)}"
+        why = f"{why}, got {format_value(found)}"
     raise NsysprofError(f"{where}: {place}: {why}" if place else f"{where}: {why}", f"{near}{hint}") from None
 
 
-def fitting(value: dict[str, Any], kind: type[_T]) -> _T:
+def parse_leniently(value: dict[str, Any], kind: type[_T]) -> _T:
     """The struct with those of its fields that fit; others have their defaults. For files that need not be right."""
     found = {}
     for field in _fields(kind):
@@ -93,7 +93,7 @@ def texts(value: str | list[str] | None) -> list[str]:
     return [value] if isinstance(value, str) else value or []
 
 
-def shown_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value of a file as a message shows it, in short."""
     try:
         text = repr(value)
@@ -102,7 +102,7 @@ def shown_value(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = MOST_BYTES) -> dict[str, Any]:
+def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
     """The object of a JSON file that states one of these schemas; NaN is None. ``what`` it is called in messages.
 
     Raises `NsysprofError` where the file cannot be read, is no JSON, or states another schema.
@@ -116,12 +116,12 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
     found = document.get("schema") if isinstance(document, dict) else None
     if found not in schemas:
         raise NsysprofError(
-            f"{path}: no {what}: its schema is {shown_value(found)}, not {schemas[0]!r}", hint
+            f"{path}: no {what}: its schema is {format_value(found)}, not {schemas[0]!r}", hint
         )
     return dict(document)
 
 
-def known_document(path: Path, *schemas: str, most: int = MOST_BYTES) -> dict[str, Any]:
+def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
     """The object of a JSON file with one of these schemas, or any; empty where there is none. NaN is None."""
     try:
         document = read_json(path, most, parse_constant=lambda name: None)

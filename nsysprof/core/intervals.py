@@ -1,4 +1,4 @@
-"""Intervals on sorted int64 arrays: union, nesting, containment and overlap.
+"""Intervals on sorted int64 arrays: union, containment, overlap, and the time in each of many equal columns.
 
 Everything here is numpy on whole arrays and near-linear in the number of intervals, however deep they nest.
 Intervals are half-open ``[start, end)`` for lengths; containment is inclusive at both ends.
@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 
-_FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_FIRST = np.iinfo(np.int64).min
 _BLOCK = 256
-_ROUNDS = 24
 
 
 def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -51,95 +50,6 @@ def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> ND
     reach = np.append(_FIRST, np.maximum.accumulate(end[order]))
     found: NDArray[np.bool_] = reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
     return found
-
-
-def enclosing(end: Ints) -> NDArray[np.int32]:
-    """For each interval the index of the innermost one that contains it whole, -1 where none does.
-
-    The intervals are sorted by start and, where starts are equal, from the longest to the shortest; only their ends
-    are asked for. Of identical intervals the earlier contains the later. Partly overlapping ones do not contain
-    each other.
-
-    An interval's answer is the nearest earlier one that ends no sooner. All candidates jump together along the
-    candidates of their candidates, which nearly always takes a few rounds. What is left then, such as all that comes
-    after a deep stack was closed, is found by search.
-    """
-    count = len(end)
-    up = np.arange(-1, count - 1, dtype=np.int32)
-    bound = np.append(end, _LAST)  # index -1 is a wall that nothing passes
-    todo = np.arange(count)
-    for _ in range(_ROUNDS):
-        candidate = up[todo]
-        short = bound[candidate] < end[todo]
-        todo, candidate = todo[short], candidate[short]
-        if len(todo) == 0:
-            return up
-        up[todo] = up[candidate]
-    up[todo] = _last_reaching(end, todo)
-    return up
-
-
-def _last_reaching(end: Ints, rows: Index) -> NDArray[np.int32]:
-    """For each of some rows the last row before it whose end is no sooner, -1 for none, in log(n) steps.
-
-    ``peaks[k]`` holds the latest end of every 2**k rows: go up until the block to the left is late enough, then down.
-    """
-    peaks = [end]
-    while len(peaks[-1]) > 1:
-        below = peaks[-1] if len(peaks[-1]) % 2 == 0 else np.append(peaks[-1], _FIRST)
-        peaks.append(np.maximum(below[0::2], below[1::2]))
-    wanted = end[rows]
-    block, level = rows.copy(), np.full(len(rows), -1)
-    climbing = np.arange(len(rows))
-    for k, peak in enumerate(peaks):
-        left = block[climbing] - 1  # -1, which is odd, before the first block
-        hit = (left % 2 == 0) & (peak[left] >= wanted[climbing])
-        block[climbing] = np.where(hit, left, block[climbing] >> 1)
-        level[climbing[hit]] = k
-        climbing = climbing[~hit]
-    for k in range(len(peaks) - 1, 0, -1):
-        sinking = np.flatnonzero(level == k)
-        right = np.minimum(2 * block[sinking] + 1, len(peaks[k - 1]) - 1)
-        late = peaks[k - 1][right] >= wanted[sinking]
-        block[sinking] = np.where(late, right, 2 * block[sinking])
-        level[sinking] = k - 1
-    return np.where(level == 0, block, -1).astype(np.int32)
-
-
-@dataclass(frozen=True)
-class Nest:
-    """Intervals sorted by (start, longest first), ready to be asked which of them encloses a moment or a span."""
-
-    start: Ints
-    end: Ints
-    up: NDArray[np.int32]
-    lifts: tuple[NDArray[np.int32], ...]
-
-    def innermost(self, start: Ints, end: Ints) -> NDArray[np.int32]:
-        """For each asked ``[start, end]`` the index of the latest-started interval that contains it whole, or -1."""
-        at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
-        bound = np.append(self.end, _LAST)
-        pending = np.flatnonzero(bound[at] < end)
-        if len(pending) == 0:
-            return at
-        here, wanted = at[pending], end[pending]
-        for lift in reversed(self.lifts):  # skip ancestors that end too soon, the longest jump first
-            target = lift[here]
-            go = (target >= 0) & (bound[target] < wanted)
-            here = np.where(go, target, here)
-        at[pending] = self.up[here]
-        return at
-
-
-def nest(start: Ints, end: Ints) -> Nest:
-    """Prepare intervals, sorted by start and then from the longest to the shortest, for `Nest.innermost`."""
-    up = enclosing(end)
-    lifts = []
-    lift = np.append(up, np.int32(-1))
-    while (lift >= 0).any():
-        lifts.append(lift)
-        lift = lift[lift]  # index -1 is the appended -1
-    return Nest(start, end, up, tuple(lifts))
 
 
 def layers(end: Ints) -> list[Index | None]:
@@ -303,17 +213,57 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
     return Overlaps(pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.intp), pairs[:, 2])
 
 
-def covered_before(start: Ints, end: Ints, moment: Ints) -> Ints:
+def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
     """How long disjoint, sorted intervals cover the time before each moment."""
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
-    last_end = np.append(np.iinfo(np.int64).min, end)[place]
+    last_end = np.append(_FIRST, end)[place]
     covered: Ints = before[place] - np.where(place > 0, np.maximum(last_end - moment, 0), 0)
     return covered
 
 
-def stretches(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
+def expand_ranges(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
     """The numbers of all stretches: ``size`` of them from each ``first`` on."""
     before = np.cumsum(size) - size
     out: NDArray[np.int64] = np.arange(int(size.sum())) + np.repeat(first - before, size)
     return out
+
+
+NOTHING = 255  # the kind of a column in which nothing ran
+
+
+def column_edges(start: int, end: int, columns: int) -> Ints:
+    """Column edges such that `column` of a time is ``(time - start) * columns // length``."""
+    length = max(end - start, 1)
+    columns = max(1, min(columns, length))
+    # Python integers: the products of a long window do not fit into 64 bits
+    return np.array([start - (-k * length // columns) for k in range(columns + 1)], np.int64)
+
+
+def column(times: Ints, edges: Ints) -> Ints:
+    """The column that each time is in; times outside are in the first or the last one."""
+    out: Ints = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(edges) - 2)
+    return out
+
+
+def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints) -> Ints:
+    """Op time in each (group, column), int64 ns of shape (groups, columns); as many groups as it takes.
+
+    Most ops lie in one column; of a longer one the whole columns are counted by where they begin and end.
+    """
+    columns, groups = len(edges) - 1, int(group.max(initial=0)) + 1
+    first, last = column(start, edges), column(np.maximum(end - 1, start), edges)
+    row = group.astype(np.int64) * columns
+    out = np.zeros(groups * columns, np.int64)
+    inside = first == last
+    np.add.at(out, (row + first)[inside], (end - start)[inside])
+    long = np.flatnonzero(~inside)
+    if len(long):
+        row, first, last = row[long], first[long], last[long]
+        np.add.at(out, row + first, edges[first + 1] - start[long])
+        np.add.at(out, row + last, end[long] - edges[last])
+        cover = np.zeros((groups, columns + 1), np.int64)
+        np.add.at(cover, (group[long], first + 1), 1)
+        np.add.at(cover, (group[long], last), -1)
+        out += (np.cumsum(cover[:, :-1], axis=1) * np.diff(edges)).ravel()
+    return out.reshape(groups, columns)

@@ -11,16 +11,16 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-MOST_THREADS = 4  # more gain little and take memory
+MAX_THREADS = 4  # more gain little and take memory
 
 
 def cores() -> int:
-    """The cores that this process may use, `MOST_THREADS` at most."""
+    """The cores that this process may use, `MAX_THREADS` at most."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(there, MOST_THREADS)
+    return min(there, MAX_THREADS)
 
 
-def in_order(
+def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int
 ) -> Generator[Result, None, None]:
     """The results for all items, in their order, computed by that many threads up to one item each ahead of the reader.

@@ -11,8 +11,8 @@ from nsysprof.core.units import format_count
 
 __all__ = [
     "cut",
-    "listed",
-    "once",
+    "drop_repeats",
+    "join_words",
     "one_line",
     "path_part",
     "plural",
@@ -107,12 +107,12 @@ def plural(count: int, noun: str) -> str:
     return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
-def listed(texts: Sequence[str]) -> str:
+def join_words(texts: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
 
 
-def once(sentences: Sequence[str]) -> list[str]:
+def drop_repeats(sentences: Sequence[str]) -> list[str]:
     """Sentences in their order; of those that differ only in numbers and in the name before a colon, the first."""
     alike: dict[str, list[str]] = {}
     for text in sentences:

@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from nsysprof.core.side_file import read_small
+from nsysprof.core.files import read_small
 from nsysprof.errors import NsysprofError
 
 __all__ = [

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import AMBIGUOUS, NO_LAUNCH, Attribution
 from nsysprof.attribution.cover import cover
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, load_rules, short_name
-from nsysprof.trace.tables import GRAPH, KERNEL, Tables
+from nsysprof.trace.trace import GRAPH, KERNEL, Trace
 
 NONE, UNKNOWN, NO_ATTENTION = "none", "unknown", "no attention"
 _RUN = re.compile(r"RUN::(.+?)::", re.DOTALL)
@@ -62,7 +62,7 @@ class BackendVerdict:
 
 @dataclass(frozen=True)
 class _Runs:
-    """The outermost ``RUN::`` ranges: ``rows`` of `Tables.ranges`, and for each a code of ``names``."""
+    """The outermost ``RUN::`` ranges: ``rows`` of `Trace.ranges`, and for each a code of ``names``."""
 
     rows: NDArray[np.intp]
     name: NDArray[np.int64]
@@ -76,11 +76,11 @@ def judge_backends(attribution: Attribution, rules: Rules | None = None) -> Back
     ``auto``, and any name that no rule knows, agrees with whatever attention ran.
     """
     rules = rules or load_rules()
-    tables = attribution.tables
+    trace = attribution.trace
     runs = _outermost_runs(attribution)
     work = _work_inside(attribution, runs.rows)
     used, name = np.unique(work["name"].to_numpy(), return_inverse=True)
-    kinds = classify(rules, [tables.op_names[code] for code in used.tolist()])
+    kinds = classify(rules, [trace.op_names[code] for code in used.tolist()])
     backends = sorted({backend for backend in kinds.attention_backend if backend is not None})
     traits = _traits(kinds, backends)[name.reshape(-1)]
     kind = work["kind"].to_numpy()
@@ -88,13 +88,13 @@ def judge_backends(attribution: Attribution, rules: Rules | None = None) -> Back
     traits[:, _IS_GRAPH] = kind == GRAPH
 
     run = work["run"].to_numpy()
-    row, observed, deciding = _judged(runs, run, traits, backends, tables)
+    row, observed, deciding = _judged(runs, run, traits, backends, trace)
     evidence = work.assign(row=row[run])[deciding]
     by_name = evidence.groupby(["row", "name"], as_index=False)[["count", "sum_ns"]].sum()
     by_name = by_name.sort_values(
         ["row", "sum_ns"], ascending=[True, False], kind="stable", ignore_index=True
     )
-    kernels = by_name.assign(kernel=[tables.op_names[code] for code in by_name["name"].tolist()])
+    kernels = by_name.assign(kernel=[trace.op_names[code] for code in by_name["name"].tolist()])
     inside = np.zeros(len(observed), np.int64)
     np.add.at(inside, row[run], np.where(kind == KERNEL, work["count"], 0))
     ranges = _range_rows(runs, row, observed, rules)
@@ -106,11 +106,11 @@ def judge_backends(attribution: Attribution, rules: Rules | None = None) -> Back
 
 
 def _outermost_runs(attribution: Attribution) -> _Runs:
-    tables = attribution.tables
-    texts = [name.text for name in tables.range_names]
+    trace = attribution.trace
+    texts = [name.text for name in trace.range_names]
     names = list(dict.fromkeys(text for text in texts if _RUN.match(text)))
     codes = {text: code for code, text in enumerate(names)}
-    name = np.array([codes.get(text, -1) for text in texts], np.int64)[tables.ranges.name]
+    name = np.array([codes.get(text, -1) for text in texts], np.int64)[trace.ranges.name]
     inside = np.append(ancestors_or_self(attribution.parent, name >= 0), False)[attribution.parent]
     rows = np.flatnonzero((name >= 0) & ~inside)
     return _Runs(rows, name[rows], names)
@@ -118,20 +118,20 @@ def _outermost_runs(attribution: Attribution) -> _Runs:
 
 def _work_inside(attribution: Attribution, runs: NDArray[np.intp]) -> pd.DataFrame:
     """``run, name, kind, count, sum_ns`` of the ops launched inside each run: a number in ``runs``, an op name code."""
-    tables = attribution.tables
-    number = np.zeros(len(tables.ranges), np.int32)
+    trace = attribution.trace
+    number = np.zeros(len(trace.ranges), np.int32)
     number[runs] = np.arange(len(runs))
-    found = [_added_up(tables, number[:0], runs[:0])]
+    found = [_added_up(trace, number[:0], runs[:0])]
     found += [
-        _added_up(tables, run, rows) for run, rows in cover(attribution, runs, number, len(runs)).ops(tables)
+        _added_up(trace, run, rows) for run, rows in cover(attribution, runs, number, len(runs)).ops(trace)
     ]
     work = pd.concat(found, ignore_index=True)
     return work.groupby(["run", "name", "kind"], as_index=False).sum()
 
 
-def _added_up(tables: Tables, run: NDArray[np.integer], rows: NDArray[np.integer]) -> pd.DataFrame:
+def _added_up(trace: Trace, run: NDArray[np.integer], rows: NDArray[np.integer]) -> pd.DataFrame:
     """The columns of `_work_inside` for ops ``rows``, each in a run."""
-    ops, names = tables.ops, max(len(tables.op_names), 1)
+    ops, names = trace.ops, max(len(trace.op_names), 1)
     key = (run.astype(np.int64) * names + ops.name[rows]) * 4 + ops.kind[rows]
     distinct, group = np.unique(key, return_inverse=True)
     total = np.zeros(len(distinct), np.int64)
@@ -166,7 +166,7 @@ def _judged(
     run: NDArray[np.int64],
     traits: NDArray[np.bool_],
     backends: list[str],
-    tables: Tables,
+    trace: Trace,
 ) -> tuple[NDArray[np.intp], list[str], NDArray[np.bool_]]:
     """The row of the answer for each run, what was observed in each row, and which work decided.
 
@@ -185,7 +185,7 @@ def _judged(
     keys, row = np.unique(runs.name * len(labels) + label, return_inverse=True)
     row = row.reshape(-1)
     first = np.full(len(keys), np.iinfo(np.int64).max)
-    np.minimum.at(first, row, tables.ranges.start[runs.rows])
+    np.minimum.at(first, row, trace.ranges.start[runs.rows])
     order = np.argsort(first, kind="stable")
     place = np.empty(len(keys), np.intp)
     place[order] = np.arange(len(keys))

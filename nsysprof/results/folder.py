@@ -12,10 +12,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from nsysprof.core.csv_text import make_spreadsheet_safe
 from nsysprof.core.document import members_at_head
-from nsysprof.core.final_name import PART
-from nsysprof.core.side_file import open_regular
+from nsysprof.core.files import PART, make_spreadsheet_safe, open_regular
 from nsysprof.core.text import visible
 from nsysprof.errors import NsysprofError
 from nsysprof.results.files import OTHER_FOLDER, writing

@@ -28,7 +28,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
 
-from nsysprof.core.final_name import give_final_name
+from nsysprof.core.files import give_final_name
 from nsysprof.errors import NsysprofError
 from nsysprof.scrub.allow_list import (
     EMPTIED,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from nsysprof.core.final_name import give_final_name
+from nsysprof.core.files import give_final_name
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_ignored, interrupts_raised

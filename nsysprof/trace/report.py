@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from nsysprof.core.arena import Room
+    from nsysprof.core.arena import ColumnArena
     from nsysprof.trace.details import CallList, Job, MemoryUse, OpDetails, Waits
-    from nsysprof.trace.tables import Tables
+    from nsysprof.trace.trace import Trace
 
 __all__ = [
     "READERS",
@@ -27,10 +27,10 @@ __all__ = [
     "Progress",
     "Reader",
     "Report",
+    "allocator",
     "describe_report",
     "open_report",
     "read_tables",
-    "room_for",
 ]
 
 Severity = Literal["warning", "error"]
@@ -123,25 +123,25 @@ class Reader(ABC):
         """Open a trace that it claims; ``options`` are those of `open_report`."""
 
     @abstractmethod
-    def tables(self, report: Report, progress: Progress | None, room: Room) -> Tables:
-        """The ranges, launches and GPU ops, their long columns in ``room``."""
+    def trace(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Trace:
+        """The ranges, launches and GPU ops, their long columns in ``arena``."""
 
     @abstractmethod
     def steps(self) -> int:
-        """About how many rows `tables`, and the attribution of them, count to a progress bar."""
+        """About how many rows `trace`, and the attribution of them, count to a progress bar."""
 
     def bytes_needed(self, enough: int) -> int:
         """About how much memory an analysis takes; not looked into where it is surely less than ``enough``."""
         return 0
 
-    def op_details(self, tables: Tables) -> OpDetails:
+    def op_details(self, trace: Trace) -> OpDetails:
         """Grids, sizes and the like of each GPU op."""
         from nsysprof.trace.details import no_op_details  # noqa: PLC0415 (numpy is slow to import)
 
-        return no_op_details(len(tables.ops))
+        return no_op_details(len(trace.ops))
 
     def grids(self) -> NDArray[np.int64]:
-        """The grid of each kernel in the order of `Tables.ops`, see `details.packed`; empty where not recorded."""
+        """The grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty where not recorded."""
         from nsysprof.trace.details import no_op_details  # noqa: PLC0415
 
         return no_op_details(0).grid
@@ -163,7 +163,7 @@ class Reader(ABC):
         return ()
 
     def thread_names(self) -> dict[int, str]:
-        """The names of threads, by their ids in `Tables.threads`."""
+        """The names of threads, by their ids in `Trace.threads`."""
         return {}
 
     def job(self) -> Job:
@@ -235,24 +235,24 @@ def _reader(name: str) -> type[Reader]:
     return found
 
 
-def read_tables(report: Report, progress: Progress | None = None, room: Room | None = None) -> Tables:
-    """The `Tables` of a report. Rows that are absent are absent; what that means for the answer is in ``warnings``.
+def read_tables(report: Report, progress: Progress | None = None, arena: ColumnArena | None = None) -> Trace:
+    """The `Trace` of a report. Rows that are absent are absent; what that means for the answer is in ``warnings``.
 
-    ``room`` is where their columns live, and those that are computed from them; see `room_for`.
+    ``arena`` is where their columns live, and those that are computed from them; see `allocator`.
     Raises `NsysprofError` where the file turns out to be damaged. ``progress`` is told each table and the rows read.
     """
     from nsysprof.core.arena import IN_MEMORY  # noqa: PLC0415
 
-    return report.reader.tables(report, progress, IN_MEMORY if room is None else room)
+    return report.reader.trace(report, progress, IN_MEMORY if arena is None else arena)
 
 
-def room_for(report: Report, limit: int | None) -> Room:
+def allocator(report: Report, limit: int | None) -> ColumnArena:
     """Where the columns of a report should live if its analysis may take so many bytes of memory (None: any number)."""
-    from nsysprof.core.arena import IN_MEMORY, Room  # noqa: PLC0415
+    from nsysprof.core.arena import IN_MEMORY, ColumnArena  # noqa: PLC0415
 
     if limit is None or report.reader.bytes_needed(limit) <= limit:
         return IN_MEMORY
-    return Room(limit)
+    return ColumnArena(limit)
 
 
 def describe_report(report: Report) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from nsysprof.capture import doctor as module
 from nsysprof.capture.doctor import Check, capture_works, check_machine
 from nsysprof.commands.doctor import doctor
 from nsysprof.errors import NsysprofError
-from nsysprof.tools import counter_permission
+from nsysprof.tools import driver
 from nsysprof.tools.driver import Driver
 from nsysprof.tools.interrupts import Interrupt
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit import fake_ncu, fake_nsys
 from tests.kit.trace import Range
 
@@ -50,7 +50,7 @@ Usage = namedtuple("Usage", "total used free")
 
 
 @pytest.fixture
-def nsys(tmp_path: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> Path:
+def nsys(tmp_path: Path, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A made-up nsys that is the one in use, whose captures hold one range."""
     report = trace(Range("RUN::doctor::S1", 0, 10), name="export.sqlite")
     for name, value in fake_nsys.install(tmp_path / "fake", report).items():
@@ -79,7 +79,7 @@ def test_a_capture_is_proven_by_its_ranges(nsys: Path, tmp_path: Path) -> None:
 
 
 def test_an_nsys_that_records_no_ranges_is_warned_of(
-    nsys: Path, tmp_path: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+    nsys: Path, tmp_path: Path, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nvtx 0.2.12 and newer record nothing under nsys 2023.4 and 2024.2: what nsys says, and what helps."""
     refused = "NVTX binary payload extension is incompatible. Provided compatibility ID 260 != 259."
@@ -190,10 +190,10 @@ def test_counters_need_root_where_the_driver_keeps_them(
         monkeypatch.setenv(name, value)
     params = tmp_path / "params"
     params.write_text("EnableMSI: 1\nRmProfilingAdminOnly: 1\n")
-    monkeypatch.setattr(counter_permission, "_PARAMS", params)
+    monkeypatch.setattr(driver, "_PARAMS", params)
     status = tmp_path / "status"
     status.write_text("CapInh:\t0000000000000000\nCapEff:\t00000000a80425fb\n")
-    monkeypatch.setattr(counter_permission, "_STATUS", status)
+    monkeypatch.setattr(driver, "_STATUS", status)
     checks = found(tmp_path)
     assert checks["ncu"].state == "warn"
     assert "NVreg_RestrictProfilingToAdminUsers=0" in str(checks["ncu"].fix)

@@ -85,7 +85,7 @@ def test_neither_process_imports_what_the_other_one_does() -> None:
     assert "matplotlib" not in here
     assert "matplotlib.figure" in there
     assert there.isdisjoint(
-        {"pandas", "nsysprof.analyze.breakdown", "nsysprof.kernels.classify", "nsysprof.trace.tables"}
+        {"pandas", "nsysprof.analyze.breakdown", "nsysprof.kernels.classify", "nsysprof.trace.trace"}
     )
 
 

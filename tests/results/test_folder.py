@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.core.final_name import whole_file
+from nsysprof.core.files import whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import write_record
 from nsysprof.results.folder import ResultFolder

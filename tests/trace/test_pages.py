@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.core.codes import Words
+from nsysprof.core.columns import Words
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages, slices
 from nsysprof.trace.nsys.block import Block

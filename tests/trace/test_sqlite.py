@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.core.codes import Words
+from nsysprof.core.columns import Words
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages
 from nsysprof.trace.nsys.block import Block

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from nsysprof.core.codes import Coder
+from nsysprof.core.columns import Coder
 from nsysprof.trace.details import CallList, Waits
 from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
 from nsysprof.trace.nsys.host_calls import TABLE

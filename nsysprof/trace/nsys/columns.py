@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import IN_MEMORY, Room, enough_space
-from nsysprof.core.codes import Words
+from nsysprof.core.arena import IN_MEMORY, ColumnArena, enough_space
+from nsysprof.core.columns import Words
 from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.identify import fold
-from nsysprof.trace.tables import Unread
+from nsysprof.trace.trace import Unread
 
 
 class Source(Protocol):
@@ -49,10 +49,10 @@ class Growing:
     Where the room has a limit they grow in scratch files, out of memory.
     """
 
-    def __init__(self, room: Room = IN_MEMORY, **dtypes: str) -> None:
-        self._room = room
+    def __init__(self, arena: ColumnArena = IN_MEMORY, **dtypes: str) -> None:
+        self._arena = arena
         self._columns: dict[str, NDArray[Any]] = {name: np.empty(0, dtype) for name, dtype in dtypes.items()}
-        self._files = {name: room.file() for name in dtypes} if room.limit is not None else {}
+        self._files = {name: arena.file() for name in dtypes} if arena.limit is not None else {}
         self._rows = 0
 
     def add(self, rows: int, **values: NDArray[Any] | int) -> None:
@@ -75,7 +75,7 @@ class Growing:
         if name in self._files:
             with self._files.pop(name) as file, enough_space():
                 file.flush()
-                return self._room.mapped(file, self._rows, mine.dtype)
+                return self._arena.mapped(file, self._rows, mine.dtype)
         mine.resize(self._rows, refcheck=False)
         return mine
 

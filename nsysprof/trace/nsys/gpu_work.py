@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import IN_MEMORY, Room
-from nsysprof.core.codes import Coder
+from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.columns import Coder
 from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
 from nsysprof.trace.nsys.identify import DamagedError
 from nsysprof.trace.report import Progress
-from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 
 TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": KERNEL,
@@ -69,16 +69,16 @@ class Work:
 
 
 def read_work(
-    source: Source, processes: Coder, progress: Progress | None = None, room: Room = IN_MEMORY
+    source: Source, processes: Coder, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY
 ) -> Work:
     """All ops of the report; tables that are absent or empty add none. Process ids go into ``processes``.
 
-    A row whose table has no ``globalPid`` gets process id 0. The columns are in ``room``.
+    A row whose table has no ``globalPid`` gets process id 0. The columns are in ``arena``.
     """
     rows = Growing(
-        room, start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?"
+        arena, start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?"
     )
-    moved = Growing(room, size="i8", cause="u1")
+    moved = Growing(arena, size="i8", cause="u1")
     streams = _Streams(processes)
     names = _Names(source)
     untimed = 0

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import IN_MEMORY, Room
-from nsysprof.core.codes import Coder
+from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.columns import Coder
 from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
 from nsysprof.trace.report import Progress
-from nsysprof.trace.tables import PROCESS_OF_THREAD
+from nsysprof.trace.trace import PROCESS_OF_THREAD
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
@@ -120,12 +120,12 @@ def read_calls(
     processes: Coder,
     threads: Coder,
     progress: Progress | None = None,
-    room: Room = IN_MEMORY,
+    arena: ColumnArena = IN_MEMORY,
 ) -> HostCalls:
     """The launches of all GPU work. Of several rows with one key (a runtime call around a driver call, or the
     same call recorded twice) the shortest is taken.
     """
-    rows = Growing(room, start="i8", end="i8", thread="i4", slot=str(np.dtype(keys.type)))
+    rows = Growing(arena, start="i8", end="i8", thread="i4", slot=str(np.dtype(keys.type)))
     for block in source.blocks(TABLE, NEEDS) if has_all(source, TABLE, NEEDS) else ():
         code = threads.encode(column(block, "globalTid"))
         process = _process_of(code, threads, processes)

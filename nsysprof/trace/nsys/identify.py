@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Literal
 
-from nsysprof.core.side_file import open_regular
+from nsysprof.core.files import open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import version_in
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nsysprof.core.codes import Words
+from nsysprof.core.columns import Words
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.identify import Stamp, changed, fold, stamp

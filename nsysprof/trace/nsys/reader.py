@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsysprof.tools.launchers import PLACE_VARIABLES
+from nsysprof.tools.fingerprint import PLACE_VARIABLES
 from nsysprof.tools.nsys import header_version
 from nsysprof.trace.nsys.about import read_about, read_thread_names
 from nsysprof.trace.nsys.identify import check_tables, identify, reading
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from nsysprof.core.arena import Room
+    from nsysprof.core.arena import ColumnArena
     from nsysprof.trace.details import CallList, Job, MemoryUse, OpDetails, Waits
     from nsysprof.trace.nsys.columns import Source
-    from nsysprof.trace.tables import Tables
+    from nsysprof.trace.trace import Trace
 
 _VARIABLE = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
 _ASSIGNED = re.compile(r"(?:^|;)(\w+)=\"?(\d{1,9})(?=\"|;|$)")
@@ -58,11 +58,11 @@ class NsysReader(Reader):
                 folder.cleanup()
             raise
 
-    def tables(self, report: Report, progress: Progress | None, room: Room) -> Tables:
-        """The ranges, launches and GPU ops, their long columns in ``room``."""
-        from nsysprof.trace.nsys.build import build_tables  # noqa: PLC0415 (numpy is slow to import)
+    def trace(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Trace:
+        """The ranges, launches and GPU ops, their long columns in ``arena``."""
+        from nsysprof.trace.nsys.build import build_trace  # noqa: PLC0415 (numpy is slow to import)
 
-        return build_tables(report, self.source, progress, room)
+        return build_trace(report, self.source, progress, arena)
 
     def steps(self) -> int:
         """About how many rows are counted to a progress bar."""
@@ -77,7 +77,7 @@ class NsysReader(Reader):
         size = self.file.stat().st_size if self.format == "sqlite" else 0
         return bytes_needed(self.source, size, enough)
 
-    def op_details(self, tables: Tables) -> OpDetails:
+    def op_details(self, trace: Trace) -> OpDetails:
         """Grids, sizes and the like of each GPU op."""
         from nsysprof.trace.nsys.op_details import read_op_details  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsysprof.core.codes import Words
+from nsysprof.core.columns import Words
 from nsysprof.trace.nsys.block import Block
 
 # Bytes behind the pages of a buffer: a cell's head and a read of 8 bytes may cross the end of the last page,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nsysprof.core.codes import Words
+from nsysprof.core.columns import Words
 from nsysprof.trace.nsys.block import Block
 
 _SLICE = 200_000

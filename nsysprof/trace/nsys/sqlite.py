@@ -20,8 +20,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nsysprof.core.codes import Words
-from nsysprof.core.side_file import open_regular
+from nsysprof.core.columns import Words
+from nsysprof.core.files import open_regular
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages, slices

@@ -9,9 +9,9 @@ from pathlib import Path
 from nsysprof.attribution.globs import Match, find_matches, listed, near_names, pair_up, side_names
 from nsysprof.attribution.warm_up import Instances, instances_text
 from nsysprof.compare.attention_model import unlike_shapes
-from nsysprof.compare.sides import Examined, Side, pick, side_warnings, sides
+from nsysprof.compare.selection import Examined, Side, pick, side_warnings, sides
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.tables import START_END
+from nsysprof.trace.trace import START_END
 
 MOST_PAIRS = 200
 _EVERYTHING = "*"
@@ -243,7 +243,7 @@ def _unlike(pair: Pair) -> Iterator[str]:
 
 
 def _gpu_names(side: Side) -> list[str]:
-    tables = side.examined.attribution.tables
-    devices = dict(zip(tables.gpu_numbers, tables.devices, strict=True))
+    trace = side.examined.attribution.trace
+    devices = dict(zip(trace.gpu_numbers, trace.devices, strict=True))
     gpus = [devices[number].gpu for number in side.gpus if number in devices]
-    return [str(tables.report.about.gpus[gpu].name) if gpu is not None else "an unknown GPU" for gpu in gpus]
+    return [str(trace.report.about.gpus[gpu].name) if gpu is not None else "an unknown GPU" for gpu in gpus]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.kernels.classify import Kinds, function_name
-from nsysprof.trace.tables import KERNEL
+from nsysprof.trace.trace import KERNEL
 
 CAST_UP, CAST_DOWN, SCALING = "cast up", "cast down", "scaling"
 MASK_BUILD, MASK_ADD = "mask build", "mask add"
@@ -62,7 +62,7 @@ def op_causes(
     """The `Causes` of ops that stand in the order of their groups and, within a group, of time.
 
     A group is what one call ran on one stream. ``name`` counts in ``names``, to which ``kinds`` belongs; ``kind`` is
-    that of `tables.Ops`: what is no kernel has its name for a cause.
+    that of `Ops`: what is no kernel has its name for a cause.
     """
     used, place = np.unique(name, return_inverse=True)
     place = place.reshape(-1)

@@ -1,4 +1,4 @@
-"""The report as narrow numpy columns: ranges, launches and ops, with ids resolved to small codes."""
+"""What was recorded as narrow numpy columns: ranges, launches and ops, with ids resolved to small codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import IN_MEMORY, Room
+from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.intervals import merge
 from nsysprof.statistics.summary import clock_step
 from nsysprof.trace.report import Report
@@ -18,8 +18,8 @@ _ENOUGH_OPS = 20_000  # to tell the step of a clock
 
 __all__ = [
     "DEFAULT_DOMAIN", "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "MIGRATION", "PUSH_POP", "START_END",
-    "Device", "Launches", "Migrations", "Ops", "RangeName", "Ranges", "Stream", "Tables", "only_ops", "pid_of",
-    "tid_of",
+    "Device", "Launches", "Migrations", "Ops", "RangeName", "Ranges", "Stream", "Tables", "Trace", "only_ops",
+    "pid_of", "tid_of",
 ]  # fmt: skip
 
 
@@ -58,7 +58,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of a device; ``device`` is an index into `Tables.devices`, ``id`` None where none is recorded.
+    """A stream of a device; ``device`` is an index into `Trace.devices`, ``id`` None where none is recorded.
 
     ``migrates``: it stands for what the driver moves to and from the device; nothing was ever launched on it.
     """
@@ -72,8 +72,8 @@ class Stream:
 class Ranges:
     """NVTX ranges, a row per instance, sorted by (process, thread, kind, start, longest first).
 
-    ``thread`` code of `Tables.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, PUSH_POP or START_END; ``name``
-    int32 into `Tables.range_names`; ``unclosed`` bool: never closed by the program, ends with the session; ``moved``
+    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, PUSH_POP or START_END; ``name``
+    int32 into `Trace.range_names`; ``unclosed`` bool: never closed by the program, ends with the session; ``moved``
     bool: a start/end range of which the report says on which thread it ended.
     """
 
@@ -93,7 +93,7 @@ class Ranges:
 class Launches:
     """Host calls that caused GPU work, one row per (process, correlation id), sorted by (process, thread, start).
 
-    ``thread`` code of `Tables.threads`; ``start``, ``end`` int64 ns.
+    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns.
     """
 
     thread: NDArray[np.integer]
@@ -109,8 +109,8 @@ class Ops:
     """GPU operations, in the order of the file.
 
     ``start``, ``end`` int64 ns; ``kind`` uint8: KERNEL, MEMCPY, MEMSET, GRAPH (a CUDA-graph launch traced as a
-    whole) or MIGRATION (pages of unified memory); ``name`` int32 into `Tables.op_names`; ``stream`` code of
-    `Tables.streams`; ``launch`` int32, a row of `Launches`, -1 where there is none; ``from_graph`` bool: a node of a
+    whole) or MIGRATION (pages of unified memory); ``name`` int32 into `Trace.op_names`; ``stream`` code of
+    `Trace.streams`; ``launch`` int32, a row of `Launches`, -1 where there is none; ``from_graph`` bool: a node of a
     CUDA graph.
     """
 
@@ -135,13 +135,13 @@ class Migrations:
 
 
 @dataclass(frozen=True)
-class Tables:
-    """Everything that attribution needs of a report.
+class Trace:
+    """Everything that attribution needs of what was recorded.
 
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
     ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
-    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``room`` is where long columns live.
+    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``arena`` holds the long columns.
     """
 
     report: Report
@@ -161,7 +161,7 @@ class Tables:
     unread: tuple[Unread, ...] = ()
     no_work: str = ""
     never_popped: int = 0
-    room: Room = field(default=IN_MEMORY, repr=False)
+    arena: ColumnArena = field(default=IN_MEMORY, repr=False)
 
     @cached_property
     def gpu_numbers(self) -> list[int]:
@@ -181,7 +181,7 @@ class Tables:
     @cached_property
     def op_gpu(self) -> NDArray[np.int32]:
         """The GPU number of each op; -1 for migrations, which keep no GPU busy."""
-        return self.room.take(self.stream_gpu, self.ops.stream)
+        return self.arena.take(self.stream_gpu, self.ops.stream)
 
     def ops_of_gpu(self, number: int) -> NDArray[np.bool_]:
         """Which ops ran on the GPU of that number; migrations ran on none."""
@@ -195,7 +195,7 @@ class Tables:
         for number in sorted(set(self.gpu_numbers)):
             mine = np.flatnonzero(self.op_gpu == number)
             start, end = merge(self.ops.start[mine], self.ops.end[mine])
-            found[number] = self.room.cast(start, np.int64), self.room.cast(end, np.int64)
+            found[number] = self.arena.cast(start, np.int64), self.arena.cast(end, np.int64)
         return found
 
     @cached_property
@@ -220,6 +220,7 @@ class Tables:
         return np.array([self.devices[stream.device].process for stream in self.streams], np.int32)
 
 
+Tables = Trace  # as it was called before
 PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
 Id = TypeVar("Id", int, NDArray[np.int64])
 
@@ -234,21 +235,21 @@ def tid_of(global_id: Id) -> Id:
     return global_id & 0xFFFFFF
 
 
-def only_ops(tables: Tables, mine: NDArray[np.bool_]) -> Tables:
+def only_ops(trace: Trace, mine: NDArray[np.bool_]) -> Trace:
     """The same report with only some of its ops, and the launches that caused those."""
-    ops, launches, room = tables.ops, tables.launches, tables.room
+    ops, launches, arena = trace.ops, trace.launches, trace.arena
     rows = np.flatnonzero(mine)
-    launch = room.take(ops.launch, rows)
+    launch = arena.take(ops.launch, rows)
     used = np.zeros(len(launches) + 1, bool)
     used[launch] = True
     used[-1] = False  # where ops without a launch point
     place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
     calls = np.flatnonzero(used)
     moved = mine[ops.kind == MIGRATION]
-    kept = {name: room.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
+    kept = {name: arena.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
     return replace(
-        tables,
-        ops=Ops(**kept, launch=room.take(place, launch)),
-        migrations=Migrations(tables.migrations.size_bytes[moved], tables.migrations.cause[moved]),
-        launches=Launches(*(room.take(values, calls) for values in launches.__dict__.values())),
+        trace,
+        ops=Ops(**kept, launch=arena.take(place, launch)),
+        migrations=Migrations(trace.migrations.size_bytes[moved], trace.migrations.cause[moved]),
+        launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
     )

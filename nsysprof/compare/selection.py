@@ -19,17 +19,17 @@ from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_names, merge
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, index_work, range_work
 from nsysprof.attribution.warm_up import Instances, warm_up
-from nsysprof.compare.causes import Causes, op_causes
 from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.compare.op_causes import Causes, op_causes
 from nsysprof.core.intervals import Ints
+from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
 from nsysprof.trace.details import Waits
 from nsysprof.trace.report import Gpu
-from nsysprof.trace.tables import GRAPH, START_END
+from nsysprof.trace.trace import GRAPH, START_END
 from nsysprof.waits.causes import Gaps, find_gaps
 
 # A part of the span whose cause nobody knows is told from this share on.
@@ -56,17 +56,17 @@ class Examined:
     @property
     def path(self) -> Path:
         """The report's file as it was named."""
-        return self.attribution.tables.report.path
+        return self.attribution.trace.report.path
 
     @cached_property
     def waits(self) -> Waits:
         """The host calls that wait for the GPU."""
-        return self.attribution.tables.report.reader.waits()
+        return self.attribution.trace.report.reader.waits()
 
     @cached_property
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel."""
-        return self.attribution.tables.report.reader.grids()
+        return self.attribution.trace.report.reader.grids()
 
     @cached_property
     def code_of(self) -> NDArray[np.int64]:
@@ -103,7 +103,7 @@ def examine(
     of = merged.of[paths.of]
     order = np.argsort(of, kind="stable")
     begin = np.searchsorted(of, np.arange(len(merged) + 1), sorter=order)
-    kinds = classify(rules, attribution.tables.op_names)
+    kinds = classify(rules, attribution.trace.op_names)
     left_out = warm_up(attribution, merged, of, skip) if skip else None
     return Examined(attribution, merged, merged.texts(), kinds, runs, left_out, order, begin)
 
@@ -165,7 +165,7 @@ def _counted(examined: Examined, picked: Pick, instances: Instances | None) -> P
     """
     if instances is None and examined.left_out is None:
         return picked
-    ranges = examined.attribution.tables.ranges
+    ranges = examined.attribution.trace.ranges
     windows = picked.windows[np.argsort(ranges.start[picked.windows], kind="stable")]
     if instances is not None:
         windows = windows[instances[0] : instances[1] + 1]
@@ -246,7 +246,7 @@ class Side:
 
         The last of several calls has no next one: its piece ends with the range, too soon for a sample of the span.
         """
-        ranges = self.examined.attribution.tables.ranges
+        ranges = self.examined.attribution.trace.ranges
         span = self.pieces.end - self.pieces.start
         idle = np.zeros(len(span) + 1, np.int64)  # the last one takes what is in no call
         np.add.at(idle, self.pieces.of_op[self.gaps.behind - 1], self.gaps.length_ns)
@@ -268,10 +268,10 @@ class Side:
     @property
     def only_gpu(self) -> Gpu | None:
         """The GPU that it ran on; None where that is not known, or not one."""
-        tables = self.examined.attribution.tables
-        devices = dict(zip(tables.gpu_numbers, tables.devices, strict=True))
+        trace = self.examined.attribution.trace
+        devices = dict(zip(trace.gpu_numbers, trace.devices, strict=True))
         found = [devices[number].gpu for number in self.gpus]
-        return tables.report.about.gpus[found[0]] if len(found) == 1 and found[0] is not None else None
+        return trace.report.about.gpus[found[0]] if len(found) == 1 and found[0] is not None else None
 
 
 def sides(examined: Examined, picks: Sequence[Pick]) -> dict[int, Side]:
@@ -307,15 +307,15 @@ def _side(examined: Examined, index: WorkIndex, picked: Pick) -> Side:
 
 def _causes(examined: Examined, work: RangeWork) -> Causes:
     """The causes of the ops of a range, told call by call and stream by stream."""
-    tables = examined.attribution.tables
-    stream = tables.ops.stream[work.op].astype(np.int64)
+    trace = examined.attribution.trace
+    stream = trace.ops.stream[work.op].astype(np.int64)
     order = np.lexsort((work.start, stream, work.call, work.window))
-    group = (work.window * (work.calls + 1) + work.call + 1) * max(len(tables.streams), 1) + stream
+    group = (work.window * (work.calls + 1) + work.call + 1) * max(len(trace.streams), 1) + stream
     found = op_causes(
-        tables.op_names,
+        trace.op_names,
         examined.kinds,
-        name=tables.ops.name[work.op][order],
-        kind=tables.ops.kind[work.op][order],
+        name=trace.ops.name[work.op][order],
+        kind=trace.ops.kind[work.op][order],
         group=group[order],
     )
     of = np.empty(len(order), np.int32)
@@ -325,7 +325,7 @@ def _causes(examined: Examined, work: RangeWork) -> Causes:
 
 def side_warnings(side: Side) -> Iterator[str]:
     """What must be known of one side before its numbers are believed; which side is for the caller to say."""
-    ranges = side.examined.attribution.tables.ranges
+    ranges = side.examined.attribution.trace.ranges
     open_windows, calls = int(ranges.unclosed[side.windows].sum()), side.work.calls
     if open_windows:
         yield (
@@ -345,8 +345,8 @@ def side_warnings(side: Side) -> Iterator[str]:
 
 def _unknown(side: Side) -> Iterator[str]:
     """Work whose kernels cannot be told, or whose names no rule knows."""
-    tables, span = side.examined.attribution.tables, side.ledger.span_ns
-    whole = tables.ops.kind[side.work.op] == GRAPH
+    trace, span = side.examined.attribution.trace, side.ledger.span_ns
+    whole = trace.ops.kind[side.work.op] == GRAPH
     share = int((side.work.end - side.work.start)[whole].sum()) / span if span else 0.0
     if share >= _UNKNOWN_SHARE:
         yield (
@@ -354,7 +354,7 @@ def _unknown(side: Side) -> Iterator[str]:
             " cannot be told; capture with --cuda-graph-trace=node"
         )
     codes = [code for code, rule in enumerate(side.examined.kinds.rule) if rule == UNMATCHED]
-    names = [tables.op_names[code] for code in codes]
+    names = [trace.op_names[code] for code in codes]
     mine = side.evidence[(side.evidence["cause"] == "other") & side.evidence["kernel"].isin(names)]
     share = int(mine["sum_ns"].sum()) / span if span else 0.0
     if share >= _UNKNOWN_SHARE:
