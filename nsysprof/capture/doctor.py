@@ -23,8 +23,7 @@ from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import Described, ask_workload
 from nsysprof.tools.child import run_child
-from nsysprof.tools.counter_permission import PERMISSION_FIX, counters_kept_from_us
-from nsysprof.tools.driver import Driver, ask_driver, too_new_for
+from nsysprof.tools.driver import PERMISSION_FIX, Driver, ask_driver, counters_kept_from_us, too_new_for
 from nsysprof.tools.ncu import find_ncu
 from nsysprof.tools.nsys import Nsys, all_nsys, find_nsys
 from nsysprof.tools.outputs import Outputs

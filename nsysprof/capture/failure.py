@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import re
-import shutil
-import signal
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from shlex import join, quote
 
 from nsysprof.capture.compose import Request
-from nsysprof.core.text import cut
+from nsysprof.capture.program import failed_program, shown_program
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.child import Ended
 from nsysprof.tools.nsight import last_line
-from nsysprof.tools.outputs import LOG, REPORT, STREAM, typed
+from nsysprof.tools.outputs import LOG, REPORT, STREAM
 
-__all__ = [
-    "check_ended",
-    "check_made",
-    "check_program",
-    "failed_program",
-    "last_said",
-    "made_by_nsys",
-    "why_no_ranges",
-]
+__all__ = ["check_ended", "check_made", "last_said", "made_by_nsys", "why_no_ranges"]
 
-_USAGE = 2  # what argparse exits with
-_LONGEST = 120
 # With --duration nsys ends the program itself, by this signal unless --kill names another.
 _ENDED_BY_NSYS = {128 + 15, 128 + 9}
 _COMPLAINT = re.compile(r"No space left on device|^Executable not found|^Failed to create")
@@ -45,18 +31,6 @@ def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
     found = [folder / name for name in (REPORT, STREAM)]
     report, stream = (path if path.is_file() and path.stat().st_size else None for path in found)
     return report, stream
-
-
-def check_program(program: str, profiler: str) -> None:
-    """Raises `NsysprofError` for a program that a profiler could not even start."""
-    if shutil.which(program) is None:
-        raise NsysprofError(
-            f"{quote(program)}: no such program, or it cannot be run", f"ls -l {typed(Path(program))}"
-        )
-    if program.startswith("-"):
-        raise NsysprofError(
-            f"{program}: {profiler} would take it for an option", f"-- {shutil.which(program)} ..."
-        )
 
 
 def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
@@ -77,8 +51,8 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     hint = None
     if len(several) > 1:
         hint = "a capture is of one: leave repeat out, or finish each with --resume"
-    elif request.tracing.capture_range and not ended.code:
-        hint = f"did the program ever come to {request.tracing.capture_range}? Try without --capture-range"
+    elif request.capture_range and not ended.code:
+        hint = f"did the program ever come to {request.capture_range}? Try without --capture-range"
     code = f" (exit code {ended.code})" if ended.code else ""
     raise NsysprofError(
         f"nsys {request.nsys.version_text} {what}{code}{f': {said}' if said else ''}",
@@ -91,34 +65,15 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
     """Raises `NsysprofError`, with its own exit code, for a program that did not end well, or not before its nsys."""
     if ended.lost:
         raise NsysprofError(
-            f"{_shown(request.program)}: nsys-launcher was killed, by which nsys hears of the end of a program;"
+            f"{shown_program(request.program)}: nsys-launcher was killed, by which nsys hears of the end of a program;"
             " nsys was stopped, and what came later is not recorded",
             "does the program kill its parent process?",
         )
-    limited = any(re.match(r"--duration|-d", one) for one in request.tracing.extra)
+    limited = any(re.match(r"--duration|-d", one) for one in request.extra)
     if not ended.code or (limited and ended.code in _ENDED_BY_NSYS):
         return
     raise failed_program(
         request.program, ended.code, last_said(ended), folder / LOG if request.results else None
-    )
-
-
-def failed_program(program: Sequence[str], code: int, said: str, log: Path | None) -> NsysprofError:
-    """The error, with its own exit code, for a program that failed; ``said`` is what it printed last.
-
-    ``log`` is that of a workload, None for any other program: where it was called wrongly there is nothing else in it,
-    and it is removed.
-    """
-    if log is not None and code == _USAGE:
-        log.unlink(missing_ok=True)
-        return NsysprofError(said, f"{join(program[:2])} --help", exit_code=_USAGE)
-    try:
-        killed = f" ({signal.Signals(code - 128).name})"
-    except ValueError:
-        killed = ""
-    return NsysprofError(
-        f"{_shown(program)}: failed with exit code {code}{killed}{f': {said}' if said else ''}",
-        exit_code=code,
     )
 
 
@@ -168,9 +123,3 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
         "nsys saw no call of NVTX in the program",
         "annotate it (nvtx.annotate, torch.cuda.nvtx.range); --trace cuda where no ranges are wanted",
     )
-
-
-def _shown(program: Sequence[str]) -> str:
-    """A command on a line that can be read."""
-    text = " ".join(join(program).split())
-    return cut(text, _LONGEST)

@@ -56,7 +56,7 @@ def check(
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
 ) -> None:
-    """Hold REPORT against BUDGET and print what broke; exit code 3 if something did, 0 if nothing.
+    """Compare REPORT with BUDGET and print the broken limits; exit code 3 if there are any, 0 if not.
 
     nsysprof check --init REPORT
 
@@ -105,7 +105,7 @@ def _check(
     from dataclasses import replace
 
     from nsysprof.check.budget import read_budget
-    from nsysprof.check.gate import check as check_report
+    from nsysprof.check.check import check as check_report
     from nsysprof.check.text import check_document, check_markdown, check_summary
     from nsysprof.commands.progress import progress_bar
 
@@ -123,7 +123,7 @@ def _check(
 def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> None:
     from shlex import quote
 
-    from nsysprof.check.gate import draft
+    from nsysprof.check.check import draft
     from nsysprof.commands.progress import progress_bar
     from nsysprof.core.text import plural, visible
     from nsysprof.errors import NsysprofError

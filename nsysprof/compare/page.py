@@ -25,7 +25,6 @@ from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.page.environment import Facts, report_facts
 from nsysprof.page.packing import PageRow, pack
 from nsysprof.page.template import figures, fill
-from nsysprof.results.table import TextTable
 from nsysprof.waits.causes import WAITING_FOR
 
 MOST_PAGE_PAIRS, _MOST_CAUSES, _MOST_KERNELS = 24, 60, 12
@@ -49,7 +48,7 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
         findings=findings,
         warnings=[visible(one_line(text, 400)) for text in drop_repeats(comparison.warnings)],
         charts=figures(comparison_charts(comparison), pictures),
-        overview=_as_rows(pair_table(comparison)) if len(comparison.sides) > 1 else None,
+        overview=pair_table(comparison).html() if len(comparison.sides) > 1 else None,
         pairs=[_pair(comparison, pair, opened=pair is largest) for pair in pairs[:MOST_PAGE_PAIRS]],
         left_out=max(len(pairs) - MOST_PAGE_PAIRS, 0),
         environments=_environments(comparison),
@@ -69,7 +68,7 @@ def _environments(comparison: Comparison) -> list[tuple[str, Facts]]:
 def _pair(comparison: Comparison, pair: Pair, *, opened: bool) -> dict[str, Any]:
     gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
     headline, *findings = comparison.findings[pair.name]
-    ledger = _as_rows(gap_table(comparison, pair, _MOST_CAUSES))
+    ledger = gap_table(comparison, pair, _MOST_CAUSES).html()
     for row, known in zip(ledger["rows"], gaps.head(_MOST_CAUSES).to_dict("records"), strict=False):
         for cell, key in zip(row[2:5], ("base_ns", "new_ns", "delta_ns"), strict=True):
             cell["value"] = known[key]
@@ -80,30 +79,12 @@ def _pair(comparison: Comparison, pair: Pair, *, opened: bool) -> dict[str, Any]
         "headline": headline,
         "findings": findings,
         "ledger": ledger,
-        "clocks": _as_rows(clock_table(comparison, pair)),
-        "traffic": [_as_rows(table) for table in traffic_tables(comparison, pair)],
+        "clocks": clock_table(comparison, pair).html(),
+        "traffic": [table.html() for table in traffic_tables(comparison, pair)],
         "sides": _sides(comparison, pair, gaps),
         "kernels": [*_kernels(comparison, pair, gaps)],
         "titles": [visible(name) for name in shorten_both(pair.base_name, pair.new_name, 60, one_line)],
         "timeline": {"data": packed, "caption": caption, "notes": []},
-    }
-
-
-def _as_rows(table: TextTable) -> dict[str, Any]:
-    """A table for the template: heads, and cells with their text and side."""
-    return {
-        "head": [
-            {"text": text, "right": side == "r"} for text, side in zip(table.head, table.align, strict=True)
-        ],
-        "rows": [
-            [
-                {"text": text, "right": side == "r", "value": None}
-                for text, side in zip(row, table.align, strict=True)
-            ]
-            for row in table.rows
-        ],
-        "note": table.note,
-        "total": table.last_apart,
     }
 
 

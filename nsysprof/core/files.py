@@ -22,17 +22,21 @@ PART = ".nsysprof-"  # what the names of folders begin with in which results bec
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
     """A place for what becomes a file: it gets its name when it is whole, and else nothing is left of it.
 
     That is in a folder beside it that is new and of nobody else, so that no link lies there which writing would
-    follow. What has the name already is replaced, a link too. An `OSError` names the file.
+    follow. What has the name already is replaced, a link too, or, where ``replace`` is False, stays: then this raises
+    `FileExistsError`. An `OSError` names the file.
     """
     try:
         with tempfile.TemporaryDirectory(prefix=PART, dir=path.parent) as folder:
             part = Path(folder, path.name)
             yield part
-            part.replace(path)
+            if replace:
+                part.replace(path)
+            else:
+                give_final_name(part, path)
     except OSError as error:
         error.filename, error.filename2 = str(path), None  # nobody has asked for the other
         raise

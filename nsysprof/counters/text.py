@@ -11,10 +11,20 @@ from typing import Any, Protocol
 from nsysprof.attribution.paths import merged_names, split_path
 from nsysprof.capture.text import not_run_lines
 from nsysprof.core.text import plural
-from nsysprof.core.units import format_bytes, format_count, format_ns, format_share
-from nsysprof.results.table import fit_width, text_table, wrap
+from nsysprof.core.units import format_count, format_share
+from nsysprof.results.table import Column, show_columns, wrap
 
-_HEAD = ("range", "kernels", "time", "DRAM", "of peak", "FLOPs", "tensor cores")
+_COLUMNS = (
+    Column("path", "range, or kernel family of the one above", "range"),
+    Column(
+        "kernels", "kernels of a call", cell=lambda n: format_count(int(n)) if n.is_integer() else f"{n:.1f}"
+    ),
+    Column("duration_ns", "their time", "time"),
+    Column("dram_bytes", "bytes read from DRAM and written to it", "DRAM"),
+    Column("dram_percent", "of what DRAM can move in that time", "of peak"),
+    Column("flops", "FLOPs counted", "FLOPs", lambda flops: format_count(round(flops))),
+    Column("tensor", "share of the FLOPs that tensor cores did", "tensor cores", align="r"),
+)
 _FLOPS = ("tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops")
 _MOST_RANGES, _MOST_FAMILIES = 40, 4
 _NO_RANGE = "(no range)"
@@ -55,8 +65,8 @@ def counters_summary(
         "",
     ]
     ranges = list(_ranges(rows, families))
-    table = [line for each in ranges[:_MOST_RANGES] for line in _lines(each)]
-    parts.append(text_table(_HEAD, fit_width(_HEAD, table), "lrrrrrr"))
+    shown = (line for each in ranges[:_MOST_RANGES] for line in _lines(each))
+    parts += show_columns(_COLUMNS, shown, missing=_UNKNOWN).lines()
     if len(ranges) > _MOST_RANGES:
         parts.append(f"and {len(ranges) - _MOST_RANGES:,} more ranges, in the table")
     note = (
@@ -107,42 +117,42 @@ def _ranges(rows: Iterable[CountedKernel], families: Mapping[str, str]) -> Itera
         yield _Range(path, len(calls[path]), by_family)
 
 
-def _lines(each: _Range) -> Iterator[list[str]]:
+def _lines(each: _Range) -> Iterator[dict[str, Any]]:
     """A line for the range, and, where it has several families, one for each of the slowest."""
     everything = [row for rows in each.families.values() for row in rows]
-    yield [each.path, *_cells(everything, each.calls)]
+    yield {"path": each.path, **_figures(everything, each.calls)}
     if len(each.families) == 1:
         return
     slowest = sorted(each.families, key=lambda name: -(_sum(each.families[name], "duration_ns") or 0))
     for name in slowest[:_MOST_FAMILIES]:
-        yield [f"· {name}", *_cells(each.families[name], each.calls)]
+        yield {"path": f"· {name}", **_figures(each.families[name], each.calls)}
     others = [row for name in slowest[_MOST_FAMILIES:] for row in each.families[name]]
     if others:
-        yield [f"· {len(slowest) - _MOST_FAMILIES} more", *_cells(others, each.calls)]
+        yield {"path": f"· {len(slowest) - _MOST_FAMILIES} more", **_figures(others, each.calls)}
 
 
-def _cells(rows: Sequence[CountedKernel], calls: int) -> list[str]:
+def _figures(rows: Sequence[CountedKernel], calls: int) -> dict[str, Any]:
+    """The figures of a call by `_COLUMNS`, None for what was not measured."""
     time = _sum(rows, "duration_ns")
     read, written = _sum(rows, "dram_read_bytes"), _sum(rows, "dram_write_bytes")
     flops = [_sum(rows, name) for name in _FLOPS]
     known = [count for count in flops if count is not None]
-    kernels = len(rows) / calls
-    return [
-        format_count(len(rows) // calls) if kernels.is_integer() else f"{kernels:.1f}",
-        _UNKNOWN if time is None else format_ns(time / calls),
-        _UNKNOWN if read is None or written is None else format_bytes((read + written) / calls),
-        _mean(rows, "dram_percent"),
-        format_count(round(sum(known) / calls)) if known else _UNKNOWN,
-        _tensor(rows, flops[0], sum(known)),
-    ]
+    return {
+        "kernels": len(rows) / calls,
+        "duration_ns": None if time is None else time / calls,
+        "dram_bytes": None if read is None or written is None else (read + written) / calls,
+        "dram_percent": _mean(rows, "dram_percent"),
+        "flops": sum(known) / calls if known else None,
+        "tensor": _tensor(rows, flops[0], sum(known)),
+    }
 
 
-def _tensor(rows: Sequence[CountedKernel], tensor: float | None, flops: float) -> str:
+def _tensor(rows: Sequence[CountedKernel], tensor: float | None, flops: float) -> str | None:
     """The share of the FLOPs that tensor cores did, or, where that was not counted, whether they did anything."""
     if tensor is not None:
-        return format_share(tensor / flops) if flops else _UNKNOWN
+        return format_share(tensor / flops) if flops else None
     instructions = _sum(rows, "tensor_instructions")
-    return _UNKNOWN if instructions is None else "used" if instructions else "not used"
+    return None if instructions is None else "used" if instructions else "not used"
 
 
 def _sum(rows: Iterable[CountedKernel], column: str) -> float | None:
@@ -156,11 +166,11 @@ def _sum(rows: Iterable[CountedKernel], column: str) -> float | None:
     return total
 
 
-def _mean(rows: Iterable[CountedKernel], column: str) -> str:
+def _mean(rows: Iterable[CountedKernel], column: str) -> float | None:
     """The mean of a percentage, weighted by time."""
     weight = total = 0.0
     for row in rows:
         value, time = row.values[column], row.values["duration_ns"]
         if value is not None and time is not None:
             weight, total = weight + time, total + value * time
-    return format_share(total / weight / 100) if weight else _UNKNOWN
+    return total / weight if weight else None

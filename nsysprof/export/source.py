@@ -1,4 +1,4 @@
-"""What every export is made of: a breakdown, and what the report tells beyond what analysis needs."""
+"""The source of every export: a breakdown, and the parts of the report that analysis does without."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from nsysprof.trace.trace import Trace, tid_of
 
 @dataclass(frozen=True)
 class ExportSource:
-    """The answer of `export_source`.
+    """A breakdown with the details of its report.
 
     ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 where it
-    cannot be told); ``path`` int32 the path, into ``breakdown.path_texts``, of the owner of each launch (-1 for none).
+    is not known); ``path`` int32 the path, into ``breakdown.path_texts``, of the owner of each launch (-1 for none).
     ``memory`` is empty where it was not recorded; ``thread_names`` are by globalTid.
     """
 
@@ -34,12 +34,12 @@ class ExportSource:
 
     @property
     def trace(self) -> Trace:
-        """What was recorded."""
+        """The recording."""
         return self.breakdown.attribution.trace
 
     @property
     def about(self) -> dict[str, str]:
-        """What an export says of itself: schema, version, report, and how helper threads were treated."""
+        """The facts that every export carries: schema, version, report, and how helper threads were treated."""
         return {
             "nsysprof.schema": EXPORT_SCHEMA,
             "nsysprof.version": __version__,
@@ -48,12 +48,12 @@ class ExportSource:
         }
 
     def thread_label(self, tid: int) -> str:
-        """What to call the thread of a globalTid."""
+        """The name of the thread of a globalTid."""
         name = self.thread_names.get(tid)
         return f"{name} {tid_of(tid)}" if name else f"thread {tid_of(tid)}"
 
     def of_ops(self, per_launch: NDArray[np.int32]) -> NDArray[np.int32]:
-        """A column of launches as one of ops; -1 for ops without a launch."""
+        """A column of launches as one of GPU ops; -1 for those without a launch."""
         taken: NDArray[np.int32] = np.append(per_launch, np.int32(-1))[self.trace.ops.launch]
         return taken
 

@@ -11,10 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from nsysprof.tools.driver import Driver
-from nsysprof.tools.launchers import PLACE_VARIABLES
 from nsysprof.tools.nsys import Nsys
 
-__all__ = ["environment_hash", "fingerprint", "rank_in_job"]
+__all__ = ["PLACE_VARIABLES", "environment_hash", "fingerprint", "rank_in_job"]
+
+# What launchers tell each process of its place in the job: torchrun, Open MPI, MPICH and its kin, Slurm; the first that
+# is set counts.
+PLACE_VARIABLES = {
+    "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"),
+    "local_rank": ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),
+    "world_size": ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"),
+}
 
 
 def fingerprint(

@@ -17,7 +17,7 @@ from nsysprof.capture import doctor as module
 from nsysprof.capture.doctor import Check, capture_works, check_machine
 from nsysprof.commands.doctor import doctor
 from nsysprof.errors import NsysprofError
-from nsysprof.tools import counter_permission
+from nsysprof.tools import driver
 from nsysprof.tools.driver import Driver
 from nsysprof.tools.interrupts import Interrupt
 from tests.conftest import MakeTrace
@@ -190,10 +190,10 @@ def test_counters_need_root_where_the_driver_keeps_them(
         monkeypatch.setenv(name, value)
     params = tmp_path / "params"
     params.write_text("EnableMSI: 1\nRmProfilingAdminOnly: 1\n")
-    monkeypatch.setattr(counter_permission, "_PARAMS", params)
+    monkeypatch.setattr(driver, "_PARAMS", params)
     status = tmp_path / "status"
     status.write_text("CapInh:\t0000000000000000\nCapEff:\t00000000a80425fb\n")
-    monkeypatch.setattr(counter_permission, "_STATUS", status)
+    monkeypatch.setattr(driver, "_STATUS", status)
     checks = found(tmp_path)
     assert checks["ncu"].state == "warn"
     assert "NVreg_RestrictProfilingToAdminUsers=0" in str(checks["ncu"].fix)

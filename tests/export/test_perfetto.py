@@ -15,9 +15,9 @@ from nsysprof.analyze.breakdown import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.export import perfetto
-from nsysprof.export.files import write_export
+from nsysprof.export.export import write_export
 from nsysprof.export.source import ExportSource, export_source
-from nsysprof.export.stream_ranges import stream_ranges
+from nsysprof.export.tracks import stream_ranges
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.perfetto_trace import ReadTrace, Slice, read_trace
@@ -94,8 +94,8 @@ def _check_ops(source: ExportSource, trace: ReadTrace, offset: int) -> None:
     assert {each.depth for each in found} <= {0}  # ops of one stream that overlap are on lanes of their own
     ledger = source.breakdown.attribution.ledger
     assert sum(_duration(each) for each in found) == sum(row.sum_ns for row in ledger)
-    outcomes = Counter(str(each.args.get("fate", "own thread")) for each in found)
-    assert outcomes == Counter({row.outcome: row.ops for row in ledger if row.ops})
+    fates = Counter(str(each.args.get("fate", "own thread")) for each in found)
+    assert fates == Counter({row.outcome: row.ops for row in ledger if row.ops})
     path = source.of_ops(source.path)
     texts = [*source.breakdown.path_texts, None]
     assert [each.args.get("path") for each in found] == [texts[code] for code in path.tolist()]
@@ -122,9 +122,9 @@ def _check_calls_and_flows(source: ExportSource, trace: ReadTrace, offset: int) 
             assert (call.start - offset, call.end - offset) == (launches.start[launch], launches.end[launch])
             assert bool(each.last_flows) == (call.start <= each.start)
     assert not origin
-    told = [each.args["launch"] for each in calls if "launch" in each.args]
-    assert len(told) == len(set(told))
-    assert set(told) <= set(range(len(launches)))
+    linked = [each.args["launch"] for each in calls if "launch" in each.args]
+    assert len(linked) == len(set(linked))
+    assert set(linked) <= set(range(len(launches)))
 
 
 def _check_ranges(source: ExportSource, trace: ReadTrace, offset: int) -> None:
@@ -264,7 +264,7 @@ def test_ops_say_their_cause_where_it_is_finer_than_their_family(trace: MakeTrac
     assert [op.args.get("cause") for op in found] == ["convolution", None]
 
 
-def test_what_is_said_of_slices(trace: MakeTrace, tmp_path: Path) -> None:
+def test_notes_of_slices(trace: MakeTrace, tmp_path: Path) -> None:
     """Grid, block, bytes, family, math unit and owner of ops; path and totals of ranges."""
     found = made(trace, tmp_path, *STEP)
     gemm, copy = ops_of(found)
@@ -287,7 +287,7 @@ def test_what_is_said_of_slices(trace: MakeTrace, tmp_path: Path) -> None:
 
 
 def test_kernels_have_short_names(trace: MakeTrace, tmp_path: Path) -> None:
-    """The full one is said too, and stands for itself where two kernels have the same short one."""
+    """The full one stands there too, and stands for itself where two kernels have the same short one."""
     fill = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<bool>, int>(int)"
     copies = [
         f"void at::native::vectorized_elementwise_kernel<(int){n}, at::native::X<half>, int>(int)"

@@ -14,11 +14,10 @@ from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
-from nsysprof.export import csv_files, parquet_files
-from nsysprof.export.columns import COLUMNS
-from nsysprof.export.files import write_export
+from nsysprof.export import table_files
+from nsysprof.export.export import write_export
 from nsysprof.export.source import ExportSource, export_source
-from nsysprof.export.tables import export_tables
+from nsysprof.export.tables import OPS, TABLES, export_tables
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
@@ -41,21 +40,23 @@ def parquet(source: ExportSource, folder: Path) -> dict[str, pd.DataFrame]:
     """The tables of a report, written as Parquet and read with pandas; whole numbers stay whole."""
     written = write_export(source, "parquet", folder / "out")
     assert sorted(file.name for file in written.iterdir()) == sorted(
-        ["export.json", *(f"{name}.parquet" for name in COLUMNS)]
+        ["export.json", *(f"{table.file}.parquet" for table in TABLES)]
     )
     return {
-        name: pd.read_parquet(written / f"{name}.parquet", dtype_backend="numpy_nullable") for name in COLUMNS
+        table.file: pd.read_parquet(written / f"{table.file}.parquet", dtype_backend="numpy_nullable")
+        for table in TABLES
     }
 
 
 def checked(source: ExportSource, tables: dict[str, pd.DataFrame]) -> None:
     """Assert what holds for the tables of any report."""
-    ops, launches, ranges, instances = (tables[name] for name in COLUMNS)
+    ops, launches, ranges, instances = tables.values()
     breakdown = source.breakdown
-    for name, key in (("ops", "op"), ("launches", "launch"), ("ranges", "path_id"), ("instances", "range")):
-        assert list(tables[name].columns) == list(COLUMNS[name])
-        assert tables[name][key].tolist() == list(range(len(tables[name])))
-        lacking = set(tables[name].columns[tables[name].isna().any()])
+    for declared, key in zip(TABLES, ("op", "launch", "path_id", "range"), strict=True):
+        table = tables[declared.file]
+        assert list(table.columns) == declared.names
+        assert table[key].tolist() == list(range(len(table)))
+        lacking = set(table.columns[table.isna().any()])
         assert lacking <= NULLABLE | SHAPE | {"path", "merged_path", "call", "registers"} | {
             "static_shared_bytes", "dynamic_shared_bytes",
         }  # fmt: skip
@@ -178,8 +179,8 @@ def test_types_and_descriptions(trace: MakeTrace, tmp_path: Path) -> None:
     """Times are int64, texts dictionaries, and files and columns say what they are."""
     path = trace(Range("step", 0, 100), *launch_kernel("gemm", (10, 15), (20, 30), id=1))
     write_export(source_of(path), "parquet", tmp_path / "out")
-    for name, columns in COLUMNS.items():
-        with pq.ParquetFile(tmp_path / "out" / f"{name}.parquet") as file:
+    for table in TABLES:
+        with pq.ParquetFile(tmp_path / "out" / f"{table.file}.parquet") as file:
             schema = file.schema_arrow
             codec = {
                 file.metadata.row_group(0).column(k).compression for k in range(file.metadata.num_columns)
@@ -192,7 +193,7 @@ def test_types_and_descriptions(trace: MakeTrace, tmp_path: Path) -> None:
             "nsysprof.threads": "follow",
         }
         for field in schema:
-            assert field.metadata[b"description"].decode() == columns[field.name]
+            assert field.metadata[b"description"].decode() == table.about[field.name]
             if field.name.endswith("_ns") and "median" not in field.name and "iqr" not in field.name:
                 assert str(field.type) == "int64"
             if field.name in ("kind", "name", "path", "merged_path", "family", "cause", "fate", "domain"):
@@ -210,15 +211,15 @@ def test_the_document_beside_the_tables(trace: MakeTrace, tmp_path: Path) -> Non
         "ops": 1, "launches": 1, "ranges": 1, "instances": 1,
     }  # fmt: skip
     assert [row["sum_ns"] for row in document["ledger"] if row["ops"]] == [10]
-    assert document["tables"]["ops"]["columns"] == COLUMNS["ops"]
+    assert document["tables"]["ops"]["columns"] == OPS.about
 
 
 def test_many_rows_are_several_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are the same however many are written at a time, and a group holds only the texts of its rows."""
     source = source_of(REAL[0])
     whole = parquet(source, tmp_path)
-    monkeypatch.setattr(parquet_files, "_ROW_GROUP", 1000)
-    monkeypatch.setattr(csv_files, "_ROWS_AT_ONCE", 777)
+    monkeypatch.setattr(table_files, "_ROW_GROUP", 1000)
+    monkeypatch.setattr(table_files, "_ROWS_AT_ONCE", 777)
     (tmp_path / "again").mkdir()
     again = parquet(source, tmp_path / "again")
     for name, table in whole.items():
@@ -230,22 +231,23 @@ def test_many_rows_are_several_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
     one = write_export(source, "csv", tmp_path / "csv")
     monkeypatch.undo()
     two = write_export(source, "csv", tmp_path / "csv2")
-    assert all((one / f"{name}.csv").read_bytes() == (two / f"{name}.csv").read_bytes() for name in COLUMNS)
+    for name in whole:
+        assert (one / f"{name}.csv").read_bytes() == (two / f"{name}.csv").read_bytes()
 
 
 def test_an_empty_report_has_empty_tables(trace: MakeTrace, tmp_path: Path) -> None:
     """All columns, no rows, in both formats."""
     source = source_of(trace(strings=["nothing"]))
-    for name, table in parquet(source, tmp_path).items():
-        assert list(table.columns) == list(COLUMNS[name])
-        assert len(table) == 0
+    tables = parquet(source, tmp_path)
     folder = write_export(source, "csv", tmp_path / "csv")
-    for name, columns in COLUMNS.items():
-        assert (folder / f"{name}.csv").read_text() == ",".join(columns) + "\n"
+    for declared in TABLES:
+        assert list(tables[declared.file].columns) == declared.names
+        assert len(tables[declared.file]) == 0
+        assert (folder / f"{declared.file}.csv").read_text() == ",".join(declared.names) + "\n"
 
 
-def test_graphs_and_helper_threads_are_told(trace: MakeTrace, tmp_path: Path) -> None:
-    """A graph traced as a whole is an op of its own kind; work of another thread has the outcome `followed`."""
+def test_graphs_and_helper_threads_are_marked(trace: MakeTrace, tmp_path: Path) -> None:
+    """A graph traced as a whole is an op of its own kind; work of another thread has the fate `followed`."""
     source = source_of(
         trace(
             Range("backward", 0, 100, thread=1),
@@ -274,7 +276,7 @@ def test_pyarrow_that_is_missing(trace: MakeTrace, tmp_path: Path, monkeypatch: 
 
 def test_every_column_is_documented_and_made(trace: MakeTrace) -> None:
     """The documentation is the list of columns, in their order."""
-    tables: dict[str, Any] = export_tables(source_of(trace(*random_report(3))))
-    assert {name: list(table.columns(slice(0, 5))) for name, table in tables.items()} == {
-        name: list(columns) for name, columns in COLUMNS.items()
-    }
+    tables = export_tables(source_of(trace(*random_report(3))))
+    assert [table.declared for table in tables] == list(TABLES)
+    for table in tables:
+        assert list(table.columns(slice(0, 5))) == table.declared.names

@@ -22,7 +22,7 @@ from nsysprof import cli
 from nsysprof.check import budget as budget_module
 from nsysprof.check.budget import read_budget
 from nsysprof.counters.text import counters_summary
-from nsysprof.export.columns import COLUMNS
+from nsysprof.export.tables import INSTANCES, OPS
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.waits.causes import WAITING_FOR
 from tests.kit.command_line import runner
@@ -308,7 +308,7 @@ def test_the_examples_of_a_budget_are_read(tmp_path: Path) -> None:
 def test_the_columns_of_the_query_exist() -> None:
     """The SQL of the page on `export` names columns of the exported tables."""
     (query,) = blocks(PAGES["export"], "sql")
-    tables = {"o": COLUMNS["ops"], "i": COLUMNS["instances"]}
+    tables = {"o": OPS.names, "i": INSTANCES.names}
     named = re.findall(r"\b([oi])\.(\w+)", query)
     assert len(named) >= 4
     assert [(table, column) for table, column in named if column not in tables[table]] == []

@@ -11,7 +11,7 @@ import pytest
 
 from nsysprof.attribution import cover
 from nsysprof.attribution.attribute import attribute
-from nsysprof.capture.verdict_text import backend_table, difference_lines
+from nsysprof.capture.text import backend_table, difference_lines
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.trace.report import open_report

@@ -190,7 +190,7 @@ def test_what_stops_half_way_leaves_all_as_it_was(
             before = content(tmp_path / "out")
         with monkeypatch.context() as patched:
             patched.setattr(ResultFolder, "_publish", _raise(stop))
-            patched.setattr(import_module("nsysprof.export.files"), "_publish", _raise(stop))
+            patched.setattr(import_module("nsysprof.export.export"), "write_perfetto", _raise(stop))
             patched.setattr(import_module("nsysprof.tools.outputs"), "publish", _raise(stop))
             done = write(name, *(["--force"] if WRITERS[name].asks else []))
         assert done.code == (130 if isinstance(stop, KeyboardInterrupt) else 1), done.err

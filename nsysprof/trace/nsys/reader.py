@@ -19,7 +19,7 @@ from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.gpu_work import read_grids, read_memory_use, read_op_details
 from nsysprof.trace.nsys.host_calls import read_call_list, read_waits
-from nsysprof.trace.nsys.identify import changed, check_tables, identify, reading, stamp
+from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import Progress, Reader, Report
 from nsysprof.trace.trace import Trace
@@ -28,7 +28,7 @@ from nsysprof.trace.trace import Trace
 class NsysReader(Reader):
     """Reads a ``.sqlite`` or a Parquet export; a ``.nsys-rep`` is exported first."""
 
-    endings = (".sqlite", "_pqtdir", ".nsys-rep", ".qdrep")
+    endings = REPORT_ENDINGS
 
     def __init__(self, path: Path, file: Path) -> None:
         self.path, self.file = path, file

@@ -1,23 +1,50 @@
-"""What a program that is run several times, or that writes results, is given: its options and its standard input."""
+"""The program that is profiled: whether it can be run, the input and options it gets, its results, its failure."""
 
 from __future__ import annotations
 
 import os
 import select
+import shutil
+import signal
 import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from shlex import join
+from shlex import join, quote
 from typing import Any
 
 from nsysprof.core.document import read_if_document
+from nsysprof.core.text import cut
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import WORKLOAD_SCHEMA
 from nsysprof.tools.child import Echo
+from nsysprof.tools.outputs import typed
 
-__all__ = ["check_input", "input_kept", "with_results", "workload_results"]
+__all__ = [
+    "check_input",
+    "check_program",
+    "failed_program",
+    "input_kept",
+    "shown_program",
+    "with_results",
+    "workload_results",
+]
+
+_USAGE = 2  # what argparse exits with
+_LONGEST = 120
+
+
+def check_program(program: str, profiler: str) -> None:
+    """Raises `NsysprofError` for a program that a profiler could not even start."""
+    if shutil.which(program) is None:
+        raise NsysprofError(
+            f"{quote(program)}: no such program, or it cannot be run", f"ls -l {typed(Path(program))}"
+        )
+    if program.startswith("-"):
+        raise NsysprofError(
+            f"{program}: {profiler} would take it for an option", f"-- {shutil.which(program)} ..."
+        )
 
 
 def with_results(program: Sequence[str], results: Path | None) -> list[str]:
@@ -29,10 +56,10 @@ def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, 
     """What a workload wrote; None for a program that writes nothing."""
     if results is None:
         return None
-    read = read_if_document(results, WORKLOAD_SCHEMA)
-    if not read:
+    measured = read_if_document(results, WORKLOAD_SCHEMA)
+    if not measured:
         raise NsysprofError(f"{join(program)}: ended well but wrote no results")
-    return read
+    return measured
 
 
 def check_input(once: str, echo: Echo) -> None:
@@ -77,3 +104,28 @@ def input_kept() -> Iterator[None]:
     yield
     if read is not None:
         os.lseek(0, read, os.SEEK_SET)
+
+
+def failed_program(program: Sequence[str], code: int, said: str, log: Path | None) -> NsysprofError:
+    """The error, with its own exit code, for a program that failed; ``said`` is what it printed last.
+
+    ``log`` is that of a workload, None for any other program: where it was called wrongly there is nothing else in it,
+    and it is removed.
+    """
+    if log is not None and code == _USAGE:
+        log.unlink(missing_ok=True)
+        return NsysprofError(said, f"{join(program[:2])} --help", exit_code=_USAGE)
+    try:
+        killed = f" ({signal.Signals(code - 128).name})"
+    except ValueError:
+        killed = ""
+    return NsysprofError(
+        f"{shown_program(program)}: failed with exit code {code}{killed}{f': {said}' if said else ''}",
+        exit_code=code,
+    )
+
+
+def shown_program(program: Sequence[str]) -> str:
+    """A command on a line that can be read."""
+    text = " ".join(join(program).split())
+    return cut(text, _LONGEST)

@@ -1,19 +1,49 @@
-"""Writes exported tables as Parquet files with pyarrow: typed columns, texts as dictionaries, zstd."""
+"""Writes exported tables as CSV files, and with pyarrow as Parquet files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nsysprof.core.files import csv_field
 from nsysprof.errors import NsysprofError
-from nsysprof.export.columns import COLUMNS
 from nsysprof.export.tables import Column, ExportTable
 
+_ROWS_AT_ONCE = 50_000
 _ROW_GROUP = 1 << 18  # rows
 _DICTIONARY_BYTES = 1 << 26  # beyond it pyarrow writes texts out row by row
+
+
+def write_csv_files(tables: Sequence[ExportTable], folder: Path) -> None:
+    """Write each table as ``NAME.csv`` into an existing folder.
+
+    UTF-8, commas, quotes where needed, a header; ``true`` and ``false``; what is absent is empty.
+    """
+    for table in tables:
+        path = folder / f"{table.declared.file}.csv"
+        with path.open("w", newline="", encoding="utf-8", errors="replace") as file:
+            file.write(",".join(table.declared.names) + "\n")
+            for first in range(0, table.rows, _ROWS_AT_ONCE):
+                columns = table.columns(slice(first, first + _ROWS_AT_ONCE))
+                cells = [_cells(column) for column in columns.values()]
+                file.write("".join([",".join(row) + "\n" for row in zip(*cells, strict=True)]))
+
+
+def _cells(column: Column) -> list[str]:
+    if column.texts is not None:
+        codes = column.values.tolist()
+        texts = {code: csv_field(column.texts[code]) if code >= 0 else "" for code in set(codes)}
+        return [texts[code] for code in codes]
+    if column.values.dtype == bool:
+        return ["true" if value else "false" for value in column.values.tolist()]
+    cells = list(map(str, column.values.tolist()))
+    if column.absent is not None:
+        for row in column.absent.nonzero()[0].tolist():
+            cells[row] = ""
+    return cells
 
 
 def pyarrow_parquet() -> Any:
@@ -28,19 +58,19 @@ def pyarrow_parquet() -> Any:
     return parquet
 
 
-def write_parquet(tables: Mapping[str, ExportTable], about: Mapping[str, str], folder: Path) -> None:
-    """Write each table as ``NAME.parquet`` into an existing folder.
+def write_parquet(tables: Sequence[ExportTable], about: Mapping[str, str], folder: Path) -> None:
+    """Write each table as ``NAME.parquet`` into an existing folder: typed columns, texts as dictionaries, zstd.
 
     Row groups of 262,144 rows; ``about`` goes into the metadata of each file, and what a column holds into that of the
     column under ``description``.
     """
     parquet = pyarrow_parquet()
     metadata = {key: value.encode(errors="replace") for key, value in about.items()}
-    for name, table in tables.items():
-        batches = _batches(table, COLUMNS[name], metadata)
+    for table in tables:
+        batches = _batches(table, metadata)
         first = next(batches)
         with parquet.ParquetWriter(
-            folder / f"{name}.parquet",
+            folder / f"{table.declared.file}.parquet",
             first.schema,
             compression="zstd",
             dictionary_pagesize_limit=_DICTIONARY_BYTES,
@@ -50,21 +80,19 @@ def write_parquet(tables: Mapping[str, ExportTable], about: Mapping[str, str], f
                 writer.write_batch(batch, row_group_size=_ROW_GROUP)
 
 
-def _batches(table: ExportTable, said: Mapping[str, str], metadata: Mapping[str, bytes]) -> Iterator[Any]:
+def _batches(table: ExportTable, metadata: Mapping[str, bytes]) -> Iterator[Any]:
     """The rows of a table, one record batch for each row group; one without rows for an empty table."""
     import pyarrow as pa  # noqa: PLC0415 (an extra)
 
+    about = table.declared.about
     for first in range(0, max(table.rows, 1), _ROW_GROUP):
         columns = table.columns(slice(first, first + _ROW_GROUP))
         arrays = {name: _array(pa, column) for name, column in columns.items()}
-        schema = pa.schema(
-            [
-                pa.field(name, array.type, metadata={"description": said[name]})
-                for name, array in arrays.items()
-            ],
-            metadata=metadata,
-        )
-        yield pa.record_batch(list(arrays.values()), schema=schema)
+        fields = [
+            pa.field(name, array.type, metadata={"description": about[name]})
+            for name, array in arrays.items()
+        ]
+        yield pa.record_batch(list(arrays.values()), schema=pa.schema(fields, metadata=metadata))
 
 
 def _array(pa: Any, column: Column) -> Any:
