@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown, break_down
     from nsysprof.attribution.attribute import Attribution, attribute
     from nsysprof.attribution.paths import merged_paths, range_paths
-    from nsysprof.check.gate import check
+    from nsysprof.check.check import check
     from nsysprof.compare.comparison import Comparison, compare
     from nsysprof.errors import NsysprofError
     from nsysprof.export.export import export
@@ -43,7 +43,7 @@ _HOMES = {
     "Trace": "trace.trace",
     "attribute": "attribution.attribute",
     "break_down": "analyze.breakdown",
-    "check": "check.gate",
+    "check": "check.check",
     "compare": "compare.comparison",
     "export": "export.export",
     "load_rules": "kernels.classify",

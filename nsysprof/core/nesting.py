@@ -127,6 +127,12 @@ def ancestors_or_self(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> N
     return out[:-1]
 
 
+def outermost(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which marked rows have no marked ancestor."""
+    within: NDArray[np.bool_] = np.append(ancestors_or_self(parent, marked), False)[parent]
+    return marked & ~within
+
+
 def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
     """How many ancestors each row has."""
     return (sum_ancestors(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)

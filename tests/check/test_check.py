@@ -1,4 +1,4 @@
-"""Budgets held against reports: every kind of limit at its edge, and what a report may lack."""
+"""Reports compared with budgets: every kind of limit at its edge, and what a report may lack."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ import pytest
 import nsysprof
 from nsysprof.analyze.breakdown import break_down
 from nsysprof.attribution.attribute import attribute
-from nsysprof.check.baseline import Baseline
+from nsysprof.check.baseline import Baseline, growths
 from nsysprof.check.budget import read_budget
-from nsysprof.check.call_samples import CallSamples, call_samples, spread_of
-from nsysprof.check.check import BudgetCheck
-from nsysprof.check.gate import draft
-from nsysprof.check.growth import growths
-from nsysprof.check.range_match import RangeFinder
-from nsysprof.check.range_ops import backends_seen, ops_inside
+from nsysprof.check.check import BudgetCheck, draft
+from nsysprof.check.measure import CallSamples, RangeFinder, backends_seen, call_samples, ops_inside
 from nsysprof.check.text import check_document, check_markdown, check_summary
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import load_rules
@@ -152,17 +148,16 @@ def test_the_spread_of_samples_is_numpys() -> None:
     values = np.where(generator.random(len(row)) < 0.1, np.nan, generator.integers(0, 10**9, len(row)))
     values[row == 23] = np.nan
     samples = CallSamples({}, row, 40, {"span": values})
-    found = spread_of(samples, "span")
+    spread = samples.spreads()["span"]
     for group in range(40):
-        mine = values[(row == group) & ~np.isnan(values)]
-        assert found.n[group] == len(mine)
-        np.testing.assert_array_equal(np.sort(samples.of(group, "span")), np.sort(mine))
-        if len(mine):
-            wanted = np.quantile(mine, [0, 0.5, 0.95, 1])
-            columns = [found.low, found.median, found.p95, found.max]
-            np.testing.assert_allclose([column[group] for column in columns], wanted, rtol=1e-12)
+        known = values[(row == group) & ~np.isnan(values)]
+        np.testing.assert_array_equal(np.sort(samples.of(group, "span")), np.sort(known))
+        measured = [spread[name][group] for name in ("min", "median", "p95", "max")]
+        if len(known):
+            assert spread["n"][group] == len(known)
+            np.testing.assert_allclose(measured, np.quantile(known, [0, 0.5, 0.95, 1]), rtol=1e-12)
         else:
-            assert np.isnan(found.median[group])
+            assert np.isnan(measured).all()
 
 
 def test_samples_are_the_instances(trace: MakeTrace) -> None:
@@ -273,21 +268,21 @@ def test_ops_inside_are_those_of_the_families(trace: MakeTrace, threads: str) ->
         with open_report(trace(*random_report(seed), name=f"r{seed}.sqlite")) as report:
             breakdown = break_down(attribute(report, threads))
         rows = list(range(len(breakdown.merged)))
-        found = ops_inside(breakdown, rows)
+        inside = ops_inside(breakdown, rows)
         mine: dict[tuple[int, str], int] = {}
-        for row, name, count in zip(found.row.tolist(), found.name.tolist(), found.ops.tolist(), strict=True):
-            key = row, breakdown.kinds.family[name]
-            mine[key] = mine.get(key, 0) + count
+        for row, ops in inside.items():
+            for name, count in zip(ops.name.tolist(), ops.ops.tolist(), strict=True):
+                key = row, breakdown.kinds.family[name]
+                mine[key] = mine.get(key, 0) + count
         families = breakdown.families
         theirs = zip(
             families["row"].tolist(), families["family"].tolist(), families["ops"].tolist(), strict=True
         )
         assert mine == {(row, family): ops for row, family, ops in theirs if ops}
         for row in rows[:3]:
-            alone = ops_inside(breakdown, [row])
-            of_row = found.of(row)
-            assert alone.name.tolist() == of_row.name.tolist()
-            assert alone.sum_ns.tolist() == of_row.sum_ns.tolist()
+            alone = ops_inside(breakdown, [row])[row]
+            assert alone.name.tolist() == inside[row].name.tolist()
+            assert alone.sum_ns.tolist() == inside[row].sum_ns.tolist()
 
 
 def test_the_share_of_a_math_unit(trace: MakeTrace) -> None:
@@ -523,7 +518,7 @@ def test_few_calls_are_said(trace: MakeTrace) -> None:
 
 
 def test_start_end_ranges(trace: MakeTrace) -> None:
-    """A window of a process is held to its limits like any other range."""
+    """A window of a process keeps to its limits like any other range."""
     report = trace(
         Range("window", 0, 900, kind="start_end"),
         launch_kernel("a", (10, 11), (100, 110), id=1, thread=2),
@@ -600,9 +595,9 @@ def test_many_limits_do_not_break_by_chance() -> None:
     numbers = {key: number for number, key in enumerate(keys)}
     old, new = (CallSamples(numbers, row, rows, {"busy": values}) for values in (before, after))
     baseline = Baseline("base.sqlite", frozenset(), old, frozenset())
-    alone = growths(new, keys, baseline, "", {(0, "busy"): 0.01})
+    alone = growths(new, baseline, "", {(0, "busy"): 0.01})
     assert alone[0, "busy"].slower is True
-    family = growths(new, keys, baseline, "", {(number, "busy"): 0.01 for number in range(rows)})
+    family = growths(new, baseline, "", {(number, "busy"): 0.01 for number in range(rows)})
     assert len(family) == rows
     assert (family[0, "busy"].slower, family[0, "busy"].by) == (False, alone[0, "busy"].by)
     assert "family of 100" in family[0, "busy"].why
@@ -644,18 +639,16 @@ def test_a_baseline_that_no_limit_is_about(trace: MakeTrace) -> None:
 def test_a_test_can_assert_it(trace: MakeTrace) -> None:
     """`assert_ok` says nothing when all holds, and otherwise fails with the table."""
     report = trace(*step(0, "a", "b"), duration=LATE)
-    checked(report, "max_kernels = 2").assert_ok()  # type: ignore[attr-defined]
+    checked(report, "max_kernels = 2").assert_ok()
     answer = checked(report, "max_kernels = 1")
     with pytest.raises(AssertionError) as error:
-        answer.assert_ok()  # type: ignore[attr-defined]
+        answer.assert_ok()
     assert str(error.value) == "\n" + check_summary(answer)
     assert "step*    max_kernels, median" in str(error.value)
 
 
 def test_an_open_report_and_a_read_budget(trace: MakeTrace, tmp_path: Path) -> None:
     """`check` takes what was opened and read before as well."""
-    from nsysprof.check.budget import read_budget
-
     path = tmp_path / "b.toml"
     path.write_text('[[range]]\npath = "step*"\nmax_kernels = 1', encoding="utf-8")
     with nsysprof.open_report(trace(*step(0, "a"), duration=LATE)) as report:
@@ -822,7 +815,7 @@ forbid = ["memcpy"]
 
 
 def test_a_draft_survives_another_number_of_iterations(trace: MakeTrace, tmp_path: Path) -> None:
-    """Drafted from ten iterations, held against thirty; so is what repeats under names of its own in one range."""
+    """Drafted from ten iterations, and checked with thirty; so is what repeats under names of its own in one range."""
     loop: list[Items] = [Range("work", 0, 9_000)]
     for number in range(3):
         at = 100 + 1_000 * number

@@ -396,7 +396,7 @@ def test_an_analysis_of_medians_alone(run: Run, trace: MakeTrace, budget: Path) 
     done = run(report, budget.name, "--baseline", folder)
     assert done.code == 0
     assert "but 1 could not be tested" in done.out
-    assert "step max_growth span, median: the baseline tells no single calls: keep instances.csv" in joined(
+    assert "step max_growth span, median: the baseline has no single calls: keep instances.csv" in joined(
         done.out
     )
     assert "instances.csv is not used: it is of another analysis" in joined(done.out)
