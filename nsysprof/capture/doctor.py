@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from nsysprof.capture.compose import Request
 from nsysprof.capture.failure import why_no_ranges
+from nsysprof.capture.outputs import Outputs
 from nsysprof.capture.session import capture_program
 from nsysprof.catalog import workload_command
 from nsysprof.core.document import read_if_document
@@ -26,7 +27,6 @@ from nsysprof.tools.child import run_child
 from nsysprof.tools.driver import PERMISSION_FIX, Driver, ask_driver, counters_kept_from_us, too_new_for
 from nsysprof.tools.ncu import find_ncu
 from nsysprof.tools.nsys import Nsys, all_nsys, find_nsys
-from nsysprof.tools.outputs import Outputs
 
 __all__ = ["Check", "capture_works", "check_machine"]
 

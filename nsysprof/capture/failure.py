@@ -8,11 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 from nsysprof.capture.compose import Request
+from nsysprof.capture.outputs import LOG, REPORT, STREAM
 from nsysprof.capture.program import failed_program, shown_program
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.child import Ended
 from nsysprof.tools.nsight import last_line
-from nsysprof.tools.outputs import LOG, REPORT, STREAM
 
 __all__ = ["check_ended", "check_made", "last_message", "made_by_nsys", "why_no_ranges"]
 

@@ -8,15 +8,16 @@ from typing import Any
 from nsysprof import __version__
 from nsysprof.attribution.attribute import attribute
 from nsysprof.capture.failure import why_no_ranges
+from nsysprof.capture.outputs import Outputs
 from nsysprof.capture.session import Staged
 from nsysprof.core.arena import default_limit
 from nsysprof.formats.run_record import file_facts, without_arguments, write_record
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
 from nsysprof.kernels.rules import Rules
+from nsysprof.results.folder import give_names
 from nsysprof.scrub.scrub import scrub_report
 from nsysprof.scrub.secrets import machine_secrets, redacted
 from nsysprof.tools.fingerprint import environment_hash
-from nsysprof.tools.outputs import Outputs, publish
 from nsysprof.trace.report import Progress, open_report
 from nsysprof.trace.trace import KERNEL
 
@@ -62,5 +63,5 @@ def finish_capture(
     written = folder / "published.json"
     write_record(written, record)
     parts = {".nsys-rep": staged.report, ".sqlite": sqlite, ".json": written}
-    publish({part: outputs.path(ending) for ending, part in parts.items()}, force=force)
+    give_names({part: outputs.path(ending) for ending, part in parts.items()}, force=force)
     return Captured(verdict, record, no_ranges)

@@ -15,11 +15,10 @@ from shlex import join, quote
 from typing import Any
 
 from nsysprof.core.document import read_if_document
-from nsysprof.core.text import cut
+from nsysprof.core.text import cut, quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import WORKLOAD_SCHEMA
 from nsysprof.tools.child import Echo
-from nsysprof.tools.outputs import typed
 
 __all__ = [
     "check_input",
@@ -39,7 +38,7 @@ def check_program(program: str, profiler: str) -> None:
     """Raises `NsysprofError` for a program that a profiler could not even start."""
     if shutil.which(program) is None:
         raise NsysprofError(
-            f"{quote(program)}: no such program, or it cannot be run", f"ls -l {typed(Path(program))}"
+            f"{quote(program)}: no such program, or it cannot be run", f"ls -l {quote_path(Path(program))}"
         )
     if program.startswith("-"):
         raise NsysprofError(

@@ -16,8 +16,9 @@ from typing import Any
 
 from nsysprof.capture.compose import Request, nsys_command
 from nsysprof.capture.failure import check_ended, check_made, last_message, made_by_nsys
+from nsysprof.capture.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs
 from nsysprof.capture.program import check_input, check_program, input_kept, with_results, workload_results
-from nsysprof.core.text import visible
+from nsysprof.core.text import quote_path, visible
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import record_so_far, write_record
@@ -34,7 +35,6 @@ from nsysprof.tools.nsys import (
     header_version,
     import_stream,
 )
-from nsysprof.tools.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs, typed
 
 __all__ = ["Staged", "capture_program", "overhead_of", "resume_capture"]
 
@@ -58,7 +58,7 @@ def capture_program(
 
     ``command`` is what the user typed, for the record. Raises `NsysprofError`, with the program's own exit code where
     it failed, and `Interrupt`; log, recording and record so far are then in ``folder`` under the names that
-    `nsysprof.tools.outputs` gives them.
+    `nsysprof.capture.outputs` gives them.
     """
     check_program(request.program[0], "nsys")
     _check_disk()
@@ -172,12 +172,12 @@ def _version(recorded: Path) -> str:
         version = header_version(recorded)
     except OSError as error:
         raise NsysprofError(
-            f"{recorded}: cannot read it: {error.strerror}", f"ls -l {typed(recorded.parent)}"
+            f"{recorded}: cannot read it: {error.strerror}", f"ls -l {quote_path(recorded.parent)}"
         ) from None
     if version is None and recorded.suffix != ".nsys-rep":
         raise NsysprofError(
             f"{recorded}: not a stream of nsys (.qdstrm)",
-            f"nsysprof analyze {typed(recorded)} says what it is",
+            f"nsysprof analyze {quote_path(recorded)} says what it is",
         )
     return version or ""
 
@@ -226,7 +226,7 @@ def _stranded(recorded: Path, record: dict[str, Any], ended: Ended) -> NsysprofE
         write_record(recorded.with_suffix(RECORD_ENDING), record)
     return NsysprofError(
         f"nsys could not write its report: {last_message(ended)}",
-        f"what it recorded is kept: nsysprof capture --resume {typed(recorded)} -o FOLDER/NAME",
+        f"what it recorded is kept: nsysprof capture --resume {quote_path(recorded)} -o FOLDER/NAME",
     )
 
 

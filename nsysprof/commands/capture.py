@@ -15,7 +15,7 @@ from nsysprof.commands.workload_options import ForceOption, OutputOption, Progra
 
 if TYPE_CHECKING:
     from nsysprof.capture.finish import Captured
-    from nsysprof.tools.outputs import Outputs
+    from nsysprof.capture.outputs import Outputs
 
 _TRACE = "cuda,nvtx"
 
@@ -69,10 +69,10 @@ def capture(
     nsysprof capture -o NAME -- python train.py ...
     """
     from nsysprof.capture.compose import Request, nsys_command
+    from nsysprof.capture.outputs import making, outputs_of
     from nsysprof.capture.session import capture_program, resume_capture
     from nsysprof.kernels.classify import load_rules
     from nsysprof.tools.nsys import find_nsys
-    from nsysprof.tools.outputs import making, outputs_of
 
     of_a_run = dry_run or trace != _TRACE or capture_range or nsys_arg or overhead is not None
     if resume and (chosen.given or of_a_run):
@@ -115,8 +115,8 @@ def capture(
 
 def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:
     """The names of a resumed capture's results: beside what an earlier one left, unless another name is given."""
+    from nsysprof.capture.outputs import Outputs, outputs_of
     from nsysprof.errors import NsysprofError
-    from nsysprof.tools.outputs import Outputs, outputs_of
 
     # Where a capture left several reports they are numbered.
     name = re.sub(r"\.partial(-\d+)?(?=(\.\d+)?$)", "", recorded.stem)
@@ -133,8 +133,7 @@ def _report(captured: Captured, outputs: Outputs) -> None:
     Raises `typer.Exit` with 3 where another backend ran than was asked for, or no range was recorded.
     """
     from nsysprof.capture.text import backend_table, captured_summary, difference_lines
-    from nsysprof.core.text import visible
-    from nsysprof.tools.outputs import typed
+    from nsysprof.core.text import quote_path, visible
 
     verdict, report = captured.verdict, captured.record["report"]
     ran = backend_table(verdict) if report["kernels"] else ""
@@ -152,6 +151,6 @@ def _report(captured: Captured, outputs: Outputs) -> None:
         say(f"nsysprof: no ranges: {captured.no_ranges[0]}")
         say(f"  hint: {captured.no_ranges[1]}")
     say("next:")
-    print(f"nsysprof analyze {visible(typed(outputs.path('.sqlite')))}", flush=True)
+    print(f"nsysprof analyze {visible(quote_path(outputs.path('.sqlite')))}", flush=True)
     if differ or captured.no_ranges:
         raise typer.Exit(3)

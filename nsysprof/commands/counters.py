@@ -16,9 +16,9 @@ from nsysprof.commands.report_options import RulesOption, SpreadsheetOption, Thr
 from nsysprof.commands.workload_options import ForceOption, OutputOption, ProgramOptions, options_unfolded
 
 if TYPE_CHECKING:
+    from nsysprof.capture.outputs import Outputs
     from nsysprof.counters.count import StagedCounters
     from nsysprof.kernels.rules import Rules
-    from nsysprof.tools.outputs import Outputs
 
 
 class CacheControl(str, Enum):
@@ -97,11 +97,12 @@ def counters(
 
     `nsysprof compare` puts the table beside the times of a capture of the same program.
     """
+    from nsysprof.capture.outputs import making
     from nsysprof.counters.count import count_program, counter_endings, counting_commands
     from nsysprof.counters.ncu_run import CountRequest
     from nsysprof.kernels.classify import load_rules
+    from nsysprof.results.folder import give_names
     from nsysprof.tools.ncu import find_ncu
-    from nsysprof.tools.outputs import making, publish
 
     command = chosen.command(warmup=_WARMUP, iterations=_ITERATIONS)
     loaded = load_rules(rules)
@@ -125,13 +126,13 @@ def counters(
     with making(outputs, force=force, endings=counter_endings(request)) as folder:
         typed = ["nsysprof", *sys.argv[1:]]
         staged = count_program(request, folder, outputs, typed, echo, spreadsheet_safe=spreadsheet_safe)
-        publish({path: outputs.path(ending) for ending, path in staged.files.items()}, force=force)
+        give_names({path: outputs.path(ending) for ending, path in staged.files.items()}, force=force)
     _report(staged, outputs, loaded)
 
 
 def _outputs(output: str | None, default: str) -> Outputs:
     """The names of the results: `NAME.counters`, whichever of the files of a name was given."""
-    from nsysprof.tools.outputs import Outputs, outputs_of
+    from nsysprof.capture.outputs import Outputs, outputs_of
 
     named = outputs_of(output, default)
     name = named.name.removesuffix(".csv").removesuffix(".counters")
@@ -140,10 +141,9 @@ def _outputs(output: str | None, default: str) -> Outputs:
 
 def _report(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
     """Print what was counted, and last the command to go on with."""
-    from nsysprof.core.text import visible
+    from nsysprof.core.text import quote_path, visible
     from nsysprof.counters.text import compare_command, counters_summary
     from nsysprof.kernels.classify import classify
-    from nsysprof.tools.outputs import typed
 
     names = list(dict.fromkeys(row.kernel for row in staged.rows))
     families = dict(zip(names, classify(rules, names).family, strict=True))
@@ -155,4 +155,4 @@ def _report(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
     if not report.exists():
         say(f"there is no {report} yet: nsysprof capture makes one of the same program")
     say("next:")
-    print(visible(compare_command(staged.rows, typed(report), typed(table))), flush=True)
+    print(visible(compare_command(staged.rows, quote_path(report), quote_path(table))), flush=True)

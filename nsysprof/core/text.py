@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import takewhile
+from pathlib import Path
+from shlex import quote
 
 from nsysprof.core.units import format_count
 
@@ -17,6 +19,7 @@ __all__ = [
     "path_part",
     "plural",
     "printable",
+    "quote_path",
     "shorten",
     "shorten_both",
     "visible",
@@ -99,7 +102,13 @@ def shorten_both(
     return f"{shortened(one, most - 7)} (base)", f"{shortened(other, most - 6)} (new)"
 
 
-# ---- within sentences
+# ---- within commands and sentences
+
+
+def quote_path(path: Path) -> str:
+    """A path as it is typed after a command: quoted for a shell, and never taken for an option."""
+    text = str(path)
+    return quote(f"./{text}" if text.startswith("-") else text)
 
 
 def plural(count: int, noun: str) -> str:

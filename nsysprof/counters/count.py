@@ -10,6 +10,7 @@ from shlex import join
 from typing import Any
 
 from nsysprof import __version__
+from nsysprof.capture.outputs import LOG, Outputs
 from nsysprof.capture.program import check_input, check_program, input_kept, workload_results
 from nsysprof.core.files import make_spreadsheet_safe
 from nsysprof.core.text import visible
@@ -34,7 +35,6 @@ from nsysprof.tools.driver import PERMISSION_FIX, ask_driver, counters_kept_from
 from nsysprof.tools.fingerprint import environment_hash, fingerprint
 from nsysprof.tools.ncu import chip_metrics, ncu_options
 from nsysprof.tools.nsight import run_tool
-from nsysprof.tools.outputs import LOG, Outputs
 
 __all__ = ["StagedCounters", "count_program", "counter_endings", "counting_commands"]
 

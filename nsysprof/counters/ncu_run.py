@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsysprof.capture.outputs import LOG
 from nsysprof.capture.program import failed_program, with_results
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.child import Ended
 from nsysprof.tools.driver import PERMISSION_FIX
 from nsysprof.tools.ncu import GET_NCU, Ncu
 from nsysprof.tools.nsight import last_line
-from nsysprof.tools.outputs import LOG
 
 __all__ = [
     "PROCESS_SCOPE",

@@ -13,9 +13,9 @@ import pytest
 
 from nsysprof.capture import session
 from nsysprof.capture.compose import Request
+from nsysprof.capture.outputs import Outputs
 from nsysprof.capture.session import capture_program
 from nsysprof.tools.nsys import find_nsys
-from nsysprof.tools.outputs import Outputs
 from tests.capture.conftest import Capture, Captured
 from tests.conftest import MakeTrace
 from tests.kit import fake_nsys

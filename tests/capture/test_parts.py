@@ -12,6 +12,7 @@ import pytest
 from nsysprof import catalog
 from nsysprof.capture.compose import Request, nsys_command
 from nsysprof.capture.failure import check_ended, last_message
+from nsysprof.capture.outputs import Outputs
 from nsysprof.capture.session import capture_program, overhead_of
 from nsysprof.core.document import read_if_document
 from nsysprof.errors import NsysprofError
@@ -20,7 +21,6 @@ from nsysprof.tools.child import Ended
 from nsysprof.tools.driver import Driver
 from nsysprof.tools.fingerprint import environment_hash, fingerprint, rank_in_job
 from nsysprof.tools.nsys import Nsys, import_stream
-from nsysprof.tools.outputs import Outputs
 
 NSYS = Nsys(Path("/n/nsys"), (2025, 3, 2), "2025.3.2.474-v0")
 PROGRAM = ("./a",)

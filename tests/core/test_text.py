@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from nsysprof.core.text import cut, drop_repeats, join_words, one_line, plural, shorten, shorten_both, visible
+from nsysprof.core.text import (
+    cut,
+    drop_repeats,
+    join_words,
+    one_line,
+    plural,
+    quote_path,
+    shorten,
+    shorten_both,
+    visible,
+)
 
 
 @pytest.mark.parametrize("cut", [shorten, one_line])
@@ -73,3 +85,9 @@ def test_plurals_and_lists() -> None:
 def test_the_end_is_cut() -> None:
     """What is cut at its end is as long as it may be."""
     assert (cut("abcd", 4), cut("abcde", 4)) == ("abcd", "abc…")
+
+
+def test_a_path_is_typed_so_that_it_is_one() -> None:
+    """Neither a shell nor a command takes it for something else."""
+    assert quote_path(Path("-a.sqlite")) == "./-a.sqlite"
+    assert quote_path(Path("traces/a b.sqlite")) == "'traces/a b.sqlite'"

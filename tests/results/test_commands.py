@@ -191,7 +191,7 @@ def test_what_stops_half_way_leaves_all_as_it_was(
         with monkeypatch.context() as patched:
             patched.setattr(ResultFolder, "_publish", _raise(stop))
             patched.setattr(import_module("nsysprof.export.export"), "write_perfetto", _raise(stop))
-            patched.setattr(import_module("nsysprof.tools.outputs"), "publish", _raise(stop))
+            patched.setattr(import_module("nsysprof.results.folder"), "give_names", _raise(stop))
             done = write(name, *(["--force"] if WRITERS[name].asks else []))
         assert done.code == (130 if isinstance(stop, KeyboardInterrupt) else 1), done.err
         assert len(done.err.splitlines()) <= 2
@@ -202,6 +202,6 @@ def test_what_stops_half_way_leaves_all_as_it_was(
 
 def _raise(error: BaseException) -> Callable[..., None]:
     def stop(*_: object, **__: object) -> None:
-        raise error
+        raise type(error)(*error.args)  # a new one each time: handlers put names into it
 
     return stop

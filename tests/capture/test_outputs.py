@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
+from nsysprof.capture.outputs import Outputs, making, outputs_of
 from nsysprof.errors import NsysprofError
-from nsysprof.tools import outputs as module
+from nsysprof.results import folder as module
 from nsysprof.tools.interrupts import Interrupt
-from nsysprof.tools.outputs import Outputs, making, outputs_of, publish, typed
 
 NAMES = {
     (None, "sdpa-math"): ("traces", "sdpa-math"),
@@ -59,58 +58,9 @@ def test_a_name_that_is_too_long_is_refused_before_anything_runs(tmp_path: Path)
         pytest.fail("it began")
 
 
-def test_a_path_is_typed_so_that_it_is_one() -> None:
-    """Neither a shell nor a command takes it for something else."""
-    assert typed(Path("-a.sqlite")) == "./-a.sqlite"
-    assert typed(Path("traces/a b.sqlite")) == "'traces/a b.sqlite'"
-
-
-def made(folder: Path, *names: str) -> dict[Path, Path]:
-    """Files that hold their own names, to be published."""
-    parts = {folder / name: folder / f"final-{name}" for name in names}
-    for part in parts:
-        part.write_text(part.name)
-    return parts
-
-
 def names(folder: Path) -> list[str]:
     """What lies in a folder."""
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_publishing_is_all_or_nothing(tmp_path: Path) -> None:
-    """Where the second name is taken, the first is taken back and the files stay where they were made."""
-    parts = made(tmp_path, "a", "b", "c")
-    (tmp_path / "final-b").write_text("mine")
-    with pytest.raises(NsysprofError, match="final-b: exists already"):
-        publish(parts)
-    assert names(tmp_path) == ["a", "b", "c", "final-b"]
-    assert (tmp_path / "final-b").read_text() == "mine"
-    publish(parts, force=True)
-    assert names(tmp_path) == ["final-a", "final-b", "final-c"]
-    assert (tmp_path / "final-b").read_text() == "b"
-
-
-@pytest.mark.parametrize("links", [True, False])
-def test_earlier_results_come_back_where_new_ones_cannot_be_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
-) -> None:
-    """With --force too, and also on file systems without hard links."""
-
-    def link(part: Path, final: Path) -> None:
-        if final.name == "final-b":
-            raise OSError(28, "No space left on device")
-        os.link(part, final) if links else part.replace(final)
-
-    monkeypatch.setattr(module, "give_final_name", link)
-    parts = made(tmp_path, "a", "b")
-    for final in parts.values():
-        final.write_text("mine")
-    with pytest.raises(NsysprofError, match="final-b: cannot write it: No space left"):
-        publish(parts, force=True)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "a": "a", "b": "b", "final-a": "mine", "final-b": "mine",
-    }  # fmt: skip
 
 
 def test_a_folder_is_not_replaced_by_force(tmp_path: Path) -> None:

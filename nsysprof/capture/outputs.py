@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from nsysprof.core.files import give_final_name
+from nsysprof.core.text import quote_path
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
+from nsysprof.results.folder import give_names, refuse_taken
 from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_ignored, interrupts_raised
 from nsysprof.tools.nsys import TOO_BIG
 
@@ -27,8 +28,6 @@ __all__ = [
     "Outputs",
     "making",
     "outputs_of",
-    "publish",
-    "typed",
 ]
 
 ENDINGS = (".nsys-rep", ".sqlite", ".json")
@@ -76,12 +75,6 @@ def outputs_of(named: str | None, default: str) -> Outputs:
     return Outputs(_FOLDER if bare else path.parent, name)
 
 
-def typed(path: Path) -> str:
-    """A path as it is typed after a command: quoted for a shell, and never taken for an option."""
-    text = str(path)
-    return quote(f"./{text}" if text.startswith("-") else text)
-
-
 @contextmanager
 def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = ENDINGS) -> Iterator[Path]:
     """A folder beside the results to make them in; it is gone afterwards, however that ends.
@@ -121,45 +114,10 @@ def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = EN
                     outputs.folder.rmdir()  # where nothing came into it
 
 
-def publish(parts: Mapping[Path, Path], *, force: bool = False) -> None:
-    """Move files (keys) to their final names (values), all of them or none; both are on one file system.
-
-    Raises `NsysprofError` where a name is taken meanwhile, unless ``force``, which replaces.
-    """
-    with interrupts_ignored():
-        done: list[tuple[Path, Path]] = []
-        aside: dict[Path, Path] = {}
-        try:
-            for part, final in parts.items():
-                if force and os.path.lexists(final):
-                    earlier = part.with_name(f"{part.name}.earlier")
-                    final.rename(earlier)
-                    aside[final] = earlier
-                give_final_name(part, final)
-                done.append((part, final))
-        except OSError as error:
-            for before, published in done:
-                if before.exists():
-                    published.unlink(missing_ok=True)
-                else:
-                    published.rename(before)
-            for name, earlier in aside.items():
-                earlier.rename(name)
-            if isinstance(error, FileExistsError):
-                _refuse(final)
-            raise NsysprofError(f"{final}: cannot write it: {error.strerror}", "df -h") from None
-        for path in (*parts, *aside.values()):
-            path.unlink(missing_ok=True)
-
-
 def _check_names(outputs: Outputs, endings: Sequence[str], *, force: bool) -> None:
     """Refuse names that are taken."""
     for ending in endings:
-        final = outputs.path(ending)
-        if not force:
-            _refuse(final)
-        elif os.path.isdir(final) and not os.path.islink(final):  # noqa: PTH112, PTH114  these raise nothing
-            raise NsysprofError(f"{final}: a folder, not replaced", "-o NAME for another name")
+        refuse_taken(outputs.path(ending), force=force)
 
 
 def _keep(folder: Path, outputs: Outputs) -> dict[Path, Path]:
@@ -175,7 +133,7 @@ def _keep(folder: Path, outputs: Outputs) -> dict[Path, Path]:
             continue  # files of another capture: its record would be taken for the one of this
         kept = {part: outputs.path(f"{partial}{ending}") for part, ending in there.items()}
         try:
-            publish(kept)
+            give_names(kept)
         except NsysprofError:
             continue  # taken in this very moment, or not to be written at all
         return kept
@@ -204,8 +162,8 @@ def _known(
     error: BaseException, folder: Path, outputs: Outputs, kept: Mapping[Path, Path]
 ) -> NsysprofError | None:
     """The error that tells what happened, what was kept and how to go on; None for what no user can cause."""
-    names = [typed(final) for final in kept.values()]
-    recorded = [typed(final) for final in kept.values() if final.suffix in (".qdstrm", ".nsys-rep")]
+    names = [quote_path(final) for final in kept.values()]
+    recorded = [quote_path(final) for final in kept.values() if final.suffix in (".qdstrm", ".nsys-rep")]
     on = [f"kept: {' '.join(names)}"] if names else []
     if recorded and TOO_BIG not in str(error):  # the export would fail again, for ever
         on.append(f"to go on: nsysprof capture --resume {recorded[0]}")
@@ -214,7 +172,7 @@ def _known(
         known = interrupted(error)
     elif isinstance(error, OSError):
         known = NsysprofError(f"{error.filename or outputs.folder}: {error.strerror or error}")
-        hints = [_space(known.message, outputs) or f"ls -ld {typed(outputs.folder)}"]
+        hints = [_space(known.message, outputs) or f"ls -ld {quote_path(outputs.folder)}"]
     elif isinstance(error, NsysprofError):
         known, space = error, _space(error.message, outputs)
         full = space is not None and (error.hint or "").startswith("df -h")
@@ -226,7 +184,7 @@ def _known(
     message, hint = known.message, "; ".join(filter(None, [*hints, *on]))
     for part, final in kept.items():
         message, hint = (
-            text.replace(quote(str(part)), typed(final)).replace(str(part), str(final))
+            text.replace(quote(str(part)), quote_path(final)).replace(str(part), str(final))
             for text in (message, hint)
         )
     if not _is_kept(folder, kept):  # no word of a folder that is gone
@@ -243,13 +201,7 @@ def _space(message: str, outputs: Outputs) -> str | None:
     except OSError:  # the working folder is gone
         return None
     if _FULL.search(message):
-        return f"the disk is full: df -h {typed(there)} {quote(tempfile.gettempdir())}"
-    return f"only {format_bytes(free)} free there: df -h {typed(there)}" if free < _LITTLE_BYTES else None
-
-
-def _refuse(final: Path) -> None:
-    if os.path.lexists(final):
-        raise NsysprofError(
-            f"{final}: exists already, not overwritten",
-            f"--force to replace it, -o NAME for another name, or rm {typed(final)}",
-        )
+        return f"the disk is full: df -h {quote_path(there)} {quote(tempfile.gettempdir())}"
+    return (
+        f"only {format_bytes(free)} free there: df -h {quote_path(there)}" if free < _LITTLE_BYTES else None
+    )
