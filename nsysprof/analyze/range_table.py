@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.cover import added_up, cover, overlapping
 from nsysprof.attribution.paths import Paths
+from nsysprof.attribution.range_work import added_up, cover, overlapping
 from nsysprof.statistics.distributions import Quartiles, grouped_quartiles
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, START_END
 
