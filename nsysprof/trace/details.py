@@ -47,6 +47,13 @@ class CallList:
     def __len__(self) -> int:
         return len(self.start)
 
+    def of_thread(self, tid: int) -> slice:
+        """The rows of a thread, by its globalTid."""
+        code = int(np.searchsorted(self.threads, tid))
+        if code == len(self.threads) or self.threads[code] != tid:
+            return slice(0, 0)
+        return slice(*np.searchsorted(self.thread, [code, code + 1]).tolist())
+
     def find(
         self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
     ) -> NDArray[np.int32]:
@@ -105,6 +112,55 @@ class Waits:
         return out
 
 
+# What a host thread does: a CUDA call that launches, one that waits for the GPU, any other one; a call of the operating
+# system; work of the profiler; or, between all of these, code.
+LAUNCHING, SYNCHRONIZING, CUDA, OS, PROFILER, CODE = range(6)
+
+
+@dataclass(frozen=True)
+class HostActivity:
+    """What is recorded of host threads, besides their ranges.
+
+    ``calls``: CUDA calls and those of the operating system that are not made inside another, and the profiler's own
+    work; ``kind`` uint8 of each: LAUNCHING, SYNCHRONIZING, CUDA, OS or PROFILER.
+    """
+
+    calls: CallList
+    kind: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class StreamEvents:
+    """Calls that record an event in a stream, or let a stream wait for one.
+
+    ``stream`` int32 into `Trace.streams`; ``time`` int64 ns when the host called; ``event`` int32, the same for the
+    recording of an event and the waits for that.
+    """
+
+    stream: NDArray[np.int32]
+    time: NDArray[np.int64]
+    event: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What makes the streams of a trace wait for one another.
+
+    ``waits`` and ``records`` of events; for each of `Trace.streams` ``null`` (the legacy default stream),
+    ``blocking`` (waits for that one, and is waited for), ``context`` int32. ``lacks`` names what was not recorded.
+    """
+
+    waits: StreamEvents
+    records: StreamEvents
+    null: NDArray[np.bool_]
+    blocking: NDArray[np.bool_]
+    context: NDArray[np.int32]
+    lacks: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class MemoryUse:
     """Memory of one kind that one process has allocated on one device.
@@ -141,8 +197,16 @@ def no_op_details(count: int) -> OpDetails:
 
 _NONE = np.empty(0, np.int64)
 _NO_CODES = np.empty(0, np.int32)
+_NO_EVENTS = StreamEvents(_NO_CODES, _NONE, _NO_CODES)
 NO_CALLS = CallList(_NO_CODES, _NONE, _NONE, _NO_CODES, _NONE, _NONE, [], _NONE)
+NO_ACTIVITY = HostActivity(NO_CALLS, np.empty(0, np.uint8))
 NO_WAITS = Waits(_NONE, _NONE, _NONE)
+
+
+def no_dependencies(streams: int) -> Dependencies:
+    """The dependencies of that many streams of which nothing is known."""
+    unknown = np.zeros(streams, bool)
+    return Dependencies(_NO_EVENTS, _NO_EVENTS, unknown, unknown, np.zeros(streams, np.int32), ("events",))
 
 
 def sides(packed: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -16,13 +16,17 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.trace.details import (
+    NO_ACTIVITY,
     NO_CALLS,
     NO_WAITS,
     CallList,
+    Dependencies,
+    HostActivity,
     Job,
     MemoryUse,
     OpDetails,
     Waits,
+    no_dependencies,
     no_op_details,
 )
 
@@ -147,6 +151,14 @@ class Reader(ABC):
     def waits(self) -> Waits:
         """The host calls that wait for the GPU."""
         return NO_WAITS
+
+    def dependencies(self, trace: Trace) -> Dependencies:
+        """What makes the streams of a trace wait for one another."""
+        return no_dependencies(len(trace.streams))
+
+    def host_activity(self) -> HostActivity:
+        """What the host's threads did: CUDA calls, calls of the operating system, the profiler's own work."""
+        return NO_ACTIVITY
 
     def memory_use(self) -> tuple[MemoryUse, ...]:
         """GPU memory that was allocated, over time."""

@@ -14,12 +14,22 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import Coder
-from nsysprof.trace.details import CallList, Waits
+from nsysprof.trace.details import (
+    CUDA,
+    LAUNCHING,
+    OS,
+    PROFILER,
+    SYNCHRONIZING,
+    CallList,
+    HostActivity,
+    Waits,
+)
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import PROCESS_OF_THREAD
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
+OS_TABLE, OVERHEAD_TABLE = "OSRT_API", "PROFILER_OVERHEAD"
 NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
 _LAUNCHES = re.compile(r"(?:cuda|cu)(?:GraphLaunch|Launch(?!HostFunc)|Memcpy|Memset).*", re.DOTALL)
 # cudaFree and blocking copies wait for the device like cudaDeviceSynchronize does; their Async forms do not.
@@ -204,12 +214,12 @@ def _named_blocks(
         yield block, np.isin(name, [number for number, matches in matching.items() if matches])
 
 
-def read_call_list(source: Source, progress: Progress | None = None) -> CallList:
-    """All host calls of a report; none where it holds none."""
+def read_call_list(source: Source, progress: Progress | None = None, table: str = TABLE) -> CallList:
+    """All host calls of a report, or all rows of another ``table`` like theirs; none where it holds none."""
     rows = Growing(thread="i4", start="i8", end="i8", name="i4", correlation="i8", result="i8")
     threads, names = Coder(), Coder()
     others = ("nameId", "correlationId", "returnValue")
-    for block in read_blocks(source, TABLE, ("start", "end", "globalTid"), others, progress):
+    for block in read_blocks(source, table, ("start", "end", "globalTid"), others, progress):
         start, end = times(block)
         rows.add(
             block.rows,
@@ -231,3 +241,57 @@ def read_call_list(source: Source, progress: Progress | None = None) -> CallList
         names=[_VERSION.sub("", texts.get(number, _UNNAMED)) for number in names.values.tolist()],
         threads=np.sort(threads.values),
     )
+
+
+def read_host_activity(source: Source) -> HostActivity:
+    """The `HostActivity` of a report: CUDA calls, and what was recorded of the operating system and of nsys itself."""
+    lists = [read_call_list(source, table=table) for table in (TABLE, OS_TABLE, OVERHEAD_TABLE)]
+    threads = np.unique(np.concatenate([each.threads for each in lists]))
+    columns: dict[str, list[NDArray[Any]]] = {}
+    names: list[str] = []
+    for each, first in zip(lists, (None, OS, PROFILER), strict=True):
+        kinds = [_kind(name) if first is None else first for name in each.names]
+        kept = _outermost(each)
+        rows = {
+            "thread": np.searchsorted(threads, each.threads)[each.thread].astype(np.int32),
+            "start": each.start,
+            "end": each.end,
+            "name": each.name + np.int32(len(names)),
+            "correlation": each.correlation,
+            "result": each.result,
+            "kind": np.array(kinds, np.uint8)[each.name],
+        }
+        for name, values in rows.items():
+            columns.setdefault(name, []).append(values[kept])
+        names += each.names
+    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
+    order = np.lexsort((-whole["end"], whole["start"], whole["thread"]))
+    whole = {name: values[order] for name, values in whole.items()}
+    kind = whole.pop("kind")
+    calls = CallList(**whole, names=names, threads=threads)
+    inside = np.zeros(
+        len(calls), bool
+    )  # calls of the operating system that a CUDA call makes: that stands for them
+    is_os = kind == OS
+    reach = np.where(kind <= CUDA, calls.end, np.iinfo(np.int64).min)
+    for rows_of in np.split(np.arange(len(calls)), np.flatnonzero(np.diff(calls.thread)) + 1):
+        if len(rows_of):
+            inside[rows_of] = np.maximum.accumulate(reach[rows_of]) >= calls.end[rows_of]
+    keep = ~(is_os & inside)
+    kept_columns = {name: getattr(calls, name)[keep] for name in whole}
+    return HostActivity(CallList(**kept_columns, names=names, threads=threads), kind[keep])
+
+
+def _kind(api: str) -> int:
+    if waits_for_gpu(api):
+        return SYNCHRONIZING
+    return LAUNCHING if _LAUNCHES.fullmatch(api) else CUDA
+
+
+def _outermost(calls: CallList) -> NDArray[np.bool_]:
+    """Which calls are not made inside another one of their thread."""
+    kept = np.ones(len(calls), bool)
+    for rows in np.split(np.arange(len(calls)), np.flatnonzero(np.diff(calls.thread)) + 1):
+        if len(rows) > 1:
+            kept[rows[1:]] = calls.end[rows[1:]] > np.maximum.accumulate(calls.end[rows])[:-1]
+    return kept

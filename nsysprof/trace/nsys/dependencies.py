@@ -1,0 +1,126 @@
+"""Reads what makes streams wait for one another: events that were recorded and waited for, and kinds of streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.trace.details import Dependencies, StreamEvents
+from nsysprof.trace.nsys.blocks import Growing, Source, column, named_rows, read_blocks
+from nsysprof.trace.nsys.host_calls import TABLE as CALLS
+from nsysprof.trace.trace import Stream, Trace, pid_of
+
+WAITS, RECORDS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+_WAIT_EVENT = 2  # syncType of cudaStreamWaitEvent
+_NO_ID = (-1, 0xFFFFFFFF)
+_NEVER_RECORDED = 0  # eventSyncId of a wait for an event that nobody recorded
+_BLOCKING, _NULL = 1, 3  # flags of a stream
+_PROCESS = ~0xFFFFFF
+
+_Keys = tuple[NDArray[np.int64], ...]
+
+
+def read_dependencies(source: Source, trace: Trace) -> Dependencies:
+    """The `Dependencies` of the streams of a trace, empty where none were recorded; ``lacks`` says what was not."""
+    lacks = tuple(table for table in (WAITS, RECORDS) if table not in source.tables())
+    needs = ("globalPid", "deviceId", "streamId", "eventId")
+    waited = _rows(source, WAITS, (*needs, "start", "syncType"), ("eventSyncId",))
+    recorded = _rows(source, RECORDS, (*needs, "correlationId"), ("eventSyncId",))
+    keep = (waited["syncType"] == _WAIT_EVENT) & ~np.isin(waited["eventId"], _NO_ID)
+    if waited["eventSyncId"].any():
+        keep &= waited["eventSyncId"] != _NEVER_RECORDED
+    waited = {name: values[keep] for name, values in waited.items()}
+    recorded["start"] = _called(source, recorded["globalPid"], recorded["correlationId"])
+    known = recorded["start"] > np.iinfo(np.int64).min
+    recorded = {name: values[known] for name, values in recorded.items()}
+    together = bool(waited["eventSyncId"].any() and recorded["eventSyncId"].any())
+    names = ("globalPid", "eventId", *(("eventSyncId",) if together else ()))
+    both = [np.concatenate([recorded[name], waited[name]]) for name in names]
+    event = np.unique(np.stack(both), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int32)
+    count = len(recorded["start"])
+    lane = _lanes(trace)
+    null, blocking = _kinds(source, trace)
+    return Dependencies(
+        waits=_events(waited, event[count:], lane),
+        records=_events(recorded, event[:count], lane),
+        null=null,
+        blocking=blocking,
+        context=np.array([stream.device for stream in trace.streams], np.int32),
+        lacks=lacks,
+    )
+
+
+def _rows(
+    source: Source, table: str, needs: tuple[str, ...], others: tuple[str, ...]
+) -> dict[str, NDArray[np.int64]]:
+    """The columns of a table; the ``others`` are 0 where it has them not."""
+    rows = Growing(**dict.fromkeys((*needs, *others), "i8"))
+    for block in read_blocks(source, table, needs, others):
+        rows.add(block.rows, **{name: column(block, name) for name in (*needs, *others)})
+    return rows.take_rest()
+
+
+def _called(source: Source, process: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
+    """When the host call of each process and correlation id began; the least int64 where there is none."""
+    out = np.full(len(process), np.iinfo(np.int64).min)
+    needs = ("start", "globalTid", "correlationId")
+    if len(out) == 0:
+        return out
+    order = np.lexsort((correlation, process))
+    pids, ids = process[order], correlation[order]
+    for block in read_blocks(source, CALLS, needs):
+        called = column(block, "correlationId")
+        mine = np.flatnonzero(np.isin(called, ids))
+        owner, start = column(block, "globalTid")[mine] & _PROCESS, column(block, "start")[mine]
+        for pid in np.unique(owner).tolist():
+            rows = np.flatnonzero(owner == pid)
+            first, last = np.searchsorted(pids, [pid, pid + 1]).tolist()
+            at = first + np.searchsorted(ids[first:last], called[mine[rows]])
+            hit = (at < last) & (ids[np.minimum(at, len(ids) - 1)] == called[mine[rows]])
+            out[order[at[hit]]] = start[rows[hit]]
+    return out
+
+
+def _lanes(trace: Trace) -> Callable[[dict[str, NDArray[np.int64]]], NDArray[np.int32]]:
+    """A function that finds the code of the stream of each row; -1 for streams on which nothing ran."""
+    codes = {
+        (_process(trace, stream), trace.devices[stream.device].cuda_id, stream.id): code
+        for code, stream in enumerate(trace.streams)
+    }
+
+    def find(rows: dict[str, NDArray[np.int64]]) -> NDArray[np.int32]:
+        keys = np.stack([rows["globalPid"], rows["deviceId"], rows["streamId"]])
+        distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+        extra = len(codes)
+        found = np.empty(distinct.shape[1], np.int32)
+        for number, key in enumerate(zip(*distinct.tolist(), strict=True)):
+            found[number] = codes.setdefault(key, max(extra, len(codes)))
+        return found[inverse.reshape(-1)]
+
+    return find
+
+
+def _process(trace: Trace, stream: Stream) -> int:
+    return int(trace.processes[trace.devices[stream.device].process])
+
+
+def _events(
+    rows: dict[str, NDArray[np.int64]],
+    event: NDArray[np.int32],
+    lane: Callable[[dict[str, NDArray[np.int64]]], NDArray[np.int32]],
+) -> StreamEvents:
+    return StreamEvents(lane(rows), rows["start"], event)
+
+
+def _kinds(source: Source, trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which of the streams are the legacy default stream of their context, and which wait for that one."""
+    flags = {
+        (row[0], row[1]): row[2]
+        for row in named_rows(source, "TARGET_INFO_CUDA_STREAM", "processId", "streamId", "flag")
+    }
+    kind = [flags.get((pid_of(_process(trace, stream)), stream.id)) for stream in trace.streams]
+    return np.array([flag == _NULL for flag in kind], bool), np.array(
+        [flag == _BLOCKING for flag in kind], bool
+    )

@@ -1,0 +1,164 @@
+"""What the host did while the GPU waited for a launch: calls and code of the launching thread, piece by piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import FOLLOWED, Attribution
+from nsysprof.core.intervals import Ints, expand_ranges
+from nsysprof.core.nesting import nest
+from nsysprof.trace.details import CODE, HostActivity
+from nsysprof.trace.trace import PUSH_POP
+
+ACTIVITIES = ("launch calls", "synchronizing calls", "other CUDA calls", "OS calls", "profiler", "code")
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """Pieces of host time cut where the activity changes, sorted by piece and time.
+
+    ``piece`` the number of the piece asked for; ``start``, ``end`` int64 ns; ``thread`` code of `Trace.threads`;
+    ``activity`` uint8; ``call`` int32, a row of the calls, -1 for code; ``range`` int32, the innermost range open on
+    that thread, -1 for none.
+    """
+
+    piece: NDArray[np.intp]
+    start: Ints
+    end: Ints
+    thread: NDArray[np.int32]
+    activity: NDArray[np.uint8]
+    call: NDArray[np.int32]
+    range: NDArray[np.int32]
+
+
+def threads_to_blame(
+    attribution: Attribution, launch: NDArray[np.integer], start: Ints, end: Ints
+) -> tuple[NDArray[np.intp], Ints, Ints, NDArray[np.int32]]:
+    """Stretches of host time with the thread that was to act in each: ``(piece, start, end, thread)``.
+
+    A piece ends where its ``launch`` was made. Usually its thread is the one that launched. PyTorch hands backward to
+    a thread of autograd: before the range that owns the launch began, a thread that had launched nothing for it waited
+    for the thread of that range; and where helpers launched for a range until some moment, its own thread waited for
+    the last of them.
+    """
+    trace = attribution.trace
+    launches, ranges = trace.launches, trace.ranges
+    owner = attribution.owner[launch]
+    own = launches.thread[launch].astype(np.int32)
+    of_range = np.where(owner >= 0, ranges.thread[owner] if len(ranges) else own, own).astype(np.int32)
+    helped = own != of_range
+    before = np.empty(len(launch), np.int64)  # when the launching thread's launch before this one ended
+    first = (
+        np.append(True, launches.thread[1:] != launches.thread[:-1]) if len(launches) else np.empty(0, bool)
+    )
+    earlier = np.where(first[launch], np.iinfo(np.int64).min, launches.end[launch - 1])
+    begun = ranges.start[owner] if len(ranges) else before
+    cut = np.where(helped & (earlier < begun), np.clip(begun, start, end), start)
+    earlier_thread = of_range
+    # launches that others made for a thread's ranges, by that thread and time
+    follow = np.flatnonzero(attribution.outcome == FOLLOWED)
+    host = ranges.thread[attribution.owner[follow]].astype(np.int64) if len(follow) else follow
+    order = np.lexsort((launches.end[follow], host))
+    follow, host = follow[order], host[order]
+    for code in np.unique(host).tolist():
+        rows = np.flatnonzero(~helped & (own == code))
+        lo, hi = np.searchsorted(host, [code, code + 1]).tolist()
+        place = (
+            lo + np.searchsorted(launches.end[follow[lo:hi]], launches.start[launch[rows]], side="right") - 1
+        )
+        hit = place >= lo
+        rows, last = rows[hit], follow[place[hit]]
+        done = np.clip(launches.end[last], start[rows], end[rows])
+        cut[rows] = done
+        earlier_thread[rows] = np.where(done > start[rows], launches.thread[last], own[rows])
+    number = np.arange(len(launch))
+    piece = np.concatenate([number, number])
+    begin, stop = np.concatenate([start, cut]), np.concatenate([cut, end])
+    thread = np.concatenate([earlier_thread, own])
+    some = np.flatnonzero(begin < stop)
+    some = some[np.lexsort((begin[some], piece[some]))]
+    return piece[some], begin[some], stop[some], thread[some]
+
+
+def host_time(
+    attribution: Attribution,
+    activity: HostActivity,
+    piece: NDArray[np.intp],
+    start: Ints,
+    end: Ints,
+    thread: NDArray[np.int32],
+) -> HostTime:
+    """The `HostTime` of stretches of threads, each cut where a call or a range begins or ends.
+
+    Of calls inside one another the innermost counts.
+    """
+    trace = attribution.trace
+    ranges = trace.ranges
+    out: list[tuple[NDArray[np.generic], ...]] = []
+    calls = activity.calls
+    for code in np.unique(thread).tolist():
+        rows = np.flatnonzero(thread == code)
+        mine = calls.of_thread(int(trace.threads[code]))
+        low, high = _push_pop(attribution, code)
+        edges = np.unique(
+            np.concatenate([calls.start[mine], calls.end[mine], ranges.start[low:high], ranges.end[low:high]])
+        )
+        inner = np.searchsorted(edges, start[rows], side="right")
+        count = np.maximum(np.searchsorted(edges, end[rows], side="left") - inner, 0)
+        whose = np.repeat(rows, count + 1)
+        starts = np.append(0, np.cumsum(count + 1))[:-1]
+        begin = np.empty(len(whose), np.int64)
+        inside = np.ones(len(whose), bool)
+        inside[starts] = False
+        begin[starts] = start[rows]
+        begin[inside] = edges[expand_ranges(inner, count)]
+        stop = np.append(begin[1:], 0)
+        stop[np.append(starts[1:], len(whose)) - 1] = end[rows]
+        call = _innermost(calls.start[mine], calls.end[mine], begin, stop, mine.start)
+        inner_range = _innermost(ranges.start[low:high], ranges.end[low:high], begin, stop, low)
+        does = np.append(activity.kind, np.uint8(CODE))[call]
+        out.append((piece[whose], begin, stop, np.full(len(whose), code, np.int32), does, call, inner_range))
+    if not out:
+        none = np.empty(0, np.int64)
+        return HostTime(
+            none,
+            none,
+            none,
+            *(none.astype(np.int32),) * 1,
+            none.astype(np.uint8),
+            none.astype(np.int32),
+            none.astype(np.int32),
+        )
+    columns = [np.concatenate(column) for column in zip(*out, strict=True)]
+    order = np.lexsort((columns[1], columns[0]))
+    return HostTime(*(column[order] for column in columns))
+
+
+def ranges_around(
+    attribution: Attribution, thread: NDArray[np.integer], start: Ints, end: Ints
+) -> NDArray[np.int64]:
+    """The innermost push/pop range that is open on each thread (a code of `Trace.threads`) all the while; -1 for none."""
+    ranges = attribution.trace.ranges
+    out = np.full(len(start), -1, np.int64)
+    for code in np.unique(thread[thread >= 0]).tolist():
+        rows = np.flatnonzero(thread == code)
+        low, high = _push_pop(attribution, code)
+        out[rows] = _innermost(ranges.start[low:high], ranges.end[low:high], start[rows], end[rows], low)
+    return out
+
+
+def _push_pop(attribution: Attribution, thread: int) -> tuple[int, int]:
+    """Where the push/pop ranges of a thread begin and end among all ranges."""
+    ranges = attribution.trace.ranges
+    low, high = np.searchsorted(ranges.thread, [thread, thread + 1]).tolist()
+    return low, low + int(np.searchsorted(ranges.kind[low:high], PUSH_POP, side="right"))
+
+
+def _innermost(start: Ints, end: Ints, begin: Ints, stop: Ints, offset: int) -> NDArray[np.int32]:
+    if len(start) == 0:
+        return np.full(len(begin), -1, np.int32)
+    found = nest(start, end).innermost(begin, stop)
+    return np.where(found >= 0, found + offset, -1).astype(np.int32)

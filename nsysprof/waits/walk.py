@@ -1,0 +1,217 @@
+"""The dependency walk: why a GPU computed nothing, from the op that ended a gap back to the gap's start.
+
+An op starts once its predecessor in its stream has ended, once everything has ended that its stream was told to wait
+for, and once its host call has launched it. Whichever came last is the reason. Where that is an op, the part of the gap
+in which it ran is its, and the walk goes on from its start; where it is the host call, the launch came late, and the
+rest of the gap is the host's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints
+from nsysprof.trace.details import Dependencies
+from nsysprof.trace.trace import MEMCPY, Trace
+
+# What a piece of a gap is: an op ran that the next one depended on; the host had not launched yet; launched and free
+# to start; or nobody knows.
+RUNS, HOST, LATENCY, UNKNOWN = range(4)
+# Which edge led to the op that came last.
+NO_EDGE, STREAM, EVENT, BARRIER = range(4)
+MAX_STEPS = 10_000  # ops on the way back through one gap
+_NEVER = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """What each GPU op waited for, in the order of `Trace.ops`.
+
+    ``op`` int32: of the ops that it depends on the one that ended last, -1 for none; ``edge`` uint8 how (`STREAM`,
+    `EVENT`, `BARRIER`); ``ready`` int64 ns when that ended; ``launched`` int64 ns when its host call returned, of
+    copies when it began. The least int64 where there is none.
+    """
+
+    op: NDArray[np.int32]
+    edge: NDArray[np.uint8]
+    ready: Ints
+    launched: Ints
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Gaps in pieces that add up to them: ``gap`` the number of the gap, ``start``, ``end`` int64 ns, ``kind`` uint8.
+
+    ``op`` int32: of `RUNS` the op that ran; otherwise the op that had not been launched, or not started.
+    """
+
+    gap: NDArray[np.intp]
+    start: Ints
+    end: Ints
+    kind: NDArray[np.uint8]
+    op: NDArray[np.int32]
+
+
+def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
+    """The `Reasons` of all ops of a trace; near-linear in ops, and in Python steps only in waits and records."""
+    ops, launches = trace.ops, trace.launches
+    order = np.lexsort((ops.end, ops.start, ops.stream))
+    called = np.where(ops.launch >= 0, launches.start[ops.launch], ops.start) if len(launches) else ops.start
+    lanes = _Lanes(order, ops.stream[order], called[order], np.asarray(ops.end), np.asarray(ops.start))
+    op = np.full(len(ops), -1, np.int32)
+    same = lanes.stream[1:] == lanes.stream[:-1]
+    op[order[1:][same]] = order[:-1][same]
+    edge = np.where(op >= 0, STREAM, NO_EDGE).astype(np.uint8)
+    for other, kind in (
+        (_barriers(trace, dependencies, lanes), BARRIER),
+        (_told(dependencies, lanes), EVENT),
+    ):
+        rows = np.flatnonzero(other >= 0)
+        rows = rows[(op[rows] < 0) | (ops.end[other[rows]] > ops.end[op[rows]])]
+        op[rows], edge[rows] = other[rows], kind
+    launched = np.full(len(ops), _NEVER)
+    known = np.flatnonzero(ops.launch >= 0)
+    launch = ops.launch[known]
+    launched[known] = np.where(ops.kind[known] == MEMCPY, launches.start[launch], launches.end[launch])
+    return Reasons(op, edge, np.where(op >= 0, ops.end[op], _NEVER) if len(ops) else launched, launched)
+
+
+def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.integer]) -> Pieces:
+    """The `Pieces` of gaps from each ``start`` to each ``end``, sorted by gap and time.
+
+    ``op`` is the op that starts where its gap ends, or, where a gap is what the last ops ran, the one that ends there.
+    """
+    ops = trace.ops
+    gap, at, now = np.arange(len(start)), np.array(end), np.array(op, np.int64)
+    out: list[tuple[NDArray[np.intp], Ints, Ints, NDArray[np.uint8], NDArray[np.int64]]] = []
+
+    def add(rows: NDArray[np.bool_], begin: Ints, stop: Ints, kind: int, whose: NDArray[np.int64]) -> None:
+        rows = rows & (begin < stop)
+        out.append((gap[rows], begin[rows], stop[rows], np.full(rows.sum(), kind, np.uint8), whose[rows]))
+
+    inside = ops.start[now] < at  # the op itself runs up to the end of the gap
+    first = np.maximum(start, ops.start[now])
+    add(inside, first, at, RUNS, now)
+    at = np.where(inside, first, at)
+    for _ in range(MAX_STEPS):
+        left = at > start[gap]
+        gap, at, now = gap[left], at[left], now[left]
+        if len(gap) == 0:
+            break
+        begin, ready, launched = start[gap], why.ready[now], why.launched[now]
+        came = np.minimum(np.maximum(ready, launched), at)
+        known = came > _NEVER
+        add(known, np.maximum(begin, came), at, LATENCY, now)
+        late = known & (launched >= ready)
+        add(late, begin, came, HOST, now)
+        before = why.op[now].astype(np.int64)
+        back = known & ~late & (ops.start[before] < at)
+        lost = ~late & ~back
+        add(lost, begin, np.where(known, came, at), UNKNOWN, now)
+        add(back, np.maximum(begin, ops.start[before]), came, RUNS, before)
+        at = np.where(back, np.minimum(ops.start[before], came), begin)
+        now = np.where(back, before, now)
+    else:
+        add(np.ones(len(gap), bool), start[gap], at, UNKNOWN, now)
+    whole = [np.concatenate(column) for column in zip(*out, strict=True)]
+    by_time = np.lexsort((whole[1], whole[0]))
+    number, begin, stop, kind, whose = (column[by_time] for column in whole)
+    return Pieces(number, begin, stop, kind, whose.astype(np.int32))
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    """Ops by stream and start: ``order`` rows of `Trace.ops`, and of each its ``stream`` and when it was ``called``.
+
+    ``called`` never decreases along a stream; ``end`` and ``start`` are those of `Trace.ops`.
+    """
+
+    order: NDArray[np.intp]
+    stream: NDArray[np.integer]
+    called: Ints
+    end: Ints
+    start: Ints
+
+    def __post_init__(self) -> None:
+        """Let nothing be called before what runs before it in its stream."""
+        edges = (
+            np.flatnonzero(np.append(True, self.stream[1:] != self.stream[:-1])) if len(self.stream) else []
+        )
+        for first, last in zip(edges, [*edges[1:], len(self.stream)], strict=True):
+            np.maximum.accumulate(self.called[first:last], out=self.called[first:last])
+
+    def before(self, stream: NDArray[np.integer], time: Ints) -> NDArray[np.intp]:
+        """For each stream and moment of the host the place in ``order`` of the last op called before; -1 for none."""
+        out = np.full(len(stream), -1)
+        for code in np.unique(stream).tolist():
+            first, last = np.searchsorted(self.stream, [code, code + 1]).tolist()
+            rows = np.flatnonzero(stream == code)
+            place = first + np.searchsorted(self.called[first:last], time[rows], side="left") - 1
+            out[rows] = np.where(place >= first, place, -1)
+        return out
+
+
+def _told(dependencies: Dependencies, lanes: _Lanes) -> NDArray[np.int32]:
+    """For each op the one that ends last of those that its stream was told to wait for since its predecessor."""
+    found = np.full(len(lanes.order), -1, np.int32)
+    waits, records = dependencies.waits, dependencies.records
+    if len(waits) == 0 or len(records) == 0 or len(lanes.order) == 0:
+        return found
+    stream = np.concatenate([records.stream, waits.stream])
+    time = np.concatenate([records.time, waits.time])
+    event = np.concatenate([records.event, waits.event])
+    is_wait = np.arange(len(stream)) >= len(records)
+    place = lanes.before(stream, time)
+    ends, order = lanes.end, lanes.order
+    last_op = np.where(place >= 0, order[place], -1)
+    recorded: dict[int, int] = {}  # event -> the op that ends last of what it stands for
+    pending: dict[int, tuple[int, int]] = {}  # stream -> since which place it waits, and for which op
+
+    def later(one: int, other: int) -> int:
+        return other if one < 0 or (other >= 0 and ends[other] > ends[one]) else one
+
+    rows = np.lexsort((is_wait, time))
+    columns = (column[rows].tolist() for column in (stream, event, is_wait, place, last_op))
+    for lane, which, waits_here, since, last in zip(*columns, strict=True):
+        old_since, awaited = pending.get(lane, (since, -1))
+        if old_since != since:
+            awaited = -1
+        if not waits_here:
+            recorded[which] = later(last, awaited)
+        elif (target := recorded.get(which, -1)) >= 0:
+            awaited = later(awaited, target)
+            pending[lane] = since, awaited
+            _mark(found, lanes, lane, since, awaited)
+    return found
+
+
+def _mark(found: NDArray[np.int32], lanes: _Lanes, lane: int, since: int, awaited: int) -> None:
+    """Note what the next op of a stream after a place waits for."""
+    following = since + 1 if since >= 0 else int(np.searchsorted(lanes.stream, lane))
+    if following < len(lanes.order) and lanes.stream[following] == lane:
+        found[lanes.order[following]] = awaited
+
+
+def _barriers(trace: Trace, dependencies: Dependencies, lanes: _Lanes) -> NDArray[np.int32]:
+    """For each op what the legacy default stream makes it wait for: that of a blocking stream, or all of these."""
+    found = np.full(len(lanes.order), -1, np.int32)
+    null, blocking = dependencies.null, dependencies.blocking
+    context = dependencies.context
+    here = lanes.stream
+    for each in np.unique(context[null]).tolist() if null.any() else ():
+        ours = context == each
+        default = np.flatnonzero((null & ours)[here])
+        others = np.flatnonzero((blocking & ours)[here])
+        if len(default) and len(others):
+            for waiting, awaited in ((default, others), (others, default)):
+                rows = awaited[np.argsort(lanes.called[awaited], kind="stable")]
+                ends = lanes.end[lanes.order[rows]]
+                peak = np.maximum.accumulate(ends)
+                newest = np.maximum.accumulate(np.where(ends == peak, np.arange(len(rows)), 0))
+                count = np.searchsorted(lanes.called[rows], lanes.called[waiting], side="left")
+                some = count > 0
+                found[lanes.order[waiting[some]]] = lanes.order[rows[newest[count[some] - 1]]]
+    return found
