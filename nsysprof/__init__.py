@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown, break_down
     from nsysprof.attribution.attribute import Attribution, attribute
     from nsysprof.attribution.paths import merged_paths, range_paths
-    from nsysprof.check.gate import check
+    from nsysprof.check.check import check
     from nsysprof.compare.comparison import Comparison, compare
     from nsysprof.errors import NsysprofError
     from nsysprof.export.export import export
     from nsysprof.kernels.classify import load_rules
     from nsysprof.trace.report import Report, open_report, read_tables
-    from nsysprof.trace.tables import Tables
+    from nsysprof.trace.trace import Tables, Trace
 
 __version__ = "0.1.0"
 
@@ -39,10 +39,11 @@ _HOMES = {
     "Comparison": "compare.comparison",
     "NsysprofError": "errors",
     "Report": "trace.report",
-    "Tables": "trace.tables",
+    "Tables": "trace.trace",
+    "Trace": "trace.trace",
     "attribute": "attribution.attribute",
     "break_down": "analyze.breakdown",
-    "check": "check.gate",
+    "check": "check.check",
     "compare": "compare.comparison",
     "export": "export.export",
     "load_rules": "kernels.classify",
@@ -52,7 +53,7 @@ _HOMES = {
     "read_tables": "trace.report",
 }
 __all__ = [
-    "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Tables", "__version__", "attribute",
+    "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Tables", "Trace", "__version__", "attribute",
     "break_down", "check", "compare", "export", "load_rules", "merged_paths", "open_report", "range_paths",
     "read_tables",
 ]  # fmt: skip

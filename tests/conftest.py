@@ -35,14 +35,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
-class Trace(Protocol):
+class MakeTrace(Protocol):
     """What the `trace` fixture gives: items and `tests.trace.write`'s keywords in, a report's path out."""
 
     def __call__(self, *items: Items, name: str = ..., **how: Any) -> Path: ...
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Trace:
+def trace(tmp_path: Path) -> MakeTrace:
     """Makes a tiny report in the test's own folder: `trace(Range("step", 0, 100), ...)` returns its path."""
     made = 0
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.unified_memory import UnifiedMemory
+from nsysprof.analyze.ledger import UnifiedMemory
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results.files import ROWS_AT_ONCE, write_csv, write_document
 from nsysprof.trace.report import describe_report
@@ -53,14 +53,14 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
     """
     head: dict[str, Any] = {
         "schema": ANALYSIS_SCHEMA,
-        "report": describe_report(breakdown.attribution.tables.report),
+        "report": describe_report(breakdown.attribution.trace.report),
         "nsysprof": __version__,
         "options": {"threads": breakdown.attribution.threads, "by": breakdown.by, **breakdown.options},
         "totals": breakdown.totals,
         "unified_memory": _unified_memory(breakdown.unified),
         "ledger": list(breakdown.columns("ledger").records()),
         "warnings": list(breakdown.warnings),
-        "missing": [asdict(table) for table in breakdown.attribution.tables.unread],
+        "missing": [asdict(table) for table in breakdown.attribution.trace.unread],
     }
     tables, left_out = {name: breakdown.columns(name) for name in ("ranges", "kernels")}, {}
     for name, table in tables.items():

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.core.column_table import ColumnTable
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.core.columns import ColumnTable
+from nsysprof.core.nesting import ancestors_or_self
 
 # Of ranges that hold one another with nothing beside, so many are shown at either end.
 _CHAIN_ENDS = 2

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.projection import DEVICE_BITS
-from nsysprof.core.intervals import covered_before
+from nsysprof.core.intervals import cover_before
 
 # A range with more than this share of idle waits for its launches, or for the host.
 LAUNCH_BOUND_IDLE = 0.5
@@ -21,7 +21,7 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64
     The span is that from the instance's first op to its last end, on each GPU that it uses. NaN where no instance has
     a span.
     """
-    lines = breakdown.attribution.tables.gpu_busy
+    lines = breakdown.attribution.trace.gpu_busy
     out = np.full(len(rows), np.nan)
     if not len(rows):
         return out
@@ -39,7 +39,7 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64
         uses = np.flatnonzero((devices >> gpu) & 1)
         begin, stop = first[uses], last[uses]
         span[uses] += stop - begin
-        busy[uses] += covered_before(start, end, stop) - covered_before(start, end, begin)
+        busy[uses] += cover_before(start, end, stop) - cover_before(start, end, begin)
     bounds = np.cumsum([len(part[0]) for part in found])[:-1]
     for place, (whole, covered) in enumerate(
         zip(np.split(span, bounds), np.split(busy, bounds), strict=True)

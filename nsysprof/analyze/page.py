@@ -35,7 +35,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
 
     Numbers are those of ``analysis.json``: the exact one of each cell is its attribute ``data-v``.
     """
-    report = breakdown.attribution.tables.report
+    report = breakdown.attribution.trace.report
     packed, finding, notes = report_timeline(breakdown)
     return fill(
         "analysis.html",
@@ -50,14 +50,14 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         families=_families(breakdown),
         tree=_tree(breakdown),
         kernels=_kernels(breakdown),
-        environment=report_facts(breakdown.attribution.tables.report, breakdown.attribution.threads),
+        environment=report_facts(breakdown.attribution.trace.report, breakdown.attribution.threads),
     )
 
 
 def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
     """What stands at the top of the page in large type: the key in ``totals``, its words and its number."""
     totals = breakdown.totals
-    gpus = max(len(set(breakdown.attribution.tables.gpu_numbers)), 1)
+    gpus = max(len(set(breakdown.attribution.trace.gpu_numbers)), 1)
     share = totals["busy_ns"] / (gpus * totals["span_ns"]) if totals["span_ns"] else float("nan")
     moved = totals["migrations_ns"]
     added_up = f"{format_ns(moved)} of it migrations" if moved else "durations added up"

@@ -9,20 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.stream_lanes import choose_streams, processes_by_gpu
+from nsysprof.analyze.charts import timeline_title
 from nsysprof.analyze.subject import group_legend, group_notes
-from nsysprof.analyze.timeline import MOST_THREADS, timeline
-from nsysprof.analyze.timeline_chart import title
+from nsysprof.analyze.timeline import MOST_THREADS, choose_lanes, processes_by_gpu, ranked_threads, timeline
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS
-from nsysprof.core.forest import depths
 from nsysprof.core.intervals import Index, Ints
-from nsysprof.core.stacking import stack
+from nsysprof.core.nesting import depths, stack
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_count
 from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.page.packing import PageRow, busy_shares, pack
-from nsysprof.trace.tables import PUSH_POP, START_END, pid_of, tid_of
+from nsysprof.trace.trace import PUSH_POP, START_END, pid_of, tid_of
 
 # What a page holds one by one, the longest of each; ops that are more are in columns all the same.
 MOST_OPS, MOST_RANGES, MOST_CALLS = 200_000, 60_000, 60_000
@@ -54,7 +52,7 @@ def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
         "tints": TINTS,
         **rows.texts(),
     }
-    return pack(found, length, head), title(answer), [*rows.notes, *group_notes(breakdown.groups)]
+    return pack(found, length, head), timeline_title(answer), [*rows.notes, *group_notes(breakdown.groups)]
 
 
 class _Rows:
@@ -62,7 +60,7 @@ class _Rows:
 
     def __init__(self, breakdown: Breakdown, origin: int, length: int) -> None:
         self.breakdown, self.origin, self.length = breakdown, origin, length
-        self.tables = breakdown.attribution.tables
+        self.trace = breakdown.attribution.trace
         self.notes: list[str] = []
         self.hidden = 0
         self._tint: dict[str, int] = {}
@@ -73,7 +71,7 @@ class _Rows:
         names = [
             [shorten(short_name(name, _NAME), _NAME), FAMILIES.index(family), unit, cause, group]
             for name, family, unit, cause, group in zip(
-                self.tables.op_names,
+                self.trace.op_names,
                 kinds.family,
                 kinds.math_unit,
                 kinds.cause,
@@ -93,9 +91,9 @@ class _Rows:
 
     def gpus(self) -> list[dict[str, Any]]:
         """For each GPU in which part of each column of the window it ran something."""
-        ops, out = self.tables.ops, []
-        for number, label in device_labels(self.tables).items():
-            mine = self.tables.op_gpu == number
+        ops, out = self.trace.ops, []
+        for number, label in device_labels(self.trace).items():
+            mine = self.trace.op_gpu == number
             start = ops.start[mine] - self.origin
             end = np.maximum(ops.end[mine] - self.origin, start)
             out.append({"label": label, "busy": busy_shares(start, end, self.length)})
@@ -103,21 +101,25 @@ class _Rows:
 
     def of_processes(self) -> Iterator[PageRow]:
         """All rows, process by process."""
-        streams, notes = choose_streams(self.tables)
+        lanes, notes = choose_lanes(self.trace, len(self.trace.streams))
+        streams, labels = [stream for lane in lanes for stream in lane], stream_labels(self.trace)
+        ranked, _ = ranked_threads(self.breakdown)
+        threads = sorted(ranked[:MOST_THREADS])
         self.notes += notes
-        threads, labels = self._threads(), stream_labels(self.tables)
+        if len(ranked) > MOST_THREADS:
+            self.notes.append(f"{len(ranked) - MOST_THREADS} more threads are not drawn")
         self.levels = next(levels for most, *levels in _LEVELS if len(threads) <= most)
-        ops, launches, ranges = self.tables.ops, self.tables.launches, self.tables.ranges
+        ops, launches, ranges = self.trace.ops, self.trace.launches, self.trace.ranges
         kept = self._longest(ops.start, ops.end, MOST_OPS, "ops")
         self.kept_calls = self._longest(launches.start, launches.end, MOST_CALLS, "launches")
         self.kept_ranges = self._longest(ranges.start, ranges.end, MOST_RANGES, "ranges", self.breakdown.kept)
-        for process in processes_by_gpu(self.tables):
-            group = f"process {pid_of(int(self.tables.processes[process]))}"
+        for process in processes_by_gpu(self.trace):
+            group = f"process {pid_of(int(self.trace.processes[process]))}"
             for thread in threads:
-                if self.tables.thread_process[thread] == process:
+                if self.trace.thread_process[thread] == process:
                     yield from self._thread_rows(thread, group)
             for stream in streams:
-                if self.tables.stream_process[stream] == process:
+                if self.trace.stream_process[stream] == process:
                     yield self._stream_row(stream, group, shorten(labels[stream], _LABEL), kept)
         if self.hidden:
             self.notes.append(
@@ -139,7 +141,7 @@ class _Rows:
         return kept
 
     def _stream_row(self, stream: int, group: str, label: str, kept: NDArray[np.bool_]) -> PageRow:
-        ops, launches, paths = self.tables.ops, self.tables.launches, self.breakdown.paths
+        ops, launches, paths = self.trace.ops, self.trace.launches, self.breakdown.paths
         mine = np.flatnonzero(ops.stream == stream)
         mine = mine[np.argsort(ops.start[mine], kind="stable")]
         start = ops.start[mine]
@@ -164,31 +166,14 @@ class _Rows:
 
     # ---- what the host did
 
-    def _threads(self) -> list[int]:
-        """The threads whose ranges hold the most GPU work, else the longest ranges, in order; those that only launch
-        come after them.
-        """
-        tables, inside = self.tables, self.breakdown.attribution.inclusive
-        kept = self.breakdown.kept
-        weight = np.zeros((len(tables.threads), 3), np.int64)
-        top = kept & (self.breakdown.attribution.parent < 0)
-        np.add.at(weight[:, 0], tables.ranges.thread[top], inside.busy_ns[top])
-        np.add.at(weight[:, 1], tables.ranges.thread[top], 1)
-        np.add.at(weight[:, 2], tables.launches.thread, 1)
-        some = np.flatnonzero(weight.any(axis=1))
-        some = some[np.lexsort(-weight[some].T[::-1])]
-        if len(some) > MOST_THREADS:
-            self.notes.append(f"{len(some) - MOST_THREADS} more threads are not drawn")
-        return sorted(some[:MOST_THREADS].tolist())
-
     def _thread_rows(self, thread: int, group: str) -> Iterator[PageRow]:
-        tables, inside = self.tables, self.breakdown.attribution.inclusive
-        first, last = np.searchsorted(tables.ranges.thread, [thread, thread + 1]).tolist()
+        trace, inside = self.trace, self.breakdown.attribution.inclusive
+        first, last = np.searchsorted(trace.ranges.thread, [thread, thread + 1]).tolist()
         rows = first + np.flatnonzero(self.kept_ranges[first:last])
-        who = f"thread {tid_of(int(tables.threads[thread]))}"
+        who = f"thread {tid_of(int(trace.threads[thread]))}"
         for kind, word in ((PUSH_POP, "NVTX"), (START_END, "NVTX start/end")):
-            mine = rows[tables.ranges.kind[rows] == kind]
-            start, end = tables.ranges.start[mine], tables.ranges.end[mine]
+            mine = rows[trace.ranges.kind[rows] == kind]
+            start, end = trace.ranges.start[mine], trace.ranges.end[mine]
             yield from self._range_rows(mine, start, end, group, f"{who} · {word}", self.levels[0])
             if kind == PUSH_POP:
                 yield from self._call_row(thread, group, f"{who} · launches")
@@ -205,7 +190,7 @@ class _Rows:
         order = np.lexsort((mine, -end, start))
         mine, start, end = mine[order], start[order], end[order]
         attribution, inside = self.breakdown.attribution, self.breakdown.attribution.inclusive
-        place = np.full(len(self.tables.ranges) + 1, -1, np.int32)
+        place = np.full(len(self.trace.ranges) + 1, -1, np.int32)
         place[mine] = np.arange(len(mine), dtype=np.int32)
         up = place[attribution.parent[mine]]
         lanes = stack(start, end, np.where(up < np.arange(len(up)), up, -1).astype(np.int32))
@@ -227,8 +212,8 @@ class _Rows:
 
     def _call_row(self, thread: int, group: str, label: str) -> Iterator[PageRow]:
         """The host calls of a thread that caused GPU work."""
-        launches = self.tables.launches
-        ops = np.bincount(self.tables.ops.launch + 1, minlength=len(launches) + 1)[1:]
+        launches = self.trace.launches
+        ops = np.bincount(self.trace.ops.launch + 1, minlength=len(launches) + 1)[1:]
         first, last = np.searchsorted(launches.thread, [thread, thread + 1]).tolist()
         mine = np.arange(first, last)
         if not len(mine):
@@ -240,7 +225,7 @@ class _Rows:
 
 def range_windows(breakdown: Breakdown, rows: list[int]) -> list[tuple[int, int]]:
     """For each row of ``merged`` when the first of its instances begins and the last one ends, in ns of the report."""
-    ranges = breakdown.attribution.tables.ranges
+    ranges = breakdown.attribution.trace.ranges
     out = []
     for row in rows:
         _, mine = breakdown.instances_of(row)

@@ -14,8 +14,8 @@ from nsysprof.kernels.groups import LAST, OpGroups
 
 def subtitle(breakdown: Breakdown) -> str:
     """Which report a chart is about: its file, GPUs, nsys version and size."""
-    report, totals = breakdown.attribution.tables.report, breakdown.totals
-    used = sorted({device.gpu for device in breakdown.attribution.tables.devices if device.gpu is not None})
+    report, totals = breakdown.attribution.trace.report, breakdown.totals
+    used = sorted({device.gpu for device in breakdown.attribution.trace.devices if device.gpu is not None})
     names = [report.about.gpus[gpu].name for gpu in used] or [gpu.name for gpu in report.about.cuda_gpus]
     many = {name: f"{names.count(name)} × " if names.count(name) > 1 else "" for name in names}
     gpus = [f"{count}{name}" for name, count in many.items()]

@@ -14,14 +14,14 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import kernels_inside, top_rows
 from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.column_table import ColumnTable
-from nsysprof.core.text import once, one_line, plural, visible
+from nsysprof.core.columns import ColumnTable
+from nsysprof.core.text import drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.results.table import spread_text, text_table
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.report import Diagnostic, Report
-from nsysprof.trace.tables import PUSH_POP
+from nsysprof.trace.trace import PUSH_POP
 
 _NAME_WIDTH = 48
 _MOST_INDENTS = 12
@@ -48,7 +48,7 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
     obey is written out; the text ends with a newline.
     """
     parts = [
-        [*report_lines(breakdown.attribution.tables.report), *warning_lines(breakdown, verbose=verbose)],
+        [*report_lines(breakdown.attribution.trace.report), *warning_lines(breakdown, verbose=verbose)],
         [work_line(breakdown)],
         [*_ledger(breakdown)],
         [*_ranges(breakdown, top)],
@@ -101,7 +101,7 @@ def _gpu(gpu: Any) -> str:
 
 def warning_lines(breakdown: Breakdown, *, verbose: bool = False) -> Iterator[str]:
     """What nsys itself recorded and bears on the numbers, and the warnings of the analysis; ``verbose``: all of it."""
-    diagnostics = breakdown.attribution.tables.report.about.diagnostics
+    diagnostics = breakdown.attribution.trace.report.about.diagnostics
     shown: Sequence[Diagnostic] = diagnostics
     if not verbose:
         shown = [found for found in diagnostics if _bears_on_numbers(found)][:_MOST_DIAGNOSTICS]
@@ -111,7 +111,7 @@ def warning_lines(breakdown: Breakdown, *, verbose: bool = False) -> Iterator[st
     more = len(diagnostics) - len(shown)
     if more:
         yield f"  nsys recorded {plural(more, 'message')} more: --verbose shows, and analysis.json holds them"
-    for warning in breakdown.warnings if verbose else once(breakdown.warnings):
+    for warning in breakdown.warnings if verbose else drop_repeats(breakdown.warnings):
         yield f"  warning  {one_line(warning, 400)}"
 
 
@@ -131,7 +131,7 @@ def work_line(breakdown: Breakdown) -> str:
         counts.append(f"{plural(totals['graph_traces'], 'CUDA graph')} traced whole")
     if totals["migrations"]:
         counts.append(f"{plural(totals['migrations'], 'migration')} beside them")
-    gpus = len(set(breakdown.attribution.tables.gpu_numbers))
+    gpus = len(set(breakdown.attribution.trace.gpu_numbers))
     busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"])) if totals["span_ns"] else "-"
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
     return (

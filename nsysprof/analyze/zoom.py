@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
-from nsysprof.attribution.cover import launches_inside
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.attribution.range_work import launches_inside
 from nsysprof.core.intervals import Ints, merge
-from nsysprof.trace.tables import GRAPH, KERNEL, START_END, Ops, Tables
+from nsysprof.core.nesting import ancestors_or_self
+from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Ops, Trace
 
 # An instance is shown whole if it has at most so many ops; of a longer one, and without ranges, so many are shown.
 _WHOLE, READABLE_OPS = 600, 200
@@ -58,7 +58,7 @@ class Zoom:
 
     ``what`` says which stretch; ``row`` is the row of its range among all ranges, None without; ``instances`` how many
     it stands for, ``of`` how many ops it has, of which some may be shown; ``start_ns``, ``end_ns`` the window. Per op:
-    ``op_start``, ``op_end`` int64 ns, ``op_name`` int32, ``op_stream`` a code of ``tables.streams``, ``op_mine`` bool,
+    ``op_start``, ``op_end`` int64 ns, ``op_name`` int32, ``op_stream`` a code of ``trace.streams``, ``op_mine`` bool,
     False for what others launched. ``launch_start``, ``launch_end``: the host calls. ``gap_start``, ``gap_end``: where
     between the first and the last op of the range none of its ops ran. ``host_start_ns``, ``host_end_ns``: the window
     of what the host did, the same one unless the host was far ahead of the GPU.
@@ -92,18 +92,18 @@ class Zoom:
 
 def zoom_in(breakdown: Breakdown) -> Zoom | None:
     """The `Zoom` of a report, by the rule of this module; None where there are no ops."""
-    if not (breakdown.attribution.tables.stream_gpu >= 0).any():
+    if not (breakdown.attribution.trace.stream_gpu >= 0).any():
         return None
     chosen = _representative(breakdown)
     if chosen is None:
         return _of_stream(breakdown)
     row, instances = chosen
     attribution = breakdown.attribution
-    tables = attribution.tables
-    if tables.ranges.kind[row] == START_END:
+    trace = attribution.trace
+    if trace.ranges.kind[row] == START_END:
         launches = launches_inside(attribution, np.array([row]))
     else:
-        marked = np.zeros(len(tables.ranges), bool)
+        marked = np.zeros(len(trace.ranges), bool)
         marked[row] = True
         inner = ancestors_or_self(attribution.parent, marked)
         launches = np.append(inner, False)[attribution.owner]
@@ -111,7 +111,7 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
         np.count_nonzero(launches) != attribution.inclusive.launches[row]
     ):  # ranges that cross it own the others
         launches = launches_inside(attribution, np.array([row]))
-    mine = np.flatnonzero(tables.room.take(np.append(launches, False), tables.ops.launch))
+    mine = np.flatnonzero(trace.arena.take(np.append(launches, False), trace.ops.launch))
     text = breakdown.path_texts[int(breakdown.paths.of[row])]
     what = f"{text}, the median of {instances:,} by span" if instances > 1 else text
     return _stretch(breakdown, what, mine, row, instances)
@@ -161,19 +161,19 @@ def _inside(parent: NDArray[np.int32], row: int) -> NDArray[np.bool_]:
 
 def _of_stream(breakdown: Breakdown) -> Zoom:
     """Some ops of the busiest stream."""
-    tables = breakdown.attribution.tables
-    total = np.zeros(len(tables.streams), np.int64)
-    np.add.at(total, tables.ops.stream, tables.ops.end - tables.ops.start)
-    total[tables.stream_gpu < 0] = -1  # migrations of unified memory
-    mine = np.flatnonzero(tables.ops.stream == int(np.argmax(total)))
-    part = _together(tables, mine)
-    part = _typical(tables, part, min(max(len(part) // _PARTS, _FEW_OPS), READABLE_OPS))
+    trace = breakdown.attribution.trace
+    total = np.zeros(len(trace.streams), np.int64)
+    np.add.at(total, trace.ops.stream, trace.ops.end - trace.ops.start)
+    total[trace.stream_gpu < 0] = -1  # migrations of unified memory
+    mine = np.flatnonzero(trace.ops.stream == int(np.argmax(total)))
+    part = _together(trace, mine)
+    part = _typical(trace, part, min(max(len(part) // _PARTS, _FEW_OPS), READABLE_OPS))
     return replace(_stretch(breakdown, "the busiest stream", part, None, 1), of=len(mine))
 
 
-def _together(tables: Tables, mine: NDArray[np.intp]) -> NDArray[np.intp]:
+def _together(trace: Trace, mine: NDArray[np.intp]) -> NDArray[np.intp]:
     """Some ops of one stream without what a wait longer than all else keeps apart from most kernel time."""
-    ops = tables.ops
+    ops = trace.ops
     mine = mine[np.argsort(ops.start[mine], kind="stable")]
     while len(mine) > 1:
         start, reach = ops.start[mine], np.maximum.accumulate(ops.end[mine])
@@ -192,7 +192,7 @@ def _kernel_time(ops: Ops, rows: NDArray[np.intp]) -> tuple[int, int]:
     return int(length[(ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)].sum()), int(length.sum())
 
 
-def _typical(tables: Tables, mine: NDArray[np.intp], most: int) -> NDArray[np.intp]:
+def _typical(trace: Trace, mine: NDArray[np.intp], most: int) -> NDArray[np.intp]:
     """So many consecutive ops, of those sorted by start, as are busy for the median part of their time.
 
     Stretches that hold the longest wait, or in which kernels run for less than half of the op time, do not count where
@@ -201,7 +201,7 @@ def _typical(tables: Tables, mine: NDArray[np.intp], most: int) -> NDArray[np.in
     count = len(mine) - most + 1
     if count < 2:
         return mine
-    ops = tables.ops
+    ops = trace.ops
     start, end = ops.start[mine], np.maximum(ops.end[mine], ops.start[mine])
     reach = np.maximum.accumulate(end)
     fresh = end - np.maximum(start, np.append(start[0], reach[:-1]))  # that no op before it covers
@@ -228,12 +228,12 @@ def _stretch(
     breakdown: Breakdown, what: str, mine: NDArray[np.intp], row: int | None, instances: int
 ) -> Zoom:
     """The stretch of the ops ``mine``, or of typical ones if they are too many."""
-    tables = breakdown.attribution.tables
-    ops, launches = tables.ops, tables.launches
+    trace = breakdown.attribution.trace
+    ops, launches = trace.ops, trace.launches
     mine, of = mine[np.argsort(ops.start[mine], kind="stable")], len(mine)
     cut = of > _WHOLE
     if cut:
-        mine = _typical(tables, mine, READABLE_OPS)
+        mine = _typical(trace, mine, READABLE_OPS)
     first, last = int(ops.start[mine].min()), int(ops.end[mine].max())
     calls = np.unique(ops.launch[mine])
     calls = calls[calls >= 0]
@@ -242,7 +242,7 @@ def _stretch(
     begin, end = (first - margin, last + margin) if apart else host
     own = np.zeros(len(ops), bool)
     own[mine] = True
-    streams = np.zeros(len(tables.streams), bool)
+    streams = np.zeros(len(trace.streams), bool)
     streams[ops.stream[mine]] = True
     others = np.flatnonzero(streams[ops.stream] & ~own & (ops.end > begin) & (ops.start < end))
     left_out = max(len(others) - _MOST_MARKS, 0)
@@ -278,7 +278,7 @@ def _host_window(
     """When the host was at it, and whether that is so far from ``first`` … ``last`` on the GPU that one axis cannot
     show both. What it does long after the last op is left out.
     """
-    launches, ranges = breakdown.attribution.tables.launches, breakdown.attribution.tables.ranges
+    launches, ranges = breakdown.attribution.trace.launches, breakdown.attribution.trace.ranges
     far = _FAR_AHEAD * max(last - first, 1)
     start = int(launches.start[calls].min(initial=first))
     end = int(launches.end[calls].max(initial=start))
@@ -297,7 +297,7 @@ def _ranges_around(breakdown: Breakdown, row: int | None, begin: int, end: int) 
     if row is None:
         return ZoomRanges(empty, empty, empty.astype(np.int32), empty.astype(np.int32))
     attribution, paths = breakdown.attribution, breakdown.paths
-    ranges = attribution.tables.ranges
+    ranges = attribution.trace.ranges
     level = {row: 0}
     generation = [row]
     for number in range(1, _INNER_LEVELS):

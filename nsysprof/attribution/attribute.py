@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
-from nsysprof.core.arena import Room
-from nsysprof.core.intervals import Nest, inside_any, nest
-from nsysprof.core.parallel import cores, in_order
+from nsysprof.core.arena import ColumnArena
+from nsysprof.core.intervals import inside_any
+from nsysprof.core.nesting import Nest, nest
+from nsysprof.core.parallel import cores, map_in_order
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import Report, read_tables, room_for
-from nsysprof.trace.tables import MIGRATION, START_END, Tables
+from nsysprof.trace.report import Report, allocator, read_tables
+from nsysprof.trace.trace import MIGRATION, START_END, Trace
 
-# The fate of an op, in the order of the ledger.
+# The outcomes of GPU ops, in the order of the ledger.
 OWN_THREAD, FOLLOWED, WINDOW, OUTSIDE, AMBIGUOUS, NO_LAUNCH, MIGRATED = range(7)
-FATES = (
+OUTCOMES = (
     *("own thread", "followed", "start/end window", "outside every range", "ambiguous", "no launch row"),
     "unified memory",
 )
@@ -32,9 +33,9 @@ _WORTH_THREADS = 100_000  # launches: fewer are attributed sooner than threads s
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """How many ops, and how many ns of their durations, met one fate."""
+    """How many GPU ops, and how many ns of their durations, had one outcome."""
 
-    fate: str
+    outcome: str
     ops: int
     sum_ns: int
 
@@ -43,16 +44,16 @@ class LedgerRow:
 class Attribution:
     """What belongs to which range.
 
-    Per launch: ``owner`` int32, a row of ``tables.ranges``, -1 for none; ``fate`` uint8, an index into `FATES`.
+    Per launch: ``owner`` int32, a row of ``trace.ranges``, -1 for none; ``outcome`` uint8, an index into `OUTCOMES`.
     Per range: ``parent`` int32, the innermost push/pop range that contains it on its thread, -1 for none;
     ``inclusive``, a `Totals` with what lies inside it; ``exclusive_sum_ns`` int64, what it owns itself.
-    ``ledger`` has a row per fate; its rows add up to all ops of the report.
+    ``ledger`` has a row per outcome; its rows add up to all ops of the report.
     """
 
-    tables: Tables
+    trace: Trace
     threads: str
     owner: NDArray[np.int32]
-    fate: NDArray[np.uint8]
+    outcome: NDArray[np.uint8]
     parent: NDArray[np.int32]
     inclusive: Totals
     exclusive_sum_ns: NDArray[np.int64]
@@ -61,37 +62,37 @@ class Attribution:
     @property
     def op_owner(self) -> NDArray[np.int32]:
         """The owner of each op, -1 for none."""
-        return np.append(self.owner, np.int32(-1))[self.tables.ops.launch]
+        return np.append(self.owner, np.int32(-1))[self.trace.ops.launch]
 
     def owner_of(self, ops: slice) -> NDArray[np.int32]:
         """The owners of some ops, -1 for none."""
-        launch = self.tables.ops.launch[ops]
+        launch = self.trace.ops.launch[ops]
         out = np.full(len(launch), -1, np.int32)
         known = launch >= 0
         out[known] = self.owner[launch[known]]
         return out
 
     @property
-    def op_fate(self) -> NDArray[np.uint8]:
-        """The fate of each op."""
-        return self.fate_of(slice(None))
+    def op_outcome(self) -> NDArray[np.uint8]:
+        """The outcome of each op."""
+        return self.outcome_of(slice(None))
 
-    def fate_of(self, ops: slice) -> NDArray[np.uint8]:
-        """The fates of some ops."""
-        launch = self.tables.ops.launch[ops]
-        out = np.where(self.tables.ops.kind[ops] == MIGRATION, np.uint8(MIGRATED), np.uint8(NO_LAUNCH))
+    def outcome_of(self, ops: slice) -> NDArray[np.uint8]:
+        """The outcomes of some ops."""
+        launch = self.trace.ops.launch[ops]
+        out = np.where(self.trace.ops.kind[ops] == MIGRATION, np.uint8(MIGRATED), np.uint8(NO_LAUNCH))
         known = launch >= 0
-        out[known] = self.fate[launch[known]]
+        out[known] = self.outcome[launch[known]]
         return out
 
 
 def attribute(
-    report: Report | Tables,
+    report: Report | Trace,
     threads: str = "follow",
     progress: Callable[[str, int], None] | None = None,
     memory_limit: int | None = None,
 ) -> Attribution:
-    """Attribute every op of an open report, or of its tables if they were read before.
+    """Attribute every op of an open report, or of its trace if that was read before.
 
     ``threads`` is ``follow`` (work of helper threads belongs to the one range open elsewhere in the process) or
     ``strict`` (a thread's work belongs to its own ranges alone, as nsys projects). Near-linear in events, process by
@@ -104,37 +105,37 @@ def attribute(
         raise NsysprofError(
             f"unknown way to treat helper threads: {threads!r}", f"choose {' or '.join(THREADS)}"
         )
-    tables = (
+    trace = (
         report
-        if isinstance(report, Tables)
-        else read_tables(report, progress, room_for(report, memory_limit))
+        if isinstance(report, Trace)
+        else read_tables(report, progress, allocator(report, memory_limit))
     )
-    ranges, launches, room = tables.ranges, tables.launches, tables.room
+    ranges, launches, arena = trace.ranges, trace.launches, trace.arena
     result = Attribution(
-        tables=tables,
+        trace=trace,
         threads=threads,
-        owner=room.full(len(launches), -1, np.int32),
-        fate=room.full(len(launches), OUTSIDE, np.uint8),
-        parent=room.full(len(ranges), -1, np.int32),
-        inclusive=Totals.zeros(len(ranges), room),
-        exclusive_sum_ns=room.zeros(len(ranges), np.int64),
+        owner=arena.full(len(launches), -1, np.int32),
+        outcome=arena.full(len(launches), OUTSIDE, np.uint8),
+        parent=arena.full(len(ranges), -1, np.int32),
+        inclusive=Totals.zeros(len(ranges), arena),
+        exclusive_sum_ns=arena.zeros(len(ranges), np.int64),
         ledger=(),
     )
-    range_bounds = _bounds(ranges.thread, len(tables.threads))
-    launch_bounds = _bounds(launches.thread, len(tables.threads))
-    rows, begins = _ops_by_launch(tables)
-    first_thread = _bounds(tables.thread_process, len(tables.processes))
+    range_bounds = _bounds(ranges.thread, len(trace.threads))
+    launch_bounds = _bounds(launches.thread, len(trace.threads))
+    rows, begins = _ops_by_launch(trace)
+    first_thread = _bounds(trace.thread_process, len(trace.processes))
 
     def one_process(process: int) -> int:
         members = range(first_thread[process], first_thread[process + 1])
         first, last = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
-        calls = _calls(tables, first, last, rows, begins)
+        calls = _calls(trace, first, last, rows, begins)
         _attribute_process(result, members, calls, range_bounds, launch_bounds)
         return last - first
 
     # Processes have nothing in common; side by side they take more memory.
-    threads_at_once = cores() if room.limit is None and len(launches) >= _WORTH_THREADS else 1
-    for done in in_order(one_process, range(len(tables.processes)), threads_at_once):
+    threads_at_once = cores() if arena.limit is None and len(launches) >= _WORTH_THREADS else 1
+    for done in map_in_order(one_process, range(len(trace.processes)), threads_at_once):
         if progress:
             progress("attribution", done)
     ledger = _ledger(result)
@@ -146,14 +147,14 @@ def _bounds(codes: NDArray[np.integer], count: int) -> NDArray[np.intp]:
     return np.searchsorted(codes, np.arange(count + 1))
 
 
-def _ops_by_launch(tables: Tables) -> tuple[NDArray[np.int32], NDArray[np.intp] | None]:
+def _ops_by_launch(trace: Trace) -> tuple[NDArray[np.int32], NDArray[np.intp] | None]:
     """The ops that have a launch, in the order of their launches, and where the ops of each launch begin.
 
     None for the latter says that every launch caused one op; that takes no sorting.
     """
-    launch, count = tables.ops.launch, len(tables.launches)
+    launch, count = trace.ops.launch, len(trace.launches)
     if np.count_nonzero(launch >= 0) == count:
-        rows = tables.room.full(count, -1, np.int32)
+        rows = trace.arena.full(count, -1, np.int32)
         for first in range(0, len(launch), _CHUNK):
             part = launch[first : first + _CHUNK]
             known = np.flatnonzero(part >= 0)
@@ -164,29 +165,29 @@ def _ops_by_launch(tables: Tables) -> tuple[NDArray[np.int32], NDArray[np.intp] 
     launch = launch[with_launch]
     order = np.argsort(launch, kind="stable")
     begins = np.cumsum(np.bincount(launch, minlength=count))
-    return tables.room.take(with_launch, order), np.append(0, begins)
+    return trace.arena.take(with_launch, order), np.append(0, begins)
 
 
 def _calls(
-    tables: Tables, first: int, last: int, rows: NDArray[np.int32], begins: NDArray[np.intp] | None
+    trace: Trace, first: int, last: int, rows: NDArray[np.int32], begins: NDArray[np.intp] | None
 ) -> LaunchWork:
     """The launches ``[first, last)`` with what they caused; the other arguments are those of `_ops_by_launch`."""
-    ops = tables.ops
+    ops = trace.ops
     if begins is None:
         mine, call = rows[first:last], np.arange(last - first, dtype=np.int32)
     else:
         mine = rows[begins[first] : begins[last]]
         call = np.repeat(np.arange(last - first, dtype=np.int32), np.diff(begins[first : last + 1]))
     return LaunchWork.build(
-        tables.launches.start[first:last],
-        tables.launches.end[first:last],
+        trace.launches.start[first:last],
+        trace.launches.end[first:last],
         call=call,
-        op_start=tables.room.take(ops.start, mine),
-        op_end=tables.room.take(ops.end, mine),
-        device=tables.stream_gpu.take(ops.stream[mine]),
+        op_start=trace.arena.take(ops.start, mine),
+        op_end=trace.arena.take(ops.end, mine),
+        device=trace.stream_gpu.take(ops.stream[mine]),
         kind=ops.kind[mine],
         from_graph=ops.from_graph[mine],
-        room=tables.room,
+        arena=trace.arena,
     )
 
 
@@ -199,22 +200,22 @@ def _attribute_process(
 ) -> None:
     """Fill in what concerns one process: its threads are ``members``, its launches ``calls``."""
     base, stop = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
-    owner, fate, room = result.owner[base:stop], result.fate[base:stop], result.tables.room
+    owner, outcome, arena = result.owner[base:stop], result.outcome[base:stop], result.trace.arena
     own = {thread: slice(*(launch_bounds[thread : thread + 2] - base).tolist()) for thread in members}
     nests, windows = _nests(result, members, range_bounds)
     for thread, (first, thread_nest) in nests.items():
         inside = thread_nest.innermost(calls.start[own[thread]], calls.end[own[thread]])
         owner[own[thread]] = np.where(inside >= 0, inside + first, -1)
-        fate[own[thread]][inside >= 0] = OWN_THREAD
+        outcome[own[thread]][inside >= 0] = OWN_THREAD
     followers: dict[int, NDArray[np.intp]] = {}
     if result.threads == "follow" and nests:
-        followers = _follow(result, calls, nests, owner, fate)
+        followers = _follow(result, calls, nests, owner, outcome)
     if windows:
-        _fill_windows(result, windows, calls, owner, fate, own)
+        _fill_windows(result, windows, calls, owner, outcome, own)
     for thread, (first, thread_nest) in nests.items():
-        part = _calls_of_lane(calls, own[thread], followers.get(thread), room)
+        part = _calls_of_lane(calls, own[thread], followers.get(thread), arena)
         rows = slice(first, first + len(thread_nest.start))
-        result.inclusive.fill(rows, project(part, thread_nest.start, thread_nest.end, room))
+        result.inclusive.fill(rows, project(part, thread_nest.start, thread_nest.end, arena))
     owned = owner >= 0
     np.add.at(result.exclusive_sum_ns, owner[owned], calls.sum_ns[owned])
 
@@ -226,7 +227,7 @@ def _nests(
 
     Notes the parents of the push/pop ranges.
     """
-    ranges = result.tables.ranges
+    ranges = result.trace.ranges
     nests: dict[int, tuple[int, Nest]] = {}
     windows: list[slice] = []
     for thread in members:
@@ -242,13 +243,13 @@ def _nests(
 
 
 def _calls_of_lane(
-    calls: LaunchWork, own: slice, followers: NDArray[np.intp] | None, room: Room
+    calls: LaunchWork, own: slice, followers: NDArray[np.intp] | None, arena: ColumnArena
 ) -> LaunchWork:
     """The launches that are in the ranges of one thread: its ``own``, and those that follow it."""
     if followers is None:
         return slice_calls(calls, own.start, own.stop)
     rows = np.concatenate([np.arange(own.start, own.stop), followers])
-    return take_calls(calls, rows, np.arange(len(rows)) >= own.stop - own.start, room)
+    return take_calls(calls, rows, np.arange(len(rows)) >= own.stop - own.start, arena)
 
 
 def _follow(
@@ -256,7 +257,7 @@ def _follow(
     calls: LaunchWork,
     nests: dict[int, tuple[int, Nest]],
     owner: NDArray[np.int32],
-    fate: NDArray[np.uint8],
+    outcome: NDArray[np.uint8],
 ) -> dict[int, NDArray[np.intp]]:
     """Give launches of threads without an open range to the one other thread that has one open all the while.
 
@@ -275,10 +276,10 @@ def _follow(
         candidates[hit] += 1
         owner[lost[hit]] = inside[inside >= 0] + first
     ambiguous = lost[candidates > 1]
-    owner[ambiguous], fate[ambiguous] = -1, AMBIGUOUS
+    owner[ambiguous], outcome[ambiguous] = -1, AMBIGUOUS
     followed = lost[candidates == 1]
-    fate[followed] = FOLLOWED
-    host = result.tables.ranges.thread[owner[followed]]
+    outcome[followed] = FOLLOWED
+    host = result.trace.ranges.thread[owner[followed]]
     order = np.argsort(host, kind="stable")
     hosts, begins = np.unique(host[order], return_index=True)
     return dict(zip(hosts.tolist(), np.split(followed[order], begins[1:]), strict=True)) if len(hosts) else {}
@@ -289,14 +290,14 @@ def _fill_windows(
     windows: list[slice],
     calls: LaunchWork,
     owner: NDArray[np.int32],
-    fate: NDArray[np.uint8],
+    outcome: NDArray[np.uint8],
     own: dict[int, slice],
 ) -> None:
     """Start/end ranges: inclusive over all launches in the window, owners of what no push/pop range owns.
 
     A window is open to its whole process, or under ``strict`` to the thread that started it.
     """
-    ranges, room = result.tables.ranges, result.tables.room
+    ranges, arena = result.trace.ranges, result.trace.arena
     if result.threads == "strict":
         groups = [(np.arange(rows.start, rows.stop), own[int(ranges.thread[rows.start])]) for rows in windows]
     else:
@@ -306,29 +307,29 @@ def _fill_windows(
     for rows, among in groups:
         start, end = ranges.start[rows], ranges.end[rows]
         mine = among.start + np.flatnonzero(inside_any(start, end, calls.start[among], calls.end[among]))
-        result.inclusive.fill(rows, project(take_calls(calls, mine, None, room), start, end, room))
-        free = mine[(owner[mine] < 0) & (fate[mine] != AMBIGUOUS)]
+        result.inclusive.fill(rows, project(take_calls(calls, mine, None, arena), start, end, arena))
+        free = mine[(owner[mine] < 0) & (outcome[mine] != AMBIGUOUS)]
         inside = nest(start, end).innermost(calls.start[free], calls.end[free])
         hit = inside >= 0
         owner[free[hit]] = rows[inside[hit]]
-        fate[free[hit]] = WINDOW
+        outcome[free[hit]] = WINDOW
 
 
 def _ledger(result: Attribution) -> tuple[LedgerRow, ...]:
-    """A row per fate, checked against the ops themselves and against what the ranges own."""
-    ops = result.tables.ops
-    count, total = np.zeros(len(FATES), np.int64), np.zeros(len(FATES), np.int64)
+    """A row per outcome, checked against the ops themselves and against what the ranges own."""
+    ops = result.trace.ops
+    count, total = np.zeros(len(OUTCOMES), np.int64), np.zeros(len(OUTCOMES), np.int64)
     whole = np.zeros(1, np.int64)
     for first in range(0, len(ops), _CHUNK):
         part = slice(first, first + _CHUNK)
-        fate = result.fate_of(part)
-        count += np.bincount(fate, minlength=len(FATES))
+        outcome = result.outcome_of(part)
+        count += np.bincount(outcome, minlength=len(OUTCOMES))
         length = ops.end[part] - ops.start[part]
-        np.add.at(total, fate, length)
+        np.add.at(total, outcome, length)
         whole += length.sum()
     owned = int(total[[OWN_THREAD, FOLLOWED, WINDOW]].sum())
     if int(count.sum()) != len(ops) or total.sum() != whole[0]:
         raise AssertionError("the ledger does not add up to the report's GPU work")
     if owned != int(result.exclusive_sum_ns.sum()):
         raise AssertionError("what the ranges own does not add up to what the ledger says they own")
-    return tuple(LedgerRow(*row) for row in zip(FATES, count.tolist(), total.tolist(), strict=True))
+    return tuple(LedgerRow(*row) for row in zip(OUTCOMES, count.tolist(), total.tolist(), strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import IN_MEMORY, Room
+from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.intervals import (
     Index,
     Ints,
@@ -18,7 +18,7 @@ from nsysprof.core.intervals import (
     slice_reduce,
     union_length,
 )
-from nsysprof.trace.tables import GRAPH, KERNEL
+from nsysprof.trace.trace import GRAPH, KERNEL
 
 # Devices from this one on share the last bit of a mask.
 DEVICE_BITS = 62
@@ -47,11 +47,11 @@ class Totals:
     devices: Ints
 
     @classmethod
-    def zeros(cls, count: int, room: Room = IN_MEMORY) -> Totals:
+    def zeros(cls, count: int, arena: ColumnArena = IN_MEMORY) -> Totals:
         """Totals of ``count`` ranges with nothing in them."""
         small = {"launches", "kernels", "memops", "graph_launches"}
         columns: dict[str, Any] = {
-            f.name: room.zeros(count, np.int32 if f.name in small else np.int64) for f in fields(cls)
+            f.name: arena.zeros(count, np.int32 if f.name in small else np.int64) for f in fields(cls)
         }
         return cls(**columns)
 
@@ -105,19 +105,19 @@ class LaunchWork:
         device: NDArray[np.int32],
         kind: NDArray[np.uint8],
         from_graph: NDArray[np.bool_],
-        room: Room = IN_MEMORY,
+        arena: ColumnArena = IN_MEMORY,
     ) -> LaunchWork:
         """Add up the ops of each launch. Every launch has caused at least one op."""
-        length = room.empty(len(op_start), np.int64)
+        length = arena.empty(len(op_start), np.int64)
         np.subtract(op_end, op_start, out=length)
         kernel, graph = kind == KERNEL, kind == GRAPH
         columns = {
             "sum_ns": (np.add, length),
             "first_ns": (np.minimum, op_start),
             "last_ns": (np.maximum, op_end),
-            "kernels": (np.add, room.cast(kernel, np.int32)),
-            "memops": (np.add, room.cast(~kernel & ~graph, np.int32)),
-            "graph": (np.maximum, room.cast(graph | from_graph, np.int32)),
+            "kernels": (np.add, arena.cast(kernel, np.int32)),
+            "memops": (np.add, arena.cast(~kernel & ~graph, np.int32)),
+            "graph": (np.maximum, arena.cast(graph | from_graph, np.int32)),
         }
         if (length < 0).any():
             columns["negative_ns"] = (np.add, np.maximum(-length, 0))
@@ -156,7 +156,7 @@ def take_calls(
     calls: LaunchWork,
     rows: NDArray[np.intp],
     followed: NDArray[np.bool_] | None = None,
-    room: Room = IN_MEMORY,
+    arena: ColumnArena = IN_MEMORY,
 ) -> LaunchWork:
     """The launches ``rows``, sorted by start, with their ops. ``followed`` marks those from helper threads."""
     start = calls.start[rows]
@@ -172,17 +172,17 @@ def take_calls(
         call = np.repeat(call, size)
         ops = np.arange(len(call)) + np.repeat(first - (np.cumsum(size) - size), size)
     return LaunchWork(
-        **{name: room.take(getattr(calls, name), rows) for name in _PER_LAUNCH},
-        **{name: room.take(getattr(calls, name), ops) for name in _PER_OP},
+        **{name: arena.take(getattr(calls, name), rows) for name in _PER_LAUNCH},
+        **{name: arena.take(getattr(calls, name), ops) for name in _PER_OP},
         call=call,
         followed=followed,
         negative_ns=None if calls.negative_ns is None else calls.negative_ns[rows],
     )
 
 
-def project(calls: LaunchWork, start: Ints, end: Ints, room: Room = IN_MEMORY) -> Totals:
+def project(calls: LaunchWork, start: Ints, end: Ints, arena: ColumnArena = IN_MEMORY) -> Totals:
     """The `Totals` of ranges sorted by start: over all launches whose host call lies wholly inside the range."""
-    out = Totals.zeros(len(start), room)
+    out = Totals.zeros(len(start), arena)
     if len(start) == 0 or len(calls.start) == 0:
         return out
     first, last = np.full(len(start), _LATE), np.full(len(start), _EARLY)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
-from nsysprof.trace.tables import Tables, only_ops, pid_of
+from nsysprof.trace.trace import Trace, only_ops, pid_of
 
 
 @dataclass(frozen=True)
@@ -27,45 +27,45 @@ class Part:
 
 def parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) -> list[Part]:
     """The parts by ``process`` or ``device``, or the one part that is all of it."""
-    tables = attribution.tables
+    trace = attribution.trace
     if by is None:
         return [Part(None, attribution, keep, None)]
     if by == "process":
-        process = tables.thread_process[tables.ranges.thread]
-        of_op = tables.op_process
+        process = trace.thread_process[trace.ranges.thread]
+        of_op = trace.op_process
         out = [
             Part(pid_of(pid), attribution, keep & (process == code), of_op == code)
-            for code, pid in enumerate(tables.processes.tolist())
+            for code, pid in enumerate(trace.processes.tolist())
             if (process == code).any() or (of_op == code).any()
         ]
         return out or [Part("no process", attribution, keep, None)]
-    of_op = np.array(tables.gpu_numbers, np.int32)[tables.stream_device][tables.ops.stream]
-    labels = device_labels(tables)
+    of_op = np.array(trace.gpu_numbers, np.int32)[trace.stream_device][trace.ops.stream]
+    labels = device_labels(trace)
     out = []
     for number, label in labels.items():
-        part = attribute(only_ops(tables, of_op == number), attribution.threads)
+        part = attribute(only_ops(trace, of_op == number), attribution.threads)
         out.append(Part(label, part, keep & (part.inclusive.launches > 0), None))
     return out or [Part("no GPU", attribution, keep, None)]
 
 
-def device_labels(tables: Tables) -> dict[int, str]:
-    """What to call each GPU number of `Tables.gpu_numbers`, in order: ``GPU 0``, or ``device 0 of pid 42``."""
+def device_labels(trace: Trace) -> dict[int, str]:
+    """What to call each GPU number of `Trace.gpu_numbers`, in order: ``GPU 0``, or ``device 0 of pid 42``."""
     out = {}
-    for device, number in zip(tables.devices, tables.gpu_numbers, strict=True):
-        pid = pid_of(int(tables.processes[device.process]))
+    for device, number in zip(trace.devices, trace.gpu_numbers, strict=True):
+        pid = pid_of(int(trace.processes[device.process]))
         unknown = f"device {device.cuda_id} of pid {pid}"
-        out[number] = unknown if device.gpu is None else f"GPU {tables.report.about.gpus[device.gpu].id}"
+        out[number] = unknown if device.gpu is None else f"GPU {trace.report.about.gpus[device.gpu].id}"
     return dict(sorted(out.items(), key=lambda pair: (len(pair[1]), pair[1])))
 
 
-def stream_names(tables: Tables) -> list[tuple[str, str]]:
+def stream_names(trace: Trace) -> list[tuple[str, str]]:
     """Of each stream its number in words, and its process where several use its GPU, else nothing."""
-    numbers = tables.gpu_numbers
+    numbers = trace.gpu_numbers
     users: dict[int, set[int]] = {}
-    for device, number in zip(tables.devices, numbers, strict=True):
+    for device, number in zip(trace.devices, numbers, strict=True):
         users.setdefault(number, set()).add(device.process)
     out = []
-    for stream in tables.streams:
+    for stream in trace.streams:
         which = (
             "unified memory"
             if stream.migrates
@@ -73,18 +73,18 @@ def stream_names(tables: Tables) -> list[tuple[str, str]]:
             if stream.id is None
             else f"stream {stream.id}"
         )
-        process = tables.devices[stream.device].process
+        process = trace.devices[stream.device].process
         shared = len(users[numbers[stream.device]]) > 1
-        out.append((which, f"pid {pid_of(int(tables.processes[process]))}" if shared else ""))
+        out.append((which, f"pid {pid_of(int(trace.processes[process]))}" if shared else ""))
     return out
 
 
-def stream_labels(tables: Tables) -> list[str]:
+def stream_labels(trace: Trace) -> list[str]:
     """What to call each stream: its GPU and number, and its process where several use that GPU."""
-    gpus = device_labels(tables)
+    gpus = device_labels(trace)
     out = []
-    for stream, (which, whose) in zip(tables.streams, stream_names(tables), strict=True):
-        gpu = gpus[tables.gpu_numbers[stream.device]]
+    for stream, (which, whose) in zip(trace.streams, stream_names(trace), strict=True):
+        gpu = gpus[trace.gpu_numbers[stream.device]]
         parts = (gpu, "" if "pid" in gpu else whose, which)
         out.append(" · ".join(part for part in parts if part))
     return out

@@ -13,7 +13,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import find_nsys
 from nsysprof.tools.nsys_stats import stats
-from nsysprof.trace.tables import GRAPH, START_END, Tables, only_ops, pid_of, tid_of
+from nsysprof.trace.trace import GRAPH, START_END, Trace, only_ops, pid_of, tid_of
 
 _STYLES = {"PushPop": "push/pop", "StartEnd": "start/end"}
 
@@ -54,7 +54,7 @@ class Verification:
     differences: tuple[str, ...]
 
 
-def verify(tables: Tables, nsys: Path | None = None) -> Verification:
+def verify(trace: Trace, nsys: Path | None = None) -> Verification:
     """Run ``nsys stats --report nvtx_gpu_proj_trace`` on the same file and compare span, first op and launch count of
     every range that has GPU work.
 
@@ -62,7 +62,7 @@ def verify(tables: Tables, nsys: Path | None = None) -> Verification:
     end with the last NVTX event. CUDA graphs traced as a whole are left out on both sides, as nsys does. Raises
     `NsysprofError` where no nsys is installed, it lacks that report, or the report is not an SQLite file.
     """
-    report = tables.report
+    report = trace.report
     if report.format != "sqlite":
         raise NsysprofError(
             f"{report.path}: only SQLite reports can be verified with nsys",
@@ -84,7 +84,7 @@ def verify(tables: Tables, nsys: Path | None = None) -> Verification:
                 int(row["Projected Start (ns)"]), int(row["Projected Duration (ns)"]), int(row["NumGPUOps"])
             )
         )
-    ours, names, reasons = _projected(tables)
+    ours, names, reasons = _projected(trace)
     explained: Counter[str] = Counter()
     differences = []
     equal = 0
@@ -96,7 +96,7 @@ def verify(tables: Tables, nsys: Path | None = None) -> Verification:
             continue
         if where in reasons:
             explained[reasons[where]] += count
-        elif where not in names and tables.never_popped:
+        elif where not in names and trace.never_popped:
             explained["never popped: counted with the one of its name around it"] += count
         else:
             name = names.get(where, "unknown to nsysprof")
@@ -112,14 +112,14 @@ def _said(projected: Counter[_Projected]) -> str:
 
 
 def _projected(
-    tables: Tables,
+    trace: Trace,
 ) -> tuple[dict[_Where, list[_Projected]], dict[_Where, str], dict[_Where, str]]:
     """Our projection of every range with GPU work, the names of all ranges, and where nsys is known to answer
     otherwise, with the reason.
     """
-    strict = attribute(only_ops(tables, tables.ops.kind != GRAPH), "strict")
-    ranges, inside = tables.ranges, strict.inclusive
-    thread = tables.threads[ranges.thread]
+    strict = attribute(only_ops(trace, trace.ops.kind != GRAPH), "strict")
+    ranges, inside = trace.ranges, strict.inclusive
+    thread = trace.threads[ranges.thread]
     style = [
         _STYLES["StartEnd"] if kind == START_END else _STYLES["PushPop"] for kind in ranges.kind.tolist()
     ]
@@ -146,6 +146,6 @@ def _projected(
         places[row]: "its ending thread is recorded: nsys leaves it out"
         for row in np.flatnonzero(ranges.moved)
     }
-    texts = [name.text for name in tables.range_names]
+    texts = [name.text for name in trace.range_names]
     names = {where: texts[name] for where, name in zip(places, ranges.name.tolist(), strict=True)}
     return ours, names, reasons

@@ -17,7 +17,7 @@ from nsysprof.statistics.contrast import (
     SLOWER,
     Rules,
     contrast,
-    judged,
+    judge,
     noise_of,
 )
 from nsysprof.statistics.summary import summarize
@@ -202,7 +202,7 @@ def _times(
         for place in pairs
     ]
     found = {}
-    for (place, pair), one in zip(pairs.items(), judged(contrasts, widened), strict=True):
+    for (place, pair), one in zip(pairs.items(), judge(contrasts, widened), strict=True):
         before, after = (summarize(values, name) for values, name in zip(pair, names, strict=True))
         found[place] = {
             **_ends(before.median, before.interval.low, before.interval.high, before.n, "before"),

@@ -17,8 +17,8 @@ from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.tables import TABLES
 from nsysprof.charts.chart import files_of, save_charts
-from nsysprof.core.document import known_document
-from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular
+from nsysprof.core.document import read_if_document
+from nsysprof.core.files import MAX_TABLE_BYTES, open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import BENCH_SCHEMA, BenchPoint, GpuState
 from nsysprof.results.files import write_csv, writing
@@ -56,7 +56,7 @@ def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **mo
     """
 
     def is_ours(document: Path) -> bool:
-        return bool(known_document(document, BENCH_SCHEMA, most=MOST_TABLE_BYTES))
+        return bool(read_if_document(document, BENCH_SCHEMA, most=MAX_TABLE_BYTES))
 
     samples = folder / BENCH_FILES[0]
     kept = source is not None and samples.exists() and samples.samefile(source)

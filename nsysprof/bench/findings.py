@@ -12,7 +12,7 @@ import pandas as pd
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import CONSTANT, FEW_POINTS, LEVEL, NO_SINGLE_POWER, UNSURE, is_named
 from nsysprof.bench.words import configurations_of, exponent_words, largest, ratio_cell
-from nsysprof.core.text import listed, plural
+from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_bytes, format_ratio, format_share
 from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of
@@ -110,7 +110,7 @@ def _sizes(part: pd.DataFrame, row: Any, about: Described, ends: int) -> str:
     if ends == 1:
         return format_bytes(own["temporary_bytes"].iloc[-1])
     places = sorted({0, int(np.argmin(own["temporary_bytes"].to_numpy(np.int64))), len(own) - 1})
-    return listed(
+    return join_words(
         [
             f"{format_bytes(own['temporary_bytes'].iloc[place])} at {about.short}={own[about.size].iloc[place]}"
             for place in places

@@ -16,9 +16,8 @@ from nsysprof.bench.rows import refused_calls
 from nsysprof.bench.scaling import BenchSweep
 from nsysprof.bench.titles import chart_subtitle, latency_title, memory_title, speedup_title, throughput_title
 from nsysprof.bench.words import tflops_text
-from nsysprof.charts.marks import Axis, Heading, Line, LinePanel, Lines, Spot
+from nsysprof.charts.marks import Axis, Heading, Line, LinePanel, Lines, Spot, log_axis
 from nsysprof.charts.palette import INK
-from nsysprof.charts.scales import log_axis
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 
 MAX_PANELS = 6

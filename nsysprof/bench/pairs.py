@@ -19,7 +19,7 @@ from nsysprof.statistics.contrast import (
     Contrast,
     Rules,
     contrast,
-    judged,
+    judge,
     noise_of,
 )
 
@@ -59,7 +59,7 @@ def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules)
             rules.widened(noise[base.place], noise[new.place]) if kind == "eager" else rules
             for base, new in pairs
         ]
-        for (base, new), one, its_rules in zip(pairs, judged(contrasts, widened), widened, strict=True):
+        for (base, new), one, its_rules in zip(pairs, judge(contrasts, widened), widened, strict=True):
             row = {**_row(base, new, one), "kind": kind, "least_effect": its_rules.least_effect}
             rows.append({**row, "base_aa": aa[base.place], "new_aa": aa[new.place]})
     return pd.DataFrame(rows, columns=columns_of(COMPARISONS, samples.described))

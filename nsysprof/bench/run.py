@@ -174,7 +174,7 @@ def _drop_if_empty(job: SweepJob, sweep: SweepFile) -> bool:
 
 
 def _stopped(job: SweepJob, ended: Ended, sweep: SweepFile) -> NsysprofError:
-    said = last_line("\n".join(line for line in ended.said.splitlines() if not line.startswith("  hint: ")))
+    said = last_line("\n".join(line for line in ended.output.splitlines() if not line.startswith("  hint: ")))
     at = f" at {sweep.trying}" if sweep.trying else ""
     return NsysprofError(
         f"the measuring program failed{at} with exit code {ended.code}{f': {said}' if said else ''}"

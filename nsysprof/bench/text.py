@@ -28,7 +28,7 @@ from nsysprof.bench.words import (
     speedup_cell,
     tflops_cell,
 )
-from nsysprof.core.text import once, one_line, visible
+from nsysprof.core.text import drop_repeats, one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.table import WIDTH, text_table
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
@@ -116,7 +116,7 @@ def _legend(results: BenchResults) -> str:
 
 
 def _warnings(results: BenchResults) -> Iterator[str]:
-    warnings = once(results.warnings)
+    warnings = drop_repeats(results.warnings)
     yield from _wrapped(map(visible, warnings[:MAX_WARNINGS]), "  warning  ", " " * 11)
     if len(warnings) > MAX_WARNINGS:
         yield f"  and {len(warnings) - MAX_WARNINGS} warnings more: see report.md"

@@ -20,9 +20,9 @@ from nsysprof.bench.words import (
     speed_words,
     tflops_text,
 )
-from nsysprof.core.text import listed
+from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
-from nsysprof.statistics.contrast import FASTER, SLOWER, worded
+from nsysprof.statistics.contrast import FASTER, SLOWER, word_by_verdict
 
 __all__ = [
     "chart_subtitle",
@@ -174,7 +174,7 @@ def _end(results: BenchResults, row: Mapping[str, Any], end: str) -> str:
     there = frame.loc[frame["configuration"].isin(inside) & (frame[about.size] == size), "configuration"]
     found = results.speedup(str(there.iloc[0]), row["loser"], row["winner"]) or {"verdict": ""}
     clear = f"{format_ratio(row[f'{end}_speedup'])} at {about.short}={size}"
-    return worded(clear, f"no clear difference at {about.short}={size}", found["verdict"])
+    return word_by_verdict(clear, f"no clear difference at {about.short}={size}", found["verdict"])
 
 
 def _where(results: BenchResults, row: Any) -> str:
@@ -186,7 +186,7 @@ def _where(results: BenchResults, row: Any) -> str:
 
 
 def _many(values: list[Any]) -> str:
-    return f"{values[0]} to {values[-1]}" if len(values) > 2 else listed([str(value) for value in values])
+    return f"{values[0]} to {values[-1]}" if len(values) > 2 else join_words([str(value) for value in values])
 
 
 def _named(results: BenchResults, column: str) -> pd.DataFrame:

@@ -14,8 +14,8 @@ from nsysprof.bench.results import BenchResults
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.results.table import without_empty
-from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, worded
-from nsysprof.statistics.resampling import RANGE
+from nsysprof.statistics.confidence import RANGE
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, word_by_verdict
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
 REFUSED = "refused"
@@ -177,7 +177,7 @@ def speedup_cell(
 def speed_words(found: Any, base: str, where: str) -> str:
     """`24.2x as fast as math at S=4096`, of a row of the comparisons, and no more than its verdict allows."""
     clear = f"{format_ratio(found['speedup'])} as fast as {base}{where}"
-    return worded(clear, f"no clear difference from {base}{where}", found["verdict"])
+    return word_by_verdict(clear, f"no clear difference from {base}{where}", found["verdict"])
 
 
 def decision_words(results: BenchResults, configuration: str, decision: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from nsysprof.capture.program import with_results
 from nsysprof.errors import NsysprofError
-from nsysprof.tools.driver import Driver
 from nsysprof.tools.nsys import Nsys
 
-__all__ = ["Request", "Tracing", "nsys_command"]
+__all__ = ["Request", "nsys_command"]
 
 _CUDA = "cudaProfilerApi"
 _NVTX = "nvtx:"
@@ -27,62 +27,53 @@ _LONG = {
 
 
 @dataclass(frozen=True)
-class Tracing:
-    """What nsys is to record: ``trace`` as its ``--trace`` has it, and further arguments for ``nsys profile``.
-
-    ``capture_range`` limits the recording: ``cudaProfilerApi`` (from cudaProfilerStart to Stop) or ``nvtx:NAME``
-    (the first range of that name); None records the whole run. An option in ``extra`` takes the place of the
-    same one here: nsys takes none of them twice.
-    """
-
-    trace: tuple[str, ...] = ("cuda", "nvtx")
-    capture_range: str | None = None
-    extra: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Request:
-    """What to capture: a program with its arguments, with which nsys, traced how, on a machine with which driver.
+    """What to capture: a program with its arguments, with which nsys, and what that is to record.
 
-    ``results`` says that the program takes ``--results FILE`` and writes its own measurements there, as the workloads
-    do; ``overhead`` that it is run once without nsys before, to tell what nsys costs.
+    ``trace`` is what nsys's ``--trace`` lists, ``extra`` are further arguments for ``nsys profile``: an option in there
+    takes the place of the same one here, as nsys takes none of them twice. ``capture_range`` limits the recording:
+    ``cudaProfilerApi`` (from cudaProfilerStart to Stop) or ``nvtx:NAME`` (the first range of that name); None records
+    the whole run. ``results`` says that the program takes ``--results FILE`` and writes its own measurements there, as
+    the workloads do; ``overhead`` that it is run once without nsys before, to find what nsys costs.
     """
 
     program: tuple[str, ...]
     nsys: Nsys
-    tracing: Tracing = field(default_factory=Tracing)
-    driver: Driver | None = None
+    trace: tuple[str, ...] = ("cuda", "nvtx")
+    capture_range: str | None = None
+    extra: tuple[str, ...] = ()
     results: bool = False
     overhead: bool = False
 
 
-def nsys_command(nsys: Nsys, tracing: Tracing, out: Path, program: Sequence[str]) -> list[str]:
+def nsys_command(request: Request, out: Path, results: Path | None = None) -> list[str]:
     """The whole ``nsys profile`` command that runs a program and leaves ``out`` with .nsys-rep appended.
 
-    CPU sampling and context switches stay off: they cost time and answer other questions. CUDA graphs are
-    traced node by node, since a graph traced as a whole hides its kernels. Raises `NsysprofError` for a
-    capture range that is none, and for further arguments that would put the report elsewhere.
+    The program writes its own measurements to ``results``. CPU sampling and context switches stay off: they cost time
+    and answer other questions. CUDA graphs are traced node by node, since a graph traced as a whole hides its kernels.
+    Raises `NsysprofError` for a capture range that is none, and for further arguments that would put the report
+    elsewhere.
     """
-    given = {_name(one) for one in tracing.extra}
+    given = {_name(one) for one in request.extra}
     if "--output" in given:
         raise NsysprofError("--nsys-arg: --output is nsysprof's own", "-o NAME, or -o FOLDER/NAME")
-    options = [f"--trace={','.join(tracing.trace)}", "--sample=none"]
-    if nsys.version >= (2021, 3):
+    options = [f"--trace={','.join(request.trace)}", "--sample=none"]
+    if request.nsys.version >= (2021, 3):
         options.append("--cpuctxsw=none")
-    if "cuda" in tracing.trace and nsys.version >= (2021, 5):
+    if "cuda" in request.trace and request.nsys.version >= (2021, 5):
         options.append("--cuda-graph-trace=node")
-    options += _range_options(tracing.capture_range)
-    extra = list(tracing.extra)
+    options += _range_options(request.capture_range)
+    extra = list(request.extra)
     if f"--env-var={_UNREGISTERED}" in options:  # and the variables of the user, in one option
         extra = list(_with_unregistered(extra))
     return [
-        str(nsys.path),
+        str(request.nsys.path),
         "profile",
         *(one for one in options if _name(one) not in given),
         *extra,
         # nsys has a meaning for %p, %h and so on, and a folder may have such a name
         f"--output={str(out).replace('%', '%%')}",
-        *program,
+        *with_results(request.program, results),
     ]
 
 

@@ -1,35 +1,21 @@
-"""What to say of a program, or an nsys, that did not do its part."""
+"""The failures of a capture: why a program, or its nsys, did not do its part."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import signal
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from shlex import join, quote
 
 from nsysprof.capture.compose import Request
-from nsysprof.core.text import cut
+from nsysprof.capture.outputs import LOG, REPORT, STREAM
+from nsysprof.capture.program import failed_program, shown_program
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.child import Ended
 from nsysprof.tools.nsight import last_line
-from nsysprof.tools.outputs import LOG, REPORT, STREAM, typed
 
-__all__ = [
-    "check_ended",
-    "check_made",
-    "check_program",
-    "failed_program",
-    "last_said",
-    "made_by_nsys",
-    "why_no_ranges",
-]
+__all__ = ["check_ended", "check_made", "last_message", "made_by_nsys", "why_no_ranges"]
 
-_USAGE = 2  # what argparse exits with
-_LONGEST = 120
 # With --duration nsys ends the program itself, by this signal unless --kill names another.
 _ENDED_BY_NSYS = {128 + 15, 128 + 9}
 _COMPLAINT = re.compile(r"No space left on device|^Executable not found|^Failed to create")
@@ -47,18 +33,6 @@ def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
     return report, stream
 
 
-def check_program(program: str, profiler: str) -> None:
-    """Raises `NsysprofError` for a program that a profiler could not even start."""
-    if shutil.which(program) is None:
-        raise NsysprofError(
-            f"{quote(program)}: no such program, or it cannot be run", f"ls -l {typed(Path(program))}"
-        )
-    if program.startswith("-"):
-        raise NsysprofError(
-            f"{program}: {profiler} would take it for an option", f"-- {shutil.which(program)} ..."
-        )
-
-
 def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     """Raises `NsysprofError` for an nsys that made nothing, whatever the program did.
 
@@ -66,22 +40,22 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     """
     if any(made_by_nsys(folder)):
         return None
-    listed = re.search(r"^Generated:\s*\n((?:[ \t]+\S.*\n?)+)", ended.said, re.MULTILINE)
+    listed = re.search(r"^Generated:\s*\n((?:[ \t]+\S.*\n?)+)", ended.output, re.MULTILINE)
     named = [Path(line.strip()) for line in listed[1].splitlines()] if listed else []
     stranded = [path for path in named if path.suffix in (".qdstrm", ".nsys-rep") and path.is_file()]
     several = sorted(path.name for path in folder.glob("report*"))
     if stranded and not several:
         return stranded[0]
-    said = last_said(ended)
+    message = last_message(ended)
     what = f"left {len(several)} reports" if len(several) > 1 else "left no report"
     hint = None
     if len(several) > 1:
         hint = "a capture is of one: leave repeat out, or finish each with --resume"
-    elif request.tracing.capture_range and not ended.code:
-        hint = f"did the program ever come to {request.tracing.capture_range}? Try without --capture-range"
+    elif request.capture_range and not ended.code:
+        hint = f"did the program ever come to {request.capture_range}? Try without --capture-range"
     code = f" (exit code {ended.code})" if ended.code else ""
     raise NsysprofError(
-        f"nsys {request.nsys.version_text} {what}{code}{f': {said}' if said else ''}",
+        f"nsys {request.nsys.version_text} {what}{code}{f': {message}' if message else ''}",
         hint,
         exit_code=ended.code or 1,
     )
@@ -91,40 +65,21 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
     """Raises `NsysprofError`, with its own exit code, for a program that did not end well, or not before its nsys."""
     if ended.lost:
         raise NsysprofError(
-            f"{_shown(request.program)}: nsys-launcher was killed, by which nsys hears of the end of a program;"
+            f"{shown_program(request.program)}: nsys-launcher was killed, by which nsys learns of the end of a program;"
             " nsys was stopped, and what came later is not recorded",
             "does the program kill its parent process?",
         )
-    limited = any(re.match(r"--duration|-d", one) for one in request.tracing.extra)
+    limited = any(re.match(r"--duration|-d", one) for one in request.extra)
     if not ended.code or (limited and ended.code in _ENDED_BY_NSYS):
         return
     raise failed_program(
-        request.program, ended.code, last_said(ended), folder / LOG if request.results else None
+        request.program, ended.code, last_message(ended), folder / LOG if request.results else None
     )
 
 
-def failed_program(program: Sequence[str], code: int, said: str, log: Path | None) -> NsysprofError:
-    """The error, with its own exit code, for a program that failed; ``said`` is what it printed last.
-
-    ``log`` is that of a workload, None for any other program: where it was called wrongly there is nothing else in it,
-    and it is removed.
-    """
-    if log is not None and code == _USAGE:
-        log.unlink(missing_ok=True)
-        return NsysprofError(said, f"{join(program[:2])} --help", exit_code=_USAGE)
-    try:
-        killed = f" ({signal.Signals(code - 128).name})"
-    except ValueError:
-        killed = ""
-    return NsysprofError(
-        f"{_shown(program)}: failed with exit code {code}{killed}{f': {said}' if said else ''}",
-        exit_code=code,
-    )
-
-
-def last_said(ended: Ended) -> str:
-    """What was printed last, or, where nsys complained of its own options, that."""
-    lines = [line.strip() for line in ended.said.splitlines()]
+def last_message(ended: Ended) -> str:
+    """The last line that was printed, or nsys's complaint where it did not take its own options."""
+    lines = [line.strip() for line in ended.output.splitlines()]
     usage = next((number for number, line in enumerate(lines) if line.startswith("usage: nsys")), None)
     if usage is not None:
         before = "\n".join(lines[:usage]).strip().split("\n\n")
@@ -137,7 +92,7 @@ def last_said(ended: Ended) -> str:
 def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
     """Why an export of nsys holds no NVTX range, and what helps; None where it holds one, or NVTX was not traced.
 
-    nsys says it in diagnostics, before 2024 in strings that nothing refers to: to be asked before it is scrubbed.
+    nsys gives the reason in diagnostics, before 2024 in strings that nothing refers to: scrubbing removes those.
     """
     with closing(sqlite3.connect(sqlite)) as database:
         database.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -146,7 +101,7 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
         if "NVTX_EVENTS" in there and database.execute(ranges).fetchone():
             return None
         places = {"StringIds": "value", "DIAGNOSTIC_EVENT": "text"}
-        said = [
+        messages = [
             text
             for table, column in places.items()
             if table in there
@@ -154,23 +109,17 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
                 f"SELECT {column} FROM {table} WHERE {column} LIKE '%NVTX %' AND length({column}) < 400"
             )
         ]
-    if not any(text.startswith("NVTX profiling started") for text in said):
+    if not any(text.startswith("NVTX profiling started") for text in messages):
         return None
-    refused = next((text for text in said if re.match(r"NVTX .*\bincompatible\b", text)), None)
+    refused = next((text for text in messages if re.match(r"NVTX .*\bincompatible\b", text)), None)
     if refused:
         return (
             f'this nsys is too old for the NVTX that the program uses: "{refused}"',
             "--nsys PATH for a newer nsys, or, in Python, pip install 'nvtx<0.2.12'",
         )
-    if any(text.startswith("NVTX injection initialized") for text in said):
+    if any(text.startswith("NVTX injection initialized") for text in messages):
         return "the program uses NVTX, but began no range", "--trace cuda where none is wanted"
     return (
         "nsys saw no call of NVTX in the program",
         "annotate it (nvtx.annotate, torch.cuda.nvtx.range); --trace cuda where no ranges are wanted",
     )
-
-
-def _shown(program: Sequence[str]) -> str:
-    """A command on a line that can be read."""
-    text = " ".join(join(program).split())
-    return cut(text, _LONGEST)

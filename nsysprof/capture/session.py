@@ -1,4 +1,4 @@
-"""One capture: the program without nsys for its time, then under nsys, then what nsys left made a report."""
+"""One capture: runs the program without nsys for its time, then under nsys, and makes a report of what nsys left."""
 
 from __future__ import annotations
 
@@ -7,31 +7,39 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import join, quote
+from statistics import median
 from typing import Any
 
 from nsysprof.capture.compose import Request, nsys_command
-from nsysprof.capture.failure import check_ended, check_made, check_program, last_said, made_by_nsys
-from nsysprof.capture.overhead import overhead_of
-from nsysprof.capture.program_input import check_input, input_kept, with_results, workload_results
-from nsysprof.capture.rescue import import_stream
+from nsysprof.capture.failure import check_ended, check_made, last_message, made_by_nsys
+from nsysprof.capture.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs
+from nsysprof.capture.program import check_input, check_program, input_kept, with_results, workload_results
+from nsysprof.core.text import quote_path, visible
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import record_so_far, write_record
 from nsysprof.tools.child import Echo, Ended, run_child
-from nsysprof.tools.driver import gpu_states
+from nsysprof.tools.driver import Driver, ask_driver, gpu_states, too_new_for
 from nsysprof.tools.fingerprint import fingerprint, rank_in_job
 from nsysprof.tools.nsight import version_numbers
-from nsysprof.tools.nsys import PRINT_ELSEWHERE, Nsys, all_nsys, export, find_nsys, header_version
-from nsysprof.tools.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs, typed
+from nsysprof.tools.nsys import (
+    PRINT_ELSEWHERE,
+    Nsys,
+    all_nsys,
+    export,
+    find_nsys,
+    header_version,
+    import_stream,
+)
 
-__all__ = ["Staged", "capture_program", "resume_capture"]
+__all__ = ["Staged", "capture_program", "overhead_of", "resume_capture"]
 
-_LEAST_BYTES = 16 << 20
-_MUCH_PRINTED = 512 << 20
+_MIN_FREE_BYTES = 16 << 20
+_MAX_PRINTED = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -50,31 +58,30 @@ def capture_program(
 
     ``command`` is what the user typed, for the record. Raises `NsysprofError`, with the program's own exit code where
     it failed, and `Interrupt`; log, recording and record so far are then in ``folder`` under the names that
-    `nsysprof.tools.outputs` gives them.
+    `nsysprof.capture.outputs` gives them.
     """
     check_program(request.program[0], "nsys")
-    _check_room()
+    _check_disk()
+    driver = _introduced(request.nsys, echo)
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     before = gpu_states()
     plain, plain_results = _plain(request, folder, echo) if request.overhead else (None, None)
     echo("running under nsys\n")
     results = folder / "profiled.json" if request.results else None
-    program = with_results(request.program, results)
-    under_nsys = nsys_command(request.nsys, request.tracing, folder / Path(REPORT).stem, program)
     record = {
         **record_so_far(),
         "name": outputs.name,
         "started": started,
         "command": join(command),
         "program": join(request.program),
-        "nsys_command": join(nsys_command(request.nsys, request.tracing, outputs.path(""), request.program)),
+        "nsys_command": join(nsys_command(request, outputs.path(""))),
         "rescued": False,
         "job": rank_in_job(os.environ),
-        "environment": fingerprint(request.nsys, request.driver, None),
+        "environment": fingerprint(request.nsys, driver, None),
         "gpu_state": {"before": before, "after": None},
     }
     write_record(folder / RECORD, record)  # whatever becomes of the program
-    ended = run_child(under_nsys, folder / LOG, _warned(echo))
+    ended = run_child(nsys_command(request, folder / Path(REPORT).stem, results), folder / LOG, _warned(echo))
     state = {"before": before, "after": gpu_states()}
     record |= {"wall_ns": ended.wall_ns, "exit_code": ended.code, "gpu_state": state}
     stranded = check_made(ended, request, folder)
@@ -86,7 +93,7 @@ def capture_program(
         echo("nsys has ended the program: there are no results of its own and no overhead\n")
     measured = workload_results(results, request.program) if whole else None
     record |= {
-        "environment": fingerprint(request.nsys, request.driver, (measured or {}).get("environment")),
+        "environment": fingerprint(request.nsys, driver, (measured or {}).get("environment")),
         "overhead": overhead_of(plain, ended, plain_results, measured) if plain and whole else None,
         "workload": measured,
     }
@@ -96,21 +103,32 @@ def capture_program(
     return _report(request.nsys, folder, record, echo)
 
 
+def _introduced(nsys: Nsys, echo: Echo) -> Driver | None:
+    """The driver; reports which nsys and which driver will be at work, and what will not go well between them."""
+    driver, why = ask_driver()
+    shown = f"driver {driver.version}" if driver else f"no GPU ({why})"
+    echo(visible(f"nsys {nsys.version_text} ({nsys.path}); {shown}") + "\n")
+    warning = too_new_for(driver, nsys) if driver else None
+    if warning:
+        echo(visible(f"warning: {warning}") + "\n")
+    return driver
+
+
 def _warned(echo: Echo) -> Echo:
-    """An echo that says once when a program prints more than its report can hold: nsys puts all of it in there."""
+    """An echo that warns once when a program prints more than its report can hold: nsys puts all of it in there."""
     printed = 0
 
-    def hear(text: str) -> None:
+    def warn(text: str) -> None:
         nonlocal printed
         before, printed = printed, printed + len(text)
         echo(text)
-        if before < _MUCH_PRINTED <= printed:
+        if before < _MAX_PRINTED <= printed:
             echo(
-                f"\nwarning: the program has printed {format_bytes(_MUCH_PRINTED)}, which nsys keeps in its report; "
+                f"\nwarning: the program has printed {format_bytes(_MAX_PRINTED)}, which nsys keeps in its report; "
                 f"a report with more than 1 GB of it cannot be exported: {PRINT_ELSEWHERE}\n"
             )
 
-    return hear
+    return warn
 
 
 def _plain(request: Request, folder: Path, echo: Echo) -> tuple[Ended, dict[str, Any] | None]:
@@ -149,17 +167,17 @@ def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | 
 
 
 def _version(recorded: Path) -> str:
-    """The nsys that recorded a stream or report, by its header; empty for a report that does not say."""
+    """The nsys that recorded a stream or report, by its header; empty for a report without one."""
     try:
         version = header_version(recorded)
     except OSError as error:
         raise NsysprofError(
-            f"{recorded}: cannot read it: {error.strerror}", f"ls -l {typed(recorded.parent)}"
+            f"{recorded}: cannot read it: {error.strerror}", f"ls -l {quote_path(recorded.parent)}"
         ) from None
     if version is None and recorded.suffix != ".nsys-rep":
         raise NsysprofError(
             f"{recorded}: not a stream of nsys (.qdstrm)",
-            f"nsysprof analyze {typed(recorded)} says what it is",
+            f"nsysprof analyze {quote_path(recorded)} says what it is",
         )
     return version or ""
 
@@ -178,11 +196,11 @@ def _copy(recorded: Path, folder: Path) -> Path:
     return copy
 
 
-def _check_room() -> None:
+def _check_disk() -> None:
     """Refuse to start where nsys could not even write what it records meanwhile: it would hang for ever."""
     place = tempfile.gettempdir()
     free = shutil.disk_usage(place).free
-    if free < _LEAST_BYTES:
+    if free < _MIN_FREE_BYTES:
         raise NsysprofError(
             f"only {format_bytes(free)} free in {place}, where nsys keeps what it records until the end",
             f"df -h {quote(place)}, or TMPDIR=FOLDER for another folder",
@@ -207,8 +225,8 @@ def _stranded(recorded: Path, record: dict[str, Any], ended: Ended) -> NsysprofE
     with contextlib.suppress(OSError):
         write_record(recorded.with_suffix(RECORD_ENDING), record)
     return NsysprofError(
-        f"nsys could not write its report: {last_said(ended)}",
-        f"what it recorded is kept: nsysprof capture --resume {typed(recorded)} -o FOLDER/NAME",
+        f"nsys could not write its report: {last_message(ended)}",
+        f"what it recorded is kept: nsysprof capture --resume {quote_path(recorded)} -o FOLDER/NAME",
     )
 
 
@@ -216,3 +234,44 @@ def _exported(nsys: Nsys, report: Path, folder: Path, record: dict[str, Any]) ->
     sqlite = folder / "exported.sqlite"
     export(nsys, report, sqlite)
     return Staged(report, sqlite, record)
+
+
+def overhead_of(
+    plain: Ended,
+    profiled: Ended,
+    plain_results: Mapping[str, Any] | None,
+    profiled_results: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Ratios of times under nsys to times without: of the whole run, and per range of a workload that measured both.
+
+    ``ranges``: a mapping per range with ``range, samples, plain_median_ns, profiled_median_ns, ratio``;
+    ``median_ratio``: the median over them, None where there are none. The whole run includes starting the program,
+    and for nsys its own start and writing the report.
+    """
+    ranges: list[dict[str, Any]] = []
+    after = _latencies(profiled_results)
+    for name, before in _latencies(plain_results).items():
+        if name in after:
+            medians = median(before), median(after[name])
+            ranges.append(
+                {
+                    "range": name,
+                    "samples": min(len(before), len(after[name])),
+                    "plain_median_ns": round(medians[0]),
+                    "profiled_median_ns": round(medians[1]),
+                    "ratio": round(medians[1] / medians[0], 4) if medians[0] else None,
+                }
+            )
+    ratios: list[float] = [row["ratio"] for row in ranges if row["ratio"] is not None]
+    return {
+        "plain_wall_ns": plain.wall_ns,
+        "profiled_wall_ns": profiled.wall_ns,
+        "wall_ratio": round(profiled.wall_ns / plain.wall_ns, 4) if plain.wall_ns else None,
+        "median_ratio": round(median(ratios), 4) if ratios else None,
+        "ranges": ranges,
+    }
+
+
+def _latencies(results: Mapping[str, Any] | None) -> dict[str, list[int]]:
+    runs = (results or {}).get("runs", [])
+    return {run["range"]: run["latency_ns"] for run in runs if run.get("latency_ns")}

@@ -1,14 +1,25 @@
-"""What a capture made, as text: how much, which backends ran, what the profiler cost, what did not run."""
+"""A capture as text: how much was recorded, what the profiler cost, what did not run, and which backends ran."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nsysprof.core.text import one_line, visible
-from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio
+from nsysprof.core.text import cut, one_line, plural, visible
+from nsysprof.core.units import format_bytes, format_ns, format_ratio
+from nsysprof.kernels.classify import short_name
+from nsysprof.results.table import text_table
 
-_MOST_NOT_RUN = 20
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nsysprof.kernels.backends import BackendVerdict
+
+_MAX_NOT_RUN = 20
+_WIDTH = 100  # of the table of backends
+_RANGE_WIDTH, _NAME_WIDTH = 40, 20
+_MIN_EVIDENCE = 20
+_LINE_KERNELS, _LINE_WIDTH = 3, 200
 
 
 def captured_summary(record: Mapping[str, Any]) -> str:
@@ -18,16 +29,13 @@ def captured_summary(record: Mapping[str, Any]) -> str:
         lines.append(f"the program ended with exit code {record['exit_code']}: this may not be all of it")
     lines += [*_overhead(record["overhead"]), *not_run_lines(record["workload"])]
     if record["backends"] and not record["report"]["kernels"]:
-        lines.append("no kernels: nothing tells which backend ran")
+        lines.append("no kernels: which backend ran is not known")
     return "".join(f"{line}\n" for line in lines)
 
 
 def _what(report: Mapping[str, Any]) -> str:
     sizes = [format_bytes(report[name]["size_bytes"]) for name in ("nsys_rep", "sqlite")]
-    counted = [
-        f"{format_count(report[name])} {name.removesuffix('s') if report[name] == 1 else name}"
-        for name in ("kernels", "ranges")
-    ]
+    counted = [plural(report["kernels"], "kernel"), plural(report["ranges"], "range")]
     return (
         f"captured {' and '.join(counted)}:"
         f" .nsys-rep {sizes[0]}, .sqlite {sizes[1]}{', scrubbed' if report['sqlite']['scrubbed'] else ''}"
@@ -56,7 +64,72 @@ def _overhead(overhead: Mapping[str, Any] | None) -> Iterator[str]:
 def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
     """What could not be measured, each with its reason."""
     missed = [run for run in (workload or {}).get("runs", []) if run["status"] != "measured"]
-    for run in missed[:_MOST_NOT_RUN]:
+    for run in missed[:_MAX_NOT_RUN]:
         yield f"{visible(run['range'])}: {run['status']}: {one_line(run.get('reason') or 'no reason given', 160)}"
-    if len(missed) > _MOST_NOT_RUN:
-        yield f"and {len(missed) - _MOST_NOT_RUN} more that did not run"
+    if len(missed) > _MAX_NOT_RUN:
+        yield f"and {len(missed) - _MAX_NOT_RUN} more that did not run"
+
+
+def backend_table(verdict: BackendVerdict) -> str:
+    """``range | requested | ran | evidence``, made for 100 columns, then the warnings; empty where no range asks.
+
+    Evidence is the kernel that took most of the time among those that decided. The text ends with a newline.
+    """
+    if verdict.ranges.empty:
+        return ""
+    rows = []
+    differ = set(verdict.differences.index)
+    for row, part in zip(_rows(verdict.ranges), _parts(verdict), strict=True):
+        label = one_line(row.range, _RANGE_WIDTH) + (f" ({part})" if part else "")
+        ran = one_line(row.observed, _NAME_WIDTH) + (" (differs)" if row.Index in differ else "")
+        rows.append([label, one_line(row.requested, _NAME_WIDTH), ran])
+    head = ["range", "requested", "ran"]
+    # Between columns there are two blanks, and as many are the least after a heading.
+    used = sum(
+        max(map(len, column)) + 2 for column in zip([f"{name}  " for name in head], *rows, strict=True)
+    )
+    room = max(_WIDTH - used, _MIN_EVIDENCE)
+    cells = [[*row, _evidence(verdict, number, 1, room)] for number, row in enumerate(rows)]
+    lines = text_table([*head, "evidence"], cells, "llll").splitlines()
+    lines += [f"  warning  {one_line(warning, 400)}" for warning in verdict.warnings]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def difference_lines(verdict: BackendVerdict) -> list[str]:
+    """A line for each range that ran another backend than its name asks for: which, and by which kernels."""
+    parts = _parts(verdict)
+    return [
+        f"{one_line(row.range, 100)}: requested {one_line(row.requested, 40)}, ran {visible(row.observed)}"
+        + (f" in {parts[row.Index]}" if parts[row.Index] else "")
+        + f" ({_evidence(verdict, row.Index, _LINE_KERNELS, _LINE_WIDTH)})"
+        for row in _rows(verdict.differences)
+    ]
+
+
+def _rows(frame: pd.DataFrame) -> Iterator[Any]:
+    return frame.itertuples()
+
+
+def _parts(verdict: BackendVerdict) -> list[str]:
+    """For each row ``1 of 3`` where other instances of its range ran something else, otherwise nothing."""
+    all_of_name = verdict.ranges.groupby("range")["instances"].transform("sum").tolist()
+    counts = zip(verdict.ranges["instances"].tolist(), all_of_name, strict=True)
+    return [f"{count:,} of {total:,}" if count < total else "" for count, total in counts]
+
+
+def _evidence(verdict: BackendVerdict, row: int, most: int, room: int) -> str:
+    """The first kernels of a row's evidence with their counts, and how many more there are, in ``room`` characters."""
+    first, last = verdict.kernels["row"].searchsorted([row, row + 1]).tolist()
+    kernels = verdict.kernels.iloc[first:last]
+    shown = kernels.head(most)
+    more = f" and {len(kernels) - len(shown):,} more" if len(kernels) > len(shown) else ""
+    each = (room - len(more)) // most - 2 * (most > 1)
+    counted = zip(shown["kernel"].tolist(), shown["count"].tolist(), strict=True)
+    return ", ".join(_counted(kernel, count, each) for kernel, count in counted) + more
+
+
+def _counted(kernel: str, count: int, width: int) -> str:
+    """``name x count``. What a kernel does stands at the start of its name: unlike elsewhere, the end is left out."""
+    tail = f" x {count:,}"
+    name, most = visible(short_name(kernel, 200)), max(width - len(tail), 8)
+    return cut(name, most) + tail

@@ -17,9 +17,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
 
-from nsysprof.charts.marks import DPI, Heading, Message, Numbers
+from nsysprof.charts.marks import DPI, Heading, Numbers
 from nsysprof.charts.palette import FAINT, INK
-from nsysprof.charts.png import png
 
 WIDTH = 12.8  # inches: 1,920 pixels
 MARGIN = 0.25
@@ -74,15 +73,6 @@ def new_figure(height: float) -> Figure:
     figure = Figure(figsize=(WIDTH, height), dpi=DPI)
     FigureCanvasAgg(figure)
     return figure
-
-
-def figure_png(figure: Figure) -> bytes:
-    """A figure of these modules as a PNG file; equal figures give equal bytes."""
-    canvas = figure.canvas
-    assert isinstance(canvas, FigureCanvasAgg)
-    with style():
-        canvas.draw()  # type: ignore[no-untyped-call]
-    return png(np.asarray(canvas.buffer_rgba()), DPI)  # type: ignore[no-untyped-call]
 
 
 # ---- texts
@@ -263,14 +253,3 @@ def boxes(
 def _corners(left: Numbers, right: Numbers, bottom: Numbers, top: Numbers) -> list[Numbers]:
     left, right, bottom, top = np.broadcast_arrays(left, right, bottom, top)
     return list(np.stack([left, bottom, right, bottom, right, top, left, top], axis=-1).reshape(-1, 4, 2))
-
-
-def draw_message(plan: Message) -> Figure:
-    """A picture that holds nothing but words."""
-    height = 2.2
-    figure = framed(plan.heading, height)
-    top = heading_height(plan.heading) + 0.25
-    for number, sentence in enumerate(plan.sentences):
-        where = 1 - (top + 0.25 * number) / height
-        figure.text(MARGIN / WIDTH, where, sentence, size=TITLE - 2, va="top")
-    return figure

@@ -1,10 +1,10 @@
-"""What a report is measured against: the calls of an earlier report, or of an earlier analysis of one."""
+"""Baselines: the calls of an earlier report, or of an analysis of one, and whether ranges have become slower since."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ import pandas as pd
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.budget import TIMES, Budget
-from nsysprof.check.call_samples import CallSamples, call_samples, samples_of_frame
-from nsysprof.core.csv_text import as_recorded
-from nsysprof.core.side_file import MOST_TABLE_BYTES, open_regular
+from nsysprof.check.measure import OF_GPU_WORK, CallSamples, call_samples, samples_of_frame
+from nsysprof.core.files import MAX_TABLE_BYTES, open_regular, undo_spreadsheet_safe
+from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.answers import AnalysisRange, read_analysis_document
+from nsysprof.statistics.contrast import DEFAULT_RULES, SLOWER, TOO_FEW_SAMPLES, Contrast, contrast, judge
+from nsysprof.statistics.distributions import Floats
 
 ANALYSIS = "analysis.json"
 _INSTANCES, _RANGES = "instances.csv", "ranges.csv"
@@ -44,13 +46,13 @@ class Baseline:
 
 def baseline_of(breakdown: Breakdown) -> Baseline:
     """The calls of a report that was broken down like the one to check."""
-    report = breakdown.attribution.tables.report
+    report = breakdown.attribution.trace.report
     return Baseline(str(report.path), gpu_names(breakdown), call_samples(breakdown), frozenset())
 
 
 def gpu_names(breakdown: Breakdown) -> frozenset[str]:
     """The names of the GPUs that a report says CUDA could use."""
-    return frozenset(gpu.name for gpu in breakdown.attribution.tables.report.about.cuda_gpus)
+    return frozenset(gpu.name for gpu in breakdown.attribution.trace.report.about.cuda_gpus)
 
 
 def read_analysis(path: Path, budget: Budget) -> Baseline:
@@ -110,9 +112,9 @@ def _all_ranges(path: Path, count: int) -> pd.DataFrame:
 
 def _table(path: Path, dtypes: Mapping[str, Any]) -> pd.DataFrame:
     """These columns of a CSV file, with names as the report has them."""
-    with open_regular(path, MOST_TABLE_BYTES) as file:
+    with open_regular(path, MAX_TABLE_BYTES) as file:
         table = pd.read_csv(file, usecols=list(dtypes), dtype=dict(dtypes), keep_default_na=False)
-    return table.assign(**{name: table[name].map(as_recorded).astype(object) for name in _KEY})
+    return table.assign(**{name: table[name].map(undo_spreadsheet_safe).astype(object) for name in _KEY})
 
 
 def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, list[str]]:
@@ -127,7 +129,89 @@ def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, l
         return None, [f"{path} is not used: {' '.join(why.split())}"]
     calls["cpu_ns"] = calls["end_ns"] - calls["start_ns"]
     calls["instances"] = 1
-    mine, theirs = (frame.groupby(_KEY)[_TOTALS].sum() for frame in (ranges, calls))
-    if not mine.equals(theirs.astype(np.int64)):
+    listed, counted = (frame.groupby(_KEY)[_TOTALS].sum() for frame in (ranges, calls))
+    if not listed.equals(counted.astype(np.int64)):
         return None, [f"{path} is not used: it is of another analysis than {ANALYSIS} beside it"]
     return calls.sort_values("start_ns", kind="stable"), []
+
+
+# ---- growth
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How much the median of a time has grown, as a part of that of the baseline; None where that cannot be said.
+
+    ``slower``: whether a test says so, None where there are too few calls for one; only what exceeds its tolerance is
+    tested. ``why`` holds medians, counts and the reason of the verdict.
+    """
+
+    by: float | None
+    slower: bool | None
+    why: str
+    warnings: tuple[str, ...] = ()
+
+
+def growths(
+    samples: CallSamples,
+    baseline: Baseline | None,
+    other_gpu: str,
+    tolerances: Mapping[tuple[int, str], float],
+    clock_step: int = 0,
+) -> dict[tuple[int, str], Growth]:
+    """The `Growth` of times, by the row of ``samples`` and the measure.
+
+    ``tolerances``: by how much each may grow before it is tested. All of them are one family for Holm's correction,
+    those that need no test included, so that many limits do not make one of them break by chance. ``other_gpu``: why
+    the two do not compare, if so; ``clock_step``: of the GPU's clock, by which a time may seem to grow.
+    """
+    out: dict[tuple[int, str], Growth] = {}
+    tests: dict[tuple[int, str], Contrast] = {}
+    keys = list(samples.keys)
+    for (row, measure), tolerance in tolerances.items():
+        base = other_gpu or _earlier(baseline, keys[row], measure)
+        new = samples.of(row, measure)
+        if isinstance(base, str) or not len(new):
+            out[row, measure] = Growth(None, None, base if isinstance(base, str) else "never closed")
+            continue
+        before, now = float(np.median(base)), float(np.median(new))
+        by = now / before - 1
+        counted = f"{format_ns(before)} to {format_ns(now)}, n = {len(base):,} and {len(new):,}"
+        out[row, measure] = Growth(by, False, counted)
+        if by > tolerance:
+            names = f"{measure} of {keys[row][0]} in the baseline", f"{measure} of {keys[row][0]}"
+            tests[row, measure] = contrast(base, new, names=names)
+    if tests:
+        # What was not tested stands in the family as what cannot pass.
+        untested = replace(next(iter(tests.values())), p=1.0)
+        plain = replace(DEFAULT_RULES, least_effect=0.0)  # the tolerance is the least effect
+        rules = [replace(plain, clock_step=clock_step * (measure in OF_GPU_WORK)) for _, measure in tests]
+        left = len(tolerances) - len(tests)
+        verdicts = judge([*tests.values(), *[untested] * left], [*rules, *[plain] * left])
+        for each, verdict in zip(tests, verdicts, strict=False):
+            slower = None if verdict.verdict == TOO_FEW_SAMPLES else verdict.verdict == SLOWER
+            why = f"{out[each].why}: {verdict.verdict}, {verdict.reason}"
+            out[each] = replace(out[each], slower=slower, why=why, warnings=verdict.warnings)
+    return out
+
+
+def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> Floats | str:
+    """The calls of the baseline, or why there are none to compare with."""
+    if baseline is None:
+        return "no --baseline given"
+    if key in baseline.without_samples:
+        return "the baseline has no single calls: keep instances.csv beside it, or give the report"
+    if key not in baseline.samples.keys:
+        return "not in the baseline"
+    earlier = baseline.samples.of(baseline.samples.keys[key], measure)
+    if len(earlier) and np.median(earlier) > 0:
+        return earlier
+    return "no GPU work in the baseline" if measure in OF_GPU_WORK else "never closed in the baseline"
+
+
+def other_gpu(breakdown: Breakdown, baseline: Baseline | None) -> str:
+    """The sentence that the baseline is of another GPU, if both record theirs and it is; else nothing."""
+    own = gpu_names(breakdown)
+    if baseline is None or not own or not baseline.gpus or own == baseline.gpus:
+        return ""
+    return f"the baseline is of {' and '.join(sorted(baseline.gpus))}, this report of {' and '.join(sorted(own))}"

@@ -38,9 +38,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from nsysprof.attribution.paths import DEFAULT_MERGE
-from nsysprof.attribution.warm_up import Instances
-from nsysprof.core.document import Text, Texts, fitted, read_toml, shown_value, texts
+from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
+from nsysprof.core.document import Text, Texts, format_value, parse_as, read_toml, texts
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Family
 
@@ -218,7 +217,7 @@ def read_budget(path: Path) -> Budget:
     """
     path = Path(path)
     content = read_toml(path, "budget", "nsysprof check REPORT budget.toml", "nsysprof check --init REPORT")
-    top = fitted(_listed(content, "range"), _Top, str(path), _BEGIN)
+    top = parse_as(_listed(content, "range"), _Top, str(path), _BEGIN)
     if not top.range:
         raise NsysprofError(f"{path}: no [[range]] table, so there is nothing to check", _BEGIN)
     ranges = tuple(_range(path, number, table, top.stat) for number, table in enumerate(top.range, 1))
@@ -242,10 +241,10 @@ def _listed(values: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 def _range(path: Path, number: int, values: dict[str, Any], stat: str) -> RangeBudget:
     glob = values.get("path")
-    label = f"range {number}" + (f" ({shown_value(glob)})" if isinstance(glob, str) else "")
+    label = f"range {number}" + (f" ({format_value(glob)})" if isinstance(glob, str) else "")
     where = f"{path}: {label}"
     several = ("forbid", "forbid_causes", "forbid_kernels", "math_unit")
-    table = fitted({"stat": stat, **_listed(values, *several)}, _Range, where, _BEGIN)
+    table = parse_as({"stat": stat, **_listed(values, *several)}, _Range, where, _BEGIN)
     found = RangeBudget(
         glob=table.path,
         label=label,

@@ -1,34 +1,51 @@
-"""Whether a report keeps within a budget: every limit on every range that it is about, with what was found."""
+"""Checks of reports against budgets, for the command line and for tests.
+
+    import nsysprof
+
+
+    def test_attention_keeps_to_its_budget():
+        nsysprof.check("run.sqlite", "budget.toml").assert_ok()
+
+The failure shows the table that ``nsysprof check`` prints.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import pandas as pd
 
-from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.globs import near_names
-from nsysprof.attribution.warm_up import instances_text
-from nsysprof.check.baseline import Baseline, gpu_names
-from nsysprof.check.budget import Budget, RangeBudget
-from nsysprof.check.facts import Facts, MatchedBudget
-from nsysprof.check.limits import MIN, UNIT_COUNT, Outcome, outcomes
-from nsysprof.check.range_match import RangeFinder
+from nsysprof.attribution.paths import instances_text
+from nsysprof.check.baseline import ANALYSIS, Baseline, baseline_of, read_analysis
+from nsysprof.check.budget import Budget, RangeBudget, read_budget
+from nsysprof.check.draft import draft_budget
+from nsysprof.check.limits import MIN, UNIT_COUNT, Facts, MatchedBudget, Outcome, outcomes
+from nsysprof.check.measure import RangeFinder
 from nsysprof.core.text import cut
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Rules, load_rules
+from nsysprof.trace.report import Progress, Report, open_report
+
+File: TypeAlias = str | os.PathLike[str]
 
 _MATH = "math"  # the backend that has no kernels of its own
-_LONGEST_NAME = 80
-_MOST_NEAR = 20  # looking for names that are near takes its time
+_MAX_NAME = 80
+_MAX_NEAR = 20  # looking for names that are near takes its time
 
 
 @dataclass(frozen=True)
 class BudgetCheck:
-    """The answer of `check_budget`.
+    """The answer of `check`.
 
     ``rows``: a row per limit and range, in the order of the budget: ``range`` (merged path, or the glob where nothing
     matches), ``rule, stat`` (of calls: median, p95, max; ``total`` over all of them), ``bound`` (found must be at most
@@ -62,6 +79,16 @@ class BudgetCheck:
         """The rows whose limit holds."""
         return self.rows[self.rows["ok"].fillna(False)]
 
+    def __str__(self) -> str:
+        from nsysprof.check.text import check_summary  # noqa: PLC0415 (text describes this class)
+
+        return check_summary(self)
+
+    def assert_ok(self) -> None:
+        """Raise AssertionError with the table of what broke, if something did."""
+        if not self.ok:
+            raise AssertionError(f"\n{self}")
+
     def records(self) -> list[dict[str, Any]]:
         """The rows as JSON can hold them: ``ok`` and ``found`` are None where nothing can be said."""
         ok = [None if value is pd.NA else bool(value) for value in self.rows["ok"]]
@@ -69,32 +96,91 @@ class BudgetCheck:
         return [{str(name): value for name, value in row.items()} for row in rows]
 
 
-def check_budget(
-    breakdown: Breakdown, budget: Budget, *, baseline: Baseline | None = None, rules: Rules | None = None
+def check(
+    report: File | Report,
+    budget: File | Budget,
+    *,
+    baseline: File | None = None,
+    threads: str = "follow",
+    rules: File | None = None,
+    nsys: File | None = None,
+    memory_limit: int | None = None,
+    progress: Progress | None = None,
 ) -> BudgetCheck:
-    """Hold a report, broken down as the budget says (``skip``, ``merge``), against the budget.
+    """Compare a report with a budget: both as files, or as `open_report` and `read_budget` give them.
 
-    ``baseline`` is what ``max_growth`` is about; without one those limits are not tested. Raises `NsysprofError` where
-    the report has no ranges or no GPU work at all, and where the budget names a backend or cause that no rule knows.
+    ``baseline`` is an earlier report, an ``analysis.json``, or the folder of one, for limits with ``max_growth``, which
+    are not tested without. ``rules`` is a file of kernel rules to ask before the shipped ones, ``nsys`` what exports a
+    ``.nsys-rep``; ``threads`` and ``memory_limit`` (bytes) are those of `attribute`; ``progress`` is given what was
+    done, and how many rows. Raises `NsysprofError` for what cannot be read or means nothing, such as a report without
+    ranges or a backend that no rule knows; a broken limit raises nothing.
     """
-    rules = rules or load_rules()
-    report = str(breakdown.attribution.tables.report.path)
+    asked = budget if isinstance(budget, Budget) else read_budget(Path(budget))
+    known = load_rules(Path(rules) if rules is not None else None)
+
+    def measured(opened: Report) -> Breakdown:
+        attribution = attribute(opened, threads, progress, memory_limit)
+        return break_down(
+            attribution, merge=asked.merge, skip=asked.skip, instances=asked.instances, rules=known
+        )
+
+    before = _baseline(Path(baseline), asked, nsys, measured) if baseline is not None else None
+    with nullcontext(report) if isinstance(report, Report) else open_report(report, nsys=nsys) as opened:
+        return _checked(measured(opened), asked, before, known)
+
+
+def draft(
+    report: File,
+    *,
+    threads: str = "follow",
+    rules: File | None = None,
+    nsys: File | None = None,
+    memory_limit: int | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """The TOML text of a budget that a report keeps to, see `draft_budget`; the arguments are those of `check`."""
+    known = load_rules(Path(rules) if rules is not None else None)
+    with open_report(report, nsys=nsys) as opened:
+        attribution = attribute(opened, threads, progress, memory_limit)
+        return draft_budget(break_down(attribution, rules=known), known)
+
+
+def _baseline(
+    path: Path, budget: Budget, nsys: File | None, measured: Callable[[Report], Breakdown]
+) -> Baseline:
+    """The baseline in an analysis, by its name or its folder, or in a report."""
+    if not any(each.growth for each in budget.ranges):
+        raise NsysprofError(
+            f"{budget.path}: no limit is against a baseline, so {path} would not be looked at",
+            'give a [[range]] one: max_growth = { span = "5 %" }',
+        )
+    if (path / ANALYSIS).is_file():
+        path /= ANALYSIS
+    if path.suffix == ".json":
+        return read_analysis(path, budget)
+    with open_report(path, nsys=nsys) as opened:
+        return baseline_of(measured(opened))
+
+
+def _checked(breakdown: Breakdown, budget: Budget, baseline: Baseline | None, rules: Rules) -> BudgetCheck:
+    """Compare a report, broken down as the budget says, with the budget."""
+    report = str(breakdown.attribution.trace.report.path)
     _refuse_nothing(breakdown, budget, report)
     _check_words(budget, rules)
     finder = RangeFinder(breakdown)
     matched = [MatchedBudget(each, finder.find(each.glob)) for each in budget.ranges]
-    facts = Facts(breakdown, rules, baseline, _other_gpu(breakdown, baseline), matched)
-    found: list[Outcome] = []
+    facts = Facts(breakdown, rules, baseline, matched)
+    rows: list[Outcome] = []
     for number, each in enumerate(matched):
-        missing = () if len(each.rows) else [_missing(each.asked, finder, budget, near=number < _MOST_NEAR)]
-        found += missing or outcomes(facts, each)
-    own = [text for growth in facts.growths.values() for text in growth.warnings]
+        missing = () if len(each.rows) else [_missing(each.asked, finder, budget, near=number < _MAX_NEAR)]
+        rows += missing or outcomes(facts, each)
+    of_growth = [text for growth in facts.growths.values() for text in growth.warnings]
     return BudgetCheck(
         report,
         str(budget.path),
         baseline.label if baseline else None,
-        _frame(found),
-        (*breakdown.warnings, *(baseline.warnings if baseline else ()), *own),
+        _frame(rows),
+        (*breakdown.warnings, *(baseline.warnings if baseline else ()), *of_growth),
     )
 
 
@@ -109,8 +195,8 @@ def _frame(found: list[Outcome]) -> pd.DataFrame:
 
 
 def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: bool) -> Outcome:
-    """What a glob that matches nothing comes to."""
-    names = [cut(name, _LONGEST_NAME) for name in near_names(finder.texts, asked.glob)[:3]] if near else []
+    """The outcome of a glob that matches nothing."""
+    names = [cut(name, _MAX_NAME) for name in near_names(finder.texts, asked.glob)[:3]] if near else []
     which = f" that has {instances_text(budget.instances)}" if budget.instances else ""
     evidence = f"no range{which} matches" + (f"; there is {', '.join(names)}" if names else "")
     ok = None if asked.optional else False
@@ -119,7 +205,7 @@ def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: b
 
 def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
     """A report without ranges or GPU work, or with a part that cannot be read, must not keep a budget for want."""
-    for lost in breakdown.attribution.tables.unread:
+    for lost in breakdown.attribution.trace.unread:
         what = f"{report}: cannot be checked: {lost.table} lacks {' and '.join(lost.lacks)}, and has {lost.rows:,} rows"
         raise NsysprofError(what, "export it again: nsys export --type sqlite REPORT.nsys-rep")
     hint = "record both: nsys profile --trace=cuda,nvtx PROGRAM"
@@ -133,7 +219,7 @@ def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
         for each in budget.ranges
     )
     if not breakdown.totals["ops"] and not cpu_only:
-        why = breakdown.attribution.tables.no_work
+        why = breakdown.attribution.trace.no_work
         raise NsysprofError(f"{report}: no GPU work in it, and {budget.path} is about GPU work: {why}", hint)
 
 
@@ -161,11 +247,3 @@ def _check_words(budget: Budget, rules: Rules) -> None:
                 raise NsysprofError(
                     f"{where}: no rule for kernels gives a cause {cause!r}", f"near it: {', '.join(near)}"
                 )
-
-
-def _other_gpu(breakdown: Breakdown, baseline: Baseline | None) -> str:
-    """That the baseline is of another GPU, if both say so and it is."""
-    mine = gpu_names(breakdown)
-    if baseline is None or not mine or not baseline.gpus or mine == baseline.gpus:
-        return ""
-    return f"the baseline is of {' and '.join(sorted(baseline.gpus))}, this report of {' and '.join(sorted(mine))}"

@@ -1,4 +1,4 @@
-"""A budget to begin with, from a report that is good."""
+"""Drafts of budgets, from a report that is good."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.baseline import gpu_names
-from nsysprof.check.call_samples import Spread, call_samples, spread_of
-from nsysprof.check.range_match import RangeFinder
-from nsysprof.check.range_ops import backends_seen
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.check.measure import COUNTS, RangeFinder, backends_seen, call_samples
+from nsysprof.core.nesting import ancestors_or_self, outermost
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
+from nsysprof.kernels.backends import NO_ATTENTION, NONE, UNKNOWN
 from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
@@ -60,7 +59,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
     chosen = _chosen(breakdown)
     rows = chosen[(breakdown.merged["merged_path"] != "").to_numpy()[chosen]]
     if len(rows) == 0:
-        report, named = breakdown.attribution.tables.report.path, " and a name" if len(chosen) else ""
+        report, named = breakdown.attribution.trace.report.path, " and a name" if len(chosen) else ""
         raise NsysprofError(
             f"{report}: no range with GPU work{named}, so there is nothing to put limits on",
             "record both: nsys profile --trace=cuda,nvtx PROGRAM",
@@ -86,11 +85,11 @@ def _chosen(breakdown: Breakdown) -> NDArray[np.intp]:
     parent = merged["parent"].to_numpy().astype(np.int32)
     works = merged["launches"].to_numpy() > 0
     runs = np.array([name.startswith(_RUN) for name in merged["name"].tolist()], bool)
-    tops = _outermost(parent, runs) if (runs & works).any() else parent < 0
+    tops = outermost(parent, runs) if (runs & works).any() else parent < 0
     tops &= works
     inside = ancestors_or_self(parent, tops) & works
     numbered = merged["name"].isin(breakdown.options["merge"] or ()).to_numpy()
-    chosen = _outermost(parent, inside & numbered)
+    chosen = outermost(parent, inside & numbered)
     top = _top_of(parent, tops)
     tops[top[chosen]] = False
     # what is called once and repeats something under names of its own, which does most of the work
@@ -98,7 +97,7 @@ def _chosen(breakdown: Breakdown) -> NDArray[np.intp]:
     single = tops & (calls == 1)
     repeats = inside & ~tops & (calls > 1)
     repeats[repeats] = single[top[repeats]]
-    repeats = _outermost(parent, repeats)
+    repeats = outermost(parent, repeats)
     covered = np.bincount(top[repeats], launches[repeats], len(merged))
     loops = single & (covered >= _MOST_OF_IT * launches)
     repeats[repeats] = loops[top[repeats]]
@@ -112,11 +111,6 @@ def _top_of(parent: NDArray[np.int32], tops: NDArray[np.bool_]) -> NDArray[np.in
         if above >= 0 and not tops[row]:
             out[row] = out[above]
     return out
-
-
-def _outermost(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    within: NDArray[np.bool_] = np.append(ancestors_or_self(parent, marked), False)[parent]
-    return marked & ~within
 
 
 def _glob(finder: RangeFinder, row: int) -> str:
@@ -135,45 +129,32 @@ def _writable_text(text: str, other: str) -> str:
 
 def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list[str]) -> Iterator[str]:
     """The ``[[range]]`` tables of globs."""
-    found = {glob: finder.find(glob) for glob in globs}
-    rows = np.unique(np.concatenate(list(found.values())))
+    rows_of = {glob: finder.find(glob) for glob in globs}
     samples = call_samples(breakdown)
-    spreads = {name: spread_of(samples, name) for name in samples.columns}
-    seen = backends_seen(breakdown, rows.tolist(), rules)
+    spreads = samples.spreads()
+    seen = backends_seen(breakdown, np.unique(np.concatenate(list(rows_of.values()))).tolist(), rules)
     families = breakdown.families
-    copies = set(families["row"][families["family"] == "memcpy"].tolist())
-    for glob, mine in found.items():
-        calls = int(samples.calls[mine].sum())
-        lines = [f"[[range]] # {plural(calls, 'call')}", f"path = {_quoted(glob)}"]
-        lines += _counts(spreads, mine, calls)
-        if calls >= LEAST_SAMPLES:
-            lines += _times(spreads, mine)
-        observed = seen["observed"][seen["row"].isin(mine)].unique().tolist()
-        if len(observed) == 1 and observed[0] not in ("none", "unknown", "no attention"):
-            lines.append(f"backend = {_quoted(observed[0])}")
-        if not copies & set(mine.tolist()):
+    with_copies = families["row"][families["family"] == "memcpy"]
+    for glob, rows in rows_of.items():
+        calls = int(samples.calls[rows].sum())
+        lines = [f"[[range]] # {plural(calls, 'call')}", f"path = {json.dumps(glob, ensure_ascii=False)}"]
+        # what nearly every call keeps to; of few calls, what all do
+        stat = "p95" if calls >= LEAST_SAMPLES else "max"
+        for name in COUNTS:
+            most = int(np.ceil(spreads[name][stat][rows].max()))
+            if most or name in ("kernels", "launches"):
+                lines.append(f"max_{name} = {most}")
+        for name in ("span", "busy") if calls >= LEAST_SAMPLES else ():
+            median = round(float(spreads[name]["median"][rows].max()))
+            if median > 0:
+                limit = _duration(int(median * _SLACK) + 1)
+                lines.append(f'max_{name} = "{limit}" # {format_ns(median)} found')
+        observed = seen["observed"][seen["row"].isin(rows)].unique().tolist()
+        if len(observed) == 1 and observed[0] not in (NONE, UNKNOWN, NO_ATTENTION):
+            lines.append(f"backend = {json.dumps(observed[0], ensure_ascii=False)}")
+        if not with_copies.isin(rows).any():
             lines.append('forbid = ["memcpy"]')
         yield "".join(f"{line}\n" for line in lines)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _counts(spreads: dict[str, Spread], rows: NDArray[np.intp], calls: int) -> Iterator[str]:
-    """What nearly every call keeps to; of few calls, what all do."""
-    for name in ("kernels", "launches", "memops", "graph_launches"):
-        found = spreads[name].p95 if calls >= LEAST_SAMPLES else spreads[name].max
-        most = int(np.ceil(found[rows].max()))
-        if most or name in ("kernels", "launches"):
-            yield f"max_{name} = {most}"
-
-
-def _times(spreads: dict[str, Spread], rows: NDArray[np.intp]) -> Iterator[str]:
-    for name in ("span", "busy"):
-        found = round(float(spreads[name].median[rows].max()))
-        if found > 0:
-            yield f'max_{name} = "{_duration(int(found * _SLACK) + 1)}" # {format_ns(found)} found'
 
 
 def _duration(ns: int) -> str:

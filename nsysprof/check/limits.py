@@ -1,30 +1,42 @@
-"""What a report says to each kind of limit of a budget: what was found in each range, and whether the limit holds."""
+"""Limits of a budget on the ranges of a report: what was found for each, and whether it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.check.baseline import Baseline, Growth, growths, other_gpu
 from nsysprof.check.budget import Forbidden, RangeBudget, UnitShare
-from nsysprof.check.call_samples import COUNTS, OF_GPU_WORK, Spread
-from nsysprof.check.facts import Facts, MatchedBudget
-from nsysprof.check.growth import Growth
-from nsysprof.check.range_ops import OpsInside
+from nsysprof.check.measure import (
+    COUNTS,
+    OF_GPU_WORK,
+    CallSamples,
+    OpsInside,
+    backends_seen,
+    call_samples,
+    ops_inside,
+)
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.kernels.classify import MATH_UNITS, short_name
+from nsysprof.kernels.classify import FAMILIES, MATH_UNITS, Rules, short_name
+from nsysprof.statistics.distributions import Floats
 
 MAX, MIN, IS = "max", "min", "is"
 UNIT_COUNT, UNIT_NS, UNIT_SHARE, UNIT_TEXT = "count", "ns", "share", "text"
 _UNITS = {**dict.fromkeys(COUNTS, UNIT_COUNT), "idle": UNIT_SHARE}
-# From so many calls on, the 95th percentile is more than a guess at their maximum.
-_ENOUGH_FOR_P95 = 20
-_MOST_NAMES = 3
+_MIN_CALLS_FOR_P95 = 20  # with fewer the 95th percentile is hardly more than a guess at their maximum
+_MAX_NAMES = 3
 
 
 class Outcome(NamedTuple):
-    """What became of one limit in one range; the columns of `BudgetCheck.rows`."""
+    """What came of one limit on one range; the columns of `BudgetCheck.rows`."""
 
     range: str
     rule: str
@@ -39,170 +51,259 @@ class Outcome(NamedTuple):
     glob: str
 
 
-def outcomes(facts: Facts, matched: MatchedBudget) -> Iterator[Outcome]:
-    """All outcomes of one table, range by range, in the order in which `RangeBudget` lists its limits.
+class MatchedBudget(NamedTuple):
+    """A ``[[range]]`` table and the rows of ``breakdown.merged`` that it is about."""
 
-    A limit that cannot be told, because nothing ran or nothing ended, is broken, unless the range is optional.
+    asked: RangeBudget
+    rows: NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts that limits are compared with, each computed once for all of them."""
+
+    breakdown: Breakdown
+    rules: Rules
+    baseline: Baseline | None
+    matched: Sequence[MatchedBudget]
+    _meant: dict[Forbidden, NDArray[np.bool_]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def samples(self) -> CallSamples:
+        """What every call did."""
+        return call_samples(self.breakdown)
+
+    @cached_property
+    def spreads(self) -> dict[str, dict[str, Floats]]:
+        """How each measure is spread over the calls of each row."""
+        return self.samples.spreads()
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The merged path of each row."""
+        return list(self.breakdown.merged["merged_path"])
+
+    @cached_property
+    def growths(self) -> dict[tuple[int, str], Growth]:
+        """The growth of every time that has a limit on it, by row and measure."""
+        tolerances: dict[tuple[int, str], float] = {}
+        for each in self.matched:
+            for measure, tolerance in each.asked.growth.items():
+                for row in each.rows.tolist():
+                    tolerances[row, measure] = min(tolerance, tolerances.get((row, measure), tolerance))
+        other, step = other_gpu(self.breakdown, self.baseline), self.breakdown.attribution.trace.clock_step
+        return growths(self.samples, self.baseline, other, tolerances, step)
+
+    @cached_property
+    def works(self) -> NDArray[np.bool_]:
+        """Which rows have GPU work in any call."""
+        works: NDArray[np.bool_] = self.breakdown.merged["launches"].to_numpy() > 0
+        return works
+
+    @cached_property
+    def ops(self) -> dict[int, OpsInside]:
+        """The GPU ops in the rows of which a limit asks for names."""
+        return ops_inside(
+            self.breakdown, self._rows_where(lambda asked: bool(asked.forbidden or asked.units))
+        )
+
+    @cached_property
+    def backends(self) -> dict[int, list[tuple[str, int, str]]]:
+        """What was observed, in how many instances, and by which evidence, in each row of which a backend is asked."""
+        rows = self._rows_where(lambda asked: bool(asked.backend))
+        out: dict[int, list[tuple[str, int, str]]] = {row: [] for row in rows}
+        for row, *seen in backends_seen(self.breakdown, rows, self.rules).itertuples(index=False):
+            out[row].append((seen[0], seen[1], seen[2]))
+        return out
+
+    def _rows_where(self, wanted: Callable[[RangeBudget], bool]) -> list[int]:
+        return sorted({row for each in self.matched if wanted(each.asked) for row in each.rows.tolist()})
+
+    def is_forbidden(self, forbidden: Forbidden) -> NDArray[np.bool_]:
+        """For each name of a GPU op of the report whether it is forbidden."""
+        if forbidden not in self._meant:
+            kinds, text = self.breakdown.kinds, forbidden.text
+            if forbidden.by == "family":
+                meant = [family == text for family in kinds.family]
+            elif forbidden.by == "cause":
+                meant = [fnmatchcase(cause, text) for cause in kinds.cause]
+            else:
+                search = re.compile(text).search
+                meant = [search(name) is not None for name in self.breakdown.attribution.trace.op_names]
+            self._meant[forbidden] = np.array(meant, bool)
+        return self._meant[forbidden]
+
+    @cached_property
+    def names_of(self) -> dict[str, NDArray[np.bool_]]:
+        """For each kernel family, and for each math unit, which names of GPU ops are of it."""
+        kinds = self.breakdown.kinds
+        return {
+            word: np.array([each == word for each in column], bool)
+            for words, column in ((FAMILIES, kinds.family), (MATH_UNITS, kinds.math_unit))
+            for word in words
+        }
+
+
+def outcomes(facts: Facts, matched: MatchedBudget) -> Iterator[Outcome]:
+    """The outcomes of one table, range by range, in the order in which `RangeBudget` lists its limits.
+
+    A limit that cannot be judged, because nothing ran or nothing ended, is broken, unless the range is optional.
     """
     asked = matched.asked
-    calls = facts.samples.calls
     for row in matched.rows.tolist():
-        least = 1 if not asked.is_limited else asked.min_instances
+        limited = _LimitedRange(facts, asked, row)
+        least = asked.min_instances if asked.is_limited else 1
         if least is not None:
-            count = int(calls[row])
             rule = "must exist" if asked.min_instances is None else "min_instances"
-            yield _outcome(facts, asked, row, rule, MIN, least, count, UNIT_COUNT, count >= least)
+            yield limited.outcome(rule, MIN, least, limited.calls, UNIT_COUNT, limited.calls >= least)
         for measure, allowed in asked.caps.items():
-            yield _cap(facts, asked, row, measure, allowed)
+            yield limited.cap(measure, allowed)
         for forbidden in asked.forbidden:
-            yield _forbidden(facts, asked, row, forbidden)
+            yield limited.forbidden(forbidden)
         if asked.backend:
-            yield _backend(facts, asked, row, asked.backend)
+            yield limited.backend(asked.backend)
         for unit in asked.units:
-            yield _unit_share(facts, asked, row, unit)
+            yield limited.unit_share(unit)
         for measure, allowed in asked.growth.items():
-            yield _growth(facts, asked, row, measure, allowed)
+            yield limited.growth(measure, allowed)
 
 
-def _outcome(
-    facts: Facts,
-    asked: RangeBudget,
-    row: int,
-    rule: str,
-    bound: str,
-    allowed: float | str,
-    found: float | str | None,
-    unit: str,
-    ok: bool | None,
-    evidence: str = "",
-    *,
-    stat: str = "",
-    instances: int | None = None,
-) -> Outcome:
-    count = int(facts.samples.calls[row]) if instances is None else instances
-    return Outcome(facts.paths[row], rule, stat, bound, allowed, found, unit, ok, count, evidence, asked.glob)
+@dataclass(frozen=True)
+class _LimitedRange:
+    """A row of ``merged`` with the limits that are asked of it; each method judges a kind of limit."""
 
+    facts: Facts
+    asked: RangeBudget
+    row: int
 
-def _cap(facts: Facts, asked: RangeBudget, row: int, measure: str, allowed: float) -> Outcome:
-    """At most so much per call."""
-    unit = _UNITS.get(measure, UNIT_NS)
-    spread = facts.spreads[measure]
-    count, all_calls = int(spread.n[row]), int(facts.samples.calls[row])
-    found: float | None = None
-    ok: bool | None = None if asked.optional else False
-    if measure in OF_GPU_WORK and not facts.works[row]:
-        evidence = "no GPU work in it"
-    elif count == 0:
-        evidence = "never closed, so it has no end" if measure == "cpu" else "no call has a span"
-    else:
-        found = _plain(getattr(spread, asked.stat)[row], unit)
-        ok = found <= allowed
-        notes = [] if ok else [_extent(spread, row, unit)]
-        if count < all_calls:
-            why = "never closed" if measure == "cpu" else "without a span"
-            notes.append(f"{all_calls - count:,} more {why}")
-        if asked.stat == "p95" and count < _ENOUGH_FOR_P95:
-            notes.append(f"too few calls for a 95th percentile: n = {count}")
-        evidence = "; ".join(notes)
-    return _outcome(
-        *(facts, asked, row, f"max_{measure}", MAX, allowed, found, unit, ok, evidence),
-        stat=asked.stat,
-        instances=count or all_calls,
-    )
+    @property
+    def calls(self) -> int:
+        return int(self.facts.samples.calls[self.row])
+
+    @property
+    def unjudged(self) -> bool | None:
+        """The outcome where there is nothing to judge."""
+        return None if self.asked.optional else False
+
+    def outcome(
+        self,
+        rule: str,
+        bound: str,
+        allowed: float | str,
+        found: float | str | None,
+        unit: str,
+        ok: bool | None,
+        evidence: str = "",
+        *,
+        stat: str = "",
+        instances: int | None = None,
+    ) -> Outcome:
+        path, calls = self.facts.paths[self.row], self.calls if instances is None else instances
+        return Outcome(path, rule, stat, bound, allowed, found, unit, ok, calls, evidence, self.asked.glob)
+
+    def cap(self, measure: str, allowed: float) -> Outcome:
+        """At most so much per call."""
+        unit, stat = _UNITS.get(measure, UNIT_NS), self.asked.stat
+        spread = {name: float(values[self.row]) for name, values in self.facts.spreads[measure].items()}
+        count = int(np.nan_to_num(spread["n"]))
+        found, ok = None, self.unjudged
+        if measure in OF_GPU_WORK and not self.facts.works[self.row]:
+            evidence = "no GPU work in it"
+        elif count == 0:
+            evidence = "never closed, so it has no end" if measure == "cpu" else "no call has a span"
+        else:
+            found = _plain(spread[stat], unit)
+            ok = found <= allowed
+            notes = [] if ok else [_extent(spread["min"], spread["max"], unit)]
+            if count < self.calls:
+                why = "never closed" if measure == "cpu" else "without a span"
+                notes.append(f"{self.calls - count:,} more {why}")
+            if stat == "p95" and count < _MIN_CALLS_FOR_P95:
+                notes.append(f"too few calls for a 95th percentile: n = {count}")
+            evidence = "; ".join(notes)
+        calls = count or self.calls
+        return self.outcome(
+            f"max_{measure}", MAX, allowed, found, unit, ok, evidence, stat=stat, instances=calls
+        )
+
+    def forbidden(self, forbidden: Forbidden) -> Outcome:
+        """None of these GPU ops in any call."""
+        inside = self.facts.ops[self.row]
+        there = inside.take(self.facts.is_forbidden(forbidden)[inside.name])
+        count = int(there.ops.sum())
+        rule = {"family": "forbid", "cause": "forbid_causes", "kernel": "forbid_kernels"}[forbidden.by]
+        evidence = self._named(there.take(np.argsort(-there.ops, kind="stable")))
+        rule = f"{rule} {forbidden.text}"
+        return self.outcome(rule, MAX, 0, count, UNIT_COUNT, count == 0, evidence, stat="total")
+
+    def _named(self, ops: OpsInside) -> str:
+        """``name x count`` of the first few."""
+        names = self.facts.breakdown.attribution.trace.op_names
+        shown = zip(ops.name[:_MAX_NAMES].tolist(), ops.ops[:_MAX_NAMES].tolist(), strict=True)
+        texts = [f"{short_name(names[name], 120)} x {count:,}" for name, count in shown]
+        more = len(ops.name) - _MAX_NAMES
+        return ", ".join([*texts, f"{more:,} more names"] if more > 0 else texts)
+
+    def backend(self, wanted: str) -> Outcome:
+        """This attention backend in every call."""
+        seen = self.facts.backends[self.row]
+        others = [each for each in seen if _parts(each[0]) != _parts(wanted)]
+        found = ", ".join(dict.fromkeys(observed for observed, _, _ in others or seen))
+        ok = None if self.asked.optional and not self.facts.works[self.row] else not others
+        evidence = "; ".join(
+            (f"{observed} in {count:,}: " if len(seen) > 1 else "") + (names or "no kernels")
+            for observed, count, names in others
+        )
+        return self.outcome("backend", IS, wanted, found, UNIT_TEXT, ok, evidence)
+
+    def unit_share(self, unit: UnitShare) -> Outcome:
+        """At least this share of the time of a family on this unit."""
+        inside, names_of = self.facts.ops[self.row], self.facts.names_of
+        inside = inside.take(names_of[unit.family][inside.name])
+        there = names_of[unit.unit][inside.name]
+        total = int(inside.sum_ns.sum())
+        share = int(inside.sum_ns[there].sum()) / total if total else None
+        rest = inside.take(~there)
+        rest = rest.take(np.argsort(-rest.sum_ns, kind="stable"))
+        units = [word for word in MATH_UNITS if names_of[word][rest.name].any()]
+        evidence = f"{' and '.join(units)}: {self._named(rest)}" if units else ""
+        return self.outcome(
+            f"math_unit {unit.family}: {unit.unit}", MIN, unit.least, share, UNIT_SHARE,
+            None if share is None else share >= unit.least,
+            f"no {unit.family} in it" if share is None else evidence, stat="total",
+        )  # fmt: skip
+
+    def growth(self, measure: str, allowed: float) -> Outcome:
+        """Not slower than the baseline by more than so much, and not by chance either."""
+        growth = self.facts.growths[self.row, measure]
+        ok, evidence = _is_within(growth, allowed), growth.why
+        if growth.by is not None and measure in OF_GPU_WORK and not self.facts.works[self.row]:
+            ok, evidence = self.unjudged, "no GPU work in it any more"
+        rule = f"max_growth {measure}"
+        return self.outcome(rule, MAX, allowed, growth.by, UNIT_SHARE, ok, evidence, stat="median")
 
 
 def _plain(value: float, unit: str) -> float:
     """Whole ns, and whole numbers as such."""
-    if unit == UNIT_NS or (unit == UNIT_COUNT and float(value).is_integer()):
-        return round(float(value))
-    return float(value)
+    if unit == UNIT_NS or (unit == UNIT_COUNT and value.is_integer()):
+        return round(value)
+    return value
 
 
-def _extent(spread: Spread, row: int, unit: str) -> str:
-    low, high = (_shown(_plain(values[row], unit), unit) for values in (spread.low, spread.max))
-    return f"all {low}" if low == high else f"{low} to {high}"
-
-
-def _shown(value: float, unit: str) -> str:
-    if unit == UNIT_NS:
-        return format_ns(value)
-    return format_share(value) if unit == UNIT_SHARE else format_count(int(value))
-
-
-def _forbidden(facts: Facts, asked: RangeBudget, row: int, forbidden: Forbidden) -> Outcome:
-    """None of these ops in any call."""
-    mine = facts.ops.of(row)
-    mine = mine.take(facts.is_forbidden(forbidden)[mine.name])
-    count = int(mine.ops.sum())
-    rule = {"family": "forbid", "cause": "forbid_causes", "kernel": "forbid_kernels"}[forbidden.by]
-    evidence = _named(facts, mine.take(np.argsort(-mine.ops, kind="stable")))
-    return _outcome(
-        *(facts, asked, row, f"{rule} {forbidden.text}", MAX, 0, count, UNIT_COUNT, count == 0, evidence),
-        stat="total",
+def _extent(low: float, high: float, unit: str) -> str:
+    least, most = (
+        format_ns(_plain(value, unit))
+        if unit == UNIT_NS
+        else format_share(value)
+        if unit == UNIT_SHARE
+        else format_count(int(value))
+        for value in (low, high)
     )
-
-
-def _named(facts: Facts, ops: OpsInside) -> str:
-    """``name x count`` of the first few."""
-    names = facts.breakdown.attribution.tables.op_names
-    shown = zip(ops.name[:_MOST_NAMES].tolist(), ops.ops[:_MOST_NAMES].tolist(), strict=True)
-    texts = [f"{short_name(names[name], 120)} x {count:,}" for name, count in shown]
-    more = len(ops.name) - _MOST_NAMES
-    return ", ".join([*texts, f"{more:,} more names"] if more > 0 else texts)
-
-
-def _backend(facts: Facts, asked: RangeBudget, row: int, wanted: str) -> Outcome:
-    """This attention backend in every call."""
-    seen = facts.backends.get(row, [])
-    others = [each for each in seen if _parts(each[0]) != _parts(wanted)]
-    found = ", ".join(dict.fromkeys(observed for observed, _, _ in others or seen))
-    ok: bool | None = not others
-    if asked.optional and not facts.works[row]:
-        ok = None
-    evidence = "; ".join(
-        (f"{observed} in {count:,}: " if len(seen) > 1 else "") + (names or "no kernels")
-        for observed, count, names in others
-    )
-    return _outcome(facts, asked, row, "backend", IS, wanted, found, UNIT_TEXT, ok, evidence)
+    return f"all {least}" if least == most else f"{least} to {most}"
 
 
 def _parts(backends: str) -> set[str]:
     return {backend.strip().casefold() for backend in backends.split("+")}
-
-
-def _unit_share(facts: Facts, asked: RangeBudget, row: int, unit: UnitShare) -> Outcome:
-    """At least this share of the time of a family on this unit."""
-    mine = facts.ops.of(row)
-    mine = mine.take(facts.names_of[unit.family][mine.name])
-    there = facts.names_of[unit.unit][mine.name]
-    total, reached = int(mine.sum_ns.sum()), int(mine.sum_ns[there].sum())
-    rule = f"math_unit {unit.family}: {unit.unit}"
-    if total == 0:
-        evidence = f"no {unit.family} in it"
-        return _outcome(
-            facts, asked, row, rule, MIN, unit.least, None, UNIT_SHARE, None, evidence, stat="total"
-        )
-    rest = mine.take(~there)
-    rest = rest.take(np.argsort(-rest.sum_ns, kind="stable"))
-    units = [word for word in MATH_UNITS if facts.names_of[word][rest.name].any()]
-    evidence = f"{' and '.join(units)}: {_named(facts, rest)}" if units else ""
-    share = reached / total
-    return _outcome(
-        *(facts, asked, row, rule, MIN, unit.least, share, UNIT_SHARE, share >= unit.least, evidence),
-        stat="total",
-    )
-
-
-def _growth(facts: Facts, asked: RangeBudget, row: int, measure: str, allowed: float) -> Outcome:
-    """Not slower than the baseline by more than so much, and not by chance either."""
-    growth = facts.growths[row, measure]
-    ok, evidence = _is_within(growth, allowed), growth.why
-    if growth.by is not None and measure in OF_GPU_WORK and not facts.works[row]:
-        ok, evidence = (None if asked.optional else False), "no GPU work in it any more"
-    return _outcome(
-        *(facts, asked, row, f"max_growth {measure}", MAX, allowed, growth.by, UNIT_SHARE, ok, evidence),
-        stat="median",
-    )
 
 
 def _is_within(growth: Growth, allowed: float) -> bool | None:

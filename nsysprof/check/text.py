@@ -1,8 +1,7 @@
-"""A budget and what a report makes of it: as text, as Markdown, and as a document for JSON."""
+"""Answers of `check`: as text, as Markdown, and as a document for JSON."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,23 @@ from typing import Any
 import pandas as pd
 
 from nsysprof.check.check import BudgetCheck
-from nsysprof.core.text import cut, once, one_line, plural, visible
+from nsysprof.core.text import cut, drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.results.table import escaped, markdown_table, text_table
+from nsysprof.results.table import WIDTH, Column, TextTable, escape_markdown, show_columns, text_table, wrap
 
 _SCHEMA = "nsysprof-check/1"
-_WIDTH = 110
-_RANGE, _RULE, _VALUE = 40, 32, 16
-_LEAST_WHY = 20
-_MOST_ROWS, _MOST_UNTESTED = 50, 10
-_MOST_WARNINGS, _MOST_UNMATCHED = 10, 5
-_LONGEST = 500
+_MAX_RANGE, _MAX_RULE, _MAX_VALUE, _MIN_WHY = 40, 32, 16, 20  # characters of a cell
+_MAX_ROWS, _MAX_UNTESTED, _MAX_WARNINGS, _MAX_UNMATCHED = 50, 10, 10, 5
+_MAX_LINE = 500
 _MD_RANGE, _MD_WHY = 120, 200
+_COLUMNS = (
+    Column("range", "merged path, or the glob where nothing matches"),
+    Column("limit", "the limit with the statistic that it is on"),
+    Column("allowed", "what the budget allows", align="r"),
+    Column("found", "what the report has", align="r"),
+    Column("instances", "calls of the range", "calls"),
+    Column("why", "what makes it so"),
+)
 
 
 def check_summary(answer: BudgetCheck) -> str:
@@ -30,73 +34,54 @@ def check_summary(answer: BudgetCheck) -> str:
     The text ends with a newline.
     """
     broken, untested = answer.broken, answer.untested
-    lines = _wrapped(_verdict(answer))
+    lines = [_verdict(answer)]
     if len(broken):
-        lines += ["", *_table(broken), *_more(broken, _MOST_ROWS), *_unmatched(broken)]
+        lines += [
+            "",
+            *_fitted(_table(broken, _MAX_RANGE, 400)),
+            *_more(broken, _MAX_ROWS),
+            *_unmatched(broken),
+        ]
     if len(untested):
         lines += ["", "not tested:"]
-        for row in _rows(untested.head(_MOST_UNTESTED)):
-            lines += _wrapped(
-                f"  {one_line(row.range, _RANGE)}  {one_line(_rule(row), _RULE)}: {row.evidence}"
-            )
-        lines += _more(untested, _MOST_UNTESTED)
-    lines += ["", *_wrapped(_held(answer))]
-    for text in _warnings(answer):
-        lines += _wrapped(f"  warning  {text}")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _wrapped(text: str) -> list[str]:
-    """A line, or several where it is too long; what has no blank to break at stays whole."""
-    return textwrap.wrap(
-        visible(text[:_LONGEST]),
-        _WIDTH,
-        subsequent_indent=" " * 11,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        for row in _rows(untested.head(_MAX_UNTESTED)):
+            rule = one_line(_rule(row), _MAX_RULE)
+            lines.append(f"  {one_line(row.range, _MAX_RANGE)}  {rule}: {row.evidence}")
+        lines += _more(untested, _MAX_UNTESTED)
+    lines += ["", _held(answer), *(f"  warning  {text}" for text in _warnings(answer))]
+    # What has no blank to break at stays whole.
+    return "".join(f"{wrap(visible(line[:_MAX_LINE]), '', ' ' * 11)}\n" for line in lines)
 
 
 def check_markdown(answer: BudgetCheck) -> str:
     """The same for a comment on GitHub: a heading, a table of what broke, and the rest as a list."""
     broken, untested = answer.broken, answer.untested
-    lines = [f"### {'✅' if answer.ok else '❌'} {escaped(_verdict(answer))}", ""]
+    lines = [f"### {'✅' if answer.ok else '❌'} {escape_markdown(_verdict(answer))}", ""]
     if len(broken):
-        rows = [_cells(row, _MD_RANGE, _MD_WHY) for row in _rows(broken.head(_MOST_ROWS))]
-        lines += markdown_table(_HEAD, rows, _ALIGN, even=False)
-        lines += ["", *(f"- {text.strip()}" for text in _more(broken, _MOST_ROWS))]
-    lines += [
-        f"- not tested: {escaped(row.range)}, {escaped(_rule(row))}: {escaped(one_line(row.evidence, _MD_WHY))}"
-        for row in _rows(untested.head(_MOST_UNTESTED))
-    ]
-    lines += [f"- {text.strip()}" for text in _more(untested, _MOST_UNTESTED)]
-    lines += [
-        f"- {escaped(_held(answer))}",
-        *(f"- warning: {escaped(one_line(t, 400))}" for t in _warnings(answer)),
-    ]
+        lines += [*_table(broken, _MD_RANGE, _MD_WHY).lines(markdown=True, even=False), ""]
+        lines += [f"- {text.strip()}" for text in _more(broken, _MAX_ROWS)]
+    for row in _rows(untested.head(_MAX_UNTESTED)):
+        why = escape_markdown(one_line(row.evidence, _MD_WHY))
+        lines.append(f"- not tested: {escape_markdown(row.range)}, {escape_markdown(_rule(row))}: {why}")
+    lines += [f"- {text.strip()}" for text in _more(untested, _MAX_UNTESTED)]
+    lines += [f"- {escape_markdown(_held(answer))}"]
+    lines += [f"- warning: {escape_markdown(one_line(text, 400))}" for text in _warnings(answer)]
     return "".join(f"{line}\n" for line in lines)
 
 
 def check_document(answer: BudgetCheck) -> dict[str, Any]:
     """The whole answer as JSON can hold it, times in ns and shares as parts of 1."""
+    counts = {"broken": len(answer.broken), "not_tested": len(answer.untested), "held": len(answer.held)}
     return {
         "schema": _SCHEMA,
         "report": answer.report,
         "budget": answer.budget,
         "baseline": answer.baseline,
         "ok": answer.ok,
-        "limits": {
-            "broken": len(answer.broken),
-            "not_tested": len(answer.untested),
-            "held": len(answer.held),
-        },
+        "limits": counts,
         "warnings": list(answer.warnings),
         "rows": answer.records(),
     }
-
-
-_HEAD = ["range", "limit", "allowed", "found", "calls", "why"]
-_ALIGN = "llrrrl"
 
 
 def _verdict(answer: BudgetCheck) -> str:
@@ -137,35 +122,32 @@ def _more(frame: pd.DataFrame, shown: int) -> list[str]:
 def _unmatched(broken: pd.DataFrame) -> Iterator[str]:
     """What there is instead of the first few globs that match nothing: the table has no room for it."""
     lacking = broken[(broken["rule"] == "must exist") & (broken["instances"] == 0)]
-    for row in _rows(lacking.head(_MOST_UNMATCHED)):
-        yield from _wrapped(f"  {one_line(row.range, _RANGE)}: {row.evidence}")
+    for row in _rows(lacking.head(_MAX_UNMATCHED)):
+        yield f"  {one_line(row.range, _MAX_RANGE)}: {row.evidence}"
 
 
-def _table(broken: pd.DataFrame) -> list[str]:
-    """The rows in at most `_WIDTH` columns: the reason gets what the others leave, and long paths are cut for it."""
-    shown = [_cells(row, _RANGE, 400) for row in _rows(broken.head(_MOST_ROWS))]
+def _table(broken: pd.DataFrame, path: int, why: int) -> TextTable:
+    """The first rows; the path has at most ``path`` characters, the reason ``why``."""
+    cells = []
+    for row in _rows(broken.head(_MAX_ROWS)):
+        texts = [one_line(_rule(row), _MAX_RULE), *(one_line(text, _MAX_VALUE) for text in _values(row))]
+        texts = [one_line(row.range, path), *texts, row.instances, one_line(row.evidence, why)]
+        cells.append(dict(zip([column.name for column in _COLUMNS], texts, strict=True)))
+    return show_columns(_COLUMNS, cells)
+
+
+def _fitted(table: TextTable) -> list[str]:
+    """The table in lines of `WIDTH`: the reason gets what the others leave, and long paths are cut for it."""
     # Between columns there are two blanks, and as many are the least after a heading.
-    columns = zip([f"{name}  " for name in _HEAD], *shown, strict=True)
+    columns = zip([f"{name}  " for name in table.head], *table.rows, strict=True)
     path, *others, _ = [max(map(len, column)) + 2 for column in columns]
-    path = min(path, _WIDTH - sum(others) - _LEAST_WHY)
-    room = _WIDTH - sum(others) - path
-    cells = [
-        [one_line(row[0], path - 2), *row[1:-1], cut(row[-1].split("; there is ")[0], room)] for row in shown
+    path = min(path, WIDTH - sum(others) - _MIN_WHY)
+    left = WIDTH - sum(others) - path
+    rows = [
+        [one_line(row[0], path - 2), *row[1:-1], cut(row[-1].split("; there is ")[0], left)]
+        for row in table.rows
     ]
-    return text_table(_HEAD, cells, _ALIGN).splitlines()
-
-
-def _cells(row: Any, path: int, room: int) -> list[str]:
-    """A row as texts, the path and the reason with at most so many characters."""
-    allowed, found = _values(row)
-    return [
-        one_line(row.range, path),
-        one_line(_rule(row), _RULE),
-        one_line(allowed, _VALUE),
-        one_line(found, _VALUE),
-        format_count(row.instances),
-        one_line(row.evidence, room),
-    ]
+    return text_table(table.head, rows, table.align).splitlines()
 
 
 def _rule(row: Any) -> str:
@@ -199,6 +181,6 @@ def _exact(value: Any, unit: str) -> str:
 
 
 def _warnings(answer: BudgetCheck) -> Sequence[str]:
-    warnings = once(answer.warnings)
-    more = len(warnings) - _MOST_WARNINGS
-    return [*warnings[:_MOST_WARNINGS], *([f"and {more:,} more: --json has all"] if more > 0 else [])]
+    warnings = drop_repeats(answer.warnings)
+    more = len(warnings) - _MAX_WARNINGS
+    return [*warnings[:_MAX_WARNINGS], *([f"and {more:,} more: --json has all"] if more > 0 else [])]

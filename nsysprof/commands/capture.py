@@ -1,4 +1,4 @@
-"""``nsysprof capture``: a program under nsys, from one command to a report that says how it was made."""
+"""``nsysprof capture``: a program under nsys, from one command to a report with a record of how it was made."""
 
 from __future__ import annotations
 
@@ -10,58 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.workload_options import (
-    WORKLOAD,
-    AxisOption,
-    BackendOption,
-    BackwardOption,
-    BatchOption,
-    CausalOption,
-    DeviceOption,
-    DTypeOption,
-    ForceOption,
-    HeadDimOption,
-    HeadsOption,
-    IterationsOption,
-    OutputOption,
-    ProgramArgument,
-    SeedOption,
-    SeqOption,
-    TrainOption,
-    WarmupOption,
-    WorkloadOption,
-    default_name,
-    program_to_run,
-    says_what_to_run,
-)
+from nsysprof.commands.progress import echo, progress_bar, say
+from nsysprof.commands.workload_options import ForceOption, OutputOption, ProgramOptions, options_unfolded
 
 if TYPE_CHECKING:
-    from nsysprof.kernels.rules import Rules
-    from nsysprof.tools.driver import Driver
-    from nsysprof.tools.nsys import Nsys
-
+    from nsysprof.capture.finish import Captured
+    from nsysprof.capture.outputs import Outputs
 
 _TRACE = "cuda,nvtx"
 
 
+@options_unfolded
 def capture(
-    context: typer.Context,
-    program: ProgramArgument = None,
-    workload: WorkloadOption = WORKLOAD,
-    backend: BackendOption = None,
-    seq: SeqOption = None,
-    batch: BatchOption = None,
-    heads: HeadsOption = None,
-    head_dim: HeadDimOption = None,
-    axis: AxisOption = None,
-    dtype: DTypeOption = None,
-    causal: CausalOption = None,
-    backward: BackwardOption = False,
-    train: TrainOption = False,
-    device: DeviceOption = None,
-    warmup: WarmupOption = None,
-    iterations: IterationsOption = None,
-    seed: SeedOption = None,
+    chosen: ProgramOptions,
     output: OutputOption = None,
     force: ForceOption = False,
     trace: Annotated[str, typer.Option(metavar="LIST", help="What nsys traces.")] = _TRACE,
@@ -107,88 +68,89 @@ def capture(
 
     nsysprof capture -o NAME -- python train.py ...
     """
-    from nsysprof.capture.compose import Request, Tracing, nsys_command
-    from nsysprof.capture.session import capture_program
-    from nsysprof.commands.captured import finish, tell_captured, to_stderr
+    from nsysprof.capture.compose import Request, nsys_command
+    from nsysprof.capture.outputs import making, outputs_of
+    from nsysprof.capture.session import capture_program, resume_capture
     from nsysprof.kernels.classify import load_rules
     from nsysprof.tools.nsys import find_nsys
-    from nsysprof.tools.outputs import making, outputs_of
 
     of_a_run = dry_run or trace != _TRACE or capture_range or nsys_arg or overhead is not None
-    if resume and (says_what_to_run(context) or of_a_run):
+    if resume and (chosen.given or of_a_run):
         raise typer.BadParameter(
             "--resume takes no program, no workload, no --dry-run, --trace, --capture-range, --nsys-arg or --overhead"
         )
-    command = program_to_run(context)
-    loaded = load_rules(rules)
+    command, loaded = chosen.command(), load_rules(rules)
     if resume:
-        _resume(resume, output, nsys, rules=loaded, keep_environment=keep_environment, force=force)
-        return
-    found = find_nsys(nsys)
-    outputs = outputs_of(output, default_name(context))
-    tracing = Tracing(tuple(one.strip() for one in trace.split(",")), capture_range, tuple(nsys_arg or ()))
-    shown = nsys_command(found, tracing, outputs.path(""), command)
-    if dry_run:
-        print(shlex.join(shown))
-        return
-    with making(outputs, force=force) as folder:
-        timed = overhead if overhead is not None else not program
-        request = Request(command, found, tracing, _introduced(found), results=not program, overhead=timed)
-        staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], to_stderr)
-        finished = finish(
-            staged, outputs, folder, rules=loaded, keep_environment=keep_environment, force=force
+        outputs = _resumed_outputs(resume, output)
+    else:
+        request = Request(
+            command,
+            find_nsys(nsys),
+            trace=tuple(map(str.strip, trace.split(","))),
+            capture_range=capture_range,
+            extra=tuple(nsys_arg or ()),
+            results=not chosen.program,
+            overhead=not chosen.program if overhead is None else overhead,
         )
-    tell_captured(finished, outputs)
+        outputs = outputs_of(output, chosen.default_name)
+        shown = nsys_command(request, outputs.path(""))
+        if dry_run:
+            print(shlex.join(shown))
+            return
+    with making(outputs, force=force) as folder:
+        if resume:
+            staged = resume_capture(resume, folder, outputs, find_nsys(nsys) if nsys else None)
+            if staged.record["program"] is None:
+                say("no record lies beside it: what ran, and on what, will not be in the new one")
+        else:
+            staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], echo)
+        from nsysprof.capture.finish import finish_capture  # brings pandas: after the program
+
+        with progress_bar() as progress:
+            captured = finish_capture(
+                staged, outputs, loaded, progress, scrubbed=not keep_environment, force=force
+            )
+    _report(captured, outputs)
 
 
-def _resume(
-    recorded: Path,
-    output: str | None,
-    nsys: Path | None,
-    *,
-    rules: Rules,
-    keep_environment: bool,
-    force: bool,
-) -> None:
-    """Finish an earlier capture from what nsys left then: beside it, unless another name is given."""
-    from nsysprof.capture.session import resume_capture
-    from nsysprof.commands.captured import finish, say, tell_captured
+def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:
+    """The names of a resumed capture's results: beside what an earlier one left, unless another name is given."""
+    from nsysprof.capture.outputs import Outputs, outputs_of
     from nsysprof.errors import NsysprofError
-    from nsysprof.tools.nsys import find_nsys
-    from nsysprof.tools.outputs import Outputs, making, outputs_of
 
     # Where a capture left several reports they are numbered.
     name = re.sub(r"\.partial(-\d+)?(?=(\.\d+)?$)", "", recorded.stem)
     outputs = outputs_of(output, name) if output else Outputs(recorded.parent, name)
-    if _is_the_file(outputs.path(".nsys-rep"), recorded):
+    result = outputs.path(".nsys-rep")
+    if result.exists() and recorded.exists() and result.samefile(recorded):
         raise NsysprofError(f"{recorded}: the results would get its own name", "-o NAME for another name")
-    with making(outputs, force=force) as folder:
-        staged = resume_capture(recorded, folder, outputs, find_nsys(nsys) if nsys else None)
-        if staged.record["program"] is None:
-            say("no record lies beside it: what ran, and on what, will not be in the new one")
-        finished = finish(
-            staged, outputs, folder, rules=rules, keep_environment=keep_environment, force=force
+    return outputs
+
+
+def _report(captured: Captured, outputs: Outputs) -> None:
+    """Print what was captured and what ran, and last the command to go on with.
+
+    Raises `typer.Exit` with 3 where another backend ran than was asked for, or no range was recorded.
+    """
+    from nsysprof.capture.text import backend_table, captured_summary, difference_lines
+    from nsysprof.core.text import quote_path, visible
+
+    verdict, report = captured.verdict, captured.record["report"]
+    ran = backend_table(verdict) if report["kernels"] else ""
+    print("\n".join(part for part in (captured_summary(captured.record), ran) if part), end="", flush=True)
+    if not report["kernels"] and (captured.record["environment"] or {}).get("driver"):
+        say(
+            "no kernels, although there is a GPU: did the program use it, and does nsysprof doctor find fault?"
         )
-    tell_captured(finished, outputs)
-
-
-def _is_the_file(result: Path, recorded: Path) -> bool:
-    try:
-        return result.samefile(recorded)
-    except OSError:
-        return False
-
-
-def _introduced(nsys: Nsys) -> Driver | None:
-    """The driver; tells which nsys and which driver will be at work, and what will not go well between them."""
-    from nsysprof.commands.captured import say
-    from nsysprof.tools.driver import ask_driver, too_new_for
-
-    driver, why = ask_driver()
-    say(
-        f"nsys {nsys.version_text} ({nsys.path}); {f'driver {driver.version}' if driver else f'no GPU ({why})'}"
-    )
-    warning = too_new_for(driver, nsys) if driver else None
-    if warning:
-        say(f"warning: {warning}")
-    return driver
+    if report["sqlite"]["scrubbed"]:
+        say(f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}")
+    differ = difference_lines(verdict)
+    for line in differ:
+        say(f"nsysprof: {line}")
+    if captured.no_ranges:
+        say(f"nsysprof: no ranges: {captured.no_ranges[0]}")
+        say(f"  hint: {captured.no_ranges[1]}")
+    say("next:")
+    print(f"nsysprof analyze {visible(quote_path(outputs.path('.sqlite')))}", flush=True)
+    if differ or captured.no_ranges:
+        raise typer.Exit(3)

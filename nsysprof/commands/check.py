@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,14 +55,14 @@ def check(
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
 ) -> None:
-    """Hold REPORT against BUDGET and print what broke; exit code 3 if something did, 0 if nothing.
+    """Compare REPORT with BUDGET and print the broken limits; exit code 3 if there are any, 0 if not.
 
     nsysprof check --init REPORT
 
     nsysprof check REPORT budget.toml --baseline EARLIER
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nsysprof.attribution.warm_up import read_instances
+    from nsysprof.attribution.paths import read_instances
 
     reading: dict[str, Any] = {
         "threads": threads.value,
@@ -105,7 +104,7 @@ def _check(
     from dataclasses import replace
 
     from nsysprof.check.budget import read_budget
-    from nsysprof.check.gate import check as check_report
+    from nsysprof.check.check import check as check_report
     from nsysprof.check.text import check_document, check_markdown, check_summary
     from nsysprof.commands.progress import progress_bar
 
@@ -123,21 +122,15 @@ def _check(
 def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> None:
     from shlex import quote
 
-    from nsysprof.check.gate import draft
+    from nsysprof.check.check import draft
     from nsysprof.commands.progress import progress_bar
     from nsysprof.core.text import plural, visible
-    from nsysprof.errors import NsysprofError
+    from nsysprof.results.folder import new_files
 
-    if os.path.lexists(out) and not force:
-        raise NsysprofError(
-            f"{out}: exists already, not overwritten", "--force, or name another file with -o"
-        )
-    if out.is_dir() or (out.exists() and report.exists() and out.samefile(report)):
-        what = "a folder" if out.is_dir() else "the report itself, which is never changed"
-        raise NsysprofError(f"{out}: {what}", "name another file with -o")
-    with progress_bar() as progress:
-        text = draft(report, **reading, progress=progress)
-    _write(text, out, force=force)
+    with new_files(out, force=force, inputs=(report,)) as folder:
+        with progress_bar() as progress:
+            text = draft(report, **reading, progress=progress)
+        (folder / out.name).write_text(text, encoding="utf-8")
     tables = text.count("\n[[range]]")
     print(
         f"Written to {visible(str(out))}: limits on {plural(tables, 'range')}; next:",
@@ -145,17 +138,3 @@ def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> 
     )
     options = [f" --{name} {quote(str(reading[name]))}" for name in ("rules", "nsys") if reading[name]]
     print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}{''.join(options)}"))
-
-
-def _write(text: str, out: Path, *, force: bool) -> None:
-    """Write the file whole or not at all."""
-    from nsysprof.errors import NsysprofError
-    from nsysprof.tools.outputs import publish
-
-    try:
-        with tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent) as folder:
-            part = Path(folder, out.name)
-            part.write_text(text, encoding="utf-8")
-            publish({part: out}, force=force)
-    except OSError as error:
-        raise NsysprofError(f"{out}: cannot be written: {error.strerror}", f"ls -ld {out.parent}") from None

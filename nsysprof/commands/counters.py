@@ -4,40 +4,21 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands.progress import echo, say
 from nsysprof.commands.report_options import RulesOption, SpreadsheetOption, Threads, ThreadsOption
-from nsysprof.commands.workload_options import (
-    WORKLOAD,
-    AxisOption,
-    BackendOption,
-    BackwardOption,
-    BatchOption,
-    CausalOption,
-    DeviceOption,
-    DTypeOption,
-    ForceOption,
-    HeadDimOption,
-    HeadsOption,
-    OutputOption,
-    ProgramArgument,
-    SeedOption,
-    SeqOption,
-    TrainOption,
-    WorkloadOption,
-    default_name,
-    program_to_run,
-)
+from nsysprof.commands.workload_options import ForceOption, OutputOption, ProgramOptions, options_unfolded
 
 if TYPE_CHECKING:
+    from nsysprof.capture.outputs import Outputs
     from nsysprof.counters.count import StagedCounters
     from nsysprof.kernels.rules import Rules
-    from nsysprof.tools.ncu import Ncu
-    from nsysprof.tools.outputs import Outputs
 
 
 class CacheControl(str, Enum):
@@ -58,28 +39,21 @@ _WARMUP, _ITERATIONS = 1, 2
 _RUNS = "RUN::*"
 
 
-def counters(
-    context: typer.Context,
-    program: ProgramArgument = None,
-    workload: WorkloadOption = WORKLOAD,
-    backend: BackendOption = None,
-    seq: SeqOption = None,
-    batch: BatchOption = None,
-    heads: HeadsOption = None,
-    head_dim: HeadDimOption = None,
-    axis: AxisOption = None,
-    dtype: DTypeOption = None,
-    causal: CausalOption = None,
-    backward: BackwardOption = False,
-    train: TrainOption = False,
-    device: DeviceOption = None,
+@dataclass(frozen=True)
+class CountedProgramOptions(ProgramOptions):
+    """What to count: a program that may run fewer calls than one whose times matter."""
+
     warmup: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Calls before what is counted [default: 1].")
-    ] = None,
+    ] = None
     iterations: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Calls counted per range [default: 2].")
-    ] = None,
-    seed: SeedOption = None,
+    ] = None
+
+
+@options_unfolded
+def counters(
+    chosen: CountedProgramOptions,
     output: OutputOption = None,
     force: ForceOption = False,
     select: Annotated[
@@ -123,69 +97,53 @@ def counters(
 
     `nsysprof compare` puts the table beside the times of a capture of the same program.
     """
-    from nsysprof.commands.captured import to_stderr
-    from nsysprof.counters.command import Counting, CountRequest
+    from nsysprof.capture.outputs import making
     from nsysprof.counters.count import count_program, counter_endings, counting_commands
+    from nsysprof.counters.ncu_run import CountRequest
     from nsysprof.kernels.classify import load_rules
-    from nsysprof.tools.driver import ask_driver
+    from nsysprof.results.folder import give_names
     from nsysprof.tools.ncu import find_ncu
-    from nsysprof.tools.outputs import making, publish
 
-    command = program_to_run(context, warmup=_WARMUP, iterations=_ITERATIONS)
+    command = chosen.command(warmup=_WARMUP, iterations=_ITERATIONS)
     loaded = load_rules(rules)
-    counting = Counting(
-        select=select or (None if program else _RUNS),
+    request = CountRequest(
+        command,
+        find_ncu(ncu),
+        select=select or (None if chosen.program else _RUNS),
         threads=threads.value,
         cache_control=cache_control.value,
         clock_control=clock_control.value,
         quick=quick,
         extra=tuple(ncu_arg or ()),
+        results=not chosen.program,
+        keep_reports=keep_report,
     )
-    found = find_ncu(ncu)
-    driver, why = (None, "") if dry_run else ask_driver()
-    request = CountRequest(command, found, counting, driver, results=not program, keep_reports=keep_report)
-    outputs = _outputs(output, default_name(context))
+    outputs = _outputs(output, chosen.default_name)
     if dry_run:
         for shown in counting_commands(request, outputs):
             print(shlex.join(shown))
         return
-    endings = counter_endings(request)
-    with making(outputs, force=force, endings=endings) as folder:
-        _introduce(found, f"driver {driver.version}" if driver else why)
-        staged = count_program(
-            request,
-            folder,
-            outputs,
-            ["nsysprof", *sys.argv[1:]],
-            to_stderr,
-            spreadsheet_safe=spreadsheet_safe,
-        )
-        publish({path: outputs.path(ending) for ending, path in staged.files.items()}, force=force)
-    _tell(staged, outputs, loaded)
+    with making(outputs, force=force, endings=counter_endings(request)) as folder:
+        typed = ["nsysprof", *sys.argv[1:]]
+        staged = count_program(request, folder, outputs, typed, echo, spreadsheet_safe=spreadsheet_safe)
+        give_names({path: outputs.path(ending) for ending, path in staged.files.items()}, force=force)
+    _report(staged, outputs, loaded)
 
 
 def _outputs(output: str | None, default: str) -> Outputs:
     """The names of the results: `NAME.counters`, whichever of the files of a name was given."""
-    from nsysprof.tools.outputs import Outputs, outputs_of
+    from nsysprof.capture.outputs import Outputs, outputs_of
 
     named = outputs_of(output, default)
     name = named.name.removesuffix(".csv").removesuffix(".counters")
     return Outputs(named.folder, f"{name}.counters")
 
 
-def _introduce(ncu: Ncu, driver: str) -> None:
-    from nsysprof.commands.captured import say
-
-    say(f"ncu {ncu.version_text} ({ncu.path}); {driver}")
-
-
-def _tell(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
+def _report(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
     """Print what was counted, and last the command to go on with."""
-    from nsysprof.commands.captured import say
-    from nsysprof.core.text import visible
+    from nsysprof.core.text import quote_path, visible
     from nsysprof.counters.text import compare_command, counters_summary
     from nsysprof.kernels.classify import classify
-    from nsysprof.tools.outputs import typed
 
     names = list(dict.fromkeys(row.kernel for row in staged.rows))
     families = dict(zip(names, classify(rules, names).family, strict=True))
@@ -197,4 +155,4 @@ def _tell(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
     if not report.exists():
         say(f"there is no {report} yet: nsysprof capture makes one of the same program")
     say("next:")
-    print(visible(compare_command(staged.rows, typed(report), typed(table))), flush=True)
+    print(visible(compare_command(staged.rows, quote_path(report), quote_path(table))), flush=True)

@@ -36,7 +36,7 @@ def export(
         To,
         typer.Option(
             metavar="perfetto|parquet|csv",
-            help="A trace for ui.perfetto.dev, or tables of ops, launches, ranges and instances.",
+            help="A trace for ui.perfetto.dev, or tables of GPU ops, launches, ranges and instances.",
         ),
     ],
     output: Annotated[
@@ -56,7 +56,7 @@ def export(
     spreadsheet_safe: SpreadsheetOption = False,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")] = False,
 ) -> None:
-    """Write REPORT, with the owner of every operation, for Perfetto, or as Parquet or CSV tables."""
+    """Write REPORT, with the owner of every GPU op, for Perfetto, or as Parquet or CSV tables."""
     if spreadsheet_safe and to is not To.CSV:
         raise typer.BadParameter("--spreadsheet-safe is for --to csv")
     # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
@@ -81,10 +81,10 @@ def export(
             )
     except Interrupt as stop:
         raise interrupted(stop) from None
-    _tell(written, to)
+    _report_written(written, to)
 
 
-def _tell(written: Path, to: To) -> None:
+def _report_written(written: Path, to: To) -> None:
     from nsysprof.core.text import visible
     from nsysprof.core.units import format_bytes
 

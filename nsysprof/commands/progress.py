@@ -1,17 +1,31 @@
-"""A progress bar on a terminal for work that takes longer than a second."""
+"""What people see on stderr while a command works: its messages, and a progress bar after a second."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+
+from nsysprof.core.text import visible
 
 _PATIENCE_S = 1.0
 # What the steps are called on the bar; the tables of the report keep their names.
 _STEPS = {"attribution": "attributing", "NVTX_EVENTS": "reading NVTX ranges"}
 _TABLES = "CUPTI_ACTIVITY_KIND_"
+
+
+def say(text: str) -> None:
+    """Print lines on stderr, where control characters are shown."""
+    echo("".join(f"{visible(line)}\n" for line in text.split("\n")))
+
+
+def echo(text: str) -> None:
+    """Print on stderr at once, as what a program prints; the command goes on where nobody reads that any more."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 @contextmanager

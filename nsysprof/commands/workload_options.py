@@ -1,11 +1,14 @@
-"""The options of commands that run a workload, or any program: defined once, and passed on as they were given."""
+"""The options of commands that run a workload, or any program: declared once, and passed on as they were given."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -29,15 +32,6 @@ WORKLOAD = "sdpa"
 _Names = list[str] | None
 _Numbers = list[int] | None
 
-ProgramArgument = Annotated[
-    _Names, typer.Argument(metavar="[-- PROGRAM ...]", help="Any program, instead of a workload.")
-]
-WorkloadOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME|FILE", help="The workload: sdpa, transformer_block, or a file that declares one."
-    ),
-]
 BackendOption = Annotated[_Names, typer.Option(metavar="NAME", help="Backend of the workload; repeatable.")]
 SeqOption = Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Sequence length; repeatable.")]
 BatchOption = Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Batch size; repeatable.")]
@@ -47,14 +41,9 @@ AxisOption = Annotated[
     _Names,
     typer.Option(metavar="NAME=N,N", help="Sizes along an axis of the workload, by its name; repeatable."),
 ]
-DTypeOption = Annotated[DType | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type.")]
 CausalOption = Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")]
 BackwardOption = Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")]
 TrainOption = Annotated[bool, typer.Option("--train", help="transformer_block: whole training steps.")]
-DeviceOption = Annotated[Device | None, typer.Option(metavar="cuda|cpu", help="Where the workload runs.")]
-WarmupOption = Annotated[int | None, typer.Option(metavar="N", min=0, help="Calls before what is measured.")]
-IterationsOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Calls measured per range.")]
-SeedOption = Annotated[int | None, typer.Option(metavar="N", help="Seed of the inputs.")]
 OutputOption = Annotated[
     str | None,
     typer.Option(
@@ -63,54 +52,92 @@ OutputOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace earlier results of that name.")]
 
-_PASSED = (
-    *("backend", "seq", "batch", "heads", "head_dim", "dtype", "causal", "backward", "train"),
-    *("axis", "device", "warmup", "iterations", "seed"),
-)
 
+@dataclass(frozen=True)
+class ProgramOptions:
+    """What a command is to run: a workload with its options, or any program in its place."""
 
-def says_what_to_run(context: typer.Context) -> bool:
-    """Whether a program, a workload or an option of one was given."""
-    given = context.params
-    return bool(given["program"]) or given["workload"] != WORKLOAD or any(_as_typed(_passed(context)))
+    program: Annotated[
+        _Names, typer.Argument(metavar="[-- PROGRAM ...]", help="Any program, instead of a workload.")
+    ] = None
+    workload: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|FILE", help="The workload: sdpa, transformer_block, or a file that declares one."
+        ),
+    ] = WORKLOAD
+    backend: BackendOption = None
+    seq: SeqOption = None
+    batch: BatchOption = None
+    heads: HeadsOption = None
+    head_dim: HeadDimOption = None
+    axis: AxisOption = None
+    dtype: Annotated[DType | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type.")] = None
+    causal: CausalOption = None
+    backward: BackwardOption = False
+    train: TrainOption = False
+    device: Annotated[Device | None, typer.Option(metavar="cuda|cpu", help="Where the workload runs.")] = None
+    warmup: Annotated[int | None, typer.Option(metavar="N", min=0, help="Calls before what is measured.")] = (
+        None
+    )
+    iterations: Annotated[int | None, typer.Option(metavar="N", min=1, help="Calls measured per range.")] = (
+        None
+    )
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Seed of the inputs.")] = None
 
+    @property
+    def given(self) -> bool:
+        """Whether a program, a workload or an option of one was given."""
+        return bool(self.program) or self.workload != WORKLOAD or any(self._typed())
 
-def program_to_run(context: typer.Context, **defaults: int) -> tuple[str, ...]:
-    """The command of a workload with its options, or of the program that was given in its place.
+    @property
+    def default_name(self) -> str:
+        """`sdpa-math-flash-S1024-S4096`, or the script of a program: `train` for `python train.py`."""
+        if self.program:
+            scripts = [part for part in self.program if part.endswith(".py")]
+            return Path(scripts[0] if scripts else self.program[0]).stem
+        sizes = [f"{name}{size}" for name, values in axis_values(self.axis).items() for size in values]
+        lengths = [f"S{length}" for length in self.seq or ()]
+        name = Path(self.workload).name.removesuffix(".py")
+        return "-".join([name, *(self.backend or ()), *lengths, *sizes])
 
-    What was not given is the workload's to choose, but for ``defaults``. Raises `typer.BadParameter` where a program
-    is given and options of a workload as well.
-    """
-    from nsysprof.catalog import find_workload, workload_command
+    def command(self, **defaults: int) -> tuple[str, ...]:
+        """The command of a workload with its options, or of the program that was given in its place.
 
-    program, workload = context.params["program"], context.params["workload"]
-    given = _passed(context)
-    options = list(_as_typed(given))
-    if program:
-        if options or workload != WORKLOAD:
+        What was not given is the workload's to choose, but for ``defaults``. Raises `typer.BadParameter` where a
+        program is given and options of a workload as well.
+        """
+        from nsysprof.catalog import find_workload, workload_command
+
+        if not self.program:
+            return (*workload_command(find_workload(self.workload)), *self._typed(**defaults))
+        if any(self._typed()) or self.workload != WORKLOAD:
             raise typer.BadParameter("options of a workload and a program: give one of them")
-        return tuple(program)
-    options += _as_typed({name: value for name, value in defaults.items() if given[name] is None})
-    return (*workload_command(find_workload(workload)), *options)
+        return tuple(self.program)
 
-
-def default_name(context: typer.Context) -> str:
-    """`sdpa-math-flash-S1024-S4096`, or the script of a program: `train` for `python train.py`."""
-    program: Sequence[str] = context.params["program"] or ()
-    if program:
-        scripts = [part for part in program if part.endswith(".py")]
-        return Path(scripts[0] if scripts else program[0]).stem
-    backends, lengths = context.params["backend"] or (), context.params["seq"] or ()
-    sizes = [
-        f"{name}{value}" for name, values in axis_values(context.params["axis"]).items() for value in values
-    ]
-    name = Path(context.params["workload"]).name.removesuffix(".py")
-    return "-".join([name, *backends, *(f"S{length}" for length in lengths), *sizes])
+    def _typed(self, **defaults: int) -> Iterator[str]:
+        """The options of the workload as they are typed."""
+        for field in fields(self):
+            value: Any = getattr(self, field.name)
+            value = defaults.get(field.name) if value is None else value
+            option = f"--{field.name.replace('_', '-')}"
+            if field.name in ("program", "workload") or value is None:
+                continue
+            if field.name == "axis":
+                for axis, sizes in axis_values(value).items():
+                    yield from (f"--{axis.replace('_', '-')}", *map(str, sizes))
+            elif field.name == "causal":
+                yield "--causal" if value else "--no-causal"
+            elif isinstance(value, bool):
+                yield from [option] if value else []
+            else:
+                for each in value if isinstance(value, list) else [value]:
+                    yield from (option, str(each.value if isinstance(each, Enum) else each))
 
 
 def axis_values(given: Sequence[str] | None) -> dict[str, list[int]]:
-    """What `--axis` gives: `m=64,128` is {"m": [64, 128]}. Raises `typer.BadParameter`."""
-    found: dict[str, list[int]] = {}
+    """The sizes that `--axis` gives: `m=64,128` is {"m": [64, 128]}. Raises `typer.BadParameter`."""
+    axes: dict[str, list[int]] = {}
     for text in given or ():
         name, _, values = text.partition("=")
         sizes = [int(value) if value.isdecimal() else 0 for value in values.split(",")]
@@ -118,31 +145,35 @@ def axis_values(given: Sequence[str] | None) -> dict[str, list[int]]:
             raise typer.BadParameter(
                 f"--axis {text}: NAME=N,N with whole numbers from 1 up, such as m=64,128"
             )
-        found.setdefault(name, []).extend(
-            size for size in dict.fromkeys(sizes) if size not in found.get(name, ())
-        )
-    return found
+        axes[name] = list(dict.fromkeys([*axes.get(name, ()), *sizes]))
+    return axes
 
 
-def _passed(context: typer.Context) -> dict[str, Any]:
-    return {name: context.params[name] for name in _PASSED}
+def options_unfolded(command: Callable[..., None]) -> Callable[..., None]:
+    """Make the fields of dataclasses that a command takes options of its own.
 
-
-def _as_typed(values: dict[str, Any]) -> Iterator[str]:
-    """Options as they are typed; flags that are False say so where they have another name for that."""
-    for name, value in values.items():
-        option = f"--{name.replace('_', '-')}"
-        if value is None or value in ((), []):
+    So options that several commands share are declared once, in a dataclass, and `--help` lists them all the same.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, Any] = {
+        name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)
+    }
+    unfolded: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        if name not in groups:
+            unfolded.append(parameter)
             continue
-        if name == "axis":
-            for axis, sizes in axis_values(value).items():
-                yield from (f"--{axis.replace('_', '-')}", *map(str, sizes))
-            continue
-        if isinstance(value, bool):
-            if value:
-                yield option
-            elif name == "causal":
-                yield "--no-causal"
-        else:
-            for each in value if isinstance(value, (list, tuple)) else [value]:
-                yield from (option, str(each.value if isinstance(each, Enum) else each))
+        hints = get_type_hints(groups[name], include_extras=True)
+        unfolded += [
+            parameter.replace(name=field.name, annotation=hints[field.name], default=field.default)
+            for field in fields(groups[name])
+        ]
+
+    @functools.wraps(command)
+    def folding(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    folding.__signature__ = signature.replace(parameters=unfolded)  # type: ignore[attr-defined]
+    return folding

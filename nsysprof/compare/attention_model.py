@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from nsysprof.compare.causes import (
+from nsysprof.compare.gap_ledger import SideLedger
+from nsysprof.compare.op_causes import (
     CAST_DOWN,
     CAST_UP,
     FUSED,
@@ -26,8 +27,7 @@ from nsysprof.compare.causes import (
     SCALING,
     SOFTMAX,
 )
-from nsysprof.compare.gap_ledger import SideLedger
-from nsysprof.compare.sides import Side
+from nsysprof.compare.selection import Side
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.hardware.attention_cost import AttentionShape, attention_flops, attention_traffic, item_bytes

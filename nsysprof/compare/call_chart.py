@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.marks import CallBlock, CallLane, CallPanel, Calls, Flag, Heading, Numbers
 from nsysprof.charts.palette import COLOURS, IDLE, INK, family_legend
-from nsysprof.compare.comparison import Comparison
+from nsysprof.compare.comparison import Comparison, compared_reports
 from nsysprof.compare.findings import compared
-from nsysprof.compare.gap_chart import compared_reports
-from nsysprof.compare.median_call import MedianCall, median_call
-from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.compare.selection import Side
+from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.core.text import plural, printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.kernels.classify import FAMILIES, short_name
+from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.causes import WAITING_FOR
 
 MOST_BOXES = 600  # of a lane: more of them, each at least a pixel wide, would hide how idle it is
@@ -39,7 +39,7 @@ def plan_calls(comparison: Comparison) -> Calls:
     reach = [max(call.length_ns, int(call.end.max(initial=0)), 1) for call in calls]
     names = shorten_both(pair.base_name, pair.new_name, _NAME)
     sides = [pair.base, pair.new]
-    labels = [stream_labels(side.examined.attribution.tables) for side in sides]
+    labels = [stream_labels(side.examined.attribution.trace) for side in sides]
     short = int(reach[1] <= reach[0])
     closer = max(reach) / reach[short] >= _CLOSER
     blocks = [
@@ -100,7 +100,7 @@ def _columns(
     """Of too many boxes a column per pixel: how busy it is, in the colour of the longest op that begins in it."""
     edges = np.unique(np.linspace(0, max(int(end.max()), 1), _COLUMNS + 1).astype(np.int64))
     first, last = merge(start, end)
-    busy = np.diff(covered_before(first, last, edges))
+    busy = np.diff(cover_before(first, last, edges))
     column = np.minimum(np.searchsorted(edges, start, side="right") - 1, len(edges) - 2)
     order = np.lexsort((start - end, column))
     leads = np.append(True, np.diff(column[order]) > 0)
@@ -258,3 +258,94 @@ def _notes(comparison: Comparison, calls: Sequence[MedianCall]) -> list[str]:
             " longest kernel that begins there"
         )
     return notes
+
+
+@dataclass(frozen=True)
+class MedianCall:
+    """One call of a side; all times are int64 ns after its first op.
+
+    ``length_ns`` is its span, to the first op of the next call; ``of`` the number of calls it was chosen from;
+    ``kernels`` how many it runs. Per op, by start: ``start``, ``end``, ``family`` uint8 into `FAMILIES`, ``cause``
+    int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into ``streams``, codes of
+    `Trace.streams`. ``gap_start``, ``gap_end``,
+    ``gap_kind`` (of `waiting`): where none of its ops runs. ``launch_start``, ``launch_end``: its host calls, which
+    may lie long before 0.
+    """
+
+    length_ns: int
+    of: int
+    kernels: int
+    start: Ints
+    end: Ints
+    family: NDArray[np.uint8]
+    cause: NDArray[np.int32]
+    name: NDArray[np.int32]
+    stream: NDArray[np.intp]
+    causes: list[str]
+    names: list[str]
+    streams: list[int]
+    gap_start: Ints
+    gap_end: Ints
+    gap_kind: NDArray[np.uint8]
+    launch_start: Ints
+    launch_end: Ints
+
+    @property
+    def idle_ns(self) -> int:
+        """The part of ``length_ns`` in which none of its ops runs."""
+        return int((self.gap_end - self.gap_start).sum())
+
+
+def median_call(side: Side) -> MedianCall:
+    """The `MedianCall` of a side with GPU work; of an even number of calls the shorter one in the middle.
+
+    The last of several calls in a window has no next one, so its span is no sample, as in `Side.samples`.
+    """
+    work, gaps = side.work, side.gaps
+    trace = side.examined.attribution.trace
+    of_op, number, begin, end, count = _chosen(side)
+    mine = np.flatnonzero(of_op == number)
+    op = trace.ops.name[work.op[mine]]
+    family = np.array([FAMILIES.index(name) for name in side.examined.kinds.family], np.uint8)
+    idle = np.flatnonzero(of_op[gaps.behind - 1] == number)
+    calls = np.unique(trace.ops.launch[work.op[mine]])
+    calls = calls[calls >= 0]
+    streams, stream = np.unique(trace.ops.stream[work.op[mine]], return_inverse=True)
+    return MedianCall(
+        length_ns=end - begin,
+        of=count,
+        kernels=int(np.count_nonzero(trace.ops.kind[work.op[mine]] == KERNEL)),
+        start=work.start[mine] - begin,
+        end=work.end[mine] - begin,
+        family=family[op],
+        cause=side.causes.of[mine],
+        name=op,
+        stream=stream.reshape(-1),
+        causes=side.causes.texts,
+        names=trace.op_names,
+        streams=streams.tolist(),
+        gap_start=gaps.start[idle] - begin,
+        gap_end=gaps.end[idle] - begin,
+        gap_kind=gaps.kind[idle],
+        launch_start=trace.launches.start[calls] - begin,
+        launch_end=trace.launches.end[calls] - begin,
+    )
+
+
+def _chosen(side: Side) -> tuple[NDArray[np.int64], int, int, int, int]:
+    """The stretch of each op, the number of the median one, where it begins and ends, and of how many it is that.
+
+    A stretch is a call; where no call holds any of the work, the whole range is.
+    """
+    work, pieces = side.work, side.pieces
+    if not len(pieces.start):
+        stretch, start, end = np.searchsorted(work.windows, work.window), work.first_ns, work.last_ns
+        sampled = np.ones(len(start), bool)
+    else:
+        stretch, start, end = pieces.of_op, pieces.start, pieces.end
+        last = np.append(pieces.window[1:] != pieces.window[:-1], True)
+        sampled = ~last | np.append(True, last[:-1])
+    rows = np.flatnonzero(sampled)
+    by_span = rows[np.argsort((end - start)[rows], kind="stable")]
+    number = int(by_span[(len(by_span) - 1) // 2])
+    return stretch, number, int(start[number]), int(end[number]), len(rows)

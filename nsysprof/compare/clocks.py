@@ -11,8 +11,8 @@ import pandas as pd
 
 from nsysprof.core.intervals import Ints
 from nsysprof.errors import NsysprofError
-from nsysprof.statistics.contrast import DEFAULT_RULES, TOO_FEW_SAMPLES, Contrast, contrast, judged
-from nsysprof.statistics.resampling import RESAMPLES
+from nsysprof.statistics.confidence import RESAMPLES
+from nsysprof.statistics.contrast import DEFAULT_RULES, TOO_FEW_SAMPLES, Contrast, contrast, judge
 
 CPU, EVENTS, SPAN, BUSY = CLOCKS = ("CPU", "CUDA events", "span", "busy")
 Samples = Mapping[str, Ints]
@@ -44,7 +44,7 @@ def clock_rows(
             for one, rule in zip(found, rules, strict=True)
             if one is not None
         ]
-        verdicts = iter(judged([one for one, _ in known], [rule for _, rule in known]))
+        verdicts = iter(judge([one for one, _ in known], [rule for _, rule in known]))
         for (pair, _, base, new), one in zip(pairs, found, strict=True):
             verdict = None if one is None else next(verdicts)
             sides = {**_described("base", base[clock]), **_described("new", new[clock])}

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import DEFAULT_MERGE
-from nsysprof.attribution.warm_up import Instances, instances_text, read_instances
+from nsysprof.attribution.paths import DEFAULT_MERGE, Instances, instances_text, read_instances
 from nsysprof.compare.attention_model import (
     Expected,
     expected,
@@ -23,11 +22,9 @@ from nsysprof.compare.attention_model import (
     traffic_rows,
 )
 from nsysprof.compare.clocks import BUSY, SPAN, clock_rows
-from nsysprof.compare.counting import BothMeasured, Models, load_counters, measured_pairs
 from nsysprof.compare.findings import findings
 from nsysprof.compare.gap_ledger import evidence_texts, gap_rows
-from nsysprof.compare.measured import COLUMNS
-from nsysprof.compare.side_pairs import (
+from nsysprof.compare.pairs import (
     Pair,
     check_request,
     largest_pairs,
@@ -35,8 +32,10 @@ from nsysprof.compare.side_pairs import (
     pair_sides,
     pair_warnings,
 )
-from nsysprof.compare.sides import Examined, Side, examine
-from nsysprof.core.side_file import not_used
+from nsysprof.compare.selection import Examined, Side, examine
+from nsysprof.compare.traffic import COLUMNS, BothMeasured, Models, load_counters, measured_pairs
+from nsysprof.core.files import unusable_warning
+from nsysprof.core.text import printable, shorten
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import library_versions
 from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside
@@ -131,7 +130,7 @@ def compare(
     rules = rules or load_rules()
     attributions = [report] if other is None else [report, other]
     found = [
-        record or record_beside(each.tables.report.path)
+        record or record_beside(each.trace.report.path)
         for each, record in zip(attributions, (*records, None, None), strict=False)
     ]
     examined = [
@@ -150,7 +149,7 @@ def compare(
             without_work[0], f"nsysprof analyze {examined[0].path} --no-charts shows what launched GPU work"
         )
     unread = [
-        not_used(each.path.with_suffix(".json"))
+        unusable_warning(each.path.with_suffix(".json"))
         for each, record in zip(examined, found, strict=True)
         if not record
     ]
@@ -187,9 +186,9 @@ def _expected(side: Side, given: RecordedRun | None) -> Expected | None:
 
 def _report_warnings(examined: Sequence[Examined]) -> Iterator[str]:
     for side in examined:
-        tables = side.attribution.tables
+        trace = side.attribution.trace
         where = f"{side.path}: " if len(examined) > 1 else ""
-        for text in (*tables.report.about.warnings, *tables.warnings):
+        for text in (*trace.report.about.warnings, *trace.warnings):
             yield f"{where}{text}"
 
 
@@ -206,10 +205,7 @@ def _answer(
         gaps = _with_measured(gaps, measured)
     clocks, doubts = clock_rows(
         [(pair.name, pair.titles, pair.base.samples, pair.new.samples) for pair in pairs],
-        [
-            max(side.examined.attribution.tables.clock_step for side in (pair.base, pair.new))
-            for pair in pairs
-        ],
+        [max(side.examined.attribution.trace.clock_step for side in (pair.base, pair.new)) for pair in pairs],
     )
     rows = pd.DataFrame([_pair_row(pair) for pair in pairs])
     evidence = pd.concat(
@@ -312,3 +308,17 @@ def _gaps(pair: Pair) -> pd.DataFrame:
     frame.insert(0, "pair", pair.name)
     frame["evidence"] = pd.Series(lines, dtype=object)
     return frame
+
+
+def compared_reports(comparison: Comparison) -> list[str]:
+    """The files, GPUs and nsys versions behind a comparison, as parts of a subtitle."""
+    first = comparison.sides[0]
+    reports = [side.examined.attribution.trace.report for side in (first.base, first.new)]
+    gpus = [gpu.name or "GPU not recorded" for report in reports for gpu in report.about.cuda_gpus]
+    versions = [report.about.nsys_version or "version not recorded" for report in reports]
+    names = dict.fromkeys(str(report.path) if len(reports) == 1 else report.path.name for report in reports)
+    return [
+        " → ".join(shorten(name, 40) for name in names),
+        shorten(", ".join(dict.fromkeys(map(str, gpus))) or "GPU not recorded", 50),
+        f"nsys {' and '.join(dict.fromkeys(map(printable, versions)))}",
+    ]

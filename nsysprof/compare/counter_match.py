@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.paths import DEFAULT_MERGE, merged_names, split_path
-from nsysprof.compare.sides import Side
+from nsysprof.compare.selection import Side
 from nsysprof.formats.counters import CounterFile
 from nsysprof.statistics.distributions import Floats
-from nsysprof.trace.tables import GRAPH, KERNEL
+from nsysprof.trace.trace import GRAPH, KERNEL
 
 _CAST = re.compile(r"\((?:(?:un)?signed |const )*\w+\)(?=-?\d)")  # (int)4, (unsigned long)2, (bool)0
 _QUALIFIER = re.compile(r"(?:\w+|<unnamed>|\(anonymous namespace\))::")
@@ -60,8 +60,8 @@ def match_counters(
     measured = list(_measured_calls(side, counters, merge))
     if not measured:
         return None
-    work, tables = side.work, side.examined.attribution.tables
-    kernels = np.isin(tables.ops.kind[work.op], (KERNEL, GRAPH))
+    work, trace = side.work, side.examined.attribution.trace
+    kernels = np.isin(trace.ops.kind[work.op], (KERNEL, GRAPH))
     ours, theirs = _codes(side, counters)
     of = np.full(len(work.op), -1, np.intp)
     found: list[NDArray[np.intp]] = []
@@ -90,9 +90,9 @@ def match_counters(
 def _calls(side: Side) -> Iterator[_Call]:
     """What each call of a side launched, and each window outside of its calls; in the order of the launches."""
     work, examined = side.work, side.examined
-    tables = examined.attribution.tables
-    rows = np.flatnonzero(tables.ops.kind[work.op] == KERNEL)
-    launched = tables.launches.start[tables.ops.launch[work.op[rows]]]
+    trace = examined.attribution.trace
+    rows = np.flatnonzero(trace.ops.kind[work.op] == KERNEL)
+    launched = trace.launches.start[trace.ops.launch[work.op[rows]]]
     rows = rows[np.lexsort((work.start[rows], launched, work.call[rows], work.window[rows]))]
     if not len(rows):
         return
@@ -142,21 +142,21 @@ def _call_texts(side: Side) -> list[str]:
 
 def _codes(side: Side, counters: CounterFile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A number per op of the side and per row of the counters, equal for what has one name and, if told, one grid."""
-    work, tables = side.work, side.examined.attribution.tables
+    work, trace = side.work, side.examined.attribution.trace
     numbers: dict[str, int] = {}
-    name = tables.ops.name[work.op]
+    name = trace.ops.name[work.op]
     used = np.unique(name)
-    of_name = np.zeros(len(tables.op_names), np.int64)
+    of_name = np.zeros(len(trace.op_names), np.int64)
     of_name[used] = [
-        numbers.setdefault(plain_name(tables.op_names[code]), len(numbers)) for code in used.tolist()
+        numbers.setdefault(plain_name(trace.op_names[code]), len(numbers)) for code in used.tolist()
     ]
     theirs = np.array(
         [numbers.setdefault(plain_name(kernel), len(numbers)) for kernel in counters.kernels], np.int64
     )[counters.kernel]
     ours = of_name[name]
-    is_kernel = tables.ops.kind[work.op] == KERNEL
+    is_kernel = trace.ops.kind[work.op] == KERNEL
     grids = side.examined.grids
-    mine = grids[work.op[is_kernel]] if len(grids) == int((tables.ops.kind == KERNEL).sum()) else None
+    mine = grids[work.op[is_kernel]] if len(grids) == int((trace.ops.kind == KERNEL).sum()) else None
     if mine is None or not mine.all() or not counters.grid.all():
         return ours, theirs
     both, grid = np.unique(np.concatenate([mine, counters.grid]), return_inverse=True)

@@ -8,10 +8,10 @@ from typing import Any
 from nsysprof import __version__
 from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
-from nsysprof.compare.counting import BothMeasured
-from nsysprof.compare.tables import GAPS, MEASURED
+from nsysprof.compare.traffic import COLUMNS, BothMeasured
 from nsysprof.formats.answers import GAP_SCHEMA
 from nsysprof.results.files import plain, records, write_csv, write_document
+from nsysprof.results.table import table
 from nsysprof.trace.report import describe_report
 
 GAP_FILES = ("gap.csv", "gap.json")
@@ -29,7 +29,7 @@ def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
 def gap_document(comparison: Comparison) -> dict[str, Any]:
     """The whole comparison as JSON can hold it: reports, options, warnings, and the pairs with all that is theirs."""
     first = comparison.sides[0]
-    reports = [side.examined.attribution.tables.report for side in (first.base, first.new)]
+    reports = [side.examined.attribution.trace.report for side in (first.base, first.new)]
     frames = {
         "clocks": comparison.clocks,
         "gaps": comparison.gaps,
@@ -91,3 +91,37 @@ def _model(model: Expected | None) -> dict[str, Any] | None:
         "score_matrix_bytes": model.matrix_bytes,
         "bytes": sum(model.bytes_of.values()) or None,
     }
+
+
+GAPS = table(
+    "gap.csv",
+    "a row per pair and cause; all but the shares add up to the difference of the pair",
+    {
+        "pair": "what the two ranges are called",
+        "cause": "kind of work, by the kernel rules, or how the GPU waits",
+        "base_launches base_kernels": "host calls that caused it, and kernels, per call of the base side",
+        "base_ns": "time per call of the base side",
+        "new_launches new_kernels": "the same of the new side",
+        "new_ns": "time per call of the new side",
+        "delta_ns": "new_ns - base_ns",
+        "share": "part of the pair's difference; empty where causes cancel",
+        "evidence": "the names of kernels that took most of the time",
+    },
+)
+_MEASURED = {
+    "dram_bytes dram_read_bytes dram_write_bytes l2_bytes": "traffic of a call, by hardware counters",
+    "tensor_instructions tensor_flops fp32_flops fp16_flops fp64_flops": "what a call computes, by hardware counters",
+    "dram_bytes_per_s dram_share": "dram_bytes over the time of the kernels, and its share of the GPU's bandwidth",
+    "expected_bytes": "what the model of the operation moves at least",
+}
+MEASURED = table(
+    "gap.csv",
+    "further columns where there are hardware counters",
+    {
+        f"{side}_{name}": f"{about}: {side} side"
+        for side in ("base", "new")
+        for names, about in _MEASURED.items()
+        for name in names.split()
+    },
+)
+assert MEASURED.names == [f"{side}_{name}" for side in ("base", "new") for name in COLUMNS]

@@ -17,12 +17,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import RangeWork, WorkIndex
-from nsysprof.compare.causes import Causes
+from nsysprof.compare.op_causes import Causes
 from nsysprof.core.units import format_ns
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
 from nsysprof.trace.details import grid_text
-from nsysprof.trace.tables import KERNEL
+from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.causes import OTHERS, WAITING_FOR, Gaps
 
 OVERLAP = "overlap"
@@ -71,7 +71,7 @@ class SideLedger:
 
 def side_ledger(index: WorkIndex, work: RangeWork, causes: Causes, gaps: Gaps) -> SideLedger:
     """The `SideLedger` of a range's work; asserts that it adds up."""
-    ops = index.attribution.tables.ops
+    ops = index.attribution.trace.ops
     count = len(causes.texts)
     length = work.end - work.start
     total = np.zeros(count, np.int64)
@@ -174,26 +174,26 @@ def evidence_rows(
     ``kernel`` is the full name (or that of a memory operation), ``grid`` the blocks as `32x32x8` where recorded. With
     the row of each op.
     """
-    tables = index.attribution.tables
-    name = tables.ops.name[work.op]
-    is_kernel = tables.ops.kind[work.op] == KERNEL
+    trace = index.attribution.trace
+    name = trace.ops.name[work.op]
+    is_kernel = trace.ops.kind[work.op] == KERNEL
     # kernels are the first ops, in the order of their table
-    some = bool(len(grids)) and len(grids) == int((tables.ops.kind == KERNEL).sum())
+    some = bool(len(grids)) and len(grids) == int((trace.ops.kind == KERNEL).sum())
     grid = (
         np.where(is_kernel, grids[np.where(is_kernel, work.op, 0)], 0) if some else np.zeros(len(name), int)
     )
     blocks, block = np.unique(grid, return_inverse=True)
-    key = (causes.of.astype(np.int64) * max(len(tables.op_names), 1) + name) * max(len(blocks), 1)
+    key = (causes.of.astype(np.int64) * max(len(trace.op_names), 1) + name) * max(len(blocks), 1)
     distinct, group = np.unique(key + block.reshape(-1), return_inverse=True)
     group = group.reshape(-1)
     total = np.zeros(len(distinct), np.int64)
     np.add.at(total, group, work.end - work.start)
     rest, block = np.divmod(distinct, max(len(blocks), 1))
-    cause, name = np.divmod(rest, max(len(tables.op_names), 1))
+    cause, name = np.divmod(rest, max(len(trace.op_names), 1))
     frame = pd.DataFrame(
         {
             "cause": pd.Series([causes.texts[code] for code in cause.tolist()], dtype=object),
-            "kernel": pd.Series([tables.op_names[code] for code in name.tolist()], dtype=object),
+            "kernel": pd.Series([trace.op_names[code] for code in name.tolist()], dtype=object),
             "math_unit": pd.Series([kinds.math_unit[code] for code in name.tolist()], dtype=object),
             "grid": pd.Series([grid_text(int(blocks[code])) for code in block.tolist()], dtype=object),
             "count": np.bincount(group, minlength=len(distinct)),

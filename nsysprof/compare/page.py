@@ -6,21 +6,26 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from nsysprof.attribution.split import stream_labels
+from nsysprof.charts.palette import COLOURS
+from nsysprof.compare.call_chart import MedianCall, median_call
 from nsysprof.compare.charts import comparison_charts
-from nsysprof.compare.comparison import Comparison
-from nsysprof.compare.gap_chart import compared_reports
-from nsysprof.compare.page_rows import call_timeline_data
-from nsysprof.compare.side_pairs import Pair
-from nsysprof.compare.text import clock_table, gap_table, pair_table
-from nsysprof.compare.traffic_text import traffic_tables
-from nsysprof.core.text import once, one_line, shorten_both, visible
+from nsysprof.compare.comparison import Comparison, compared_reports
+from nsysprof.compare.pairs import Pair
+from nsysprof.compare.selection import Side
+from nsysprof.compare.text import clock_table, gap_table, pair_table, traffic_tables
+from nsysprof.core.intervals import Ints
+from nsysprof.core.text import drop_repeats, one_line, shorten, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns
-from nsysprof.kernels.classify import short_name
+from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.page.environment import Facts, report_facts
+from nsysprof.page.packing import PageRow, pack
 from nsysprof.page.template import figures, fill
-from nsysprof.results.table import TextTable
+from nsysprof.waits.causes import WAITING_FOR
 
 MOST_PAGE_PAIRS, _MOST_CAUSES, _MOST_KERNELS = 24, 60, 12
 _NAME = 90
@@ -41,9 +46,9 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
         subtitle=" · ".join(compared_reports(comparison)),
         headline=headline,
         findings=findings,
-        warnings=[visible(one_line(text, 400)) for text in once(comparison.warnings)],
+        warnings=[visible(one_line(text, 400)) for text in drop_repeats(comparison.warnings)],
         charts=figures(comparison_charts(comparison), pictures),
-        overview=_as_rows(pair_table(comparison)) if len(comparison.sides) > 1 else None,
+        overview=pair_table(comparison).html() if len(comparison.sides) > 1 else None,
         pairs=[_pair(comparison, pair, opened=pair is largest) for pair in pairs[:MOST_PAGE_PAIRS]],
         left_out=max(len(pairs) - MOST_PAGE_PAIRS, 0),
         environments=_environments(comparison),
@@ -56,14 +61,14 @@ def _environments(comparison: Comparison) -> list[tuple[str, Facts]]:
     found = []
     for (name, each), record in zip(sides, comparison.records, strict=True):
         attribution = each.examined.attribution
-        found.append((name, report_facts(attribution.tables.report, attribution.threads, record)))
+        found.append((name, report_facts(attribution.trace.report, attribution.threads, record)))
     return found
 
 
 def _pair(comparison: Comparison, pair: Pair, *, opened: bool) -> dict[str, Any]:
     gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
     headline, *findings = comparison.findings[pair.name]
-    ledger = _as_rows(gap_table(comparison, pair, _MOST_CAUSES))
+    ledger = gap_table(comparison, pair, _MOST_CAUSES).html()
     for row, known in zip(ledger["rows"], gaps.head(_MOST_CAUSES).to_dict("records"), strict=False):
         for cell, key in zip(row[2:5], ("base_ns", "new_ns", "delta_ns"), strict=True):
             cell["value"] = known[key]
@@ -74,30 +79,12 @@ def _pair(comparison: Comparison, pair: Pair, *, opened: bool) -> dict[str, Any]
         "headline": headline,
         "findings": findings,
         "ledger": ledger,
-        "clocks": _as_rows(clock_table(comparison, pair)),
-        "traffic": [_as_rows(table) for table in traffic_tables(comparison, pair)],
+        "clocks": clock_table(comparison, pair).html(),
+        "traffic": [table.html() for table in traffic_tables(comparison, pair)],
         "sides": _sides(comparison, pair, gaps),
         "kernels": [*_kernels(comparison, pair, gaps)],
         "titles": [visible(name) for name in shorten_both(pair.base_name, pair.new_name, 60, one_line)],
         "timeline": {"data": packed, "caption": caption, "notes": []},
-    }
-
-
-def _as_rows(table: TextTable) -> dict[str, Any]:
-    """A table for the template: heads, and cells with their text and side."""
-    return {
-        "head": [
-            {"text": text, "right": side == "r"} for text, side in zip(table.head, table.align, strict=True)
-        ],
-        "rows": [
-            [
-                {"text": text, "right": side == "r", "value": None}
-                for text, side in zip(row, table.align, strict=True)
-            ]
-            for row in table.rows
-        ],
-        "note": table.note,
-        "total": table.last_apart,
     }
 
 
@@ -157,3 +144,116 @@ def _kernels(comparison: Comparison, pair: Pair, gaps: pd.DataFrame) -> Iterator
             )
         if any(cell["kernels"] for cell in cells):
             yield {"cause": cause, "sides": cells}
+
+
+MOST_CALL_OPS = 50_000  # of a call: more of them are columns only, but for the longest
+_OP_NAME, _LABEL, _SIDE = 160, 44, 60
+
+
+def call_timeline_data(pair: Pair) -> tuple[str, str]:
+    """The median calls of a pair, packed, and what they are in one sentence."""
+    calls = [median_call(pair.base), median_call(pair.new)]
+    length = max(1, *(max(call.length_ns, int(call.end.max(initial=0))) for call in calls))
+    names: dict[tuple[str, str], int] = {}
+    rows: list[PageRow] = []
+    table: list[tuple[str, int, str, str, int]] = []
+    known = shorten_both(pair.base_name, pair.new_name, _SIDE)
+    for name, side, call in zip(known, (pair.base, pair.new), calls, strict=True):
+        group = f"{name} · {format_ns(call.length_ns)}"
+        rows += _rows(side, call, group, length, names, table)
+    views = [
+        (f"{name} alone", 0, call.length_ns)
+        for name, call in zip(shorten_both(pair.base_name, pair.new_name, 30), calls, strict=True)
+        if 0 < 2 * call.length_ns < length
+    ]
+    head = {
+        "origin": 0,
+        "views": views,
+        "gpus": [],
+        "families": FAMILIES,
+        "groups": [*COLOURS.items()],
+        "tints": [],
+        "names": table,
+        "gaps": WAITING_FOR,
+        "pathNames": [],
+        "paths": [[], [], []],
+    }
+    each = " and ".join(
+        f"{name} {format_ns(call.length_ns)} (the median of {call.of:,})"
+        for name, call in zip(known, calls, strict=True)
+    )
+    return pack(rows, length, head), f"One call of either side, from its first op on: {each}"
+
+
+def _rows(
+    side: Side,
+    call: MedianCall,
+    group: str,
+    length: int,
+    names: dict[tuple[str, str], int],
+    table: list[tuple[str, int, str, str, int]],
+) -> Iterator[PageRow]:
+    labels = stream_labels(side.examined.attribution.trace)
+    for stream, code in enumerate(call.streams):
+        mine = np.flatnonzero(call.stream == stream)
+        kept = None
+        if len(mine) > MOST_CALL_OPS:
+            kept = np.zeros(len(mine), bool)
+            longest = np.argpartition((call.start - call.end)[mine], MOST_CALL_OPS)[:MOST_CALL_OPS]
+            kept[longest] = True
+        empty = np.zeros(len(mine), np.int64)
+        yield PageRow(
+            group,
+            shorten(labels[code], _LABEL),
+            "ops",
+            *_inside(call.start[mine], call.end[mine], length),
+            columns=(_codes(side, call, mine, names, table), empty, empty),
+            family=call.family[mine],
+            kept=kept,
+        )
+    if len(call.gap_start):
+        yield PageRow(
+            group,
+            "idle",
+            "gaps",
+            *_inside(call.gap_start, call.gap_end, length),
+            columns=(call.gap_kind,),
+        )
+    late = np.flatnonzero((call.launch_end > 0) & (call.launch_start < length))
+    if len(late):
+        start, end = _inside(call.launch_start[late], call.launch_end[late], length)
+        order = np.argsort(start, kind="stable")
+        yield PageRow(
+            group, "launches", "calls", start[order], end[order], columns=(np.zeros(len(late), np.int64),)
+        )
+
+
+def _codes(
+    side: Side,
+    call: MedianCall,
+    mine: NDArray[np.intp],
+    names: dict[tuple[str, str], int],
+    table: list[tuple[str, int, str, str, int]],
+) -> NDArray[np.int64]:
+    """The number of each op's name and cause in the ``table`` of both sides, which grows."""
+    kinds = side.examined.kinds
+    out = np.empty(len(mine), np.int64)
+    pairs = call.name[mine].astype(np.int64) * len(call.causes) + call.cause[mine]
+    distinct, place = np.unique(pairs, return_inverse=True)
+    codes = []
+    for both in distinct.tolist():
+        op, at = divmod(both, len(call.causes))
+        name, cause = call.names[op], call.causes[at]
+        if (name, cause) not in names:
+            names[name, cause] = len(table)
+            text = shorten(short_name(name, _OP_NAME), _OP_NAME)
+            family = FAMILIES.index(kinds.family[op])
+            table.append((text, family, kinds.math_unit[op], cause, family))
+        codes.append(names[name, cause])
+    out[:] = np.array(codes, np.int64)[place.reshape(-1)] if codes else 0
+    return out
+
+
+def _inside(start: Ints, end: Ints, length: int) -> tuple[Ints, Ints]:
+    first = np.clip(start, 0, length)
+    return first, np.clip(end, first, length)

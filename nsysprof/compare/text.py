@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.findings import calls_text
 from nsysprof.compare.gap_ledger import apportion, untold_shares
-from nsysprof.compare.side_pairs import Pair
-from nsysprof.compare.traffic_text import traffic_tables
-from nsysprof.core.text import once, one_line, shorten_both, visible
-from nsysprof.core.units import format_ns, format_ratio, format_share
-from nsysprof.results.table import TextTable, escaped, fenced, spread_text, wrapped
+from nsysprof.compare.pairs import Pair
+from nsysprof.compare.traffic import Measured, flops_of, tensor_share
+from nsysprof.core.text import drop_repeats, one_line, shorten_both, visible
+from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
+from nsysprof.results.table import TextTable, code_block, escape_markdown, spread_text, wrap
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 from nsysprof.trace.report import Report
 
@@ -41,7 +42,7 @@ def comparison_text(
 
     What names hold that a terminal would obey is written out; the text ends with a newline.
     """
-    blocks = [*_head(comparison, escaped if markdown else str)]
+    blocks = [*_head(comparison, escape_markdown if markdown else str)]
     by_name = {pair.name: pair for pair in comparison.sides}
     pairs = [by_name[name] for name in comparison.ranked]
     if len(pairs) > 1:
@@ -61,17 +62,14 @@ def comparison_text(
 def _head(comparison: Comparison, shown: Callable[[str], str]) -> Iterator[list[str]]:
     """The reports and the warnings; ``shown`` makes their texts fit for where they are printed."""
     reports = [
-        pair.examined.attribution.tables.report
-        for pair in (comparison.sides[0].base, comparison.sides[0].new)
+        pair.examined.attribution.trace.report for pair in (comparison.sides[0].base, comparison.sides[0].new)
     ]
     if comparison.one_report:
         yield [shown(_report(reports[0]))]
     else:
         yield [f"base: {shown(_report(reports[0]))}", f"new:  {shown(_report(reports[1]))}"]
-    warnings = once(comparison.warnings)
-    lines = [
-        wrapped(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:_MOST_WARNINGS]
-    ]
+    warnings = drop_repeats(comparison.warnings)
+    lines = [wrap(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:_MOST_WARNINGS]]
     more = len(warnings) - _MOST_WARNINGS
     yield [*lines, f"and {more:,} warnings more: see gap.json"] if more > 0 else lines
 
@@ -123,9 +121,9 @@ def _pair(comparison: Comparison, pair: Pair, top: int, markdown: bool) -> Itera
     gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
     headline, *more = comparison.findings[pair.name]
     if markdown:
-        yield [f"**{escaped(headline)}**", "", *[f"- {escaped(line)}" for line in more]]
+        yield [f"**{escape_markdown(headline)}**", "", *[f"- {escape_markdown(line)}" for line in more]]
     else:
-        yield [wrapped(headline, "", "  "), *[wrapped(line, "  ", "    ") for line in more]]
+        yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more]]
     for table in (
         gap_table(comparison, pair, top),
         clock_table(comparison, pair),
@@ -226,13 +224,127 @@ def _evidence(gaps: pd.DataFrame, markdown: bool) -> list[str]:
     ]
     width = min(max((len(cause) for cause, _ in told), default=0), _NAME_WIDTH) + 2
     lines = [
-        wrapped(one_line(text, 2000), one_line(cause, width - 2).ljust(width), " " * width)
+        wrap(one_line(text, 2000), one_line(cause, width - 2).ljust(width), " " * width)
         for cause, text in told
     ]
     if not markdown:
         return ["Evidence, per call", *lines]
-    return ["<details><summary>Evidence, per call</summary>", "", *fenced(lines), "", "</details>"]
+    return ["<details><summary>Evidence, per call</summary>", "", *code_block(lines), "", "</details>"]
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:
     return frame.itertuples(index=False)
+
+
+def traffic_tables(comparison: Comparison, pair: Pair) -> Iterator[TextTable]:
+    """One table for both sides of what the model expects; where there are counters, one for each side with both."""
+    both = comparison.measured.get(pair.name, (None, None))
+    if not any(both):
+        yield from _expected(comparison, pair)
+        return
+    gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
+    names = (pair.base_name, pair.new_name)
+    last = both[1] or both[0]
+    for side, name, model, found in zip(
+        ("base", "new"), names, comparison.models[pair.name], both, strict=True
+    ):
+        causes = [
+            cause
+            for cause, kernels in zip(gaps["cause"].tolist(), gaps[f"{side}_kernels"].tolist(), strict=True)
+            if kernels
+        ]
+        if found:
+            yield _measured(name, causes, model, found, last=found is last)
+
+
+def _expected(comparison: Comparison, pair: Pair) -> Iterator[TextTable]:
+    """What each cause should move, and how fast that was, where the shape is known."""
+    frame = comparison.traffic[comparison.traffic["pair"] == pair.name]
+    models = comparison.models[pair.name]
+    if frame.empty:
+        return
+    rows, cached = [], False
+    for row in frame.itertuples(index=False):
+        cells = [one_line(str(row.cause), _NAME_WIDTH)]
+        for side, which in (("base", pair.base), ("new", pair.new)):
+            size, rate = getattr(row, f"{side}_bytes"), getattr(row, f"{side}_bytes_per_s")
+            most = which.only_gpu.bandwidth_bytes_per_s if which.only_gpu else None
+            beyond = bool(most and rate > most)
+            cached |= beyond
+            cells += [_size(size), "cache" if beyond else _share(rate / most) if most else ""]
+        rows.append(cells)
+    names = shorten_both(pair.base_name, pair.new_name, _SIDE_WIDTH, one_line)
+    head = ["expected traffic", *(text for name in names for text in (name, "of bandwidth"))]
+    notes = [f"bytes per call by the model of {model.text}" for model in models if model]
+    note = f"{' and '.join(dict.fromkeys(notes))}; that over time, of the GPU's memory bandwidth"
+    if cached:
+        note += "; cache: more than the memory gives"
+    yield TextTable(head, rows, "lrrrr", note)
+
+
+def _measured(
+    name: str,
+    causes: list[str],
+    model: Expected | None,
+    found: Measured,
+    *,
+    last: bool,
+) -> TextTable:
+    """A side's causes with what the model expects and what was counted; columns without any figure are left out."""
+    rows = [[one_line(cause, _NAME_WIDTH), *_traffic_cells(_of(found.causes, cause))] for cause in causes]
+    rows.append(["total", *_traffic_cells(found.total)])
+    head = [
+        f"measured, {one_line(name, _SIDE_WIDTH)}",
+        *("expected", "DRAM", "of expected", "bandwidth", "L2", "FLOP", "tensor cores"),
+    ]
+    shown = [at for at in range(len(head)) if at == 0 or any(row[at] for row in rows)]
+    rows = [[row[at] for at in shown] for row in rows]
+    return TextTable(
+        [head[at] for at in shown],
+        rows,
+        "l" + "r" * (len(shown) - 1),
+        "; ".join(_notes(model, found, last=last)),
+        last_apart=True,
+    )
+
+
+def _notes(model: Expected | None, found: Measured, *, last: bool) -> Iterator[str]:
+    """Where the figures come from and how many kernels have them; below the ``last`` table also what they mean."""
+    calls = f"median of {found.calls:,} calls" if found.calls > 1 else "one call"
+    yield f"per call, {calls} in {found.path.name}"
+    yield (
+        f"{found.matched:,} of {found.launches:,} kernels of this report have counters"
+        f" ({format_share(found.matched_share)} of their time)"
+    )
+    if model and model.bytes_of:
+        yield f"expected by the model of {model.text}"
+    if found.cold:
+        yield "every kernel began with empty caches"
+    if last:
+        yield "DRAM: read and written while a kernel ran, which may be what an earlier one had left in L2"
+        yield "bandwidth: of the GPU's, over the time in this report"
+
+
+def _of(causes: pd.DataFrame, cause: str) -> Mapping[str, float]:
+    """The figures of a cause, NaN for one without any."""
+    if cause not in causes.index:
+        return dict.fromkeys(causes.columns, math.nan)
+    return {str(name): float(causes[name][cause]) for name in causes.columns}
+
+
+def _traffic_cells(amounts: Mapping[str, Any]) -> list[str]:
+    size, expected = amounts["dram_bytes"], amounts["expected_bytes"]
+    flops = flops_of(amounts)
+    return [
+        _size(expected),
+        _size(size),
+        _share(size / expected if expected else math.nan),
+        _share(amounts.get("dram_share", math.nan)),
+        _size(amounts["l2_bytes"]),
+        "" if math.isnan(flops) else format_count(round(flops)),
+        _share(tensor_share(amounts)),
+    ]
+
+
+def _size(size: float) -> str:
+    return "" if math.isnan(size) else format_bytes(size)

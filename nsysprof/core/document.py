@@ -1,4 +1,4 @@
-"""JSON and TOML documents: what may stand in one is a msgspec struct, and what does not fit is refused by its place."""
+"""JSON and TOML documents, validated against msgspec structs; errors name the place of what does not fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from nsysprof.core.side_file import MOST_BYTES, open_regular, read_json, read_small
+from nsysprof.core.files import MAX_BYTES, open_regular, read_json, read_small
 from nsysprof.errors import NsysprofError
 
 if sys.version_info >= (3, 11):
@@ -27,19 +27,19 @@ __all__ = [
     "Count",
     "Text",
     "Texts",
-    "fitted",
-    "fitting",
-    "known_document",
+    "format_value",
     "members_at_head",
+    "parse_as",
+    "parse_leniently",
     "read_document",
+    "read_if_document",
     "read_toml",
-    "shown_value",
     "texts",
 ]
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Texts = Text | Annotated[list[Text], msgspec.Meta(min_length=1)]
-"""One text or several; `texts` makes a list of either."""
+"""One text or several; `texts` makes a list of it."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2.0**62)]
 
@@ -48,12 +48,12 @@ _HEAD = 1 << 20  # bytes in which a document says what it is and of what
 _UNKNOWN = object()
 
 
-def fitted(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = False) -> _T:
-    """A decoded value as the struct, or other type, that it must be; types of our own have a classmethod ``read``.
+def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = False) -> _T:
+    """Convert a decoded value to a struct or other type; custom types have a classmethod ``read``.
 
-    With ``cells`` numbers are written as texts, as in a row of a CSV table.
-    Raises `NsysprofError` that begins with ``where`` and the place inside, such as `a.json: points[3].seq`. For a key
-    or a word that is none the hint begins with those there are, the likely one first.
+    With ``cells`` numbers come as texts, as in a row of a CSV table.
+    Raises `NsysprofError` that begins with ``where`` and the place inside, such as `a.json: points[3].seq`. For an
+    unknown key or word the hint begins with the valid ones, the likely one first.
     """
     try:
         return msgspec.convert(value, kind, dec_hook=_read, strict=not cells)
@@ -65,36 +65,36 @@ def fitted(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = F
     why = why.removesuffix(", got str") if cells else why
     if unknown := re.fullmatch(r"object contains unknown field (.*)", why, re.DOTALL):
         keys = [field.encode_name for each in kinds for field in _fields(each)]
-        why, near = f"unknown key {shown_value(unknown[1])}", _near(unknown[1], keys, "keys are")
+        why, near = f"unknown key {format_value(unknown[1])}", _near(unknown[1], keys, "keys are")
     elif missing := re.fullmatch(r"object missing required field (.*)", why):
         why = f"{missing[1]!r} is missing"
     elif why.startswith("invalid enum value"):
         words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
-        why = f"{shown_value(found)} is not one of {', '.join(words)}"
+        why = f"{format_value(found)} is not one of {', '.join(words)}"
         near = _near(found, words)
     elif found is not _UNKNOWN and "got" not in why.split():
-        why = f"{why}, got {shown_value(found)}"
+        why = f"{why}, got {format_value(found)}"
     raise NsysprofError(f"{where}: {place}: {why}" if place else f"{where}: {why}", f"{near}{hint}") from None
 
 
-def fitting(value: dict[str, Any], kind: type[_T]) -> _T:
-    """The struct with those of its fields that fit; others have their defaults. For files that need not be right."""
-    found = {}
+def parse_leniently(value: dict[str, Any], kind: type[_T]) -> _T:
+    """Convert to a struct what fits, and leave other fields at their defaults: for files that need not be right."""
+    known = {}
     for field in _fields(kind):
         try:
-            found[field.name] = msgspec.convert(value[field.encode_name], field.type, dec_hook=_read)
+            known[field.name] = msgspec.convert(value[field.encode_name], field.type, dec_hook=_read)
         except (KeyError, msgspec.ValidationError):
             continue
-    return kind(**found)
+    return kind(**known)
 
 
 def texts(value: str | list[str] | None) -> list[str]:
-    """`Texts`, or nothing, as a list."""
+    """Make a list of `Texts`, empty for None."""
     return [value] if isinstance(value, str) else value or []
 
 
-def shown_value(value: Any) -> str:
-    """A value of a file as a message shows it, in short."""
+def format_value(value: Any) -> str:
+    """Format a value of a file for a message, in short."""
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
@@ -102,8 +102,8 @@ def shown_value(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = MOST_BYTES) -> dict[str, Any]:
-    """The object of a JSON file that states one of these schemas; NaN is None. ``what`` it is called in messages.
+def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
+    """Read the object of a JSON file that states one of these schemas; messages call it ``what``. NaN becomes None.
 
     Raises `NsysprofError` where the file cannot be read, is no JSON, or states another schema.
     """
@@ -113,16 +113,16 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
         raise NsysprofError(f"{path}: cannot read the {what}: {error.strerror}", hint) from None
     except ValueError as error:
         raise NsysprofError(f"{path}: not JSON, so no {what}: {error}", hint) from None
-    found = document.get("schema") if isinstance(document, dict) else None
-    if found not in schemas:
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema not in schemas:
         raise NsysprofError(
-            f"{path}: no {what}: its schema is {shown_value(found)}, not {schemas[0]!r}", hint
+            f"{path}: no {what}: its schema is {format_value(schema)}, not {schemas[0]!r}", hint
         )
     return dict(document)
 
 
-def known_document(path: Path, *schemas: str, most: int = MOST_BYTES) -> dict[str, Any]:
-    """The object of a JSON file with one of these schemas, or any; empty where there is none. NaN is None."""
+def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
+    """Read the object of a JSON file with one of these schemas, or with any; empty where there is none. NaN is None."""
     try:
         document = read_json(path, most, parse_constant=lambda name: None)
     except (OSError, ValueError):
@@ -132,7 +132,7 @@ def known_document(path: Path, *schemas: str, most: int = MOST_BYTES) -> dict[st
 
 
 def members_at_head(path: Path) -> dict[str, Any]:
-    """The members of a JSON object that stand whole at the beginning of a file, however long; empty where none do."""
+    """Read the members of a JSON object that are complete within the first bytes of a file, which may be long."""
     decoder, members = json.JSONDecoder(), {}
     try:
         with open_regular(path) as file:
@@ -149,7 +149,7 @@ def members_at_head(path: Path) -> dict[str, Any]:
 
 
 def read_toml(path: Path, what: str, hint: str, missing: str | None = None) -> dict[str, Any]:
-    """The tables of a TOML file. ``missing`` is the hint where there is no file.
+    """Read the tables of a TOML file. ``missing`` is the hint where there is no file.
 
     Raises `NsysprofError` where it cannot be read or is no TOML.
     """
@@ -179,7 +179,7 @@ def _near(word: Any, words: list[str], are: str = "") -> str:
 
 
 def _inside(value: Any, kind: Any, place: str) -> tuple[Any, list[Any]]:
-    """What stands at a place such as ``points[3].seq``, and the types that it may be of."""
+    """Find the value at a place such as ``points[3].seq``, and the types that it may have."""
     kinds = [*_plain(kind)]
     for name, number in re.findall(r"(\w+)|\[(\d+|\.\.\.)\]", place):
         if name:
@@ -195,7 +195,7 @@ def _inside(value: Any, kind: Any, place: str) -> tuple[Any, list[Any]]:
 
 
 def _plain(kind: Any) -> Iterator[Any]:
-    """The types that make up a type."""
+    """Yield the types that a union or an annotated type is made of."""
     if get_origin(kind) in (Union, UnionType, Annotated):
         parts = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
         for part in parts:

@@ -1,4 +1,4 @@
-"""Intervals on sorted int64 arrays: union, nesting, containment and overlap.
+"""Intervals on sorted int64 arrays: union, containment, overlap, and the time in each of many equal columns.
 
 Everything here is numpy on whole arrays and near-linear in the number of intervals, however deep they nest.
 Intervals are half-open ``[start, end)`` for lengths; containment is inclusive at both ends.
@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 
-_FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-_BLOCK = 256
-_ROUNDS = 24
+_FIRST = np.iinfo(np.int64).min
+_BLOCK = 256  # values that `slice_reduce` reduces beforehand
 
 
 def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """The union of intervals as disjoint intervals ``(start, end)``, sorted; touching ones are joined.
+    """Merge intervals into their union, disjoint intervals ``(start, end)``, sorted; touching ones are joined.
 
     Intervals with ``end <= start`` are empty and left out.
     """
@@ -40,106 +39,17 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def union_length(start: Ints, end: Ints) -> int:
-    """The length of the union of the intervals, in their unit."""
+    """Return the length of the union of the intervals, in their unit."""
     first, last = merge(start, end)
     return int((last - first).sum())
 
 
 def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> NDArray[np.bool_]:
-    """For each asked ``[start, end]`` whether one of the intervals, in any order, contains it whole."""
+    """Return for each asked ``[start, end]`` whether one of the intervals, in any order, contains it whole."""
     order = np.argsort(start, kind="stable")
     reach = np.append(_FIRST, np.maximum.accumulate(end[order]))
-    found: NDArray[np.bool_] = reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
-    return found
-
-
-def enclosing(end: Ints) -> NDArray[np.int32]:
-    """For each interval the index of the innermost one that contains it whole, -1 where none does.
-
-    The intervals are sorted by start and, where starts are equal, from the longest to the shortest; only their ends
-    are asked for. Of identical intervals the earlier contains the later. Partly overlapping ones do not contain
-    each other.
-
-    An interval's answer is the nearest earlier one that ends no sooner. All candidates jump together along the
-    candidates of their candidates, which nearly always takes a few rounds. What is left then, such as all that comes
-    after a deep stack was closed, is found by search.
-    """
-    count = len(end)
-    up = np.arange(-1, count - 1, dtype=np.int32)
-    bound = np.append(end, _LAST)  # index -1 is a wall that nothing passes
-    todo = np.arange(count)
-    for _ in range(_ROUNDS):
-        candidate = up[todo]
-        short = bound[candidate] < end[todo]
-        todo, candidate = todo[short], candidate[short]
-        if len(todo) == 0:
-            return up
-        up[todo] = up[candidate]
-    up[todo] = _last_reaching(end, todo)
-    return up
-
-
-def _last_reaching(end: Ints, rows: Index) -> NDArray[np.int32]:
-    """For each of some rows the last row before it whose end is no sooner, -1 for none, in log(n) steps.
-
-    ``peaks[k]`` holds the latest end of every 2**k rows: go up until the block to the left is late enough, then down.
-    """
-    peaks = [end]
-    while len(peaks[-1]) > 1:
-        below = peaks[-1] if len(peaks[-1]) % 2 == 0 else np.append(peaks[-1], _FIRST)
-        peaks.append(np.maximum(below[0::2], below[1::2]))
-    wanted = end[rows]
-    block, level = rows.copy(), np.full(len(rows), -1)
-    climbing = np.arange(len(rows))
-    for k, peak in enumerate(peaks):
-        left = block[climbing] - 1  # -1, which is odd, before the first block
-        hit = (left % 2 == 0) & (peak[left] >= wanted[climbing])
-        block[climbing] = np.where(hit, left, block[climbing] >> 1)
-        level[climbing[hit]] = k
-        climbing = climbing[~hit]
-    for k in range(len(peaks) - 1, 0, -1):
-        sinking = np.flatnonzero(level == k)
-        right = np.minimum(2 * block[sinking] + 1, len(peaks[k - 1]) - 1)
-        late = peaks[k - 1][right] >= wanted[sinking]
-        block[sinking] = np.where(late, right, 2 * block[sinking])
-        level[sinking] = k - 1
-    return np.where(level == 0, block, -1).astype(np.int32)
-
-
-@dataclass(frozen=True)
-class Nest:
-    """Intervals sorted by (start, longest first), ready to be asked which of them encloses a moment or a span."""
-
-    start: Ints
-    end: Ints
-    up: NDArray[np.int32]
-    lifts: tuple[NDArray[np.int32], ...]
-
-    def innermost(self, start: Ints, end: Ints) -> NDArray[np.int32]:
-        """For each asked ``[start, end]`` the index of the latest-started interval that contains it whole, or -1."""
-        at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
-        bound = np.append(self.end, _LAST)
-        pending = np.flatnonzero(bound[at] < end)
-        if len(pending) == 0:
-            return at
-        here, wanted = at[pending], end[pending]
-        for lift in reversed(self.lifts):  # skip ancestors that end too soon, the longest jump first
-            target = lift[here]
-            go = (target >= 0) & (bound[target] < wanted)
-            here = np.where(go, target, here)
-        at[pending] = self.up[here]
-        return at
-
-
-def nest(start: Ints, end: Ints) -> Nest:
-    """Prepare intervals, sorted by start and then from the longest to the shortest, for `Nest.innermost`."""
-    up = enclosing(end)
-    lifts = []
-    lift = np.append(up, np.int32(-1))
-    while (lift >= 0).any():
-        lifts.append(lift)
-        lift = lift[lift]  # index -1 is the appended -1
-    return Nest(start, end, up, tuple(lifts))
+    inside: NDArray[np.bool_] = reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
+    return inside
 
 
 def layers(end: Ints) -> list[Index | None]:
@@ -161,7 +71,7 @@ def layers(end: Ints) -> list[Index | None]:
 
 
 def contained_slices(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints) -> tuple[Index, Index]:
-    """Which items lie wholly inside each outer interval, as slices ``[low, high)`` of the items.
+    """Find the items that lie wholly inside each outer interval, as slices ``[low, high)`` of the items.
 
     The items are one layer: sorted by start, with ends that do not decrease.
     """
@@ -171,10 +81,10 @@ def contained_slices(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints)
 
 
 def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: int) -> Ints:
-    """``ufunc`` (`numpy.minimum` or `numpy.maximum`) over ``values[low:high]`` for many slices, sorted by ``low``.
+    """Reduce ``values[low:high]`` by `numpy.minimum` or `numpy.maximum` for many slices, sorted by ``low``.
 
-    Empty slices give ``empty``, which must be the ufunc's neutral element. Long slices are put together from blocks,
-    so that the cost grows neither with nesting nor with the length of the slices.
+    Empty slices give ``empty``, which must be the ufunc's neutral element. Long slices are composed of blocks, so that
+    the cost grows neither with nesting nor with the length of the slices.
     """
     out = np.full(len(low), empty, np.int64)
     if len(values) == 0 or len(low) == 0:
@@ -186,9 +96,9 @@ def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: 
     def take(source: Ints, first: Index, stop: Index) -> Ints:
         edges = np.empty(2 * len(first), np.intp)
         edges[0::2], edges[1::2] = first, stop
-        found: Ints = ufunc.reduceat(source, edges)[::2]
-        found[first >= stop] = empty
-        return found
+        reduced: Ints = ufunc.reduceat(source, edges)[::2]
+        reduced[first >= stop] = empty
+        return reduced
 
     length = high - low
     short = np.flatnonzero((length > 0) & (length <= 4 * _BLOCK))
@@ -220,7 +130,7 @@ class Overlaps:
 
 
 def overlaps(start: Ints, end: Ints) -> Overlaps:
-    """The `Overlaps` of intervals whose index order is the order of their launches; they may start in any order."""
+    """Find the `Overlaps` of intervals whose index order is that of their launches; they may start in any order."""
     order = np.argsort(start, kind="stable") if (start[1:] < start[:-1]).any() else np.arange(len(start))
     order = order[end[order] > start[order]]
     begins, reach = start[order], np.maximum.accumulate(end[order]) if len(order) else end[order]
@@ -232,14 +142,14 @@ def overlaps(start: Ints, end: Ints) -> Overlaps:
     if len(members) == 0:
         none = np.empty(0, np.intp)
         return Overlaps(none, none, np.empty(0, np.int64))
-    found = _overlaps_by_segment(start[members], end[members])
-    if found is None:
-        found = _overlaps_by_sweep(start[members], end[members])
-    return Overlaps(members[found.first], members[found.second], found.ns)
+    pairs = _overlaps_by_segment(start[members], end[members])
+    if pairs is None:
+        pairs = _overlaps_by_sweep(start[members], end[members])
+    return Overlaps(members[pairs.first], members[pairs.second], pairs.ns)
 
 
 def _overlaps_by_segment(start: Ints, end: Ints) -> Overlaps | None:
-    """Cut time at every start and end and list who runs in each piece; None where that would be too long a list."""
+    """Cut time at every start and end and list the intervals of each piece; None where the list would be too long."""
     count = len(start)
     times = np.concatenate([start, end])
     order = np.argsort(times, kind="stable")
@@ -263,7 +173,7 @@ def _overlaps_by_segment(start: Ints, end: Ints) -> Overlaps | None:
 
 
 def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
-    """The same for crowds: one pass over the cuts with the running intervals in a sorted list."""
+    """Do the same for crowds: one pass over the cuts with the running intervals in a sorted list."""
     count = len(start)
     times = np.concatenate([start, end])
     # at equal times ends come first, so that touching intervals do not meet
@@ -303,17 +213,57 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
     return Overlaps(pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.intp), pairs[:, 2])
 
 
-def covered_before(start: Ints, end: Ints, moment: Ints) -> Ints:
-    """How long disjoint, sorted intervals cover the time before each moment."""
+def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
+    """Return how long disjoint, sorted intervals cover the time before each moment."""
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
-    last_end = np.append(np.iinfo(np.int64).min, end)[place]
+    last_end = np.append(_FIRST, end)[place]
     covered: Ints = before[place] - np.where(place > 0, np.maximum(last_end - moment, 0), 0)
     return covered
 
 
-def stretches(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The numbers of all stretches: ``size`` of them from each ``first`` on."""
+def expand_ranges(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
+    """List the numbers of many ranges one after the other: ``size`` numbers from each ``first`` on."""
     before = np.cumsum(size) - size
     out: NDArray[np.int64] = np.arange(int(size.sum())) + np.repeat(first - before, size)
     return out
+
+
+NOTHING = 255  # the kind of a column in which nothing ran
+
+
+def column_edges(start: int, end: int, columns: int) -> Ints:
+    """Return column edges such that the `column` of a time is ``(time - start) * columns // length``."""
+    length = max(end - start, 1)
+    columns = max(1, min(columns, length))
+    # Python integers: the products of a long time do not fit into 64 bits
+    return np.array([start - (-k * length // columns) for k in range(columns + 1)], np.int64)
+
+
+def column(times: Ints, edges: Ints) -> Ints:
+    """Return the column of each time; times outside are in the first or the last one."""
+    out: Ints = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(edges) - 2)
+    return out
+
+
+def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints) -> Ints:
+    """Sum the time of intervals in each (group, column): int64 ns of shape (groups, columns), for all groups there are.
+
+    Most intervals lie in one column; the whole columns of longer ones are counted by where they begin and end.
+    """
+    columns, groups = len(edges) - 1, int(group.max(initial=0)) + 1
+    first, last = column(start, edges), column(np.maximum(end - 1, start), edges)
+    row = group.astype(np.int64) * columns
+    out = np.zeros(groups * columns, np.int64)
+    inside = first == last
+    np.add.at(out, (row + first)[inside], (end - start)[inside])
+    long = np.flatnonzero(~inside)
+    if len(long):
+        row, first, last = row[long], first[long], last[long]
+        np.add.at(out, row + first, edges[first + 1] - start[long])
+        np.add.at(out, row + last, end[long] - edges[last])
+        cover = np.zeros((groups, columns + 1), np.int64)
+        np.add.at(cover, (group[long], first + 1), 1)
+        np.add.at(cover, (group[long], last), -1)
+        out += (np.cumsum(cover[:, :-1], axis=1) * np.diff(edges)).ravel()
+    return out.reshape(groups, columns)

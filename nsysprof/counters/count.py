@@ -1,4 +1,4 @@
-"""One count: the program under ncu once for its traffic and once for its work, and both made one table."""
+"""One count: runs the program under ncu once for its traffic and once for its work, and makes one table of both."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ from shlex import join
 from typing import Any
 
 from nsysprof import __version__
-from nsysprof.capture.failure import check_program
-from nsysprof.capture.program_input import check_input, input_kept, with_results, workload_results
-from nsysprof.core.arguments import without_arguments
-from nsysprof.core.csv_text import make_spreadsheet_safe
-from nsysprof.counters.command import PROCESS_SCOPE, CountRequest, ncu_command, ncu_import
-from nsysprof.counters.failure import check_counted, passes_told, told_by_ncu
+from nsysprof.capture.outputs import LOG, Outputs
+from nsysprof.capture.program import check_input, check_program, input_kept, workload_results
+from nsysprof.core.files import make_spreadsheet_safe
+from nsysprof.core.text import visible
 from nsysprof.counters.metrics import TRAFFIC, CountingRun, plan_runs
 from nsysprof.counters.ncu_csv import NcuRow, read_ncu_csv
-from nsysprof.counters.table import counter_rows, in_ranges, without_secrets
+from nsysprof.counters.ncu_run import (
+    PROCESS_SCOPE,
+    CountRequest,
+    check_counted,
+    ncu_command,
+    ncu_import,
+    ncu_messages,
+    profiled_kernels,
+)
+from nsysprof.counters.tables import counter_rows, in_ranges, without_secrets
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import COUNTER_SCHEMA, CounterRow, write_counter_csv
-from nsysprof.formats.run_record import file_facts, write_record
+from nsysprof.formats.run_record import file_facts, without_arguments, write_record
 from nsysprof.scrub.secrets import machine_secrets, redacted
 from nsysprof.tools.child import Echo, run_child
-from nsysprof.tools.counter_permission import PERMISSION_FIX, counters_kept_from_us
-from nsysprof.tools.driver import gpu_states
+from nsysprof.tools.driver import PERMISSION_FIX, ask_driver, counters_kept_from_us, gpu_states
 from nsysprof.tools.fingerprint import environment_hash, fingerprint
 from nsysprof.tools.ncu import chip_metrics, ncu_options
 from nsysprof.tools.nsight import run_tool
-from nsysprof.tools.outputs import LOG, Outputs
 
 __all__ = ["StagedCounters", "count_program", "counter_endings", "counting_commands"]
 
@@ -49,7 +54,7 @@ class StagedCounters:
 
 @dataclass(frozen=True)
 class _Counted:
-    """One run that has ended: its rows, what the record says of it, and what the workload wrote."""
+    """One run that has ended: its rows, its facts for the record, and what the workload wrote."""
 
     rows: list[NcuRow]
     facts: dict[str, Any]
@@ -58,12 +63,8 @@ class _Counted:
 
 def counter_endings(request: CountRequest) -> list[str]:
     """The endings of the files of a count."""
-    names = (
-        ([TRAFFIC] if request.counting.quick else [run.name for run in plan_runs(None)])
-        if request.keep_reports
-        else []
-    )
-    return [_TABLE, _RECORD, *(f".{name}{_REPORT}" for name in names)]
+    runs = plan_runs(None, quick=request.quick) if request.keep_reports else []
+    return [_TABLE, _RECORD, *(f".{run.name}{_REPORT}" for run in runs)]
 
 
 def counting_commands(request: CountRequest, outputs: Outputs) -> Iterator[list[str]]:
@@ -73,9 +74,8 @@ def counting_commands(request: CountRequest, outputs: Outputs) -> Iterator[list[
         available: Collection[str] | None = chip_metrics(request.ncu)
     except NsysprofError:
         available = None
-    for run in plan_runs(available, quick=request.counting.quick):
-        out = outputs.path(f".{run.name}")
-        yield ncu_command(request.ncu, options, request.counting, run.metrics, out, request.program)
+    for run in plan_runs(available, quick=request.quick):
+        yield ncu_command(request, options, run.metrics, outputs.path(f".{run.name}"))
 
 
 def count_program(
@@ -96,7 +96,10 @@ def count_program(
     options = ncu_options(request.ncu)
     if counters_kept_from_us():
         raise NsysprofError("the driver keeps hardware counters for administrators", PERMISSION_FIX)
-    runs = plan_runs(chip_metrics(request.ncu), quick=request.counting.quick)
+    driver, why = ask_driver()
+    shown = f"driver {driver.version}" if driver else why
+    echo(visible(f"ncu {request.ncu.version_text} ({request.ncu.path}); {shown}") + "\n")
+    runs = plan_runs(chip_metrics(request.ncu), quick=request.quick)
     if len(runs) > 1 and not request.results:  # workloads read nothing
         check_input("--quick", echo)
     started, before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), gpu_states()
@@ -108,7 +111,7 @@ def count_program(
             counted.append(_counted(request, run, options, folder, outputs, echo))
         if not counted[0].rows:
             raise NsysprofError(
-                f"no kernel ran in a range that matches {request.counting.select!r}",
+                f"no kernel ran in a range that matches {request.select!r}",
                 "--range GLOB for others; nsysprof capture and analyze list the ranges of a program",
             )
     first, *others = counted
@@ -122,10 +125,10 @@ def count_program(
         "command": join(command),
         "program": join(request.program),
         "ncu": request.ncu.version_text,
-        "range": request.counting.select,
-        "threads": request.counting.threads,
-        "cache_control": request.counting.cache_control,
-        "clock_control": request.counting.clock_control,
+        "range": request.select,
+        "threads": request.threads,
+        "cache_control": request.cache_control,
+        "clock_control": request.clock_control,
         "runs": [each.facts for each in counted],
         "columns": {name: {"run": run.name, **terms} for run in runs for name, terms in run.columns.items()},
         "missing": [name for run in runs for name in run.missing],
@@ -134,7 +137,7 @@ def count_program(
         "unmatched": lost,
         "unclear": unclear,
         "warnings": list(_warnings(request, options, runs, counted, lost, unclear)),
-        "environment": fingerprint(None, request.driver, (first.results or {}).get("environment")),
+        "environment": fingerprint(None, driver, (first.results or {}).get("environment")),
         "environment_hash": None,
         "gpu_state": {"before": before, "after": gpu_states()},
         "workload": _without_times(first.results),
@@ -154,21 +157,17 @@ def _counted(
     out, log = folder / run.name, folder / LOG
     results = folder / f"{run.name}-results.json" if request.results else None
     since = log.stat().st_size if log.exists() else 0
-    program = with_results(request.program, results)
-    under_ncu = ncu_command(request.ncu, options, request.counting, run.metrics, out, program)
-    ended = run_child(under_ncu, log, echo)
-    said, report = told_by_ncu(log, since), folder / f"{run.name}{_REPORT}"
-    check_counted(ended, said, request, report)
-    wrote = workload_results(results, request.program)
-    kernels, passes = passes_told(said)
+    ended = run_child(ncu_command(request, options, run.metrics, out, results), log, echo)
+    messages, report = ncu_messages(log, since), folder / f"{run.name}{_REPORT}"
+    check_counted(ended, messages, request, report)
+    measured = workload_results(results, request.program)
+    kernels, passes = profiled_kernels(messages)
     rows = _rows(request, run, options, report)
     if len(rows) < kernels:
         raise NsysprofError(
             f"ncu's report holds {len(rows):,} of {kernels:,} kernels that it profiled", "df -h"
         )
-    shown = ncu_command(
-        request.ncu, options, request.counting, run.metrics, outputs.path(f".{run.name}"), request.program
-    )
+    shown = ncu_command(request, options, run.metrics, outputs.path(f".{run.name}"))
     facts = {
         "name": run.name,
         "ncu_command": join(shown),
@@ -177,7 +176,7 @@ def _counted(
         "passes": list(passes),
         "metrics": list(run.metrics),
     }
-    return _Counted(in_ranges(rows, request.counting.select), facts, wrote)
+    return _Counted(in_ranges(rows, request.select), facts, measured)
 
 
 def _rows(request: CountRequest, run: CountingRun, options: Collection[str], report: Path) -> list[NcuRow]:
@@ -186,8 +185,8 @@ def _rows(request: CountRequest, run: CountingRun, options: Collection[str], rep
     try:
         return read_ncu_csv(done.stdout, run.columns)
     except NsysprofError as error:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("==ERROR==")]
-        why = said[0].removeprefix("==ERROR== ") if said else error.message
+        errors = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("==ERROR==")]
+        why = errors[0].removeprefix("==ERROR== ") if errors else error.message
         raise NsysprofError(f"ncu {request.ncu.version_text} does not read its own report: {why}") from None
 
 
@@ -199,7 +198,7 @@ def _warnings(
     lost: int,
     unclear: int,
 ) -> Iterator[str]:
-    """What the table cannot tell, or tells with a caveat."""
+    """Sentences about what the table lacks, or holds with a caveat."""
     passes = max(counted[0].facts["passes"], default=1)
     if passes > 1:
         yield (
@@ -211,10 +210,10 @@ def _warnings(
         yield f"this chip has no metric for {', '.join(missing)}: left out"
     if unclear:
         yield (
-            f"{unclear:,} kernels ran while several threads had ranges open, and ncu does not say which launched them:"
+            f"{unclear:,} kernels ran while several threads had ranges open, and ncu does not know which launched them:"
             " their range is empty; --threads strict goes by the launching thread alone"
         )
-    if request.counting.threads == "follow" and PROCESS_SCOPE not in options:
+    if request.threads == "follow" and PROCESS_SCOPE not in options:
         yield "this ncu knows the ranges of the launching thread only: a newer one has --nvtx-push-pop-scope"
     if lost:
         yield f"{lost:,} kernels of the first run had no equal in the second: they have no FLOPs"
@@ -239,7 +238,7 @@ def _staged(
     record: dict[str, Any],
     spreadsheet_safe: bool,
 ) -> StagedCounters:
-    """Write table and record, without what tells of the machine's owner."""
+    """Write table and record, without secrets of the machine and its user."""
     secrets = machine_secrets()
     rows = without_secrets(rows, secrets)
     table, written = folder / "table.csv", folder / "record.json"

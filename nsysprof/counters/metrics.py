@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 __all__ = ["TRAFFIC", "WORK", "CountingRun", "plan_runs"]
 
 TRAFFIC, WORK = "traffic", "work"
 
 Terms = dict[str, int]
-"""Metrics with the factors that they are added up with."""
+"""Metrics with the factors by which they are added up."""
 
 _TENSOR = "sm__inst_executed_pipe_tensor"
 _OPS = "sm__ops_path_tensor_src_"
@@ -69,7 +69,7 @@ class CountingRun:
 
     name: str
     columns: Mapping[str, Terms]
-    missing: tuple[str, ...] = field(default=())
+    missing: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -1,19 +1,39 @@
-"""A report into the files of other tools in one call."""
+"""A report into the files of other tools in one call: whole or not at all, and nothing over what is there."""
 
 from __future__ import annotations
 
+import errno
+import gzip
 import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from shlex import quote
+from typing import Any, TypeAlias
 
 from nsysprof.analyze.breakdown import break_down
 from nsysprof.attribution.attribute import attribute
-from nsysprof.export.files import check_export, default_output, write_export
-from nsysprof.export.source import export_source
+from nsysprof.core.document import read_if_document
+from nsysprof.core.files import open_regular, whole_file
+from nsysprof.errors import NsysprofError
+from nsysprof.export.perfetto import perfetto_protos, write_perfetto
+from nsysprof.export.source import ExportSource, export_source
+from nsysprof.export.table_files import pyarrow_parquet, write_csv_files, write_parquet
+from nsysprof.export.tables import TABLES, ExportTable, export_tables
+from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.kernels.classify import load_rules
-from nsysprof.trace.report import Progress, Report, open_report
+from nsysprof.results.files import write_document
+from nsysprof.results.folder import ResultFolder, report_stem, writable_around
+from nsysprof.trace.report import Progress, Report, describe_report, open_report
 
 File: TypeAlias = str | os.PathLike[str]
+_ENDINGS = {"perfetto": ".pftrace", "parquet": ".parquet", "csv": ".csv"}
+_NEEDS: dict[str, Callable[[], Any]] = {"perfetto": perfetto_protos, "parquet": pyarrow_parquet}
+_DOCUMENT = "export.json"
+_ELSEWHERE = "name another place with -o"
+_HEAD = 1024  # bytes at the beginning of a trace, which hold these
+_MARKS = (b"nsysprof.schema", EXPORT_SCHEMA.encode())
 
 
 def export(
@@ -33,7 +53,7 @@ def export(
 
     By default that is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder.
     A trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
-    ``ranges`` and ``instances`` (`nsysprof.export.columns` says what their columns hold) and ``export.json``.
+    ``ranges`` and ``instances`` (`nsysprof.export.tables` says what their columns hold) and ``export.json``.
     ``threads``, ``rules`` and ``memory_limit`` (bytes) are those of an analysis; ``spreadsheet_safe`` puts a ``'``
     before names in CSV that a spreadsheet would take for formulas. An earlier export is replaced with ``force`` only,
     and what no export wrote never.
@@ -55,10 +75,149 @@ def export(
                 progress=progress,
             )
     loaded = load_rules(Path(rules) if rules is not None else None)
-    place = Path(output) if output is not None else default_output(report.path, to)
-    check_export(report, to, place, force=force)
+    default = Path(f"{report_stem(report.path)}{_ENDINGS.get(to, '')}")
+    place = Path(output) if output is not None else default
+    _check(report, to, place, default, force=force)
     attribution = attribute(report, threads, progress, memory_limit)
     source = export_source(break_down(attribution, rules=loaded), progress)
     if progress:
         progress(f"writing {to}", 0)
     return write_export(source, to, place, spreadsheet_safe=spreadsheet_safe, force=force)
+
+
+def _check(report: Report, to: str, output: Path, default: Path, *, force: bool) -> None:
+    """Refuse at once what could not be written, or not without overwriting something, before hours of work.
+
+    Raises `NsysprofError` for an unknown format, a package that is missing, a place where nothing can be written, and
+    an output that exists and is not to be replaced: what no export wrote, and what one wrote unless ``force``.
+    """
+    if to not in _ENDINGS:
+        raise NsysprofError(f"unknown format of an export: {to!r}", f"choose {', '.join(_ENDINGS)}")
+    if to in _NEEDS:
+        _NEEDS[to]()
+    inside = f"name another place, such as -o {quote(str(output / default))}"
+    if to == "perfetto" and output.is_dir():
+        raise NsysprofError(f"{output}: a folder, not to be replaced", inside)
+    parent = output.absolute().parent
+    if writable_around(parent, _ELSEWHERE) != parent:
+        raise NsysprofError(
+            f"{output}: there is no folder {output.parent}", f"mkdir -p {quote(str(output.parent))}"
+        )
+    if not os.path.lexists(output):
+        return
+    for file in (report.path, report.file):
+        if output.exists() and file.exists() and output.samefile(file):
+            raise NsysprofError(f"{output}: the report itself, which is never changed", _ELSEWHERE)
+    if to != "perfetto" and not output.is_dir():
+        raise NsysprofError(f"{output}: a file, not to be replaced", _ELSEWHERE)
+    if to == "perfetto" and not _is_trace(output):
+        raise NsysprofError(f"{output}: no export wrote it, so it is not replaced", _ELSEWHERE)
+    empty = to != "perfetto" and _is_empty(output, inside)
+    if not empty and not force:
+        raise NsysprofError(
+            f"{output}: exists already, not overwritten", "--force, or name another place with -o"
+        )
+
+
+def _is_empty(folder: Path, hint: str) -> bool:
+    """Whether a folder is empty; `NsysprofError` where it holds what no export wrote."""
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise NsysprofError(f"{folder}: no permission to write there", _ELSEWHERE)
+    there = sorted(entry.name for entry in folder.iterdir())
+    foreign = [name for name in there if name not in {_DOCUMENT, *_files("csv"), *_files("parquet")}]
+    if not foreign and not read_if_document(folder / _DOCUMENT, EXPORT_SCHEMA):
+        foreign = there
+    if foreign:
+        raise NsysprofError(f"{folder}: holds files that no export wrote: {foreign[0]}", hint)
+    return not there
+
+
+def _is_trace(path: Path) -> bool:
+    """Whether a file is empty or a trace that an export wrote, which says so in its first packet."""
+    try:
+        with open_regular(path) as file:
+            head = file.read(_HEAD)
+        if head.startswith(b"\x1f\x8b"):
+            with open_regular(path) as file, gzip.open(file) as unpacked:
+                head = unpacked.read(_HEAD)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return not head or (head.startswith(b"\n") and all(text in head for text in _MARKS))
+
+
+def _files(to: str) -> list[str]:
+    """The names of the files of tables in a format."""
+    return [f"{table.file}{_ENDINGS[to]}" for table in TABLES]
+
+
+def write_export(
+    source: ExportSource, to: str, output: Path, *, spreadsheet_safe: bool = False, force: bool = False
+) -> Path:
+    """Write a report as a Perfetto trace (a file, compressed if it is named ``.gz``) or as tables (a folder).
+
+    What is there is replaced with ``force`` only, when all that is new is whole. Raises `NsysprofError` where writing
+    fails; then nothing is left behind.
+    """
+    if to == "perfetto":
+        with _writing(output), whole_file(output, replace=force) as part, part.open("wb") as file:
+            if output.name.endswith(".gz"):
+                with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+                    write_perfetto(source, packed)
+            else:
+                write_perfetto(source, file)
+        return output
+    results = ResultFolder(
+        output,
+        "export",
+        possible=[_DOCUMENT, *_files("csv"), *_files("parquet")],
+        wanted=[_DOCUMENT, *_files(to)],
+        is_ours=lambda document: bool(read_if_document(document, EXPORT_SCHEMA)),
+        refusal="not overwritten",
+        hint="--force, or name another place with -o",
+        asks=True,
+        force=force,
+        spreadsheet_safe=spreadsheet_safe,
+        otherwise=_ELSEWHERE,
+    )
+    with results.making() as made, _writing(output):
+        tables = export_tables(source)
+        if to == "parquet":
+            write_parquet(tables, source.about, made)
+        else:
+            write_csv_files(tables, made)
+        _write_document(source, tables, made / _DOCUMENT)
+    return output
+
+
+@contextmanager
+def _writing(output: Path) -> Iterator[None]:
+    """Turns a failure to write into a `NsysprofError` with a hint that fits."""
+    try:
+        yield
+    except FileExistsError:  # it came meanwhile
+        raise NsysprofError(f"{output}: exists already, not overwritten", "--force") from None
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise NsysprofError(
+            f"{output}: cannot be written: {why}",
+            f"df -h {quote(str(output.absolute().parent))}" if full else _ELSEWHERE,
+        ) from None
+
+
+def _write_document(source: ExportSource, tables: list[ExportTable], path: Path) -> None:
+    """Write what the tables are of and what their columns hold."""
+    breakdown = source.breakdown
+    document = {
+        "schema": EXPORT_SCHEMA,
+        "nsysprof": source.about["nsysprof.version"],
+        "report": describe_report(source.trace.report),
+        "options": {"threads": breakdown.attribution.threads, **breakdown.options},
+        "totals": breakdown.totals,
+        "ledger": breakdown.ledger.to_dict("records"),
+        "warnings": list(breakdown.warnings),
+        "tables": {
+            table.declared.file: {"rows": table.rows, "columns": table.declared.about} for table in tables
+        },
+    }
+    write_document(document, path)

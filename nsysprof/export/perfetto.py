@@ -6,25 +6,43 @@ texts of which are sent once and referred to by number. Times are those of the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.stacking import walk
+from nsysprof.attribution.attribute import OUTCOMES, OWN_THREAD
+from nsysprof.core.nesting import walk
 from nsysprof.errors import NsysprofError
-from nsysprof.export.gpu_tracks import gpu_tracks
-from nsysprof.export.host_tracks import host_tracks
-from nsysprof.export.perfetto_slices import Content, slice_content
-from nsysprof.export.perfetto_texts import TraceTexts, plain
-from nsysprof.export.perfetto_wire import BYTES, VARINT, Pieces, joined, numbers, pieces, repeated, tag
+from nsysprof.export.perfetto_wire import (
+    BYTES,
+    FIXED,
+    VARINT,
+    Pieces,
+    TraceTexts,
+    eights,
+    joined,
+    numbers,
+    pieces,
+    plain,
+    repeated,
+    tag,
+)
 from nsysprof.export.source import ExportSource
-from nsysprof.export.tracks import Slices, Steps, Track
+from nsysprof.export.tables import OP_KINDS
+from nsysprof.export.tracks import Slices, Steps, Track, What, gpu_tracks, host_tracks
+from nsysprof.kernels.classify import short_name
+from nsysprof.trace.details import grid_text
+from nsysprof.trace.trace import DEFAULT_DOMAIN, KERNEL
 
 _SEQUENCE = 1
 _AT_ONCE = 1 << 16  # packets
-_FAR = 1 << 61  # ns: no recording reaches a time like this
+_LATEST_NS = 1 << 61  # no recording reaches a time like this
+
+# The pieces of the slices at some positions of a track.
+Content: TypeAlias = Callable[[Slices, NDArray[np.integer]], list[Pieces]]
 
 
 def perfetto_protos() -> Any:
@@ -49,13 +67,12 @@ class Writable(Protocol):
 def write_perfetto(source: ExportSource, file: Writable) -> None:
     """Write the trace of a report. Memory is that of columns, not of the trace."""
     protos = perfetto_protos()
-    tracks = host_tracks(
-        source
-    )  # launches stand before the ops that they point to, should both be at one time
+    # launches stand before the ops that they point to, should both be at one time
+    tracks = host_tracks(source)
     tracks += gpu_tracks(source, len(tracks))
     writer = _Packets(protos, file, _offset(tracks))
     writer.begin(source, tracks)
-    content = slice_content(protos, source, writer.texts)
+    content = _slice_content(protos, source, writer.texts)
     for number, track in enumerate(tracks, 1):
         if isinstance(track.content, Slices):
             writer.slices(number, track.content, content[track.content.what])
@@ -64,12 +81,12 @@ def write_perfetto(source: ExportSource, file: Writable) -> None:
 
 
 def _offset(tracks: Sequence[Track]) -> int:
-    """What is added to all times: trace_processor drops what lies before 0."""
+    """The time that is added to all: trace_processor drops what lies before 0."""
     earliest = [0]
     for track in tracks:
         if track.content is not None:
             times = track.content.start if isinstance(track.content, Slices) else track.content.time
-            earliest.append(max(int(times.min()), -_FAR))
+            earliest.append(max(int(times.min()), -_LATEST_NS))
     return -min(earliest)
 
 
@@ -83,21 +100,19 @@ class _Packets:
         self._timestamp = tag(named["timestamp"].number, VARINT)
         self._event = tag(named["track_event"].number, BYTES)
         self._packet = tag(protos.Trace.DESCRIPTOR.fields_by_name["packet"].number, BYTES)
-        needs = protos.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-        self._common = protos.TracePacket(
-            trusted_packet_sequence_id=_SEQUENCE, sequence_flags=needs
-        ).SerializeToString()
+        self._same = {
+            "trusted_packet_sequence_id": _SEQUENCE,
+            "sequence_flags": protos.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE,
+        }
+        self._common = protos.TracePacket(**self._same).SerializeToString()
         self._value = tag(protos.TrackEvent.DESCRIPTOR.fields_by_name["counter_value"].number, VARINT)
 
     def _add(self, **what: Any) -> None:
-        flags = self._protos.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-        packet = self._protos.TracePacket(
-            **{"trusted_packet_sequence_id": _SEQUENCE, "sequence_flags": flags, **what}
-        )
+        packet = self._protos.TracePacket(**{**self._same, **what})
         self._file.write(self._protos.Trace(packet=[packet]).SerializeToString())
 
     def begin(self, source: ExportSource, tracks: Sequence[Track]) -> None:
-        """What the trace is of, and its tracks."""
+        """Write what the trace is of, and its tracks."""
         self._add(
             sequence_flags=self._protos.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED,
             trace_attributes=self._attributes(source),
@@ -110,8 +125,8 @@ class _Packets:
         about: dict[str, str | int] = {
             **source.about,
             "nsysprof.time_offset_ns": self._offset,
-            **{f"nsysprof.analyze.ledger.{row.fate}.ops": row.ops for row in ledger},
-            **{f"nsysprof.analyze.ledger.{row.fate}.sum_ns": row.sum_ns for row in ledger},
+            **{f"nsysprof.analyze.ledger.{row.outcome}.ops": row.ops for row in ledger},
+            **{f"nsysprof.analyze.ledger.{row.outcome}.sum_ns": row.sum_ns for row in ledger},
             **{f"nsysprof.warning.{n}": text for n, text in enumerate(breakdown.warnings, 1)},
         }
         attributes = self._protos.TraceAttributes()
@@ -144,22 +159,22 @@ class _Packets:
         return descriptor
 
     def slices(self, track: int, slices: Slices, content: Content) -> None:
-        """The slices of a track: where each begins, with what it is, and where it ends."""
+        """Write the slices of a track: the beginning of each, with its name and notes, and its end."""
         kinds = pieces([self._kind(kind, track) for kind in ("TYPE_SLICE_BEGIN", "TYPE_SLICE_END")])
         order = walk(slices.up)
         for first in range(0, len(order), _AT_ONCE):
             part = order[first : first + _AT_ONCE]
             begins = np.flatnonzero(part >= 0)
-            said = content(slices, part[begins])
+            named = content(slices, part[begins])
             self.texts.send(self._add)
             ends = part < 0
             time = np.where(ends, slices.end[~part], slices.start[part])
             self._write(
-                time, [kinds.take(ends.astype(np.intp)), *(each.spread(begins, len(part)) for each in said)]
+                time, [kinds.take(ends.astype(np.intp)), *(each.spread(begins, len(part)) for each in named)]
             )
 
     def steps(self, track: int, steps: Steps) -> None:
-        """The values of a counter."""
+        """Write the values of a counter."""
         kind = self._kind("TYPE_COUNTER", track)
         for first in range(0, len(steps.time), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
@@ -171,11 +186,156 @@ class _Packets:
         return encoded
 
     def _write(self, time: NDArray[np.int64], event: list[Pieces]) -> None:
-        """A packet for each time with an event that is made of pieces."""
-        time = np.clip(time, -_FAR, _FAR) + self._offset
+        """Write a packet for each time with an event that is made of pieces."""
+        time = np.clip(time, -_LATEST_NS, _LATEST_NS) + self._offset
         size = np.sum([piece.size for piece in event], axis=0)
         head = [
             repeated(self._common, len(time)), numbers(time, self._timestamp), numbers(size, self._event)
         ]  # fmt: skip
         whole = size + np.sum([piece.size for piece in head], axis=0)
         self._file.write(joined([numbers(whole, self._packet), *head, *event]).data.tobytes())
+
+
+# ---- slices: their names and notes, as pieces of the event that begins each
+
+
+def _slice_content(protos: Any, source: ExportSource, texts: TraceTexts) -> dict[What, Content]:
+    """The content of slices by what they are. Every distinct half of an event is encoded here and once.
+
+    A GPU op that a launch caused ends a flow that begins at the launch; its number is that of the op plus 1.
+    """
+    fields = protos.TrackEvent.DESCRIPTOR.fields_by_name
+    flow, last_flow = tag(fields["flow_ids"].number, FIXED), tag(fields["terminating_flow_ids"].number, FIXED)
+    return {
+        "call": _calls(source, texts, flow),
+        "range": _ranges(source, texts),
+        "op": _ops(source, texts, flow, last_flow),
+    }
+
+
+def _some(some: Pieces, which: NDArray[np.bool_]) -> Pieces:
+    """Pieces that only some rows have."""
+    return some.spread(np.flatnonzero(which), len(which))
+
+
+def _calls(source: ExportSource, texts: TraceTexts, flow: bytes) -> Content:
+    calls = source.calls
+    names = pieces([texts.named(name, "cuda") for name in calls.names])
+    launch = np.full(len(calls) + 1, -1, np.int32)
+    # what is not found goes into the last entry
+    launch[source.call] = np.arange(len(source.call), dtype=np.int32)
+    call = source.of_ops(source.call)
+    ops = np.argsort(call, kind="stable")
+    caused = np.bincount(call[call >= 0], minlength=len(calls))
+    before = np.cumsum(caused) - caused + int((call < 0).sum())
+    flows = eights(ops + 1, flow)
+    width = len(flow) + 8
+
+    def content(slices: Slices, at: NDArray[np.integer]) -> list[Pieces]:
+        row = slices.row[at]
+        result, caused_by = calls.result[row], launch[row]
+        failed, launched = result != 0, caused_by >= 0
+        return [
+            names.take(calls.name[row]),
+            _some(texts.counted("launch", caused_by[launched]), launched),
+            _some(texts.counted("result", result[failed]), failed),
+            Pieces(flows.data, before[row] * width, caused[row] * width),
+        ]
+
+    return content
+
+
+def _ranges(source: ExportSource, texts: TraceTexts) -> Content:
+    trace, breakdown = source.trace, source.breakdown
+    ranges, path = trace.ranges, breakdown.paths.of
+    names = pieces(
+        [
+            texts.named(name.text, "nvtx")
+            + texts.noted(domain=name.domain if name.domain != DEFAULT_DOMAIN else "")
+            for name in trace.range_names
+        ]
+    )
+    paths = pieces([texts.noted(path=text) for text in breakdown.path_texts])
+    unclosed = pieces([b"", texts.noted(unclosed="never closed: ends with the session")])
+
+    def content(slices: Slices, at: NDArray[np.integer]) -> list[Pieces]:
+        row = slices.row[at]
+        return [
+            names.take(ranges.name[row]),
+            paths.take(path[row]),
+            texts.counted("range", row),
+            unclosed.take(ranges.unclosed[row].astype(np.intp)),
+            *(texts.counted(name, values[at]) for name, values in slices.totals.items()),
+        ]
+
+    return content
+
+
+def _ops(source: ExportSource, texts: TraceTexts, flow: bytes, last_flow: bytes) -> Content:
+    trace, details, calls = source.trace, source.details, source.calls
+    ops, fate = trace.ops, source.breakdown.attribution.op_outcome
+    names = pieces(_op_names(source, texts))
+    shapes, shape = _op_shapes(source, texts)
+    paths = pieces([*(texts.noted(path=text) for text in source.breakdown.path_texts), b""])
+    fates = pieces(
+        [texts.noted(fate=text if code != OWN_THREAD else "") for code, text in enumerate(OUTCOMES)]
+    )
+    path, call = source.of_ops(source.path), source.of_ops(source.call)
+    called = np.append(calls.start, 0)[call]
+
+    def content(slices: Slices, at: NDArray[np.integer]) -> list[Pieces]:
+        row = slices.row[at]
+        start, end, size, linked = ops.start[row], ops.end[row], details.size[row], call[row] >= 0
+        # Arrows run forwards in time: an op before its launch cannot be the end of one.
+        late = linked & (start >= called[row])
+        early, backwards, sized = linked & ~late, end < start, size >= 0
+        return [
+            names.take(ops.name[row]),
+            shapes.take(shape[row]),
+            paths.take(path[row]),
+            fates.take(fate[row]),
+            texts.counted("op", row),
+            _some(texts.counted("size_bytes", size[sized]), sized),
+            _some(texts.counted("duration_ns", (end - start)[backwards]), backwards),
+            _some(eights(row[late] + 1, last_flow), late),
+            _some(eights(row[early] + 1, flow), early),
+        ]
+
+    return content
+
+
+def _op_names(source: ExportSource, texts: TraceTexts) -> list[bytes]:
+    """The fields of an op that follow from its name: the short name, or where kernels share that, the full one."""
+    trace, kinds = source.trace, source.breakdown.kinds
+    kind = np.zeros(len(trace.op_names), np.uint8)
+    kind[trace.ops.name] = trace.ops.kind
+    short = [
+        short_name(name) if code == KERNEL else name
+        for name, code in zip(trace.op_names, kind.tolist(), strict=True)
+    ]
+    shared = Counter(short)
+    titles = [own if shared[own] == 1 else name for own, name in zip(short, trace.op_names, strict=True)]
+    return [
+        texts.named(title, OP_KINDS[code])
+        + texts.noted(
+            kernel=name if name != title else "",
+            family=family,
+            math_unit=unit,
+            cause=cause if cause != family else "",
+        )
+        for title, name, code, family, unit, cause in zip(
+            titles, trace.op_names, kind.tolist(), kinds.family, kinds.math_unit, kinds.cause, strict=True
+        )
+    ]
+
+
+def _op_shapes(source: ExportSource, texts: TraceTexts) -> tuple[Pieces, NDArray[np.intp]]:
+    """The notes on each distinct grid and block, and which of them each op has."""
+    grid, of_grid = np.unique(source.details.grid, return_inverse=True)
+    block, of_block = np.unique(source.details.block, return_inverse=True)
+    both, shape = np.unique(of_grid * len(block) + of_block, return_inverse=True)
+    notes = [
+        texts.noted(grid=grid_text(grid[code // len(block)]), block=grid_text(block[code % len(block)]))
+        for code in both.tolist()
+    ]
+    return pieces(notes), shape

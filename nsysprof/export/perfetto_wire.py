@@ -1,4 +1,4 @@
-"""Lines up many packets of a Perfetto trace at once, out of pieces that are encoded already.
+"""The bytes of many packets of a Perfetto trace at once, out of pieces that are encoded already.
 
 A protobuf message is its fields one after the other in any order, and two halves of a message put behind each other are
 that message. The protobuf library encodes every distinct half once, such as a kernel's name with its family. Here the
@@ -7,20 +7,23 @@ halves are put together, with what is different in every packet: times, ids and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.intervals import stretches
+from nsysprof.core.intervals import expand_ranges
 
-VARINT, FIXED, BYTES = range(
-    3
-)  # how a field is encoded: a number, eight bytes, or a length and so many bytes
+# How a field is encoded: a number, eight bytes, or a length and so many bytes.
+VARINT, FIXED, BYTES = range(3)
 _LONGEST = 10  # bytes of a number
 _SEVEN, _LOW = np.uint64(7), np.uint64(0x7F)
+_TEXTS_AT_ONCE = 1000  # in a packet
+_NAME, _CATEGORY, _KEY, _VALUE = (
+    "event_names", "event_categories", "debug_annotation_names", "debug_annotation_string_values",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,9 +96,69 @@ def joined(columns: Sequence[Pieces]) -> Pieces:
     size = np.stack([column.size for column in columns], axis=1)
     data = np.concatenate([column.data for column in columns])
     whole = size.sum(axis=1)
-    return Pieces(data[stretches(first.ravel(), size.ravel())], np.cumsum(whole) - whole, whole)
+    return Pieces(data[expand_ranges(first.ravel(), size.ravel())], np.cumsum(whole) - whole, whole)
 
 
 def fields(number: int, content: Pieces) -> Pieces:
     """Each piece as the content of a field: a message inside another."""
     return joined([numbers(content.size, tag(number, BYTES)), content])
+
+
+# ---- texts: each is sent once, and referred to by number
+
+
+class TraceTexts:
+    """The texts of a trace, numbered by kind, and the fields of a TrackEvent that refer to them."""
+
+    def __init__(self, protos: Any) -> None:
+        self._protos = protos
+        self._known: dict[tuple[str, str], int] = {}
+        self._new: list[tuple[str, str, int]] = []
+        self._notes = protos.TrackEvent.DESCRIPTOR.fields_by_name["debug_annotations"].number
+        self._integer = tag(protos.DebugAnnotation.DESCRIPTOR.fields_by_name["int_value"].number, VARINT)
+
+    def named(self, name: str, category: str) -> bytes:
+        """The fields of a slice's name and category."""
+        numbered = self._number(_NAME, name), self._number(_CATEGORY, category)
+        event = self._protos.TrackEvent(name_iid=numbered[0], category_iids=[numbered[1]])
+        return bytes(event.SerializeToString())
+
+    def noted(self, **notes: str) -> bytes:
+        """The fields of a slice's notes: texts under their names; empty ones are left out."""
+        event = self._protos.TrackEvent()
+        for key, text in notes.items():
+            if text:
+                event.debug_annotations.add(
+                    name_iid=self._number(_KEY, key), string_value_iid=self._number(_VALUE, text)
+                )
+        return bytes(event.SerializeToString())
+
+    def counted(self, key: str, values: NDArray[np.integer]) -> Pieces:
+        """The field of a note in each row: a whole number under that name."""
+        note = self._protos.DebugAnnotation(name_iid=self._number(_KEY, key))
+        return fields(self._notes, numbers(values, note.SerializeToString() + self._integer))
+
+    def _number(self, kind: str, text: str) -> int:
+        number = self._known.get((kind, text))
+        if number is None:
+            number = self._known[kind, text] = len(self._known) + 1
+            self._new.append((kind, text, number))
+        return number
+
+    def send(self, add: Callable[..., None]) -> None:
+        """Add packets with the texts that are new since the last time: they go before the packets that need them."""
+        for first in range(0, len(self._new), _TEXTS_AT_ONCE):
+            data = self._protos.InternedData()
+            for kind, text, number in self._new[first : first + _TEXTS_AT_ONCE]:
+                entry = getattr(data, kind).add(iid=number)
+                if kind == _VALUE:
+                    entry.str = plain(text).encode()
+                else:
+                    entry.name = plain(text)
+            add(interned_data=data)
+        self._new.clear()
+
+
+def plain(text: str) -> str:
+    """Put a question mark for each lone surrogate of a text: protobuf refuses those."""
+    return text.encode(errors="replace").decode()

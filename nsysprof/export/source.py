@@ -1,4 +1,4 @@
-"""What every export is made of: a breakdown, and what the report tells beyond what analysis needs."""
+"""The source of every export: a breakdown, and the parts of the report that analysis does without."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.trace.details import CallList, MemoryUse, OpDetails
 from nsysprof.trace.report import Progress
-from nsysprof.trace.tables import Tables, tid_of
+from nsysprof.trace.trace import Trace, tid_of
 
 
 @dataclass(frozen=True)
 class ExportSource:
-    """The answer of `export_source`.
+    """A breakdown with the details of its report.
 
     ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 where it
-    cannot be told); ``path`` int32 the path, into ``breakdown.path_texts``, of the owner of each launch (-1 for none).
+    is not known); ``path`` int32 the path, into ``breakdown.path_texts``, of the owner of each launch (-1 for none).
     ``memory`` is empty where it was not recorded; ``thread_names`` are by globalTid.
     """
 
@@ -33,28 +33,28 @@ class ExportSource:
     thread_names: dict[int, str]
 
     @property
-    def tables(self) -> Tables:
-        """The tables of the report."""
-        return self.breakdown.attribution.tables
+    def trace(self) -> Trace:
+        """The recording."""
+        return self.breakdown.attribution.trace
 
     @property
     def about(self) -> dict[str, str]:
-        """What an export says of itself: schema, version, report, and how helper threads were treated."""
+        """The facts that every export carries: schema, version, report, and how helper threads were treated."""
         return {
             "nsysprof.schema": EXPORT_SCHEMA,
             "nsysprof.version": __version__,
-            "nsysprof.report": self.tables.report.path.name,
+            "nsysprof.report": self.trace.report.path.name,
             "nsysprof.threads": self.breakdown.attribution.threads,
         }
 
     def thread_label(self, tid: int) -> str:
-        """What to call the thread of a globalTid."""
+        """The name of the thread of a globalTid."""
         name = self.thread_names.get(tid)
         return f"{name} {tid_of(tid)}" if name else f"thread {tid_of(tid)}"
 
     def of_ops(self, per_launch: NDArray[np.int32]) -> NDArray[np.int32]:
-        """A column of launches as one of ops; -1 for ops without a launch."""
-        taken: NDArray[np.int32] = np.append(per_launch, np.int32(-1))[self.tables.ops.launch]
+        """A column of launches as one of GPU ops; -1 for those without a launch."""
+        taken: NDArray[np.int32] = np.append(per_launch, np.int32(-1))[self.trace.ops.launch]
         return taken
 
 
@@ -64,11 +64,11 @@ def export_source(breakdown: Breakdown, progress: Progress | None = None) -> Exp
     Raises `NsysprofError` where the file turns out to be damaged.
     """
     attribution = breakdown.attribution
-    tables = attribution.tables
-    reader = tables.report.reader
-    details, calls = reader.op_details(tables), reader.call_list(progress)
+    trace = attribution.trace
+    reader = trace.report.reader
+    details, calls = reader.op_details(trace), reader.call_list(progress)
     memory, names = reader.memory_use(), reader.thread_names()
-    launches = tables.launches
+    launches = trace.launches
     path = np.append(breakdown.paths.of, np.int32(-1))[attribution.owner]
-    call = calls.find(tables.threads[launches.thread], launches.start, launches.end)
+    call = calls.find(trace.threads[launches.thread], launches.start, launches.end)
     return ExportSource(breakdown, details, calls, call, path, memory, names)

@@ -1,7 +1,7 @@
 """A report as four tables whose keys join: ops, launches, ranges (by path) and instances (of ranges).
 
 An op's ``launch`` is a row of launches, its ``owner`` a row of instances, whose ``path_id`` is a row of ranges; ids
-count from 0. `nsysprof.export.columns` says what every column holds.
+count from 0. The columns are an interface, to be added to and never renamed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,113 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.columns import KIND_NAMES
-from nsysprof.attribution.attribute import FATES
+from nsysprof.analyze import tables as analyze
+from nsysprof.analyze.tables import InstanceRows, instance_columns
+from nsysprof.attribution.attribute import NO_LAUNCH, OUTCOMES
+from nsysprof.attribution.paths import instance_numbers
 from nsysprof.attribution.split import device_labels
-from nsysprof.attribution.warm_up import instance_numbers
-from nsysprof.export.columns import OP_KINDS
+from nsysprof.core.columns import Texts
 from nsysprof.export.source import ExportSource
+from nsysprof.results.table import Table, table
 from nsysprof.trace.details import sides
-from nsysprof.trace.tables import pid_of, tid_of
+from nsysprof.trace.trace import pid_of, tid_of
+
+OP_KINDS = ("kernel", "memcpy", "memset", "graph", "migration")
+
+
+# ---- declarations: the files have the endings of their formats
+
+
+def _same(declared: Table, *names: str) -> dict[str, str]:
+    """Columns of a table of an analysis, with the same words."""
+    return {name: declared.about[name] for name in names}
+
+
+_OWNER = {
+    "owner": "the range instance that it belongs to; empty where it belongs to none",
+    "path": "path of the owner",
+    "merged_path": "merged path of the owner",
+}
+OPS = table(
+    "ops",
+    "a row per GPU op",
+    {
+        "op": "id: kernels, copies, sets, CUDA-graph launches and migrations of the report, in its order",
+        "kind": f"{', '.join(OP_KINDS[:-1])} (a CUDA graph traced whole) or {OP_KINDS[-1]} (of unified memory)",
+        "name": "full name of the kernel, or what was done",
+        **_same(analyze.KERNELS, "family", "math_unit"),
+        "start_ns": "start on the GPU",
+        "end_ns": "end on the GPU",
+        "duration_ns": "end - start",
+        "pid": "process",
+        "gpu": "GPU, as the report numbers them",
+        "device": "CUDA device id in the process",
+        "stream": "CUDA stream id; empty where none is recorded",
+        "launch": "the launch that caused it; empty where none is recorded",
+        "correlation": "CUPTI correlation id, unique within a process; empty where none is recorded",
+        "fate": f"row of the ledger: {', '.join(OUTCOMES)}",
+        **_OWNER,
+        "from_graph": "whether it is a node of a CUDA graph",
+        "grid_x grid_y grid_z": "blocks of a kernel",
+        "block_x block_y block_z": "threads of a block",
+        "registers": "registers per thread",
+        "static_shared_bytes": "static shared memory of a block",
+        "dynamic_shared_bytes": "dynamic shared memory of a block",
+        "size_bytes": "bytes copied or set",
+        **_same(analyze.KERNELS, "cause"),
+    },
+)
+LAUNCHES = table(
+    "launches",
+    "a row per host CUDA call that caused GPU work",
+    {
+        "launch": "id: host CUDA calls that caused GPU work, by process, thread and start",
+        "pid": "process",
+        "tid": "thread",
+        "call": "the CUDA function",
+        "correlation": "CUPTI correlation id, unique within a process",
+        "start_ns": "start on the host",
+        "end_ns": "end on the host",
+        "cpu_ns": "end - start",
+        "ops": "GPU ops that it caused",
+        "first_op_ns": "start of the first of them",
+        "last_op_ns": "end of the last of them",
+        "sum_ns": "their added durations",
+        "fate": f"row of the ledger: {', '.join(OUTCOMES[:NO_LAUNCH])}",
+        **_OWNER,
+    },
+)
+RANGES = table(
+    "ranges",
+    "a row per range path",
+    {
+        "path_id": "id: range paths, parents before children",
+        "parent": "path id of the path around it; empty at the top",
+        "name": "last part of the path",
+        **analyze.RANGES.about,
+    },
+)
+INSTANCES = table(
+    "instances",
+    "a row per range instance",
+    {
+        "range": "id: NVTX ranges, by process, thread and start",
+        "parent": "the innermost push/pop range around it on its thread; empty where there is none",
+        "path_id": "its path",
+        **_same(analyze.INSTANCES, "path", "merged_path"),
+        **_same(analyze.RANGES, "domain"),
+        **_same(analyze.INSTANCES, "instance", "pid", "tid", "kind", "start_ns", "end_ns"),
+        "cpu_ns": "end - start",
+        **_same(analyze.INSTANCES, "unclosed", "launches", "kernels", "memops"),
+        **_same(analyze.RANGES, "graph_launches"),
+        **_same(analyze.INSTANCES, "first_op_ns", "last_op_ns", "span_ns", "busy_ns", "sum_ns"),
+        **_same(analyze.RANGES, "exclusive_sum_ns", "followed_sum_ns"),
+    },
+)
+TABLES = (OPS, LAUNCHES, RANGES, INSTANCES)
+
+
+# ---- rows
 
 
 @dataclass(frozen=True)
@@ -37,21 +136,22 @@ class Column:
 
 @dataclass(frozen=True)
 class ExportTable:
-    """A table that is made some rows at a time: ``columns(slice)`` in the order of `COLUMNS`, equal for all slices."""
+    """A table that is made some rows at a time: ``columns(slice)`` has the columns that are ``declared``, in order."""
 
+    declared: Table
     rows: int
     columns: Callable[[slice], dict[str, Column]]
 
 
-def export_tables(source: ExportSource) -> dict[str, ExportTable]:
-    """The tables of a report by name. Nothing is computed before rows are asked for, but for sums over launches."""
-    tables = source.tables
-    return {
-        "ops": ExportTable(len(tables.ops), _ops(source)),
-        "launches": ExportTable(len(tables.launches), _launches(source)),
-        "ranges": ExportTable(len(source.breakdown.ranges), _ranges(source)),
-        "instances": ExportTable(len(tables.ranges), _instances(source)),
-    }
+def export_tables(source: ExportSource) -> list[ExportTable]:
+    """`TABLES` of a report. Nothing is computed before rows are asked for, but for sums over launches."""
+    trace = source.trace
+    return [
+        ExportTable(OPS, len(trace.ops), _ops(source)),
+        ExportTable(LAUNCHES, len(trace.launches), _launches(source)),
+        ExportTable(RANGES, len(source.breakdown.ranges), _ranges(source)),
+        ExportTable(INSTANCES, len(trace.ranges), _instances(source)),
+    ]
 
 
 def _optional(values: NDArray[Any], present: NDArray[np.bool_]) -> Column:
@@ -69,21 +169,21 @@ def _paths(source: ExportSource, path: NDArray[np.int32]) -> dict[str, Column]:
 
 
 def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
-    breakdown, tables, details = source.breakdown, source.tables, source.details
-    attribution, ops = breakdown.attribution, tables.ops
-    labels = device_labels(tables)
+    breakdown, trace, details = source.breakdown, source.trace, source.details
+    attribution, ops = breakdown.attribution, trace.ops
+    labels = device_labels(trace)
     gpus = list(dict.fromkeys(labels.values()))
-    gpu_of_device = np.array([gpus.index(labels[number]) for number in tables.gpu_numbers], np.int32)
-    cuda_id = np.array([device.cuda_id for device in tables.devices], np.int64)
-    stream_id = np.array([-1 if stream.id is None else stream.id for stream in tables.streams], np.int64)
-    pids = pid_of(tables.processes)
+    gpu_of_device = np.array([gpus.index(labels[number]) for number in trace.gpu_numbers], np.int32)
+    cuda_id = np.array([device.cuda_id for device in trace.devices], np.int64)
+    stream_id = np.array([-1 if stream.id is None else stream.id for stream in trace.streams], np.int64)
+    pids = pid_of(trace.processes)
 
     def columns(rows: slice) -> dict[str, Column]:
         launch, stream, name = ops.launch[rows], ops.stream[rows], ops.name[rows]
-        device = tables.stream_device[stream]
+        device = trace.stream_device[stream]
         start, end, correlation = ops.start[rows], ops.end[rows], details.correlation[rows]
         grid, block = details.grid[rows], details.block[rows]
-        fate = attribution.fate_of(rows)
+        fate = attribution.outcome_of(rows)
         shape = {
             f"{what}_{axis}": _optional(side, packed > 0)
             for what, packed in (("grid", grid), ("block", block))
@@ -92,19 +192,19 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
         return {
             "op": Column(np.arange(len(ops))[rows]),
             "kind": Column(ops.kind[rows], OP_KINDS),
-            "name": Column(name, tables.op_names),
+            "name": Column(name, trace.op_names),
             "family": Column(name, breakdown.kinds.family),
             "math_unit": Column(name, breakdown.kinds.math_unit),
             "start_ns": Column(start),
             "end_ns": Column(end),
             "duration_ns": Column(end - start),
-            "pid": Column(pids[tables.stream_process[stream]]),
+            "pid": Column(pids[trace.stream_process[stream]]),
             "gpu": Column(gpu_of_device[device], gpus),
             "device": Column(cuda_id[device]),
             "stream": _id(stream_id[stream]),
             "launch": _id(launch),
             "correlation": _optional(correlation, correlation != 0),
-            "fate": Column(fate, FATES),
+            "fate": Column(fate, OUTCOMES),
             "owner": _id(np.append(attribution.owner, np.int32(-1))[launch]),
             **_paths(source, np.append(source.path, np.int32(-1))[launch]),
             "from_graph": Column(ops.from_graph[rows]),
@@ -120,8 +220,8 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
 
 
 def _launches(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
-    attribution, tables, calls = source.breakdown.attribution, source.tables, source.calls
-    launches, ops = tables.launches, tables.ops
+    attribution, trace, calls = source.breakdown.attribution, source.trace, source.calls
+    launches, ops = trace.launches, trace.ops
     known = np.flatnonzero(ops.launch >= 0)
     launch = ops.launch[known]
     count = np.bincount(launch, minlength=len(launches))
@@ -135,7 +235,7 @@ def _launches(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
     correlation[launch] = source.details.correlation[known]
 
     def columns(rows: slice) -> dict[str, Column]:
-        thread = tables.threads[launches.thread[rows]]
+        thread = trace.threads[launches.thread[rows]]
         start, end, call = launches.start[rows], launches.end[rows], source.call[rows]
         return {
             "launch": Column(np.arange(len(launches))[rows]),
@@ -150,7 +250,7 @@ def _launches(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
             "first_op_ns": Column(first[rows]),
             "last_op_ns": Column(last[rows]),
             "sum_ns": Column(total[rows]),
-            "fate": Column(attribution.fate[rows], FATES),
+            "fate": Column(attribution.outcome[rows], OUTCOMES),
             "owner": _id(attribution.owner[rows]),
             **_paths(source, source.path[rows]),
         }
@@ -184,42 +284,35 @@ def _column(values: NDArray[Any]) -> Column:
 
 
 def _instances(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
-    breakdown, tables = source.breakdown, source.tables
-    attribution, ranges, path = breakdown.attribution, tables.ranges, breakdown.paths.of
+    breakdown, trace = source.breakdown, source.trace
+    attribution, ranges, paths = breakdown.attribution, trace.ranges, breakdown.paths
     inside = attribution.inclusive
-    number = instance_numbers(path, ranges.start)
-    domains = list(dict.fromkeys(name.domain for name in tables.range_names))
-    domain = np.array([domains.index(name.domain) for name in tables.range_names], np.int32)
+    number = instance_numbers(paths.of, ranges.start)
+    domains = list(dict.fromkeys(name.domain for name in trace.range_names))
+    domain = np.array([domains.index(name.domain) for name in trace.range_names], np.int32)
 
     def columns(rows: slice) -> dict[str, Column]:
-        thread = tables.threads[ranges.thread[rows]]
-        start, end = ranges.start[rows], ranges.end[rows]
+        at = np.arange(len(ranges))[rows]
         some = inside.launches[rows] > 0
-        return {
-            "range": Column(np.arange(len(ranges))[rows]),
+        texts = breakdown.path_texts, breakdown.merged_texts
+        analyzed = instance_columns(InstanceRows(attribution, paths.of[rows], at, number[rows], *texts))
+        found = {
+            name: Column(column.codes, column.words) if isinstance(column, Texts) else Column(column)
+            for name, column in analyzed.columns.items()
+        }
+        found |= {
+            "range": Column(at),
             "parent": _id(attribution.parent[rows]),
-            "path_id": Column(path[rows]),
-            **_paths(source, path[rows]),
+            "path_id": Column(paths.of[rows]),
             "domain": Column(domain[ranges.name[rows]], domains),
-            "instance": Column(number[rows]),
-            "pid": Column(pid_of(thread)),
-            "tid": Column(tid_of(thread)),
-            "kind": Column(ranges.kind[rows], KIND_NAMES),
-            "start_ns": Column(start),
-            "end_ns": Column(end),
-            "cpu_ns": Column(end - start),
+            "cpu_ns": Column(ranges.end[rows] - ranges.start[rows]),
             "unclosed": Column(ranges.unclosed[rows]),
-            **{
-                name: Column(getattr(inside, name)[rows])
-                for name in ("launches", "kernels", "memops", "graph_launches")
-            },
+            "graph_launches": Column(inside.graph_launches[rows]),
             "first_op_ns": _optional(inside.first_op_ns[rows], some),
             "last_op_ns": _optional(inside.last_op_ns[rows], some),
-            "span_ns": Column(inside.span_ns[rows]),
-            "busy_ns": Column(inside.busy_ns[rows]),
-            "sum_ns": Column(inside.sum_ns[rows]),
             "exclusive_sum_ns": Column(attribution.exclusive_sum_ns[rows]),
             "followed_sum_ns": Column(inside.followed_sum_ns[rows]),
         }
+        return {name: found[name] for name in INSTANCES.names}
 
     return columns

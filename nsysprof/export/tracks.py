@@ -7,27 +7,33 @@ the first op inside to the end of the last. What overlaps without nesting goes t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints
-from nsysprof.core.stacking import stack
+from nsysprof.attribution.attribute import FOLLOWED, Attribution
+from nsysprof.attribution.projection import LaunchWork, Totals, project, take_calls
+from nsysprof.attribution.split import device_labels, stream_names
+from nsysprof.core.intervals import Index, Ints
+from nsysprof.core.nesting import enclosing, stack
+from nsysprof.export.source import ExportSource
+from nsysprof.trace.trace import KERNEL, PROCESS_OF_THREAD, PUSH_POP, START_END, Trace, pid_of, tid_of
 
-What: TypeAlias = Literal["call", "range", "projection", "op"]
-WINDOWS = "start/end ranges"
+What: TypeAlias = Literal["call", "range", "op"]
+_START_END = "start/end ranges"
+_TOTALS = ("launches", "kernels", "busy_ns", "sum_ns")  # that a projected range shows
 
 
 @dataclass(frozen=True)
 class Slices:
     """Slices that nest, sorted by start and from the outermost to the innermost.
 
-    ``row`` int32: of ``calls``, of ``tables.ranges`` (``range`` and ``projection``) or of ``tables.ops``, as ``what``
-    says. ``start``, ``end`` int64 ns, never backwards; ``up`` int32, the slice around each, -1 for none. For
-    ``projection``, ``totals`` are what each range has on this stream: columns of `Totals` by name.
+    ``row`` int32: of ``calls``, of ``trace.ranges`` or of ``trace.ops``, as ``what`` says. ``start``, ``end`` int64
+    ns, never backwards; ``up`` int32, the slice around each, -1 for none. For ranges projected on a stream, ``totals``
+    are what each has there: columns of `Totals` by name.
     """
 
     what: What
@@ -61,7 +67,7 @@ class Track:
     content: Slices | Steps | None = None
 
 
-def add_lanes(
+def _add_lanes(
     tracks: list[Track],
     name: str,
     parent: int,
@@ -74,10 +80,234 @@ def add_lanes(
 ) -> None:
     """Add as many tracks of that name as it takes for slices, sorted by start and from the longest to the shortest.
 
-    ``up`` are the positions of the slices that may be around each; None: nothing nests.
+    ``up`` are the positions of the slices that may be around each; None: nothing nests. What ends before it starts is
+    drawn without a length.
     """
+    end = np.maximum(end, start)
     up = np.full(len(row), -1, np.int32) if up is None else up
     for lane in stack(start, end, up):
         at = lane.members
-        mine = {column: values[at] for column, values in (totals or {}).items()}
-        tracks.append(Track(name, parent, content=Slices(what, row[at], start[at], end[at], lane.up, mine)))
+        part = {column: values[at] for column, values in (totals or {}).items()}
+        tracks.append(Track(name, parent, content=Slices(what, row[at], start[at], end[at], lane.up, part)))
+
+
+# ---- processes
+
+
+def host_tracks(source: ExportSource) -> list[Track]:
+    """A track per process, below it one per thread, the main thread first, and below those ranges and calls."""
+    trace = source.trace
+    tids = np.union1d(trace.threads, source.calls.threads)
+    out: list[Track] = []
+    for process in np.unique(tids & PROCESS_OF_THREAD).tolist():
+        place, pid = len(out), pid_of(process)
+        out.append(Track(trace.report.about.processes.get(process, f"pid {pid}"), None, pid))
+        of_process = tids[tids & PROCESS_OF_THREAD == process].tolist()
+        for tid in sorted(of_process, key=lambda tid: (tid_of(tid) != pid, tid)):
+            thread = len(out)
+            out.append(Track(source.thread_names.get(tid, f"thread {tid_of(tid)}"), place, pid, tid_of(tid)))
+            _add_ranges(out, source, thread, tid)
+            _add_calls(out, source, thread, tid)
+        _add_start_end_ranges(out, source, place, process)
+    return out
+
+
+def _add_ranges(out: list[Track], source: ExportSource, thread: int, tid: int) -> None:
+    """The push/pop ranges of a thread."""
+    trace = source.trace
+    first, last = _push_pop(trace, *_place(trace.threads, trace.ranges.thread, tid))
+    parent = source.breakdown.attribution.parent[first:last]
+    start, end = trace.ranges.start[first:last], trace.ranges.end[first:last]
+    up = np.where(parent >= 0, parent - first, -1).astype(np.int32)
+    _add_lanes(out, "NVTX", thread, "range", np.arange(first, last, dtype=np.int32), start, end, up)
+
+
+def _push_pop(trace: Trace, first: int, last: int) -> tuple[int, int]:
+    """Those of the ranges of one thread that are push/pop ranges, which come first."""
+    return first, first + int(np.searchsorted(trace.ranges.kind[first:last], START_END))
+
+
+def _add_calls(out: list[Track], source: ExportSource, thread: int, tid: int) -> None:
+    """The host calls of a thread, those inside others too."""
+    calls = source.calls
+    first, last = _place(calls.threads, calls.thread, tid)
+    start = calls.start[first:last]
+    end = np.maximum(calls.end[first:last], start)
+    rows = np.arange(first, last, dtype=np.int32)
+    _add_lanes(out, "CUDA calls", thread, "call", rows, start, end, enclosing(end))
+
+
+def _add_start_end_ranges(out: list[Track], source: ExportSource, place: int, process: int) -> None:
+    """The start/end ranges of a process, whichever thread began them."""
+    trace, ranges = source.trace, source.trace.ranges
+    [code] = np.flatnonzero(trace.processes == process).tolist() or [-1]
+    rows = np.flatnonzero((ranges.kind == START_END) & (trace.thread_process[ranges.thread] == code))
+    rows = rows[np.lexsort((rows, -ranges.end[rows], ranges.start[rows]))]
+    _add_lanes(out, _START_END, place, "range", rows.astype(np.int32), ranges.start[rows], ranges.end[rows])
+
+
+def _place(tids: Ints, thread: NDArray[np.integer], tid: int) -> tuple[int, int]:
+    """Where the rows of a thread stand in a column that is sorted by codes of threads."""
+    code = int(np.searchsorted(tids, tid))
+    if code == len(tids) or tids[code] != tid:
+        return 0, 0
+    first, last = np.searchsorted(thread, [code, code + 1]).tolist()
+    return first, last
+
+
+# ---- GPUs
+
+
+def gpu_tracks(source: ExportSource, before: int) -> list[Track]:
+    """A track per GPU, below it counters and for each stream ranges and ops; ``before`` tracks stand in front."""
+    trace = source.trace
+    out: list[Track] = []
+    place: dict[object, int] = {}
+    labels, numbers = device_labels(trace), trace.gpu_numbers
+    for number, label in labels.items():
+        gpu = trace.devices[numbers.index(number)].gpu
+        model = f" · {trace.report.about.gpus[gpu].name}" if gpu is not None else ""
+        place[number] = before + len(out)
+        out.append(Track(f"{label}{model}", None))
+    for number, steps in _kernels_in_flight(trace):
+        out.append(Track("kernels in flight", place[number], content=steps))
+    _add_memory(out, source, place, before)
+    order = np.lexsort((-trace.ops.end, trace.ops.start, trace.ops.stream)).astype(np.int32)
+    bounds = np.searchsorted(trace.ops.stream[order], np.arange(len(trace.streams) + 1))
+    for code, name in _streams(trace):
+        parent = place[numbers[trace.streams[code].device]]
+        for ranges in stream_ranges(source.breakdown.attribution, code):
+            _add_projection(out, ranges, name, parent, source)
+        rows = order[bounds[code] : bounds[code + 1]]
+        _add_lanes(out, name, parent, "op", rows, trace.ops.start[rows], trace.ops.end[rows])
+    return out
+
+
+def _streams(trace: Trace) -> list[tuple[int, str]]:
+    """The streams by GPU, process and number, and their names; with the process where several use the GPU."""
+    named = []
+    for code, (stream, name) in enumerate(zip(trace.streams, stream_names(trace), strict=True)):
+        process = trace.devices[stream.device].process
+        order = trace.gpu_numbers[stream.device], process, -1 if stream.id is None else stream.id
+        named.append((order, code, " · ".join(part for part in name if part)))
+    return [(code, name) for _, code, name in sorted(named)]
+
+
+def _kernels_in_flight(trace: Trace) -> Iterator[tuple[int, Steps]]:
+    """How many kernels run on each GPU, from each moment on at which that changes."""
+    ops = trace.ops
+    for number in sorted(set(trace.gpu_numbers)):
+        kernels = (trace.op_gpu == number) & (ops.kind == KERNEL)
+        start = ops.start[kernels]
+        if not len(start):
+            continue
+        time = np.concatenate([start, np.maximum(ops.end[kernels], start)])
+        order = np.argsort(time, kind="stable")
+        time = time[order]
+        running = np.cumsum(np.where(order < len(start), 1, -1))
+        last = np.append(time[1:] != time[:-1], True)
+        time, running = time[last], running[last]
+        changed = np.append(True, running[1:] != running[:-1])
+        yield number, Steps("count", time[changed], running[changed])
+
+
+def _add_memory(out: list[Track], source: ExportSource, place: dict[object, int], before: int) -> None:
+    trace = source.trace
+    gpus = {
+        (int(trace.processes[device.process]), device.cuda_id): number
+        for device, number in zip(trace.devices, trace.gpu_numbers, strict=True)
+    }
+    for use in source.memory:
+        key = use.process, use.device
+        gpu = gpus.get(key, key)
+        if gpu not in place:  # a device on which nothing ran
+            place[gpu] = before + len(out)
+            out.append(Track(f"device {use.device} of pid {pid_of(use.process)}", None))
+        name = f"{use.kind} memory · pid {pid_of(use.process)}"
+        out.append(Track(name, place[gpu], content=Steps("bytes", use.time, use.size)))
+
+
+def _add_projection(
+    out: list[Track], ranges: StreamRanges, stream: str, parent: int, source: ExportSource
+) -> None:
+    """The ranges of a thread on a stream, inside those that they are in on the host."""
+    inside, row = ranges.inside, ranges.row
+    start = inside.first_op_ns
+    end = np.maximum(inside.last_op_ns, start)
+    order = np.lexsort((row, -end, start))
+    place = np.full(len(source.trace.ranges) + 1, -1, np.int32)
+    place[row[order]] = np.arange(len(row), dtype=np.int32)
+    up = place[source.breakdown.attribution.parent[row[order]]]
+    kind = "NVTX" if ranges.kind == PUSH_POP else _START_END
+    name = f"{stream} · {kind} · {source.thread_label(int(source.trace.threads[ranges.thread]))}"
+    totals = {column: getattr(inside, column)[order] for column in _TOTALS}
+    _add_lanes(out, name, parent, "range", row[order].astype(np.int32), start[order], end[order], up, totals)
+
+
+# ---- ranges on streams
+
+
+@dataclass(frozen=True)
+class StreamRanges:
+    """The ranges of one thread and one kind that have work on a stream.
+
+    ``row`` are rows of ``trace.ranges``, ascending; ``inside`` what each has on that stream, all threads' ops that
+    belong to it included. Over all streams launches, ops and sums add up to `Attribution.inclusive`, but for launches
+    that caused work on several streams.
+    """
+
+    thread: int
+    kind: int
+    row: Index
+    inside: Totals
+
+
+def stream_ranges(attribution: Attribution, stream: int) -> Iterator[StreamRanges]:
+    """The `StreamRanges` of a stream, by thread, push/pop ranges first; by the rules of `attribute`."""
+    trace = attribution.trace
+    ops, launches, ranges = trace.ops, trace.launches, trace.ranges
+    rows = np.flatnonzero((ops.stream == stream) & (ops.launch >= 0))
+    if not len(rows):
+        return
+    rows = rows[np.argsort(ops.launch[rows], kind="stable")]
+    used, call = np.unique(ops.launch[rows], return_inverse=True)
+    calls = LaunchWork.build(
+        launches.start[used],
+        launches.end[used],
+        call=call.astype(np.int32),
+        op_start=ops.start[rows],
+        op_end=ops.end[rows],
+        device=np.zeros(len(rows), np.int32),
+        kind=ops.kind[rows],
+        from_graph=ops.from_graph[rows],
+    )
+    thread = launches.thread[used]
+    inherited = attribution.outcome[used] == FOLLOWED
+    home = np.where(inherited, ranges.thread[attribution.owner[used]], thread) if len(ranges) else thread
+    process = int(trace.thread_process[int(thread[0])])
+    for member in np.flatnonzero(trace.thread_process == process).tolist():
+        own = thread == member
+        first, last = np.searchsorted(ranges.thread, [member, member + 1]).tolist()
+        cut = _push_pop(trace, first, last)[1]
+        anywhere = own if attribution.threads == "strict" else np.ones(len(used), bool)
+        for kind, inside, of_kind in (
+            (PUSH_POP, (home == member) | own, np.arange(first, cut)),
+            (START_END, anywhere, np.arange(cut, last)),
+        ):
+            projected = _project(calls, np.flatnonzero(inside), trace, of_kind)
+            if projected is not None:
+                yield StreamRanges(member, kind, *projected)
+
+
+def _project(calls: LaunchWork, inside: Index, trace: Trace, rows: Index) -> tuple[Index, Totals] | None:
+    """Those of the ranges with calls inside, and what is inside. Ranges are many and mostly of other streams."""
+    if not len(inside) or not len(rows):
+        return None
+    part = take_calls(calls, inside)
+    start, end = trace.ranges.start[rows], trace.ranges.end[rows]
+    near = np.searchsorted(part.start, end, side="right") > np.searchsorted(part.start, start)
+    if not near.any():
+        return None
+    totals = project(part, start[near], end[near])
+    some = totals.launches > 0
+    return rows[near][some], Totals(**{name: values[some] for name, values in vars(totals).items()})

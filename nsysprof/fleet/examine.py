@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.core.arena import default_limit
-from nsysprof.core.side_file import MOST_BYTES, not_used
+from nsysprof.core.files import MAX_BYTES, unusable_warning
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.gpu_activity import gpu_lines
 from nsysprof.fleet.inputs import ReportFile, fetching, file_system, record_path
@@ -89,9 +89,9 @@ def examine_report(task: ReportTask) -> ReportAnswer | ReportFailure:
 def _answer(task: ReportTask, report: Report, path: Path, began: float) -> ReportAnswer:
     rules = load_rules(Path(task.rules) if task.rules else None)
     attribution = attribute(report, task.threads, memory_limit=task.memory_limit or default_limit())
-    tables = attribution.tables
+    trace = attribution.trace
     waits, job = report.reader.waits(), report.reader.job()
-    parts = _parts(attribution, communication_names(rules, tables.op_names), waits, task.choice)
+    parts = _parts(attribution, communication_names(rules, trace.op_names), waits, task.choice)
     return ReportAnswer(
         report=task.file.name,
         size_bytes=path.stat().st_size if path.is_file() else 0,
@@ -102,7 +102,11 @@ def _answer(task: ReportTask, report: Report, path: Path, began: float) -> Repor
         record_rank=rank_in_record(record_path(path)),
         environment_rank=job.rank,
         parts=parts,
-        warnings=(*report.about.warnings, *tables.warnings, *filter(None, [not_used(record_path(path))])),
+        warnings=(
+            *report.about.warnings,
+            *trace.warnings,
+            *filter(None, [unusable_warning(record_path(path))]),
+        ),
         seconds=time.monotonic() - began,
         peak_bytes=_peak_bytes(),
     )
@@ -117,16 +121,16 @@ def _parts(
     attribution: Attribution, communication: NDArray[np.bool_], waits: Waits, choice: Choice
 ) -> tuple[RankPart, ...]:
     """A part for each process with GPU work, by GPU and pid; for the first of all where there is no such work."""
-    tables = attribution.tables
-    processes = np.unique(tables.stream_process[tables.stream_gpu >= 0]).tolist() if tables.streams else []
+    trace = attribution.trace
+    processes = np.unique(trace.stream_process[trace.stream_gpu >= 0]).tolist() if trace.streams else []
     if not processes:
         raise NsysprofError(
-            f"{tables.report.path}: no GPU work, so nothing to compare: {tables.no_work}",
+            f"{trace.report.path}: no GPU work, so nothing to compare: {trace.no_work}",
             "capture with --trace=cuda,nvtx",
         )
     parts = [
         rank_part(
-            attribution, communication, process, gpu_lines(tables, communication, process, waits), choice
+            attribution, communication, process, gpu_lines(trace, communication, process, waits), choice
         )
         for process in processes
     ]
@@ -146,7 +150,7 @@ def _here(file: ReportFile) -> Iterator[Path]:
         record = str(record_path(Path(path)))
         with fetching(file.name, "cannot be fetched"):
             system.get(path, str(copy), recursive=system.isdir(path))
-            if system.exists(record) and (system.size(record) or 0) <= MOST_BYTES:
+            if system.exists(record) and (system.size(record) or 0) <= MAX_BYTES:
                 system.get(record, str(record_path(copy)))
         yield copy
     finally:

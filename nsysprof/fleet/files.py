@@ -8,8 +8,8 @@ from shlex import quote
 from typing import Any
 
 from nsysprof import __version__
-from nsysprof.core.document import known_document
-from nsysprof.core.side_file import MOST_TABLE_BYTES
+from nsysprof.core.document import read_if_document
+from nsysprof.core.files import MAX_TABLE_BYTES
 from nsysprof.core.text import plural
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import USUAL, Fleet
@@ -92,5 +92,5 @@ def fleet_folder(folder: Path, reports: Sequence[str], **more: Any) -> ResultFol
 
 def is_about(folder: Path, reports: Sequence[str]) -> bool:
     """Whether a folder holds an answer about the same reports."""
-    earlier = known_document(folder / _DOCUMENT, FLEET_SCHEMA, most=MOST_TABLE_BYTES).get("reports")
+    earlier = read_if_document(folder / _DOCUMENT, FLEET_SCHEMA, most=MAX_TABLE_BYTES).get("reports")
     return isinstance(earlier, list) and set(map(str, earlier)) == set(reports)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.trace.details import Waits
-from nsysprof.trace.tables import KERNEL, MEMCPY, MEMSET, Tables
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace
 from nsysprof.waits import causes
 from nsysprof.waits.causes import idle_pieces
 
@@ -42,7 +42,7 @@ class Lines:
         """
 
         def covered(line: tuple[Ints, Ints]) -> Ints:
-            return covered_before(*line, end) - covered_before(*line, start)
+            return cover_before(*line, end) - cover_before(*line, start)
 
         compute, kernels, busy = covered(self.compute), covered(self.kernels), covered(self.busy)
         return {
@@ -54,25 +54,23 @@ class Lines:
         }
 
 
-def gpu_lines(
-    tables: Tables, communication: NDArray[np.bool_], process: int, waits: Waits
-) -> dict[int, Lines]:
+def gpu_lines(trace: Trace, communication: NDArray[np.bool_], process: int, waits: Waits) -> dict[int, Lines]:
     """The `Lines` of each GPU, by its number, that a process ran ops on.
 
     ``communication`` says it of each op name. Ops of other processes on the same GPU count as nothing.
     """
-    mine = (tables.op_process == process) & (tables.op_gpu >= 0)
+    mine = (trace.op_process == process) & (trace.op_gpu >= 0)
     found = {}
-    for gpu in np.flatnonzero(np.bincount(tables.op_gpu[mine])).tolist() if mine.any() else ():
-        rows = np.flatnonzero(mine & (tables.op_gpu == gpu))
+    for gpu in np.flatnonzero(np.bincount(trace.op_gpu[mine])).tolist() if mine.any() else ():
+        rows = np.flatnonzero(mine & (trace.op_gpu == gpu))
         found[gpu] = _lines(
-            tables, communication, rows[np.argsort(tables.ops.start[rows], kind="stable")], waits
+            trace, communication, rows[np.argsort(trace.ops.start[rows], kind="stable")], waits
         )
     return found
 
 
-def _lines(tables: Tables, communication: NDArray[np.bool_], rows: NDArray[np.intp], waits: Waits) -> Lines:
-    ops = tables.ops
+def _lines(trace: Trace, communication: NDArray[np.bool_], rows: NDArray[np.intp], waits: Waits) -> Lines:
+    ops = trace.ops
     start, end, kind = ops.start[rows], ops.end[rows], ops.kind[rows]
     talks = (kind == KERNEL) & communication[ops.name[rows]]
     copies = (kind == MEMCPY) | (kind == MEMSET)
@@ -82,19 +80,19 @@ def _lines(tables: Tables, communication: NDArray[np.bool_], rows: NDArray[np.in
         communication=merge(start[talks], end[talks]),
         kernels=merge(start[~copies], end[~copies]),
         busy=merge(start, end),
-        gaps=_gaps(tables, rows, waits),
+        gaps=_gaps(trace, rows, waits),
     )
 
 
-def _gaps(tables: Tables, rows: NDArray[np.intp], waits: Waits) -> dict[str, tuple[Ints, Ints]]:
+def _gaps(trace: Trace, rows: NDArray[np.intp], waits: Waits) -> dict[str, tuple[Ints, Ints]]:
     """The gaps between ops that are sorted by start, by what they waited for.
 
     What the host does after a synchronization that let the GPU run dry is time of the host.
     """
-    start = tables.ops.start[rows]
-    reach = np.maximum.accumulate(tables.ops.end[rows]) if len(rows) else start
+    start = trace.ops.start[rows]
+    reach = np.maximum.accumulate(trace.ops.end[rows]) if len(rows) else start
     behind = np.flatnonzero(start[1:] > reach[:-1]) + 1
-    found = idle_pieces(tables, waits, reach[behind - 1], start[behind], rows[behind])
+    found = idle_pieces(trace, waits, reach[behind - 1], start[behind], rows[behind])
     kinds = {HOST: (causes.HOST, causes.EXPOSED), SYNC: (causes.SYNC,), QUEUE: (causes.QUEUE,)}
     mine = {name: np.isin(found.kind, codes) for name, codes in kinds.items()}
     return {name: (found.start[chosen], found.end[chosen]) for name, chosen in mine.items()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportFailure
 from nsysprof.fleet.rank_part import RankPart
-from nsysprof.formats.run_record import MOST_DIGITS
+from nsysprof.formats.run_record import MAX_RANK_DIGITS
 
 RECORD, ENVIRONMENT, FILE_NAME, ORDER = (
     *("the run record beside each report", "the environment in the reports"),
@@ -106,7 +106,7 @@ def identify_ranks(
 def _in_name(report: str, pattern: re.Pattern[str]) -> int:
     found = pattern.search(report.rstrip("/").rpartition("/")[2]) or pattern.search(report)
     text = (found[1] or "") if found else ""
-    if not text.isdecimal() or len(text) > MOST_DIGITS:
+    if not text.isdecimal() or len(text) > MAX_RANK_DIGITS:
         what = f"{text}, which is no rank," if text.isdecimal() else "no number"
         raise NsysprofError(
             f"{report}: --rank-from {pattern.pattern!r} finds {what} in this name",

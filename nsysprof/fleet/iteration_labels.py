@@ -20,7 +20,7 @@ def iteration_labels(
     of_path, numbered, texts = _numbered(paths, merged)
     of = paths.of[rows]
     code, text = merged.of[of], of_path[of]
-    thread = attribution.tables.ranges.thread[rows]
+    thread = attribution.trace.ranges.thread[rows]
     itself = np.flatnonzero(numbered[of])
     count = np.zeros(len(paths.of), np.int64)
     count[rows[itself]] = places_among(thread[itself], code[itself], text[itself])

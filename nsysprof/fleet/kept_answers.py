@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from nsysprof import __version__
-from nsysprof.core.final_name import PART, whole_file
-from nsysprof.core.side_file import open_regular, read_small
+from nsysprof.core.files import PART, open_regular, read_small, whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportTask
 from nsysprof.fleet.rank_part import RankPart

@@ -16,7 +16,7 @@ from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_share
 from nsysprof.fleet.gpu_activity import COMMUNICATION, COMPUTE, COPIES, EXPOSED, PARTS, Lines
 from nsysprof.fleet.iteration_labels import iteration_labels, places_among
-from nsysprof.trace.tables import START_END
+from nsysprof.trace.trace import START_END
 
 # The path that stands for everything that a rank did.
 WHOLE = "(whole report)"
@@ -69,8 +69,8 @@ def range_iterations(
     attribution: Attribution, process: int, lines: Mapping[int, Lines], choice: Choice
 ) -> Iterations:
     """The `Iterations` of one process, given the `Lines` of its GPUs."""
-    ranges = attribution.tables.ranges
-    rows = np.flatnonzero(attribution.tables.thread_process[ranges.thread] == process)
+    ranges = attribution.trace.ranges
+    rows = np.flatnonzero(attribution.trace.thread_process[ranges.thread] == process)
     rows = rows[np.argsort(ranges.start[rows], kind="stable")]
     paths = range_paths(attribution)
     merged = merged_paths(paths, choice.merge)
@@ -130,7 +130,7 @@ def _measures(
     attribution: Attribution, rows: NDArray[np.intp], lines: Mapping[int, Lines]
 ) -> dict[str, Ints]:
     """The columns of each range: its own times, and what its GPUs did between its first op and its last."""
-    ranges, inside = attribution.tables.ranges, attribution.inclusive
+    ranges, inside = attribution.trace.ranges, attribution.inclusive
     first, last = inside.first_op_ns[rows], inside.last_op_ns[rows]
     found = {
         "instances": np.ones(len(rows), np.int64),

@@ -13,7 +13,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.intervals import Ints
 from nsysprof.fleet.gpu_activity import COMPUTE, EXPOSED, Lines
 from nsysprof.fleet.range_iterations import COLUMNS, WHOLE, Choice, range_iterations
-from nsysprof.trace.tables import KERNEL, Tables, pid_of
+from nsysprof.trace.trace import KERNEL, Trace, pid_of
 
 MOST_COLLECTIVES = 20_000
 TIMELINE_BINS, TIMELINE_ITERATIONS = 2_000, 24
@@ -79,19 +79,19 @@ def rank_part(
     choice: Choice,
 ) -> RankPart:
     """The `RankPart` of one process, given the `Lines` of its GPUs; ``communication`` says it of each op name."""
-    tables = attribution.tables
+    trace = attribution.trace
     found = range_iterations(attribution, process, lines, choice)
-    first, last, whole = _whole(tables, process, lines)
+    first, last, whole = _whole(trace, process, lines)
     used, short = np.unique(found.label, return_inverse=True)
     main = found.path == found.main
     timeline = _window(found.first_ns[main], found.last_ns[main]) or (first, last)
     bins = _bins(lines, *timeline)
-    collectives = _collectives(tables, communication, process)
+    collectives = _collectives(trace, communication, process)
     names = (WHOLE, *found.paths)
-    gpus = _gpus(tables, process)
+    gpus = _gpus(trace, process)
     return RankPart(
-        pid=pid_of(int(tables.processes[process])),
-        process=tables.report.about.processes.get(int(tables.processes[process]), ""),
+        pid=pid_of(int(trace.processes[process])),
+        process=trace.report.about.processes.get(int(trace.processes[process]), ""),
         gpus=tuple(name for name, _ in gpus),
         gpu_ids=tuple(number for _, number in gpus),
         iteration_path=found.paths[found.main] if found.main >= 0 else WHOLE,
@@ -118,10 +118,10 @@ def rank_part(
     )
 
 
-def _whole(tables: Tables, process: int, lines: Mapping[int, Lines]) -> tuple[int, int, dict[str, int]]:
+def _whole(trace: Trace, process: int, lines: Mapping[int, Lines]) -> tuple[int, int, dict[str, int]]:
     """First start, last end and columns of all ops of a process."""
-    mine = (tables.op_process == process) & (tables.op_gpu >= 0)
-    start, end = tables.ops.start[mine], tables.ops.end[mine]
+    mine = (trace.op_process == process) & (trace.op_gpu >= 0)
+    start, end = trace.ops.start[mine], trace.ops.end[mine]
     first, last = int(start.min()), int(end.max())
     found = {"instances": 1, "span": last - first, "sum": int((end - start).sum()), "busy": 0}
     for line in lines.values():
@@ -158,32 +158,32 @@ def _bins(lines: Mapping[int, Lines], start: int, end: int) -> dict[str, Ints]:
     return bins
 
 
-def _collectives(tables: Tables, communication: NDArray[np.bool_], process: int) -> Collectives:
+def _collectives(trace: Trace, communication: NDArray[np.bool_], process: int) -> Collectives:
     """The first `MOST_COLLECTIVES` collectives of a process."""
-    ops = tables.ops
+    ops = trace.ops
     wanted = np.array(
         [
             bool(talks) and _COLLECTIVE.search(name) is not None
-            for talks, name in zip(communication.tolist(), tables.op_names, strict=True)
+            for talks, name in zip(communication.tolist(), trace.op_names, strict=True)
         ],
         bool,
     )
-    rows = np.flatnonzero((ops.kind == KERNEL) & wanted[ops.name] & (tables.op_process == process))
+    rows = np.flatnonzero((ops.kind == KERNEL) & wanted[ops.name] & (trace.op_process == process))
     rows = rows[np.argsort(ops.start[rows], kind="stable")]
     warnings: tuple[str, ...] = ()
     if len(rows) > MOST_COLLECTIVES:
         warnings = (f"waiting is told of the first {MOST_COLLECTIVES:,} of {len(rows):,} collectives",)
         rows = rows[:MOST_COLLECTIVES]
     used, code = np.unique(ops.name[rows], return_inverse=True)
-    names = tuple(tables.op_names[at] for at in used.tolist())
+    names = tuple(trace.op_names[at] for at in used.tolist())
     return Collectives(names, code.astype(np.int32), ops.start[rows], ops.end[rows], warnings)
 
 
-def _gpus(tables: Tables, process: int) -> list[tuple[str, int]]:
+def _gpus(trace: Trace, process: int) -> list[tuple[str, int]]:
     """The GPUs that a process ran ops on: name, and id in the report."""
-    used = np.flatnonzero(np.bincount(tables.stream_device[tables.ops.stream[tables.op_process == process]]))
-    known = [tables.devices[at] for at in used.tolist()]
-    about = tables.report.about.gpus
+    used = np.flatnonzero(np.bincount(trace.stream_device[trace.ops.stream[trace.op_process == process]]))
+    known = [trace.devices[at] for at in used.tolist()]
+    about = trace.report.about.gpus
     return [
         ("unknown GPU", each.cuda_id) if each.gpu is None else (about[each.gpu].name, about[each.gpu].id)
         for each in known

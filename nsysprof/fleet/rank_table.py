@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nsysprof.fleet.gpu_activity import COMPUTE, COPIES, HOST, QUEUE, SYNC
 from nsysprof.fleet.identity import Ranked
 from nsysprof.fleet.range_iterations import COLUMNS
-from nsysprof.statistics.quartiles import grouped_quartiles
+from nsysprof.statistics.distributions import grouped_quartiles
 
 # What a rank takes for itself, unlike what it spends in communication that nothing hides.
 OWN_PARTS = (COMPUTE, COPIES, HOST, SYNC, QUEUE)

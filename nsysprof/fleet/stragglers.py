@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nsysprof.statistics.confidence import LEVEL
 from nsysprof.statistics.dependence import dependence
 from nsysprof.statistics.distributions import normal_quantile
-from nsysprof.statistics.resampling import LEVEL
 from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, summarize
 
 # What it takes to be called a straggler: this much slower than the median of the others, and surely so. Ratios are of

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.core.text import once, one_line, plural, visible
+from nsysprof.core.text import drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.findings import without_text
 from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.fleet.stragglers import LEAST_SLOWNESS
-from nsysprof.results.table import TextTable, spread_text, wrapped
+from nsysprof.results.table import TextTable, spread_text, wrap
 
 _MOST_WARNINGS = 12
 _MOST_FAILURES = 20
@@ -46,16 +46,16 @@ def _head(fleet: Fleet) -> Iterator[str]:
         yield f"  unreadable  {one_line(failure.report, 80)}: {one_line(told, 160)}{hint}"
     if len(fleet.failures) > _MOST_FAILURES:
         yield f"  unreadable  {len(fleet.failures) - _MOST_FAILURES:,} more: see fleet.json"
-    warnings = once(fleet.warnings)
+    warnings = drop_repeats(fleet.warnings)
     for warning in warnings[:_MOST_WARNINGS]:
-        yield wrapped(f"warning  {one_line(warning, 400)}", "  ", "           ")
+        yield wrap(f"warning  {one_line(warning, 400)}", "  ", "           ")
     if len(warnings) > _MOST_WARNINGS:
         yield f"  {len(warnings) - _MOST_WARNINGS:,} more warnings: see fleet.json"
 
 
 def _findings(fleet: Fleet) -> Iterator[str]:
     for finding in fleet.findings:
-        yield wrapped(visible(finding), "- ", "  ")
+        yield wrap(visible(finding), "- ", "  ")
 
 
 def fleet_rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:

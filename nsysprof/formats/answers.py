@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from nsysprof.core.document import fitted, read_document
-from nsysprof.core.side_file import MOST_TABLE_BYTES
+from nsysprof.core.document import parse_as, read_document
+from nsysprof.core.files import MAX_TABLE_BYTES
 
 ANALYSIS_SCHEMA = "nsysprof-analysis/1"  # analysis.json, of nsysprof analyze
 GAP_SCHEMA = "nsysprof-gap/1"  # gap.json, of nsysprof compare
@@ -54,5 +54,5 @@ class Analysis(msgspec.Struct):
 def read_analysis_document(path: Path) -> Analysis:
     """An ``analysis.json``. Raises `NsysprofError` where the file is none, or is damaged."""
     hint = "give a report, or the analysis.json of one: nsysprof analyze REPORT"
-    document = read_document(path, "analysis of nsysprof", hint, ANALYSIS_SCHEMA, most=MOST_TABLE_BYTES)
-    return fitted(document, Analysis, str(path), "write it again: nsysprof analyze REPORT")
+    document = read_document(path, "analysis of nsysprof", hint, ANALYSIS_SCHEMA, most=MAX_TABLE_BYTES)
+    return parse_as(document, Analysis, str(path), "write it again: nsysprof analyze REPORT")

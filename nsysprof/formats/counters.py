@@ -17,9 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.csv_text import as_recorded
-from nsysprof.core.document import fitted, fitting, read_document
-from nsysprof.core.side_file import MOST_TABLE_BYTES, read_small
+from nsysprof.core.document import parse_as, parse_leniently, read_document
+from nsysprof.core.files import MAX_TABLE_BYTES, read_small, undo_spreadsheet_safe
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.distributions import Floats
 from nsysprof.trace.details import grid_number
@@ -86,7 +85,7 @@ class _Record(msgspec.Struct):
     @property
     def digest(self) -> str | None:
         """That of the table."""
-        return fitting(self.csv, _Csv).sha256 if self.csv else self.csv_sha256
+        return parse_leniently(self.csv, _Csv).sha256 if self.csv else self.csv_sha256
 
 
 class _Environment(msgspec.Struct):
@@ -161,7 +160,7 @@ def read_counters(path: Path) -> CounterFile:
     cannot be (line and column are named), or is not the file that its record was written for.
     """
     try:
-        content = read_small(path, MOST_TABLE_BYTES)
+        content = read_small(path, MAX_TABLE_BYTES)
         text = content.decode("utf-8-sig")
     except OSError as error:
         raise NsysprofError(f"{path}: cannot read the counters: {error.strerror}", _AGAIN) from None
@@ -202,7 +201,7 @@ def _columns(path: Path, text: str) -> tuple[dict[str, list[Any]], list[str], li
     last: dict[tuple[int, str], int] = {}
     for line, row in _rows(path, text):
         where = f"{path}, line {line:,}"
-        cells = fitted(row, CounterCells, where, _look(path), cells=True)
+        cells = parse_as(row, CounterCells, where, _look(path), cells=True)
         if cells.order <= last.get((cells.pid, cells.range), -1):
             raise NsysprofError(
                 f"{where}: order {cells.order} does not come after the one before it in its range and process",
@@ -235,7 +234,7 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
                     f"{path}, line {reader.line_num:,}: {len(cells)} cells for {len(head)} columns",
                     _look(path),
                 )
-            row = zip(head, map(as_recorded, cells), strict=True)
+            row = zip(head, map(undo_spreadsheet_safe, cells), strict=True)
             yield reader.line_num, {name: cell for name, cell in row if cell}
     except csv.Error as error:
         raise NsysprofError(
@@ -254,7 +253,7 @@ def _read_record(path: Path, digest: str, table: Path) -> _Record | None:
     """The record, None where there is none; refused where it is of something else than these counters."""
     if not os.path.lexists(path):
         return None
-    record = fitting(read_document(path, "record of counters", _AGAIN, COUNTER_SCHEMA), _Record)
+    record = parse_leniently(read_document(path, "record of counters", _AGAIN, COUNTER_SCHEMA), _Record)
     if record.digest is not None and record.digest != digest:
         raise NsysprofError(
             f"{table} is not the file that {path.name} was written for: its SHA-256 begins with {digest[:12]},"
@@ -266,7 +265,7 @@ def _read_record(path: Path, digest: str, table: Path) -> _Record | None:
 
 def _gpus(environment: dict[str, Any]) -> tuple[str, ...]:
     """The GPUs by name: what the workload says, or else the machine."""
-    found = fitting(environment, _Environment)
+    found = parse_leniently(environment, _Environment)
     names = [found.workload.get("device")]
     if not isinstance(names[0], str) or names[0] == "cpu":
         names = [gpu.get("name") for gpu in found.gpus]
@@ -275,7 +274,7 @@ def _gpus(environment: dict[str, Any]) -> tuple[str, ...]:
 
 def library_versions(environment: dict[str, Any]) -> dict[str, str]:
     """The versions in an environment, of a run record or of counters, that decide which kernels run."""
-    known = {**environment, **fitting(environment, _Environment).workload}
+    known = {**environment, **parse_leniently(environment, _Environment).workload}
     names = ("torch", "cuda", "cudnn", "triton", "flash_attn", "driver")
     return {name: str(known[name]) for name in names if known.get(name) not in (None, "")}
 

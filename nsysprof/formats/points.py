@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from nsysprof.core.document import fitted
-from nsysprof.core.side_file import MOST_TABLE_BYTES, read_small
+from nsysprof.core.document import parse_as
+from nsysprof.core.files import MAX_TABLE_BYTES, read_small
 from nsysprof.errors import NsysprofError
 
 __all__ = ["SweepFile", "add_line", "begin_points", "differing", "read_points", "resume_points"]
@@ -84,7 +84,7 @@ def read_points(path: Path, *, cut: bool = False) -> SweepFile:
     Raises `NsysprofError`, with the line, for a file that cannot be read, is damaged, or is none.
     """
     try:
-        content = read_small(path, MOST_TABLE_BYTES)
+        content = read_small(path, MAX_TABLE_BYTES)
         whole = content[: content.rfind(b"\n") + 1]
         if cut and len(whole) < len(content):
             with path.open("r+b") as file:
@@ -98,7 +98,7 @@ def read_points(path: Path, *, cut: bool = False) -> SweepFile:
             read = json.loads(line, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             raise NsysprofError(f"{where}: {error!r:.80}", _AGAIN) from None
-        fitted(read, _Line, where, _AGAIN)
+        parse_as(read, _Line, where, _AGAIN)
         if sweep is None:
             sweep = _begun(read, where)
         else:

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from nsysprof.core.document import fitting, known_document, read_document
-from nsysprof.core.final_name import whole_file
+from nsysprof.core.document import parse_leniently, read_document, read_if_document
+from nsysprof.core.files import whole_file
 from nsysprof.errors import NsysprofError
 
 RUN_SCHEMA, WORKLOAD_SCHEMA = "nsysprof-run/1", "nsysprof-workload/1"
 EVENTS = "cuda events"
-MOST_DIGITS = 9  # of the number of a rank
+MAX_RANK_DIGITS = 9  # of the number of a rank
 _WIDTH = 110
 _MOST = 2**53  # exact as a float; as nanoseconds 104 days
 _Large = Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
@@ -61,7 +63,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
 
 
 class _Job(msgspec.Struct):
-    rank: Annotated[int, msgspec.Meta(ge=0, lt=10**MOST_DIGITS)] | None = None
+    rank: Annotated[int, msgspec.Meta(ge=0, lt=10**MAX_RANK_DIGITS)] | None = None
 
 
 # ---- read
@@ -97,13 +99,15 @@ def record_beside(report: Path) -> Path | None:
 
 def rank_in_record(path: Path) -> int | None:
     """The rank of its job that a run record is of; None without one, or where it says none."""
-    record = fitting(known_document(path, RUN_SCHEMA), RunRecord)
-    return fitting(record.job or {}, _Job).rank
+    record = parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord)
+    return parse_leniently(record.job or {}, _Job).rank
 
 
 def record_so_far(path: Path | None = None) -> dict[str, Any]:
     """The parts of a `RunRecord`, as far as the file of a capture that did not end holds them; others are None."""
-    return msgspec.structs.asdict(fitting(known_document(path, RUN_SCHEMA) if path else {}, RunRecord))
+    return msgspec.structs.asdict(
+        parse_leniently(read_if_document(path, RUN_SCHEMA) if path else {}, RunRecord)
+    )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -125,7 +129,7 @@ def _run(row: dict[str, Any]) -> RecordedRun:
     numbers = (
         [ns for ns in latency if type(ns) is int and 0 < ns <= _MOST] if isinstance(latency, list) else []
     )
-    return fitting({**row, "latency_ns": numbers}, RecordedRun)
+    return parse_leniently({**row, "latency_ns": numbers}, RecordedRun)
 
 
 # ---- write
@@ -164,3 +168,64 @@ def _json(value: Any, depth: int) -> str:
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     indent = " " * (depth + 1)
     return f"{opening}\n{indent}" + f",\n{indent}".join(parts) + f"\n{' ' * depth}{closing}"
+
+
+_COMMANDS = ("command", "program", "nsys_command")
+# Options with which nsys sets variables, as they are and behind --nsys-arg; and a variable in any other word.
+_SETS = re.compile(r"(?:--nsys-arg=)?(?:--env-var|-e)(?:=|(?<=-e)|\Z)")
+_SET = re.compile(r"(\A|,)(\w+)=[^,]*")
+_VARIABLE = re.compile(r"(?<![^=,])([A-Z_][A-Z0-9_]*)=[^,]*")
+
+
+def program_alone(words: Sequence[str]) -> list[str]:
+    """A program without its folder and arguments; how many there were says ``[3 arguments]``."""
+    name, *rest = words or [""]
+    bare = re.split(r"[\\/]", name.rstrip("\\/"))[-1]
+    return [bare, *([f"[{len(rest)} argument{'s' if len(rest) > 1 else ''}]"] if rest else [])]
+
+
+def without_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a run without the arguments of its program, and values of variables that a profiler was to set.
+
+    Those of a workload are options of ours, and stay; what is no command of the program loses all but its first word.
+    """
+    program = None if isinstance(record.get("workload"), dict) else _words(record.get("program"))
+    changed: dict[str, Any] = {
+        name: _shown(record[name], program) for name in _COMMANDS if isinstance(record.get(name), str)
+    }
+    if isinstance(record.get("runs"), list):  # of ncu
+        changed["runs"] = [
+            {**run, "ncu_command": _shown(run["ncu_command"], program)}
+            if isinstance(run, dict) and isinstance(run.get("ncu_command"), str)
+            else run
+            for run in record["runs"]
+        ]
+    return {**record, **changed}
+
+
+def _shown(command: str, program: Sequence[str] | None) -> str:
+    words = _words(command)
+    before, last = words, []
+    if program is not None:
+        count = len(program) if program and words[-len(program) :] == program else len(words)
+        before, last = words[: len(words) - count], program_alone(words[len(words) - count :])
+    return " ".join([*map(shlex.quote, _without_values(before)), *last])
+
+
+def _without_values(words: Sequence[str]) -> Iterator[str]:
+    for place, word in enumerate(words):
+        option = _SETS.match(word)
+        earlier = words[max(0, place - 2) : place]  # `--nsys-arg -e --nsys-arg A=b`
+        if any((found := _SETS.fullmatch(one)) and not found[0].endswith("=") for one in earlier):
+            yield _SET.sub(r"\1\2=...", word)
+        elif option:
+            yield option[0] + _SET.sub(r"\1\2=...", word[option.end() :])
+        else:
+            yield _VARIABLE.sub(r"\1=...", word)
+
+
+def _words(command: object) -> list[str]:
+    try:
+        return shlex.split(command) if isinstance(command, str) else []
+    except ValueError:  # no command of a shell
+        return [command.split(maxsplit=1)[0]] if isinstance(command, str) and command.split() else []

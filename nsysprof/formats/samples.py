@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.document import Amount, Count, Text, fitted
-from nsysprof.core.side_file import MOST_TABLE_BYTES, parse_json, read_small
+from nsysprof.core.document import Amount, Count, Text, parse_as
+from nsysprof.core.files import MAX_TABLE_BYTES, parse_json, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import Axis, Backend, Cost, Described, Flag, Mode, check_countable, described
 from nsysprof.hardware.attention_cost import (
@@ -263,7 +263,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
     """
     path = path / "samples.json" if path.is_dir() else path
     try:
-        content = read_small(path, MOST_TABLE_BYTES)
+        content = read_small(path, MAX_TABLE_BYTES)
     except OSError as error:
         raise NsysprofError(f"cannot read {path}: {error.strerror}", "nsysprof bench writes it") from None
     try:
@@ -281,7 +281,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
 
 
 def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
-    file = fitted(data, _File, str(path), _AGAIN)
+    file = parse_as(data, _File, str(path), _AGAIN)
     plan, backward = file.plan, bool(file.plan.backward or file.plan.train)
     if file.workload is None:
         about = _attention(plan.workload)
@@ -323,7 +323,7 @@ def _point(
     raw: dict[str, Any], where: str, about: Described, undescribed: bool, backward: bool
 ) -> BenchPoint:
     case = msgspec.defstruct("Case", [("configuration", about.configuration), ("backend", Text)])
-    at = msgspec.structs.asdict(fitted(raw, case, where, _AGAIN).configuration)  # type: ignore[attr-defined]
+    at = msgspec.structs.asdict(parse_as(raw, case, where, _AGAIN).configuration)  # type: ignore[attr-defined]
     where = f"{where} ({raw['backend']} at {at['id']})"
     if undescribed:
         cost: Cost | None = _attention_cost(about.name, at, backward=backward)
@@ -337,7 +337,7 @@ def _point(
     shape = BenchShape(at["id"], sizes, at["dtype"], flags, about.parts(at), cost)
     measured = raw.get("status") == "measured"
     kept = raw if measured else {name: raw[name] for name in raw if name not in _OF_SAMPLES}
-    point = fitted({**kept, "backend": _written(raw["backend"]), "shape": shape}, BenchPoint, where, _AGAIN)
+    point = parse_as({**kept, "backend": _written(raw["backend"]), "shape": shape}, BenchPoint, where, _AGAIN)
     if measured and not point.eager:
         raise NsysprofError(f"{where}: latency_ns: holds no sample although the point is measured", _AGAIN)
     for kind, field in zip(KINDS, ("throttled", "aa_throttled", "graph_throttled"), strict=True):
@@ -354,7 +354,7 @@ def _check_length(entries: list[Any] | None, samples: list[float] | None, where:
 def _limits(environment: _Environment, peaks: _Peaks, where: str) -> GpuLimits:
     """The limits of the GPU by environment and measured peaks; the workload's own facts come before the driver's."""
     facts = {**((environment.gpus or [{}])[0]), **(environment.workload or {})}
-    named = fitted(facts, _Named, where, _AGAIN)
+    named = parse_as(facts, _Named, where, _AGAIN)
     name = named.device or named.name
 
     def number(*names: str) -> float | None:

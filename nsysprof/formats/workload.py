@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from nsysprof.catalog import workload_command
-from nsysprof.core.document import Count, Text, fitted
+from nsysprof.core.document import Count, Text, parse_as
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import last_line
 
@@ -205,7 +205,7 @@ class Described(msgspec.Struct, dict=True):
 
 def described(value: Any, where: str, hint: str) -> Described:
     """A decoded description, checked. Raises `NsysprofError` that names the place."""
-    found = fitted(value, Described, where, hint)
+    found = parse_as(value, Described, where, hint)
     names = found.names
     wrong = [name for name in names if names.count(name) > 1 or name in _RESERVED]
     if wrong:
@@ -240,7 +240,7 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
     found = described(raw, f"{program}: --describe", hint)
     for number, each in enumerate(raw.get("configurations", ())):
         at = {name: value for name, value in each.items() if name not in ("backends", "cost")}
-        fitted(at, found.configuration, f"{program}: --describe: configurations[{number}]", hint)
+        parse_as(at, found.configuration, f"{program}: --describe: configurations[{number}]", hint)
     return found, raw
 
 

@@ -16,10 +16,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import AMBIGUOUS, NO_LAUNCH, Attribution
-from nsysprof.attribution.cover import cover
-from nsysprof.core.forest import ancestors_or_self
+from nsysprof.attribution.range_work import cover
+from nsysprof.core.nesting import outermost
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, load_rules, short_name
-from nsysprof.trace.tables import GRAPH, KERNEL, Tables
+from nsysprof.trace.trace import GRAPH, KERNEL
 
 NONE, UNKNOWN, NO_ATTENTION = "none", "unknown", "no attention"
 _RUN = re.compile(r"RUN::(.+?)::", re.DOTALL)
@@ -61,12 +61,15 @@ class BackendVerdict:
 
 
 @dataclass(frozen=True)
-class _Runs:
-    """The outermost ``RUN::`` ranges: ``rows`` of `Tables.ranges`, and for each a code of ``names``."""
+class Observed:
+    """The answer of `observe_backends`: the columns of `BackendVerdict.ranges` and ``group``, in its order.
 
-    rows: NDArray[np.intp]
-    name: NDArray[np.int64]
-    names: list[str]
+    ``kernels`` are those of `BackendVerdict`; ``graphs`` rows of ``groups`` with CUDA graphs that were traced whole.
+    """
+
+    groups: pd.DataFrame
+    kernels: pd.DataFrame
+    graphs: set[int]
 
 
 def judge_backends(attribution: Attribution, rules: Rules | None = None) -> BackendVerdict:
@@ -76,75 +79,94 @@ def judge_backends(attribution: Attribution, rules: Rules | None = None) -> Back
     ``auto``, and any name that no rule knows, agrees with whatever attention ran.
     """
     rules = rules or load_rules()
-    tables = attribution.tables
-    runs = _outermost_runs(attribution)
-    work = _work_inside(attribution, runs.rows)
+    texts = [name.text for name in attribution.trace.range_names]
+    runs = {text: match[1] for text in texts if (match := _RUN.match(text))}
+    codes = {text: code for code, text in enumerate(runs)}
+    name = np.array([codes.get(text, -1) for text in texts], np.int64)[attribution.trace.ranges.name]
+    rows = np.flatnonzero(outermost(attribution.parent, name >= 0))
+    seen = observe_backends(attribution, rows, name[rows], rules)
+
+    group = seen.groups["group"].tolist()
+    requested = [[*runs.values()][code] for code in group]
+    known = {rule.attention_backend.casefold() for rule in rules.rules if rule.attention_backend} | {_MATH}
+    agrees = [_agrees(*pair, known) for pair in zip(requested, seen.groups["observed"], strict=True)]
+    ranges = seen.groups.assign(
+        range=pd.Series([[*runs][code] for code in group], dtype=object),
+        requested=pd.Series(requested, dtype=object),
+        agrees=pd.array(agrees, dtype="boolean"),
+    )[["range", "requested", "observed", "agrees", "instances", "kernels", "evidence"]]
+    warnings = _warnings(attribution, ranges, seen)
+    return BackendVerdict(ranges, seen.kernels, tuple(warnings))
+
+
+def observe_backends(
+    attribution: Attribution, rows: NDArray[np.intp], group: NDArray[np.integer], rules: Rules
+) -> Observed:
+    """Which attention backends ran in the range instances ``rows``, each judged by all that is inside it.
+
+    Instances of one ``group`` with the same backend share a row of the answer.
+    """
+    trace = attribution.trace
+    number = np.zeros(len(trace.ranges), np.int32)
+    number[rows] = np.arange(len(rows))
+    work = work_inside(attribution, rows, number, len(rows))
     used, name = np.unique(work["name"].to_numpy(), return_inverse=True)
-    kinds = classify(rules, [tables.op_names[code] for code in used.tolist()])
+    kinds = classify(rules, [trace.op_names[code] for code in used.tolist()])
     backends = sorted({backend for backend in kinds.attention_backend if backend is not None})
     traits = _traits(kinds, backends)[name.reshape(-1)]
     kind = work["kind"].to_numpy()
     traits[kind != KERNEL] = False
     traits[:, _IS_GRAPH] = kind == GRAPH
 
-    run = work["run"].to_numpy()
-    row, observed, deciding = _judged(runs, run, traits, backends, tables)
+    run = work["number"].to_numpy()
+    label, labels, deciding = _labelled(len(rows), run, traits, backends)
+    runs = pd.DataFrame({"group": group, "label": label, "start": trace.ranges.start[rows]})
+    by_answer = runs.groupby(["group", "label"], as_index=False)
+    groups = by_answer.agg(start=("start", "min"), instances=("start", "size"))
+    groups = groups.sort_values("start", kind="stable", ignore_index=True)
+    place = pd.MultiIndex.from_frame(groups[["group", "label"]])
+    row = place.get_indexer(pd.MultiIndex.from_frame(runs[["group", "label"]]))
+
     evidence = work.assign(row=row[run])[deciding]
     by_name = evidence.groupby(["row", "name"], as_index=False)[["count", "sum_ns"]].sum()
     by_name = by_name.sort_values(
         ["row", "sum_ns"], ascending=[True, False], kind="stable", ignore_index=True
     )
-    kernels = by_name.assign(kernel=[tables.op_names[code] for code in by_name["name"].tolist()])
-    inside = np.zeros(len(observed), np.int64)
+    kernels = by_name.assign(kernel=[trace.op_names[code] for code in by_name["name"].tolist()])
+    inside = np.zeros(len(groups), np.int64)
     np.add.at(inside, row[run], np.where(kind == KERNEL, work["count"], 0))
-    ranges = _range_rows(runs, row, observed, rules)
-    ranges["kernels"] = inside
-    ranges["evidence"] = pd.Series(_evidence(kernels, len(ranges)), dtype=object)
-    kernels = kernels[["row", "kernel", "count", "sum_ns"]]
-    graphs = set(row[run[traits[:, _IS_GRAPH]]].tolist())
-    return BackendVerdict(ranges, kernels, tuple(_warnings(attribution, ranges, kernels, graphs)))
-
-
-def _outermost_runs(attribution: Attribution) -> _Runs:
-    tables = attribution.tables
-    texts = [name.text for name in tables.range_names]
-    names = list(dict.fromkeys(text for text in texts if _RUN.match(text)))
-    codes = {text: code for code, text in enumerate(names)}
-    name = np.array([codes.get(text, -1) for text in texts], np.int64)[tables.ranges.name]
-    inside = np.append(ancestors_or_self(attribution.parent, name >= 0), False)[attribution.parent]
-    rows = np.flatnonzero((name >= 0) & ~inside)
-    return _Runs(rows, name[rows], names)
-
-
-def _work_inside(attribution: Attribution, runs: NDArray[np.intp]) -> pd.DataFrame:
-    """``run, name, kind, count, sum_ns`` of the ops launched inside each run: a number in ``runs``, an op name code."""
-    tables = attribution.tables
-    number = np.zeros(len(tables.ranges), np.int32)
-    number[runs] = np.arange(len(runs))
-    found = [_added_up(tables, number[:0], runs[:0])]
-    found += [
-        _added_up(tables, run, rows) for run, rows in cover(attribution, runs, number, len(runs)).ops(tables)
-    ]
-    work = pd.concat(found, ignore_index=True)
-    return work.groupby(["run", "name", "kind"], as_index=False).sum()
-
-
-def _added_up(tables: Tables, run: NDArray[np.integer], rows: NDArray[np.integer]) -> pd.DataFrame:
-    """The columns of `_work_inside` for ops ``rows``, each in a run."""
-    ops, names = tables.ops, max(len(tables.op_names), 1)
-    key = (run.astype(np.int64) * names + ops.name[rows]) * 4 + ops.kind[rows]
-    distinct, group = np.unique(key, return_inverse=True)
-    total = np.zeros(len(distinct), np.int64)
-    np.add.at(total, group.reshape(-1), ops.end[rows] - ops.start[rows])
-    return pd.DataFrame(
-        {
-            "run": distinct // 4 // names,
-            "name": distinct // 4 % names,
-            "kind": distinct % 4,
-            "count": np.bincount(group.reshape(-1), minlength=len(distinct)).astype(np.int64),
-            "sum_ns": total,
-        }
+    return Observed(
+        groups.assign(
+            observed=pd.Series([labels[code] for code in groups["label"].tolist()], dtype=object),
+            kernels=inside,
+            evidence=pd.Series(_evidence(kernels, len(groups)), dtype=object),
+        ),
+        kernels[["row", "kernel", "count", "sum_ns"]],
+        set(row[run[traits[:, _IS_GRAPH]]].tolist()),
     )
+
+
+def work_inside(
+    attribution: Attribution, rows: NDArray[np.intp], number: NDArray[np.int32], count: int
+) -> pd.DataFrame:
+    """What was launched inside range instances, sorted: ``number``, ``name`` (a code), ``kind, count, sum_ns``.
+
+    The instances ``rows`` count together that have the same ``number``, which is of every range and below ``count``:
+    an op counts once for it.
+    """
+    ops, names = attribution.trace.ops, max(len(attribution.trace.op_names), 1)
+    parts = [_added_up(number[:0], ops.end[:0])]
+    for place, op in cover(attribution, rows, number, count).ops(attribution.trace):
+        key = (place.astype(np.int64) * names + ops.name[op]) * 4 + ops.kind[op]
+        parts.append(_added_up(key, ops.end[op] - ops.start[op]))
+    work = pd.concat(parts).groupby(level=0).sum()
+    key = work.index.to_numpy(np.int64)
+    work = work.assign(number=key // 4 // names, name=key // 4 % names, kind=key % 4)
+    return work.reset_index(drop=True)
+
+
+def _added_up(key: NDArray[np.integer], length: NDArray[np.int64]) -> pd.DataFrame:
+    return pd.DataFrame({"count": np.int64(1), "sum_ns": length}).groupby(key.astype(np.int64)).sum()
 
 
 def _traits(kinds: Kinds, backends: list[str]) -> NDArray[np.bool_]:
@@ -161,18 +183,14 @@ def _traits(kinds: Kinds, backends: list[str]) -> NDArray[np.bool_]:
     return out
 
 
-def _judged(
-    runs: _Runs,
-    run: NDArray[np.int64],
-    traits: NDArray[np.bool_],
-    backends: list[str],
-    tables: Tables,
-) -> tuple[NDArray[np.intp], list[str], NDArray[np.bool_]]:
-    """The row of the answer for each run, what was observed in each row, and which work decided.
+def _labelled(
+    count: int, run: NDArray[np.int64], traits: NDArray[np.bool_], backends: list[str]
+) -> tuple[NDArray[np.int64], list[str], NDArray[np.bool_]]:
+    """What was observed in each of ``count`` runs, as a code of the texts beside it, and which work decided.
 
-    ``run`` and ``traits`` are of the rows of `_work_inside`. Runs of one name with one observation share a row.
+    ``run`` and ``traits`` are of the rows of `work_inside`.
     """
-    seen = np.zeros((len(runs.rows), traits.shape[1]), bool)
+    seen = np.zeros((count, traits.shape[1]), bool)
     which, column = np.nonzero(traits)
     seen[run[which], column] = True
     kinds, kind = np.unique(seen, axis=0, return_inverse=True)
@@ -181,16 +199,7 @@ def _judged(
     labels = sorted({label for label, _ in answers})
     label = np.array([labels.index(text) for text, _ in answers], np.int64)[kind]
     decides = np.array([traits for _, traits in answers], bool).reshape(len(answers), traits.shape[1])
-
-    keys, row = np.unique(runs.name * len(labels) + label, return_inverse=True)
-    row = row.reshape(-1)
-    first = np.full(len(keys), np.iinfo(np.int64).max)
-    np.minimum.at(first, row, tables.ranges.start[runs.rows])
-    order = np.argsort(first, kind="stable")
-    place = np.empty(len(keys), np.intp)
-    place[order] = np.arange(len(keys))
-    observed = [labels[code] for code in (keys[order] % max(len(labels), 1)).tolist()]
-    return place[row], observed, (traits & decides[kind[run]]).any(axis=1)
+    return label, labels, (traits & decides[kind[run]]).any(axis=1)
 
 
 def _observed(seen: NDArray[np.bool_], backends: list[str]) -> tuple[str, NDArray[np.bool_]]:
@@ -214,25 +223,6 @@ def _observed(seen: NDArray[np.bool_], backends: list[str]) -> tuple[str, NDArra
     return NONE, decides
 
 
-def _range_rows(runs: _Runs, row: NDArray[np.intp], observed: list[str], rules: Rules) -> pd.DataFrame:
-    """The first columns of `BackendVerdict.ranges`."""
-    name = np.zeros(len(observed), np.int64)
-    name[row] = runs.name
-    texts = [runs.names[code] for code in name.tolist()]
-    requested = [match[1] for match in map(_RUN.match, texts) if match]
-    known = {rule.attention_backend.casefold() for rule in rules.rules if rule.attention_backend} | {_MATH}
-    agrees = [_agrees(*pair, known) for pair in zip(requested, observed, strict=True)]
-    return pd.DataFrame(
-        {
-            "range": pd.Series(texts, dtype=object),
-            "requested": pd.Series(requested, dtype=object),
-            "observed": pd.Series(observed, dtype=object),
-            "agrees": pd.array(agrees, dtype="boolean"),
-            "instances": np.bincount(row, minlength=len(observed)).astype(np.int64),
-        }
-    )
-
-
 def _agrees(requested: str, observed: str, known: set[str]) -> bool | None:
     if observed in (NONE, UNKNOWN):
         return None
@@ -254,21 +244,18 @@ def _evidence(kernels: pd.DataFrame, rows: int) -> list[str]:
     return [", ".join(f"{name} x {count:,}" for name, count in found.items()) for found in counts]
 
 
-def _warnings(
-    attribution: Attribution, ranges: pd.DataFrame, kernels: pd.DataFrame, graphs: set[int]
-) -> Iterator[str]:
-    """``graphs`` are the rows with CUDA graphs that were traced whole."""
+def _warnings(attribution: Attribution, ranges: pd.DataFrame, seen: Observed) -> Iterator[str]:
     unknown = ranges.index[ranges["observed"] == UNKNOWN]
-    whole = [row for row in unknown if row in graphs]
+    whole = [row for row in unknown if row in seen.graphs]
     if whole:
         yield (
             f"the backend of {_listed(ranges['range'][whole].tolist())} is unknown: CUDA graphs were traced whole;"
             " capture with --cuda-graph-trace=node"
         )
-    strange = [row for row in unknown if row not in graphs]
+    strange = [row for row in unknown if row not in seen.graphs]
     if strange:
-        mine = kernels[kernels["row"].isin(strange)]
-        by_name = mine.groupby("kernel")["sum_ns"].sum().sort_values(ascending=False, kind="stable")
+        kernels = seen.kernels[seen.kernels["row"].isin(strange)]
+        by_name = kernels.groupby("kernel")["sum_ns"].sum().sort_values(ascending=False, kind="stable")
         names = [short_name(name) for name in by_name.index.tolist()]
         yield (
             f"the backend of {_listed(ranges['range'][strange].tolist())} is unknown: no rule knows the attention in"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.kernels.classify import FAMILIES, Kinds, short_name
-from nsysprof.trace.tables import Tables
+from nsysprof.trace.trace import Trace
 
 # Families of ops that are no kernels: groups of their own whatever the kernels are told apart by.
 NO_KERNELS = ("memcpy", "memset", "migration", "graph")
@@ -37,18 +37,18 @@ class OpGroups:
         return len(self.labels) - len(LAST) + LAST.index(family) if self.by_name else FAMILIES.index(family)
 
 
-def op_groups(tables: Tables, kinds: Kinds) -> OpGroups:
+def op_groups(trace: Trace, kinds: Kinds) -> OpGroups:
     """The `OpGroups` of a report: by name where `OTHER` is more than half of the time of its kernels."""
-    total = np.zeros(len(tables.op_names), np.int64)
-    for first in range(0, len(tables.ops), _CHUNK):
+    total = np.zeros(len(trace.op_names), np.int64)
+    for first in range(0, len(trace.ops), _CHUNK):
         part = slice(first, first + _CHUNK)
-        np.add.at(total, tables.ops.name[part], tables.ops.end[part] - tables.ops.start[part])
+        np.add.at(total, trace.ops.name[part], trace.ops.end[part] - trace.ops.start[part])
     kernel = np.array([family not in NO_KERNELS for family in kinds.family], bool)
     other = np.array([family == OTHER for family in kinds.family], bool)
     if 2 * int(total[other].sum()) <= int(total[kernel].sum()):
         of = [FAMILIES.index(family) for family in kinds.family]
         return OpGroups(FAMILIES, np.array(of, np.uint8), by_name=False)
-    names = [short_name(name, _LABEL) for name in tables.op_names]
+    names = [short_name(name, _LABEL) for name in trace.op_names]
     times: dict[str, int] = {}
     for code in np.flatnonzero(kernel).tolist():
         times[names[code]] = times.get(names[code], 0) + int(total[code])

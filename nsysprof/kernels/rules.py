@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from nsysprof.core.document import Texts, fitted, read_toml, texts
+from nsysprof.core.document import Texts, parse_as, read_toml, texts
 from nsysprof.errors import NsysprofError
 
 Family = Literal[
@@ -138,7 +138,7 @@ def _read_rules(path: Path, check: bool) -> tuple[Rule, ...]:
     for number, entry in enumerate(entries, 1):
         label = entry.get("name") if isinstance(entry, dict) else None
         where = f"{path}: rule {number}" + (f' ("{label}")' if isinstance(label, str) else "")
-        found = fitted(entry, _Entry, where, hint)
+        found = parse_as(entry, _Entry, where, hint)
         rule = Rule(
             found.name,
             tuple(texts(found.match)),

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nsysprof.core.arguments import program_alone, without_arguments
-from nsysprof.core.document import known_document
+from nsysprof.core.document import read_if_document
 from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns
-from nsysprof.formats.run_record import record_beside
+from nsysprof.formats.run_record import program_alone, record_beside, without_arguments
 from nsysprof.trace.report import Report, describe_report
 
 _LONG = 300
@@ -31,7 +30,7 @@ def report_facts(report: Report, threads: str, record: Path | None = None) -> Fa
         facts.append(("duration", format_ns(about["duration_ns"])))
     facts += [*_flat({name: value for name, value in about.items() if name not in _HIDDEN}, "")]
     found = record or record_beside(report.path)
-    recorded = known_document(found) if found else {}
+    recorded = read_if_document(found) if found else {}
     command = report.about.command
     if command and not _keeps_arguments(recorded):
         command = " ".join(program_alone(shlex.split(command)))

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.binning import NOTHING, column_edges, time_per_group
-from nsysprof.core.intervals import Ints, covered_before, merge
+from nsysprof.core.intervals import NOTHING, Ints, column_edges, cover_before, merge, time_per_group
 
 COARSEST, STEP, FINEST = (
     1024,
@@ -108,7 +107,7 @@ def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[
         return []
     edges = column_edges(0, length, columns)
     first, last = merge(row.start, row.end)
-    busy = np.diff(covered_before(first, last, edges))
+    busy = np.diff(cover_before(first, last, edges))
     family = time_per_group(row.start, row.end, row.family, edges)
     width = np.diff(edges)
     out = []
@@ -126,6 +125,6 @@ def busy_shares(start: Ints, end: Ints, length: int, columns: int = COARSEST) ->
     """In which part of each of some columns something ran, in percent with one decimal."""
     edges = column_edges(0, length, columns)
     first, last = merge(start, end)
-    busy = np.diff(covered_before(first, last, edges))
+    busy = np.diff(cover_before(first, last, edges))
     shares: list[float] = np.round(100 * busy / np.maximum(np.diff(edges), 1), 1).tolist()
     return shares

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nsysprof.core.column_table import Column, ColumnTable, Texts
-from nsysprof.core.csv_text import csv_field
-from nsysprof.core.final_name import whole_file
+from nsysprof.core.columns import Column, ColumnTable, Texts
+from nsysprof.core.files import csv_field, whole_file
 from nsysprof.errors import NsysprofError
 
 if TYPE_CHECKING:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,17 +14,16 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from nsysprof.core.csv_text import make_spreadsheet_safe
 from nsysprof.core.document import members_at_head
-from nsysprof.core.final_name import PART
-from nsysprof.core.side_file import open_regular
-from nsysprof.core.text import visible
+from nsysprof.core.files import PART, give_final_name, make_spreadsheet_safe, open_regular
+from nsysprof.core.text import quote_path, visible
 from nsysprof.errors import NsysprofError
 from nsysprof.results.files import OTHER_FOLDER, writing
 from nsysprof.tools.interrupts import interrupts_ignored
 from nsysprof.trace.report import Progress, Report
 
 PAGE = "report.html"  # of every command: its head says which one made it
+OTHER_NAME = "another name: -o NAME"
 _PATIENCE = 100  # tenths of a second: nobody takes as long to give a few files their names
 _HEAD = 4096  # bytes of a page in which that stands
 
@@ -191,6 +192,84 @@ def report_folder(
         earlier=earlier,
         inputs=(report.path, report.file),
         **more,
+    )
+
+
+@contextmanager
+def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -> Iterator[Path]:
+    """A folder to make results in that lie under names of their own, such as a budget, an export or a scrubbed copy.
+
+    What is made there under the last part of a final name gets that name in the end, files and folders, all together
+    or none; nothing is left of what fails, or of the folder. Raises `NsysprofError` as `refuse_taken` does, at once and
+    again in the end, and where nothing can be written; ``force`` replaces what is there, but for ``inputs``.
+    """
+    for final in finals:
+        refuse_taken(final, force=force, inputs=inputs)
+    beside = finals[0].absolute().parent
+    try:
+        with tempfile.TemporaryDirectory(prefix=PART, dir=beside) as name:
+            made = Path(name)
+            yield made
+            give_names(
+                {made / final.name: final for final in finals if os.path.lexists(made / final.name)},
+                force=force,
+            )
+    except OSError as error:
+        if error.filename and not os.fsdecode(error.filename).startswith(str(beside / PART)):
+            raise  # of something else than what is made here
+        raise _not_written(finals[0], error) from None
+
+
+def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = ()) -> None:
+    """Refuse a name that is taken, before hours of work; with ``force`` only those of folders and of ``inputs``."""
+    if os.path.lexists(final) and not force:
+        raise NsysprofError(f"{final}: exists already, not overwritten", f"--force, or {OTHER_NAME}")
+    if os.path.isdir(final) and not os.path.islink(final):  # noqa: PTH112, PTH114  neither raises
+        raise NsysprofError(f"{final}: a folder, not replaced", OTHER_NAME)
+    if os.path.exists(final) and any(final.samefile(each) for each in inputs if each.exists()):  # noqa: PTH110
+        raise NsysprofError(f"{final}: the report itself, which is never changed", OTHER_NAME)
+
+
+def give_names(parts: Mapping[Path, Path], *, force: bool = False) -> None:
+    """Move files or folders (keys) to their final names (values), all of them or none; both are on one file system.
+
+    Interrupts wait meanwhile. Raises `NsysprofError` where a name is taken, unless ``force``, which replaces, and where
+    one cannot be given: what was there is there again then.
+    """
+    with interrupts_ignored():
+        done: list[tuple[Path, Path]] = []
+        aside: dict[Path, Path] = {}
+        try:
+            for part, final in parts.items():
+                if force and os.path.lexists(final):
+                    earlier = part.with_name(f"{part.name}.earlier")
+                    final.rename(earlier)
+                    aside[final] = earlier
+                give_final_name(part, final)
+                done.append((part, final))
+        except OSError as error:
+            for before, published in done:
+                if before.exists():
+                    published.unlink(missing_ok=True)
+                else:
+                    published.rename(before)
+            for name, earlier in aside.items():
+                earlier.rename(name)
+            if isinstance(error, FileExistsError):
+                refuse_taken(final)
+            raise _not_written(final, error) from None
+        for path in (*parts, *aside.values()):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _not_written(path: Path, error: OSError) -> NsysprofError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    folder = quote_path(path.parent)
+    return NsysprofError(
+        f"{path}: cannot be written: {error.strerror or error}", f"{'df -h' if full else 'ls -ld'} {folder}"
     )
 
 

@@ -1,15 +1,30 @@
-"""Tables and paragraphs as text made for one width, and as Markdown."""
+"""Tables declared once, for their files and for readers: as text of one width, as Markdown, and for pages."""
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import one_line, visible
-from nsysprof.core.units import format_ns, format_share
+from nsysprof.core.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_ns,
+    format_ratio,
+    format_share,
+)
 from nsysprof.statistics.summary import LEAST_SAMPLES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Rows = ColumnTable | pd.DataFrame | Iterable[Mapping[str, Any]]
 
 WIDTH = 110
 _LEAST_NAME = 16
@@ -19,10 +34,25 @@ _LISTED = re.compile(r"^(\d*)([-+.)])(?=\s)")  # what would begin a list
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a file: its name, which is an interface, and what it holds."""
+    """A column, declared once for its file and for whatever shows it.
+
+    ``name`` is that of the file, an interface, and ends with the unit (``span_ns``, ``size_bytes``, ``share``);
+    ``about`` says what it holds. For readers: ``head`` stands above it (``name`` where None), ``cell`` makes the text
+    of a value (where None, the unit does, as `format_by_name` says), and ``align`` is `l` or `r` (where None, texts
+    are flush left and numbers flush right). A value that is missing, None or NaN, reaches no ``cell``.
+    """
 
     name: str
     about: str
+    head: str | None = None
+    cell: Callable[[Any], str] | None = None
+    align: str | None = None
+
+    def text(self, value: Any, missing: str = "") -> str:
+        """A value as readers see it."""
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return missing
+        return self.cell(value) if self.cell else format_by_name(self.name, value)
 
 
 @dataclass(frozen=True)
@@ -43,6 +73,11 @@ class Table:
         """What each column holds."""
         return {column.name: column.about for column in self.columns}
 
+    def show(self, rows: Rows, names: Iterable[str] | None = None, **more: Any) -> TextTable:
+        """Some columns of rows of the table, all where ``names`` is None; ``more`` as `show_columns` takes it."""
+        columns = {column.name: column for column in self.columns}
+        return show_columns([columns[name] for name in names or columns], rows, **more)
+
     def dictionary(self) -> list[str]:
         """The lines of a table in Markdown that says what the columns hold; those that share a text share a row."""
         named: dict[str, list[str]] = {}
@@ -54,41 +89,132 @@ class Table:
         )
 
 
-def table(file: str, row: str, columns: Mapping[str, str]) -> Table:
-    """Declare a table; keys of ``columns`` are names, or several parted by blanks that share what they hold."""
-    each = (Column(name, about) for names, about in columns.items() for name in names.split())
+def table(file: str, row: str, columns: Mapping[str, str | Column]) -> Table:
+    """Declare a table; keys of ``columns`` are names, or several parted by blanks that share what they hold.
+
+    A `Column` in place of the text brings its head, cell and alignment; its name is the key.
+    """
+    each = (
+        replace(about, name=name) if isinstance(about, Column) else Column(name, about)
+        for names, about in columns.items()
+        for name in names.split()
+    )
     return Table(file, row, tuple(each))
+
+
+def show_columns(
+    columns: Sequence[Column],
+    rows: Rows,
+    *,
+    note: str = "",
+    last_apart: bool = False,
+    missing: str = "",
+) -> TextTable:
+    """Columns of rows (dictionaries, a frame or a `ColumnTable`) as a `TextTable`: for terminals, Markdown and pages.
+
+    ``missing`` stands where a row has no value. `TextTable.values` are the numbers, by which pages sort.
+    """
+    records = _records(rows)
+    values = [[record.get(column.name) for column in columns] for record in records]
+    align = ""
+    for column, cells in zip(
+        columns, zip(*values, strict=True) if values else ((),) * len(columns), strict=True
+    ):
+        align += column.align or ("l" if any(isinstance(cell, str) for cell in cells) else "r")
+    return TextTable(
+        [column.name if column.head is None else column.head for column in columns],
+        [[column.text(value, missing) for column, value in zip(columns, row, strict=True)] for row in values],
+        align,
+        note,
+        last_apart,
+        [[value if isinstance(value, int | float) else None for value in row] for row in values],
+    )
+
+
+def _records(rows: Rows) -> list[Mapping[str, Any]]:
+    if isinstance(rows, ColumnTable):
+        return list(rows.records())
+    if hasattr(rows, "to_dict"):
+        return list(rows.to_dict("records"))
+    return list(rows)
+
+
+def format_by_name(name: str, value: Any) -> str:
+    """A value by the unit that the name of its column ends with; other numbers as counts, and texts as they are."""
+    if isinstance(value, str):
+        return value
+    last = name.rsplit("_", 1)[-1]
+    if name.endswith("bytes_per_s"):
+        return format_bandwidth(value)
+    if last in _FORMATS:
+        return _FORMATS[last](value)
+    if isinstance(value, int) or float(value).is_integer():
+        return format_count(int(value))
+    return f"{value:,.4g}"
+
+
+_FORMATS: dict[str, Callable[[Any], str]] = {
+    "ns": format_ns,
+    "bytes": format_bytes,
+    "share": format_share,
+    "ratio": format_ratio,
+    "speedup": format_ratio,
+    "percent": lambda percent: format_share(percent / 100),
+}
 
 
 @dataclass(frozen=True)
 class TextTable:
     """A table whose cells are texts, for whatever shows it: ``align`` has an `l` or an `r` per column.
 
-    ``last_apart``: the last row is a total; ``note`` stands below the table.
+    ``last_apart``: the last row is a total; ``note`` stands below the table. ``values`` are the numbers behind the
+    cells, where they are known.
     """
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     align: str
-    note: str
+    note: str = ""
     last_apart: bool = False
+    values: Sequence[Sequence[float | None]] | None = None
 
-    def lines(self, markdown: bool) -> list[str]:
-        """The table as lines of text, its note below it, which Markdown would take for another row."""
+    def lines(self, markdown: bool = False, *, even: bool = True) -> list[str]:
+        """The table as lines of text, its note below it, which Markdown would take for another row.
+
+        In Markdown, where not ``even``, columns are as narrow as can be.
+        """
         if markdown:
-            return [*markdown_table(self.head, self.rows, self.align), "", escaped(self.note)]
-        rows = fitted(self.head, self.rows)
+            note = ["", escape_markdown(self.note)] if self.note else []
+            return [*markdown_table(self.head, self.rows, self.align, even=even), *note]
+        rows = fit_width(self.head, self.rows)
         table = text_table(self.head, rows, self.align, last_apart=self.last_apart)
-        return [table, wrapped(self.note, "", "")]
+        return [table, *([wrap(self.note, "", "")] if self.note else [])]
+
+    def html(self) -> dict[str, Any]:
+        """The table as the macro ``text_table`` of pages shows it, with the numbers as ``data-v``."""
+        sides = [side == "r" for side in self.align]
+        values = self.values or [[None] * len(sides)] * len(self.rows)
+        return {
+            "head": [{"text": text, "right": right} for text, right in zip(self.head, sides, strict=True)],
+            "rows": [
+                [
+                    {"text": text, "right": right, "value": value}
+                    for text, right, value in zip(*row, strict=True)
+                ]
+                for row in zip(self.rows, [sides] * len(self.rows), values, strict=True)
+            ],
+            "note": self.note,
+            "total": self.last_apart,
+        }
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text of a report that GitHub shows as it is: no table, markup or mention comes of it."""
     out = "".join(f"\\{char}" if char in "\\`*_[]<>|~&#" else char for char in visible(text))
     return _LISTED.sub(r"\1\\\2", out.replace("@", "@\u200b"))
 
 
-def fenced(lines: Sequence[str]) -> list[str]:
+def code_block(lines: Sequence[str]) -> list[str]:
     """The lines as a block of code in Markdown, which nothing in them ends."""
     ticks = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(ticks + 1, 3)
@@ -111,7 +237,7 @@ def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
     return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}"
 
 
-def wrapped(text: str, first: str, others: str) -> str:
+def wrap(text: str, first: str, others: str) -> str:
     """The text in lines of at most `WIDTH`, the ``first`` and the ``others`` each after theirs."""
     return textwrap.fill(
         text,
@@ -147,7 +273,7 @@ def markdown_table(
     rows: Sequence[Sequence[str]],
     align: str,
     *,
-    escape: Callable[[str], str] = escaped,
+    escape: Callable[[str], str] = escape_markdown,
     even: bool = True,
 ) -> list[str]:
     """The lines of a table in Markdown, where ``even`` with columns as wide as the widest of their cells."""
@@ -186,7 +312,7 @@ def without_empty(
     return picked[0], picked[1:], "".join(align[place] for place in shown)
 
 
-def fitted(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+def fit_width(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """The rows without blanks around cells, and with names in the first column short enough for the width."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     room = WIDTH - sum(widths[1:]) - 4 * (len(widths) - 1)  # a head is followed by two blanks more

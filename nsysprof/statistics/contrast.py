@@ -11,17 +11,19 @@ from numpy.typing import ArrayLike
 
 from nsysprof.core.units import format_count, format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.statistics.dependence import SIGNIFICANT, Dependence, dependence, drift
-from nsysprof.statistics.distributions import Floats, normal_below, split_p
-from nsysprof.statistics.effects import delta_of, delta_word, shift_of
-from nsysprof.statistics.resampling import (
+from nsysprof.statistics.confidence import (
     LEVEL,
     RESAMPLES,
     SEED,
     ConfidenceInterval,
+    delta_of,
+    delta_word,
     median_ratio,
+    shift_of,
 )
-from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, checked_sample, sample_warnings
+from nsysprof.statistics.dependence import SIGNIFICANT, Dependence, dependence, drift
+from nsysprof.statistics.distributions import Floats, normal_below, split_p
+from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, check_sample, sample_warnings
 
 FASTER, SLOWER = "faster", "slower"
 NO_CLEAR_CHANGE, TOO_FEW_SAMPLES = "no clear change", "too few samples"
@@ -73,7 +75,7 @@ class Contrast:
     before them, and that test would find differences that are none, the block bootstrap of the ratio. ``adjusted_p``:
     by Holm's correction over ``family`` comparisons.
 
-    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about new, as `judged` says; ``reason``
+    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about new, as `judge` says; ``reason``
     in one line. ``warnings``: what to know of the two samples. ``worth``: how many independent samples those of either
     side count as; ``drift``: by what share the side that drifts most does so, 0 for none.
     """
@@ -124,11 +126,11 @@ def contrast(
 ) -> Contrast:
     """The `Contrast` of two samples, each in the order it was taken, judged as a family of one.
 
-    For many comparisons give what comes back to `judged`. The same samples and seed give the same answer; swapped
-    samples give its mirror image. Raises NsysprofError as `checked_sample` does, and for a median of 0, to which there
+    For many comparisons give what comes back to `judge`. The same samples and seed give the same answer; swapped
+    samples give its mirror image. Raises NsysprofError as `check_sample` does, and for a median of 0, to which there
     is no ratio.
     """
-    sides = checked_sample(base, names[0]), checked_sample(new, names[1])
+    sides = check_sample(base, names[0]), check_sample(new, names[1])
     for sample, name in zip(sides, names, strict=True):
         if np.median(sample) == 0:
             raise NsysprofError(f"{name}: the median of the samples is 0, which has no ratio to anything")
@@ -167,10 +169,10 @@ def contrast(
         worth=_worth(sides, orders),
         drift=max(noise_of(1 + (trend.change or 0)) if trend.significant else 0.0 for trend in trends),
     )
-    return judged([found], rules)[0]
+    return judge([found], rules)[0]
 
 
-def judged(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAULT_RULES) -> list[Contrast]:
+def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAULT_RULES) -> list[Contrast]:
     """The same contrasts as one family: p-values corrected by Holm, verdicts by the rules, of all or of each.
 
     "too few samples" where a side has fewer than ``least_samples``, or where the rank test could not pass in so large
@@ -206,7 +208,7 @@ def control(
     run is the better control. Raises NsysprofError as `contrast` does, and for a single sample, which has no halves.
     """
     if second is None:
-        whole = checked_sample(first, name)
+        whole = check_sample(first, name)
         if len(whole) < 2:
             raise NsysprofError(f"{name}: one sample has no two halves")
         first, second = whole[: len(whole) // 2], whole[len(whole) // 2 :]
@@ -293,7 +295,7 @@ def _worth_p(one: Contrast) -> float:
     return max(split_p(base, new), 2 * float(normal_below([-z])[0]))
 
 
-def worded(clear: str, unclear: str, verdict: str) -> str:
+def word_by_verdict(clear: str, unclear: str, verdict: str) -> str:
     """What a headline or the title of a chart says of a comparison: no more than its verdict.
 
     ``clear`` where there is a difference, ``unclear`` where there is no clear one.

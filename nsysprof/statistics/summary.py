@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
+from nsysprof.statistics.confidence import LEVEL, RESAMPLES, SEED, ConfidenceInterval, median_interval
 from nsysprof.statistics.dependence import SIGNIFICANT, Dependence, Drift, dependence, drift
 from nsysprof.statistics.distributions import Floats
-from nsysprof.statistics.resampling import LEVEL, RESAMPLES, SEED, ConfidenceInterval, median_interval
 
 LEAST_SAMPLES = 10
 # Correlated samples must be worth so many independent ones for their intervals to hold what they say; see `Summary`.
@@ -73,9 +73,9 @@ def summarize(
 ) -> Summary:
     """The `Summary` of samples in the order they were taken; ``name`` is what errors and warnings call them.
 
-    The same samples and seed give the same summary. Raises NsysprofError as `checked_sample` does.
+    The same samples and seed give the same summary. Raises NsysprofError as `check_sample` does.
     """
-    sample = checked_sample(values, name)
+    sample = check_sample(values, name)
     n = len(sample)
     p5, p25, middle, p75, p95 = np.quantile(sample, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist()
     mean = float(sample.mean())
@@ -100,7 +100,7 @@ def summarize(
     )
 
 
-def checked_sample(values: ArrayLike, name: str) -> Floats:
+def check_sample(values: ArrayLike, name: str) -> Floats:
     """The samples as float64 in the order they were taken.
 
     Raises NsysprofError that names the sample when there is none, or any is negative, infinite or not a number:

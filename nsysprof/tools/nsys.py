@@ -1,17 +1,19 @@
-"""Finds NVIDIA's ``nsys`` and its importer, tells their versions, and exports reports with it."""
+"""NVIDIA's ``nsys`` and its importer: finds them, asks for versions, imports streams and exports reports."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from nsysprof.core.final_name import give_final_name
+from nsysprof.core.files import give_final_name
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import (
     Tool,
@@ -34,6 +36,7 @@ __all__ = [
     "find_importer",
     "find_nsys",
     "header_version",
+    "import_stream",
     "newer_than",
     "version_in",
 ]
@@ -45,6 +48,16 @@ GET_IT = (
     "get Nsight Systems from https://developer.nvidia.com/nsight-systems, or name it with --nsys PATH or"
     f" {ENVIRONMENT}=PATH; a report that was exported already (.sqlite) needs none"
 )
+# Debian's and Ubuntu's package of a library, and Fedora's and RHEL's.
+_PACKAGES = {
+    "libdw.so.1": ("libdw1", "elfutils-libs"),
+    "libelf.so.1": ("libelf1", "elfutils-libelf"),
+    "libssh.so": ("libssh-4", "libssh"),
+    "libssh.so.4": ("libssh-4", "libssh"),
+    "libnss3.so": ("libnss3", "nss"),
+    "libGL.so.1": ("libgl1", "libglvnd-glx"),
+    "libglib-2.0.so.0": ("libglib2.0-0", "glib2"),
+}
 NEWER = re.compile(
     r"Report was created in Nsight Systems version \((?P<a>[^)]+)\), newer than"
     r"|Version number is invalid: (?P<b>\S+)"
@@ -62,7 +75,7 @@ NSYS = ToolKind(
     made=Nsys,
     environment=ENVIRONMENT,
     get_it=GET_IT,
-    says_version=r"Nsight Systems version (\d\S*)",
+    version_pattern=r"Nsight Systems version (\d\S*)",
     linux=(
         "/opt/nvidia/nsight-systems/*/bin/nsys",
         "/opt/nvidia/nsight-systems/*/target-linux-*/nsys",
@@ -130,6 +143,78 @@ def find_importer(nsys: Nsys | None = None) -> Path | None:
             if os.access(found, os.X_OK):
                 return found
     return None
+
+
+def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600) -> None:
+    """Make the .nsys-rep ``out`` of a .qdstrm with the importer that belongs to ``nsys``; the stream stays.
+
+    The report appears under its name when it is whole.
+
+    Raises `NsysprofError`: no importer, a library that it misses (with the package that has it), a stream that it
+    refuses. The hint names nothing to resume with: that is for the caller, who knows where the stream stays.
+    """
+    importer = find_importer(nsys)
+    if importer is None:
+        raise NsysprofError(
+            f"nsys {nsys.version_text} has no importer (QdstrmImporter), neither in ../host-linux-x64 nor elsewhere",
+            "install it (Debian, Ubuntu: apt-get install nsight-systems; NVIDIA: nsight-systems instead of"
+            " nsight-systems-cli), or import the stream on a machine that has it",
+        )
+    part = out.with_name(f"part-{out.name}")
+    done = run_tool(importer, ["-i", str(stream), "-o", str(part)], timeout)
+    if done.returncode == 0 and part.is_file() and part.stat().st_size:
+        part.replace(out)
+        return
+    part.unlink(missing_ok=True)
+    output = done.stderr + done.stdout
+    missing = missing_libraries(importer) or re.findall(r"loading shared libraries: ([^:\s]+):", output)
+    if missing:
+        raise NsysprofError(
+            f"nsys's importer cannot start: {', '.join(missing)} is missing ({importer})",
+            _installation(missing),
+        )
+    raise NsysprofError(
+        f"{importer} cannot read the stream: {_reason(output) or f'exit code {done.returncode}'}",
+        f"only the importer of the nsys that recorded it reads a stream: nsys {header_version(stream) or '(unknown)'}",
+    )
+
+
+def _installation(libraries: Sequence[str]) -> str:
+    """What to install for libraries; those of unknown packages are nsys's own, as a rule."""
+    known = dict.fromkeys(_PACKAGES[library] for library in libraries if library in _PACKAGES)
+    other = [library for library in libraries if library not in _PACKAGES]
+    debian, fedora = (" ".join(names) for names in zip(*known, strict=True)) if known else ("", "")
+    hints = [f"apt-get install {debian} (Fedora, RHEL: dnf install {fedora})"] if known else []
+    hints += [f"install the package with {', '.join(other)}, or nsys again"] if other else []
+    return "; ".join(hints)
+
+
+def missing_libraries(program: Path) -> list[str]:
+    """The shared libraries that a program of Linux needs and that the loader does not find, by their names."""
+    ldd = shutil.which("ldd")
+    if ldd is None:
+        return []
+    try:
+        done = subprocess.run(
+            [ldd, str(program)],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return list(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)))
+
+
+def _reason(output: str) -> str:
+    """Why an import failed: the text within nsys's error report, else its last line."""
+    texts = re.findall(r'ErrorText"?\s*\n\s*Value: "([^"]+)"', output)
+    closing = re.search(r"File is corrupted", output)
+    return "; ".join([*texts[:1], *(["the file is truncated or damaged"] if closing else [])]) or last_line(
+        output
+    )
 
 
 def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class OpDetails:
-    """What the report tells of each op besides when and where it ran, in the order of `Tables.ops`.
+    """What the report tells of each op besides when and where it ran, in the order of `Trace.ops`.
 
     ``correlation`` int64, 0 where the row has none; ``grid``, ``block`` int64, three numbers packed into one as
     `grid_text` takes them, 0 where there is none; int64 with -1 where there is none: ``registers`` per thread,

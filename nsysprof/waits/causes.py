@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import RangeWork, WorkIndex, reach_so_far, union_of
-from nsysprof.core.intervals import Ints, covered_before
+from nsysprof.core.intervals import Ints, cover_before
 from nsysprof.trace.details import Waits
-from nsysprof.trace.tables import MEMCPY, Tables
+from nsysprof.trace.trace import MEMCPY, Trace
 
 HOST, SYNC, QUEUE, OTHERS, EXPOSED = range(5)
 WAITING_FOR = (
@@ -59,9 +59,9 @@ def find_gaps(index: WorkIndex, work: RangeWork, windows: NDArray[np.intp], wait
     reach = reach_so_far(work)
     same = work.window[1:] == work.window[:-1]
     behind = np.flatnonzero(same & (work.start[1:] > reach[:-1])) + 1
-    ranges = index.attribution.tables.ranges
+    ranges = index.attribution.trace.ranges
     found = idle_pieces(
-        index.attribution.tables,
+        index.attribution.trace,
         waits,
         reach[behind - 1],
         work.start[behind],
@@ -90,7 +90,7 @@ class IdlePieces:
 
 
 def idle_pieces(
-    tables: Tables,
+    trace: Trace,
     waits: Waits,
     start: Ints,
     end: Ints,
@@ -107,13 +107,13 @@ def idle_pieces(
     until the copy is done. An op without a launch waited for the HOST.
     """
     kind, cut = np.full(len(start), HOST, np.uint8), start.copy()
-    known = np.flatnonzero(tables.ops.launch[op] >= 0)
-    launch, since = tables.ops.launch[op[known]], start[known]
-    called, returned = tables.launches.start[launch], tables.launches.end[launch]
-    queued = np.where(tables.ops.kind[op[known]] == MEMCPY, called, returned) <= since
+    known = np.flatnonzero(trace.ops.launch[op] >= 0)
+    launch, since = trace.ops.launch[op[known]], start[known]
+    called, returned = trace.launches.start[launch], trace.launches.end[launch]
+    queued = np.where(trace.ops.kind[op[known]] == MEMCPY, called, returned) <= since
     kind[known[queued]] = QUEUE
-    for code in (tables.launches.thread[launch], *(() if thread is None else (thread[known],))):
-        done = waits.until(tables.threads[code], since)
+    for code in (trace.launches.thread[launch], *(() if thread is None else (thread[known],))):
+        done = waits.until(trace.threads[code], since)
         synced = ~queued & (done >= since) & (done <= called)
         kind[known[synced]] = SYNC
         cut[known[synced]] = np.maximum(cut[known], done)[synced]
@@ -134,5 +134,5 @@ def _others(index: WorkIndex, work: RangeWork, start: Ints, end: Ints, behind: N
     for mask in np.unique(gpus).tolist():
         mine = gpus == mask
         first, last = union_of(index, mask)
-        out[mine] = covered_before(first, last, end[mine]) - covered_before(first, last, start[mine])
+        out[mine] = cover_before(first, last, end[mine]) - cover_before(first, last, start[mine])
     return out

@@ -13,7 +13,7 @@ from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import Reference, Totals, refer
 from tests.kit.trace import (
@@ -72,7 +72,7 @@ def steps(count: int, **op: Any) -> list[Any]:
 # ---- the interface
 
 
-def test_frames_have_the_columns_of_the_files(trace: Trace) -> None:
+def test_frames_have_the_columns_of_the_files(trace: MakeTrace) -> None:
     """The columns of the CSV files come first, in the order that is promised."""
     found = answer(trace(*steps(2), duration=END))
     assert list(found.ranges)[: len(RANGE_COLUMNS)] == RANGE_COLUMNS
@@ -80,7 +80,7 @@ def test_frames_have_the_columns_of_the_files(trace: Trace) -> None:
     assert list(found.kernels) == KERNEL_COLUMNS
 
 
-def test_times_stay_int64(trace: Trace) -> None:
+def test_times_stay_int64(trace: MakeTrace) -> None:
     """No column of counts, ids or times becomes a float, not even for a report without anything."""
     for path in (trace(*steps(2)), trace()):
         found = answer(path)
@@ -91,7 +91,7 @@ def test_times_stay_int64(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("by", [None, "process", "device"])
-def test_texts_are_python_strings(by: str | None, trace: Trace) -> None:
+def test_texts_are_python_strings(by: str | None, trace: MakeTrace) -> None:
     """Columns of names are objects, not pandas strings, and rows of one name share one string."""
     for path in (trace(*steps(3), duration=END), trace()):
         found = answer(path, by=by)
@@ -113,7 +113,7 @@ def test_texts_are_python_strings(by: str | None, trace: Trace) -> None:
         assert len({id(value) for value in same}) == 1
 
 
-def test_large_ids_and_times_survive(trace: Trace) -> None:
+def test_large_ids_and_times_survive(trace: MakeTrace) -> None:
     """A pid of 24 bits and times of 2^60 ns come out digit by digit."""
     start = 2**60 + 1
     path = trace(
@@ -130,20 +130,20 @@ def test_large_ids_and_times_survive(trace: Trace) -> None:
 # ---- rows of ranges
 
 
-def test_a_path_adds_up_its_instances_and_tells_their_spread(trace: Trace) -> None:
+def test_a_path_adds_up_its_instances_and_tells_their_spread(trace: MakeTrace) -> None:
     """Five instances with 10 to 14 ns of work: the sum is 60, the median 12, the IQR 2."""
     found = row(answer(trace(*steps(5), duration=END)).merged, merged_path="run/step*")
     assert (found["instances"], found["kernels"], found["sum_ns"]) == (5, 5, 60)
     assert (found["busy_median_ns"], found["busy_iqr_ns"], found["cpu_ns"]) == (12, 2, 250)
 
 
-def test_a_parent_has_its_children_inside_but_not_as_its_own(trace: Trace) -> None:
+def test_a_parent_has_its_children_inside_but_not_as_its_own(trace: MakeTrace) -> None:
     """The inclusive sum of a parent is that of its children, its exclusive sum is 0."""
     found = row(answer(trace(*steps(3), duration=END)).ranges, path="run")
     assert (found["sum_ns"], found["exclusive_sum_ns"], found["launches"]) == (33, 0, 3)
 
 
-def test_rule_6_a_window_that_overlaps_itself_counts_its_work_once(trace: Trace) -> None:
+def test_rule_6_a_window_that_overlaps_itself_counts_its_work_once(trace: MakeTrace) -> None:
     """Two instances of one window, one inside the other: both have the kernel inside, their path has it once."""
     path = trace(
         Range("window", 0, 100, kind="start_end"),
@@ -159,7 +159,7 @@ def test_rule_6_a_window_that_overlaps_itself_counts_its_work_once(trace: Trace)
     assert (window["launches"], window["kernels"], window["memops"], window["sum_ns"]) == (2, 1, 1, 15)
 
 
-def test_rule_6_windows_that_touch_count_a_call_at_that_moment_once(trace: Trace) -> None:
+def test_rule_6_windows_that_touch_count_a_call_at_that_moment_once(trace: MakeTrace) -> None:
     """A call without length, just where one window ends and the next begins, lies in both and counts once."""
     path = trace(
         Range("window", 0, 10, kind="start_end"),
@@ -171,7 +171,7 @@ def test_rule_6_windows_that_touch_count_a_call_at_that_moment_once(trace: Trace
     assert (window["instances"], window["launches"], window["sum_ns"]) == (2, 1, 10)
 
 
-def test_rule_6_a_name_nested_in_itself_counts_once(trace: Trace) -> None:
+def test_rule_6_a_name_nested_in_itself_counts_once(trace: MakeTrace) -> None:
     """A recursive range: `f` has everything once, `f/f` what its inner call launched."""
     path = trace(
         Range("f", 0, 100), Range("f", 10, 50), launch_kernel("gemm", (20, 21), (30, 40), id=1), duration=END
@@ -181,7 +181,7 @@ def test_rule_6_a_name_nested_in_itself_counts_once(trace: Trace) -> None:
     assert [row(found, path=text)["exclusive_sum_ns"] for text in ("f", "f/f")] == [0, 10]
 
 
-def test_launches_that_caused_nothing_do_not_count(trace: Trace) -> None:
+def test_launches_that_caused_nothing_do_not_count(trace: MakeTrace) -> None:
     """`launches` are host calls that caused GPU work, not all host calls."""
     path = trace(Range("a", 0, 99), Launch(1, 2, 5), Launch(3, 4, 6), Kernel("k", 5, 6, 6), duration=END)
     assert row(answer(path).ranges, path="a")["launches"] == 1
@@ -220,7 +220,7 @@ def quartiles(values: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("threads", ["follow", "strict"])
 @pytest.mark.parametrize("first_seed", [0, 15])
-def test_ranges_equal_the_reference(trace: Trace, first_seed: int, threads: str) -> None:
+def test_ranges_equal_the_reference(trace: MakeTrace, first_seed: int, threads: str) -> None:
     """Sums, medians and IQRs per path, on reports by chance."""
     for seed in range(first_seed, first_seed + 15):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
@@ -260,7 +260,7 @@ def test_ranges_equal_the_reference(trace: Trace, first_seed: int, threads: str)
 
 
 @pytest.mark.parametrize("threads", ["follow", "strict"])
-def test_everything_adds_up_to_the_report(trace: Trace, threads: str) -> None:
+def test_everything_adds_up_to_the_report(trace: MakeTrace, threads: str) -> None:
     """Exclusive sums and what nobody owns are the total; so are the ledger, the kernels and the merged kernels."""
     for seed in range(100, 125):
         found = answer(trace(*random_report(seed), pragmas=["synchronous=OFF"]), threads)
@@ -279,7 +279,7 @@ def test_everything_adds_up_to_the_report(trace: Trace, threads: str) -> None:
         assert abs(found.ledger["share"].sum() - (total > 0)) < 1e-9, seed
 
 
-def test_kernels_equal_the_reference(trace: Trace) -> None:
+def test_kernels_equal_the_reference(trace: MakeTrace) -> None:
     """Count, sum, median, least and most of each kernel of each path, exclusive to the path."""
     for seed in range(25):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
@@ -303,7 +303,7 @@ def test_kernels_equal_the_reference(trace: Trace) -> None:
         assert got == {key: [len(v), sum(v), min(v), max(v)] for key, v in expected.items()}, seed
 
 
-def test_merged_rows_add_up_the_paths_they_merge(trace: Trace) -> None:
+def test_merged_rows_add_up_the_paths_they_merge(trace: MakeTrace) -> None:
     """A merged row has the sums of its paths, and its parent's row is its parent's merged path."""
     for seed in range(25):
         found = answer(trace(*random_report(seed), pragmas=["synchronous=OFF"]))
@@ -320,7 +320,7 @@ def test_merged_rows_add_up_the_paths_they_merge(trace: Trace) -> None:
             assert text == above + name.replace("/", "\\/"), seed
 
 
-def test_instances_equal_the_reference(trace: Trace) -> None:
+def test_instances_equal_the_reference(trace: MakeTrace) -> None:
     """One row per range instance; ``instance`` counts those of its path by start."""
     for seed in range(15):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
@@ -344,7 +344,7 @@ def test_instances_equal_the_reference(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("threads", ["follow", "strict"])
-def test_the_instances_of_a_row_equal_the_reference(trace: Trace, threads: str) -> None:
+def test_the_instances_of_a_row_equal_the_reference(trace: MakeTrace, threads: str) -> None:
     """Without merging the instances behind a row are those of its path, and the attribution is that of the report."""
     for seed in range(25):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
@@ -361,7 +361,7 @@ def test_the_instances_of_a_row_equal_the_reference(trace: Trace, threads: str) 
 
 @pytest.mark.parametrize("by", [None, "process", "device"])
 @pytest.mark.parametrize("how", [{}, {"skip": 1}, {"select": "*[aw]*"}, {"merge": ["*"]}])
-def test_the_instances_of_a_row_add_up_to_it(trace: Trace, by: str | None, how: dict[str, Any]) -> None:
+def test_the_instances_of_a_row_add_up_to_it(trace: MakeTrace, by: str | None, how: dict[str, Any]) -> None:
     """Count, times and ops of the instances behind a row, in the attribution given with them, are those of the row."""
     columns = ("span_ns", "busy_ns", "sum_ns", "kernels", "memops", "launches")
     for seed in range(15):
@@ -370,7 +370,7 @@ def test_the_instances_of_a_row_add_up_to_it(trace: Trace, by: str | None, how: 
         seen: list[tuple[object, int]] = []
         for row, frame in enumerate(found.merged.to_dict("records")):
             attribution, rows = found.instances_of(row)
-            ranges = attribution.tables.ranges
+            ranges = attribution.trace.ranges
             context = (seed, row)
             assert len(rows) == frame["instances"] > 0, context
             assert int((ranges.end[rows] - ranges.start[rows]).sum()) == frame["cpu_ns"], context
@@ -391,7 +391,7 @@ def test_the_instances_of_a_row_add_up_to_it(trace: Trace, by: str | None, how: 
             assert len(seen) == len(kept) == found.instance_count == len(found.instances), seed
 
 
-def test_there_are_no_instances_behind_a_row_that_is_not_there(trace: Trace) -> None:
+def test_there_are_no_instances_behind_a_row_that_is_not_there(trace: MakeTrace) -> None:
     """A row beyond the frame is an index error, in every way to split."""
     for by in (None, "process", "device"):
         for path in (trace(*steps(2), duration=END), trace()):
@@ -414,7 +414,7 @@ def sums(frame: pd.DataFrame, keys: list[str], columns: list[str]) -> dict[tuple
 
 
 @pytest.mark.parametrize("by", ["process", "device"])
-def test_parts_add_up_to_the_whole(trace: Trace, by: str) -> None:
+def test_parts_add_up_to_the_whole(trace: MakeTrace, by: str) -> None:
     """Rows by process, or by GPU, add up to those of the whole report, kernels and what nobody owns included."""
     for seed in range(25):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
@@ -428,7 +428,7 @@ def test_parts_add_up_to_the_whole(trace: Trace, by: str) -> None:
         pd.testing.assert_frame_equal(parts.ledger, whole.ledger)
 
 
-def test_rows_by_process_are_those_of_its_pid(trace: Trace) -> None:
+def test_rows_by_process_are_those_of_its_pid(trace: MakeTrace) -> None:
     """One path in two processes is two rows, each with its own sums."""
     path = trace(
         Range("step", 0, 9, process=11),
@@ -442,7 +442,7 @@ def test_rows_by_process_are_those_of_its_pid(trace: Trace) -> None:
     assert row(answer(path).ranges, path="step")["processes"] == 2
 
 
-def test_rows_by_device_are_called_by_the_gpu(trace: Trace) -> None:
+def test_rows_by_device_are_called_by_the_gpu(trace: MakeTrace) -> None:
     """Device 0 of two processes may be two GPUs; a device that the report does not list says whose it is."""
     items = (
         Range("step", 0, 9, process=11),
@@ -457,7 +457,7 @@ def test_rows_by_device_are_called_by_the_gpu(trace: Trace) -> None:
     assert sorted(unknown["device"]) == ["device 0 of pid 11", "device 0 of pid 12"]
 
 
-def test_each_part_has_its_label_and_its_rows(trace: Trace) -> None:
+def test_each_part_has_its_label_and_its_rows(trace: MakeTrace) -> None:
     """One part is the report itself; by process or by GPU there are several, whose rows follow one another."""
     path = trace(
         Range("step0", 0, 9, process=11),
@@ -483,7 +483,7 @@ def test_each_part_has_its_label_and_its_rows(trace: Trace) -> None:
             assert [texts[row] for row in rows.tolist() if row >= 0] == mine
 
 
-def test_an_unknown_way_to_split_is_refused(trace: Trace) -> None:
+def test_an_unknown_way_to_split_is_refused(trace: MakeTrace) -> None:
     """A misspelt `by` names what there is to choose from."""
     with pytest.raises(NsysprofError, match="'host'") as refused:
         answer(trace(*steps(1)), by="host")
@@ -491,7 +491,7 @@ def test_an_unknown_way_to_split_is_refused(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("glob", ["step1", "run/step1", "*step1"])
-def test_select_keeps_what_matches(trace: Trace, glob: str) -> None:
+def test_select_keeps_what_matches(trace: MakeTrace, glob: str) -> None:
     """A glob selects by name or by path; what nobody owns is then left out of the kernels."""
     found = answer(trace(*steps(3), Kernel("lost", 0, 5, 99), duration=END), select=glob)
     assert found.ranges["path"].tolist() == ["run/step1"]
@@ -500,13 +500,13 @@ def test_select_keeps_what_matches(trace: Trace, glob: str) -> None:
     assert found.totals["sum_ns"] == 38
 
 
-def test_select_keeps_what_lies_inside(trace: Trace) -> None:
+def test_select_keeps_what_lies_inside(trace: MakeTrace) -> None:
     """Ranges inside a selected one are selected with it."""
     found = answer(trace(*steps(2), Range("mm", 1, 3), duration=END), select="step0")
     assert found.ranges["path"].tolist() == ["run/step0", "run/step0/mm"]
 
 
-def test_select_by_merged_path(trace: Trace) -> None:
+def test_select_by_merged_path(trace: MakeTrace) -> None:
     """`run/step[*]` selects all steps through their merged path."""
     found = answer(trace(*steps(3), duration=END), select="run/step[*]")
     assert found.merged["merged_path"].tolist() == ["run/step*"]
@@ -516,7 +516,7 @@ def test_select_by_merged_path(trace: Trace) -> None:
     )
 
 
-def test_what_was_asked_is_kept(trace: Trace) -> None:
+def test_what_was_asked_is_kept(trace: MakeTrace) -> None:
     """The options stand in the answer as they were given; the default globs are told too."""
     path = trace(*steps(3), duration=END)
     assert answer(path).options == {"select": None, "skip": 0, "merge": ["iter*", "step*"]}
@@ -526,14 +526,14 @@ def test_what_was_asked_is_kept(trace: Trace) -> None:
     assert answer(path, merge=None).options["merge"] is None
 
 
-def test_select_leaves_no_families_of_what_it_left_out(trace: Trace) -> None:
+def test_select_leaves_no_families_of_what_it_left_out(trace: MakeTrace) -> None:
     """Every row of the families is that of a selected merged path."""
     found = answer(trace(*steps(3), duration=END), select="step1")
     assert found.families["row"].tolist() == [0]
     assert found.families["sum_ns"].tolist() == [11]
 
 
-def test_select_without_a_match_says_what_there_is(trace: Trace) -> None:
+def test_select_without_a_match_says_what_there_is(trace: MakeTrace) -> None:
     """A glob that matches nothing is refused with examples of what would match."""
     with pytest.raises(NsysprofError, match=r"'nothing'.*'run', 'run/step\*'"):
         answer(trace(*steps(2), duration=END), select="nothing")
@@ -541,7 +541,7 @@ def test_select_without_a_match_says_what_there_is(trace: Trace) -> None:
         answer(trace(Kernel("k", 0, 1, 1)), select="nothing")
 
 
-def test_skip_leaves_warm_up_out_of_statistics(trace: Trace) -> None:
+def test_skip_leaves_warm_up_out_of_statistics(trace: MakeTrace) -> None:
     """The first instance goes from rows, instances and kernels; the ledger and the totals stay, with a warning."""
     found = answer(trace(*steps(3), duration=END), skip=1)
     merged = row(found.merged, merged_path="run/step*")
@@ -555,7 +555,7 @@ def test_skip_leaves_warm_up_out_of_statistics(trace: Trace) -> None:
 # ---- the whole report
 
 
-def test_totals_are_those_of_the_file(trace: Trace) -> None:
+def test_totals_are_those_of_the_file(trace: MakeTrace) -> None:
     """Counts by kind; busy is a union per GPU, added; span goes from the first start to the last end."""
     path = trace(
         Range("a", 0, 50),
@@ -581,7 +581,7 @@ def test_totals_are_those_of_the_file(trace: Trace) -> None:
     }
 
 
-def test_warnings_name_what_how_many_and_what_share(trace: Trace) -> None:
+def test_warnings_name_what_how_many_and_what_share(trace: MakeTrace) -> None:
     """Unclosed ranges, ambiguous ops, followed ops and ops without launch rows are each said with numbers."""
     path = trace(
         Range("main", 0, 90, thread=1),
@@ -600,7 +600,7 @@ def test_warnings_name_what_how_many_and_what_share(trace: Trace) -> None:
     )
 
 
-def test_what_is_recorded_twice_or_backwards_is_told(trace: Trace) -> None:
+def test_what_is_recorded_twice_or_backwards_is_told(trace: MakeTrace) -> None:
     """Host calls with one id, and ops that end before they start, are counted in a warning each, and still add up."""
     launch, kernel = launch_kernel("k", (1, 9), (20, 30), id=1)
     path = trace(
@@ -624,7 +624,7 @@ def test_what_is_recorded_twice_or_backwards_is_told(trace: Trace) -> None:
     assert row(found.ranges, path="a")["launches"] == 3
 
 
-def test_paths_that_are_cut_are_told(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_that_are_cut_are_told(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the text of all paths is too long, a warning says how deep they are; otherwise nothing is said."""
     path = trace(*[Range("r", depth, 900 - depth) for depth in range(40)], duration=END)
     short = answer(path).warnings
@@ -634,7 +634,7 @@ def test_paths_that_are_cut_are_told(trace: Trace, monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_what_is_never_popped_is_folded(trace: Trace) -> None:
+def test_what_is_never_popped_is_folded(trace: MakeTrace) -> None:
     """A loop that forgets a pop has one range of that name with all of the loop in it, and its others once each."""
     items: list[Items] = []
     for step in range(40):
@@ -664,14 +664,14 @@ def test_what_is_never_popped_is_folded(trace: Trace) -> None:
     ],
     ids=["few", "closed", "names", "windows", "threads"],
 )
-def test_what_may_be_meant_is_not_folded(trace: Trace, items: list[Items]) -> None:
+def test_what_may_be_meant_is_not_folded(trace: MakeTrace, items: list[Items]) -> None:
     """Ranges that were popped, few of them, or of different names, threads and kinds stay as they were recorded."""
     found = answer(trace(*items, duration=END))
     assert found.ranges["instances"].sum() == len(items)
     assert not any("never popped" in warning for warning in found.warnings)
 
 
-def test_kinds_are_those_of_the_op_names(trace: Trace) -> None:
+def test_kinds_are_those_of_the_op_names(trace: MakeTrace) -> None:
     """There is a family per op name of the report: that of the rules for kernels, and its kind for all other ops."""
     path = trace(
         launch_kernel("ampere_sgemm_128x64_nn", (1, 2), (10, 20), id=1),
@@ -680,14 +680,14 @@ def test_kinds_are_those_of_the_op_names(trace: Trace) -> None:
         launch_graph((7, 8), (40, 50), id=4),
     )
     found = answer(path)
-    names = found.attribution.tables.op_names
+    names = found.attribution.trace.op_names
     kinds = dict(zip(names, found.kinds.family, strict=True))
     assert sorted(kinds.values()) == ["gemm", "graph", "memcpy", "memset"]
     assert kinds["ampere_sgemm_128x64_nn"] == "gemm"
     assert kinds == dict(zip(found.kernels["kernel"], found.kernels["family"], strict=True))
 
 
-def test_a_report_without_work_or_ranges_is_an_answer(trace: Trace) -> None:
+def test_a_report_without_work_or_ranges_is_an_answer(trace: MakeTrace) -> None:
     """Nothing recorded gives empty frames, zero totals and warnings that say what is missing."""
     found = answer(trace())
     assert (len(found.ranges), len(found.kernels), len(found.families)) == (0, 0, 0)

@@ -22,12 +22,12 @@ from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.subject import group_colours
 from nsysprof.analyze.timeline import timeline
 from nsysprof.charts.chart import save_charts
+from nsysprof.charts.drawing import png
 from nsysprof.charts.palette import COLOURS, IDLE, light
-from nsysprof.charts.png import png
 from nsysprof.charts.style import shown, style, text_width, wrap
 from nsysprof.core.text import printable, shorten
 from nsysprof.kernels.classify import FAMILIES
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.figures import SIGHT, contrast, lab, texts, title_of
 from tests.kit.reports import BLOCK, RUN, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
@@ -135,7 +135,7 @@ def test_warm_up_and_checks_are_one_row_behind_the_runs(run: Breakdown) -> None:
     assert rows.sum_ns.sum() == run.merged["exclusive_sum_ns"].sum()
 
 
-def test_a_loop_is_shown_by_the_parts_of_its_step(trace: Trace) -> None:
+def test_a_loop_is_shown_by_the_parts_of_its_step(trace: MakeTrace) -> None:
     """The range that holds everything gives way to its children, and what is left of it is a row: all adds up."""
     breakdown = broken_down(trace(*loop()))
     rows = rows_of(breakdown)
@@ -147,7 +147,7 @@ def test_a_loop_is_shown_by_the_parts_of_its_step(trace: Trace) -> None:
     assert rows.sum_ns.sum() == breakdown.merged["exclusive_sum_ns"].sum()
 
 
-def test_what_a_range_launches_itself_counts_overlaps_once(trace: Trace) -> None:
+def test_what_a_range_launches_itself_counts_overlaps_once(trace: MakeTrace) -> None:
     """The busy time of an "itself" row is a union per instance and GPU, not a sum."""
     items = [
         Range("all", 0, 900),
@@ -169,13 +169,13 @@ def test_what_a_range_launches_itself_counts_overlaps_once(trace: Trace) -> None
     assert rows.sum_ns[2].sum() == 40
 
 
-def test_a_range_and_its_only_child_are_one_row(trace: Trace) -> None:
+def test_a_range_and_its_only_child_are_one_row(trace: MakeTrace) -> None:
     """A chain of only children is shown once, by its outermost range."""
     rows = rows_of(broken_down(trace(Range("main", 0, 90), Range("train", 1, 80), *calls(2, 2))))
     assert rows.labels == ["main"]
 
 
-def test_of_200_ranges_the_rest_is_a_row_that_adds_up(trace: Trace) -> None:
+def test_of_200_ranges_the_rest_is_a_row_that_adds_up(trace: MakeTrace) -> None:
     """The top rows and the one that stands for the others have all the time, ops and launches."""
     items: list[Items] = []
     for n in range(200):
@@ -189,7 +189,7 @@ def test_of_200_ranges_the_rest_is_a_row_that_adds_up(trace: Trace) -> None:
     assert rows.calls.sum() == 200
 
 
-def test_a_rest_of_one_is_shown_itself(trace: Trace) -> None:
+def test_a_rest_of_one_is_shown_itself(trace: MakeTrace) -> None:
     """Nobody is told of "1 more" where there is room for it."""
     items = [
         item
@@ -199,14 +199,14 @@ def test_a_rest_of_one_is_shown_itself(trace: Trace) -> None:
     assert rows_of(broken_down(trace(*items)), top=2).labels == ["r0", "r1", "r2"]
 
 
-def test_without_ranges_the_rows_are_kernels(trace: Trace) -> None:
+def test_without_ranges_the_rows_are_kernels(trace: MakeTrace) -> None:
     """A report without NVTX is broken down by kernel name, longest first."""
     rows = rows_of(broken_down(trace(*calls(2, 0), *calls(3, 100, first=10, name=SOFTMAX))))
     assert (rows.of, rows.labels) == ("kernels", ["cunn_SoftMaxForward int", GEMM])
     assert rows.sum_ns.sum(axis=1).tolist() == [15, 10]
 
 
-def test_rows_split_by_process_name_it(trace: Trace) -> None:
+def test_rows_split_by_process_name_it(trace: MakeTrace) -> None:
     """With `by="process"` each row says whose range it is."""
     items = [
         item
@@ -261,7 +261,7 @@ def test_bars_of_the_counts_are_those_of_the_backends(measured: Breakdown) -> No
     np.testing.assert_allclose(found["memset"][small], [0, 0, 0, 0, 1])
 
 
-def test_overlapping_families_are_scaled_to_the_busy_time(trace: Trace) -> None:
+def test_overlapping_families_are_scaled_to_the_busy_time(trace: MakeTrace) -> None:
     """Two kernels at a time make a bar as long as the time in which either runs, and a note says so."""
     figure = BREAKDOWN.figure(
         broken_down(
@@ -277,7 +277,7 @@ def test_overlapping_families_are_scaled_to_the_busy_time(trace: Trace) -> None:
     assert any("scaled to the busy time" in text for text in texts(figure))
 
 
-def test_several_gpus_show_no_idle_time(trace: Trace) -> None:
+def test_several_gpus_show_no_idle_time(trace: MakeTrace) -> None:
     """Busy time that is added over GPUs can exceed the span: no negative idle time, and a note."""
     items = [launch_kernel(GEMM, (n + 1, n + 2), (10, 50), id=n + 1, device=n) for n in range(3)]
     breakdown = broken_down(trace(Range("r", 0, 90), *items))
@@ -287,7 +287,7 @@ def test_several_gpus_show_no_idle_time(trace: Trace) -> None:
     assert any("added over GPUs" in text for text in texts(figure))
 
 
-def test_a_long_rest_does_not_hide_the_ranges(trace: Trace) -> None:
+def test_a_long_rest_does_not_hide_the_ranges(trace: MakeTrace) -> None:
     """The axis ends with the longest single range; the bar of all others is cut and says so."""
     items = [
         item
@@ -357,7 +357,7 @@ def names_in(axes: Axes) -> list[str]:
     ]
 
 
-def test_kernels_of_no_family_are_called_by_their_names(trace: Trace) -> None:
+def test_kernels_of_no_family_are_called_by_their_names(trace: MakeTrace) -> None:
     """In the zoom "other" would tell nobody anything; known causes stay what they are."""
     figure = TIMELINE.figure(
         broken_down(
@@ -382,7 +382,7 @@ def named_kernels() -> list[Items]:
     return out
 
 
-def test_kernels_that_no_rule_knows_are_coloured_by_name(trace: Trace) -> None:
+def test_kernels_that_no_rule_knows_are_coloured_by_name(trace: MakeTrace) -> None:
     """All charts tell the longest by name, with one colour in all; bars have all the time, and titles the names."""
     breakdown = broken_down(trace(*named_kernels()))
     groups, rows = breakdown.groups, rows_of(breakdown)
@@ -404,7 +404,7 @@ def test_kernels_that_no_rule_knows_are_coloured_by_name(trace: Trace) -> None:
     }
 
 
-def test_copies_do_not_decide_what_kernels_are_told_apart_by(trace: Trace) -> None:
+def test_copies_do_not_decide_what_kernels_are_told_apart_by(trace: MakeTrace) -> None:
     """Half of the kernels' time in known families is enough for families, however much is copied."""
     items: list[Items] = [
         launch_kernel("zork", (0, 1), (10, 20), id=1),
@@ -416,7 +416,7 @@ def test_copies_do_not_decide_what_kernels_are_told_apart_by(trace: Trace) -> No
     assert broken_down(trace(*items)).groups.by_name
 
 
-def test_every_lane_gets_its_share_of_the_names(trace: Trace) -> None:
+def test_every_lane_gets_its_share_of_the_names(trace: MakeTrace) -> None:
     """Where there are more names than can be read, no process goes without."""
     items: list[Items] = []
     for process in range(1, 9):
@@ -507,7 +507,7 @@ def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
     ],
 )
 def test_titles_are_true_for_any_data(
-    trace: Trace, items: list[Items], counts: str, breakdown: str | None
+    trace: MakeTrace, items: list[Items], counts: str, breakdown: str | None
 ) -> None:
     """One range, ties, no time, idle ranges, graphs and reports without NVTX have titles that hold."""
     answer = broken_down(trace(*items))
@@ -516,7 +516,7 @@ def test_titles_are_true_for_any_data(
         assert title_of(BREAKDOWN.figure(answer)) == breakdown
 
 
-def test_launches_and_memory_ops_have_columns(trace: Trace) -> None:
+def test_launches_and_memory_ops_have_columns(trace: MakeTrace) -> None:
     """The numbers beside the bars tell kernels, copies and sets, and launches apart."""
     figure = COUNTS.figure(
         broken_down(trace(Range("r", 0, 90), *calls(3, 0), launch_memset((50, 51), (60, 61), id=9)))
@@ -527,7 +527,7 @@ def test_launches_and_memory_ops_have_columns(trace: Trace) -> None:
     assert found[found.index("launches") + 1] == "4"
 
 
-def test_a_report_without_work_says_what_to_do(trace: Trace) -> None:
+def test_a_report_without_work_says_what_to_do(trace: MakeTrace) -> None:
     """No GPU work is a picture with words, and ranges alone still make a timeline."""
     breakdown = broken_down(trace(Range("step", 0, 90)))
     for chart in CHARTS[:2]:
@@ -537,7 +537,7 @@ def test_a_report_without_work_says_what_to_do(trace: Trace) -> None:
     assert title_of(TIMELINE.figure(breakdown)) == "1 range on the host and no GPU work at all"
 
 
-def test_ugly_names_are_drawn_as_they_are(trace: Trace, tmp_path: Path) -> None:
+def test_ugly_names_are_drawn_as_they_are(trace: MakeTrace, tmp_path: Path) -> None:
     """Dollars start no formula, and what the font lacks makes no warning; labels stay short."""
     items: list[Items] = []
     for n, name in enumerate(UGLY):
@@ -617,7 +617,7 @@ def test_text_in_bars_has_contrast() -> None:
 # ---- files
 
 
-def test_users_settings_neither_matter_nor_change(trace: Trace, tmp_path: Path) -> None:
+def test_users_settings_neither_matter_nor_change(trace: MakeTrace, tmp_path: Path) -> None:
     """A user's own matplotlib style changes no chart, and is what it was afterwards."""
     breakdown = broken_down(trace(*loop()))
     plain = [path.read_bytes() for path in save_charts(CHARTS, breakdown, tmp_path / "plain")]

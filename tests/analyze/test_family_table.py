@@ -10,7 +10,7 @@ import pytest
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import Item, Kernel, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
 
@@ -42,7 +42,7 @@ def mismatches(found: Breakdown) -> list[tuple[str, int, int]]:
     ]
 
 
-def test_memory_ops_and_graphs_are_families_of_their_own(trace: Trace) -> None:
+def test_memory_ops_and_graphs_are_families_of_their_own(trace: MakeTrace) -> None:
     """A memcpy, a memset and a graph are not kernels, whatever a rule says of their names."""
     path = trace(
         Range("step", 0, 90),
@@ -60,7 +60,7 @@ def test_memory_ops_and_graphs_are_families_of_their_own(trace: Trace) -> None:
     }
 
 
-def test_families_of_a_parent_are_those_of_all_inside(trace: Trace) -> None:
+def test_families_of_a_parent_are_those_of_all_inside(trace: MakeTrace) -> None:
     """What an inner range owns counts in every range around it, and in none beside it."""
     path = trace(
         Range("outer", 0, 90),
@@ -77,7 +77,7 @@ def test_families_of_a_parent_are_those_of_all_inside(trace: Trace) -> None:
     assert families(found, "outer/beside") == {"gemm": (1, 1, 5)}
 
 
-def test_a_window_counts_what_it_has_inside_once(trace: Trace) -> None:
+def test_a_window_counts_what_it_has_inside_once(trace: MakeTrace) -> None:
     """Two overlapping windows of one name have a kernel once, also when a push/pop range owns it."""
     path = trace(
         Range("window", 0, 90, kind="start_end"),
@@ -89,7 +89,7 @@ def test_a_window_counts_what_it_has_inside_once(trace: Trace) -> None:
     assert families(answer(path), "window") == {"gemm": (1, 1, 10)}
 
 
-def test_windows_of_strict_see_their_thread_alone(trace: Trace) -> None:
+def test_windows_of_strict_see_their_thread_alone(trace: MakeTrace) -> None:
     """With `strict` the families of a window are those of its thread's launches."""
     path = trace(
         Range("window", 0, 90, kind="start_end", thread=1),
@@ -101,7 +101,7 @@ def test_windows_of_strict_see_their_thread_alone(trace: Trace) -> None:
     assert families(answer(path, "strict"), "window") == {"gemm": (1, 1, 10)}
 
 
-def test_families_of_crossing_ranges_hold_what_lies_inside_each(trace: Trace) -> None:
+def test_families_of_crossing_ranges_hold_what_lies_inside_each(trace: MakeTrace) -> None:
     """Ranges of two domains that cross both have the kernel inside that was launched while both were open."""
     path = trace(
         Range("left", 0, 50, domain=1),
@@ -136,7 +136,7 @@ def nested_report(seed: int) -> list[Item]:
     "how", [{}, {"skip": 1}, {"by": "device"}, {"by": "process"}, {"select": "iter*"}], ids=str
 )
 def test_families_add_up_to_the_sum_of_each_merged_path(
-    trace: Trace, threads: str, how: dict[str, Any]
+    trace: MakeTrace, threads: str, how: dict[str, Any]
 ) -> None:
     """For each row the families' times are its inclusive sum, to the ns, on reports by chance."""
     for seed in range(15):

@@ -25,7 +25,7 @@ from nsysprof.results import files as result_files
 from nsysprof.results.files import write_csv, writing
 from nsysprof.results.folder import report_folder
 from nsysprof.trace.report import Report, open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.reports import RUN, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy
 
@@ -141,13 +141,13 @@ def as_text(frame: pd.DataFrame) -> list[list[str]]:
 
 
 @pytest.fixture
-def odd(trace: Trace) -> Breakdown:
+def odd(trace: MakeTrace) -> Breakdown:
     """The answer for the odd report."""
     return broken_down(trace(*odd_report(), duration=10_000))
 
 
 @pytest.mark.parametrize("source", ["shipped", "odd"])
-def test_columns_are_the_interface(source: str, tmp_path: Path, trace: Trace) -> None:
+def test_columns_are_the_interface(source: str, tmp_path: Path, trace: MakeTrace) -> None:
     """The columns of the design come first and in its order, and whatever is no text is an integer."""
     path = RUN if source == "shipped" else trace(*odd_report())
     write_tables(broken_down(path), tmp_path)
@@ -161,7 +161,7 @@ def test_columns_are_the_interface(source: str, tmp_path: Path, trace: Trace) ->
                 assert all(str(int(row[place])) == row[place] for row in rows), (name, column)
 
 
-def test_kernels_say_their_cause(trace: Trace, tmp_path: Path) -> None:
+def test_kernels_say_their_cause(trace: MakeTrace, tmp_path: Path) -> None:
     """`kernels.csv` and `analysis.json` show convolutions, FFTs, sorts and scans as such, and else the family."""
     causes = {
         "implicit_convolve_sgemm": ("gemm", "convolution"),
@@ -212,7 +212,7 @@ def test_pandas_reads_back_what_the_frames_hold(odd: Breakdown, tmp_path: Path) 
             assert (column in TEXTS) or read[column].dtype == np.int64
 
 
-def test_a_path_that_is_no_text_is_replaced(trace: Trace, tmp_path: Path) -> None:
+def test_a_path_that_is_no_text_is_replaced(trace: MakeTrace, tmp_path: Path) -> None:
     """A file name that is not UTF-8 becomes question marks in the document instead of an error."""
     named = trace(*odd_report()).rename(tmp_path / "a\udc80.sqlite")
     write_json(broken_down(named), tmp_path / "analysis.json")
@@ -238,7 +238,7 @@ def test_rows_are_written_in_parts(odd: Breakdown, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("source", ["shipped", "odd"])
 @pytest.mark.parametrize("by", [None, "process", "device"])
 def test_json_equals_the_frames_and_the_csv(
-    source: str, by: str | None, tmp_path: Path, trace: Trace
+    source: str, by: str | None, tmp_path: Path, trace: MakeTrace
 ) -> None:
     """`analysis.json` parses, names its schema, and its rows are those of the frames and of the CSV files."""
     answer = broken_down(RUN if source == "shipped" else trace(*odd_report()), by=by)
@@ -275,7 +275,7 @@ def test_json_equals_the_frames_and_the_csv(
 )
 @pytest.mark.parametrize("threads", ["follow", "strict"])
 def test_json_says_what_was_asked(
-    threads: str, how: dict[str, Any], options: dict[str, Any], tmp_path: Path, trace: Trace
+    threads: str, how: dict[str, Any], options: dict[str, Any], tmp_path: Path, trace: MakeTrace
 ) -> None:
     """All options that change the numbers stand in the document, so that it can be made again from it."""
     with open_report(trace(*odd_report())) as report:
@@ -322,7 +322,7 @@ def test_the_shipped_report_describes_itself(tmp_path: Path) -> None:
     assert document["totals"]["kernels"] == 7655
 
 
-def test_an_empty_report_still_gives_all_files(trace: Trace, tmp_path: Path) -> None:
+def test_an_empty_report_still_gives_all_files(trace: MakeTrace, tmp_path: Path) -> None:
     """Without ranges and without ops every file has its header, and the document its empty lists."""
     out = tmp_path / "out"
     out.mkdir()
@@ -433,10 +433,10 @@ def test_a_stopped_run_is_recognized_as_ours(
     monkeypatch.setattr(analysis_files, "write_csv", stop)
     with pytest.raises(KeyboardInterrupt):
         write_tables(odd, tmp_path)
-    assert checked(tmp_path, odd.attribution.tables.report)
+    assert checked(tmp_path, odd.attribution.trace.report)
 
 
-def test_whose_folder_it_is(trace: Trace, tmp_path: Path) -> None:
+def test_whose_folder_it_is(trace: MakeTrace, tmp_path: Path) -> None:
     """A folder is ours when its document is of the same file or of a copy, not when names merely resemble."""
     first, other = trace(*odd_report(), name="data.sqlite"), trace(name="a.sqlite")
     (tmp_path / "elsewhere").mkdir()
@@ -459,7 +459,7 @@ def test_whose_folder_it_is(trace: Trace, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": "nsysprof-analysis/1"}', "\0\0", '"file": {'])
-def test_a_foreign_document_is_not_ours(trace: Trace, tmp_path: Path, content: str) -> None:
+def test_a_foreign_document_is_not_ours(trace: MakeTrace, tmp_path: Path, content: str) -> None:
     """Whatever lies there as `analysis.json`, it is refused and not a crash."""
     folder = tmp_path / "out"
     folder.mkdir()
@@ -468,14 +468,14 @@ def test_a_foreign_document_is_not_ours(trace: Trace, tmp_path: Path, content: s
         checked(folder, report)
 
 
-def test_checking_makes_nothing(trace: Trace, tmp_path: Path) -> None:
+def test_checking_makes_nothing(trace: MakeTrace, tmp_path: Path) -> None:
     """A folder that is not there yet is fine and is not made: the answer may still fail."""
     with open_report(trace()) as report:
         assert not checked(tmp_path / "a" / "b", report)
     assert not (tmp_path / "a").exists()
 
 
-def test_a_file_in_the_way_is_named(trace: Trace, tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_named(trace: MakeTrace, tmp_path: Path) -> None:
     """A file where the folder, or a folder around it, should be is an error with an advice."""
     with open_report(trace()) as report:
         for folder in (report.path, report.path / "below"):

@@ -11,8 +11,8 @@ import pytest
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import chart_rows
 from nsysprof.analyze.highlights import kernels_inside, top_rows
-from nsysprof.analyze.slow_start import slow_starts
-from tests.conftest import Trace
+from nsysprof.analyze.ledger import slow_starts
+from tests.conftest import MakeTrace
 from tests.kit.reports import BLOCK, RUN, broken_down
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
 
@@ -67,7 +67,7 @@ def three_phases() -> list[Items]:
     ]
 
 
-def test_the_busiest_ranges_come_in_the_order_of_the_program(trace: Trace) -> None:
+def test_the_busiest_ranges_come_in_the_order_of_the_program(trace: MakeTrace) -> None:
     """By busy time they are chosen, by first appearance they stand, and parents stand before children."""
     answer = broken_down(trace(*three_phases(), duration=10_000))
     assert paths(answer, 1) == ["train"]
@@ -76,7 +76,7 @@ def test_the_busiest_ranges_come_in_the_order_of_the_program(trace: Trace) -> No
     assert paths(answer, 9) == ["load", "train", "train/step*", "save", "save/write"]
 
 
-def test_a_range_around_a_shown_one_is_shown(trace: Trace) -> None:
+def test_a_range_around_a_shown_one_is_shown(trace: MakeTrace) -> None:
     """Whatever is shown has its ancestors shown, on shipped reports and on a tree, for every count."""
     tree = broken_down(trace(*three_phases()), merge=None)
     for answer in (broken_down(RUN), broken_down(BLOCK), tree):
@@ -100,7 +100,7 @@ def test_all_work_of_the_parent_is_not_counted() -> None:
     assert len(paths(measured, 18)) == len(paths(measured, 500)) == 36
 
 
-def test_the_ends_of_a_long_chain_stand_for_it(trace: Trace) -> None:
+def test_the_ends_of_a_long_chain_stand_for_it(trace: MakeTrace) -> None:
     """Of 1,009 ranges that hold one another and the same work, the two outermost and the two innermost are shown."""
     nested = [Range(f"r{depth}", depth, 9000 - depth) for depth in range(DEEP)]
     answer = broken_down(trace(*nested, work("k", 2000, 5, 1), duration=10_000))
@@ -108,14 +108,14 @@ def test_the_ends_of_a_long_chain_stand_for_it(trace: Trace) -> None:
     assert names == ["r0", "r1", f"r{DEEP - 2}", f"r{DEEP - 1}"]
 
 
-def test_a_short_chain_is_shown_whole(trace: Trace) -> None:
+def test_a_short_chain_is_shown_whole(trace: MakeTrace) -> None:
     """Four ranges in each other are no more to read than the ends of a chain."""
     nested = [Range(f"r{depth}", depth, 900 - depth) for depth in range(4)]
     answer = broken_down(trace(*nested, work("k", 200, 5, 1), duration=10_000))
     assert [path.rsplit("/", 1)[-1] for path in paths(answer, 20)] == ["r0", "r1", "r2", "r3"]
 
 
-def test_what_follows_a_chain_stands_below_it(trace: Trace) -> None:
+def test_what_follows_a_chain_stands_below_it(trace: MakeTrace) -> None:
     """Children of a row within a chain that is left out hang on the next range shown above them."""
     nested = [Range(f"r{depth}", depth, 900 - depth) for depth in range(8)]
     inner = [Range("x", 100, 110), work("k", 101, 5, 1), Range("y", 120, 130), work("k", 121, 7, 2)]
@@ -124,7 +124,7 @@ def test_what_follows_a_chain_stands_below_it(trace: Trace) -> None:
     assert names == ["r0", "r1", "r6", "r7", "x", "y"]
 
 
-def test_what_is_measured_comes_before_warm_up_and_checks(trace: Trace) -> None:
+def test_what_is_measured_comes_before_warm_up_and_checks(trace: MakeTrace) -> None:
     """However long they take, as long as the answer has `RUN::` ranges; a program's own CHECK:: is a range like any."""
     items = [
         *(Range("CHECK::a::S8", 0, 9_000), Range("REFERENCE::S8", 100, 8_000), work("k", 200, 7_000, 1)),
@@ -142,12 +142,12 @@ def test_what_is_measured_comes_before_warm_up_and_checks(trace: Trace) -> None:
     assert paths(own, 1) == ["CHECK::a::S8", "CHECK::a::S8/REFERENCE::S8"]
 
 
-def test_without_ranges_nothing_is_shown(trace: Trace) -> None:
+def test_without_ranges_nothing_is_shown(trace: MakeTrace) -> None:
     """A report without NVTX has no rows, and that is no error."""
     assert paths(broken_down(trace(work("k", 1, 2, 1))), 5) == []
 
 
-def test_kernels_inside_are_those_of_all_inner_ranges(trace: Trace) -> None:
+def test_kernels_inside_are_those_of_all_inner_ranges(trace: MakeTrace) -> None:
     """Equal kernels of inner ranges are one row, the longest first, and the sum is the inclusive one."""
     answer = broken_down(trace(*three_phases(), launch_memcpy((410, 411), (412, 413), id=9), duration=10_000))
     train = answer.merged["merged_path"].tolist().index("train")
@@ -171,7 +171,7 @@ def test_kernels_inside_add_up_on_shipped_reports(path: Path, threads: str) -> N
     assert (outside > 0) == (threads == "strict")
 
 
-def test_unowned_kernels_of_a_split_answer_are_one_table(trace: Trace) -> None:
+def test_unowned_kernels_of_a_split_answer_are_one_table(trace: MakeTrace) -> None:
     """With `by` the rows that no range owns are still found, those of all parts together."""
     items = [
         launch_kernel("k", (1, 2), (3, 10), id=1, process=1),
@@ -186,12 +186,12 @@ def test_unowned_kernels_of_a_split_answer_are_one_table(trace: Trace) -> None:
 SLOW = "the first of 6 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
 
 
-def test_a_slow_first_of_many_is_told(trace: Trace) -> None:
+def test_a_slow_first_of_many_is_told(trace: MakeTrace) -> None:
     """The sentence has how many there are, the first one's span, the median one's, and the option that helps."""
     assert warned(trace(*steps([4000, 10, 10, 11, 9, 10]), duration=LATE)) == [SLOW]
 
 
-def test_what_is_skipped_is_not_told(trace: Trace) -> None:
+def test_what_is_skipped_is_not_told(trace: MakeTrace) -> None:
     """With the warm-up left out nothing is slow any more; a second slow one is the first of those that are left."""
     path = trace(*steps([4000, 10, 10, 11, 9, 10]), duration=LATE)
     assert warned(path, skip=1) == []
@@ -214,19 +214,19 @@ def test_what_is_skipped_is_not_told(trace: Trace) -> None:
         [0, 0, 0, 0, 0, 0],
     ],
 )
-def test_other_starts_are_not_told(lengths: list[int], trace: Trace) -> None:
+def test_other_starts_are_not_told(lengths: list[int], trace: MakeTrace) -> None:
     """Only a first one, of at least four, far above the median and more than all others together, is a slow start."""
     assert warned(trace(*steps(lengths), duration=LATE)) == []
 
 
 @pytest.mark.parametrize("lengths", [[4000, 10, 10, 10], [51, 10, 10, 10], [61, 10, 10, 10, 10, 10, 10]])
-def test_the_least_that_is_told(lengths: list[int], trace: Trace) -> None:
+def test_the_least_that_is_told(lengths: list[int], trace: MakeTrace) -> None:
     """Four instances are enough, and so is 1 ns beyond five times the median, or beyond half of all."""
     [sentence] = warned(trace(*steps(lengths), duration=LATE))
     assert sentence.startswith(f"the first of {len(lengths)} step* spans ")
 
 
-def test_every_thread_has_a_first_instance(trace: Trace) -> None:
+def test_every_thread_has_a_first_instance(trace: MakeTrace) -> None:
     """Ranks and threads start slowly each for itself, wherever the rows stand in the file."""
     slow = steps([4000, 10, 10, 11, 9, 10], thread=9, id=100)
     fast = steps([10, 10, 11, 9, 10], start=100)
@@ -235,7 +235,7 @@ def test_every_thread_has_a_first_instance(trace: Trace) -> None:
     assert warned(trace(*alone, *fast, duration=LATE)) == []
 
 
-def test_only_the_outermost_repetition_is_told(trace: Trace) -> None:
+def test_only_the_outermost_repetition_is_told(trace: MakeTrace) -> None:
     """What repeats inside a slow first step is slow there too and needs no sentence of its own."""
     items = [Range("train", 0, 90_000), *steps([4000, 10, 10, 11, 9, 10])]
     items += [Range("forward", number * 10_000 + 5, number * 10_000 + 500) for number in range(6)]
@@ -245,7 +245,7 @@ def test_only_the_outermost_repetition_is_told(trace: Trace) -> None:
     assert warned(path, select="forward") == [SLOW.replace("step*", "forward")]
 
 
-def test_each_part_is_told_apart(trace: Trace) -> None:
+def test_each_part_is_told_apart(trace: MakeTrace) -> None:
     """Split by process, each has a start of its own; ranges without work have none."""
     path = trace(
         *steps([4000, 10, 10, 11, 9, 10], process=7),
@@ -260,7 +260,7 @@ def test_each_part_is_told_apart(trace: Trace) -> None:
     ]
 
 
-def test_nothing_starts_slowly_where_nothing_is(trace: Trace) -> None:
+def test_nothing_starts_slowly_where_nothing_is(trace: MakeTrace) -> None:
     """Reports without ranges, or without work, and shipped ones have no slow start."""
     assert warned(trace(work("k", 1, 2, 1))) == []
     assert warned(trace(*[Range("step", 10 * number, 10 * number + 5) for number in range(9)])) == []

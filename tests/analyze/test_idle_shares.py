@@ -13,7 +13,7 @@ import pytest
 
 from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.analyze.text import summary
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import Op, Reference, refer
 from tests.kit.reports import broken_down
@@ -75,7 +75,7 @@ def launched_in(reference: Reference, instance: int) -> list[Op]:
 
 
 @pytest.mark.parametrize("first_seed", [0, 20, 40])
-def test_idle_shares_equal_a_count_of_every_ns(first_seed: int, trace: Trace) -> None:
+def test_idle_shares_equal_a_count_of_every_ns(first_seed: int, trace: MakeTrace) -> None:
     """Path by path on reports by chance, with several GPUs, processes and threads that run beside one another."""
     partly, on_two, filled = 0, 0, 0
     for seed in range(first_seed, first_seed + 20):
@@ -100,7 +100,7 @@ def test_idle_shares_equal_a_count_of_every_ns(first_seed: int, trace: Trace) ->
 
 @pytest.mark.parametrize("by", ["process", "device"])
 @pytest.mark.parametrize("how", [{}, {"skip": 1}, {"select": "*[aw]*"}])
-def test_idle_shares_of_parts(by: str, how: dict[str, Any], trace: Trace) -> None:
+def test_idle_shares_of_parts(by: str, how: dict[str, Any], trace: MakeTrace) -> None:
     """A row by process has its instances, one by device only their ops there; what others run there counts still."""
     compared = 0
     for seed in range(60, 80):
@@ -131,7 +131,7 @@ def device_label(op: Op) -> str:
 # ---- what it tells apart
 
 
-def test_gaps_that_another_range_fills_are_not_idle(trace: Trace) -> None:
+def test_gaps_that_another_range_fills_are_not_idle(trace: MakeTrace) -> None:
     """A range whose own ops take a tenth of its span is not launch-bound while the GPU works for another one."""
     path = trace(
         Range("waits its turn", 0, 200),
@@ -145,21 +145,21 @@ def test_gaps_that_another_range_fills_are_not_idle(trace: Trace) -> None:
     assert not marked(path, "waits its turn")
 
 
-def test_gaps_that_nobody_fills_are_idle(trace: Trace) -> None:
+def test_gaps_that_nobody_fills_are_idle(trace: MakeTrace) -> None:
     """The same range without the other one is launch-bound: 90 of 100 ns nothing runs."""
     path = trace(Range("waits", 0, 200), work(10, 5, 1), work(105, 5, 2), duration=END)
     assert shares(path) == {"waits": pytest.approx(0.9)}
     assert marked(path, "waits")
 
 
-def test_what_nobody_owns_fills_gaps_too(trace: Trace) -> None:
+def test_what_nobody_owns_fills_gaps_too(trace: MakeTrace) -> None:
     """Ops of other processes on the same GPU, and ops without a launch, keep it at work."""
     own = [Range("a", 0, 200), work(10, 10, 1), work(100, 10, 2)]
     assert shares(trace(*own, work(20, 60, 1, process=2), duration=END))["a"] == pytest.approx(0.2)
     assert shares(trace(*own, Kernel("lost", 20, 70, 99), duration=END))["a"] == pytest.approx(0.3)
 
 
-def test_what_another_gpu_runs_fills_no_gap(trace: Trace) -> None:
+def test_what_another_gpu_runs_fills_no_gap(trace: MakeTrace) -> None:
     """An op on GPU 1 leaves GPU 0 as idle as it is."""
     path = trace(Range("a", 0, 200), work(10, 10, 1), work(100, 10, 2), work(20, 80, 3, thread=2, device=1))
     answer = broken_down(path, by="device")
@@ -176,7 +176,7 @@ def test_what_another_gpu_runs_fills_no_gap(trace: Trace) -> None:
     assert shares(strict) == {"a": pytest.approx(0.8), "b": 0.0}
 
 
-def test_all_gpus_of_a_range_count(trace: Trace) -> None:
+def test_all_gpus_of_a_range_count(trace: MakeTrace) -> None:
     """Two GPUs have the span of the range each: one at work throughout and one for a fifth of it idle for 40 %."""
     path = trace(
         Range("a", 0, 200),
@@ -188,7 +188,7 @@ def test_all_gpus_of_a_range_count(trace: Trace) -> None:
     assert shares(path) == {"a": pytest.approx(0.4)}
 
 
-def test_the_median_instance_decides(trace: Trace) -> None:
+def test_the_median_instance_decides(trace: MakeTrace) -> None:
     """One slow start among three does not make a range launch-bound, and an instance without ops does not count."""
     items: list[Items] = []
     for number, gap in enumerate((900, 20, 0)):
@@ -202,7 +202,7 @@ def test_the_median_instance_decides(trace: Trace) -> None:
     assert shares(trace(*items, without_ops, duration=END)) == {"step*": pytest.approx(20 / 100)}
 
 
-def test_without_a_span_there_is_no_share(trace: Trace) -> None:
+def test_without_a_span_there_is_no_share(trace: MakeTrace) -> None:
     """Ranges without ops, with an op of no length, or with one that ends before it starts have none, and no mark."""
     path = trace(
         Range("empty", 0, 9),
@@ -217,7 +217,7 @@ def test_without_a_span_there_is_no_share(trace: Trace) -> None:
     assert len(idle_shares(broken_down(path), [])) == 0
 
 
-def test_rows_are_those_that_were_asked_for(trace: Trace) -> None:
+def test_rows_are_those_that_were_asked_for(trace: MakeTrace) -> None:
     """The answer has the order of the rows asked for, not that of the frame."""
     path = trace(
         Range("a", 0, 90),

@@ -31,7 +31,7 @@ from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.packing import COARSEST, STEP, PageRow, pack, varints
 from nsysprof.page.template import inline
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.calls import math_and_flash
 from tests.kit.html_page import Element, parse, unpack
 from tests.kit.random_reports import random_report
@@ -80,8 +80,8 @@ def test_totals_and_ledger_are_those_of_the_document(
     assert len(tiles) == 6
     for tile in tiles:
         assert int(tile.attributes["data-v"]) == read["totals"][tile.attributes["data-key"]]
-    *fates, total = rows(page.one("table", id="t-ledger"))
-    for row, known in zip(fates, read["ledger"], strict=True):
+    *outcomes, total = rows(page.one("table", id="t-ledger"))
+    for row, known in zip(outcomes, read["ledger"], strict=True):
         assert [row.one("th").text, *map(float, row.values)] == [
             known["fate"], known["ops"], known["sum_ns"], known["share"]
         ]  # fmt: skip
@@ -122,7 +122,7 @@ def test_every_op_row_adds_up_to_the_rows_of_the_document(
     assert found == dict(wanted)
 
 
-def test_op_rows_show_the_cause_where_it_says_more(trace: Trace) -> None:
+def test_op_rows_show_the_cause_where_it_says_more(trace: MakeTrace) -> None:
     """The finer word stands beside the family, and nothing where it is the family."""
     names = {"vector_fft": "FFT", "implicit_convolve_sgemm": "convolution", "ampere_sgemm_128x64_tn": ""}
     items = [
@@ -143,7 +143,7 @@ def test_families_add_up_to_all_ops(page: Element, run_sqlite: Breakdown) -> Non
     ]
 
 
-def test_the_ledgers_of_a_comparison_are_those_of_its_document(trace: Trace) -> None:
+def test_the_ledgers_of_a_comparison_are_those_of_its_document(trace: MakeTrace) -> None:
     """Every pair's causes have the nanoseconds of gap.json, base, new and change."""
     with open_report(math_and_flash(trace)) as report:
         comparison = compare(attribute(report), base="RUN::math::*", new="RUN::flash::*")
@@ -177,7 +177,7 @@ def test_the_environment_tells_what_the_run_record_says(page: Element) -> None:
 # ---- nothing but text, nothing from elsewhere
 
 
-def hostile(trace: Trace) -> Path:
+def hostile(trace: MakeTrace) -> Path:
     items: list[Items] = []
     for number, name in enumerate(HOSTILE):
         at = 1000 * number
@@ -188,7 +188,7 @@ def hostile(trace: Trace) -> Path:
     return trace(*items)
 
 
-def test_a_name_stays_a_text(trace: Trace) -> None:
+def test_a_name_stays_a_text(trace: MakeTrace) -> None:
     """Names that are markup, attributes, comments or templates add no element and no attribute to the page."""
     plain, odd = analysis_page(broken_down(math_and_flash(trace))), analysis_page(broken_down(hostile(trace)))
     read = parse(odd)
@@ -207,7 +207,7 @@ def test_a_name_stays_a_text(trace: Trace) -> None:
     assert "\x1b" not in odd
 
 
-def test_a_page_asks_for_nothing(trace: Trace) -> None:
+def test_a_page_asks_for_nothing(trace: MakeTrace) -> None:
     """Every address in a page is a part of itself, and its policy forbids the rest and all scripts but its own."""
     read = parse(analysis_page(broken_down(math_and_flash(trace)), pictures(trace)))
     for each in read.every():
@@ -220,7 +220,7 @@ def test_a_page_asks_for_nothing(trace: Trace) -> None:
     assert "unsafe-eval" not in policy
 
 
-def pictures(trace: Trace) -> list[bytes]:
+def pictures(trace: MakeTrace) -> list[bytes]:
     return [picture(plan) for plan in plans_of(analysis_charts(), broken_down(math_and_flash(trace)))]
 
 
@@ -313,21 +313,21 @@ def test_the_timeline_holds_every_op_with_its_range(run_sqlite: Breakdown) -> No
     """All ops of the shipped report are there, at their time, with the range that owns each."""
     packed, finding, notes = report_timeline(run_sqlite)
     read = unpack(packed)
-    tables = run_sqlite.attribution.tables
+    trace = run_sqlite.attribution.trace
     assert notes == []
     assert finding.startswith("The GPU is busy for 22 %")
     ops = [row for row in read["rows"] if row["kind"] == "ops"]
-    assert sum(row["marks"] for row in ops) == len(tables.ops)
+    assert sum(row["marks"] for row in ops) == len(trace.ops)
     start = np.sort(np.concatenate([row["start"] for row in ops])) + read["origin"]
-    assert (start == np.sort(tables.ops.start)).all()
+    assert (start == np.sort(trace.ops.start)).all()
     owner = np.concatenate([row["data"][1] for row in ops])
     assert (np.sort(owner) == np.sort(run_sqlite.paths.of[run_sqlite.attribution.op_owner] + 1)).all()
     host = [row for row in read["rows"] if row["label"].endswith("NVTX")]
-    assert sum(row["marks"] for row in host) == len(tables.ranges)
+    assert sum(row["marks"] for row in host) == len(trace.ranges)
 
 
 def test_ranges_that_were_asked_for_are_drawn_however_short(
-    trace: Trace, monkeypatch: pytest.MonkeyPatch
+    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of too many ranges the longest of those that count are chosen, not of all."""
     monkeypatch.setattr(page_rows, "MOST_RANGES", 3)
@@ -339,7 +339,7 @@ def test_ranges_that_were_asked_for_are_drawn_however_short(
     assert notes == ["of 5 ranges the longest 3 are drawn one by one"]
 
 
-def test_an_op_says_how_long_before_it_was_launched(trace: Trace) -> None:
+def test_an_op_says_how_long_before_it_was_launched(trace: MakeTrace) -> None:
     """One more than that; nothing where its launch began later by the clocks, or is not recorded."""
     items: list[Items] = [
         Range("step", 0, 1000),
@@ -353,7 +353,7 @@ def test_an_op_says_how_long_before_it_was_launched(trace: Trace) -> None:
     assert row["data"][2] == [51, 1, 0, 0]
 
 
-def test_without_scripts_pictures_are_promised_only_where_there_are_some(trace: Trace) -> None:
+def test_without_scripts_pictures_are_promised_only_where_there_are_some(trace: MakeTrace) -> None:
     """With --no-charts there is nothing that shows the same."""
     breakdown = broken_down(math_and_flash(trace))
     for drawn in ([], pictures(trace)):
@@ -362,7 +362,7 @@ def test_without_scripts_pictures_are_promised_only_where_there_are_some(trace: 
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_report_makes_a_page(seed: int, trace: Trace) -> None:
+def test_any_report_makes_a_page(seed: int, trace: MakeTrace) -> None:
     """Of reports by chance a page is made whose timeline holds all ops within its window, lanes in order."""
     breakdown = broken_down(trace(*random_report(seed)))
     parse(analysis_page(breakdown))
@@ -371,14 +371,14 @@ def test_any_report_makes_a_page(seed: int, trace: Trace) -> None:
         return
     read = unpack(packed)
     ops = sum(row["of"] for row in read["rows"] if row["kind"] == "ops")
-    assert ops == len(breakdown.attribution.tables.ops) or any("more streams" in note for note in notes)
+    assert ops == len(breakdown.attribution.trace.ops) or any("more streams" in note for note in notes)
     for row in read["rows"]:
         assert (row["end"] <= read["length"]).all()
         if row["kind"] == "ranges":
             assert (row["start"][1:] >= row["end"][:-1]).all()
 
 
-def test_a_report_without_gpu_work_makes_a_page(trace: Trace) -> None:
+def test_a_report_without_gpu_work_makes_a_page(trace: MakeTrace) -> None:
     """Also a report with nothing but ranges, and one that says nothing of any range."""
     ranges = parse(analysis_page(broken_down(trace(Range("step", 0, 100)))))
     assert len(rows(ranges.one("table", id="t-ranges"))) == 1
@@ -387,7 +387,7 @@ def test_a_report_without_gpu_work_makes_a_page(trace: Trace) -> None:
     assert len(rows(none.one("table", id="t-ops"))) == 1
 
 
-def test_rows_split_by_device_say_which(trace: Trace) -> None:
+def test_rows_split_by_device_say_which(trace: MakeTrace) -> None:
     """With `by` the tree has a column for it."""
     read = parse(analysis_page(broken_down(math_and_flash(trace), by="device")))
     heads = [each.text for each in read.one("table", id="t-ranges").one("thead").all("th")]

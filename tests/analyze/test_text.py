@@ -10,13 +10,13 @@ import pytest
 
 from nsysprof.analyze.highlights import kernels_inside, top_rows
 from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
-from nsysprof.analyze.slow_start import slow_starts
+from nsysprof.analyze.ledger import slow_starts
 from nsysprof.analyze.text import summary, verification
 from nsysprof.attribution.verify import Verification
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import gpus_of
 from tests.kit.reports import BLOCK, RUN, broken_down
@@ -71,7 +71,7 @@ def work(name: str, at: int, length: int, id: int, **where: Any) -> Items:
 @pytest.mark.parametrize("seed", [None, 0, 2, 5, 7, 11, 19])
 @pytest.mark.parametrize("by", [None, "process", "device"])
 def test_every_number_of_the_ranges_is_that_of_the_frame(
-    seed: int | None, by: str | None, trace: Trace
+    seed: int | None, by: str | None, trace: MakeTrace
 ) -> None:
     """Row by row and column by column the printed tree is the merged frame, formatted; the mark is that of idleness."""
     answer = broken_down(RUN if seed is None else trace(*random_report(seed)), by=by)
@@ -123,8 +123,8 @@ def counted(totals: dict[str, int]) -> str:
 
 
 @pytest.mark.parametrize("seed", [None, 1, 3, 4, 8])
-def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: Trace) -> None:
-    """Fates with ops have a row with their ops, sum and share; the total closes the table and is told before it."""
+def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: MakeTrace) -> None:
+    """Outcomes with ops have a row with their ops, sum and share; the total closes the table and is told before it."""
     path = RUN if seed is None else trace(*random_report(seed))
     answer = broken_down(path)
     text = summary(answer)
@@ -186,14 +186,14 @@ def test_kernels_of_the_longest_ranges(path: Path, threads: str) -> None:
         assert [line["share"] for line in printed] == [format_share(part) for part in share[:5].tolist()]
 
 
-def test_little_unowned_work_is_not_listed(trace: Trace) -> None:
+def test_little_unowned_work_is_not_listed(trace: MakeTrace) -> None:
     """Kernels that no range owns are listed from a tenth of the time on."""
     inside = [Range("a", 0, 500), work("k", 10, 91, 1)]
     assert "no range owns:" not in summary(broken_down(trace(*inside, work("x", 600, 9, 2), duration=LATE)))
     assert "no range owns:" in summary(broken_down(trace(*inside, work("x", 600, 11, 2), duration=LATE)))
 
 
-def test_the_launch_bound_mark(trace: Trace) -> None:
+def test_the_launch_bound_mark(trace: MakeTrace) -> None:
     """A range in whose span nothing runs for more than half the time is marked, and the mark explained."""
     path = trace(
         Range("waits", 0, 100),
@@ -241,7 +241,7 @@ def test_the_launch_bound_mark(trace: Trace) -> None:
     ("times", "span", "busy"),
     [(1, "60 ns (40 ns–940 ns)", "40 ns (all)"), (2, "60 ns ± 17 %", "40 ns ± 0 %")],
 )
-def test_each_is_the_median_with_its_spread(trace: Trace, times: int, span: str, busy: str) -> None:
+def test_each_is_the_median_with_its_spread(trace: MakeTrace, times: int, span: str, busy: str) -> None:
     """What repeats shows medians with half the IQR in percent, of fewer than ten the least and the most, and their
     ratio; once, or without work, shows neither.
     """
@@ -265,7 +265,7 @@ def test_each_is_the_median_with_its_spread(trace: Trace, times: int, span: str,
     assert rows["step*"]["busy"] == ("200 ns", "400 ns")[times - 1]
 
 
-def test_the_legend_of_the_ranges(trace: Trace) -> None:
+def test_the_legend_of_the_ranges(trace: MakeTrace) -> None:
     """Two lines under the table say what the columns add up, and nothing else where nothing else needs a word."""
     text = summary(broken_down(trace(Range("a", 0, 100), work("k", 1, 10, 1), duration=LATE)))
     lines = text.splitlines()
@@ -277,7 +277,7 @@ def test_the_legend_of_the_ranges(trace: Trace) -> None:
     ]
 
 
-def test_a_single_gap_of_exactly_half_is_no_mark(trace: Trace) -> None:
+def test_a_single_gap_of_exactly_half_is_no_mark(trace: MakeTrace) -> None:
     """The mark needs more than half of the span idle: half is not more."""
     path = trace(
         Range("a", 0, 100), work("k", 8, 10, 1), work("k", 28, 10, 2), work("k", 38, 0, 3), duration=LATE
@@ -289,7 +289,7 @@ def test_a_single_gap_of_exactly_half_is_no_mark(trace: Trace) -> None:
     assert rows[0]["busy/span"] == "50 %"
 
 
-def test_top_limits_the_rows_and_says_what_is_left(trace: Trace) -> None:
+def test_top_limits_the_rows_and_says_what_is_left(trace: MakeTrace) -> None:
     """`top` ranges are printed, and how many more there are, with the option that prints them."""
     items: list[Items] = []
     for number in range(30):
@@ -303,7 +303,7 @@ def test_top_limits_the_rows_and_says_what_is_left(trace: Trace) -> None:
     assert "more range" not in summary(answer, 30)
 
 
-def test_a_thousand_levels_are_readable(trace: Trace) -> None:
+def test_a_thousand_levels_are_readable(trace: MakeTrace) -> None:
     """1,009 ranges in each other take a few lines, none wide, and say what is left out and how deep they are."""
     nested = [Range(f"level {depth}", depth, 9000 - depth) for depth in range(1009)]
     answer = broken_down(trace(*nested, work("k", 2000, 5, 1), work("k", 2020, 5, 2), duration=LATE))
@@ -321,7 +321,7 @@ def test_a_thousand_levels_are_readable(trace: Trace) -> None:
     assert max(map(len, text.splitlines())) < 200
 
 
-def test_steps_that_were_never_popped_are_readable(trace: Trace) -> None:
+def test_steps_that_were_never_popped_are_readable(trace: MakeTrace) -> None:
     """Where each level adds its own work, as many levels are shown as were asked for."""
     items: list[Items] = []
     for depth in range(200):
@@ -336,7 +336,7 @@ def test_steps_that_were_never_popped_are_readable(trace: Trace) -> None:
     assert "warning  ranges never closed: 200 of 200; they end with the session\n" in text
 
 
-def test_windows_and_unclosed_ranges_are_told_apart(trace: Trace) -> None:
+def test_windows_and_unclosed_ranges_are_told_apart(trace: MakeTrace) -> None:
     """A start/end range, whose numbers overlap those of others, and unclosed instances say so beside the name."""
     path = trace(
         Range("w", 0, 500, kind="start_end"),
@@ -352,7 +352,7 @@ def test_windows_and_unclosed_ranges_are_told_apart(trace: Trace) -> None:
     assert sorted(names) == ["iter* (1 never closed)", "w", "w (start/end)"]
 
 
-def test_warnings_and_messages_of_nsys_are_shown(trace: Trace) -> None:
+def test_warnings_and_messages_of_nsys_are_shown(trace: MakeTrace) -> None:
     """What nsys recorded and what nsysprof doubts stands above all numbers, each on a line, counted."""
     path = trace(
         Diagnostic("Not all NVTX events\nmight have been collected.", 2),
@@ -375,7 +375,7 @@ def test_warnings_and_messages_of_nsys_are_shown(trace: Trace) -> None:
         assert f"\n  warning  {warning}\n" in head
 
 
-def test_messages_of_sub_processes_are_not_what_the_report_is(trace: Trace) -> None:
+def test_messages_of_sub_processes_are_not_what_the_report_is(trace: MakeTrace) -> None:
     """nsys says of a shell that it has no CUDA; the report has, and few lines stand before the first number."""
     items: list[Items] = [
         Diagnostic("No CUDA events collected. Does the process use CUDA?"),
@@ -411,7 +411,7 @@ def test_messages_of_sub_processes_are_not_what_the_report_is(trace: Trace) -> N
         (None, 0, "nothing ran on a GPU, or CUDA was not traced"),
     ],
 )
-def test_why_there_is_no_gpu_work(trace: Trace, call: str | None, result: int, said: str) -> None:
+def test_why_there_is_no_gpu_work(trace: MakeTrace, call: str | None, result: int, said: str) -> None:
     """Launches that were recorded say that something ran, whatever nsys got of it."""
     calls = (
         [Launch(10 * n, 10 * n + 5, n + 1, api=call, returned=result) for n in range(1234)] if call else []
@@ -421,7 +421,7 @@ def test_why_there_is_no_gpu_work(trace: Trace, call: str | None, result: int, s
     assert said in summary(answer)
 
 
-def test_a_slow_start_is_a_warning(trace: Trace) -> None:
+def test_a_slow_start_is_a_warning(trace: MakeTrace) -> None:
     """Where the first of what repeats takes most of the time, the head says so and what to do; `skip` does it."""
     items: list[Items] = []
     for number in range(6):
@@ -446,7 +446,7 @@ def test_a_slow_start_is_a_warning(trace: Trace) -> None:
     assert skipped == ["  warning  warm-up instances left out: 1 (--skip 1)"]
 
 
-def test_the_report_introduces_itself(trace: Trace) -> None:
+def test_the_report_introduces_itself(trace: MakeTrace) -> None:
     """File, nsys, length, GPUs (equal ones counted), and the command stand on top."""
     path = trace(
         Gpu(0),
@@ -466,7 +466,7 @@ def test_the_report_introduces_itself(trace: Trace) -> None:
     assert "report of nsys, version not recorded" in old[0]
 
 
-def test_copies_and_graphs_are_counted(trace: Trace) -> None:
+def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
     """The line of totals names memory operations, and CUDA graphs where there are some; one is no plural."""
     path = trace(
         work("k", 1, 5, 1), launch_memcpy((10, 11), (12, 13), id=2), launch_graph((20, 21), (22, 30), id=3)
@@ -477,7 +477,7 @@ def test_copies_and_graphs_are_counted(trace: Trace) -> None:
     ) in summary(broken_down(path))
 
 
-def test_busy_is_a_share_of_all_gpus(trace: Trace) -> None:
+def test_busy_is_a_share_of_all_gpus(trace: MakeTrace) -> None:
     """Busy is a share of the span of every GPU that ran something: one all the time and one half of it are 75 %."""
     path = trace(
         launch_kernel("k", (1, 2), (10, 50), id=1, device=0),
@@ -492,7 +492,7 @@ def test_busy_is_a_share_of_all_gpus(trace: Trace) -> None:
     assert "; the GPU is busy for - of the 0 ns from the first op to the last\n" in moment
 
 
-def test_busy_beyond_the_span_is_explained(trace: Trace) -> None:
+def test_busy_beyond_the_span_is_explained(trace: MakeTrace) -> None:
     """A range that keeps two GPUs busy shows 200 % and a line that says why."""
     path = trace(
         Range("both", 0, 100),
@@ -507,7 +507,7 @@ def test_busy_beyond_the_span_is_explained(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("by", [None, "process", "device"])
-def test_reports_with_nothing_in_them(by: str | None, trace: Trace) -> None:
+def test_reports_with_nothing_in_them(by: str | None, trace: MakeTrace) -> None:
     """Without ranges, without GPU work, or with neither the text is short, has no empty table and says what lacks."""
     neither = summary(broken_down(trace(), by=by))
     assert "the report holds no GPU work" in neither
@@ -524,7 +524,7 @@ def test_reports_with_nothing_in_them(by: str | None, trace: Trace) -> None:
         assert "nan" not in text.lower()
 
 
-def test_nothing_that_a_terminal_obeys_comes_through(trace: Trace) -> None:
+def test_nothing_that_a_terminal_obeys_comes_through(trace: MakeTrace) -> None:
     """Escape sequences, bells, NULs, line ends and direction marks, wherever in a report, are written out."""
     bad = "a\x1b[31m\x07\x00\x9b2J\u202e\u2066\x7f\u200b\rb\nc\td\u2028e"
     path = trace(
@@ -558,13 +558,13 @@ def test_nothing_that_a_terminal_obeys_comes_through(trace: Trace) -> None:
         ("%s [bold] {0}", "%s [bold] {0}"),
     ],
 )
-def test_names_in_the_tree(name: str, shown: str, trace: Trace) -> None:
+def test_names_in_the_tree(name: str, shown: str, trace: MakeTrace) -> None:
     """Names stand on one line, at most 48 characters wide, without blanks that would look like an indent."""
     rows = table(summary(broken_down(trace(Range(name, 0, 99), work("k", 1, 5, 1), duration=LATE))), "range")
     assert [row["range"] for row in rows] == [shown]
 
 
-def test_deep_long_names_keep_their_width(trace: Trace) -> None:
+def test_deep_long_names_keep_their_width(trace: MakeTrace) -> None:
     """Indent, name and note keep to the column, save that twelve characters of a name are always left."""
     items: list[Items] = [
         item

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.analyze.stream_lanes import MOST_LANES
-from nsysprof.analyze.timeline import MOST_THREADS, WINDOWS, Timeline, timeline
+from nsysprof.analyze.timeline import MOST_LANES, MOST_THREADS, WINDOWS, Timeline, timeline
 from nsysprof.analyze.zoom import READABLE_OPS, Zoom
-from nsysprof.core.binning import NOTHING, column, column_edges
-from nsysprof.core.intervals import Ints, union_length
+from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, union_length
 from nsysprof.kernels.classify import FAMILIES
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.reports import RUN, broken_down
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy, launch_memset
 
@@ -56,7 +54,7 @@ def test_columns_and_their_edges_agree(start: int, end: int, columns: int) -> No
     assert (moments < edges[place + 1]).all()
 
 
-def test_busy_time_per_column_equals_a_brute_force(trace: Trace) -> None:
+def test_busy_time_per_column_equals_a_brute_force(trace: MakeTrace) -> None:
     """Overlapping, touching and long ops are counted once per moment, in the columns in which they run."""
     random = np.random.default_rng(7)
     start = np.sort(random.integers(0, 9_000, 300))
@@ -76,7 +74,7 @@ def test_busy_time_per_column_equals_a_brute_force(trace: Trace) -> None:
     assert lane.ops == 300
 
 
-def test_the_colour_of_a_column_is_what_runs_longest(trace: Trace) -> None:
+def test_the_colour_of_a_column_is_what_runs_longest(trace: MakeTrace) -> None:
     """Of two families in one column the longer one counts, also where it began long before; idle ones have none."""
     answer = shown(
         trace(
@@ -104,7 +102,7 @@ def on_streams(devices: list[int], streams: int, **where: int) -> list[Items]:
     ]
 
 
-def test_few_streams_have_a_lane_each(trace: Trace) -> None:
+def test_few_streams_have_a_lane_each(trace: MakeTrace) -> None:
     """Eight streams are eight lanes, GPU by GPU in the order of their numbers, whichever the file has first."""
     answer = shown(trace(*on_streams([3, 10, 0, 2], 2)))
     assert [lane.label for lane in answer.streams] == [
@@ -113,7 +111,7 @@ def test_few_streams_have_a_lane_each(trace: Trace) -> None:
     assert answer.notes == ()
 
 
-def test_many_streams_share_the_lane_of_their_gpu(trace: Trace) -> None:
+def test_many_streams_share_the_lane_of_their_gpu(trace: MakeTrace) -> None:
     """Twenty-four streams of eight GPUs are eight lanes, in order, and each is as busy as its GPU."""
     answer = shown(trace(*on_streams([7, 1, 6, 0, 5, 2, 4, 3], 3)))
     assert [lane.label for lane in answer.streams] == [f"GPU {gpu} · 3 streams" for gpu in range(8)]
@@ -122,7 +120,7 @@ def test_many_streams_share_the_lane_of_their_gpu(trace: Trace) -> None:
     assert answer.notes == ()
 
 
-def test_processes_are_in_the_order_of_their_gpus(trace: Trace) -> None:
+def test_processes_are_in_the_order_of_their_gpus(trace: MakeTrace) -> None:
     """Ranks whose process ids run the other way round are drawn GPU by GPU all the same; a shared GPU names its pid."""
     items = [item for pid, gpu in ((5, 2), (6, 1), (7, 0)) for item in on_streams([gpu], 1, process=pid)]
     assert [lane.label for lane in shown(trace(*items)).streams] == [
@@ -134,7 +132,7 @@ def test_processes_are_in_the_order_of_their_gpus(trace: Trace) -> None:
     ]
 
 
-def test_of_more_lanes_than_fit_the_busiest_are_drawn_and_every_gpu_has_one(trace: Trace) -> None:
+def test_of_more_lanes_than_fit_the_busiest_are_drawn_and_every_gpu_has_one(trace: MakeTrace) -> None:
     """Eight GPUs that three processes share make sixteen lanes, with all GPUs, and a note on the other eight."""
     items: list[Items] = []
     for device in range(8):
@@ -147,7 +145,7 @@ def test_of_more_lanes_than_fit_the_busiest_are_drawn_and_every_gpu_has_one(trac
     assert any(note.startswith("8 more streams with") for note in answer.notes)
 
 
-def test_ranges_are_shown_on_the_host_and_on_the_gpu(trace: Trace) -> None:
+def test_ranges_are_shown_on_the_host_and_on_the_gpu(trace: MakeTrace) -> None:
     """A level has a lane for the host's times and one from the first op's start to the last op's end."""
     answer = shown(
         trace(
@@ -170,7 +168,7 @@ def test_ranges_are_shown_on_the_host_and_on_the_gpu(trace: Trace) -> None:
     assert (answer.start_ns, answer.end_ns) == (0, 800)
 
 
-def test_short_neighbours_are_one_mark(trace: Trace) -> None:
+def test_short_neighbours_are_one_mark(trace: MakeTrace) -> None:
     """Ten thousand short ranges in a row become at most one mark per column, and none is lost."""
     ranges = [Range("tick", 10 * n, 10 * n + 5) for n in range(10_000)]
     answer = shown(trace(*ranges, launch_kernel(GEMM, (1, 2), (3, 100_000), id=1)), columns=200)
@@ -181,13 +179,13 @@ def test_short_neighbours_are_one_mark(trace: Trace) -> None:
     assert host.end[-1] == 99_995
 
 
-def test_start_end_ranges_have_a_lane(trace: Trace) -> None:
+def test_start_end_ranges_have_a_lane(trace: MakeTrace) -> None:
     """A start/end range stands in a lane of its own, apart from push/pop ranges."""
     answer = shown(trace(Range("w", 0, 90, kind="start_end"), launch_kernel(GEMM, (1, 2), (3, 100), id=1)))
     assert [(lane.level, lane.on_gpu) for lane in answer.ranges] == [(WINDOWS, False), (WINDOWS, True)]
 
 
-def test_of_many_threads_each_process_has_one_lane_first(trace: Trace) -> None:
+def test_of_many_threads_each_process_has_one_lane_first(trace: MakeTrace) -> None:
     """Main threads of all processes come before helper threads, and the rest is said to be left out."""
     items: list[Items] = []
     for process in range(1, MOST_THREADS + 1):
@@ -206,7 +204,7 @@ def test_of_many_threads_each_process_has_one_lane_first(trace: Trace) -> None:
     assert f"ranges of {MOST_THREADS} more threads are not drawn" in answer.notes
 
 
-def test_a_report_without_work_has_lanes_of_ranges_only(trace: Trace) -> None:
+def test_a_report_without_work_has_lanes_of_ranges_only(trace: MakeTrace) -> None:
     """Without ops there are no streams and no zoom; the ranges are there all the same."""
     answer = shown(trace(Range("step", 10, 30)))
     assert answer.streams == ()
@@ -214,13 +212,13 @@ def test_a_report_without_work_has_lanes_of_ranges_only(trace: Trace) -> None:
     assert [(lane.start.tolist(), lane.end.tolist()) for lane in answer.ranges] == [([10], [30])]
 
 
-def test_an_empty_report_has_an_empty_window(trace: Trace) -> None:
+def test_an_empty_report_has_an_empty_window(trace: MakeTrace) -> None:
     """Nothing at all is an answer too."""
     answer = shown(trace())
     assert (answer.streams, answer.ranges, answer.zoom) == ((), (), None)
 
 
-def test_the_longest_wait_is_that_of_one_gpu(trace: Trace) -> None:
+def test_the_longest_wait_is_that_of_one_gpu(trace: MakeTrace) -> None:
     """A gap counts where a GPU runs nothing on any stream, whatever the other GPU does."""
     answer = shown(
         trace(
@@ -243,7 +241,7 @@ def test_the_zoom_of_the_shipped_report_is_a_call_of_math() -> None:
     assert len(zoom.launch_start) == 20
 
 
-def test_the_zoom_is_the_instance_with_the_median_span(trace: Trace) -> None:
+def test_the_zoom_is_the_instance_with_the_median_span(trace: MakeTrace) -> None:
     """Of three calls the one that is neither the shortest nor the longest is shown."""
     items: list[Items] = []
     for number, length in enumerate((300, 100, 200)):
@@ -258,7 +256,7 @@ def test_the_zoom_is_the_instance_with_the_median_span(trace: Trace) -> None:
     assert own_ops(zoom) == [(2010, 2020), (2210, 2220)]
 
 
-def test_gaps_are_span_less_busy_time(trace: Trace) -> None:
+def test_gaps_are_span_less_busy_time(trace: MakeTrace) -> None:
     """Between the first and the last op of the range all that is not busy is a gap, other ranges' ops or not."""
     zoom = zoomed(
         trace(
@@ -274,7 +272,7 @@ def test_gaps_are_span_less_busy_time(trace: Trace) -> None:
     assert zoom.op_start[~zoom.op_mine].tolist() == [55]
 
 
-def test_work_of_a_helper_thread_is_in_the_zoom(trace: Trace) -> None:
+def test_work_of_a_helper_thread_is_in_the_zoom(trace: MakeTrace) -> None:
     """An op that follows the range of another thread is one of the range's ops."""
     zoom = zoomed(
         trace(
@@ -286,14 +284,14 @@ def test_work_of_a_helper_thread_is_in_the_zoom(trace: Trace) -> None:
     assert own_ops(zoom) == [(3, 9), (30, 40)]
 
 
-def test_a_start_end_range_can_be_the_zoom(trace: Trace) -> None:
+def test_a_start_end_range_can_be_the_zoom(trace: MakeTrace) -> None:
     """Where there is nothing else a window is shown, with all launches inside it."""
     zoom = zoomed(trace(Range("w", 0, 90, kind="start_end"), launch_kernel(GEMM, (1, 2), (3, 50), id=1)))
     assert zoom.what == "w"
     assert own_ops(zoom) == [(3, 50)]
 
 
-def test_a_host_far_ahead_has_a_window_of_its_own(trace: Trace) -> None:
+def test_a_host_far_ahead_has_a_window_of_its_own(trace: MakeTrace) -> None:
     """Where the GPU runs the work long after its launch, host and GPU are not forced on one axis."""
     near = zoomed(trace(Range("a", 0, 50), launch_kernel(GEMM, (1, 2), (30, 60), id=1)))
     assert (near.ahead_ns, near.host_start_ns, near.host_end_ns) == (0, near.start_ns, near.end_ns)
@@ -305,7 +303,7 @@ def test_a_host_far_ahead_has_a_window_of_its_own(trace: Trace) -> None:
     assert (waits.start_ns, waits.end_ns) == (0, 60)  # what the host does long afterwards is left out
 
 
-def test_a_range_with_too_many_ops_is_shown_by_its_middle(trace: Trace) -> None:
+def test_a_range_with_too_many_ops_is_shown_by_its_middle(trace: MakeTrace) -> None:
     """Of a thousand ops the middle ones are drawn, and the text says so."""
     items = [
         launch_kernel(GEMM, (10 * n, 10 * n + 1), (10 * n + 2, 10 * n + 9), id=n + 1) for n in range(1000)
@@ -316,7 +314,7 @@ def test_a_range_with_too_many_ops_is_shown_by_its_middle(trace: Trace) -> None:
     assert (zoom.what, zoom.of) == ("all", 1000)
 
 
-def test_without_ranges_the_busiest_stream_is_shown(trace: Trace) -> None:
+def test_without_ranges_the_busiest_stream_is_shown(trace: MakeTrace) -> None:
     """A report without NVTX has a zoom too."""
     zoom = zoomed(
         trace(
@@ -328,7 +326,7 @@ def test_without_ranges_the_busiest_stream_is_shown(trace: Trace) -> None:
     assert own_ops(zoom) == [(3, 50)]
 
 
-def test_families_are_those_of_the_whole_report_also_with_a_selection(trace: Trace) -> None:
+def test_families_are_those_of_the_whole_report_also_with_a_selection(trace: MakeTrace) -> None:
     """Ops that a selection leaves out keep the family of their kernel: streams show everything."""
     path = trace(
         Range("a", 0, 10),
@@ -358,7 +356,7 @@ def steps(count: int, at: int, *, first: int = 1, length: int = 60) -> list[Item
     return out
 
 
-def test_the_zoom_is_on_what_repeats(trace: Trace) -> None:
+def test_the_zoom_is_on_what_repeats(trace: MakeTrace) -> None:
     """Neither on a longer range that happens once, nor on one without a good part of the time."""
     once: list[Items] = [Range("load", 0, 9000), launch_kernel(GEMM, (1, 2), (10, 5000), id=900)]
     assert zoomed(trace(*once, *steps(20, 10_000))).what == "step 9, the median of 20 by span"
@@ -368,7 +366,7 @@ def test_the_zoom_is_on_what_repeats(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("name", ["init", "model setup", "warm-up 1", "Initialization"])
-def test_the_zoom_is_not_on_what_prepares(name: str, trace: Trace) -> None:
+def test_the_zoom_is_not_on_what_prepares(name: str, trace: MakeTrace) -> None:
     """A range that says that it prepares gives way to a shorter one, and is shown where there is no other."""
     before: list[Items] = [Range(name, 0, 900), launch_kernel(GEMM, (1, 2), (10, 800), id=1)]
     work: list[Items] = [
@@ -379,7 +377,7 @@ def test_the_zoom_is_not_on_what_prepares(name: str, trace: Trace) -> None:
     assert zoomed(trace(*before)).what == name
 
 
-def test_of_a_long_step_the_part_with_most_of_its_time_is_shown(trace: Trace) -> None:
+def test_of_a_long_step_the_part_with_most_of_its_time_is_shown(trace: MakeTrace) -> None:
     """A step of more ops than can be shown gives way to the range inside that is most of it, else it is cut."""
     items: list[Items] = []
     for step in range(3):
@@ -401,7 +399,7 @@ def test_of_a_long_step_the_part_with_most_of_its_time_is_shown(trace: Trace) ->
     )
 
 
-def test_without_ranges_the_zoom_is_on_what_is_as_dense_as_most(trace: Trace) -> None:
+def test_without_ranges_the_zoom_is_on_what_is_as_dense_as_most(trace: MakeTrace) -> None:
     """Not on the copies at the beginning, the longest wait, or the dense end: on the loop in between."""
     items: list[Items] = [
         launch_memcpy((10 * n, 10 * n + 1), (1000 * n, 1000 * n + 990), id=n + 1) for n in range(30)
@@ -419,7 +417,7 @@ def test_without_ranges_the_zoom_is_on_what_is_as_dense_as_most(trace: Trace) ->
     assert ops[-1][1] - ops[0][0] < 20_000
 
 
-def test_a_wait_longer_than_all_the_work_is_not_in_the_zoom(trace: Trace) -> None:
+def test_a_wait_longer_than_all_the_work_is_not_in_the_zoom(trace: MakeTrace) -> None:
     """Also where there are few ops: those on the side of the wait with more work are shown."""
     zoom = zoomed(
         trace(

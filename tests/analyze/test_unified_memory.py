@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.charts import timeline_title
 from nsysprof.analyze.files import write_json
 from nsysprof.analyze.text import summary
 from nsysprof.analyze.timeline import timeline
-from nsysprof.analyze.timeline_chart import title
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.split import stream_labels
 from nsysprof.trace.report import open_report, read_tables
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.trace import Items, Kernel, Memcpy, Range, launch_kernel, launch_memcpy
 
 FAULT, AHEAD, ASKED_FOR = 2, 3, 1
@@ -30,7 +30,7 @@ def analyzed(path: Path, by: str | None = None) -> Breakdown:
 
 
 @pytest.fixture
-def faulting(trace: Trace) -> Breakdown:
+def faulting(trace: MakeTrace) -> Breakdown:
     """A kernel of 1000 ns on the real stream 0 that faults for 640 of them, one of 200 that does not, one real copy."""
     pieces = [Memcpy(1000 + 10 * at, 1008 + 10 * at, 0, 4096, 11, cause=FAULT, stream=0) for at in range(80)]
     return analyzed(
@@ -76,8 +76,8 @@ def test_migrations_have_a_lane_that_is_no_stream(faulting: Breakdown) -> None:
     assert [lane.label for lane in answer.streams] == ["GPU 0 · stream 0", "GPU 0 · unified memory"]
     assert [lane.ops for lane in answer.streams] == [3, 81]
     assert answer.zoom is not None
-    tables = faulting.attribution.tables
-    shown = {stream_labels(tables)[stream] for stream in answer.zoom.op_stream.tolist()}
+    trace = faulting.attribution.trace
+    shown = {stream_labels(trace)[stream] for stream in answer.zoom.op_stream.tolist()}
     assert shown == {"GPU 0 · stream 0"}
     assert answer.zoom.end_ns < 5000
 
@@ -92,7 +92,9 @@ def test_a_kernel_that_waits_for_pages_is_fault_bound(faulting: Breakdown, tmp_p
         " 53 % of the time of all kernels"
     ) in text
     assert "without a launch row" not in text
-    assert title(timeline(faulting)).endswith("for 53 % of the time of kernels unified memory migrates")
+    assert timeline_title(timeline(faulting)).endswith(
+        "for 53 % of the time of kernels unified memory migrates"
+    )
     write_json(faulting, tmp_path / "analysis.json")
     found = json.loads((tmp_path / "analysis.json").read_text())["unified_memory"]
     assert found["busy_ns"] == 4640
@@ -102,7 +104,7 @@ def test_a_kernel_that_waits_for_pages_is_fault_bound(faulting: Breakdown, tmp_p
     }
 
 
-def test_what_the_program_asked_for_is_no_fault(trace: Trace) -> None:
+def test_what_the_program_asked_for_is_no_fault(trace: MakeTrace) -> None:
     """cudaMemPrefetchAsync beside a kernel covers it, and does not make it fault-bound."""
     kernel = launch_kernel("k", (10, 20), (100, 200), id=1)
     found = analyzed(trace(kernel, Memcpy(90, 190, 0, 1 << 20, 11, cause=ASKED_FOR)))
@@ -111,7 +113,7 @@ def test_what_the_program_asked_for_is_no_fault(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_coverage_equals_a_brute_force(seed: int, trace: Trace) -> None:
+def test_coverage_equals_a_brute_force(seed: int, trace: MakeTrace) -> None:
     """Ns by ns, with kernels and migrations that overlap, on two GPUs, each with its own migrations."""
     rng = random.Random(seed)
     spans = [sorted(rng.sample(range(300), 2)) for _ in range(24)]
@@ -145,7 +147,7 @@ def test_coverage_equals_a_brute_force(seed: int, trace: Trace) -> None:
     assert found.busy_ns == busy
 
 
-def test_by_device_the_rows_of_migrations_are_those_of_their_gpu(trace: Trace) -> None:
+def test_by_device_the_rows_of_migrations_are_those_of_their_gpu(trace: MakeTrace) -> None:
     """Split by GPU nothing is lost: exclusive sums add up to the ledger."""
     path = trace(
         launch_kernel("k", (1, 2), (10, 20), id=1, device=0),
@@ -160,12 +162,12 @@ def test_by_device_the_rows_of_migrations_are_those_of_their_gpu(trace: Trace) -
     assert found.kernels["sum_ns"].sum() == found.totals["sum_ns"] == found.ledger["sum_ns"].sum()
 
 
-def test_a_report_of_nothing_but_migrations_is_an_answer(trace: Trace) -> None:
+def test_a_report_of_nothing_but_migrations_is_an_answer(trace: MakeTrace) -> None:
     """No busy time, no zoom, and a lane of what moved."""
     found = analyzed(trace(Memcpy(10, 15, 0, kind=13), Memcpy(20, 25, 0, kind=11)))
     assert (found.totals["busy_ns"], found.totals["span_ns"], found.totals["ops"]) == (0, 0, 2)
     answer = timeline(found)
     assert answer.zoom is None
     assert [lane.label for lane in answer.streams] == ["GPU 0 · unified memory"]
-    assert np.array_equal(found.attribution.tables.op_gpu, [-1, -1])
+    assert np.array_equal(found.attribution.trace.op_gpu, [-1, -1])
     assert "2 migrations" in summary(found)

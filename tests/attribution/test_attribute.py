@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.attribution.attribute import FATES, Attribution, attribute
+from nsysprof.attribution.attribute import OUTCOMES, Attribution, attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import Reference, refer
 from tests.kit.trace import (
@@ -42,25 +42,25 @@ def core(path: Path, threads: str = "follow") -> Attribution:
 def owners(path: Path, threads: str = "follow") -> dict[str, str | None]:
     """The name of the range that owns each kernel, by the kernel's name."""
     found = core(path, threads)
-    tables = found.tables
-    names = [tables.range_names[code].text for code in tables.ranges.name.tolist()]
+    trace = found.trace
+    names = [trace.range_names[code].text for code in trace.ranges.name.tolist()]
     return {
-        tables.op_names[name]: names[owner] if owner >= 0 else None
-        for name, owner in zip(tables.ops.name.tolist(), found.op_owner.tolist(), strict=True)
+        trace.op_names[name]: names[owner] if owner >= 0 else None
+        for name, owner in zip(trace.ops.name.tolist(), found.op_owner.tolist(), strict=True)
     }
 
 
-def fates(path: Path, threads: str = "follow") -> dict[str, str]:
-    """The fate of each kernel, by the kernel's name."""
+def outcomes(path: Path, threads: str = "follow") -> dict[str, str]:
+    """The outcome of each kernel, by the kernel's name."""
     found = core(path, threads)
-    names = [found.tables.op_names[code] for code in found.tables.ops.name.tolist()]
-    return {name: FATES[fate] for name, fate in zip(names, found.op_fate.tolist(), strict=True)}
+    names = [found.trace.op_names[code] for code in found.trace.ops.name.tolist()]
+    return {name: OUTCOMES[outcome] for name, outcome in zip(names, found.op_outcome.tolist(), strict=True)}
 
 
 def inside(path: Path, threads: str = "follow") -> dict[str, dict[str, int]]:
     """The totals of each range, by its name; for ranges of different names."""
     found = core(path, threads)
-    ranges, names = found.tables.ranges, found.tables.range_names
+    ranges, names = found.trace.ranges, found.trace.range_names
     return {
         names[name].text: {what: int(getattr(found.inclusive, what)[row]) for what in TOTALS}
         for row, name in enumerate(ranges.name.tolist())
@@ -70,7 +70,7 @@ def inside(path: Path, threads: str = "follow") -> dict[str, dict[str, int]]:
 # ---- rule 1: op → launch
 
 
-def test_rule_1_all_four_kinds_of_ops_join_their_launch(trace: Trace) -> None:
+def test_rule_1_all_four_kinds_of_ops_join_their_launch(trace: MakeTrace) -> None:
     """A kernel, a memcpy, a memset and a graph launched inside a range are in it, each counted as what it is."""
     path = trace(
         Range("step", 0, 100),
@@ -95,7 +95,7 @@ def test_rule_1_all_four_kinds_of_ops_join_their_launch(trace: Trace) -> None:
     }
 
 
-def test_rule_1_the_same_id_in_two_processes_is_two_launches(trace: Trace) -> None:
+def test_rule_1_the_same_id_in_two_processes_is_two_launches(trace: MakeTrace) -> None:
     """Correlation ids restart in every process, so an op joins the call of its own process."""
     path = trace(
         Range("one", 0, 100, process=1),
@@ -107,7 +107,7 @@ def test_rule_1_the_same_id_in_two_processes_is_two_launches(trace: Trace) -> No
     assert owners(path) == {"k1": "one", "k2": "two"}
 
 
-def test_rule_1_of_two_rows_with_one_key_the_shorter_call_is_the_launch(trace: Trace) -> None:
+def test_rule_1_of_two_rows_with_one_key_the_shorter_call_is_the_launch(trace: MakeTrace) -> None:
     """A runtime call that sticks out of a range around a driver call that does not: the driver call counts."""
     path = trace(
         Range("step", 10, 20),
@@ -120,15 +120,15 @@ def test_rule_1_of_two_rows_with_one_key_the_shorter_call_is_the_launch(trace: T
     assert inside(path)["step"]["launches"] == 1
 
 
-def test_rule_1_many_ops_of_one_launch_count_one_launch(trace: Trace) -> None:
+def test_rule_1_many_ops_of_one_launch_count_one_launch(trace: MakeTrace) -> None:
     """The nodes of a CUDA graph are ops of one launch, which is one graph launch."""
     nodes = [Kernel("node", 20 + i, 21 + i, 1, graph_node=i + 1) for i in range(5)]
     found = inside(trace(Range("step", 0, 9), Launch(1, 2, 1), *nodes, duration=END))["step"]
     assert (found["launches"], found["kernels"], found["graph_launches"]) == (1, 5, 1)
 
 
-def test_rule_1_an_op_without_a_launch_row_is_owned_by_nobody(trace: Trace) -> None:
-    """Ops with id 0, without an id, or with an id that no call has meet the fate of no launch row."""
+def test_rule_1_an_op_without_a_launch_row_is_owned_by_nobody(trace: MakeTrace) -> None:
+    """Ops with id 0, without an id, or with an id that no call has have the outcome `no launch row`."""
     path = trace(
         Range("step", 0, 100),
         Launch(1, 2, 0),
@@ -137,13 +137,13 @@ def test_rule_1_an_op_without_a_launch_row_is_owned_by_nobody(trace: Trace) -> N
         Kernel("lost", 10, 11, 99),
         duration=END,
     )
-    assert fates(path) == dict.fromkeys(("zero", "none", "lost"), "no launch row")
+    assert outcomes(path) == dict.fromkeys(("zero", "none", "lost"), "no launch row")
 
 
 # ---- rule 2: own thread
 
 
-def test_rule_2_the_innermost_open_range_owns(trace: Trace) -> None:
+def test_rule_2_the_innermost_open_range_owns(trace: MakeTrace) -> None:
     """Of nested ranges the inner one owns, and both have the op inside."""
     path = trace(
         Range("outer", 0, 100),
@@ -156,7 +156,7 @@ def test_rule_2_the_innermost_open_range_owns(trace: Trace) -> None:
     assert [inside(path)[name]["sum_ns"] for name in ("outer", "inner")] == [15, 10]
 
 
-def test_rule_2_a_call_that_straddles_the_end_belongs_to_the_outer_range(trace: Trace) -> None:
+def test_rule_2_a_call_that_straddles_the_end_belongs_to_the_outer_range(trace: MakeTrace) -> None:
     """The whole host call must lie inside: one that ends after the inner range is the outer one's."""
     path = trace(
         Range("outer", 0, 100),
@@ -169,7 +169,7 @@ def test_rule_2_a_call_that_straddles_the_end_belongs_to_the_outer_range(trace: 
     assert owners(path) == {"late": "outer", "early": "outer", "exact": "inner"}
 
 
-def test_rule_2_when_the_op_runs_does_not_matter(trace: Trace) -> None:
+def test_rule_2_when_the_op_runs_does_not_matter(trace: MakeTrace) -> None:
     """A kernel belongs where it was launched, also when it runs inside another range."""
     path = trace(
         Range("first", 0, 10),
@@ -180,7 +180,7 @@ def test_rule_2_when_the_op_runs_does_not_matter(trace: Trace) -> None:
     assert owners(path) == {"gemm": "first"}
 
 
-def test_rule_2_of_identical_ranges_the_later_recorded_owns(trace: Trace) -> None:
+def test_rule_2_of_identical_ranges_the_later_recorded_owns(trace: MakeTrace) -> None:
     """Identical ranges nest in the order of the file."""
     path = trace(
         Range("a", 5, 9), Range("b", 5, 9), launch_kernel("gemm", (6, 7), (10, 11), id=1), duration=END
@@ -190,7 +190,7 @@ def test_rule_2_of_identical_ranges_the_later_recorded_owns(trace: Trace) -> Non
     assert found.parent.tolist() == [-1, 0]
 
 
-def test_rule_2_a_zero_length_range_owns_a_zero_length_call(trace: Trace) -> None:
+def test_rule_2_a_zero_length_range_owns_a_zero_length_call(trace: MakeTrace) -> None:
     """A range and a call at one moment nest like any others."""
     path = trace(
         Range("outer", 0, 9), Range("point", 5, 5), launch_kernel("k", (5, 5), (6, 8), id=1), duration=END
@@ -198,7 +198,7 @@ def test_rule_2_a_zero_length_range_owns_a_zero_length_call(trace: Trace) -> Non
     assert owners(path) == {"k": "point"}
 
 
-def test_rule_2_of_crossing_ranges_the_later_started_owns(trace: Trace) -> None:
+def test_rule_2_of_crossing_ranges_the_later_started_owns(trace: MakeTrace) -> None:
     """Ranges of two domains may cross; both have inside what was launched while both were open."""
     path = trace(
         Range("left", 0, 50, domain=1),
@@ -220,72 +220,72 @@ BACKWARD = (
 )
 
 
-def test_rule_3_a_helper_follows_the_one_thread_with_an_open_range(trace: Trace) -> None:
+def test_rule_3_a_helper_follows_the_one_thread_with_an_open_range(trace: MakeTrace) -> None:
     """What PyTorch's autograd thread launches belongs to the main thread's `backward`; strict leaves it out."""
     path = trace(*BACKWARD, duration=END)
-    assert fates(path) == {"grad": "followed"}
+    assert outcomes(path) == {"grad": "followed"}
     assert owners(path) == {"grad": "backward"}
     assert inside(path)["backward"]["followed_sum_ns"] == inside(path)["backward"]["sum_ns"] == 10
-    assert fates(path, "strict") == {"grad": "outside every range"}
+    assert outcomes(path, "strict") == {"grad": "outside every range"}
     assert inside(path, "strict")["backward"]["sum_ns"] == 0
 
 
-def test_rule_3_two_candidates_are_ambiguous(trace: Trace) -> None:
+def test_rule_3_two_candidates_are_ambiguous(trace: MakeTrace) -> None:
     """With a range open on two other threads nobody owns the op, and neither has it inside."""
     path = trace(*BACKWARD, Range("other", 5, 50, thread=3), duration=END)
-    assert fates(path) == {"grad": "ambiguous"}
+    assert outcomes(path) == {"grad": "ambiguous"}
     assert [found["sum_ns"] for found in inside(path).values()] == [0, 0]
 
 
-def test_rule_3_two_ranges_of_one_other_thread_are_one_candidate(trace: Trace) -> None:
+def test_rule_3_two_ranges_of_one_other_thread_are_one_candidate(trace: MakeTrace) -> None:
     """Nested ranges of one thread are no ambiguity: the innermost owns."""
     path = trace(*BACKWARD, Range("layer", 5, 50, thread=1), duration=END)
     assert owners(path) == {"grad": "layer"}
 
 
-def test_rule_3_a_range_that_is_open_for_a_part_of_the_call_is_no_candidate(trace: Trace) -> None:
+def test_rule_3_a_range_that_is_open_for_a_part_of_the_call_is_no_candidate(trace: MakeTrace) -> None:
     """A range that ends during the call neither owns it nor makes it ambiguous."""
     path = trace(*BACKWARD, Range("short", 5, 11, thread=3), duration=END)
     assert owners(path) == {"grad": "backward"}
 
 
-def test_rule_3_a_thread_with_an_open_range_of_its_own_follows_nobody(trace: Trace) -> None:
+def test_rule_3_a_thread_with_an_open_range_of_its_own_follows_nobody(trace: MakeTrace) -> None:
     """A helper's own range goes before any other thread's."""
     path = trace(*BACKWARD, Range("own", 9, 13, thread=2), duration=END)
-    assert fates(path) == {"grad": "own thread"}
+    assert outcomes(path) == {"grad": "own thread"}
     assert inside(path)["backward"]["sum_ns"] == 0
 
 
-def test_rule_3_a_helper_that_has_ranges_follows_when_they_are_closed(trace: Trace) -> None:
+def test_rule_3_a_helper_that_has_ranges_follows_when_they_are_closed(trace: MakeTrace) -> None:
     """What counts is whether the thread has a range open then, not whether it ever had one."""
     path = trace(*BACKWARD, Range("own", 50, 60, thread=2), duration=END)
-    assert fates(path) == {"grad": "followed"}
+    assert outcomes(path) == {"grad": "followed"}
 
 
-def test_rule_3_nobody_follows_into_another_process(trace: Trace) -> None:
+def test_rule_3_nobody_follows_into_another_process(trace: MakeTrace) -> None:
     """A range of another process is no candidate."""
     path = trace(
         Range("backward", 0, 100, process=2),
         launch_kernel("grad", (10, 12), (20, 30), id=1, thread=2, process=1),
         duration=END,
     )
-    assert fates(path) == {"grad": "outside every range"}
+    assert outcomes(path) == {"grad": "outside every range"}
 
 
-def test_rule_3_a_start_end_range_is_nobody_to_follow(trace: Trace) -> None:
+def test_rule_3_a_start_end_range_is_nobody_to_follow(trace: MakeTrace) -> None:
     """Only push/pop ranges are followed; a window owns by rule 4."""
     path = trace(
         Range("window", 0, 100, kind="start_end"),
         launch_kernel("grad", (10, 12), (20, 30), id=1, thread=2),
         duration=END,
     )
-    assert fates(path) == {"grad": "start/end window"}
+    assert outcomes(path) == {"grad": "start/end window"}
 
 
 # ---- rule 4: start/end ranges
 
 
-def test_rule_4_a_window_owns_what_no_push_pop_range_owns(trace: Trace) -> None:
+def test_rule_4_a_window_owns_what_no_push_pop_range_owns(trace: MakeTrace) -> None:
     """Inside a window a push/pop range owns its own; the window has both inside."""
     path = trace(
         Range("window", 0, 100, kind="start_end"),
@@ -299,7 +299,7 @@ def test_rule_4_a_window_owns_what_no_push_pop_range_owns(trace: Trace) -> None:
     assert core(path).exclusive_sum_ns.tolist() == [7, 5]
 
 
-def test_rule_4_strict_windows_see_their_own_thread_alone(trace: Trace) -> None:
+def test_rule_4_strict_windows_see_their_own_thread_alone(trace: MakeTrace) -> None:
     """With `strict` a window has only what the thread that started it launched."""
     path = trace(
         Range("window", 0, 100, kind="start_end", thread=1),
@@ -307,12 +307,12 @@ def test_rule_4_strict_windows_see_their_own_thread_alone(trace: Trace) -> None:
         launch_kernel("other", (3, 4), (11, 13), id=2, thread=2),
         duration=END,
     )
-    assert fates(path) == dict.fromkeys(("mine", "other"), "start/end window")
-    assert fates(path, "strict") == {"mine": "start/end window", "other": "outside every range"}
+    assert outcomes(path) == dict.fromkeys(("mine", "other"), "start/end window")
+    assert outcomes(path, "strict") == {"mine": "start/end window", "other": "outside every range"}
     assert [inside(path, mode)["window"]["sum_ns"] for mode in ("follow", "strict")] == [3, 1]
 
 
-def test_rule_4_of_two_windows_the_later_started_owns(trace: Trace) -> None:
+def test_rule_4_of_two_windows_the_later_started_owns(trace: MakeTrace) -> None:
     """Windows may overlap: the one that started last owns, and both have the op inside."""
     path = trace(
         Range("long", 0, 100, kind="start_end", thread=1),
@@ -324,7 +324,7 @@ def test_rule_4_of_two_windows_the_later_started_owns(trace: Trace) -> None:
     assert [found["sum_ns"] for found in inside(path).values()] == [10, 10]
 
 
-def test_rule_4_an_ambiguous_op_stays_ambiguous_in_a_window(trace: Trace) -> None:
+def test_rule_4_an_ambiguous_op_stays_ambiguous_in_a_window(trace: MakeTrace) -> None:
     """Rule 3's "owned by nobody" holds inside a window too, though the window has the op inside."""
     path = trace(
         *BACKWARD,
@@ -332,25 +332,25 @@ def test_rule_4_an_ambiguous_op_stays_ambiguous_in_a_window(trace: Trace) -> Non
         Range("window", 0, 100, kind="start_end"),
         duration=END,
     )
-    assert fates(path) == {"grad": "ambiguous"}
+    assert outcomes(path) == {"grad": "ambiguous"}
     assert inside(path)["window"]["sum_ns"] == 10
 
 
-def test_rule_4_a_window_does_not_nest(trace: Trace) -> None:
+def test_rule_4_a_window_does_not_nest(trace: MakeTrace) -> None:
     """A window has no parent and is no parent."""
     path = trace(
         Range("step", 0, 100), Range("window", 10, 90, kind="start_end"), Range("inner", 20, 30), duration=END
     )
     found = core(path)
-    names = [found.tables.range_names[code].text for code in found.tables.ranges.name.tolist()]
+    names = [found.trace.range_names[code].text for code in found.trace.ranges.name.tolist()]
     assert dict(zip(names, found.parent.tolist(), strict=True)) == {"step": -1, "inner": 0, "window": -1}
 
 
 # ---- rule 5: the ledger
 
 
-def test_rule_5_the_ledger_has_a_row_for_each_fate(trace: Trace) -> None:
-    """One op of each fate, with its own duration, is one row each, in a fixed order."""
+def test_rule_5_the_ledger_has_a_row_for_each_outcome(trace: MakeTrace) -> None:
+    """One op of each outcome, with its own duration, is one row each, in a fixed order."""
     path = trace(
         Range("step", 0, 10, thread=1),
         Range("window", 40, 60, kind="start_end"),
@@ -365,11 +365,11 @@ def test_rule_5_the_ledger_has_a_row_for_each_fate(trace: Trace) -> None:
         Memcpy(563, 627, 0, kind=11),
         duration=END,
     )
-    rows = [(row.fate, row.ops, row.sum_ns) for row in core(path).ledger]
-    assert rows == [(fate, 1, 1 << bit) for bit, fate in enumerate(FATES)]
+    rows = [(row.outcome, row.ops, row.sum_ns) for row in core(path).ledger]
+    assert rows == [(outcome, 1, 1 << bit) for bit, outcome in enumerate(OUTCOMES)]
 
 
-def test_rule_5_exclusive_sums_and_unowned_add_up(trace: Trace) -> None:
+def test_rule_5_exclusive_sums_and_unowned_add_up(trace: MakeTrace) -> None:
     """What the ranges own and what nobody owns is all there is, to the ns, also with ids of 2^55 and more."""
     path = trace(
         Range("a", 0, 50, process=0xABCDEF),
@@ -386,7 +386,7 @@ def test_rule_5_exclusive_sums_and_unowned_add_up(trace: Trace) -> None:
 # ---- rule 6: what an instance has inside
 
 
-def test_rule_6_busy_is_a_union_and_sum_is_not(trace: Trace) -> None:
+def test_rule_6_busy_is_a_union_and_sum_is_not(trace: MakeTrace) -> None:
     """Overlapping kernels count once in busy and twice in sum; a gap counts in span alone."""
     path = trace(
         Range("step", 0, 9),
@@ -399,7 +399,7 @@ def test_rule_6_busy_is_a_union_and_sum_is_not(trace: Trace) -> None:
     assert (found["sum_ns"], found["busy_ns"], found["span_ns"]) == (90, 70, 100)
 
 
-def test_rule_6_busy_adds_up_over_gpus(trace: Trace) -> None:
+def test_rule_6_busy_adds_up_over_gpus(trace: MakeTrace) -> None:
     """Two GPUs busy at the same time are busy twice as long."""
     path = trace(
         Range("step", 0, 9),
@@ -412,7 +412,7 @@ def test_rule_6_busy_adds_up_over_gpus(trace: Trace) -> None:
     assert int(found.inclusive.devices[0]).bit_count() == 2
 
 
-def test_rule_6_devices_that_are_one_gpu_are_one(trace: Trace) -> None:
+def test_rule_6_devices_that_are_one_gpu_are_one(trace: MakeTrace) -> None:
     """Two device numbers that the report maps to one GPU share its busy time."""
     path = trace(
         Range("step", 0, 9),
@@ -426,13 +426,13 @@ def test_rule_6_devices_that_are_one_gpu_are_one(trace: Trace) -> None:
     assert inside(path)["step"]["busy_ns"] == 60
 
 
-def test_rule_6_a_range_without_work_has_zeros(trace: Trace) -> None:
+def test_rule_6_a_range_without_work_has_zeros(trace: MakeTrace) -> None:
     """A range that launched nothing has no first op, and its span is 0 rather than nonsense."""
     found = inside(trace(Range("empty", 5, 9), launch_kernel("a", (1, 2), (3, 4), id=1), duration=END))
     assert found["empty"] == dict.fromkeys(TOTALS, 0)
 
 
-def test_rule_6_unclosed_ranges_end_with_the_session_and_are_marked(trace: Trace) -> None:
+def test_rule_6_unclosed_ranges_end_with_the_session_and_are_marked(trace: MakeTrace) -> None:
     """A start/end range without end, and a push/pop range that nsys closed at the session's duration."""
     path = trace(
         Range("never stopped", 10, None, kind="start_end"),
@@ -441,7 +441,7 @@ def test_rule_6_unclosed_ranges_end_with_the_session_and_are_marked(trace: Trace
         launch_kernel("gemm", (500, 501), (600, 610), id=1),
         duration=END,
     )
-    ranges = core(path).tables.ranges
+    ranges = core(path).trace.ranges
     assert sorted(zip(ranges.start.tolist(), ranges.end.tolist(), ranges.unclosed.tolist(), strict=True)) == [
         (10, END, True),
         (20, END, True),
@@ -450,7 +450,7 @@ def test_rule_6_unclosed_ranges_end_with_the_session_and_are_marked(trace: Trace
     assert owners(path) == {"gemm": "never popped"}
 
 
-def test_rule_6_work_after_the_session_still_lies_in_an_unclosed_range(trace: Trace) -> None:
+def test_rule_6_work_after_the_session_still_lies_in_an_unclosed_range(trace: MakeTrace) -> None:
     """Where calls are recorded after the stated duration, an open range reaches to the last of them."""
     path = trace(
         Range("open", 10, None, kind="start_end"),
@@ -460,11 +460,11 @@ def test_rule_6_work_after_the_session_still_lies_in_an_unclosed_range(trace: Tr
     assert owners(path) == {"k": "open"}
 
 
-def test_rule_7_kernels_keep_their_full_name(trace: Trace) -> None:
+def test_rule_7_kernels_keep_their_full_name(trace: MakeTrace) -> None:
     """Two instances of one template have one short name and are still two kernels."""
     names = ["void at::fill<int>(int *)", "void at::fill<float>(float *)"]
     path = trace(*(launch_kernel(name, (i, i + 1), (i, i + 1), id=i + 1) for i, name in enumerate(names)))
-    assert core(path).tables.op_names == names
+    assert core(path).trace.op_names == names
 
 
 # ---- the slow reference
@@ -472,17 +472,17 @@ def test_rule_7_kernels_keep_their_full_name(trace: Trace) -> None:
 
 def assert_equal(found: Attribution, reference: Reference, context: object) -> None:
     """Every column of the core is the reference's."""
-    tables = found.tables
-    assert [tables.range_names[code].text for code in tables.ranges.name.tolist()] == [
+    trace = found.trace
+    assert [trace.range_names[code].text for code in trace.ranges.name.tolist()] == [
         row.name for row in reference.ranges
     ], context
     for what in ("start", "end", "unclosed"):
         expected = [getattr(row, what) for row in reference.ranges]
-        assert getattr(tables.ranges, what).tolist() == expected, (context, what)
+        assert getattr(trace.ranges, what).tolist() == expected, (context, what)
     assert found.op_owner.tolist() == reference.owner, context
-    assert [FATES[fate] for fate in found.op_fate.tolist()] == reference.fate, context
+    assert [OUTCOMES[outcome] for outcome in found.op_outcome.tolist()] == reference.outcome, context
     assert found.parent.tolist() == reference.parent, context
-    assert [(row.fate, row.ops, row.sum_ns) for row in found.ledger] == reference.ledger(), context
+    assert [(row.outcome, row.ops, row.sum_ns) for row in found.ledger] == reference.ledger(), context
     for what in TOTALS:
         expected = [getattr(totals, what) for totals in reference.totals]
         assert getattr(found.inclusive, what).tolist() == expected, (context, what)
@@ -492,8 +492,8 @@ def assert_equal(found: Attribution, reference: Reference, context: object) -> N
 
 @pytest.mark.parametrize("threads", ["follow", "strict"])
 @pytest.mark.parametrize("first_seed", range(0, 100, 20))
-def test_core_equals_the_reference(trace: Trace, first_seed: int, threads: str) -> None:
-    """Owner, fate, parent, ledger and all totals of every range, on reports by chance."""
+def test_core_equals_the_reference(trace: MakeTrace, first_seed: int, threads: str) -> None:
+    """Owner, outcome, parent, ledger and all totals of every range, on reports by chance."""
     for seed in range(first_seed, first_seed + 20):
         path = trace(
             *random_report(seed),
@@ -504,7 +504,7 @@ def test_core_equals_the_reference(trace: Trace, first_seed: int, threads: str) 
         assert_equal(core(path, threads), refer(path, threads), (seed, path))
 
 
-def test_the_order_of_rows_does_not_matter(trace: Trace) -> None:
+def test_the_order_of_rows_does_not_matter(trace: MakeTrace) -> None:
     """A report with all rows in another order gives the same totals and the same ledger."""
     items = [
         Range("outer", 0, 100),
@@ -524,14 +524,14 @@ def test_the_order_of_rows_does_not_matter(trace: Trace) -> None:
         assert core(shuffled).ledger == core(straight).ledger
 
 
-def test_an_unknown_way_to_treat_threads_is_refused(trace: Trace) -> None:
+def test_an_unknown_way_to_treat_threads_is_refused(trace: MakeTrace) -> None:
     """A misspelt `threads` names what there is to choose from."""
     with pytest.raises(NsysprofError, match="'lax'") as refused:
         core(trace(Range("a", 0, 1)), "lax")
     assert refused.value.hint == "choose follow or strict"
 
 
-def test_a_report_of_ops_alone_has_a_ledger(trace: Trace) -> None:
+def test_a_report_of_ops_alone_has_a_ledger(trace: MakeTrace) -> None:
     """Without ranges and without calls every op is accounted for."""
     found = core(trace(Kernel("a", 0, 5, 1), GraphTrace(5, 9, 2)))
     assert [(row.ops, row.sum_ns) for row in found.ledger] == [(0, 0)] * 5 + [(2, 9), (0, 0)]

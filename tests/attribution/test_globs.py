@@ -11,7 +11,7 @@ from nsysprof.attribution.globs import Match, find_matches, near_names, pair_up,
 from nsysprof.attribution.paths import Paths, merged_paths, range_paths
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.trace import Range
 
 RUNS = ("RUN::math::S512", "RUN::math::S4096", "RUN::flash::S512", "RUN::flash::S4096", "RUN::cudnn::S4096")
@@ -24,7 +24,7 @@ def merged(path: Path) -> tuple[Paths, list[str]]:
     return found, found.texts()
 
 
-def runs(trace: Trace) -> tuple[Paths, list[str]]:
+def runs(trace: MakeTrace) -> tuple[Paths, list[str]]:
     """Five runs with two calls each."""
     items = []
     for number, name in enumerate(RUNS):
@@ -34,26 +34,26 @@ def runs(trace: Trace) -> tuple[Paths, list[str]]:
     return merged(trace(*items))
 
 
-def matched(trace: Trace, glob: str) -> list[str]:
+def matched(trace: MakeTrace, glob: str) -> list[str]:
     """The paths that a glob matches among the runs."""
     return [match.text for match in find_matches(*runs(trace), glob, "r.sqlite")]
 
 
-def test_the_outermost_of_ranges_in_one_another_counts(trace: Trace) -> None:
+def test_the_outermost_of_ranges_in_one_another_counts(trace: MakeTrace) -> None:
     """A star matches `/` too, but what lies in a match is no match of its own; without a star it may be asked for."""
     assert matched(trace, "RUN::math::*") == ["RUN::math::S512", "RUN::math::S4096"]
     assert matched(trace, "*") == list(RUNS)
     assert matched(trace, "RUN::math::*/iter*") == ["RUN::math::S512/iter*", "RUN::math::S4096/iter*"]
 
 
-def test_other_wild_cards(trace: Trace) -> None:
+def test_other_wild_cards(trace: MakeTrace) -> None:
     """One character, one of some, none of some."""
     assert matched(trace, "RUN::flash::S51?") == ["RUN::flash::S512"]
     assert matched(trace, "RUN::[fc]*::S4096") == ["RUN::flash::S4096", "RUN::cudnn::S4096"]
     assert matched(trace, "RUN::[!m]*::S512") == ["RUN::flash::S512"]
 
 
-def test_brackets_that_regular_expressions_would_misread(trace: Trace) -> None:
+def test_brackets_that_regular_expressions_would_misread(trace: MakeTrace) -> None:
     """A `]` right after `[!` belongs to the set, as `fnmatch` has it; what Python may once read as more is a sign."""
     odd = ("a[!]", "a]", "a[", "a&", "a-", "a^")
     paths = merged(trace(*(Range(name, 100 * at, 100 * at + 90) for at, name in enumerate(odd))))
@@ -68,7 +68,7 @@ def test_brackets_that_regular_expressions_would_misread(trace: Trace) -> None:
     assert found("a[]^]") == ["a]", "a^"]
 
 
-def test_a_set_that_is_none_is_refused(trace: Trace) -> None:
+def test_a_set_that_is_none_is_refused(trace: MakeTrace) -> None:
     """Not with a traceback of regular expressions; a bracket that is meant as such can be written."""
     with pytest.raises(
         NsysprofError, match=r"'RUN::\[z-a\]\*' is no glob: bad character range z-a"
@@ -77,7 +77,7 @@ def test_a_set_that_is_none_is_refused(trace: Trace) -> None:
     assert raised.value.hint == "write a [ that is meant as such as [[]"
 
 
-def test_a_name_alone_is_enough(trace: Trace) -> None:
+def test_a_name_alone_is_enough(trace: MakeTrace) -> None:
     """Where no path matches, the range's own name does; where it stands is one more thing that pairs."""
     path = trace(
         Range("train", 0, 100), Range("forward", 1, 9), Range("backward", 10, 19),
@@ -97,7 +97,7 @@ def test_a_name_alone_is_enough(trace: Trace) -> None:
     assert alone == ["without a partner, and so not compared: 'eval/forward'"]
 
 
-def test_no_match_names_what_is_near(trace: Trace) -> None:
+def test_no_match_names_what_is_near(trace: MakeTrace) -> None:
     """A typing error is answered with the names that are like it."""
     with pytest.raises(
         NsysprofError, match=r"no range of r\.sqlite matches 'RUN::maht::S512'; near it: 'RUN::math::S512'"
@@ -113,7 +113,7 @@ def test_what_is_near() -> None:
     assert near_names(["alpha", "beta", "beta"], "betta*") == ["beta"]
 
 
-def pairs_of(trace: Trace, base: str, new: str) -> tuple[list[tuple[str, str]], list[str]]:
+def pairs_of(trace: MakeTrace, base: str, new: str) -> tuple[list[tuple[str, str]], list[str]]:
     """Pairs among the runs, and what is alone."""
     paths = runs(trace)
     ones, others = (find_matches(*paths, glob, "r.sqlite") for glob in (base, new))
@@ -121,7 +121,7 @@ def pairs_of(trace: Trace, base: str, new: str) -> tuple[list[tuple[str, str]], 
     return [(one.text, other.text) for one, other in pairs], alone
 
 
-def test_pairs_are_what_the_stars_stand_for(trace: Trace) -> None:
+def test_pairs_are_what_the_stars_stand_for(trace: MakeTrace) -> None:
     """Each size of the one backend goes with the same size of the other."""
     assert pairs_of(trace, "RUN::math::*", "RUN::flash::*") == (
         [("RUN::math::S512", "RUN::flash::S512"), ("RUN::math::S4096", "RUN::flash::S4096")],
@@ -129,7 +129,7 @@ def test_pairs_are_what_the_stars_stand_for(trace: Trace) -> None:
     )
 
 
-def test_what_finds_no_partner_is_named(trace: Trace) -> None:
+def test_what_finds_no_partner_is_named(trace: MakeTrace) -> None:
     """Two sizes against a backend that ran one of them: the other size is not compared with anything."""
     assert pairs_of(trace, "RUN::math::*", "RUN::cudnn::*") == (
         [("RUN::math::S4096", "RUN::cudnn::S4096")],
@@ -137,7 +137,7 @@ def test_what_finds_no_partner_is_named(trace: Trace) -> None:
     )
 
 
-def test_one_range_can_be_held_against_many(trace: Trace) -> None:
+def test_one_range_can_be_held_against_many(trace: MakeTrace) -> None:
     """A glob without stars stands for one range, which goes with each of the others, on either side."""
     assert pairs_of(trace, "RUN::math::S4096", "RUN::[fc]*::S4096")[0] == [
         ("RUN::math::S4096", "RUN::flash::S4096"),
@@ -149,12 +149,12 @@ def test_one_range_can_be_held_against_many(trace: Trace) -> None:
     ]
 
 
-def test_two_single_matches_are_a_pair_whatever_the_stars(trace: Trace) -> None:
+def test_two_single_matches_are_a_pair_whatever_the_stars(trace: MakeTrace) -> None:
     """Nothing else can be meant."""
     assert pairs_of(trace, "RUN::m*::S512", "RUN::c*")[0] == [("RUN::math::S512", "RUN::cudnn::S4096")]
 
 
-def test_stars_that_stand_for_different_things_pair_nothing(trace: Trace) -> None:
+def test_stars_that_stand_for_different_things_pair_nothing(trace: MakeTrace) -> None:
     """Sizes here and backends there: the message says both."""
     with pytest.raises(
         NsysprofError, match=r"the stars stand for '512', '4096' in the one, and for 'math', 'flash'"

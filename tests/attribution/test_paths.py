@@ -10,9 +10,9 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, _group, merged_paths, range_paths
-from nsysprof.core.forest import ancestors_or_self, depths
+from nsysprof.core.nesting import ancestors_or_self, depths
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import refer
 from tests.kit.trace import Range
@@ -31,7 +31,7 @@ def merged_texts(path: Path, merge: Sequence[str] | None = DEFAULT_MERGE) -> lis
     return [texts[code] for code in merged.of[paths.of].tolist()]
 
 
-def test_a_path_is_the_names_from_the_outermost_range(trace: Trace) -> None:
+def test_a_path_is_the_names_from_the_outermost_range(trace: MakeTrace) -> None:
     """Nested ranges are joined by slashes; two instances with the same names are one path."""
     path = trace(
         Range("epoch", 0, 90), Range("step", 10, 20), Range("step", 30, 40), Range("mm", 32, 33), duration=999
@@ -42,7 +42,7 @@ def test_a_path_is_the_names_from_the_outermost_range(trace: Trace) -> None:
     assert (paths.parent.tolist(), paths.depth.tolist()) == ([-1, 0, 1], [0, 1, 2])
 
 
-def test_equal_names_under_different_parents_are_different_paths(trace: Trace) -> None:
+def test_equal_names_under_different_parents_are_different_paths(trace: MakeTrace) -> None:
     """`a/x` and `b/x` are not one row, whatever they are called."""
     path = trace(
         Range("a", 0, 9), Range("x", 1, 2), Range("b", 10, 19), Range("x", 11, 12), Range("x", 20, 21)
@@ -50,13 +50,13 @@ def test_equal_names_under_different_parents_are_different_paths(trace: Trace) -
     assert paths_of(path).texts() == ["a", "a/x", "b", "b/x", "x"]
 
 
-def test_a_range_nested_in_its_own_name_is_a_longer_path(trace: Trace) -> None:
+def test_a_range_nested_in_its_own_name_is_a_longer_path(trace: MakeTrace) -> None:
     """A range inside one of the same name is not counted in the outer one's path."""
     path = trace(Range("f", 0, 9), Range("f", 1, 8), Range("f", 2, 7))
     assert paths_of(path).texts() == ["f", "f/f", "f/f/f"]
 
 
-def test_equal_names_of_different_domains_and_kinds_are_different_paths(trace: Trace) -> None:
+def test_equal_names_of_different_domains_and_kinds_are_different_paths(trace: MakeTrace) -> None:
     """Domain and kind tell paths apart that read the same."""
     path = trace(
         Range("x", 0, 1, domain=1),
@@ -67,18 +67,18 @@ def test_equal_names_of_different_domains_and_kinds_are_different_paths(trace: T
     assert paths_of(path).texts() == ["x", "x", "x"]
 
 
-def test_a_start_end_range_inside_a_push_pop_range_has_a_path_of_its_own(trace: Trace) -> None:
+def test_a_start_end_range_inside_a_push_pop_range_has_a_path_of_its_own(trace: MakeTrace) -> None:
     """Windows do not nest: their path is their name."""
     assert paths_of(trace(Range("a", 0, 9), Range("w", 1, 2, kind="start_end"))).texts() == ["a", "w"]
 
 
-def test_a_slash_in_a_name_is_escaped(trace: Trace) -> None:
+def test_a_slash_in_a_name_is_escaped(trace: MakeTrace) -> None:
     """The name `x/y` and a `y` inside an `x` are told apart in text."""
     path = trace(Range("x/y", 0, 9), Range("x", 10, 19), Range("y", 11, 12))
     assert paths_of(path).texts() == [r"x\/y", "x", "x/y"]
 
 
-def test_a_backslash_at_the_end_of_a_name_is_no_escape(trace: Trace) -> None:
+def test_a_backslash_at_the_end_of_a_name_is_no_escape(trace: MakeTrace) -> None:
     r"""A `b` inside a range `a\` and a range `a/b` are different paths, and so are their texts."""
     path = trace(Range("a\\", 0, 9), Range("b", 1, 2), Range("a/b", 10, 19), Range("a\\/b", 20, 29))
     texts = paths_of(path).texts()
@@ -103,7 +103,7 @@ def test_paths_equal_tuples_of_names() -> None:
         assert found.parent.tolist() == [codes.get(chain[:-1], -1) for chain in codes], seed
 
 
-def test_paths_equal_the_reference(trace: Trace) -> None:
+def test_paths_equal_the_reference(trace: MakeTrace) -> None:
     """On reports by chance every range has the path of its names, in order of first appearance."""
     for seed in range(40):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
@@ -112,7 +112,7 @@ def test_paths_equal_the_reference(trace: Trace) -> None:
         assert paths_of(path).of.tolist() == [codes[chain] for chain in expected], seed
 
 
-def test_numbered_siblings_merge(trace: Trace) -> None:
+def test_numbered_siblings_merge(trace: MakeTrace) -> None:
     """`iter0`, `iter 1` and `step#12` become `iter*` and `step*`; what only begins like them stays."""
     names = ["iter0", "iter 1", "iter_22", "step#12", "step", "iterate", "iter0_warm", "step-3", "step: 4"]
     path = trace(*(Range(name, 10 * i, 10 * i + 5) for i, name in enumerate(names)))
@@ -121,7 +121,7 @@ def test_numbered_siblings_merge(trace: Trace) -> None:
     ]
 
 
-def test_merged_ranges_stay_under_their_parents(trace: Trace) -> None:
+def test_merged_ranges_stay_under_their_parents(trace: MakeTrace) -> None:
     """`a/iter0` and `a/iter1` are one row, and `b/iter0` is another."""
     path = trace(
         Range("a", 0, 9),
@@ -143,37 +143,37 @@ def test_merged_ranges_stay_under_their_parents(trace: Trace) -> None:
         "aten::mm, stashed seq = 9",
     ],
 )
-def test_per_call_ids_of_autograd_ranges_go(trace: Trace, name: str) -> None:
+def test_per_call_ids_of_autograd_ranges_go(trace: MakeTrace, name: str) -> None:
     """What PyTorch's profiler appends from call to call is no part of the merged path."""
     assert merged_texts(trace(Range(name, 0, 9))) == ["aten::mm"]
 
 
-def test_other_commas_stay(trace: Trace) -> None:
+def test_other_commas_stay(trace: MakeTrace) -> None:
     """A name with a comma that is no per-call id keeps all of it."""
     assert merged_texts(trace(Range("load, then mm = 3", 0, 9))) == ["load, then mm = 3"]
 
 
-def test_a_glob_of_the_user_merges_anything(trace: Trace) -> None:
+def test_a_glob_of_the_user_merges_anything(trace: MakeTrace) -> None:
     """Another glob's star stands for any text, and the default globs are then off unless given too."""
     path = trace(Range("layer.3.mlp", 0, 9), Range("layer.x", 10, 19), Range("iter3", 20, 29))
     assert merged_texts(path, ["layer.*"]) == ["layer.*", "layer.*", "iter3"]
     assert merged_texts(path, ["layer.*", "iter*"]) == ["layer.*", "layer.*", "iter*"]
 
 
-def test_merging_can_be_switched_off(trace: Trace) -> None:
+def test_merging_can_be_switched_off(trace: MakeTrace) -> None:
     """Without merging the merged path is the path, per-call ids and all."""
     path = trace(Range("iter0", 0, 9), Range("aten::mm, op_id = 17", 1, 2))
     assert merged_texts(path, None) == ["iter0", "iter0/aten::mm, op_id = 17"]
 
 
-def test_a_path_a_thousand_deep_is_quick_and_right(trace: Trace) -> None:
+def test_a_path_a_thousand_deep_is_quick_and_right(trace: MakeTrace) -> None:
     """No recursion: 1,500 ranges in one another have depths 0 to 1,499."""
     paths = paths_of(trace(*(Range("step", i, 9_999) for i in range(1_500)), duration=10_000))
     assert paths.depth.tolist() == list(range(1_500))
     assert paths.texts()[-1] == "/".join(["step"] * 1_500)
 
 
-def test_deep_paths_are_cut_short(trace: Trace) -> None:
+def test_deep_paths_are_cut_short(trace: MakeTrace) -> None:
     """The text of 20,000 paths in one another takes a few megabytes; both ends and the depth are in each."""
     paths = paths_of(trace(*(Range(f"r{i}", i, 99_999 - i) for i in range(20_000)), duration=100_000))
     texts = paths.texts()

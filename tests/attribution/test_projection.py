@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.projection import DEVICE_BITS, LaunchWork, Totals, project, take_calls
 from nsysprof.core import intervals
 from nsysprof.core.intervals import Overlaps
-from nsysprof.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET
 from tests.kit.reference import union
 
 Ints = NDArray[np.int64]

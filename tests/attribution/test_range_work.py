@@ -12,7 +12,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.range_work import WorkIndex, cut, index_work, range_work, reach_so_far, union_of
 from nsysprof.core.intervals import union_length
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import Range, launch_kernel
 
@@ -21,13 +21,13 @@ def rows_named(index: Path, *names: str) -> tuple[WorkIndex, list[NDArray[np.int
     """The index of all ranges of a report, and the rows of each name."""
     with open_report(index) as report:
         attribution = attribute(report)
-    tables = attribution.tables
-    texts = [tables.range_names[code].text for code in tables.ranges.name.tolist()]
+    trace = attribution.trace
+    texts = [trace.range_names[code].text for code in trace.ranges.name.tolist()]
     rows = [np.flatnonzero([text == name or text.startswith(f"{name}/") for text in texts]) for name in names]
     return index_work(attribution, np.arange(len(texts))), rows
 
 
-def steps(trace: Trace) -> Path:
+def steps(trace: MakeTrace) -> Path:
     """Three calls in a run, one of them without GPU work, with something before, between and behind them."""
     return trace(
         Range("run", 0, 1000),
@@ -43,7 +43,7 @@ def steps(trace: Trace) -> Path:
     )
 
 
-def test_ops_stand_by_window_and_time_with_their_call(trace: Trace) -> None:
+def test_ops_stand_by_window_and_time_with_their_call(trace: MakeTrace) -> None:
     """Every op inside the range, whatever call it is in, -1 for none; a call without GPU work is counted."""
     index, [run, step] = rows_named(steps(trace), "run", "step")
     work = range_work(index, run, step)
@@ -53,7 +53,7 @@ def test_ops_stand_by_window_and_time_with_their_call(trace: Trace) -> None:
     assert (work.first_ns.tolist(), work.last_ns.tolist()) == ([10], [650])
 
 
-def test_the_pieces_of_a_range_add_up_to_its_span(trace: Trace) -> None:
+def test_the_pieces_of_a_range_add_up_to_its_span(trace: MakeTrace) -> None:
     """A piece lasts from the first op of its call to that of the next; what is before the first belongs to it."""
     index, [run, step] = rows_named(steps(trace), "run", "step")
     found = cut(range_work(index, run, step))
@@ -62,7 +62,7 @@ def test_the_pieces_of_a_range_add_up_to_its_span(trace: Trace) -> None:
     assert found.of_op.tolist() == [0, 0, 0, 0, 1, 1]
 
 
-def test_without_calls_each_instance_is_one(trace: Trace) -> None:
+def test_without_calls_each_instance_is_one(trace: MakeTrace) -> None:
     """Three instances, two of them with ops: pieces are the spans of these."""
     index, [step] = rows_named(steps(trace), "step")
     work = range_work(index, step)
@@ -71,7 +71,7 @@ def test_without_calls_each_instance_is_one(trace: Trace) -> None:
     assert list(zip(found.start.tolist(), found.end.tolist(), strict=True)) == [(40, 80), (420, 440)]
 
 
-def test_a_window_without_calls_has_no_piece(trace: Trace) -> None:
+def test_a_window_without_calls_has_no_piece(trace: MakeTrace) -> None:
     """A second instance of the range that holds no call counts in the span, but is no sample."""
     path = trace(
         Range("run", 0, 100),
@@ -86,14 +86,14 @@ def test_a_window_without_calls_has_no_piece(trace: Trace) -> None:
     assert cut(work).of_op.tolist() == [0, -1]
 
 
-def test_an_op_that_ends_before_it_starts_takes_no_time(trace: Trace) -> None:
+def test_an_op_that_ends_before_it_starts_takes_no_time(trace: MakeTrace) -> None:
     """Clock trouble on the GPU makes no negative time here; the report warns of it elsewhere."""
     path = trace(Range("run", 0, 100), launch_kernel("a", (10, 11), (30, 20), id=1))
     index, [run] = rows_named(path, "run")
     assert range_work(index, run).span_ns == 0
 
 
-def test_the_union_of_a_gpu_counts_what_others_run(trace: Trace) -> None:
+def test_the_union_of_a_gpu_counts_what_others_run(trace: MakeTrace) -> None:
     """All ops on the GPUs asked for, of any range or none; other GPUs do not count."""
     path = trace(
         Range("run", 0, 100),
@@ -109,21 +109,21 @@ def test_the_union_of_a_gpu_counts_what_others_run(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_ops_and_reach_agree_with_the_plain_way(seed: int, trace: Trace) -> None:
+def test_ops_and_reach_agree_with_the_plain_way(seed: int, trace: MakeTrace) -> None:
     """On random reports: a range has the ops that the attribution counts, and the reach is a running maximum."""
     with open_report(trace(*random_report(seed))) as report:
         attribution = attribute(report)
-    every = np.arange(len(attribution.tables.ranges))
+    every = np.arange(len(attribution.trace.ranges))
     index = index_work(attribution, every)
     for row in every.tolist():
         work = range_work(index, np.array([row]))
-        ops, inside = attribution.tables.ops, attribution.inclusive
+        ops, inside = attribution.trace.ops, attribution.inclusive
         assert len(np.unique(ops.launch[work.op])) == inside.launches[row]
         assert int((ops.end - ops.start)[work.op].sum()) == inside.sum_ns[row]
         by_gpu = [
             union_length(work.start[mine], work.end[mine])
-            for gpu in set(attribution.tables.gpu_numbers)
-            for mine in [attribution.tables.op_gpu[work.op] == gpu]
+            for gpu in set(attribution.trace.gpu_numbers)
+            for mine in [attribution.trace.op_gpu[work.op] == gpu]
         ]
         assert sum(by_gpu) == inside.busy_ns[row]
         highest = [max(work.end[: at + 1].tolist()) for at in range(len(work.end))]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nsysprof.analyze.breakdown import Breakdown, break_down
-from nsysprof.attribution.attribute import FATES, attribute
+from nsysprof.attribution.attribute import OUTCOMES, attribute
 from nsysprof.trace.report import open_report
 from tests.kit.reference import refer
 from tests.kit.reports import BLOCK, RUN, TWO, attributed, broken_down
@@ -153,9 +153,9 @@ def test_every_instance_equals_the_reference(path: Path, threads: str) -> None:
         expected = [getattr(totals, what) for totals in reference.totals]
         assert getattr(found.inclusive, what).tolist() == expected, what
     assert found.op_owner.tolist() == reference.owner
-    assert [FATES[fate] for fate in found.op_fate.tolist()] == reference.fate
+    assert [OUTCOMES[outcome] for outcome in found.op_outcome.tolist()] == reference.outcome
     assert found.parent.tolist() == reference.parent
-    assert [(row.fate, row.ops, row.sum_ns) for row in found.ledger] == reference.ledger()
+    assert [(row.outcome, row.ops, row.sum_ns) for row in found.ledger] == reference.ledger()
 
 
 @every
@@ -208,7 +208,7 @@ def test_ledger_adds_up(path: Path, threads: str) -> None:
     assert ledger["no launch row"] == ledger["ambiguous"] == ledger["start/end window"] == 0
     # PyTorch's autograd thread works in one of the three
     other = {"follow": "followed", "strict": "outside every range"}[threads]
-    assert [fate for fate, ns in ledger.items() if ns] == ["own thread", *[other] * (path == BLOCK)]
+    assert [outcome for outcome, ns in ledger.items() if ns] == ["own thread", *[other] * (path == BLOCK)]
 
 
 def test_skip_leaves_out_the_first_iterations_of_each_run() -> None:
@@ -283,9 +283,9 @@ def test_processes_are_attributed_the_same_side_by_side(
     """Several threads give every launch and every range what one gives them."""
     monkeypatch.setattr("nsysprof.attribution.attribute._WORTH_THREADS", 0)
     monkeypatch.setattr("nsysprof.attribution.attribute.cores", lambda: 3)
-    alone, together = attributed(TWO, threads), attribute(attributed(TWO, threads).tables, threads)
-    assert len(alone.tables.processes) > 1
-    for name in ("owner", "fate", "parent", "exclusive_sum_ns"):
+    alone, together = attributed(TWO, threads), attribute(attributed(TWO, threads).trace, threads)
+    assert len(alone.trace.processes) > 1
+    for name in ("owner", "outcome", "parent", "exclusive_sum_ns"):
         assert getattr(alone, name).tolist() == getattr(together, name).tolist()
     for name in TOTALS:
         assert getattr(alone.inclusive, name).tolist() == getattr(together.inclusive, name).tolist()

@@ -15,7 +15,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import Nsys, find_nsys
 from nsysprof.tools.nsys_stats import stats
 from nsysprof.trace.report import open_report, read_tables
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import Item, Items, Launch, Range, launch_graph, launch_kernel
 
@@ -84,14 +84,14 @@ def verified(path: Path) -> verify.Verification:
         return verify.verify(read_tables(report))
 
 
-def test_equal_answers(nsys_says: Fake, trace: Trace) -> None:
+def test_equal_answers(nsys_says: Fake, trace: MakeTrace) -> None:
     """Ranges with the same first op, span and launches are equal, push/pop and start/end."""
     nsys_says(*EQUAL)
     result = verified(trace(*two_ranges(), duration=LATE))
     assert result == verify.Verification("2024.2.3-fake", 3, 3, {}, ())
 
 
-def test_a_row_without_a_style_is_no_range(nsys_says: Fake, trace: Trace) -> None:
+def test_a_row_without_a_style_is_no_range(nsys_says: Fake, trace: MakeTrace) -> None:
     """nsys 2025 adds a row for work outside every range, with most cells empty: it is no range to compare."""
     nsys_says(*EQUAL, {**dict.fromkeys(EQUAL[0], ""), "Name": "[No NVTX]", "Projected Start (ns)": "1"})
     assert verified(trace(*two_ranges(), duration=LATE)).equal == 3
@@ -106,7 +106,7 @@ def test_a_row_without_a_style_is_no_range(nsys_says: Fake, trace: Trace) -> Non
         (None, "nsys nothing"),
     ],
 )
-def test_a_difference_is_a_sentence(wrong: Row | None, said: str, nsys_says: Fake, trace: Trace) -> None:
+def test_a_difference_is_a_sentence(wrong: Row | None, said: str, nsys_says: Fake, trace: MakeTrace) -> None:
     """Whatever of a range differs, the range is named, with where it is and what both say."""
     nsys_says(*([wrong] if wrong else []), *EQUAL[1:])
     result = verified(trace(*two_ranges(), duration=LATE))
@@ -117,7 +117,7 @@ def test_a_difference_is_a_sentence(wrong: Row | None, said: str, nsys_says: Fak
     )
 
 
-def test_a_range_that_nsys_alone_knows(nsys_says: Fake, trace: Trace) -> None:
+def test_a_range_that_nsys_alone_knows(nsys_says: Fake, trace: MakeTrace) -> None:
     """A row of nsys's for which there is no range at all is a difference too."""
     nsys_says(*EQUAL, row("ghost", 777, 30, 40, 2))
     result = verified(trace(*two_ranges(), duration=LATE))
@@ -127,7 +127,7 @@ def test_a_range_that_nsys_alone_knows(nsys_says: Fake, trace: Trace) -> None:
     )
 
 
-def test_large_times_are_compared_exactly(nsys_says: Fake, trace: Trace) -> None:
+def test_large_times_are_compared_exactly(nsys_says: Fake, trace: MakeTrace) -> None:
     """A difference of one ns at 2^60 is a difference."""
     at = 2**60
     path = trace(
@@ -141,7 +141,7 @@ def test_large_times_are_compared_exactly(nsys_says: Fake, trace: Trace) -> None
     assert len(verified(path).differences) == 1
 
 
-def test_known_differences_are_explained(nsys_says: Fake, trace: Trace) -> None:
+def test_known_differences_are_explained(nsys_says: Fake, trace: MakeTrace) -> None:
     """Ranges that end on another thread and unclosed ranges may differ; each is counted under its reason."""
     path = trace(
         Range("moved", 0, 100, kind="start_end", end_thread=2),
@@ -164,7 +164,7 @@ def test_known_differences_are_explained(nsys_says: Fake, trace: Trace) -> None:
     )
 
 
-def test_ranges_that_are_folded_are_explained(nsys_says: Fake, trace: Trace) -> None:
+def test_ranges_that_are_folded_are_explained(nsys_says: Fake, trace: MakeTrace) -> None:
     """Of a name that is pushed again and again and never popped, nsys shows each range; here the first counts."""
     pushes = [Range("leak", at, LATE) for at in range(20)]
     path = trace(*pushes, launch_kernel("k", (30, 32), (40, 50), id=1), duration=LATE)
@@ -175,7 +175,7 @@ def test_ranges_that_are_folded_are_explained(nsys_says: Fake, trace: Trace) -> 
     assert result.explained == {"never popped: counted with the one of its name around it": 19}
 
 
-def test_equal_ranges_are_compared_as_a_group(nsys_says: Fake, trace: Trace) -> None:
+def test_equal_ranges_are_compared_as_a_group(nsys_says: Fake, trace: MakeTrace) -> None:
     """Ranges that begin alike on one thread may come in any order."""
     path = trace(
         Range("outer", 0, 100), Range("inner", 0, 25), launch_kernel("k", (10, 12), (30, 50), id=1),
@@ -187,7 +187,7 @@ def test_equal_ranges_are_compared_as_a_group(nsys_says: Fake, trace: Trace) -> 
     assert len(verified(path).differences) == 1
 
 
-def test_graphs_traced_whole_are_left_out_on_both_sides(nsys_says: Fake, trace: Trace) -> None:
+def test_graphs_traced_whole_are_left_out_on_both_sides(nsys_says: Fake, trace: MakeTrace) -> None:
     """nsys's projection does not know of them: a range with nothing else has no GPU work there."""
     nsys_says()
     result = verified(trace(Range("a", 0, 100), launch_graph((10, 12), (30, 50), id=1), duration=LATE))
@@ -197,7 +197,7 @@ def test_graphs_traced_whole_are_left_out_on_both_sides(nsys_says: Fake, trace: 
 
 @pytest.mark.parametrize(("wrong", "code"), [(False, 0), (True, 3)])
 def test_the_exit_code(
-    wrong: bool, code: int, nsys_says: Fake, trace: Trace, tmp_path: Path,
+    wrong: bool, code: int, nsys_says: Fake, trace: MakeTrace, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """`analyze --verify` exits with 3 when a range differs without a known reason, after all results."""
@@ -214,7 +214,7 @@ def test_the_exit_code(
     assert (tmp_path / "report.analysis" / "analysis.json").is_file()
 
 
-def test_strict_is_what_is_verified(nsys_says: Fake, trace: Trace) -> None:
+def test_strict_is_what_is_verified(nsys_says: Fake, trace: MakeTrace) -> None:
     """Followed work is none of nsys's: the strict projection is compared, whatever the answer was made with."""
     path = trace(
         Range("backward", 0, 100), launch_kernel("k", (10, 11), (20, 30), id=1, thread=2), duration=LATE
@@ -223,13 +223,13 @@ def test_strict_is_what_is_verified(nsys_says: Fake, trace: Trace) -> None:
     assert verified(path).compared == 0
 
 
-def test_only_sqlite_can_be_verified(trace: Trace) -> None:
+def test_only_sqlite_can_be_verified(trace: MakeTrace) -> None:
     """A parquet export is a known failure that says how to get an SQLite one."""
     with open_report(trace(*two_ranges())) as report:
-        tables = read_tables(report)
+        read = read_tables(report)
         report.reader.format = "parquet"
         with pytest.raises(NsysprofError, match="only SQLite reports can be verified") as caught:
-            verify.verify(tables)
+            verify.verify(read)
     assert "nsys export --type sqlite" in str(caught.value.hint)
 
 
@@ -258,7 +258,7 @@ def test_the_shipped_reports_equal_nsys(name: str, ranges: int, real: Nsys) -> N
 
 @pytest.mark.nsys
 @pytest.mark.parametrize("first", range(0, 40, 8))
-def test_random_reports_equal_nsys(first: int, real: Nsys, trace: Trace) -> None:
+def test_random_reports_equal_nsys(first: int, real: Nsys, trace: MakeTrace) -> None:
     """Nested, crossing, unclosed and moved ranges, colliding ids, calls that straddle: no unexplained difference."""
     compared = 0
     for seed in range(first, first + 8):
@@ -270,7 +270,7 @@ def test_random_reports_equal_nsys(first: int, real: Nsys, trace: Trace) -> None
 
 
 @pytest.mark.nsys
-def test_a_planted_difference_is_found(real: Nsys, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_difference_is_found(real: Nsys, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were our answer another one, the real nsys's would show it."""
     path, other = trace(*two_ranges(), duration=LATE), trace(*two_ranges()[:-1], duration=LATE)
     monkeypatch.setattr(verify, "stats", lambda nsys, _, name: stats(nsys, other, name))

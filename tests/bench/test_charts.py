@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from nsysprof.bench.charts import BENCH_CHARTS
 from nsysprof.bench.lines import LOOKS, OTHER_LOOK, backend_looks
 from nsysprof.bench.results import BenchResults, read_bench_results
+from nsysprof.charts.marks import binary_ticks, round_ticks
 from nsysprof.charts.palette import readable
 from nsysprof.charts.places import pushed_apart
-from nsysprof.charts.scales import binary_ticks, round_ticks
 from nsysprof.charts.style import size_of
 from nsysprof.charts.violins import density
 from nsysprof.core.units import format_share

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit import fake_nsys
 from tests.kit.command_line import Done, runner
 from tests.kit.trace import Range, launch_kernel
@@ -37,7 +37,7 @@ Capture = Callable[..., Captured]
 
 
 @pytest.fixture
-def environment(trace: Trace, tmp_path: Path) -> dict[str, str]:
+def environment(trace: MakeTrace, tmp_path: Path) -> dict[str, str]:
     """A made-up nsys on the PATH whose exports hold a flash kernel in a range that asks for flash."""
     report = trace(
         Range("RUN::flash::S64", 0, 100),

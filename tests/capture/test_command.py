@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from nsysprof.capture import session
-from nsysprof.capture.compose import Request, Tracing
+from nsysprof.capture.compose import Request
+from nsysprof.capture.outputs import Outputs
 from nsysprof.capture.session import capture_program
 from nsysprof.tools.nsys import find_nsys
-from nsysprof.tools.outputs import Outputs
 from tests.capture.conftest import Capture, Captured
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit import fake_nsys
 from tests.kit.command_line import Done, runner
 from tests.kit.trace import Diagnostic, Mark, Range, launch_kernel
@@ -57,7 +57,7 @@ def test_a_program_is_captured_with_its_record_and_the_next_command(
 
 
 def test_another_backend_than_asked_for_is_exit_code_3(
-    capture: Capture, environment: dict[str, str], trace: Trace
+    capture: Capture, environment: dict[str, str], trace: MakeTrace
 ) -> None:
     """The report is kept, one line says what ran instead."""
     kernel = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_6"
@@ -75,7 +75,7 @@ def test_another_backend_than_asked_for_is_exit_code_3(
 def test_arguments_of_the_program_are_kept_only_with_the_environment(
     capture: Capture,
     environment: dict[str, str],
-    trace: Trace,
+    trace: MakeTrace,
     keep: bool,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -122,7 +122,7 @@ REFUSED = "NVTX binary payload extension is incompatible. Provided compatibility
 def test_a_capture_without_ranges_says_why(
     capture: Capture,
     environment: dict[str, str],
-    trace: Trace,
+    trace: MakeTrace,
     strings: list[str],
     items: Any,
     code: int,
@@ -230,7 +230,7 @@ def test_a_program_that_prints_too_much_is_warned_of_while_it_runs(
     """Once, before its report is more than can be exported."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(session, "_MUCH_PRINTED", 1000)
+    monkeypatch.setattr(session, "_MAX_PRINTED", 1000)
     heard: list[str] = []
     program = (sys.executable, "-c", "for _ in range(100): print('x' * 99, flush=True)")
     capture_program(Request(program, find_nsys()), tmp_path, Outputs(tmp_path, "run"), [], heard.append)
@@ -412,8 +412,8 @@ def test_a_workload_that_nsys_ends_after_its_duration_is_captured(
         monkeypatch.setenv(name, value)
     results = "open(sys.argv[2], 'w').write('{\"schema\": \"nsysprof-workload/1\"}')"
     ends = f"import os, sys; {results} if 'plain' in sys.argv[2] else os.kill(os.getpid(), 15)"
-    tracing = Tracing(extra=("--duration=2",))
-    request = Request((sys.executable, "-c", ends), find_nsys(), tracing, results=True, overhead=True)
+    program = (sys.executable, "-c", ends)
+    request = Request(program, find_nsys(), extra=("--duration=2",), results=True, overhead=True)
     said: list[str] = []
     staged = capture_program(request, tmp_path, Outputs(tmp_path, "run"), (), said.append)
     assert staged.record["workload"] is staged.record["overhead"] is None

@@ -17,10 +17,10 @@ from nsysprof.capture import doctor as module
 from nsysprof.capture.doctor import Check, capture_works, check_machine
 from nsysprof.commands.doctor import doctor
 from nsysprof.errors import NsysprofError
-from nsysprof.tools import counter_permission
+from nsysprof.tools import driver
 from nsysprof.tools.driver import Driver
 from nsysprof.tools.interrupts import Interrupt
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit import fake_ncu, fake_nsys
 from tests.kit.trace import Range
 
@@ -50,7 +50,7 @@ Usage = namedtuple("Usage", "total used free")
 
 
 @pytest.fixture
-def nsys(tmp_path: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> Path:
+def nsys(tmp_path: Path, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A made-up nsys that is the one in use, whose captures hold one range."""
     report = trace(Range("RUN::doctor::S1", 0, 10), name="export.sqlite")
     for name, value in fake_nsys.install(tmp_path / "fake", report).items():
@@ -62,7 +62,7 @@ def nsys(tmp_path: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def found(folder: Path, **how: Path | None) -> dict[str, Check]:
     """The findings by name."""
-    named = {check.name: check for check in check_machine(folder, tell=lambda text: None, **how)}
+    named = {check.name: check for check in check_machine(folder, announce=lambda text: None, **how)}
     assert all((check.state == "ok") == (check.fix is None) for check in named.values())
     assert not any("\n" in str(check.fix) for check in named.values())
     return named
@@ -79,7 +79,7 @@ def test_a_capture_is_proven_by_its_ranges(nsys: Path, tmp_path: Path) -> None:
 
 
 def test_an_nsys_that_records_no_ranges_is_warned_of(
-    nsys: Path, tmp_path: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+    nsys: Path, tmp_path: Path, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nvtx 0.2.12 and newer record nothing under nsys 2023.4 and 2024.2: what nsys says, and what helps."""
     refused = "NVTX binary payload extension is incompatible. Provided compatibility ID 260 != 259."
@@ -190,10 +190,10 @@ def test_counters_need_root_where_the_driver_keeps_them(
         monkeypatch.setenv(name, value)
     params = tmp_path / "params"
     params.write_text("EnableMSI: 1\nRmProfilingAdminOnly: 1\n")
-    monkeypatch.setattr(counter_permission, "_PARAMS", params)
+    monkeypatch.setattr(driver, "_PARAMS", params)
     status = tmp_path / "status"
     status.write_text("CapInh:\t0000000000000000\nCapEff:\t00000000a80425fb\n")
-    monkeypatch.setattr(counter_permission, "_STATUS", status)
+    monkeypatch.setattr(driver, "_STATUS", status)
     checks = found(tmp_path)
     assert checks["ncu"].state == "warn"
     assert "NVreg_RestrictProfilingToAdminUsers=0" in str(checks["ncu"].fix)
@@ -223,7 +223,7 @@ def test_a_torch_without_cuda_on_a_machine_with_a_gpu_is_warned_of(
     workload = tmp_path / "workload.py"
     gpu_fails = "import sys\nif 'cuda' in sys.argv: sys.exit('no GPU')\n"
     workload.write_text(gpu_fails + WORKLOAD.replace("CUDA}", "None}"))
-    named = list(check_machine(tmp_path, workload=workload, tell=lambda text: None))
+    named = list(check_machine(tmp_path, workload=workload, announce=lambda text: None))
     states = [(check.state, check.found) for check in named if check.name == "torch"]
     assert states == [("warn", "does not run on the GPU: no GPU"), ("warn", "2.11.0, built without CUDA")]
 

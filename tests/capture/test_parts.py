@@ -10,31 +10,30 @@ from pathlib import Path
 import pytest
 
 from nsysprof import catalog
-from nsysprof.capture.compose import Request, Tracing, nsys_command
-from nsysprof.capture.failure import check_ended, last_said
-from nsysprof.capture.overhead import overhead_of
-from nsysprof.capture.rescue import import_stream
-from nsysprof.capture.session import capture_program
-from nsysprof.core.document import known_document
+from nsysprof.capture.compose import Request, nsys_command
+from nsysprof.capture.failure import check_ended, last_message
+from nsysprof.capture.outputs import Outputs
+from nsysprof.capture.session import capture_program, overhead_of
+from nsysprof.core.document import read_if_document
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import file_facts, write_record
 from nsysprof.tools.child import Ended
 from nsysprof.tools.driver import Driver
 from nsysprof.tools.fingerprint import environment_hash, fingerprint, rank_in_job
-from nsysprof.tools.nsys import Nsys
-from nsysprof.tools.outputs import Outputs
+from nsysprof.tools.nsys import Nsys, import_stream
 
 NSYS = Nsys(Path("/n/nsys"), (2025, 3, 2), "2025.3.2.474-v0")
+PROGRAM = ("./a",)
 
 
 def test_an_old_nsys_is_not_given_options_that_it_does_not_know() -> None:
     """Graph tracing came with 2021.5, context switches with 2021.3."""
     old = Nsys(Path("/n/nsys"), (2021, 2, 4), "2021.2.4.12")
-    assert nsys_command(old, Tracing(), Path("out"), ["./a", "--b"]) == [
+    assert nsys_command(Request(("./a", "--b"), old), Path("out")) == [
         "/n/nsys", "profile", "--trace=cuda,nvtx", "--sample=none", "--output=out", "./a", "--b",
     ]  # fmt: skip
-    assert "--cuda-graph-trace=node" in nsys_command(NSYS, Tracing(), Path("out"), ["./a"])
-    assert "--cuda-graph-trace=node" not in nsys_command(NSYS, Tracing(("nvtx",)), Path("out"), ["./a"])
+    assert "--cuda-graph-trace=node" in nsys_command(Request(PROGRAM, NSYS), Path("out"))
+    assert "--cuda-graph-trace=node" not in nsys_command(Request(PROGRAM, NSYS, ("nvtx",)), Path("out"))
 
 
 @pytest.mark.parametrize(
@@ -48,24 +47,24 @@ def test_an_old_nsys_is_not_given_options_that_it_does_not_know() -> None:
 )
 def test_an_argument_for_nsys_takes_the_place_of_our_own(extra: tuple[str, ...], left: str) -> None:
     """nsys ends with an error where an option is there twice."""
-    command = nsys_command(NSYS, Tracing(extra=extra), Path("out"), ["./a"])
+    command = nsys_command(Request(PROGRAM, NSYS, extra=extra), Path("out"))
     assert left not in command
     assert [one for one in command if one in extra] == list(extra)
-    assert left in nsys_command(NSYS, Tracing(), Path("out"), ["./a"])
+    assert left in nsys_command(Request(PROGRAM, NSYS), Path("out"))
 
 
 @pytest.mark.parametrize("extra", ["--output=x", "-o", "-ox"])
 def test_nobody_else_says_where_the_report_goes(extra: str) -> None:
     """It would not be found there, and -o alone would swallow the next option."""
     with pytest.raises(NsysprofError, match="--output is nsysprof's own"):
-        nsys_command(NSYS, Tracing(extra=(extra,)), Path("out"), ["./a"])
+        nsys_command(Request(PROGRAM, NSYS, extra=(extra,)), Path("out"))
 
 
 @pytest.mark.parametrize("extra", [("--env-var=A=B",), ("--env-var", "A=B"), ("-eA=B",), ("-e", "A=B")])
 def test_a_range_to_capture_goes_with_other_variables(extra: tuple[str, ...]) -> None:
     """Both set environment variables, by one option that nsys takes once, in whichever way it is written."""
-    tracing = Tracing(capture_range="nvtx:step", extra=extra)
-    command = nsys_command(NSYS, tracing, Path("out"), ["./a"])
+    request = Request(PROGRAM, NSYS, capture_range="nvtx:step", extra=extra)
+    command = nsys_command(request, Path("out"))
     assert command[-len(extra) - 2 : -2] == [
         *extra[:-1],
         f"{extra[-1]},NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
@@ -75,15 +74,15 @@ def test_a_range_to_capture_goes_with_other_variables(extra: tuple[str, ...]) ->
 
 def test_a_percent_sign_in_a_folder_is_one(tmp_path: Path) -> None:
     """nsys would put its process id for %p."""
-    assert "--output=100%%p/out" in nsys_command(NSYS, Tracing(), Path("100%p", "out"), ["./a"])
+    assert "--output=100%%p/out" in nsys_command(Request(PROGRAM, NSYS), Path("100%p", "out"))
 
 
 def test_a_program_that_nsys_ends_after_its_duration_did_not_fail(tmp_path: Path) -> None:
     """Otherwise the same exit code, SIGTERM's, is a failure, told with the name of the signal."""
-    limited = Request(("./a",), NSYS, Tracing(extra=("--duration=5",)))
+    limited = Request(PROGRAM, NSYS, extra=("--duration=5",))
     check_ended(Ended(143, 0), limited, tmp_path)
     with pytest.raises(NsysprofError, match=r"exit code 143 \(SIGTERM\)") as caught:
-        check_ended(Ended(143, 0), Request(("./a",), NSYS), tmp_path)
+        check_ended(Ended(143, 0), Request(PROGRAM, NSYS), tmp_path)
     assert caught.value.exit_code == 143
 
 
@@ -111,7 +110,7 @@ SAID = {
 @pytest.mark.parametrize("text", SAID)
 def test_the_reason_of_a_failure_is_neither_usage_nor_chatter(text: str) -> None:
     """What nsys prints around it says nothing."""
-    assert last_said(Ended(1, 0, text)).startswith(SAID[text])
+    assert last_message(Ended(1, 0, text)).startswith(SAID[text])
 
 
 def test_a_record_is_short_and_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -128,14 +127,14 @@ def test_a_record_is_short_and_comes_back_as_it_was(tmp_path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) == 11
     assert [one.name for one in tmp_path.iterdir()] == ["record.json"]
     path.write_text('{"error": NaN, "largest": -Infinity}')
-    assert known_document(path) == {"error": None, "largest": None}
+    assert read_if_document(path) == {"error": None, "largest": None}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "\x00", "[" * 100_000])
 def test_a_damaged_record_is_none(tmp_path: Path, text: str) -> None:
     """A half-written one, or something else of that name."""
     (tmp_path / "record.json").write_text(text)
-    assert known_document(tmp_path / "record.json") == {}
+    assert read_if_document(tmp_path / "record.json") == {}
 
 
 def importer(folder: Path, text: str) -> Nsys:

@@ -18,9 +18,8 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.bench.charts import BENCH_CHARTS
 from nsysprof.bench.results import read_bench_results
 from nsysprof.charts.chart import Chart, files_of, save_charts
-from nsysprof.charts.drawing import draw, picture
+from nsysprof.charts.drawing import draw, figure_png, picture
 from nsysprof.charts.marks import Heading, Message
-from nsysprof.charts.style import figure_png
 from nsysprof.compare.charts import CHARTS
 from nsysprof.compare.comparison import compare
 from nsysprof.errors import NsysprofError

@@ -15,11 +15,10 @@ import pytest
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
-from nsysprof.charts import painter as module
-from nsysprof.charts.chart import files_of, plans_of, write_pictures
+from nsysprof.charts import chart as module
+from nsysprof.charts.chart import Painter, files_of, plans_of, start_painter, write_pictures
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Heading, Message, Plan
-from nsysprof.charts.painter import Painter, start_painter
 from tests.kit.reports import RUN, broken_down
 
 ROOT = Path(__file__).parents[2]
@@ -79,19 +78,19 @@ def test_neither_process_imports_what_the_other_one_does() -> None:
         f"with nsysprof.open_report({str(RUN)!r}) as report:\n"
         "    plans_of(analysis_charts(), nsysprof.break_down(nsysprof.attribute(report)))"
     )
-    there = loaded_after("import nsysprof.charts.painter, nsysprof.charts.drawing")
+    there = loaded_after("import nsysprof.charts.chart, nsysprof.charts.drawing")
     assert "nsysprof.analyze.breakdown" in here
     assert "pandas" not in here
     assert "matplotlib" not in here
     assert "matplotlib.figure" in there
     assert there.isdisjoint(
-        {"pandas", "nsysprof.analyze.breakdown", "nsysprof.kernels.classify", "nsysprof.trace.tables"}
+        {"pandas", "nsysprof.analyze.breakdown", "nsysprof.kernels.classify", "nsysprof.trace.trace"}
     )
 
 
 def test_the_painter_is_started_without_numpy() -> None:
     """What `analyze` imports before it starts the process takes no time."""
-    assert loaded_after("import nsysprof.charts.painter").isdisjoint({"numpy", "pandas", "matplotlib"})
+    assert loaded_after("import nsysprof.charts.chart").isdisjoint({"numpy", "pandas", "matplotlib"})
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -175,8 +174,8 @@ def test_closing_ends_the_process_whatever_it_does(run: Breakdown, sent: bool) -
 def test_ctrl_c_leaves_no_process_behind() -> None:
     """An interrupt while the process imports or draws ends both."""
     script = (
-        "import sys, time\nfrom nsysprof.charts import painter\npainter._cores = lambda: 2\n"
-        "with painter.start_painter() as one:\n"
+        "import sys, time\nfrom nsysprof.charts import chart\nchart._cores = lambda: 2\n"
+        "with chart.start_painter() as one:\n"
         "    print(one._process.pid, flush=True)\n    time.sleep(60)"
     )
     with subprocess.Popen(

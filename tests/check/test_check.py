@@ -1,4 +1,4 @@
-"""Budgets held against reports: every kind of limit at its edge, and what a report may lack."""
+"""Reports compared with budgets: every kind of limit at its edge, and what a report may lack."""
 
 from __future__ import annotations
 
@@ -14,19 +14,15 @@ import pytest
 import nsysprof
 from nsysprof.analyze.breakdown import break_down
 from nsysprof.attribution.attribute import attribute
-from nsysprof.check.baseline import Baseline
+from nsysprof.check.baseline import Baseline, growths
 from nsysprof.check.budget import read_budget
-from nsysprof.check.call_samples import CallSamples, call_samples, spread_of
-from nsysprof.check.check import BudgetCheck
-from nsysprof.check.gate import draft
-from nsysprof.check.growth import growths
-from nsysprof.check.range_match import RangeFinder
-from nsysprof.check.range_ops import backends_seen, ops_inside
+from nsysprof.check.check import BudgetCheck, draft
+from nsysprof.check.measure import CallSamples, RangeFinder, backends_seen, call_samples, ops_inside
 from nsysprof.check.text import check_document, check_markdown, check_summary
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import load_rules
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import Gpu, Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
 
@@ -91,7 +87,7 @@ def one(answer: BudgetCheck) -> dict[str, Any]:
         ("max_cpu_ns = {}", "max_cpu", 900),
     ],
 )
-def test_a_limit_holds_up_to_its_value(trace: Trace, limit: str, rule: str, found: int) -> None:
+def test_a_limit_holds_up_to_its_value(trace: MakeTrace, limit: str, rule: str, found: int) -> None:
     """What equals a limit keeps to it, one less breaks it, and what was found is that of one call."""
     items = [
         part
@@ -123,7 +119,7 @@ def test_a_limit_holds_up_to_its_value(trace: Trace, limit: str, rule: str, foun
         assert not answer.ok
 
 
-def test_graph_launches_are_counted(trace: Trace) -> None:
+def test_graph_launches_are_counted(trace: MakeTrace) -> None:
     """A CUDA graph traced as a whole is a launch and no kernel."""
     report = trace(*step(0), launch_graph((1, 2), (200, 240), id=5), duration=LATE)
     answer = checked(report, "max_graph_launches = 0\nmax_kernels = 0\nmax_launches = 1")
@@ -135,7 +131,7 @@ def test_graph_launches_are_counted(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize(("stat", "found"), [("median", 25), ("p95", 47), ("max", 50)])
-def test_the_statistic_is_the_one_asked_for(trace: Trace, stat: str, found: int) -> None:
+def test_the_statistic_is_the_one_asked_for(trace: MakeTrace, stat: str, found: int) -> None:
     """The same calls by median, 95th percentile and maximum; the row says which."""
     report = trace(*steps(range(0, 51)), duration=LATE)  # 51 calls: no interpolation for the median
     answer = checked(report, f'stat = "{stat}"\nmax_busy_ns = 0')
@@ -152,20 +148,19 @@ def test_the_spread_of_samples_is_numpys() -> None:
     values = np.where(generator.random(len(row)) < 0.1, np.nan, generator.integers(0, 10**9, len(row)))
     values[row == 23] = np.nan
     samples = CallSamples({}, row, 40, {"span": values})
-    found = spread_of(samples, "span")
+    spread = samples.spreads()["span"]
     for group in range(40):
-        mine = values[(row == group) & ~np.isnan(values)]
-        assert found.n[group] == len(mine)
-        np.testing.assert_array_equal(np.sort(samples.of(group, "span")), np.sort(mine))
-        if len(mine):
-            wanted = np.quantile(mine, [0, 0.5, 0.95, 1])
-            columns = [found.low, found.median, found.p95, found.max]
-            np.testing.assert_allclose([column[group] for column in columns], wanted, rtol=1e-12)
+        known = values[(row == group) & ~np.isnan(values)]
+        np.testing.assert_array_equal(np.sort(samples.of(group, "span")), np.sort(known))
+        measured = [spread[name][group] for name in ("min", "median", "p95", "max")]
+        if len(known):
+            assert spread["n"][group] == len(known)
+            np.testing.assert_allclose(measured, np.quantile(known, [0, 0.5, 0.95, 1]), rtol=1e-12)
         else:
-            assert np.isnan(found.median[group])
+            assert np.isnan(measured).all()
 
 
-def test_samples_are_the_instances(trace: Trace) -> None:
+def test_samples_are_the_instances(trace: MakeTrace) -> None:
     """For made-up reports of any shape the samples of each row are the rows of `instances.csv`, in order of time."""
     for seed in range(6):
         with open_report(trace(*random_report(seed), name=f"r{seed}.sqlite")) as report:
@@ -185,14 +180,14 @@ def test_samples_are_the_instances(trace: Trace) -> None:
                 assert samples.of(number, measure).tolist() == values.tolist(), measure
 
 
-def test_half_a_kernel_per_call(trace: Trace) -> None:
+def test_half_a_kernel_per_call(trace: MakeTrace) -> None:
     """The median of two calls with one and two kernels is 1.5: more than 1, less than 2."""
     report = trace(*step(0, "a"), *step(1, "a", "b"), duration=LATE)
     assert results(checked(report, "max_kernels = 1")) == [("max_kernels", 1.5, False)]
     assert results(checked(report, "max_kernels = 2")) == [("max_kernels", 1.5, True)]
 
 
-def test_idle_is_the_part_of_the_span_without_ops(trace: Trace) -> None:
+def test_idle_is_the_part_of_the_span_without_ops(trace: MakeTrace) -> None:
     """Two kernels of 10 ns that begin 20 ns apart leave a third of their span idle; on two GPUs each is half busy."""
     report = trace(*step(0, "a", "b"), duration=LATE)
     assert one(checked(report, 'max_idle = "34 %"'))["ok"]
@@ -206,7 +201,7 @@ def test_idle_is_the_part_of_the_span_without_ops(trace: Trace) -> None:
     assert one(checked(both, "max_idle = 0.4"))["found"] == pytest.approx(0.5)
 
 
-def test_skipped_calls_do_not_count(trace: Trace) -> None:
+def test_skipped_calls_do_not_count(trace: MakeTrace) -> None:
     """`skip` leaves the first call out, of limits and of what is forbidden."""
     report = trace(*step(0, "a", "warm_up"), *step(1, "a"), *step(2, "a"), duration=LATE)
     text = (
@@ -217,7 +212,7 @@ def test_skipped_calls_do_not_count(trace: Trace) -> None:
     assert [ok for _, _, ok in results(skipping)] == [True, True, True]
 
 
-def test_names_are_merged_as_asked(trace: Trace) -> None:
+def test_names_are_merged_as_asked(trace: MakeTrace) -> None:
     """`merge` decides which names make one range: without it each step of another name is a range of its own."""
     report = trace(*step(0, "a", name="phase"), *step(1, "a", "b", name="phase"), duration=LATE)
     text = '[[range]]\npath = "phase*"\nmax_kernels = 1'
@@ -228,7 +223,7 @@ def test_names_are_merged_as_asked(trace: Trace) -> None:
 # ---- ops that are forbidden, units, backends
 
 
-def test_forbidden_by_family_cause_and_name(trace: Trace) -> None:
+def test_forbidden_by_family_cause_and_name(trace: MakeTrace) -> None:
     """Each way to name an op finds it, counts all of them, and names them; what is not there keeps to it."""
     report = trace(*step(0, SOFTMAX, CAST, CAST), *step(1, SOFTMAX), duration=LATE)
     answer = checked(
@@ -250,7 +245,7 @@ def test_forbidden_by_family_cause_and_name(trace: Trace) -> None:
     assert evidence[1] == ""
 
 
-def test_forbidden_deep_inside(trace: Trace) -> None:
+def test_forbidden_deep_inside(trace: MakeTrace) -> None:
     """What an inner range launches counts for the outer one, and once."""
     report = trace(
         Range("step 0", 0, 900),
@@ -267,30 +262,30 @@ def test_forbidden_deep_inside(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("threads", ["follow", "strict"])
-def test_ops_inside_are_those_of_the_families(trace: Trace, threads: str) -> None:
+def test_ops_inside_are_those_of_the_families(trace: MakeTrace, threads: str) -> None:
     """For made-up reports of any shape the ops by name add up to the families of the breakdown, row by row."""
     for seed in range(8):
         with open_report(trace(*random_report(seed), name=f"r{seed}.sqlite")) as report:
             breakdown = break_down(attribute(report, threads))
         rows = list(range(len(breakdown.merged)))
-        found = ops_inside(breakdown, rows)
+        inside = ops_inside(breakdown, rows)
         mine: dict[tuple[int, str], int] = {}
-        for row, name, count in zip(found.row.tolist(), found.name.tolist(), found.ops.tolist(), strict=True):
-            key = row, breakdown.kinds.family[name]
-            mine[key] = mine.get(key, 0) + count
+        for row, ops in inside.items():
+            for name, count in zip(ops.name.tolist(), ops.ops.tolist(), strict=True):
+                key = row, breakdown.kinds.family[name]
+                mine[key] = mine.get(key, 0) + count
         families = breakdown.families
         theirs = zip(
             families["row"].tolist(), families["family"].tolist(), families["ops"].tolist(), strict=True
         )
         assert mine == {(row, family): ops for row, family, ops in theirs if ops}
         for row in rows[:3]:
-            alone = ops_inside(breakdown, [row])
-            of_row = found.of(row)
-            assert alone.name.tolist() == of_row.name.tolist()
-            assert alone.sum_ns.tolist() == of_row.sum_ns.tolist()
+            alone = ops_inside(breakdown, [row])[row]
+            assert alone.name.tolist() == inside[row].name.tolist()
+            assert alone.sum_ns.tolist() == inside[row].sum_ns.tolist()
 
 
-def test_the_share_of_a_math_unit(trace: Trace) -> None:
+def test_the_share_of_a_math_unit(trace: MakeTrace) -> None:
     """The share is of the time of the family; the rest is named with the unit that did it, or did not tell."""
     report = trace(*step(0, GEMM, GEMM, GEMM, FP32_GEMM, "a"), duration=LATE)
     unit = 'math_unit = {{ family = "gemm", unit = "tensor core", min_share = "{} %" }}'
@@ -321,7 +316,7 @@ def test_the_share_of_a_math_unit(trace: Trace) -> None:
     ],
 )
 def test_the_backend_is_judged_in_any_range(
-    trace: Trace, kernels: tuple[str, ...], wanted: str, found: str, ok: bool
+    trace: MakeTrace, kernels: tuple[str, ...], wanted: str, found: str, ok: bool
 ) -> None:
     """The kernels of a range say what ran, whatever it is called; what they do not show was not there."""
     report = trace(
@@ -332,7 +327,7 @@ def test_the_backend_is_judged_in_any_range(
     assert bool(row["evidence"]) is not ok
 
 
-def test_every_call_must_run_the_backend(trace: Trace) -> None:
+def test_every_call_must_run_the_backend(trace: MakeTrace) -> None:
     """One call of three on another backend breaks the limit, and the evidence says how many."""
     report = trace(*step(0, FLASH), *step(1, FP32_GEMM, SOFTMAX), *step(2, FLASH), duration=LATE)
     row = one(checked(report, 'backend = "flash"'))
@@ -340,7 +335,7 @@ def test_every_call_must_run_the_backend(trace: Trace) -> None:
     assert row["evidence"].startswith("math in 1: ")
 
 
-def test_backends_of_ranges_inside_one_another(trace: Trace) -> None:
+def test_backends_of_ranges_inside_one_another(trace: MakeTrace) -> None:
     """An outer and an inner range are each judged by all that is inside them."""
     report = trace(
         *(Range("RUN::flash::S1", 0, 900), Range("attention", 10, 100)),
@@ -355,7 +350,7 @@ def test_backends_of_ranges_inside_one_another(trace: Trace) -> None:
     assert dict(zip(found["row"], found["observed"], strict=True)) == {0: "flash + math", 1: "flash"}
 
 
-def test_words_that_no_rule_knows(trace: Trace) -> None:
+def test_words_that_no_rule_knows(trace: MakeTrace) -> None:
     """A misspelt backend or cause would never be found, nor missed: it is refused with those there are."""
     report = trace(*step(0, "a"), duration=LATE)
     with pytest.raises(
@@ -369,7 +364,7 @@ def test_words_that_no_rule_knows(trace: Trace) -> None:
     assert checked(report, 'forbid_causes = ["cast float32→float16", "drop*"]').ok
 
 
-def test_rules_of_a_user(trace: Trace, tmp_path: Path) -> None:
+def test_rules_of_a_user(trace: MakeTrace, tmp_path: Path) -> None:
     """A rule file names backends and causes of kernels that the shipped rules do not know."""
     rules = tmp_path / "rules.toml"
     rules.write_text(
@@ -385,7 +380,7 @@ def test_rules_of_a_user(trace: Trace, tmp_path: Path) -> None:
 # ---- globs
 
 
-def test_a_glob_stands_for_the_outermost_ranges(trace: Trace) -> None:
+def test_a_glob_stands_for_the_outermost_ranges(trace: MakeTrace) -> None:
     """A star crosses `/`, the outermost of ranges inside one another is meant, and a name is found at any depth."""
     report = trace(
         *(Range("RUN::a", 0, 900), Range("iter0", 10, 100), Range("iter1", 200, 300)),
@@ -409,7 +404,7 @@ def test_a_glob_stands_for_the_outermost_ranges(trace: Trace) -> None:
     assert found("iter0") == []
 
 
-def test_a_range_must_exist(trace: Trace) -> None:
+def test_a_range_must_exist(trace: MakeTrace) -> None:
     """A glob that matches nothing is broken and names what is near; where optional it is not tested."""
     report = trace(*step(0, "a"), duration=LATE)
     answer = checked(report, '[[range]]\npath = "stop*"\nmax_kernels = 1\nmax_span = "1 ms"')
@@ -421,14 +416,14 @@ def test_a_range_must_exist(trace: Trace) -> None:
     assert results(checked(report, '[[range]]\npath = "step*"')) == [("must exist", 1, True)]
 
 
-def test_too_few_instances(trace: Trace) -> None:
+def test_too_few_instances(trace: MakeTrace) -> None:
     """`min_instances` is a lower bound."""
     report = trace(*steps([1, 2, 3]), duration=LATE)
     assert results(checked(report, "min_instances = 3")) == [("min_instances", 3, True)]
     assert results(checked(report, "min_instances = 4")) == [("min_instances", 3, False)]
 
 
-def test_all_tables_that_match_apply(trace: Trace) -> None:
+def test_all_tables_that_match_apply(trace: MakeTrace) -> None:
     """A range keeps to every table about it; rows stand in the order of the budget."""
     report = trace(*step(0, "a", "b"), duration=LATE)
     answer = checked(
@@ -443,7 +438,7 @@ def test_all_tables_that_match_apply(trace: Trace) -> None:
 # ---- what a report may lack
 
 
-def test_a_report_without_ranges(trace: Trace) -> None:
+def test_a_report_without_ranges(trace: MakeTrace) -> None:
     """It says nothing about ranges: that is an error, not a budget kept."""
     report = trace(launch_kernel("a", (1, 2), (3, 4), id=1), duration=LATE)
     with pytest.raises(NsysprofError, match="no NVTX range in it") as error:
@@ -451,7 +446,7 @@ def test_a_report_without_ranges(trace: Trace) -> None:
     assert "--trace=cuda,nvtx" in str(error.value.hint)
 
 
-def test_a_report_without_gpu_work(trace: Trace) -> None:
+def test_a_report_without_gpu_work(trace: MakeTrace) -> None:
     """It keeps to no limit on GPU work, not even to `max_kernels`; limits on the host's time can be told."""
     report = trace(*step(0), duration=LATE)
     for limit in ("max_kernels = 1", 'max_span = "1 s"', 'forbid = "memcpy"', 'backend = "flash"'):
@@ -460,7 +455,7 @@ def test_a_report_without_gpu_work(trace: Trace) -> None:
     assert results(checked(report, "max_cpu_ns = 899")) == [("max_cpu", 900, False)]
 
 
-def test_a_report_with_a_part_that_cannot_be_read(trace: Trace) -> None:
+def test_a_report_with_a_part_that_cannot_be_read(trace: MakeTrace) -> None:
     """Kernels that nobody counts break no limit: that is no answer."""
     kernel = "CUPTI_ACTIVITY_KIND_KERNEL"
     report = trace(*step(0), launch_kernel("a", (1, 2), (3, 4), id=1), drop_columns={kernel: ["end"]})
@@ -468,7 +463,7 @@ def test_a_report_with_a_part_that_cannot_be_read(trace: Trace) -> None:
         checked(report, "max_kernels = 0")
 
 
-def test_a_range_without_gpu_work(trace: Trace) -> None:
+def test_a_range_without_gpu_work(trace: MakeTrace) -> None:
     """A time that nothing took is not short: it breaks the limit, unless the range is optional. Counts are 0."""
     report = trace(*step(0), launch_kernel("a", (5_000, 5_001), (5_002, 5_003), id=1), duration=LATE)
     limits = 'max_kernels = 0\nmax_span = "1 s"\nmax_busy = "1 s"\nmax_idle = 1'
@@ -484,7 +479,7 @@ def test_a_range_without_gpu_work(trace: Trace) -> None:
     assert [ok for _, _, ok in results(answer)] == [True, None, None, None, None]
 
 
-def test_calls_without_gpu_work_count_as_nothing(trace: Trace) -> None:
+def test_calls_without_gpu_work_count_as_nothing(trace: MakeTrace) -> None:
     """Where some calls launch nothing, their span is 0, as in `analyze`; a share of nothing is left out and said."""
     report = trace(*step(0, "a", "b"), *step(1), *step(2), duration=LATE)
     answer = checked(report, "max_span_ns = 0\nmax_idle = 0.1")
@@ -493,7 +488,7 @@ def test_calls_without_gpu_work_count_as_nothing(trace: Trace) -> None:
     assert (idle["instances"], idle["evidence"]) == (1, "all 33 %; 2 more without a span")
 
 
-def test_ranges_that_never_closed(trace: Trace) -> None:
+def test_ranges_that_never_closed(trace: MakeTrace) -> None:
     """The host's time of a call that never ended is not known: it is left out and said, and all of them break."""
     report = trace(
         *(Range("step 0", 0, 900), Range("step 1", 1_000, None)),
@@ -514,7 +509,7 @@ def test_ranges_that_never_closed(trace: Trace) -> None:
     assert (row["found"], row["ok"], row["evidence"]) == (None, False, "never closed, so it has no end")
 
 
-def test_few_calls_are_said(trace: Trace) -> None:
+def test_few_calls_are_said(trace: MakeTrace) -> None:
     """A 95th percentile of five calls is named as what it is, whether it holds or not."""
     report = trace(*steps([10, 11, 12, 13, 14]), duration=LATE)
     row = one(checked(report, 'stat = "p95"\nmax_busy = "1 us"'))
@@ -522,8 +517,8 @@ def test_few_calls_are_said(trace: Trace) -> None:
     assert one(checked(report, 'stat = "max"\nmax_busy = "1 us"'))["evidence"] == ""
 
 
-def test_start_end_ranges(trace: Trace) -> None:
-    """A window of a process is held to its limits like any other range."""
+def test_start_end_ranges(trace: MakeTrace) -> None:
+    """A window of a process keeps to its limits like any other range."""
     report = trace(
         Range("window", 0, 900, kind="start_end"),
         launch_kernel("a", (10, 11), (100, 110), id=1, thread=2),
@@ -550,7 +545,7 @@ def noisy(median: int, count: int = 40, seed: int = 1, spread: float = 0.05) -> 
     return [int(median * (1 + spread * each)) for each in noise.tolist()]
 
 
-def test_slower_than_the_tolerance_and_surely_so(trace: Trace) -> None:
+def test_slower_than_the_tolerance_and_surely_so(trace: MakeTrace) -> None:
     """Twice the time breaks a tolerance of 5 %; the row has both medians and both counts."""
     base, new = trace(*steps(noisy(100)), duration=LATE), trace(*steps(noisy(200, seed=2)), duration=LATE)
     row = growth(new, base)
@@ -562,7 +557,7 @@ def test_slower_than_the_tolerance_and_surely_so(trace: Trace) -> None:
     assert growth(new, new)["found"] == 0
 
 
-def test_noise_breaks_nothing(trace: Trace) -> None:
+def test_noise_breaks_nothing(trace: MakeTrace) -> None:
     """Calls of one distribution are no slower, even where the tolerance is nothing."""
     base = trace(*steps(noisy(1_000)), duration=LATE)
     for seed in range(2, 8):
@@ -570,7 +565,7 @@ def test_noise_breaks_nothing(trace: Trace) -> None:
         assert growth(new, base, 'max_growth = { busy = "0 %" }')["ok"], seed
 
 
-def test_too_few_calls_to_tell(trace: Trace) -> None:
+def test_too_few_calls_to_tell(trace: MakeTrace) -> None:
     """Three calls each tell nothing: beyond the tolerance the limit is not tested, and says so; within, it holds."""
     base, new = trace(*steps([100] * 3), duration=LATE), trace(*steps([200] * 3), duration=LATE)
     answer = checked(new, 'max_growth = { span = "5 %" }', baseline=base)
@@ -579,7 +574,7 @@ def test_too_few_calls_to_tell(trace: Trace) -> None:
     assert growth(new, base, 'max_growth = { span = "100 %" }')["ok"] is True
 
 
-def test_a_small_growth_counts_where_it_is_not_allowed(trace: Trace) -> None:
+def test_a_small_growth_counts_where_it_is_not_allowed(trace: MakeTrace) -> None:
     """The tolerance alone says what is small: 1 % more, surely, breaks a tolerance of half a percent."""
     base = trace(*steps(noisy(10_000, spread=0.001)), duration=LATE)
     new = trace(*steps(noisy(10_100, spread=0.001, seed=2)), duration=LATE)
@@ -600,16 +595,16 @@ def test_many_limits_do_not_break_by_chance() -> None:
     numbers = {key: number for number, key in enumerate(keys)}
     old, new = (CallSamples(numbers, row, rows, {"busy": values}) for values in (before, after))
     baseline = Baseline("base.sqlite", frozenset(), old, frozenset())
-    alone = growths(new, keys, baseline, "", {(0, "busy"): 0.01})
+    alone = growths(new, baseline, "", {(0, "busy"): 0.01})
     assert alone[0, "busy"].slower is True
-    family = growths(new, keys, baseline, "", {(number, "busy"): 0.01 for number in range(rows)})
+    family = growths(new, baseline, "", {(number, "busy"): 0.01 for number in range(rows)})
     assert len(family) == rows
     assert (family[0, "busy"].slower, family[0, "busy"].by) == (False, alone[0, "busy"].by)
     assert "family of 100" in family[0, "busy"].why
     assert family[7, "busy"].by == 0
 
 
-def test_what_the_baseline_lacks(trace: Trace) -> None:
+def test_what_the_baseline_lacks(trace: MakeTrace) -> None:
     """No baseline, no such range in it, or no GPU work: not tested, each for its reason."""
     new = trace(*steps(noisy(100)), duration=LATE)
     text = 'max_growth = { span = "5 %" }'
@@ -621,7 +616,7 @@ def test_what_the_baseline_lacks(trace: Trace) -> None:
     assert (row["ok"], row["evidence"]) == (False, "no GPU work in it any more")
 
 
-def test_another_gpu_is_not_compared(trace: Trace) -> None:
+def test_another_gpu_is_not_compared(trace: MakeTrace) -> None:
     """Times of another GPU say nothing about this program."""
     base = trace(*steps(noisy(100)), Gpu(0, "NVIDIA A100"), duration=LATE)
     row = growth(trace(*steps(noisy(200)), duration=LATE), base)
@@ -631,7 +626,7 @@ def test_another_gpu_is_not_compared(trace: Trace) -> None:
     )
 
 
-def test_a_baseline_that_no_limit_is_about(trace: Trace) -> None:
+def test_a_baseline_that_no_limit_is_about(trace: MakeTrace) -> None:
     """It would not be looked at: that is an error, before anything is read."""
     report = trace(*steps([1, 2]), duration=LATE)
     with pytest.raises(NsysprofError, match="no limit is against a baseline"):
@@ -641,28 +636,26 @@ def test_a_baseline_that_no_limit_is_about(trace: Trace) -> None:
 # ---- what comes out
 
 
-def test_a_test_can_assert_it(trace: Trace) -> None:
+def test_a_test_can_assert_it(trace: MakeTrace) -> None:
     """`assert_ok` says nothing when all holds, and otherwise fails with the table."""
     report = trace(*step(0, "a", "b"), duration=LATE)
-    checked(report, "max_kernels = 2").assert_ok()  # type: ignore[attr-defined]
+    checked(report, "max_kernels = 2").assert_ok()
     answer = checked(report, "max_kernels = 1")
     with pytest.raises(AssertionError) as error:
-        answer.assert_ok()  # type: ignore[attr-defined]
+        answer.assert_ok()
     assert str(error.value) == "\n" + check_summary(answer)
     assert "step*    max_kernels, median" in str(error.value)
 
 
-def test_an_open_report_and_a_read_budget(trace: Trace, tmp_path: Path) -> None:
+def test_an_open_report_and_a_read_budget(trace: MakeTrace, tmp_path: Path) -> None:
     """`check` takes what was opened and read before as well."""
-    from nsysprof.check.budget import read_budget
-
     path = tmp_path / "b.toml"
     path.write_text('[[range]]\npath = "step*"\nmax_kernels = 1', encoding="utf-8")
     with nsysprof.open_report(trace(*step(0, "a"), duration=LATE)) as report:
         assert nsysprof.check(report, read_budget(path)).ok
 
 
-def test_the_rows_fit_any_width_of_names(trace: Trace) -> None:
+def test_the_rows_fit_any_width_of_names(trace: MakeTrace) -> None:
     """Lines stay within 110 columns and hold nothing that a terminal would obey, whatever the names."""
     hostile = "step\x1b[31m|`*_<b>\n" + "x" * 300
     report = trace(
@@ -689,14 +682,14 @@ def test_the_rows_fit_any_width_of_names(trace: Trace) -> None:
     assert json.loads(json.dumps(check_document(answer)))["rows"][0]["range"] == answer.rows["range"][0]
 
 
-def test_digits_tell_apart_what_is_not_equal(trace: Trace) -> None:
+def test_digits_tell_apart_what_is_not_equal(trace: MakeTrace) -> None:
     """A limit that is broken by a nanosecond does not look kept."""
     report = trace(*steps([300_001]), duration=LATE)
     text = check_summary(checked(report, 'max_busy = "300 us"'))
     assert "300,000 ns  300,001 ns" in text
 
 
-def test_a_long_answer_is_cut_and_says_so(trace: Trace) -> None:
+def test_a_long_answer_is_cut_and_says_so(trace: MakeTrace) -> None:
     """Of many broken limits the first fifty are shown, and all are counted."""
     report = trace(*[item for i in range(60) for item in step(i, "a", name=f"r{i:02}x")], duration=LATE)
     answer = checked(report, '[[range]]\npath = "r*"\nmax_kernels = 0')
@@ -716,7 +709,7 @@ def redrafted(report: Path) -> tuple[str, BudgetCheck]:
     return text, checked(report, text)
 
 
-def test_a_draft_holds_on_its_report(trace: Trace) -> None:
+def test_a_draft_holds_on_its_report(trace: MakeTrace) -> None:
     """Whatever the shape of a report, and whatever its names: a draft is a budget, and the report keeps to it."""
     drafted = 0
     for seed in range(12):
@@ -732,7 +725,7 @@ def test_a_draft_holds_on_its_report(trace: Trace) -> None:
     assert drafted >= 6
 
 
-def test_names_that_toml_or_globs_would_misread(trace: Trace) -> None:
+def test_names_that_toml_or_globs_would_misread(trace: MakeTrace) -> None:
     """Quotes, brackets, stars, line breaks, backslashes: the draft means the ranges that it was made of."""
     names = [
         'a"b',
@@ -763,7 +756,7 @@ def test_names_that_toml_or_globs_would_misread(trace: Trace) -> None:
     assert text.count("\n[[range]] #") == len(names)
 
 
-def test_a_range_with_an_empty_name_is_left_out_of_a_draft(trace: Trace) -> None:
+def test_a_range_with_an_empty_name_is_left_out_of_a_draft(trace: MakeTrace) -> None:
     """No path finds it; the draft says so and is a budget. With no other range there is nothing to draft."""
     nameless = [Range("", 1_000, 1_900), *step(1, "k")[1:]]
     text, answer = redrafted(trace(*nameless, *step(2, "k"), duration=LATE))
@@ -786,7 +779,7 @@ def flash_run(calls: int, first: int = 1_000) -> list[Items]:
     return items
 
 
-def test_what_a_draft_says(trace: Trace) -> None:
+def test_what_a_draft_says(trace: MakeTrace) -> None:
     """What repeats in runs, and runs in which nothing does, sorted: counts as found; times of ten calls or more."""
     report = trace(
         Range("setup", 0, 90),
@@ -821,8 +814,8 @@ forbid = ["memcpy"]
     assert "from a report of NVIDIA H200" in text
 
 
-def test_a_draft_survives_another_number_of_iterations(trace: Trace, tmp_path: Path) -> None:
-    """Drafted from ten iterations, held against thirty; so is what repeats under names of its own in one range."""
+def test_a_draft_survives_another_number_of_iterations(trace: MakeTrace, tmp_path: Path) -> None:
+    """Drafted from ten iterations, and checked with thirty; so is what repeats under names of its own in one range."""
     loop: list[Items] = [Range("work", 0, 9_000)]
     for number in range(3):
         at = 100 + 1_000 * number
@@ -842,7 +835,7 @@ def test_a_draft_survives_another_number_of_iterations(trace: Trace, tmp_path: P
     assert 'path = "work/forward"' in draft(trace(*loop, duration=99_000))
 
 
-def test_few_calls_put_no_limit_on_times(trace: Trace) -> None:
+def test_few_calls_put_no_limit_on_times(trace: MakeTrace) -> None:
     """Nine calls do not tell how much they differ; that a call more does not is said above."""
     text = draft(trace(*flash_run(9), duration=99_000))
     assert "max_kernels = 1" in text
@@ -850,7 +843,7 @@ def test_few_calls_put_no_limit_on_times(trace: Trace) -> None:
     assert "fewer than 10 calls have no limit" in text
 
 
-def test_the_name_of_a_gpu_adds_nothing_to_a_draft(trace: Trace, tmp_path: Path) -> None:
+def test_the_name_of_a_gpu_adds_nothing_to_a_draft(trace: MakeTrace, tmp_path: Path) -> None:
     """A line break in it would begin a line of TOML."""
     evil = 'H200\n[[range]]\npath = "*"\nmax_kernels = 0\x7f'
     path = trace(*flash_run(10), Gpu(name=evil), duration=99_000)
@@ -860,13 +853,13 @@ def test_the_name_of_a_gpu_adds_nothing_to_a_draft(trace: Trace, tmp_path: Path)
     assert nsysprof.check(path, budget).ok
 
 
-def test_a_draft_of_nothing(trace: Trace) -> None:
+def test_a_draft_of_nothing(trace: MakeTrace) -> None:
     """Without a range that has GPU work there is nothing to write."""
     with pytest.raises(NsysprofError, match="no range with GPU work"):
         draft(trace(*step(0), duration=LATE))
 
 
-def test_a_long_draft_is_cut(trace: Trace) -> None:
+def test_a_long_draft_is_cut(trace: MakeTrace) -> None:
     """Of very many ranges those with the most time are kept, and the others counted."""
     items = [item for i in range(230) for item in step(i, "a", ns=10 + (i >= 30), name=f"range{i}x")]
     text = draft(trace(*items, duration=LATE))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import nsysprof
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.command_line import Done, Run, known_failure, runner
 from tests.kit.trace import Items, Range, launch_kernel
 
@@ -376,7 +376,7 @@ def test_growth_against_an_analysis_with_long_tables(
     assert "ranges.csv, which analysis.json refers to, cannot be read" in message
 
 
-def test_an_analysis_of_medians_alone(run: Run, trace: Trace, budget: Path) -> None:
+def test_an_analysis_of_medians_alone(run: Run, trace: MakeTrace, budget: Path) -> None:
     """Where single calls are not told, nothing can be tested, and it says what would help."""
     items: list[Items] = []
     for number in range(30):
@@ -396,7 +396,7 @@ def test_an_analysis_of_medians_alone(run: Run, trace: Trace, budget: Path) -> N
     done = run(report, budget.name, "--baseline", folder)
     assert done.code == 0
     assert "but 1 could not be tested" in done.out
-    assert "step max_growth span, median: the baseline tells no single calls: keep instances.csv" in joined(
+    assert "step max_growth span, median: the baseline has no single calls: keep instances.csv" in joined(
         done.out
     )
     assert "instances.csv is not used: it is of another analysis" in joined(done.out)

@@ -13,7 +13,7 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.commands import progress
 from nsysprof.commands.progress import progress_bar
 from nsysprof.trace.report import open_report, read_tables
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 
 SHIPPED = Path(__file__).parents[2] / "traces" / "run.sqlite"
@@ -112,7 +112,7 @@ def test_the_terminal_is_left_clean_after_an_error(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
-def test_the_rows_reported_add_up_to_the_total(seed: int | None, trace: Trace) -> None:
+def test_the_rows_reported_add_up_to_the_total(seed: int | None, trace: MakeTrace) -> None:
     """What reading and attributing report is what the bar was told to expect, and never more: it ends at 100 %."""
     reported: list[int] = []
 

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from nsysprof.compare.attention_model import expected, read_shape, shape_of, shape_warnings, traffic_rows
-from nsysprof.compare.causes import (
+from nsysprof.compare.gap_ledger import Entry, SideLedger
+from nsysprof.compare.op_causes import (
     CAST_DOWN,
     CAST_UP,
     FUSED,
@@ -23,11 +24,10 @@ from nsysprof.compare.causes import (
     SCALING,
     SOFTMAX,
 )
-from nsysprof.compare.gap_ledger import Entry, SideLedger
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from tests.compare.test_comparison import answer
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.calls import run
 
 RUN = RecordedRun((), 1, 8, 4096, 64, "fp16", True, False)
@@ -133,7 +133,7 @@ def test_a_shape_can_be_given_by_hand_and_the_name_of_the_range_counts() -> None
     ],
 )
 def test_a_shape_that_nothing_comes_of_is_told(
-    shape: str, names: tuple[str, str], said: str | None, trace: Trace
+    shape: str, names: tuple[str, str], said: str | None, trace: MakeTrace
 ) -> None:
     """With what it lacks for the side that it tells the most of; those that the record has are no concern of it."""
     items = [

@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 
 from nsysprof import cli
 from nsysprof.compare import call_chart
-from nsysprof.compare.call_chart import MOST_BOXES, plan_calls
+from nsysprof.compare.call_chart import MOST_BOXES, MedianCall, median_call, plan_calls
 from nsysprof.compare.charts import GAP_CHARTS
 from nsysprof.compare.comparison import Comparison
-from nsysprof.compare.median_call import MedianCall, median_call
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.waits.causes import HOST
 from tests.analyze.test_charts import UGLY
 from tests.compare.test_comparison import END, answer
 from tests.compare.test_gap_chart import NAMES, shipped
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.calls import GEMM, math_and_flash
 from tests.kit.figures import check_texts, texts, title_of
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
@@ -66,7 +65,7 @@ def boxes_of(axes: Axes, label: str) -> NDArray[np.float64]:
 # ---- the call
 
 
-def test_the_median_call_is_shown(trace: Trace) -> None:
+def test_the_median_call_is_shown(trace: MakeTrace) -> None:
     """Of five calls the last has no next one; of the other four it is the shorter one in the middle."""
     found = answer(
         trace(*calls([100, 400, 200, 300, 50]), *calls([10], "b", 5000, 90), duration=END), base="a", new="b"
@@ -83,14 +82,14 @@ def test_the_median_call_is_shown(trace: Trace) -> None:
     assert call.launch_start.tolist() == [-15, 190]
 
 
-def test_a_single_call_ends_with_its_last_op(trace: Trace) -> None:
+def test_a_single_call_ends_with_its_last_op(trace: MakeTrace) -> None:
     """There is no next one to wait for."""
     found = answer(trace(*calls([100]), *calls([10], "b", 5000, 90), duration=END), base="a", new="b")
     call = of_base(found)
     assert (call.of, call.length_ns, call.idle_ns) == (1, 115, 5)
 
 
-def test_work_outside_of_all_calls_is_shown_whole(trace: Trace) -> None:
+def test_work_outside_of_all_calls_is_shown_whole(trace: MakeTrace) -> None:
     """Where no call holds any of the work, the range stands for one."""
     path = trace(
         Range("a", 0, 1000), Range("iter0", 5, 6), launch_kernel(GEMM, (10, 11), (100, 300), id=1),
@@ -128,7 +127,7 @@ def test_the_shorter_call_is_shown_closely(shipped: dict[str, Comparison]) -> No
     assert len(CALLS.figure(shipped["fused"]).axes) == 2
 
 
-def test_calls_of_like_length_need_no_second_axis(trace: Trace) -> None:
+def test_calls_of_like_length_need_no_second_axis(trace: MakeTrace) -> None:
     """One panel where both can be read."""
     figure = CALLS.figure(
         answer(trace(*calls([100, 9]), *calls([80, 9], "b", 5000, 90), duration=END), base="a", new="b")
@@ -212,7 +211,7 @@ def many(count: int, name: str, at: int, first: int, length: int = 30) -> list[I
     return out
 
 
-def test_hundreds_of_kernels_are_drawn_and_a_few_named(trace: Trace) -> None:
+def test_hundreds_of_kernels_are_drawn_and_a_few_named(trace: MakeTrace) -> None:
     """As of a training step: each name once, with how many there are, and no text on another."""
     path = trace(*many(300, "a", 0, 1), *many(240, "b", 100_000, 1000), duration=200_000)
     figure = CALLS.figure(answer(path, base="a", new="b"))
@@ -222,7 +221,7 @@ def test_hundreds_of_kernels_are_drawn_and_a_few_named(trace: Trace) -> None:
     check_texts(figure)
 
 
-def test_thousands_of_kernels_become_columns(trace: Trace) -> None:
+def test_thousands_of_kernels_become_columns(trace: MakeTrace) -> None:
     """No mark per kernel: columns that are as high as they are busy, and so have the busy time as their area."""
     path = trace(*many(2500, "a", 0, 1), *many(1000, "b", 400_000, 5000), duration=900_000)
     found = answer(path, base="a", new="b")
@@ -239,7 +238,7 @@ def test_thousands_of_kernels_become_columns(trace: Trace) -> None:
     check_texts(CALLS.figure(found))
 
 
-def test_ops_without_length_at_the_end_are_in_the_last_column(trace: Trace) -> None:
+def test_ops_without_length_at_the_end_are_in_the_last_column(trace: MakeTrace) -> None:
     """Such an op begins where the axis ends; and where all are like that there is an axis still."""
     last = launch_kernel("last", (69_990, 69_991), (69_950, 69_950), id=701)
     path = trace(*many(700, "a", 0, 1), last, *many(3, "b", 80_000, 1000), duration=90_000)
@@ -251,7 +250,7 @@ def test_ops_without_length_at_the_end_are_in_the_last_column(trace: Trace) -> N
     assert [len(column) for column in call_chart._columns(no, no, family)] == [0, 0, 0, 0]
 
 
-def test_streams_have_a_lane_each(trace: Trace) -> None:
+def test_streams_have_a_lane_each(trace: MakeTrace) -> None:
     """What runs at the same time lies below each other, and copies are counted apart from kernels."""
     path = trace(
         Range("a", 0, 1000), launch_kernel(GEMM, (1, 2), (100, 500), id=1, stream=7),
@@ -266,7 +265,7 @@ def test_streams_have_a_lane_each(trace: Trace) -> None:
     check_texts(figure)
 
 
-def test_kernels_that_no_rule_knows_have_their_own_names(trace: Trace) -> None:
+def test_kernels_that_no_rule_knows_have_their_own_names(trace: MakeTrace) -> None:
     """`other` would say nothing; two such kernels in a row are not one."""
     path = trace(
         Range("a", 0, 1000), launch_kernel("void mine::frobnicate<int>()", (1, 2), (100, 500), id=1),
@@ -277,7 +276,7 @@ def test_kernels_that_no_rule_knows_have_their_own_names(trace: Trace) -> None:
     assert {"frobnicate int", "twiddle int", "gemm"} <= set(found)
 
 
-def test_long_and_ugly_names_stay_apart(trace: Trace) -> None:
+def test_long_and_ugly_names_stay_apart(trace: MakeTrace) -> None:
     """Kernels and ranges with names of any kind and length, also where they end with the axis."""
     for at, name in enumerate(UGLY):
         items: list[Items] = [Range(f"{name}1", 0, 5000), Range(f"{name}2", 6000, 9000)]
@@ -303,7 +302,7 @@ def command(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> i
 
 
 def test_the_command_draws_and_removes_stale_charts(
-    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Charts by default; none beside newer tables; others' files are not replaced."""
     name = math_and_flash(trace).name

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from nsysprof.compare.causes import (
+from nsysprof.compare.op_causes import (
     CAST_DOWN,
     CAST_UP,
     COMBINE,
@@ -23,7 +23,7 @@ from nsysprof.compare.causes import (
     op_causes,
 )
 from nsysprof.kernels.classify import classify, load_rules
-from nsysprof.trace.tables import KERNEL, MEMCPY, MEMSET
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 
 AT = "at::native::"
 ELEMENTWISE = f"void {AT}vectorized_elementwise_kernel<(int)4, {AT}"

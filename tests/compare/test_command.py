@@ -18,9 +18,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.compare.causes import CAST_DOWN, CAST_UP, GUARD, MASK_ADD, MASK_BUILD, PV, QK, SCALING, SOFTMAX
 from nsysprof.compare.comparison import Comparison, compare
-from tests.conftest import Trace
+from nsysprof.compare.op_causes import (
+    CAST_DOWN,
+    CAST_UP,
+    GUARD,
+    MASK_ADD,
+    MASK_BUILD,
+    PV,
+    QK,
+    SCALING,
+    SOFTMAX,
+)
+from tests.conftest import MakeTrace
 from tests.kit.calls import math_and_flash
 from tests.kit.command_line import Run, runner
 from tests.kit.reports import BLOCK, RUN, attributed
@@ -163,10 +173,8 @@ def compared(base: str, new: str) -> Comparison:
 
 def measured(path: str) -> tuple[int, int]:
     """Span and busy time of a range as the attribution has them."""
-    tables = attributed().tables
-    [row] = [
-        at for at, name in enumerate(tables.ranges.name.tolist()) if tables.range_names[name].text == path
-    ]
+    trace = attributed().trace
+    [row] = [at for at, name in enumerate(trace.ranges.name.tolist()) if trace.range_names[name].text == path]
     inside = attributed().inclusive
     return int(inside.span_ns[row]), int(inside.busy_ns[row])
 
@@ -295,7 +303,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 @pytest.fixture
-def small(trace: Trace) -> str:
+def small(trace: MakeTrace) -> str:
     """Two calls of math and two of flash, in the folder that `run` works in."""
     return math_and_flash(trace).name
 
@@ -362,7 +370,7 @@ def test_json_holds_everything(run: Run, small: str, tmp_path: Path) -> None:
     assert sum(int(row["delta_ns"]) for row in rows) == -225
 
 
-def test_two_reports(run: Run, trace: Trace) -> None:
+def test_two_reports(run: Run, trace: MakeTrace) -> None:
     """Before and after: both are named, and so is the folder."""
     math_and_flash(lambda *items, **how: trace(*items, **how, name="before.sqlite"))
     math_and_flash(lambda *items, **how: trace(*items, **how, name="after.sqlite"))
@@ -377,7 +385,7 @@ def test_two_reports(run: Run, trace: Trace) -> None:
     assert done.err.endswith("Written to before-after.compare/: gap.csv, gap.json\n")
 
 
-def test_all_ledgers_or_the_largest_only(run: Run, trace: Trace) -> None:
+def test_all_ledgers_or_the_largest_only(run: Run, trace: MakeTrace) -> None:
     """A table of all pairs first; one ledger, or with --all each."""
     math_and_flash(trace)
     one = run("report.sqlite", "report.sqlite", "-o", "x")
@@ -419,7 +427,7 @@ def test_a_known_failure_is_one_line_and_a_hint(run: Run, small: str, tmp_path: 
     assert not (tmp_path / "report.compare").exists()
 
 
-def test_names_cannot_command_the_terminal(run: Run, trace: Trace) -> None:
+def test_names_cannot_command_the_terminal(run: Run, trace: MakeTrace) -> None:
     """Escape sequences in names of ranges are written out, in text and in errors."""
     path = trace(Range("a\x1b[2J", 0, 9), Range("b", 20, 29), name="evil.sqlite")
     done = run(path.name, "--base", "a*", "--new", "b")

@@ -12,12 +12,12 @@ import pytest
 
 import nsysprof
 from nsysprof.attribution.attribute import attribute
-from nsysprof.compare import side_pairs
+from nsysprof.compare import pairs as side_pairs
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.text import comparison_text, pair_table
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.trace import Gpu, Items, Launch, Range, launch_graph, launch_kernel, launch_memcpy
 
@@ -40,7 +40,7 @@ def ledger(found: Comparison, pair: str | None = None) -> dict[str, tuple[int, i
     return {cause: (base, new, delta) for cause, base, new, delta in zip(*columns, strict=True)}
 
 
-def test_rows_add_up_to_the_difference_of_span_per_call(trace: Trace) -> None:
+def test_rows_add_up_to_the_difference_of_span_per_call(trace: MakeTrace) -> None:
     """Span per call is that of the whole range by its calls: 1,600 / 2 against 1,150 / 2."""
     found = answer(math_and_flash(trace), base="RUN::math::*", new="RUN::flash::*")
     assert ledger(found) == {
@@ -58,7 +58,7 @@ def test_rows_add_up_to_the_difference_of_span_per_call(trace: Trace) -> None:
     assert found.warnings == ()
 
 
-def test_it_is_the_library_s_own_function(trace: Trace) -> None:
+def test_it_is_the_library_s_own_function(trace: MakeTrace) -> None:
     """`nsysprof.compare` is what the command calls."""
     assert nsysprof.compare is compare
     assert nsysprof.Comparison is Comparison
@@ -67,7 +67,7 @@ def test_it_is_the_library_s_own_function(trace: Trace) -> None:
     assert found.largest == "RUN::math::S8 → RUN::flash::S8"
 
 
-def test_clocks_stand_side_by_side(trace: Trace) -> None:
+def test_clocks_stand_side_by_side(trace: MakeTrace) -> None:
     """Host time of a call, first op to first op, busy time; no CUDA events without a record.
 
     The last call has no next one, so two calls are one sample of the span.
@@ -82,7 +82,7 @@ def test_clocks_stand_side_by_side(trace: Trace) -> None:
     ]
 
 
-def test_cuda_events_come_from_the_record(trace: Trace) -> None:
+def test_cuda_events_come_from_the_record(trace: MakeTrace) -> None:
     """The record beside the report is found, one that is named counts instead."""
     path = math_and_flash(trace)
     runs: list[dict[str, Any]] = [
@@ -107,7 +107,7 @@ def test_cuda_events_come_from_the_record(trace: Trace) -> None:
     assert events(other, records=[other]) == [1, 600, 300, 2.0]
 
 
-def test_different_numbers_of_calls_compare(trace: Trace) -> None:
+def test_different_numbers_of_calls_compare(trace: MakeTrace) -> None:
     """Two calls here, five there: everything is per call."""
     path = trace(
         *run("a", 0, [(GEMM, 100)], calls=2),
@@ -120,7 +120,7 @@ def test_different_numbers_of_calls_compare(trace: Trace) -> None:
     assert ledger(found)["gemm"] == (100, 100, 0)
 
 
-def test_per_names_what_counts_as_a_call(trace: Trace) -> None:
+def test_per_names_what_counts_as_a_call(trace: MakeTrace) -> None:
     """Any inner range can be the call, by a glob; without numbered ones inside, each instance of the range is."""
     path = trace(
         Range("a", 0, 1000), Range("layer x", 5, 300), Range("layer y", 400, 800),
@@ -141,7 +141,7 @@ def test_per_names_what_counts_as_a_call(trace: Trace) -> None:
     assert (layered["base_calls"], layered["base_span_ns"], layered["new_calls"]) == (2, 250, 1)
 
 
-def test_a_side_without_calls_beside_one_with_them_is_warned_of(trace: Trace) -> None:
+def test_a_side_without_calls_beside_one_with_them_is_warned_of(trace: MakeTrace) -> None:
     """Per call here and per whole range there is no fair difference."""
     path = trace(
         *run("a", 0, [(GEMM, 100)]),
@@ -154,7 +154,7 @@ def test_a_side_without_calls_beside_one_with_them_is_warned_of(trace: Trace) ->
     )
 
 
-def test_two_reports_pair_equal_paths(trace: Trace) -> None:
+def test_two_reports_pair_equal_paths(trace: MakeTrace) -> None:
     """Before and after: the outermost ranges that both have; what only one has is named."""
     before = trace(
         *run("train", 0, [(GEMM, 200)]), *run("eval", 5000, [(GEMM, 50)], first_id=50), name="before.sqlite"
@@ -171,7 +171,7 @@ def test_two_reports_pair_equal_paths(trace: Trace) -> None:
     assert not found.one_report
 
 
-def test_two_reports_can_be_asked_for_inner_ranges(trace: Trace) -> None:
+def test_two_reports_can_be_asked_for_inner_ranges(trace: MakeTrace) -> None:
     """A glob picks what is compared; files of one name are told apart by their folder."""
     first = trace(*run("train", 0, [(GEMM, 200)]))
     (first.parent / "new").mkdir()
@@ -184,7 +184,7 @@ def test_two_reports_can_be_asked_for_inner_ranges(trace: Trace) -> None:
     assert crossed.pairs["pair"].tolist() == ["train → train/iter*"]
 
 
-def test_windows_on_the_work_of_others_are_left_out_of_two_reports(trace: Trace) -> None:
+def test_windows_on_the_work_of_others_are_left_out_of_two_reports(trace: MakeTrace) -> None:
     """A start/end range around ranges that own the work is no pair unless it is asked for."""
     items = [Range("window", 0, 9000, kind="start_end"), *run("train", 10, [(GEMM, 200)])]
     paths = trace(*items, name="a.sqlite"), trace(*items, name="b.sqlite")
@@ -192,7 +192,7 @@ def test_windows_on_the_work_of_others_are_left_out_of_two_reports(trace: Trace)
     assert answer(*paths, select="window").pairs["pair"].tolist() == ["window"]
 
 
-def both_kinds(trace: Trace, name: str, length: int) -> Path:
+def both_kinds(trace: MakeTrace, name: str, length: int) -> Path:
     """A push/pop range, and after it a start/end range of its name on another thread, with a kernel of their own."""
     window = Range("train", 5000, 9000, kind="start_end", thread=2, range_id=7)
     kernel = launch_kernel(SOFTMAX, (5010, 5015), (5100, 5100 + length), id=90, thread=3)
@@ -200,7 +200,7 @@ def both_kinds(trace: Trace, name: str, length: int) -> Path:
 
 
 @pytest.mark.parametrize("how", [{}, {"select": "train"}, {"base": "train", "new": "train"}])
-def test_a_path_that_is_both_a_range_and_a_window_is_two_pairs(how: dict[str, str], trace: Trace) -> None:
+def test_a_path_that_is_both_a_range_and_a_window_is_two_pairs(how: dict[str, str], trace: MakeTrace) -> None:
     """Each kind stands against its own; the window says that it is one."""
     found = answer(both_kinds(trace, "before.sqlite", 100), both_kinds(trace, "after.sqlite", 300), **how)
     columns = ["pair", "base", "base_name", "new_name", "place", "base_busy_ns", "new_busy_ns"]
@@ -212,7 +212,7 @@ def test_a_path_that_is_both_a_range_and_a_window_is_two_pairs(how: dict[str, st
     assert set(found.gaps["pair"]) == set(found.findings) == {"train", "train (start/end)"}
 
 
-def test_a_window_beside_a_range_of_its_name_may_be_in_one_report_only(trace: Trace) -> None:
+def test_a_window_beside_a_range_of_its_name_may_be_in_one_report_only(trace: MakeTrace) -> None:
     """Like stands against like; what is left is named, and where there is nothing alike the other kind will do."""
     both, alone = (
         both_kinds(trace, "both.sqlite", 100),
@@ -228,7 +228,7 @@ def test_a_window_beside_a_range_of_its_name_may_be_in_one_report_only(trace: Tr
     assert answer(window, alone).pairs["pair"].tolist() == ["train"]
 
 
-def test_windows_and_ranges_of_two_names_are_told_apart_in_one_report(trace: Trace) -> None:
+def test_windows_and_ranges_of_two_names_are_told_apart_in_one_report(trace: MakeTrace) -> None:
     """Two paths of two kinds each: every pair has a name of its own; a name against itself is refused."""
     kernels = [(GEMM, 100)]
     path = trace(
@@ -245,7 +245,7 @@ def test_windows_and_ranges_of_two_names_are_told_apart_in_one_report(trace: Tra
         answer(path, base="a", new="a")
 
 
-def test_reports_without_a_common_range_are_refused(trace: Trace) -> None:
+def test_reports_without_a_common_range_are_refused(trace: MakeTrace) -> None:
     """The message names what either has, and how to say what to compare."""
     paths = trace(*run("train", 0, [(GEMM, 9)])), trace(*run("fit", 0, [(GEMM, 9)]))
     with pytest.raises(NsysprofError, match="share no range: 'train' is in the one, 'fit' in the other"):
@@ -267,13 +267,13 @@ def test_reports_without_a_common_range_are_refused(trace: Trace) -> None:
         ({"base": "RUN::math::S8", "new": "RUN::flash::S8", "shape": "B=1,Q=2"}, "no part of a shape: 'Q=2'"),
     ],
 )
-def test_what_cannot_be_compared_is_said(how: dict[str, str], message: str, trace: Trace) -> None:
+def test_what_cannot_be_compared_is_said(how: dict[str, str], message: str, trace: MakeTrace) -> None:
     """A clear sentence for each way to ask for nothing."""
     with pytest.raises(NsysprofError, match=message):
         answer(math_and_flash(trace), **how)
 
 
-def test_a_side_without_gpu_work_is_refused_or_left_out(trace: Trace) -> None:
+def test_a_side_without_gpu_work_is_refused_or_left_out(trace: MakeTrace) -> None:
     """Alone it is an error; among other pairs a warning, and no number."""
     path = trace(
         *run("RUN::math::S8", 0, [(GEMM, 10)]),
@@ -289,7 +289,7 @@ def test_a_side_without_gpu_work_is_refused_or_left_out(trace: Trace) -> None:
     assert found.warnings == (f"RUN::flash::S8 of {path} launched no GPU work: not compared",)
 
 
-def test_calls_without_gpu_work_are_told(trace: Trace) -> None:
+def test_calls_without_gpu_work_are_told(trace: MakeTrace) -> None:
     """They count as calls, and the average is over them too."""
     path = trace(
         *run("a", 0, [(GEMM, 100)], calls=3),
@@ -302,7 +302,7 @@ def test_calls_without_gpu_work_are_told(trace: Trace) -> None:
     assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, and count in the average",)
 
 
-def test_ranges_that_were_never_closed_are_told(trace: Trace) -> None:
+def test_ranges_that_were_never_closed_are_told(trace: MakeTrace) -> None:
     """Their end is that of the session, so they hold whatever came after."""
     path = trace(
         *run("a", 0, [(GEMM, 100)]),
@@ -319,7 +319,7 @@ def test_ranges_that_were_never_closed_are_told(trace: Trace) -> None:
     )
 
 
-def test_sides_on_different_gpus_are_told(trace: Trace) -> None:
+def test_sides_on_different_gpus_are_told(trace: MakeTrace) -> None:
     """Another model is hardware, another card of the same model is named; one range on two GPUs at once too."""
     gpus = Gpu(0), Gpu(1, "NVIDIA A100")
     path = trace(
@@ -345,7 +345,7 @@ def test_sides_on_different_gpus_are_told(trace: Trace) -> None:
     )
 
 
-def test_work_that_cannot_be_told_is_warned_of(trace: Trace) -> None:
+def test_work_that_cannot_be_told_is_warned_of(trace: MakeTrace) -> None:
     """A graph traced whole may hold anything, and a kernel that no rule knows has no cause."""
     path = trace(
         *run("a", 0, [(GEMM, 100), ("frobnicate", 100)]),
@@ -360,7 +360,7 @@ def test_work_that_cannot_be_told_is_warned_of(trace: Trace) -> None:
     )
 
 
-def test_more_pairs_than_anybody_reads_are_cut(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_pairs_than_anybody_reads_are_cut(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pairs with the most GPU time are kept, and a warning says how many are not."""
     monkeypatch.setattr(side_pairs, "MOST_PAIRS", 3)
     items: list[Items] = []
@@ -376,7 +376,7 @@ def test_more_pairs_than_anybody_reads_are_cut(trace: Trace, monkeypatch: pytest
     )
 
 
-def test_work_that_is_no_attention_is_compared_by_the_causes_of_the_rules(trace: Trace) -> None:
+def test_work_that_is_no_attention_is_compared_by_the_causes_of_the_rules(trace: MakeTrace) -> None:
     """A training step before and after a change: convolutions, norms, copies and a synchronization."""
     conv = "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_kernel"
     norm = "void at::native::batch_norm_transform_input_kernel<float>(T1)"
@@ -415,7 +415,7 @@ def steps(name: str, start: int, lengths: list[int], first_id: int = 1) -> list[
     return out
 
 
-def test_warm_up_is_left_out(trace: Trace) -> None:
+def test_warm_up_is_left_out(trace: MakeTrace) -> None:
     """The first calls do not count, nor does anything before the first one that does: ledger, clocks and counts."""
     items = [*steps("a", 0, [800, 700, 300, 300, 300]), *steps("b", 20_000, [400, 400, 200, 200, 200], 50)]
     items += [launch_kernel("void setup(int *)", (2, 3), (20, 40), id=99)]
@@ -427,7 +427,7 @@ def test_warm_up_is_left_out(trace: Trace) -> None:
     assert found.options["skip"] == 2
 
 
-def test_events_of_warm_up_are_left_out_too(trace: Trace) -> None:
+def test_events_of_warm_up_are_left_out_too(trace: MakeTrace) -> None:
     """The record has one for each call; another number of them cannot be told apart."""
     path = trace(*steps("a", 0, [300] * 4), *steps("b", 20_000, [200] * 4, 50), duration=END)
     for latencies, kept in (([9000, 8000, 30, 31], [30, 31]), ([9000, 30, 31], [])):
@@ -438,7 +438,7 @@ def test_events_of_warm_up_are_left_out_too(trace: Trace) -> None:
         assert found.sides[0].base.samples["CUDA events"].tolist() == kept
 
 
-def test_a_range_is_compared_with_itself_by_its_instances(trace: Trace) -> None:
+def test_a_range_is_compared_with_itself_by_its_instances(trace: MakeTrace) -> None:
     """The first ten calls with the others: an A/A comparison of one report."""
     path = trace(*steps("a", 0, [300] * 10 + [500] * 10), duration=END)
     found = answer(path, base="a/iter*", new="a/iter*", instances=["0-9", "10-19"])
@@ -458,7 +458,7 @@ def test_a_range_is_compared_with_itself_by_its_instances(trace: Trace) -> None:
         answer(path, base="a/iter*", new="a/iter*", instances=["0-9"])
 
 
-def test_calls_are_those_of_the_chosen_instances(trace: Trace) -> None:
+def test_calls_are_those_of_the_chosen_instances(trace: MakeTrace) -> None:
     """The second of two runs, with its three calls; a range that has no second one is left out, and said."""
     items = [
         *steps("a", 0, [300, 300]),
@@ -478,7 +478,7 @@ def test_calls_are_those_of_the_chosen_instances(trace: Trace) -> None:
         answer(trace(*items, duration=END), base="a", new="b", instances=["3-1"])
 
 
-def test_without_merging_numbered_calls_are_still_calls(trace: Trace) -> None:
+def test_without_merging_numbered_calls_are_still_calls(trace: MakeTrace) -> None:
     """Names stay apart as ranges to compare, and a range is divided by its iterations all the same."""
     path = trace(*steps("a", 0, [300] * 3), *steps("b", 20_000, [200] * 3, 50), duration=END)
     found = answer(path, base="a", new="b", merge=None)
@@ -490,7 +490,7 @@ def test_without_merging_numbered_calls_are_still_calls(trace: Trace) -> None:
 # ---- what must not mislead
 
 
-def test_pairs_rank_by_verdict_and_then_by_time(trace: Trace) -> None:
+def test_pairs_rank_by_verdict_and_then_by_time(trace: MakeTrace) -> None:
     """A large difference of two calls stands behind a small one that is clear; what shows none comes last."""
     lengths = {"few": ([900, 900], [100, 100]), "less": ([300] * 12, [250] * 12)}
     lengths |= {"more": ([400] * 12, [200] * 12), "same": ([500] * 12, [500] * 12)}
@@ -512,7 +512,7 @@ def test_pairs_rank_by_verdict_and_then_by_time(trace: Trace) -> None:
     assert found.pairs["place"].tolist() == [*lengths]
 
 
-def test_one_step_of_the_gpu_s_clock_is_no_difference(trace: Trace) -> None:
+def test_one_step_of_the_gpu_s_clock_is_no_difference(trace: MakeTrace) -> None:
     """All kernels of a report last multiples of 32 ns: 32 ns less per call is what the clock rounds by, 96 are not."""
     ruler = steps("ruler", 60_000, [32 * n for n in range(3, 23)], 500)
     for less, verdict in ((32, "no clear change"), (96, "faster")):
@@ -536,7 +536,7 @@ def test_one_step_of_the_gpu_s_clock_is_no_difference(trace: Trace) -> None:
         ("math", "flash", ""),
     ],
 )
-def test_unlike_shapes_in_names_are_warned_of(trace: Trace, base: str, new: str, said: str) -> None:
+def test_unlike_shapes_in_names_are_warned_of(trace: MakeTrace, base: str, new: str, said: str) -> None:
     """What both names tell and do not tell alike is part of the difference."""
     path = trace(*run(base, 0, [(GEMM, 200)]), *run(new, 5000, [(GEMM, 200)], first_id=50), duration=END)
     found = answer(path, base=base, new=new)
@@ -545,7 +545,7 @@ def test_unlike_shapes_in_names_are_warned_of(trace: Trace, base: str, new: str,
     assert any("different shapes" in each for each in found.warnings) == bool(said)
 
 
-def test_unlike_shapes_in_records_are_warned_of(trace: Trace) -> None:
+def test_unlike_shapes_in_records_are_warned_of(trace: MakeTrace) -> None:
     """The same ranges of two reports, of which the records say that they were not run alike; once for all pairs."""
     paths = []
     for name, batch, dtype in (("old", 1, "fp16"), ("new", 4, "fp32")):
@@ -565,7 +565,7 @@ def test_unlike_shapes_in_records_are_warned_of(trace: Trace) -> None:
     ) in answer(*paths).warnings
 
 
-def test_file_names_that_are_no_text_are_spelt_out(trace: Trace) -> None:
+def test_file_names_that_are_no_text_are_spelt_out(trace: MakeTrace) -> None:
     """Linux allows any bytes; columns of pandas with pyarrow do not."""
     old = math_and_flash(trace)
     new = old.with_name(os.fsdecode(b"caf\xe9.sqlite"))
@@ -575,7 +575,7 @@ def test_file_names_that_are_no_text_are_spelt_out(trace: Trace) -> None:
     comparison_text(found).encode()
 
 
-def test_markdown_shows_names_as_they_are(trace: Trace) -> None:
+def test_markdown_shows_names_as_they_are(trace: MakeTrace) -> None:
     """No link, markup, mention or table comes of what a program called its ranges and kernels."""
     evil = "# <img src=x> `a` *b* @team | [x](y)"
     kernels = [("void ```\n# evil(int *)", 100)]

@@ -13,11 +13,11 @@ from nsysprof.attribution.paths import split_path
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.counter_match import plain_name
 from nsysprof.compare.files import gap_document
-from nsysprof.compare.measured import Measured, tensor_share
 from nsysprof.compare.text import comparison_text
+from nsysprof.compare.traffic import Measured, tensor_share
 from nsysprof.errors import NsysprofError
 from tests.compare.test_comparison import answer
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.counters import Counted, write_counters
 from tests.kit.trace import Gpu, Items, Range, launch_graph, launch_kernel, launch_memcpy
@@ -122,7 +122,7 @@ def test_paths_come_apart_as_they_were_joined(path: str, parts: list[str]) -> No
 # ---- order
 
 
-def test_order_within_a_call_tells_kernels_of_one_name_apart(trace: Trace) -> None:
+def test_order_within_a_call_tells_kernels_of_one_name_apart(trace: MakeTrace) -> None:
     """The first product has the first figures, the second the last; every call of the report has them."""
     found = compared(math_and_flash(trace), both_calls())
     assert reads(found) == {"softmax": 200, "Q·Kᵀ GEMM": 100, "P·V GEMM": 300}
@@ -131,7 +131,7 @@ def test_order_within_a_call_tells_kernels_of_one_name_apart(trace: Trace) -> No
     assert found.warnings == ()
 
 
-def test_several_calls_are_one_by_their_median(trace: Trace) -> None:
+def test_several_calls_are_one_by_their_median(trace: MakeTrace) -> None:
     """Place by place, whatever process they are of."""
     rows = both_calls()
     for number, more in ((1, 50), (2, 20)):
@@ -142,7 +142,7 @@ def test_several_calls_are_one_by_their_median(trace: Trace) -> None:
     assert measured(found).calls == 4
 
 
-def test_a_range_that_repeats_is_cut_into_its_calls(trace: Trace) -> None:
+def test_a_range_that_repeats_is_cut_into_its_calls(trace: MakeTrace) -> None:
     """Instances of one name have one range text: its rows are that often the sequence of a call."""
     path = trace(
         *[
@@ -171,7 +171,7 @@ def test_a_range_that_repeats_is_cut_into_its_calls(trace: Trace) -> None:
     assert measured(found).calls == 2
 
 
-def test_counters_that_stop_within_a_call_leave_the_rest_without_figures(trace: Trace) -> None:
+def test_counters_that_stop_within_a_call_leave_the_rest_without_figures(trace: MakeTrace) -> None:
     """What is there is matched by its place; what is not is named, with its share of the time."""
     rows = call("RUN::math::S8", 0, (GEMM, 100, 1), (SOFTMAX, 200, 2))
     found = compared(math_and_flash(trace), rows)
@@ -188,7 +188,7 @@ def test_counters_that_stop_within_a_call_leave_the_rest_without_figures(trace: 
     assert "math moves at least 303 B measured" in " ".join(found.findings["RUN::math::S8 → RUN::flash::S8"])
 
 
-def test_a_kernel_more_is_passed_over_and_one_less_is_not_guessed(trace: Trace) -> None:
+def test_a_kernel_more_is_passed_over_and_one_less_is_not_guessed(trace: MakeTrace) -> None:
     """Where sequences differ, names decide if both have as many of one."""
     rows = call("RUN::math::S8", 0, ("warm", 7, 7), (GEMM, 100, 1), (SOFTMAX, 200, 2), (GEMM, 300, 3))
     assert reads(compared(math_and_flash(trace), rows)) == {"softmax": 200, "Q·Kᵀ GEMM": 100, "P·V GEMM": 300}
@@ -198,7 +198,7 @@ def test_a_kernel_more_is_passed_over_and_one_less_is_not_guessed(trace: Trace) 
     assert np.isnan([values["Q·Kᵀ GEMM"], values["P·V GEMM"]]).all()
 
 
-def test_a_call_that_launched_more_holds_the_report_s_call_in_one_place(trace: Trace) -> None:
+def test_a_call_that_launched_more_holds_the_report_s_call_in_one_place(trace: MakeTrace) -> None:
     """A counted call that is the report's with a kernel more of a name: the stretch that is the same, by its places."""
     rows = call("RUN::math::S8", 0, (GEMM, 7, 7), (GEMM, 100, 1), (SOFTMAX, 200, 2), (GEMM, 300, 3))
     assert reads(compared(math_and_flash(trace), rows)) == {"softmax": 200, "Q·Kᵀ GEMM": 100, "P·V GEMM": 300}
@@ -207,7 +207,7 @@ def test_a_call_that_launched_more_holds_the_report_s_call_in_one_place(trace: T
     assert np.isnan(list(values.values())).all()
 
 
-def test_another_grid_is_other_work(trace: Trace) -> None:
+def test_another_grid_is_other_work(trace: MakeTrace) -> None:
     """The same kernel launched with other blocks has none of these figures; without any grid the name is enough."""
     rows = both_calls()
     rows[1] = Counted(rows[1].range, SOFTMAX, 200, 2, grid="2x1x1")
@@ -216,7 +216,7 @@ def test_another_grid_is_other_work(trace: Trace) -> None:
     assert reads(compared(math_and_flash(trace), plain))["softmax"] == 200
 
 
-def test_ranges_inside_a_call_and_work_outside_of_calls(trace: Trace) -> None:
+def test_ranges_inside_a_call_and_work_outside_of_calls(trace: MakeTrace) -> None:
     """A call is all that its inner ranges launch, in order; what runs between calls is a sequence of its own."""
     items: list[Items] = [Range("a", 0, 5000), launch_kernel("warm", (1, 2), (5, 9), id=1)]
     for at in (1000, 2000):
@@ -237,7 +237,7 @@ def test_ranges_inside_a_call_and_work_outside_of_calls(trace: Trace) -> None:
     assert kernels.loc[kernels["cause"] == "gemm", "dram_read_bytes"].tolist() == [20]
 
 
-def test_launch_order_counts_where_kernels_run_at_once(trace: Trace) -> None:
+def test_launch_order_counts_where_kernels_run_at_once(trace: MakeTrace) -> None:
     """On two streams what was launched first may start last."""
     path = trace(
         Range("a", 0, 1000),
@@ -251,7 +251,7 @@ def test_launch_order_counts_where_kernels_run_at_once(trace: Trace) -> None:
     assert dict(zip(kernels["kernel"], kernels["dram_read_bytes"], strict=True)) == {"one": 10, "two": 30}
 
 
-def test_what_no_counters_are_made_of(trace: Trace) -> None:
+def test_what_no_counters_are_made_of(trace: MakeTrace) -> None:
     """Copies are no kernels and lack nothing; of a graph traced whole the kernels are not known."""
     path = trace(
         Range("a", 0, 1000),
@@ -269,7 +269,7 @@ def test_what_no_counters_are_made_of(trace: Trace) -> None:
 # ---- figures
 
 
-def test_figures_stand_in_the_ledger(trace: Trace) -> None:
+def test_figures_stand_in_the_ledger(trace: MakeTrace) -> None:
     """Bytes per call over the time of the report, the share of the GPU's bandwidth, and what the model expects."""
     rows = both_calls()
     rows[1].more.update(l2_bytes=5000, tensor_flops=0, fp32_flops=60, fp16_flops=20)
@@ -297,7 +297,7 @@ def test_figures_stand_in_the_ledger(trace: Trace) -> None:
     assert np.isnan(measured(found).total["flops"])  # not of every kernel
 
 
-def test_files_have_the_columns_only_where_there_are_counters(trace: Trace) -> None:
+def test_files_have_the_columns_only_where_there_are_counters(trace: MakeTrace) -> None:
     """Behind those that there always are; the document says how much was matched, and holds every kernel."""
     path = math_and_flash(trace)
     without = answer(path, **PAIR)
@@ -313,7 +313,7 @@ def test_files_have_the_columns_only_where_there_are_counters(trace: Trace) -> N
     assert json.loads(json.dumps(pair, allow_nan=False))["gaps"][0]["base_dram_read_bytes"] == 200
 
 
-def test_more_than_the_memory_can_do_is_refused(trace: Trace) -> None:
+def test_more_than_the_memory_can_do_is_refused(trace: MakeTrace) -> None:
     """100 bytes in a nanosecond are no bandwidth of an H200: no rate, and the suspects are named."""
     rows = call("RUN::math::S8", 0, (GEMM, 100, 1), (SOFTMAX, 3_000_000, 2), (GEMM, 300, 3))
     found = compared(math_and_flash(trace), [*rows, *both_calls()[3:]])
@@ -330,7 +330,7 @@ def test_more_than_the_memory_can_do_is_refused(trace: Trace) -> None:
 # ---- sentences and text
 
 
-def test_sentences_hold_the_measurement_against_the_model(trace: Trace) -> None:
+def test_sentences_hold_the_measurement_against_the_model(trace: MakeTrace) -> None:
     """How much moves, why that is not what was expected, and who uses tensor cores."""
     rows = both_calls()
     for row in rows:
@@ -349,7 +349,7 @@ def test_sentences_hold_the_measurement_against_the_model(trace: Trace) -> None:
     )
 
 
-def test_without_dram_columns_there_is_no_sentence_on_traffic(trace: Trace) -> None:
+def test_without_dram_columns_there_is_no_sentence_on_traffic(trace: MakeTrace) -> None:
     """FLOPs were counted, bytes were not, and no shape is known: nothing is said of bytes, nothing left blank."""
     flops = {"tensor_flops": 0, "fp32_flops": 500, "fp16_flops": 0, "fp64_flops": 0}
     rows = [Counted(row.range, row.kernel, more=flops) for row in both_calls()]
@@ -358,7 +358,7 @@ def test_without_dram_columns_there_is_no_sentence_on_traffic(trace: Trace) -> N
     assert "tensor cores do none of the 1,500 FLOP of math" in " ".join(told)
 
 
-def test_what_the_model_does_not_know_is_named(trace: Trace) -> None:
+def test_what_the_model_does_not_know_is_named(trace: MakeTrace) -> None:
     """A kernel that no model has may be what moves more."""
     path = trace(
         *run("RUN::math::S8", 0, MATH),
@@ -375,7 +375,7 @@ def test_what_the_model_does_not_know_is_named(trace: Trace) -> None:
     )
 
 
-def test_a_cause_that_differs_is_named_where_the_call_does_not(trace: Trace) -> None:
+def test_a_cause_that_differs_is_named_where_the_call_does_not(trace: MakeTrace) -> None:
     """The total agrees within a fifth; one kernel moves half as much again as the model says."""
     rows = call("RUN::math::S8", 0, (GEMM, 510, 0), (SOFTMAX, 700, 50), (GEMM, 400, 100))
     found = compared(math_and_flash(trace), [*rows, *both_calls()[3:]], {**PAIR, "shape": SHAPE})
@@ -407,7 +407,7 @@ be what an earlier one had left in L2; bandwidth: of the GPU's, over the time in
 """
 
 
-def test_the_tables_of_the_sides(trace: Trace) -> None:
+def test_the_tables_of_the_sides(trace: MakeTrace) -> None:
     """A row per cause with kernels and their total; columns that nothing is known of are left out."""
     rows = both_calls()
     for row in rows[:3]:
@@ -421,7 +421,7 @@ def test_the_tables_of_the_sides(trace: Trace) -> None:
     assert "| total             |      512 B |   44 B |         8.6 % |             |" in markdown
 
 
-def test_the_same_sentence_on_caches_stands_once(trace: Trace) -> None:
+def test_the_same_sentence_on_caches_stands_once(trace: MakeTrace) -> None:
     """What holds for all kernels of the file is told, and what one column means below the last table."""
     text = comparison_text(compared(math_and_flash(trace), both_calls()[:3], cache_control="all"))
     assert text.count("every kernel began with empty caches") == 1
@@ -431,7 +431,7 @@ def test_the_same_sentence_on_caches_stands_once(trace: Trace) -> None:
 # ---- which file
 
 
-def test_counters_of_other_ranges_are_said(trace: Trace) -> None:
+def test_counters_of_other_ranges_are_said(trace: MakeTrace) -> None:
     """Beside the report a warning, named an error; both tell what the file has."""
     path = math_and_flash(trace)
     rows = call("RUN::cudnn::S8", 0, (GEMM, 1, 1))
@@ -445,7 +445,7 @@ def test_counters_of_other_ranges_are_said(trace: Trace) -> None:
     assert raised.value.message == sentence
 
 
-def test_another_gpu_is_refused(trace: Trace) -> None:
+def test_another_gpu_is_refused(trace: MakeTrace) -> None:
     """Named, it is an error with the way out; beside the report it is left out with a warning."""
     path = math_and_flash(trace)
     found = compared(path, both_calls(), environment={"gpus": [{"name": "NVIDIA T4"}]})
@@ -461,7 +461,7 @@ def test_another_gpu_is_refused(trace: Trace) -> None:
     )
 
 
-def test_a_gpu_that_nobody_knows_is_doubted(trace: Trace) -> None:
+def test_a_gpu_that_nobody_knows_is_doubted(trace: MakeTrace) -> None:
     """The counters count, with a warning."""
     path = math_and_flash(trace)
     found = compared(path, both_calls(), environment={})
@@ -471,7 +471,7 @@ def test_a_gpu_that_nobody_knows_is_doubted(trace: Trace) -> None:
     assert reads(found)["softmax"] == 200
 
 
-def test_other_libraries_are_told(trace: Trace) -> None:
+def test_other_libraries_are_told(trace: MakeTrace) -> None:
     """Versions that both records know and that differ."""
     path = math_and_flash(trace)
     run_record = {
@@ -488,7 +488,7 @@ def test_other_libraries_are_told(trace: Trace) -> None:
     )
 
 
-def test_each_report_has_its_own_counters(trace: Trace) -> None:
+def test_each_report_has_its_own_counters(trace: MakeTrace) -> None:
     """The first file goes with the report before, the second with the one after."""
     before, after = (trace(*run("a", 0, [(GEMM, 100)]), name=name) for name in ("b.sqlite", "a.sqlite"))
     files = [
@@ -501,7 +501,7 @@ def test_each_report_has_its_own_counters(trace: Trace) -> None:
     assert reads(with_one, 1) == {"gemm": 30}
 
 
-def test_a_gpu_of_unknown_bandwidth_has_bytes_and_no_share(trace: Trace) -> None:
+def test_a_gpu_of_unknown_bandwidth_has_bytes_and_no_share(trace: MakeTrace) -> None:
     """Nothing is assumed of the hardware."""
     path = trace(
         *run("RUN::math::S8", 0, MATH),

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from nsysprof.compare.attention_model import expected
-from nsysprof.compare.causes import CAST_UP, FUSED, QK
 from nsysprof.compare.clocks import CLOCKS
 from nsysprof.compare.findings import findings, speed
 from nsysprof.compare.gap_ledger import Entry, SideLedger, untold_shares
+from nsysprof.compare.op_causes import CAST_UP, FUSED, QK
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.waits.causes import HOST, QUEUE, WAITING_FOR

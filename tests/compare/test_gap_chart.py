@@ -12,12 +12,11 @@ from matplotlib.collections import LineCollection, PolyCollection
 from numpy.typing import NDArray
 
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
-from nsysprof.compare.charts import GAP_CHARTS
+from nsysprof.compare.charts import GAP_CHARTS, MOST_PAIRS, MOST_STEPS, plan_gap
 from nsysprof.compare.comparison import Comparison, compare
-from nsysprof.compare.gap_chart import MOST_PAIRS, MOST_STEPS, plan_gap
 from tests.analyze.test_charts import UGLY
 from tests.compare.test_comparison import answer
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.calls import run
 from tests.kit.figures import SIGHT, check_texts, lab, texts, title_of
 from tests.kit.reports import BLOCK, RUN, attributed
@@ -155,7 +154,7 @@ def paced(name: str, at: int, length: int, first_id: int) -> list[Items]:
     return [Range(name, at, start), *out]
 
 
-def test_pairs_that_differ_in_direction_are_counted(trace: Trace) -> None:
+def test_pairs_that_differ_in_direction_are_counted(trace: MakeTrace) -> None:
     """Where some get faster and others slower, the title says how many, and what no test tells from chance is apart."""
     items: list[Items] = []
     for number, (old, new) in enumerate([(400, 200), (200, 400), (300, 300), (200, 500)]):
@@ -217,7 +216,7 @@ def test_many_pairs_share_their_columns(shipped: dict[str, Comparison]) -> None:
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
 
 
-def test_more_pairs_than_fit_are_counted(trace: Trace) -> None:
+def test_more_pairs_than_fit_are_counted(trace: MakeTrace) -> None:
     """The largest differences are drawn, in their own order, and a note says how many are not."""
     items: list[Items] = []
     for n in range(MOST_PAIRS + 3):
@@ -232,7 +231,7 @@ def test_more_pairs_than_fit_are_counted(trace: Trace) -> None:
     assert plan.heading.notes[0] == "3 more pairs with smaller differences are not drawn"
 
 
-def test_many_causes_become_one_step(trace: Trace) -> None:
+def test_many_causes_become_one_step(trace: MakeTrace) -> None:
     """However many causes there are, the columns can be read, and what was put together adds up."""
     names = [f"void at::native::elementwise_kernel<128, 4, CUDAFunctor_{n}>(int)" for n in range(2)]
     names += [
@@ -264,7 +263,7 @@ def test_many_causes_become_one_step(trace: Trace) -> None:
     assert panel.after[-1] == pytest.approx(sum(panel.totals[1]))
 
 
-def test_sides_that_are_alike_have_no_steps(trace: Trace) -> None:
+def test_sides_that_are_alike_have_no_steps(trace: MakeTrace) -> None:
     """No difference: two bars, no per cent of nothing."""
     same = [("ampere_sgemm_128x64_tn", 100)]
     figure = GAP.figure(
@@ -275,7 +274,7 @@ def test_sides_that_are_alike_have_no_steps(trace: Trace) -> None:
     assert not any("%" in text for text in texts(figure))
 
 
-def test_a_side_that_is_a_thousand_times_faster_is_seen(trace: Trace) -> None:
+def test_a_side_that_is_a_thousand_times_faster_is_seen(trace: MakeTrace) -> None:
     """Its bar is two pixels high at least, and its number has two digits."""
     path = trace(
         Range("slow", 0, 90_000_000), launch_kernel("gemm", (1, 2), (1000, 60_001_000), id=1),
@@ -303,7 +302,7 @@ def test_no_clear_change_names_no_causes(shipped: dict[str, Comparison]) -> None
     assert set(seen) == {"faster", "no clear change"}
 
 
-def test_ugly_and_long_names_are_drawn(trace: Trace) -> None:
+def test_ugly_and_long_names_are_drawn(trace: MakeTrace) -> None:
     """Names of any kind and length make no formula, no warning and no text outside."""
     for at, name in enumerate(UGLY):
         items: list[Items] = [

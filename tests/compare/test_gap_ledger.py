@@ -19,11 +19,11 @@ from nsysprof.compare.gap_ledger import (
     gap_rows,
     nearest,
 )
-from nsysprof.compare.sides import Pick, Side, examine, pick, sides
+from nsysprof.compare.selection import Pick, Side, examine, pick, sides
 from nsysprof.kernels.classify import load_rules
 from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import HOST, QUEUE, WAITING_FOR
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import Range, launch_graph, launch_kernel, launch_memcpy
 
@@ -41,7 +41,7 @@ def table(frame: pd.DataFrame, *columns: str) -> list[tuple[object, ...]]:
     return list(frame[list(columns)].itertuples(index=False, name=None))
 
 
-def test_a_side_is_its_ops_its_overlap_and_its_gaps(trace: Trace) -> None:
+def test_a_side_is_its_ops_its_overlap_and_its_gaps(trace: MakeTrace) -> None:
     """90 ns of span: 30 + 30 ns of kernels that share 10, a copy of 20, and gaps of 5 and 15."""
     path = trace(
         Range("run", 0, 200),
@@ -62,7 +62,7 @@ def test_a_side_is_its_ops_its_overlap_and_its_gaps(trace: Trace) -> None:
     assert (ledger.span_ns, ledger.busy_ns, ledger.calls) == (90, 70, 1)
 
 
-def test_the_kernels_of_one_graph_are_one_launch(trace: Trace) -> None:
+def test_the_kernels_of_one_graph_are_one_launch(trace: MakeTrace) -> None:
     """A graph that is traced node by node has many kernels under one host call; traced whole it has none."""
     path = trace(
         Range("run", 0, 200),
@@ -125,7 +125,7 @@ def test_a_ledger_that_does_not_add_up_is_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_ledger_of_any_range_adds_up(seed: int, trace: Trace) -> None:
+def test_the_ledger_of_any_range_adds_up(seed: int, trace: MakeTrace) -> None:
     """On random reports with crossing, unclosed and overlapping ranges, on several GPUs: sums are exact."""
     with open_report(trace(*random_report(seed))) as report:
         examined = examine(attribute(report), load_rules(), None, {})
@@ -146,7 +146,7 @@ def test_the_ledger_of_any_range_adds_up(seed: int, trace: Trace) -> None:
                 assert int(frame["delta_ns"].sum()) == other.ledger.span_per_call - one.ledger.span_per_call
 
 
-def test_evidence_names_kernels_with_count_unit_and_grid(trace: Trace) -> None:
+def test_evidence_names_kernels_with_count_unit_and_grid(trace: MakeTrace) -> None:
     """Kernels of one name and grid are counted per call; gaps say how many and where."""
     sgemm, other = "ampere_sgemm_128x64_tn", "frobnicate"
     path = trace(
@@ -171,7 +171,7 @@ def test_evidence_names_kernels_with_count_unit_and_grid(trace: Trace) -> None:
     }
 
 
-def test_evidence_of_many_kernels_is_cut(trace: Trace) -> None:
+def test_evidence_of_many_kernels_is_cut(trace: MakeTrace) -> None:
     """The four with the most time are named, and how many more there are."""
     kernels = [
         launch_kernel(f"frobnicate{n}", (n, n), (100 * n, 100 * n + 50 - n), id=n) for n in range(1, 8)
@@ -184,7 +184,7 @@ def test_evidence_of_many_kernels_is_cut(trace: Trace) -> None:
     )
 
 
-def test_evidence_without_grids(trace: Trace) -> None:
+def test_evidence_without_grids(trace: MakeTrace) -> None:
     """An export without grid columns still names kernels."""
     path = trace(
         Range("run", 0, 100),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nsysprof.compare.comparison import Comparison, compare
-from nsysprof.compare.measured import Measured, tensor_share
 from nsysprof.compare.roofline import roofline
+from nsysprof.compare.traffic import Measured, tensor_share
 from tests.kit.reports import RUN, TRACES, attributed
 
 COUNTERS = TRACES / "run.counters.csv"

@@ -16,14 +16,13 @@ from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Message, Roofs
 from nsysprof.charts.palette import BASE, NEW
 from nsysprof.charts.places import Box, Places, free_place
-from nsysprof.compare import roofline_chart as kernel_roofline_module
+from nsysprof.compare import roofline as kernel_roofline_module
 from nsysprof.compare.charts import ROOFLINE, comparison_charts
 from nsysprof.compare.comparison import Comparison
-from nsysprof.compare.roofline import Roofline, roofline
-from nsysprof.compare.roofline_chart import plan_roofline
+from nsysprof.compare.roofline import Roofline, plan_roofline, roofline
 from tests.compare.test_comparison import answer
 from tests.compare.test_counter_match import PAIR, both_calls, compared
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.command_line import runner
 from tests.kit.counters import Counted
@@ -41,7 +40,7 @@ def counted(*flops: tuple[int, int]) -> list[Counted]:
     return rows
 
 
-def found_in(trace: Trace, *flops: tuple[int, int], **how: Any) -> Comparison:
+def found_in(trace: MakeTrace, *flops: tuple[int, int], **how: Any) -> Comparison:
     """Math with three kernels of 101, 202 and 303 bytes, flash with one of 44, and these FLOPs."""
     return compared(math_and_flash(trace), counted(*flops), {**PAIR, **how})
 
@@ -59,7 +58,7 @@ def points(found: Comparison) -> Roofline:
 # ---- where kernels stand
 
 
-def test_points_are_flops_per_byte_and_per_second(trace: Trace) -> None:
+def test_points_are_flops_per_byte_and_per_second(trace: MakeTrace) -> None:
     """By hand: bytes and FLOPs of the counters, the time of the report."""
     found = points(found_in(trace, *USUAL))
     rows = {(row["side"], row["cause"]): row for row in found.points.to_dict("records")}
@@ -74,7 +73,7 @@ def test_points_are_flops_per_byte_and_per_second(trace: Trace) -> None:
     assert (found.lost, found.refused) == (0, {})
 
 
-def test_ceilings_come_from_what_the_report_says_of_the_gpu(trace: Trace) -> None:
+def test_ceilings_come_from_what_the_report_says_of_the_gpu(trace: MakeTrace) -> None:
     """SMs × clock × FLOPs per clock; where the ridges are follows from the bandwidth."""
     found = points(found_in(trace, *USUAL))
     assert [each.name for each in found.ceilings] == ["FP32 units", "tensor cores, fp16"]
@@ -85,7 +84,7 @@ def test_ceilings_come_from_what_the_report_says_of_the_gpu(trace: Trace) -> Non
     assert float32.ceilings[1].name == "tensor cores, tf32"
 
 
-def test_what_cannot_be_is_no_point(trace: Trace) -> None:
+def test_what_cannot_be_is_no_point(trace: MakeTrace) -> None:
     """More FLOPs or more bytes than the GPU can do are refused with the suspects, and how much time that is."""
     rows = counted((10**12, 0), (500, 0), (0, 0), (1000, 20_000))
     rows[2] = Counted(rows[2].range, GEMM, 10**9, 0, more=rows[2].more)
@@ -99,7 +98,7 @@ def test_what_cannot_be_is_no_point(trace: Trace) -> None:
     assert found.lost == pytest.approx(300 / 750)
 
 
-def test_what_the_caches_hold_stands_at_the_edge(trace: Trace) -> None:
+def test_what_the_caches_hold_stands_at_the_edge(trace: MakeTrace) -> None:
     """A kernel with FLOPs and hardly any traffic has no place on the axis: an arrow, and how little it moves."""
     rows = counted(*USUAL)
     rows[3] = Counted(rows[3].range, FLASH, 0, 0, more=rows[3].more)
@@ -116,7 +115,7 @@ def test_what_the_caches_hold_stands_at_the_edge(trace: Trace) -> None:
     assert "none of flash's" in plan.heading.title
 
 
-def test_a_gpu_that_the_report_does_not_describe_has_no_ceilings(trace: Trace) -> None:
+def test_a_gpu_that_the_report_does_not_describe_has_no_ceilings(trace: MakeTrace) -> None:
     """Points there are all the same."""
     path = trace(
         *run("RUN::math::S8", 0, [(GEMM, 200), (SOFTMAX, 300), (GEMM, 100)]),
@@ -131,7 +130,7 @@ def test_a_gpu_that_the_report_does_not_describe_has_no_ceilings(trace: Trace) -
     check_texts(figure)
 
 
-def test_without_counters_there_is_no_roofline(trace: Trace) -> None:
+def test_without_counters_there_is_no_roofline(trace: MakeTrace) -> None:
     """None, and none among the charts."""
     found = answer(math_and_flash(trace), **PAIR)
     assert roofline(found) is None
@@ -153,7 +152,7 @@ def places(found: EllipseCollection) -> NDArray[np.float64]:
     return np.array(found.get_offsets(), float)
 
 
-def test_every_kernel_is_a_bubble(trace: Trace) -> None:
+def test_every_kernel_is_a_bubble(trace: MakeTrace) -> None:
     """At its FLOPs per byte and TFLOP/s, as large as its time, in the colour of its side; without FLOPs below."""
     found = found_in(trace, *USUAL)
     figure = ROOFLINE.figure(found)
@@ -175,7 +174,7 @@ def test_every_kernel_is_a_bubble(trace: Trace) -> None:
     check_texts(figure)
 
 
-def test_roofs_are_where_they_belong(trace: Trace) -> None:
+def test_roofs_are_where_they_belong(trace: MakeTrace) -> None:
     """The slope is the bandwidth, the ceilings begin where they meet it."""
     axes = ROOFLINE.figure(found_in(trace, *USUAL)).axes[0]
     lines = {str(line.get_label()): np.array(line.get_data()) for line in axes.lines}
@@ -186,7 +185,7 @@ def test_roofs_are_where_they_belong(trace: Trace) -> None:
     assert (x[0], y[0], y[1]) == pytest.approx((FP32 / MEMORY, FP32 / 1e12, FP32 / 1e12))
 
 
-def test_the_title_states_the_finding(trace: Trace) -> None:
+def test_the_title_states_the_finding(trace: MakeTrace) -> None:
     """How much of the time of either side memory limits, and who uses tensor cores."""
     few = (500, 0), (500, 0), (0, 0), (1000, 20_000)
     assert title_of(ROOFLINE.figure(found_in(trace, *few))) == (
@@ -202,7 +201,7 @@ def test_the_title_states_the_finding(trace: Trace) -> None:
     )
 
 
-def test_counters_without_flops_say_so(trace: Trace) -> None:
+def test_counters_without_flops_say_so(trace: MakeTrace) -> None:
     """Words and what to do, in place of a picture that would be wrong; one kernel without is no matter."""
     found = compared(math_and_flash(trace), both_calls())
     plan = plan_roofline(found)
@@ -220,7 +219,7 @@ def test_counters_without_flops_say_so(trace: Trace) -> None:
     assert some.heading.title.startswith("33 % of math's kernel time")
 
 
-def test_a_side_whose_flops_nobody_counted_is_not_in_the_title(trace: Trace) -> None:
+def test_a_side_whose_flops_nobody_counted_is_not_in_the_title(trace: MakeTrace) -> None:
     """As of `counters --quick`: its kernels are no kernels without FLOPs, with a ceiling as without one."""
     rows = counted(*USUAL)
     rows[-1].more.clear()
@@ -240,7 +239,7 @@ def test_a_side_whose_flops_nobody_counted_is_not_in_the_title(trace: Trace) -> 
     assert plan.heading.title == "math does 6 FLOP per byte of memory traffic at S=8"
 
 
-def test_a_pair_without_counters_among_others_says_so(trace: Trace) -> None:
+def test_a_pair_without_counters_among_others_says_so(trace: MakeTrace) -> None:
     """The largest pair is drawn or nothing."""
     path = trace(
         *run("RUN::math::S8", 0, [(GEMM, 200)]), *run("RUN::flash::S8", 5000, [(FLASH, 150)], first_id=50),
@@ -257,7 +256,7 @@ def test_a_pair_without_counters_among_others_says_so(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("kernels", [1, 12, 40])
-def test_names_stay_inside_and_apart(kernels: int, trace: Trace) -> None:
+def test_names_stay_inside_and_apart(kernels: int, trace: MakeTrace) -> None:
     """However many kernels there are, and however close they are together, no name lies on another."""
     chosen = np.random.default_rng(kernels)
     names = [(f"void kernel_with_a_rather_long_name_{n}<float>(T1)", 10 + n) for n in range(kernels)]
@@ -274,7 +273,7 @@ def test_names_stay_inside_and_apart(kernels: int, trace: Trace) -> None:
     assert len(places(bubbles(figure, 0))) == kernels + 1
 
 
-def test_thousands_of_kernels_are_not_all_drawn(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_kernels_are_not_all_drawn(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those with the most time are; how many are not is said."""
     monkeypatch.setattr(kernel_roofline_module, "MOST_BUBBLES", 20)
     names = [(f"kernel_{n}", 3 + n % 7) for n in range(90)]
@@ -320,7 +319,7 @@ def test_places_are_free_and_near() -> None:
 
 
 def test_the_command(
-    trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counters beside the report or named make a roofline; without them none stays from before."""
     path = math_and_flash(trace)

@@ -12,7 +12,7 @@ from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.files import gap_document
 from nsysprof.compare.text import comparison_text
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.trace import Items, Range, launch_kernel
 
@@ -36,7 +36,7 @@ def number(cell: str) -> int:
 
 
 @pytest.mark.parametrize(("factor", "unit"), [(1, "ns"), (997, "µs"), (1_000_003, "ms"), (999_999_937, "s")])
-def test_the_last_digit_adds_up(factor: int, unit: str, trace: Trace) -> None:
+def test_the_last_digit_adds_up(factor: int, unit: str, trace: MakeTrace) -> None:
     """In every unit, whatever is rounded, the columns as printed add up to their total, and rows to their change."""
     kernels = [(GEMM, 233), (SOFTMAX, 311), (GEMM, 89)]
     items = [*run("a", 0, kernels, calls=3), *run("b", 9000, [(FLASH, 157)], calls=3, first_id=90)]
@@ -51,7 +51,7 @@ def test_the_last_digit_adds_up(factor: int, unit: str, trace: Trace) -> None:
         assert number(row[3]) - number(row[2]) == number(row[4])
 
 
-def test_causes_beyond_the_top_are_one_row(trace: Trace) -> None:
+def test_causes_beyond_the_top_are_one_row(trace: MakeTrace) -> None:
     """The table still adds up; the evidence is of what is shown."""
     found = answer(math_and_flash(trace), "RUN::math::S8", "RUN::flash::S8")
     text = comparison_text(found, top=2)
@@ -62,7 +62,7 @@ def test_causes_beyond_the_top_are_one_row(trace: Trace) -> None:
     assert "ampere_sgemm" not in text
 
 
-def test_every_line_fits(trace: Trace) -> None:
+def test_every_line_fits(trace: MakeTrace) -> None:
     """However long the names of ranges, kernels and GPUs are, no line of a table or text is wider than 110."""
     long = "a very long name of a range that somebody has made up " * 3
     path = trace(
@@ -76,7 +76,7 @@ def test_every_line_fits(trace: Trace) -> None:
     assert text.count("total ") == 2
 
 
-def test_markdown_has_the_same_numbers(trace: Trace) -> None:
+def test_markdown_has_the_same_numbers(trace: MakeTrace) -> None:
     """Every cell of the plain tables stands in the Markdown too, and a pipe in a name breaks no table."""
     path = trace(*run("a|b", 0, [(GEMM, 233)]), *run("c", 9000, [(FLASH, 157)], first_id=90), duration=10**9)
     found = answer(path, "a|b", "c")
@@ -89,7 +89,7 @@ def test_markdown_has_the_same_numbers(trace: Trace) -> None:
     assert "a\\|b" in markdown
 
 
-def test_equal_warnings_are_one_line_with_a_count(trace: Trace) -> None:
+def test_equal_warnings_are_one_line_with_a_count(trace: MakeTrace) -> None:
     """What is to be said of each of twenty ranges is said of the first and counted; the document has them all."""
     items: list[Items] = []
     for place in range(20):
@@ -108,7 +108,7 @@ def test_equal_warnings_are_one_line_with_a_count(trace: Trace) -> None:
     assert gap_document(found)["warnings"] == list(found.warnings)
 
 
-def test_causes_that_cancel_are_not_told_as_shares(trace: Trace) -> None:
+def test_causes_that_cancel_are_not_told_as_shares(trace: MakeTrace) -> None:
     """Where the softmax loses what the product gains but 1 ns, the text says by how much, and no share."""
     items = [
         *run("a", 0, [(GEMM, 500), (SOFTMAX, 101)]),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.core.arguments import program_alone, without_arguments
+from nsysprof.formats.run_record import program_alone, without_arguments
 
 SECRET = "hunter2"
 PROGRAM = ["/home/al/bin/python", "train.py", f"--password={SECRET}", f"/data/{SECRET}/x y"]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from nsysprof.core import codes
-from nsysprof.core.codes import Coder, Words
+from nsysprof.core import columns
+from nsysprof.core.columns import Coder, Words
 
 
 def encode(words: Words, texts: Sequence[bytes]) -> list[int]:
@@ -81,13 +81,13 @@ def test_texts_that_are_not_utf8_are_shown_with_replacements() -> None:
 
 def test_random_texts_come_back_even_when_the_hash_is_useless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every text is compared, so a table of two slots only costs time."""
-    monkeypatch.setattr(codes, "_WORDS_BITS", 1)
+    monkeypatch.setattr(columns, "_WORDS_BITS", 1)
     check_random_texts(300)
 
 
 def test_random_texts_come_back_beyond_what_the_table_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the first texts are in the table; the others take the slower way."""
-    monkeypatch.setattr(codes, "_MOST", 300)
+    monkeypatch.setattr(columns, "_MAX_KNOWN", 300)
     check_random_texts(3000)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsysprof.core.column_table import ColumnTable, Texts, one_below_other
+from nsysprof.core.columns import ColumnTable, Texts, stack_tables
 
 WORDS = ["b", "a", "", "b"]  # one text under two codes
 
@@ -53,5 +53,5 @@ def test_rows_are_taken_and_put_below_one_another() -> None:
     """Slices, row numbers and masks choose rows, and tables put together again are the whole."""
     own = table(10)
     parts = [own.take(slice(0, 4)), own.take(np.array([4, 5])), own.take(np.arange(10) > 5)]
-    assert list(one_below_other(parts).records()) == list(own.records())
-    assert one_below_other([own]) is own
+    assert list(stack_tables(parts).records()) == list(own.records())
+    assert stack_tables([own]) is own

@@ -15,11 +15,11 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.check.baseline import read_analysis
 from nsysprof.check.budget import Budget
-from nsysprof.core.csv_text import as_recorded, make_spreadsheet_safe
+from nsysprof.core.files import make_spreadsheet_safe, undo_spreadsheet_safe
 from nsysprof.formats.counters import METRICS, CounterRow, read_counters, write_counter_csv
 from nsysprof.results.files import write_csv
 from nsysprof.trace.report import open_report, read_tables
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.trace import Range, launch_kernel
 
 ODD = ['=HYPERLINK("http://x","y")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1"]
@@ -42,7 +42,7 @@ def test_formulas_are_made_texts_and_all_else_stays(tmp_path: Path) -> None:
     cells = [row[0] for row in rows_of(path)[1:]]
     assert cells == [*(f"'{cell}" for cell in ODD), *FINE]
     assert {row[1] for row in rows_of(path)[1:]} == {"-3"}
-    assert [as_recorded(cell) for cell in cells] == [*ODD, *FINE]
+    assert [undo_spreadsheet_safe(cell) for cell in cells] == [*ODD, *FINE]
 
 
 def test_a_kernel_name_may_be_long(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_kernel_name_may_be_long(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [0, 5_000])
 def test_an_analysis_that_is_safe_for_spreadsheets_is_a_baseline(
-    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+    trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     """`check --baseline` knows the calls of a range whose name got a quote, in `ranges.csv` too where it reads that."""
     monkeypatch.setattr("nsysprof.analyze.files.MOST_ROWS", rows)
@@ -91,7 +91,7 @@ def test_without_the_option_names_are_as_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [["analyze", "--no-charts"], ["export", "--to", "csv"]])
 def test_the_option_is_of_all_tables(
-    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     """With it no cell of any table begins like a formula, and all else is as without."""
     path = trace(Range("=a", 0, 100), launch_kernel("@k", (10, 12), (20, 30), id=1))
@@ -108,7 +108,7 @@ def test_the_option_is_of_all_tables(
     cells = 0
     for name in tables:
         plain, safe = (rows_of(tmp_path / folder / name) for folder in ("plain", "safe"))
-        assert [[as_recorded(cell) for cell in row] for row in safe] == plain
+        assert [[undo_spreadsheet_safe(cell) for cell in row] for row in safe] == plain
         assert not [cell for row in safe for cell in row if cell.startswith(("=", "@"))]
         cells += sum(cell.startswith(("=", "@")) for row in plain for cell in row)
     assert cells > 3

@@ -12,11 +12,11 @@ import pytest
 from nsysprof.core.document import (
     Count,
     Text,
-    fitted,
-    fitting,
-    known_document,
     members_at_head,
+    parse_as,
+    parse_leniently,
     read_document,
+    read_if_document,
 )
 from nsysprof.errors import NsysprofError
 
@@ -71,15 +71,15 @@ class Whole(msgspec.Struct):
 def test_what_does_not_fit_is_refused(value: object, message: str, hint: str) -> None:
     """The place, what stands there, what could, and the word that was likely meant."""
     with pytest.raises(NsysprofError) as error:
-        fitted(value, Whole, "f", "again")
+        parse_as(value, Whole, "f", "again")
     assert (error.value.message, error.value.hint) == (message, hint)
 
 
 def test_what_fits_is_read() -> None:
     """Also types of our own, inside others; keys that nobody asks for do not count."""
-    read = fitted({"name": "a", "more": 1, "parts": [{"pair": 4}]}, Whole, "f", "again")
+    read = parse_as({"name": "a", "more": 1, "parts": [{"pair": 4}]}, Whole, "f", "again")
     assert read == Whole("a", [Part(pair=Even(4))])
-    assert fitting({"color": "blue", "pair": 2, "sizes": {"a": "b"}}, Part) == Part(pair=Even(2))
+    assert parse_leniently({"color": "blue", "pair": 2, "sizes": {"a": "b"}}, Part) == Part(pair=Even(2))
 
 
 def test_a_document_says_what_it_is(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_document_says_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"schema": "mine/1", "n": NaN}', encoding="utf-8")
     assert read_document(path, "record", "again", "mine/1") == {"schema": "mine/1", "n": None}
-    assert known_document(path, "x/1", "mine/1") == known_document(path) != {}
-    assert known_document(path, "x/1") == known_document(tmp_path / "b.json", "mine/1") == {}
+    assert read_if_document(path, "x/1", "mine/1") == read_if_document(path) != {}
+    assert read_if_document(path, "x/1") == read_if_document(tmp_path / "b.json", "mine/1") == {}
     with pytest.raises(NsysprofError, match=r"a\.json: no record: its schema is 'mine/1', not 'yours/1'"):
         read_document(path, "record", "again", "yours/1")
 

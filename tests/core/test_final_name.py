@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.core.final_name import give_final_name
+from nsysprof.core.files import give_final_name
 
 
 @pytest.mark.parametrize("links", [True, False])

@@ -13,14 +13,13 @@ from nsysprof.core import intervals
 from nsysprof.core.intervals import (
     Overlaps,
     contained_slices,
-    enclosing,
     layers,
     merge,
-    nest,
     overlaps,
     slice_reduce,
     union_length,
 )
+from nsysprof.core.nesting import enclosing, nest
 
 Ints = NDArray[np.int64]
 SEEDS = range(200)

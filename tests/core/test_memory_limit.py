@@ -22,12 +22,12 @@ from nsysprof.analyze.breakdown import BY, Breakdown, break_down
 from nsysprof.analyze.files import write_tables
 from nsysprof.analyze.timeline import Timeline, timeline
 from nsysprof.attribution.attribute import Attribution, attribute
-from nsysprof.core import arena
-from nsysprof.core.arena import IN_MEMORY, Room, default_limit, parse_size
+from nsysprof.core import arena as arena_module
+from nsysprof.core.arena import IN_MEMORY, ColumnArena, default_limit, parse_size
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import open_report, read_tables, room_for
-from nsysprof.trace.tables import Tables
-from tests.conftest import Trace
+from nsysprof.trace.report import allocator, open_report, read_tables
+from nsysprof.trace.trace import Trace
+from tests.conftest import MakeTrace
 from tests.kit.command_line import known_failure, runner
 from tests.kit.random_reports import random_report
 
@@ -40,32 +40,32 @@ FRAMES = ("ranges", "merged", "families", "kernels", "merged_kernels", "ledger",
 @pytest.fixture(autouse=True)
 def nothing_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns of tiny reports live in scratch files too."""
-    monkeypatch.setattr(arena, "_SMALL", 0)
+    monkeypatch.setattr(arena_module, "_MIN_FILE_BYTES", 0)
 
 
-def answer(path: Path, room: Room, threads: str = "follow", by: str | None = None) -> Breakdown:
+def answer(path: Path, arena: ColumnArena, threads: str = "follow", by: str | None = None) -> Breakdown:
     """The breakdown of a report; what shows columns of scratch files is let go of between the steps."""
     with open_report(path) as report:
-        tables = read_tables(report, room=room)
-    room.let_go()
-    attribution = attribute(tables, threads)
-    room.let_go()
+        trace = read_tables(report, arena=arena)
+    arena.release()
+    attribution = attribute(trace, threads)
+    arena.release()
     return break_down(attribution, by=by)
 
 
-def columns(tables: Tables, attribution: Attribution) -> Iterator[tuple[str, NDArray[Any]]]:
+def columns(trace: Trace, attribution: Attribution) -> Iterator[tuple[str, NDArray[Any]]]:
     """All long columns, by name."""
-    for group in (tables.ranges, tables.launches, tables.ops, attribution.inclusive):
+    for group in (trace.ranges, trace.launches, trace.ops, attribution.inclusive):
         for field in fields(group):
             yield f"{type(group).__name__}.{field.name}", getattr(group, field.name)
-    for name in ("owner", "fate", "parent", "exclusive_sum_ns"):
+    for name in ("owner", "outcome", "parent", "exclusive_sum_ns"):
         yield name, getattr(attribution, name)
 
 
 def assert_same(mine: Breakdown, other: Breakdown) -> None:
     """Every column, frame, total and warning of the two is equal, in values and types."""
-    ours = columns(mine.attribution.tables, mine.attribution)
-    theirs = dict(columns(other.attribution.tables, other.attribution))
+    ours = columns(mine.attribution.trace, mine.attribution)
+    theirs = dict(columns(other.attribution.trace, other.attribution))
     for name, values in ours:
         assert values.dtype == theirs[name].dtype, name
         assert np.array_equal(values, theirs[name]), name
@@ -93,17 +93,17 @@ def assert_same_lanes(mine: Timeline, other: Timeline) -> None:
 def test_real_reports_have_the_same_answer_in_scratch_files(name: str, threads: str, by: str | None) -> None:
     """Frames, columns, totals, warnings and lanes of each shipped report do not depend on where columns live."""
     path = TRACES / f"{name}.sqlite"
-    mine, other = answer(path, Room(TINY), threads, by), answer(path, IN_MEMORY, threads, by)
+    mine, other = answer(path, ColumnArena(TINY), threads, by), answer(path, IN_MEMORY, threads, by)
     assert_same(mine, other)
     assert_same_lanes(timeline(mine), timeline(other))
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_reports_have_the_same_answer_in_scratch_files(trace: Trace, seed: int) -> None:
+def test_random_reports_have_the_same_answer_in_scratch_files(trace: MakeTrace, seed: int) -> None:
     """So it is for reports made by chance, with crossing ranges, windows, helper threads and ties."""
     path = trace(*random_report(seed))
     for threads in ("follow", "strict"):
-        assert_same(answer(path, Room(TINY), threads), answer(path, IN_MEMORY, threads))
+        assert_same(answer(path, ColumnArena(TINY), threads), answer(path, IN_MEMORY, threads))
 
 
 def test_pieces_smaller_than_the_report_give_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_pieces_smaller_than_the_report_give_the_same_answer(monkeypatch: pytest
     )
     for size, module in enumerate(modules, 97):
         monkeypatch.setattr(f"nsysprof.{module}._CHUNK", size)
-    mine = answer(path, Room(TINY))
+    mine = answer(path, ColumnArena(TINY))
     assert_same(mine, other)
     assert_same_lanes(timeline(mine), timeline(other))
 
@@ -125,9 +125,9 @@ def test_pieces_smaller_than_the_report_give_the_same_answer(monkeypatch: pytest
 def test_files_are_the_same_bytes(tmp_path: Path, name: str) -> None:
     """CSV and JSON of a report do not depend on where columns live."""
     path = TRACES / f"{name}.sqlite"
-    for folder, room in (("scratch", Room(TINY)), ("memory", IN_MEMORY)):
+    for folder, arena in (("scratch", ColumnArena(TINY)), ("memory", IN_MEMORY)):
         (tmp_path / folder).mkdir()
-        write_tables(answer(path, room), tmp_path / folder, instances=True)
+        write_tables(answer(path, arena), tmp_path / folder, instances=True)
     for file in (tmp_path / "memory").iterdir():
         assert file.read_bytes() == (tmp_path / "scratch" / file.name).read_bytes()
 
@@ -140,42 +140,42 @@ def test_long_columns_are_in_scratch_files_and_only_there() -> None:
             values = values.base
         return isinstance(values, mmap.mmap | memoryview)
 
-    for room, where in ((Room(TINY), True), (IN_MEMORY, False)):
-        found = answer(TRACES / "block.sqlite", room).attribution
-        assert {name for name, values in columns(found.tables, found) if mapped(values) != where} == set()
+    for arena, where in ((ColumnArena(TINY), True), (IN_MEMORY, False)):
+        found = answer(TRACES / "block.sqlite", arena).attribution
+        assert {name for name, values in columns(found.trace, found) if mapped(values) != where} == set()
 
 
 def test_the_limit_decides() -> None:
     """What fits stays in memory; what does not goes into scratch files; no limit is no limit."""
     with open_report(TRACES / "run.sqlite") as report:
-        assert room_for(report, None) is IN_MEMORY
-        assert room_for(report, 10**9) is IN_MEMORY
-        assert room_for(report, 10**6).limit == 10**6
+        assert allocator(report, None) is IN_MEMORY
+        assert allocator(report, 10**9) is IN_MEMORY
+        assert allocator(report, 10**6).limit == 10**6
 
 
-def test_let_go_gives_memory_back_and_keeps_what_was_written() -> None:
+def test_release_gives_memory_back_and_keeps_what_was_written() -> None:
     """64 MB of a column leave memory, and are there again when they are read."""
-    room = Room(TINY)
-    before = arena._held()
+    arena = ColumnArena(TINY)
+    before = arena_module._resident_memory()
     if before is None or not hasattr(mmap, "MADV_DONTNEED"):
         pytest.skip("this system does not tell how much memory a process holds")
-    values = Room.empty(room, 1 << 23, np.int64)
+    values = ColumnArena.empty(arena, 1 << 23, np.int64)
     values[:] = np.arange(len(values))
-    room.let_go()
-    after = arena._held()
+    arena.release()
+    after = arena_module._resident_memory()
     assert after is not None
     assert after[1] - before[1] < 1 << 24
     assert np.array_equal(values, np.arange(len(values)))
 
 
-def test_memory_is_let_go_of_near_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_released_near_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has to ask: a process that holds too much for its limit is relieved of mapped columns soon."""
-    monkeypatch.setattr(arena, "_held", lambda: (10**8, 10**8))
+    monkeypatch.setattr(arena_module, "_resident_memory", lambda: (10**8, 10**8))
     freed: list[int] = []
-    monkeypatch.setattr(Room, "let_go", lambda room: freed.append(room.limit or 0))
-    room = Room(10**9)
-    kept = room.empty(10, np.int64)
-    monkeypatch.setattr(arena, "_held", lambda: (10**9, 10**9))
+    monkeypatch.setattr(ColumnArena, "release", lambda arena: freed.append(arena.limit or 0))
+    arena = ColumnArena(10**9)
+    kept = arena.empty(10, np.int64)
+    monkeypatch.setattr(arena_module, "_resident_memory", lambda: (10**9, 10**9))
     end = time.monotonic() + 10
     while not freed and time.monotonic() < end:
         time.sleep(0.01)
@@ -185,9 +185,9 @@ def test_memory_is_let_go_of_near_the_limit(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_short_columns_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file for a handful of rows would cost time and save nothing."""
-    monkeypatch.setattr(arena, "_SMALL", 1 << 16)
-    room = Room(TINY)
-    for make in (room.empty, room.zeros):
+    monkeypatch.setattr(arena_module, "_MIN_FILE_BYTES", 1 << 16)
+    arena = ColumnArena(TINY)
+    for make in (arena.empty, arena.zeros):
         assert make((1 << 13) - 1, np.int64).base is None
         assert make(1 << 13, np.int64).base is not None
 
@@ -197,7 +197,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     opened = Path("/proc/self/fd")
     before = len(list(opened.iterdir())) if opened.is_dir() else None
-    found = answer(TRACES / "run.sqlite", Room(TINY))
+    found = answer(TRACES / "run.sqlite", ColumnArena(TINY))
     assert list(tmp_path.iterdir()) == []
     if before is not None:
         assert len(list(opened.iterdir())) > before
@@ -208,21 +208,21 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_columns_of_nothing() -> None:
     """A column without rows is one like any other."""
-    for room in (IN_MEMORY, Room(TINY)):
-        assert room.empty(0, np.int64).dtype == np.int64
-        assert len(room.zeros(0, np.uint8)) == len(room.full(0, -1, np.int32)) == 0
-        assert len(room.take(np.empty(0, np.int64), np.empty(0, np.intp))) == 0
-        assert len(room.repeat(np.empty(0, np.int32), np.empty(0, np.int64))) == 0
+    for arena in (IN_MEMORY, ColumnArena(TINY)):
+        assert arena.empty(0, np.int64).dtype == np.int64
+        assert len(arena.zeros(0, np.uint8)) == len(arena.full(0, -1, np.int32)) == 0
+        assert len(arena.take(np.empty(0, np.int64), np.empty(0, np.intp))) == 0
+        assert len(arena.repeat(np.empty(0, np.int32), np.empty(0, np.int64))) == 0
 
 
 def test_columns_are_what_was_asked_for() -> None:
-    """Rooms fill, take and repeat as numpy does; -1 takes the last value."""
+    """Arenas fill, take and repeat as numpy does; -1 takes the last value."""
     values = np.array([7, 8, 9])
-    for room in (IN_MEMORY, Room(TINY)):
-        assert room.zeros(3, np.int32).tolist() == [0, 0, 0]
-        assert room.full(2, -1, np.int32).tolist() == [-1, -1]
-        assert room.take(values, np.array([2, -1, 0])).tolist() == [9, 9, 7]
-        assert room.repeat(values, np.array([2, 0, 1])).tolist() == [7, 7, 9]
+    for arena in (IN_MEMORY, ColumnArena(TINY)):
+        assert arena.zeros(3, np.int32).tolist() == [0, 0, 0]
+        assert arena.full(2, -1, np.int32).tolist() == [-1, -1]
+        assert arena.take(values, np.array([2, -1, 0])).tolist() == [9, 9, 7]
+        assert arena.repeat(values, np.array([2, 0, 1])).tolist() == [7, 7, 9]
 
 
 SIZES = {
@@ -252,8 +252,8 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 def test_the_default_limit_is_half_of_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's memory counts, or what a control group leaves of it, of either version; `max` is no limit."""
     files: dict[str, str] = {}
-    monkeypatch.setattr(arena, "_read", lambda path: files.get(path, ""))
-    monkeypatch.setattr(arena, "_machine_memory", lambda: 16_000)
+    monkeypatch.setattr(arena_module, "_read", lambda path: files.get(path, ""))
+    monkeypatch.setattr(arena_module, "_machine_memory", lambda: 16_000)
     assert default_limit() == 8_000
     files["/proc/self/cgroup"] = "12:cpu:/job\n5:memory:/job/step\n0::/slice\n"
     assert default_limit() == 8_000
@@ -276,7 +276,7 @@ def test_a_full_disk_is_a_known_failure(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(
         NsysprofError, match=r"cannot write a scratch file of 8.00 KiB in .*: No space"
     ) as found:
-        Room(TINY).empty(1024, np.int64)
+        ColumnArena(TINY).empty(1024, np.int64)
     assert "TMPDIR=" in (found.value.hint or "")
 
 
@@ -290,10 +290,10 @@ def test_a_folder_for_scratch_files_that_is_none_is_not_replaced_by_another(
         monkeypatch.setenv("TMPDIR", str(asked))
         monkeypatch.setattr(tempfile, "tempdir", None)
         if asked.exists():
-            assert len(Room(TINY).zeros(100_000, np.int64)) == 100_000
+            assert len(ColumnArena(TINY).zeros(100_000, np.int64)) == 100_000
         else:
             with pytest.raises(NsysprofError, match=r"scratch file in .*none, which TMPDIR names") as found:
-                Room(TINY).empty(100_000, np.int64)
+                ColumnArena(TINY).empty(100_000, np.int64)
             assert "TMPDIR=FOLDER" in (found.value.hint or "")
 
 

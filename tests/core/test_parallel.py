@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from nsysprof.core.parallel import MOST_THREADS, cores, in_order
+from nsysprof.core.parallel import MAX_THREADS, cores, map_in_order
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2, 7])
@@ -21,8 +21,8 @@ def test_results_come_in_the_order_of_the_items(threads: int) -> None:
             gate.set()
         return item * item
 
-    assert list(in_order(square, range(20), threads)) == [item * item for item in range(20)]
-    assert list(in_order(square, [], threads)) == []
+    assert list(map_in_order(square, range(20), threads)) == [item * item for item in range(20)]
+    assert list(map_in_order(square, [], threads)) == []
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -34,7 +34,7 @@ def test_few_items_are_computed_ahead_of_the_reader(threads: int) -> None:
         begun.append(item)
         return item
 
-    found = in_order(note, range(100), threads)
+    found = map_in_order(note, range(100), threads)
     for number in range(10):
         assert next(found) == number
         assert len(begun) <= number + 1 + (threads if threads > 1 else 0)
@@ -51,7 +51,7 @@ def test_an_error_comes_where_its_result_would(threads: int) -> None:
             raise ValueError(item)
         return item
 
-    found, before = in_order(fails, range(100), threads), threading.active_count()
+    found, before = map_in_order(fails, range(100), threads), threading.active_count()
     assert [next(found) for _ in range(5)] == list(range(5))
     with pytest.raises(ValueError, match="5"):
         next(found)
@@ -60,4 +60,4 @@ def test_an_error_comes_where_its_result_would(threads: int) -> None:
 
 def test_threads_are_few() -> None:
     """As many as there are cores, up to the limit."""
-    assert 1 <= cores() <= MOST_THREADS
+    assert 1 <= cores() <= MAX_THREADS

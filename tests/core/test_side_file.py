@@ -16,8 +16,8 @@ from nsysprof.bench.files import check_database_place
 from nsysprof.check.baseline import read_analysis
 from nsysprof.check.budget import Budget, read_budget
 from nsysprof.compare.comparison import compare
-from nsysprof.core import side_file
-from nsysprof.core.document import known_document
+from nsysprof.core import files
+from nsysprof.core.document import read_if_document
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportAnswer, ReportTask, examine_report
 from nsysprof.fleet.inputs import ReportFile, names_in
@@ -30,7 +30,7 @@ from nsysprof.kernels.rules import load_rules
 from nsysprof.results.folder import ResultFolder
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import open_report, read_tables
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.sources import source_of
 from tests.kit.trace import Range, launch_kernel
 
@@ -45,7 +45,7 @@ def endless(path: Path) -> None:
 def large(path: Path) -> None:
     """More than any such file holds, and nothing on the disk."""
     with path.open("wb") as file:
-        file.truncate(side_file.MOST_TABLE_BYTES + 1)
+        file.truncate(files.MAX_TABLE_BYTES + 1)
 
 
 def nested(path: Path) -> None:
@@ -104,8 +104,8 @@ def test_what_only_lies_beside_a_report_is_left_out(tmp_path: Path, make: Callab
     report = tmp_path / "rank.sqlite"
     assert record_beside(report) is None
     assert rank_in_record(path) is None
-    assert known_document(path) == {}
-    assert side_file.not_used(path) == f"{path} is not used: {side_file_reason(make)}"
+    assert read_if_document(path) == {}
+    assert files.unusable_warning(path) == f"{path} is not used: {side_file_reason(make)}"
     assert kept_answer(path) is None
 
 
@@ -119,16 +119,16 @@ def side_file_reason(make: Callable[[Path], None]) -> str:
 def test_json_of_somebody_else_is_no_fault(tmp_path: Path) -> None:
     """nsys exports JSON under the name of the report too, an object on each line: no word about that."""
     path = tmp_path / "report.json"
-    assert side_file.not_used(path) is None
+    assert files.unusable_warning(path) is None
     for text in ('{"a": 1}\n{"b": 2}\n', '{"a": 1}', "7"):
         path.write_text(text, encoding="utf-8")
-        assert side_file.not_used(path) is None
+        assert files.unusable_warning(path) is None
 
 
 def test_a_file_that_grows_while_it_is_read_is_cut_off(tmp_path: Path) -> None:
     """The size that a file tells is not believed: those of /proc tell none at all."""
     with pytest.raises(OSError, match="larger than 0 MiB"):
-        side_file.read_small(Path("/proc/self/maps"), 100)
+        files.read_small(Path("/proc/self/maps"), 100)
 
 
 def test_a_list_of_names_may_come_through_a_pipe(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_link_to_a_small_file_is_read(tmp_path: Path) -> None:
     """A link to a regular file is as good as the file."""
     (tmp_path / "there.json").write_text('{"a": [1]}', encoding="utf-8")
     (tmp_path / "here.json").symlink_to("there.json")
-    assert side_file.read_json(tmp_path / "here.json") == {"a": [1]}
+    assert files.read_json(tmp_path / "here.json") == {"a": [1]}
 
 
 def test_a_pipe_among_results_is_somebody_elses(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_pipe_among_results_is_somebody_elses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [os.mkfifo, bottomless])
 def test_a_report_with_an_odd_record_is_read_with_a_warning(
-    trace: Trace, make: Callable[[Path], None]
+    trace: MakeTrace, make: Callable[[Path], None]
 ) -> None:
     """In a comparison and in a fleet the report counts, and the warning names what was left out."""
     report = trace(Range("a", 0, 100), *launch_kernel("k", (10, 20), (30, 40), id=1))
@@ -176,7 +176,9 @@ def test_a_report_with_an_odd_record_is_read_with_a_warning(
 
 @pytest.mark.parametrize("make", [endless, os.mkfifo])
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
-def test_a_log_that_is_no_file_is_refused(trace: Trace, ending: str, make: Callable[[Path], None]) -> None:
+def test_a_log_that_is_no_file_is_refused(
+    trace: MakeTrace, ending: str, make: Callable[[Path], None]
+) -> None:
     """What SQLite would read beside a report must be a file: nothing waits for it, or copies it without end."""
     report = trace(Range("r", 0, 100), *launch_kernel("k", (10, 20), (30, 40), id=1))
     make(Path(f"{report}{ending}"))
@@ -184,7 +186,7 @@ def test_a_log_that_is_no_file_is_refused(trace: Trace, ending: str, make: Calla
         open_report(report)
 
 
-def test_a_file_that_is_no_log_is_not_copied(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_no_log_is_not_copied(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Petabytes of zeros named as a log are nothing to SQLite, and nothing to us."""
     report = trace(Range("r", 0, 100))
     with Path(f"{report}-wal").open("wb") as file:
@@ -193,7 +195,7 @@ def test_a_file_that_is_no_log_is_not_copied(trace: Trace, monkeypatch: pytest.M
     assert "NVTX_EVENTS" in source_of(open_report(report)).tables()
 
 
-def test_a_log_larger_than_the_room_is_refused(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_larger_than_the_room_is_refused(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that cannot be copied beside its report is refused before a byte is written."""
     report = trace(Range("r", 0, 100))
     Path(f"{report}-wal").write_bytes(bytes.fromhex("377f0682") + bytes(1 << 16))
@@ -205,6 +207,6 @@ def test_a_log_larger_than_the_room_is_refused(trace: Trace, monkeypatch: pytest
 def test_the_depth_that_is_meant_is_read() -> None:
     """A hundred levels are read, and one more is not; numbers beside them do not count."""
     fine = "[" * 100 + "1" + "]" * 100
-    assert side_file.parse_json(fine.encode()) == json.loads(fine)
-    with pytest.raises(side_file.TooDeepError):
-        side_file.parse_json(f"[{fine}]".encode())
+    assert files.parse_json(fine.encode()) == json.loads(fine)
+    with pytest.raises(files.TooDeepError):
+        files.parse_json(f"[{fine}]".encode())

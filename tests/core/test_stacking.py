@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from nsysprof.core.stacking import Lane, stack, walk
+from nsysprof.core.nesting import Lane, stack, walk
 
 Span = tuple[int, int]
 

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from nsysprof.core.text import cut, listed, once, one_line, plural, shorten, shorten_both, visible
+from nsysprof.core.text import (
+    cut,
+    drop_repeats,
+    join_words,
+    one_line,
+    plural,
+    quote_path,
+    shorten,
+    shorten_both,
+    visible,
+)
 
 
 @pytest.mark.parametrize("cut", [shorten, one_line])
@@ -37,7 +49,7 @@ def test_a_name_that_fits_stays_whole() -> None:
 def test_sentences_that_repeat_stand_once_with_a_count() -> None:
     """Those that differ in numbers and in whom they are about say one thing; others stay."""
     alike = [f"RUN::x::S{n}: drifts by {n}.5 %" for n in range(69)]
-    assert once(["first", *alike, "RUN::x::S1: is late", "first"]) == [
+    assert drop_repeats(["first", *alike, "RUN::x::S1: is late", "first"]) == [
         "first (1 more like it)",
         "RUN::x::S0: drifts by 0.5 % (68 more like it)",
         "RUN::x::S1: is late",
@@ -67,9 +79,15 @@ def test_plurals_and_lists() -> None:
         "1,234 ranges",
         "1.23 M ranges",
     ]
-    assert [listed(words) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
+    assert [join_words(words) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
 
 
 def test_the_end_is_cut() -> None:
     """What is cut at its end is as long as it may be."""
     assert (cut("abcd", 4), cut("abcde", 4)) == ("abcd", "abc…")
+
+
+def test_a_path_is_typed_so_that_it_is_one() -> None:
+    """Neither a shell nor a command takes it for something else."""
+    assert quote_path(Path("-a.sqlite")) == "./-a.sqlite"
+    assert quote_path(Path("traces/a b.sqlite")) == "'traces/a b.sqlite'"

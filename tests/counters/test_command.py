@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from nsysprof.tools import counter_permission, ncu
-from nsysprof.tools.counter_permission import PERMISSION_FIX
+from nsysprof.tools import driver, ncu
+from nsysprof.tools.driver import PERMISSION_FIX
 from tests.kit import fake_ncu
 from tests.kit.command_line import Done, runner
 from tests.kit.fake_ncu import row
@@ -163,7 +163,7 @@ def test_a_workload_is_counted_in_its_own_ranges(
     made = record(tmp_path)
     assert made["kernels"] == 3
     assert made["range"] == "RUN::*"
-    assert made["program"].endswith("--backend math --seq 64 --iterations 3 --warmup 1")
+    assert made["program"].endswith("--backend math --seq 64 --warmup 1 --iterations 3")
     assert made["workload"]["runs"][0] == {"range": "RUN::math::S64", "status": "measured"}
     assert "latencies are left out" in made["workload"]["note"]
     assert made["environment"]["workload"] == {"torch": "2"}
@@ -307,8 +307,8 @@ def test_without_permission_nothing_runs(
     """The driver says so beforehand."""
     params = tmp_path / "params"
     params.write_text("RmProfilingAdminOnly: 1\n")
-    monkeypatch.setattr(counter_permission, "_PARAMS", params)
-    monkeypatch.setattr(counter_permission, "_STATUS", tmp_path / "nowhere")
+    monkeypatch.setattr(driver, "_PARAMS", params)
+    monkeypatch.setattr(driver, "_STATUS", tmp_path / "nowhere")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     done = count("--", *HELLO)
     assert done.code == 1

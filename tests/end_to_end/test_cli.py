@@ -20,7 +20,7 @@ import typer
 
 from nsysprof import cli
 from nsysprof.analyze import files as analysis_files
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.command_line import Done, Run, known_failure, runner
 from tests.kit.trace import Gpu, Items, Kernel, Range, launch_kernel, launch_memcpy
 
@@ -103,7 +103,7 @@ def small_report() -> list[Items]:
 
 
 @pytest.fixture
-def small(trace: Trace) -> Path:
+def small(trace: MakeTrace) -> Path:
     """The small report, in the folder that `run` works in."""
     capture = {"PROCESS_0:COMMAND": "python3", "PROCESS_0:ARGUMENT_0": "train.py"}
     return trace(*small_report(), duration=LATE, capture=capture)
@@ -369,7 +369,7 @@ def test_foreign_charts_count_where_charts_are_drawn(small: Path, run: Run, tmp_
 
 
 def test_another_report_of_that_name_is_no_earlier_result(
-    small: Path, trace: Trace, run: Run, tmp_path: Path
+    small: Path, trace: MakeTrace, run: Run, tmp_path: Path
 ) -> None:
     """Reports are often all called report1: one from another folder does not replace the analysis of the first."""
     assert run("analyze", small.name, "--no-charts").code == 0
@@ -462,7 +462,7 @@ def test_top(run: Run, tmp_path: Path) -> None:
     assert len((tmp_path / "run.analysis" / "ranges.csv").read_text().splitlines()) == 796
 
 
-def test_by_splits_the_rows(trace: Trace, run: Run) -> None:
+def test_by_splits_the_rows(trace: MakeTrace, run: Run) -> None:
     """`--by process` and `--by device` put the process or the GPU before each row and beside each title."""
     path = trace(
         *[Range("work", 0, 100, process=pid) for pid in (7, 8)],
@@ -491,7 +491,7 @@ def test_by_splits_the_rows(trace: Trace, run: Run) -> None:
     ]
 
 
-def test_strict_threads(trace: Trace, run: Run) -> None:
+def test_strict_threads(trace: MakeTrace, run: Run) -> None:
     """`--threads strict` leaves a helper thread's work to nobody, `follow` gives it to the range open elsewhere."""
     path = trace(
         Range("backward", 0, 100), launch_kernel("k", (10, 11), (20, 30), id=1, thread=2), duration=LATE
@@ -555,7 +555,7 @@ def test_nsys_that_does_not_exist(small: Path, run: Run) -> None:
 # ---- reports without something
 
 
-def test_reports_with_nothing_in_them(trace: Trace, run: Run, tmp_path: Path) -> None:
+def test_reports_with_nothing_in_them(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
     """Without NVTX, without kernels, or with neither: exit code 0, a warning that says what lacks, all files."""
     none: dict[str, list[Items]] = {
         "no.sqlite": [],
@@ -577,7 +577,7 @@ def test_reports_with_nothing_in_them(trace: Trace, run: Run, tmp_path: Path) ->
 # ---- the terminal
 
 
-def test_nothing_in_a_report_reaches_the_terminal_raw(trace: Trace, run: Run) -> None:
+def test_nothing_in_a_report_reaches_the_terminal_raw(trace: MakeTrace, run: Run) -> None:
     """Names with escape sequences and line ends are written out on stdout, and kept as recorded in the files."""
     bad = "a\x1b[2J\x07\nb\tc"
     path = trace(
@@ -591,7 +591,7 @@ def test_nothing_in_a_report_reaches_the_terminal_raw(trace: Trace, run: Run) ->
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_on_a_real_terminal_too(trace: Trace, tmp_path: Path) -> None:
+def test_on_a_real_terminal_too(trace: MakeTrace, tmp_path: Path) -> None:
     """A terminal gets the same text: no escape byte of the report's, whatever is stripped for pipes."""
     import pty
 
@@ -620,7 +620,7 @@ def test_on_a_real_terminal_too(trace: Trace, tmp_path: Path) -> None:
     assert b"\x1b[2J" not in shown
 
 
-def test_a_terminal_that_knows_ascii_only(trace: Trace, tmp_path: Path) -> None:
+def test_a_terminal_that_knows_ascii_only(trace: MakeTrace, tmp_path: Path) -> None:
     """What the terminal's encoding lacks becomes question marks, not an error."""
     trace(
         Range("日本語 🚀", 0, 99), launch_kernel("k", (1, 2), (3, 2009), id=1), Gpu(0, "GPU ±"), duration=LATE

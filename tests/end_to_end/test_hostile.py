@@ -18,7 +18,7 @@ import pytest
 
 from nsysprof import NsysprofError, attribute, break_down, cli, open_report, read_tables
 from nsysprof.export.source import export_source
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.parquet_export import parquet_export
 from tests.kit.trace import (
     Diagnostic,
@@ -173,7 +173,7 @@ def asked_of_sqlite(path: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("way", SAME)
-def test_a_file_that_says_the_same_gives_the_same(trace: Trace, analyze: Analyze, way: str) -> None:
+def test_a_file_that_says_the_same_gives_the_same(trace: MakeTrace, analyze: Analyze, way: str) -> None:
     """Views, columns, order, indexes, encodings and pages are the user's business."""
     plain = analyze(trace(*program(), duration=END), "--threads", "strict")
     other = analyze(trace(*program(), duration=END, **SAME[way]), "--threads", "strict")
@@ -186,7 +186,7 @@ def test_a_file_that_says_the_same_gives_the_same(trace: Trace, analyze: Analyze
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("every", [False, True], ids=["events", "all tables"])
-def test_columns_of_another_type(trace: Trace, analyze: Analyze, kind: str, every: bool) -> None:
+def test_columns_of_another_type(trace: MakeTrace, analyze: Analyze, kind: str, every: bool) -> None:
     """Tables that went through a CSV file hold numbers as text; through a data frame, as reals."""
     plain = analyze(trace(*program(), duration=END))
     path = trace(*program(), duration=END)
@@ -206,7 +206,7 @@ def test_columns_of_another_type(trace: Trace, analyze: Analyze, kind: str, ever
     assert answer(out) == answer(plain[2])
 
 
-def test_rows_without_rowid(trace: Trace, analyze: Analyze) -> None:
+def test_rows_without_rowid(trace: MakeTrace, analyze: Analyze) -> None:
     """A table that is an index of its own reads the same."""
     plain = analyze(trace(*program(), duration=END))
     wanted = "start, end, deviceId, streamId, correlationId, globalPid, demangledName"
@@ -219,7 +219,7 @@ def test_rows_without_rowid(trace: Trace, analyze: Analyze) -> None:
     assert answer(plain[2]) == answer(other[2])
 
 
-def test_a_live_log_is_part_of_the_report(trace: Trace, analyze: Analyze) -> None:
+def test_a_live_log_is_part_of_the_report(trace: MakeTrace, analyze: Analyze) -> None:
     """Rows that only the write-ahead log holds count, and another program's open transaction does not matter."""
     path = trace(*program(), duration=END)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -248,7 +248,7 @@ def test_a_live_log_is_part_of_the_report(trace: Trace, analyze: Analyze) -> Non
     ],
 )
 def test_rows_that_cannot_be_read_are_missing_and_not_zero(
-    trace: Trace, analyze: Analyze, table: str, lacks: str, what: str
+    trace: MakeTrace, analyze: Analyze, table: str, lacks: str, what: str
 ) -> None:
     """Where a column that all depends on is absent, the table and its rows are named, on the screen and in JSON."""
     path = trace(*program(), duration=END, drop_columns={table: [lacks]})
@@ -270,7 +270,7 @@ def test_rows_that_cannot_be_read_are_missing_and_not_zero(
         'SELECT start, json("{") AS "end" FROM copied',
     ],
 )
-def test_a_view_that_fails_is_refused(trace: Trace, analyze: Analyze, view: str) -> None:
+def test_a_view_that_fails_is_refused(trace: MakeTrace, analyze: Analyze, view: str) -> None:
     """Its rows cannot even be counted."""
     sql = [f"ALTER TABLE {KERNEL} RENAME TO copied", f"CREATE VIEW {KERNEL} AS {view}"]
     code, said, _ = analyze(trace(*program(), duration=END, sql=sql))
@@ -283,7 +283,7 @@ def test_a_view_that_fails_is_refused(trace: Trace, analyze: Analyze, view: str)
 
 @pytest.mark.parametrize("how", ["replaced", "copied over", "written", "removed"])
 @pytest.mark.parametrize("form", ["sqlite", "with a log", "parquet"])
-def test_a_report_that_changes_between_two_tables_is_refused(trace: Trace, form: str, how: str) -> None:
+def test_a_report_that_changes_between_two_tables_is_refused(trace: MakeTrace, form: str, how: str) -> None:
     """Kernels of one report and copies of another would add up to totals of neither."""
     path, other = trace(*program(), duration=END), trace(*program()[:40], duration=END)
     table = path
@@ -318,7 +318,7 @@ def test_a_report_that_changes_between_two_tables_is_refused(trace: Trace, form:
         read_tables(report, change)
 
 
-def test_a_report_that_changes_before_it_is_exported_is_refused(trace: Trace) -> None:
+def test_a_report_that_changes_before_it_is_exported_is_refused(trace: MakeTrace) -> None:
     """What an export needs beyond the analysis is read later, and from the same file."""
     path = trace(*program(), duration=END)
     with open_report(path) as report:
@@ -332,7 +332,7 @@ def test_a_report_that_changes_before_it_is_exported_is_refused(trace: Trace) ->
 
 
 @pytest.mark.parametrize("column", ["start", "end"])
-def test_ops_without_a_time_take_none(trace: Trace, analyze: Analyze, column: str) -> None:
+def test_ops_without_a_time_take_none(trace: MakeTrace, analyze: Analyze, column: str) -> None:
     """A NULL in start or end makes 0 ns, as SQL's sum has it, and is said."""
     change = [
         f"CREATE TABLE copied AS SELECT * FROM {KERNEL}",
@@ -357,7 +357,7 @@ def test_ops_without_a_time_take_none(trace: Trace, analyze: Analyze, column: st
     ],
 )
 def test_lengths_that_are_zero_or_negative_count_as_they_are(
-    trace: Trace, analyze: Analyze, values: str
+    trace: MakeTrace, analyze: Analyze, values: str
 ) -> None:
     """The file's own sum is the total, whatever it holds."""
     path = trace(*program(), duration=END, sql=[f"UPDATE {KERNEL} SET {values} WHERE rowid % 3 = 0"])
@@ -367,7 +367,7 @@ def test_lengths_that_are_zero_or_negative_count_as_they_are(
 
 @pytest.mark.parametrize(("start", "end"), [(0, MOST), (-MOST, MOST), (-MOST, 0)])
 def test_times_that_add_up_to_centuries_are_refused(
-    trace: Trace, analyze: Analyze, start: int, end: int
+    trace: MakeTrace, analyze: Analyze, start: int, end: int
 ) -> None:
     """Sums that leave 64 bits would be wrong numbers: the file is damaged, in one line."""
     path = trace(
@@ -393,13 +393,13 @@ def test_times_that_add_up_to_centuries_are_refused(
         [Diagnostic(b"\xff\xfe\0 odd", severity=3)],
     ],
 )
-def test_small_tables_may_hold_anything(trace: Trace, analyze: Analyze, odd: Sequence[Item]) -> None:
+def test_small_tables_may_hold_anything(trace: MakeTrace, analyze: Analyze, odd: Sequence[Item]) -> None:
     """What a report says of itself is helpful where it makes sense, and never needed."""
     code, _, out = analyze(trace(Range("step", 0, 100), launch_kernel("k", (10, 20), (30, 40), id=1), *odd))
     assert (code, totals(out)) == (0, (1, 10))
 
 
-def test_names_that_would_break_a_table(trace: Trace, analyze: Analyze) -> None:
+def test_names_that_would_break_a_table(trace: MakeTrace, analyze: Analyze) -> None:
     """Separators, quotes, line ends, NULs, formulas, escape sequences and lone surrogates come through as one cell."""
     names = [
         'a,"b",c',
@@ -448,7 +448,7 @@ def test_names_that_would_break_a_table(trace: Trace, analyze: Analyze) -> None:
         pytest.param([GraphTrace(2300, 2300, None)], id="op of no length"),
     ],
 )
-def test_charts_of_odd_times(trace: Trace, analyze: Analyze, items: Sequence[Items]) -> None:
+def test_charts_of_odd_times(trace: MakeTrace, analyze: Analyze, items: Sequence[Items]) -> None:
     """Whatever lies where, three pictures are drawn."""
     kernel = launch_kernel("k", (2100, 2140), (2300, 2400), id=1)
     code, _, out = analyze(trace(*items, kernel, duration=END), charts=True)
@@ -477,7 +477,7 @@ def test_charts_of_odd_times(trace: Trace, analyze: Analyze, items: Sequence[Ite
         "[b]*?",
     ],
 )
-def test_any_file_name(tmp_path: Path, trace: Trace, analyze: Analyze, name: str) -> None:
+def test_any_file_name(tmp_path: Path, trace: MakeTrace, analyze: Analyze, name: str) -> None:
     """What the file is called is nobody's business."""
     place = tmp_path / "in" / f"{name}.sqlite"
     place.parent.mkdir()
@@ -488,7 +488,9 @@ def test_any_file_name(tmp_path: Path, trace: Trace, analyze: Analyze, name: str
 
 
 @pytest.mark.parametrize("link", ["symlink", "hard link", "itself"])
-def test_results_never_replace_the_report(tmp_path: Path, trace: Trace, analyze: Analyze, link: str) -> None:
+def test_results_never_replace_the_report(
+    tmp_path: Path, trace: MakeTrace, analyze: Analyze, link: str
+) -> None:
     """--force replaces results of others, but not the report that they are results of."""
     out = tmp_path / "out-of-force"
     out.mkdir()
@@ -505,7 +507,7 @@ def test_results_never_replace_the_report(tmp_path: Path, trace: Trace, analyze:
     assert path.read_bytes() == before
 
 
-def test_rows_by_device_without_any_device(trace: Trace, analyze: Analyze) -> None:
+def test_rows_by_device_without_any_device(trace: MakeTrace, analyze: Analyze) -> None:
     """A report without GPU work has no device to name, and does not name it None."""
     code, _, out = analyze(trace(Range("step", 0, 100), duration=END), "--by", "device")
     assert code == 0

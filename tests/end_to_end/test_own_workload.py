@@ -17,7 +17,7 @@ from nsysprof.bench.diff import compare_runs
 from nsysprof.bench.results import read_bench_results
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import TAKEN, ask_workload
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit import fake_nsys
 from tests.kit.trace import Range, launch_kernel
 
@@ -100,7 +100,7 @@ def matmul(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def command(trace: Trace, tmp_path: Path) -> Command:
+def command(trace: MakeTrace, tmp_path: Path) -> Command:
     """Runs `nsysprof ARGUMENTS`, where nsys is a made-up one."""
     report = trace(
         Range("RUN::fp32::M32", 0, 100), launch_kernel("gemm", (10, 20), (30, 60), id=1), name="export.sqlite"

@@ -15,8 +15,8 @@ import pytest
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.trace.report import open_report, read_tables
-from nsysprof.trace.tables import Tables
-from tests.conftest import Trace
+from nsysprof.trace.trace import Trace
+from tests.conftest import MakeTrace
 from tests.kit.trace import Gpu, global_pid, global_tid
 
 CALL, KERNEL, RANGE, WINDOW = "calls", "kernels", "ranges", "windows"
@@ -53,12 +53,12 @@ class Rows:
 
 
 @pytest.fixture
-def big(trace: Trace) -> Callable[[Rows], Tables]:
+def big(trace: MakeTrace) -> Callable[[Rows], Trace]:
     """Writes rows into a report, many at a time, and reads its tables."""
     return lambda rows: read(trace, rows)
 
 
-def read(trace: Trace, rows: Rows) -> Tables:
+def read(trace: MakeTrace, rows: Rows) -> Trace:
     tables = [statement.split("(")[0] for statement in SQL.values()]
     path = trace(Gpu(0), strings=["gemm"], empty_tables=tables, duration=END)
     fill(path, rows.of.items())
@@ -74,12 +74,12 @@ def fill(path: Path, rows: Iterable[tuple[str, list[tuple[object, ...]]]]) -> No
         connection.commit()
 
 
-def timed(tables: Tables, threads: str = "follow") -> tuple[float, Attribution]:
+def timed(trace: Trace, threads: str = "follow") -> tuple[float, Attribution]:
     """The best of three times of the processor, in seconds, and the result."""
     best = 1e9
     for _ in range(3):
         start = time.process_time()  # which stands still while others are at work
-        found = attribute(tables, threads)
+        found = attribute(trace, threads)
         best = min(best, time.process_time() - start)
     return best, found
 
@@ -201,11 +201,11 @@ SHAPES = {
 
 @pytest.mark.parametrize(("make", "count"), SHAPES.items(), ids=lambda value: getattr(value, "__name__", ""))
 def test_attribution_takes_well_under_a_second_and_is_linear(
-    big: Callable[[Rows], Tables], make: Make, count: int
+    big: Callable[[Rows], Trace], make: Make, count: int
 ) -> None:
     """Under a second for tens of thousands of kernels, and not much more than twice that for twice as many."""
     first, found = timed(big(make(count)))
-    assert sum(row.ops for row in found.ledger) == len(found.tables.ops) >= count
+    assert sum(row.ops for row in found.ledger) == len(found.trace.ops) >= count
     assert first < 1, f"{first:.2f} s"
     second, _ = timed(big(make(2 * count)))
     assert second < 3 * max(first, 0.02), f"{first:.3f} s, and {second:.3f} s for twice as many"
@@ -214,7 +214,7 @@ def test_attribution_takes_well_under_a_second_and_is_linear(
 # ---- and the answers are right
 
 
-def test_forgotten_pops_reach_a_depth_of_1009(big: Callable[[Rows], Tables]) -> None:
+def test_forgotten_pops_reach_a_depth_of_1009(big: Callable[[Rows], Trace]) -> None:
     """1,009 open ranges inside each other: the innermost owns, and each has inside what was launched after it."""
     rows = Rows()
     for i in range(1_009):
@@ -225,24 +225,24 @@ def test_forgotten_pops_reach_a_depth_of_1009(big: Callable[[Rows], Tables]) -> 
     assert found.parent.tolist() == list(range(-1, 1_008))
     assert found.inclusive.launches.tolist() == list(range(1_009, 0, -1))
     assert found.inclusive.busy_ns.tolist() == list(range(1_009, 0, -1))
-    assert found.tables.ranges.unclosed.all()
+    assert found.trace.ranges.unclosed.all()
 
 
-def test_a_closed_stack_owns_nothing_of_what_comes_after(big: Callable[[Rows], Tables]) -> None:
+def test_a_closed_stack_owns_nothing_of_what_comes_after(big: Callable[[Rows], Trace]) -> None:
     """After the deep stack each launch is its own range's, whose parent is the one range that is still open."""
     found = attribute(big(closed_stack(500)))
     assert found.parent[1_010:].tolist() == [0] * 500
     assert found.inclusive.launches.tolist() == [500, *[0] * 1_009, *[1] * 500]
 
 
-def test_busy_under_a_persistent_kernel_is_its_length(big: Callable[[Rows], Tables]) -> None:
+def test_busy_under_a_persistent_kernel_is_its_length(big: Callable[[Rows], Trace]) -> None:
     """All that runs under the long kernel adds nothing to the union, and each inner range has its own 7 ns."""
     found = attribute(big(persistent_kernel(500)))
     assert found.inclusive.busy_ns.tolist() == [5_045, *[7] * 500]
     assert int(found.inclusive.sum_ns[0]) == 5_045 + 500 * 7
 
 
-def test_busy_of_a_hundred_streams_is_a_union(big: Callable[[Rows], Tables]) -> None:
+def test_busy_of_a_hundred_streams_is_a_union(big: Callable[[Rows], Trace]) -> None:
     """Each range's 50 kernels, staggered by 10 ns and 999 ns long, are busy for 1,489 ns together."""
     found = attribute(big(hundred_streams(1_000)))
     assert found.inclusive.busy_ns.tolist() == [1_489] * 20

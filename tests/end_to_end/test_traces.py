@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from nsysprof.analyze.breakdown import break_down
-from nsysprof.capture.verdict_text import difference_lines
+from nsysprof.capture.text import difference_lines
 from nsysprof.formats.run_record import record_beside
 from nsysprof.kernels.backends import judge_backends
 from nsysprof.trace.report import open_report

@@ -19,9 +19,8 @@ import pytest
 
 import nsysprof
 from nsysprof.errors import NsysprofError
-from nsysprof.export.columns import COLUMNS
-from nsysprof.tools.interrupts import Interrupt
-from tests.conftest import Trace
+from nsysprof.export.tables import TABLES
+from tests.conftest import MakeTrace
 from tests.kit.command_line import Run, known_failure, runner
 from tests.kit.perfetto_trace import Slice, read_trace
 from tests.kit.random_reports import random_report
@@ -31,7 +30,6 @@ from tests.kit.trace_processor import TraceProcessor
 pytest.importorskip("perfetto.protos")
 pytest.importorskip("pyarrow")
 TRACES = Path(__file__).parents[2] / "traces"
-TABLES = ["export.json", *sorted(COLUMNS)]
 
 
 @pytest.fixture
@@ -43,6 +41,11 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 def there(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def files(to: str) -> list[str]:
+    """What the folder of an export as tables holds."""
+    return sorted(["export.json", *(f"{table.file}.{to}" for table in TABLES)])
 
 
 def test_a_trace_gets_the_name_of_the_report(run: Run, tmp_path: Path) -> None:
@@ -60,10 +63,9 @@ def test_tables_get_a_folder(run: Run, tmp_path: Path, to: str) -> None:
     """With a file for each table and what they are of."""
     done = run("run.sqlite", "--to", to)
     assert (done.code, done.out) == (0, "")
-    names = ", ".join(f"{name}.{to}" if name in COLUMNS else name for name in TABLES)
-    assert done.err.splitlines()[0].endswith(f"): {names}")
+    assert done.err.splitlines()[0].endswith(f"): {', '.join(files(to))}")
     assert there(tmp_path) == [f"run.{to}", "run.sqlite"]
-    assert there(tmp_path / f"run.{to}") == names.split(", ")
+    assert there(tmp_path / f"run.{to}") == files(to)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,11 @@ def test_what_is_never_replaced(run: Run, tmp_path: Path) -> None:
         ("perfetto", "mine", "a folder, not to be replaced"),
         ("parquet", "note", "a file, not to be replaced"),
         ("csv", "mine", "holds files that no export wrote: thesis.txt"),
-        ("parquet", ".", "the current folder, not to be replaced"),
+        (
+            "parquet",
+            ".",
+            "holds files that no export wrote: mine\n  hint: name another place, such as -o run.parquet",
+        ),
     ):
         assert why in known_failure(run("run.sqlite", "--to", to, "-o", name, "--force"))
     assert there(tmp_path) == ["mine", "note", "run.sqlite"]
@@ -126,7 +132,7 @@ def test_force_replaces_an_export_in_another_format(run: Run, tmp_path: Path) ->
     """Tables as CSV by Parquet, a packed trace by a plain one, and a file without anything in it."""
     assert run("run.sqlite", "--to", "csv", "-o", "out").code == 0
     assert run("run.sqlite", "--to", "parquet", "-o", "out", "--force").code == 0
-    assert there(tmp_path / "out") == [f"{name}.parquet" if name in COLUMNS else name for name in TABLES]
+    assert there(tmp_path / "out") == files("parquet")
     assert run("run.sqlite", "--to", "perfetto", "-o", "out.gz").code == 0
     (tmp_path / "out.gz").rename(tmp_path / "out.pftrace")
     (tmp_path / "new.pftrace").touch()
@@ -138,33 +144,27 @@ def test_force_replaces_an_export_in_another_format(run: Run, tmp_path: Path) ->
 def test_a_place_that_cannot_be_taken_is_refused_at_once(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the report is read, with a place that could: the current folder, links, mounts, no permission."""
+    """Before the report is read, with a place that could."""
     monkeypatch.setattr(import_module("nsysprof.export.export"), "attribute", None)
-    for name in ("real", "mount", "locked"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "link").symlink_to("real")
     locked, real = tmp_path / "locked", os.access
+    locked.mkdir()
 
     def access(path: Path, mode: int) -> bool:
         return real(path, mode) and not (mode & os.W_OK and Path(path).absolute() == locked)
 
     monkeypatch.setattr(os, "access", access)
-    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "mount")
-    inside = "hint: name another place, such as -o"
     for name, why, hint in (
-        (".", ".: the current folder, not", f"{inside} run.csv"),
-        (str(tmp_path), "the current folder, not", f"{inside} {tmp_path}/run.csv"),
-        ("link", "link: a link to a folder, not", f"{inside} link/run.csv"),
-        ("mount", "mount: a mount point, not", f"{inside} mount/run.csv"),
-        ("locked", "locked: no permission to replace it", "hint: name another place with -o"),
-        ("locked/x", f"cannot write into {locked}: no permission", "hint: name another place with -o"),
-        ("locked/in/x", f"cannot write into {locked}/in: no permission", "hint: name another place with -o"),
-        ("run.sqlite/x", "run.sqlite is no folder", "hint: name another place with -o"),
+        (".", ".: holds files that no export wrote: locked", "name another place, such as -o run.csv"),
+        (str(tmp_path), "no export wrote: locked", f"name another place, such as -o {tmp_path}/run.csv"),
+        ("locked", "locked: no permission to write there", "name another place with -o"),
+        ("locked/x", f"cannot write into {locked}: no permission", "name another place with -o"),
+        ("locked/in/x", f"cannot write into {locked}/in: no permission", "name another place with -o"),
+        ("run.sqlite/x", "run.sqlite is no folder", "name another place with -o"),
     ):
         for force in ((), ("--force",)):
             message = known_failure(run("run.sqlite", "--to", "csv", "-o", name, *force))
             assert why in message
-            assert message.endswith(f"{hint}\n")
+            assert message.endswith(f"hint: {hint}\n")
 
 
 @pytest.mark.parametrize(
@@ -176,32 +176,8 @@ def test_a_hint_that_fits(run: Run, monkeypatch: pytest.MonkeyPatch, number: int
     def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(import_module("nsysprof.export.files"), "write_perfetto", fail)
+    monkeypatch.setattr(import_module("nsysprof.export.export"), "write_perfetto", fail)
     assert f"hint: {hint}" in known_failure(run("run.sqlite", "--to", "perfetto"))
-
-
-@pytest.mark.parametrize("stops_at", [1, 2])
-def test_an_interrupt_between_two_exports_loses_neither(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops_at: int
-) -> None:
-    """When the old folder has gone and the new one is not there yet, the old one comes back."""
-    assert run("run.sqlite", "--to", "csv").code == 0
-    before = (tmp_path / "run.csv").stat().st_ino
-    done: list[Path] = []
-    real = Path.rename
-
-    def rename(path: Path, target: Path) -> Path:
-        moved = real(path, target)
-        done.append(path)
-        if len(done) == stops_at:
-            raise Interrupt(signal.SIGINT)
-        return moved
-
-    monkeypatch.setattr(Path, "rename", rename)
-    assert run("run.sqlite", "--to", "csv", "--force").code == 130
-    assert there(tmp_path) == ["run.csv", "run.sqlite"]
-    assert len(there(tmp_path / "run.csv")) == len(TABLES)
-    assert ((tmp_path / "run.csv").stat().st_ino == before) == (stops_at == 1)
 
 
 @pytest.mark.parametrize("to", ["perfetto", "parquet", "csv"])
@@ -214,10 +190,25 @@ def test_a_report_with_a_name_that_is_no_text(run: Run, tmp_path: Path, to: str)
 
 
 def test_an_empty_folder_is_taken(run: Run, tmp_path: Path) -> None:
-    """There is nothing in it to lose."""
+    """There is nothing in it to lose; a link to one is followed and stays."""
     (tmp_path / "new").mkdir()
-    assert run("run.sqlite", "--to", "csv", "-o", "new").code == 0
-    assert there(tmp_path / "new") == [f"{name}.csv" if name in COLUMNS else name for name in TABLES]
+    (tmp_path / "link").symlink_to("new")
+    assert run("run.sqlite", "--to", "csv", "-o", "link").code == 0
+    assert there(tmp_path / "new") == files("csv")
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_trace_that_comes_meanwhile_stays(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process wrote it while this one was at work."""
+
+    def other(*_: object) -> None:
+        (tmp_path / "run.pftrace").write_text("other")
+
+    monkeypatch.setattr(import_module("nsysprof.export.export"), "write_perfetto", other)
+    assert "exists already, not overwritten" in known_failure(run("run.sqlite", "--to", "perfetto"))
+    assert (tmp_path / "run.pftrace").read_text() == "other"
 
 
 def test_usage(run: Run, tmp_path: Path) -> None:
@@ -257,7 +248,9 @@ def test_a_full_disk_leaves_nothing(run: Run, tmp_path: Path, to: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("to", ["perfetto", "csv"])
-def test_an_interrupt_leaves_nothing(trace: Trace, tmp_path: Path, to: str, number: signal.Signals) -> None:
+def test_an_interrupt_leaves_nothing(
+    trace: MakeTrace, tmp_path: Path, to: str, number: signal.Signals
+) -> None:
     """While it writes: one line, the exit code of a shell, no file and no folder."""
     report = trace(Range("step", 0, 1_000_000), *(Kernel("k", n, n + 1, None) for n in range(30_000)))
     process = subprocess.Popen(
@@ -276,7 +269,7 @@ def test_an_interrupt_leaves_nothing(trace: Trace, tmp_path: Path, to: str, numb
     assert there(tmp_path) == ["report.sqlite"]
 
 
-def test_rules_and_threads_are_those_of_an_analysis(run: Run, tmp_path: Path, trace: Trace) -> None:
+def test_rules_and_threads_are_those_of_an_analysis(run: Run, tmp_path: Path, trace: MakeTrace) -> None:
     """Own rules name the family; strict leaves work of helper threads to nobody."""
     report = trace(Range("step", 0, 50), *launch_kernel("mine", (1, 2), (3, 9), id=1, thread=2))
     rules = tmp_path / "rules.toml"
@@ -355,7 +348,7 @@ def test_trace_processor_loads_a_real_report_without_an_error(
 
 @pytest.mark.parametrize("seed", range(0, 24, 3))
 def test_trace_processor_loads_made_up_reports_without_an_error(
-    seed: int, trace: Trace, tmp_path: Path, processor: TraceProcessor
+    seed: int, trace: MakeTrace, tmp_path: Path, processor: TraceProcessor
 ) -> None:
     """Ties, crossing ranges, negative times, ops before their launches: drawn as they were meant."""
     _load(processor, trace(*random_report(seed)), tmp_path)

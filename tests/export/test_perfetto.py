@@ -15,11 +15,11 @@ from nsysprof.analyze.breakdown import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.export import perfetto
-from nsysprof.export.files import write_export
+from nsysprof.export.export import write_export
 from nsysprof.export.source import ExportSource, export_source
-from nsysprof.export.stream_ranges import stream_ranges
+from nsysprof.export.tracks import stream_ranges
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.perfetto_trace import ReadTrace, Slice, read_trace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import (
@@ -52,7 +52,7 @@ def written(source: ExportSource, folder: Path) -> ReadTrace:
     return read_trace(write_export(source, "perfetto", folder / "out.pftrace", force=True))
 
 
-def made(trace: Trace, folder: Path, *items: Items) -> ReadTrace:
+def made(trace: MakeTrace, folder: Path, *items: Items) -> ReadTrace:
     return written(source_of(trace(*items)), folder)
 
 
@@ -83,19 +83,19 @@ def checked(source: ExportSource, trace: ReadTrace) -> None:
 
 
 def _check_ops(source: ExportSource, trace: ReadTrace, offset: int) -> None:
-    ops, found = source.tables.ops, ops_of(trace)
+    ops, found = source.trace.ops, ops_of(trace)
     assert [each.args["op"] for each in found] == list(range(len(ops)))
     assert [each.start - offset for each in found] == ops.start.tolist()
     assert [each.end - offset for each in found] == np.maximum(ops.end, ops.start).tolist()
     assert [each.category for each in found] == [OP_CATEGORIES[kind] for kind in ops.kind.tolist()]
-    full = [source.tables.op_names[name] for name in ops.name.tolist()]
+    full = [source.trace.op_names[name] for name in ops.name.tolist()]
     assert [each.args.get("kernel", each.name) for each in found] == full
     assert len({each.name for each in found}) == len(set(full))  # short names, but none for two kernels
     assert {each.depth for each in found} <= {0}  # ops of one stream that overlap are on lanes of their own
     ledger = source.breakdown.attribution.ledger
     assert sum(_duration(each) for each in found) == sum(row.sum_ns for row in ledger)
     fates = Counter(str(each.args.get("fate", "own thread")) for each in found)
-    assert fates == Counter({row.fate: row.ops for row in ledger if row.ops})
+    assert fates == Counter({row.outcome: row.ops for row in ledger if row.ops})
     path = source.of_ops(source.path)
     texts = [*source.breakdown.path_texts, None]
     assert [each.args.get("path") for each in found] == [texts[code] for code in path.tolist()]
@@ -106,7 +106,7 @@ def _duration(each: Slice) -> int:
 
 
 def _check_calls_and_flows(source: ExportSource, trace: ReadTrace, offset: int) -> None:
-    calls, launches = trace.slices("cuda"), source.tables.launches
+    calls, launches = trace.slices("cuda"), source.trace.launches
     assert len(calls) == len(source.calls)
     assert Counter(each.name for each in calls) == Counter(
         source.calls.names[name] for name in source.calls.name.tolist()
@@ -114,7 +114,7 @@ def _check_calls_and_flows(source: ExportSource, trace: ReadTrace, offset: int) 
     origin = {flow: each for each in calls for flow in each.flows}
     assert len(origin) == sum(len(each.flows) for each in calls)
     for each in ops_of(trace):
-        launch = int(source.tables.ops.launch[int(each.args["op"])])
+        launch = int(source.trace.ops.launch[int(each.args["op"])])
         flows = each.flows + each.last_flows
         assert len(flows) == (launch >= 0)
         if launch >= 0:
@@ -122,18 +122,18 @@ def _check_calls_and_flows(source: ExportSource, trace: ReadTrace, offset: int) 
             assert (call.start - offset, call.end - offset) == (launches.start[launch], launches.end[launch])
             assert bool(each.last_flows) == (call.start <= each.start)
     assert not origin
-    told = [each.args["launch"] for each in calls if "launch" in each.args]
-    assert len(told) == len(set(told))
-    assert set(told) <= set(range(len(launches)))
+    linked = [each.args["launch"] for each in calls if "launch" in each.args]
+    assert len(linked) == len(set(linked))
+    assert set(linked) <= set(range(len(launches)))
 
 
 def _check_ranges(source: ExportSource, trace: ReadTrace, offset: int) -> None:
-    ranges, paths = source.tables.ranges, source.breakdown.paths
+    ranges, paths = source.trace.ranges, source.breakdown.paths
     found, _ = split_ranges(trace)
     assert [each.args["range"] for each in found] == list(range(len(ranges)))
     assert [each.start - offset for each in found] == ranges.start.tolist()
     assert [each.end - offset for each in found] == np.maximum(ranges.end, ranges.start).tolist()
-    names = [source.tables.range_names[name] for name in ranges.name.tolist()]
+    names = [source.trace.range_names[name] for name in ranges.name.tolist()]
     assert [each.name for each in found] == [name.text for name in names]
     texts = [source.breakdown.path_texts[code] for code in paths.of.tolist()]
     assert [each.args["path"] for each in found] == texts
@@ -171,7 +171,7 @@ def _check_projections(source: ExportSource, trace: ReadTrace, offset: int) -> N
 
 def _check_counters(source: ExportSource, trace: ReadTrace, offset: int) -> None:
     """The kernels in flight, added up over time, are the kernels' durations, and in the end none is left."""
-    ops = source.tables.ops
+    ops = source.trace.ops
     kernels = ops.kind == 0
     expected = int(np.maximum(ops.end - ops.start, 0)[kernels].sum())
     total = 0
@@ -202,7 +202,7 @@ def test_a_real_report_is_in_its_trace(name: str, threads: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_made_up_report_is_in_its_trace(seed: int, trace: Trace, tmp_path: Path) -> None:
+def test_a_made_up_report_is_in_its_trace(seed: int, trace: MakeTrace, tmp_path: Path) -> None:
     """Crossing ranges, ties, negative times, ops before their launches, streams that run two ops at once."""
     path = trace(*random_report(seed))
     for threads in ("follow", "strict"):
@@ -212,7 +212,7 @@ def test_a_made_up_report_is_in_its_trace(seed: int, trace: Trace, tmp_path: Pat
 
 @pytest.mark.parametrize("at_once", [1, 2, 7])
 def test_packets_are_the_same_however_many_are_made_at_once(
-    at_once: int, trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at_once: int, trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks are a matter of memory only."""
     source = source_of(trace(*random_report(8)))
@@ -237,7 +237,7 @@ def tracks_of(trace: ReadTrace) -> list[str]:
     return [track.path for track in trace.tracks]
 
 
-def test_tracks_and_their_places(trace: Trace, tmp_path: Path) -> None:
+def test_tracks_and_their_places(trace: MakeTrace, tmp_path: Path) -> None:
     """Processes and threads by id and name, and below each GPU counters, ranges and streams."""
     found = made(trace, tmp_path, *STEP)
     assert tracks_of(found) == [
@@ -253,7 +253,7 @@ def test_tracks_and_their_places(trace: Trace, tmp_path: Path) -> None:
     assert [(track.pid, track.tid) for track in found.tracks[:3]] == [(42, None), (42, 42), (None, None)]
 
 
-def test_ops_say_their_cause_where_it_is_finer_than_their_family(trace: Trace, tmp_path: Path) -> None:
+def test_ops_say_their_cause_where_it_is_finer_than_their_family(trace: MakeTrace, tmp_path: Path) -> None:
     """A convolution of the family gemm says so; a plain product has nothing to add."""
     names = ("implicit_convolve_sgemm", "ampere_sgemm_128x64_tn")
     calls = (
@@ -264,7 +264,7 @@ def test_ops_say_their_cause_where_it_is_finer_than_their_family(trace: Trace, t
     assert [op.args.get("cause") for op in found] == ["convolution", None]
 
 
-def test_what_is_said_of_slices(trace: Trace, tmp_path: Path) -> None:
+def test_notes_of_slices(trace: MakeTrace, tmp_path: Path) -> None:
     """Grid, block, bytes, family, math unit and owner of ops; path and totals of ranges."""
     found = made(trace, tmp_path, *STEP)
     gemm, copy = ops_of(found)
@@ -286,8 +286,8 @@ def test_what_is_said_of_slices(trace: Trace, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_kernels_have_short_names(trace: Trace, tmp_path: Path) -> None:
-    """The full one is said too, and stands for itself where two kernels have the same short one."""
+def test_kernels_have_short_names(trace: MakeTrace, tmp_path: Path) -> None:
+    """The full one stands there too, and stands for itself where two kernels have the same short one."""
     fill = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<bool>, int>(int)"
     copies = [
         f"void at::native::vectorized_elementwise_kernel<(int){n}, at::native::X<half>, int>(int)"
@@ -299,7 +299,7 @@ def test_kernels_have_short_names(trace: Trace, tmp_path: Path) -> None:
     assert [each.args.get("kernel") for each in kernels] == [fill, None, None]
 
 
-def test_a_graph_points_to_all_its_nodes(trace: Trace, tmp_path: Path) -> None:
+def test_a_graph_points_to_all_its_nodes(trace: MakeTrace, tmp_path: Path) -> None:
     """One launch of several ops has an arrow to each; a call that failed says so."""
     found = made(
         trace,
@@ -316,14 +316,14 @@ def test_a_graph_points_to_all_its_nodes(trace: Trace, tmp_path: Path) -> None:
     assert failed.args == {"result": 2}
 
 
-def test_ranges_of_two_domains_that_cross(trace: Trace, tmp_path: Path) -> None:
+def test_ranges_of_two_domains_that_cross(trace: MakeTrace, tmp_path: Path) -> None:
     """What cannot nest goes to a second track of that name."""
     found = made(trace, tmp_path, Range("a", 0, 60), Range("b", 30, 100, domain=5), Launch(1, 2, 1))
     lanes = [track for track in found.tracks if track.name == "NVTX"]
     assert [[each.name for each in lane.slices] for lane in lanes] == [["a"], ["b"]]
 
 
-def test_projections_that_cross(trace: Trace, tmp_path: Path) -> None:
+def test_projections_that_cross(trace: MakeTrace, tmp_path: Path) -> None:
     """Work that one thread sends to a stream while another's is still queued: lanes by thread, none crosses."""
     found = made(
         trace,
@@ -345,7 +345,7 @@ def test_projections_that_cross(trace: Trace, tmp_path: Path) -> None:
     }
 
 
-def test_times_before_zero_are_moved(trace: Trace, tmp_path: Path) -> None:
+def test_times_before_zero_are_moved(trace: MakeTrace, tmp_path: Path) -> None:
     """All of them, by what the trace says: trace_processor takes no negative times."""
     found = made(trace, tmp_path, Range("early", -1000, 100), *launch_kernel("k", (-5, 5), (20, 30), id=1))
     assert found.about["nsysprof.time_offset_ns"] == 1000
@@ -353,7 +353,7 @@ def test_times_before_zero_are_moved(trace: Trace, tmp_path: Path) -> None:
     assert (kernel.start, kernel.end) == (1020, 1030)
 
 
-def test_an_op_that_ends_before_it_starts(trace: Trace, tmp_path: Path) -> None:
+def test_an_op_that_ends_before_it_starts(trace: MakeTrace, tmp_path: Path) -> None:
     """It is drawn without length and says the duration that was recorded: sums stay those of the ledger."""
     source = source_of(trace(*launch_kernel("k", (1, 2), (30, 20), id=1)))
     found = written(source, tmp_path)
@@ -362,7 +362,7 @@ def test_an_op_that_ends_before_it_starts(trace: Trace, tmp_path: Path) -> None:
     assert (kernel.start, kernel.end, kernel.args["duration_ns"]) == (30, 30, -10)
 
 
-def test_memory_is_a_counter(trace: Trace, tmp_path: Path) -> None:
+def test_memory_is_a_counter(trace: MakeTrace, tmp_path: Path) -> None:
     """Where the report holds it, on its GPU, in bytes; on a device without ops too."""
     row = {"globalPid": global_pid(1), "contextId": 1, "address": 64, "pc": 0, "bytes": 512, "memKind": 2}
     found = made(
@@ -380,7 +380,7 @@ def test_memory_is_a_counter(trace: Trace, tmp_path: Path) -> None:
     assert counters["device 3 of pid 1/device memory · pid 1"] == ("UNIT_SIZE_BYTES", [(5, 512)])
 
 
-def test_two_processes_share_a_gpu(trace: Trace, tmp_path: Path) -> None:
+def test_two_processes_share_a_gpu(trace: MakeTrace, tmp_path: Path) -> None:
     """Their streams have equal numbers, and names with the process."""
     found = made(
         trace,
@@ -394,7 +394,7 @@ def test_two_processes_share_a_gpu(trace: Trace, tmp_path: Path) -> None:
     assert counter.values == [(30, 1), (35, 2), (40, 1), (45, 0)]
 
 
-def test_a_range_on_two_streams_is_projected_on_both(trace: Trace, tmp_path: Path) -> None:
+def test_a_range_on_two_streams_is_projected_on_both(trace: MakeTrace, tmp_path: Path) -> None:
     """With what it has on each; sums and ops add up to what it has in all."""
     source = source_of(
         trace(
@@ -408,20 +408,20 @@ def test_a_range_on_two_streams_is_projected_on_both(trace: Trace, tmp_path: Pat
     checked(source, written(source, tmp_path))
 
 
-def test_an_empty_report_has_an_empty_trace(trace: Trace, tmp_path: Path) -> None:
+def test_an_empty_report_has_an_empty_trace(trace: MakeTrace, tmp_path: Path) -> None:
     """It is read all the same."""
     found = made(trace, tmp_path)
     assert found.tracks == []
 
 
-def test_names_of_all_kinds(trace: Trace, tmp_path: Path) -> None:
+def test_names_of_all_kinds(trace: MakeTrace, tmp_path: Path) -> None:
     """Empty ones, long ones, slashes, line ends and what is no text stay one name each."""
     names = ["", "a/b", "x\ny", "é" * 3000, "tab\t", '"quoted"']
     found = made(trace, tmp_path, *(Range(name, 10 * n, 10 * n + 5) for n, name in enumerate(names)))
     assert [each.name for each in split_ranges(found)[0]] == names
 
 
-def test_a_name_with_gz_is_compressed(trace: Trace, tmp_path: Path) -> None:
+def test_a_name_with_gz_is_compressed(trace: MakeTrace, tmp_path: Path) -> None:
     """The same trace, and the same bytes every time."""
     source = source_of(trace(*STEP))
     plain = write_export(source, "perfetto", tmp_path / "a.pftrace").read_bytes()
@@ -430,7 +430,7 @@ def test_a_name_with_gz_is_compressed(trace: Trace, tmp_path: Path) -> None:
     assert gzip.decompress(packed[0]) == plain
 
 
-def test_perfetto_that_is_missing(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_perfetto_that_is_missing(trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name and how to install it."""
     source = source_of(trace(*STEP))
     monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace", None)

@@ -14,13 +14,12 @@ from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
-from nsysprof.export import csv_files, parquet_files
-from nsysprof.export.columns import COLUMNS
-from nsysprof.export.files import write_export
+from nsysprof.export import table_files
+from nsysprof.export.export import write_export
 from nsysprof.export.source import ExportSource, export_source
-from nsysprof.export.tables import export_tables
+from nsysprof.export.tables import OPS, TABLES, export_tables
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import GraphTrace, Kernel, Range, launch_kernel, launch_memcpy
 
@@ -41,28 +40,30 @@ def parquet(source: ExportSource, folder: Path) -> dict[str, pd.DataFrame]:
     """The tables of a report, written as Parquet and read with pandas; whole numbers stay whole."""
     written = write_export(source, "parquet", folder / "out")
     assert sorted(file.name for file in written.iterdir()) == sorted(
-        ["export.json", *(f"{name}.parquet" for name in COLUMNS)]
+        ["export.json", *(f"{table.file}.parquet" for table in TABLES)]
     )
     return {
-        name: pd.read_parquet(written / f"{name}.parquet", dtype_backend="numpy_nullable") for name in COLUMNS
+        table.file: pd.read_parquet(written / f"{table.file}.parquet", dtype_backend="numpy_nullable")
+        for table in TABLES
     }
 
 
 def checked(source: ExportSource, tables: dict[str, pd.DataFrame]) -> None:
     """Assert what holds for the tables of any report."""
-    ops, launches, ranges, instances = (tables[name] for name in COLUMNS)
+    ops, launches, ranges, instances = tables.values()
     breakdown = source.breakdown
-    for name, key in (("ops", "op"), ("launches", "launch"), ("ranges", "path_id"), ("instances", "range")):
-        assert list(tables[name].columns) == list(COLUMNS[name])
-        assert tables[name][key].tolist() == list(range(len(tables[name])))
-        lacking = set(tables[name].columns[tables[name].isna().any()])
+    for declared, key in zip(TABLES, ("op", "launch", "path_id", "range"), strict=True):
+        table = tables[declared.file]
+        assert list(table.columns) == declared.names
+        assert table[key].tolist() == list(range(len(table)))
+        lacking = set(table.columns[table.isna().any()])
         assert lacking <= NULLABLE | SHAPE | {"path", "merged_path", "call", "registers"} | {
             "static_shared_bytes", "dynamic_shared_bytes",
         }  # fmt: skip
     assert len(ops) == breakdown.totals["ops"]
     assert ops["duration_ns"].sum() == breakdown.totals["sum_ns"] == sum(breakdown.ledger["sum_ns"])
     for row in breakdown.attribution.ledger:
-        mine = ops.loc[ops["fate"] == row.fate, "duration_ns"]
+        mine = ops.loc[ops["fate"] == row.outcome, "duration_ns"]
         assert (len(mine), mine.sum()) == (row.ops, row.sum_ns)
     _joined(ops, launches, instances, ranges)
     _totals(breakdown, ops, launches, ranges, instances)
@@ -132,14 +133,14 @@ def test_tables_of_real_reports_join_and_add_up(path: Path, threads: str, tmp_pa
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_tables_of_made_up_reports_join_and_add_up(seed: int, trace: Trace, tmp_path: Path) -> None:
+def test_tables_of_made_up_reports_join_and_add_up(seed: int, trace: MakeTrace, tmp_path: Path) -> None:
     """Whatever a report can hold: several processes, ops without launch, negative times, crossing ranges."""
     source = source_of(trace(*random_report(seed)))
     checked(source, parquet(source, tmp_path))
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "perfetto"])
-def test_a_device_id_may_be_any_number(form: str, trace: Trace, tmp_path: Path) -> None:
+def test_a_device_id_may_be_any_number(form: str, trace: MakeTrace, tmp_path: Path) -> None:
     """4294967295 is what nsys writes where it knows no device."""
     source = source_of(trace(Kernel("k", 10, 20, None, device=4294967295), gpus=False))
     written = write_export(source, form, tmp_path / "out")
@@ -150,7 +151,7 @@ def test_a_device_id_may_be_any_number(form: str, trace: Trace, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("path", [*REAL, None], ids=lambda path: path.stem if path else "made up")
-def test_csv_holds_what_parquet_holds(path: Path | None, trace: Trace, tmp_path: Path) -> None:
+def test_csv_holds_what_parquet_holds(path: Path | None, trace: MakeTrace, tmp_path: Path) -> None:
     """Cell by cell, with names that need quotes."""
     if path is None:
         path = trace(
@@ -174,12 +175,12 @@ def test_csv_holds_what_parquet_holds(path: Path | None, trace: Trace, tmp_path:
             assert cells(found[column]) == expected, (name, column)
 
 
-def test_types_and_descriptions(trace: Trace, tmp_path: Path) -> None:
+def test_types_and_descriptions(trace: MakeTrace, tmp_path: Path) -> None:
     """Times are int64, texts dictionaries, and files and columns say what they are."""
     path = trace(Range("step", 0, 100), *launch_kernel("gemm", (10, 15), (20, 30), id=1))
     write_export(source_of(path), "parquet", tmp_path / "out")
-    for name, columns in COLUMNS.items():
-        with pq.ParquetFile(tmp_path / "out" / f"{name}.parquet") as file:
+    for table in TABLES:
+        with pq.ParquetFile(tmp_path / "out" / f"{table.file}.parquet") as file:
             schema = file.schema_arrow
             codec = {
                 file.metadata.row_group(0).column(k).compression for k in range(file.metadata.num_columns)
@@ -192,14 +193,14 @@ def test_types_and_descriptions(trace: Trace, tmp_path: Path) -> None:
             "nsysprof.threads": "follow",
         }
         for field in schema:
-            assert field.metadata[b"description"].decode() == columns[field.name]
+            assert field.metadata[b"description"].decode() == table.about[field.name]
             if field.name.endswith("_ns") and "median" not in field.name and "iqr" not in field.name:
                 assert str(field.type) == "int64"
             if field.name in ("kind", "name", "path", "merged_path", "family", "cause", "fate", "domain"):
                 assert str(field.type) == "dictionary<values=string, indices=int32, ordered=0>"
 
 
-def test_the_document_beside_the_tables(trace: Trace, tmp_path: Path) -> None:
+def test_the_document_beside_the_tables(trace: MakeTrace, tmp_path: Path) -> None:
     """What was exported, how much, and what the columns hold, for formats that cannot say so themselves."""
     path = trace(Range("step", 0, 100), *launch_kernel("gemm", (10, 15), (20, 30), id=1))
     write_export(source_of(path), "csv", tmp_path / "out")
@@ -210,15 +211,15 @@ def test_the_document_beside_the_tables(trace: Trace, tmp_path: Path) -> None:
         "ops": 1, "launches": 1, "ranges": 1, "instances": 1,
     }  # fmt: skip
     assert [row["sum_ns"] for row in document["ledger"] if row["ops"]] == [10]
-    assert document["tables"]["ops"]["columns"] == COLUMNS["ops"]
+    assert document["tables"]["ops"]["columns"] == OPS.about
 
 
 def test_many_rows_are_several_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are the same however many are written at a time, and a group holds only the texts of its rows."""
     source = source_of(REAL[0])
     whole = parquet(source, tmp_path)
-    monkeypatch.setattr(parquet_files, "_ROW_GROUP", 1000)
-    monkeypatch.setattr(csv_files, "_ROWS_AT_ONCE", 777)
+    monkeypatch.setattr(table_files, "_ROW_GROUP", 1000)
+    monkeypatch.setattr(table_files, "_ROWS_AT_ONCE", 777)
     (tmp_path / "again").mkdir()
     again = parquet(source, tmp_path / "again")
     for name, table in whole.items():
@@ -230,21 +231,22 @@ def test_many_rows_are_several_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
     one = write_export(source, "csv", tmp_path / "csv")
     monkeypatch.undo()
     two = write_export(source, "csv", tmp_path / "csv2")
-    assert all((one / f"{name}.csv").read_bytes() == (two / f"{name}.csv").read_bytes() for name in COLUMNS)
+    for name in whole:
+        assert (one / f"{name}.csv").read_bytes() == (two / f"{name}.csv").read_bytes()
 
 
-def test_an_empty_report_has_empty_tables(trace: Trace, tmp_path: Path) -> None:
+def test_an_empty_report_has_empty_tables(trace: MakeTrace, tmp_path: Path) -> None:
     """All columns, no rows, in both formats."""
     source = source_of(trace(strings=["nothing"]))
-    for name, table in parquet(source, tmp_path).items():
-        assert list(table.columns) == list(COLUMNS[name])
-        assert len(table) == 0
+    tables = parquet(source, tmp_path)
     folder = write_export(source, "csv", tmp_path / "csv")
-    for name, columns in COLUMNS.items():
-        assert (folder / f"{name}.csv").read_text() == ",".join(columns) + "\n"
+    for declared in TABLES:
+        assert list(tables[declared.file].columns) == declared.names
+        assert len(tables[declared.file]) == 0
+        assert (folder / f"{declared.file}.csv").read_text() == ",".join(declared.names) + "\n"
 
 
-def test_graphs_and_helper_threads_are_told(trace: Trace, tmp_path: Path) -> None:
+def test_graphs_and_helper_threads_are_marked(trace: MakeTrace, tmp_path: Path) -> None:
     """A graph traced as a whole is an op of its own kind; work of another thread has the fate `followed`."""
     source = source_of(
         trace(
@@ -260,7 +262,7 @@ def test_graphs_and_helper_threads_are_told(trace: Trace, tmp_path: Path) -> Non
     assert pd.isna(ops["grid_x"].tolist()[1])
 
 
-def test_pyarrow_that_is_missing(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyarrow_that_is_missing(trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name and how to install it; CSV needs nothing."""
     source = source_of(trace(*launch_kernel("k", (1, 2), (3, 4), id=1)))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -272,9 +274,9 @@ def test_pyarrow_that_is_missing(trace: Trace, tmp_path: Path, monkeypatch: pyte
     write_export(source, "csv", tmp_path / "out")
 
 
-def test_every_column_is_documented_and_made(trace: Trace) -> None:
+def test_every_column_is_documented_and_made(trace: MakeTrace) -> None:
     """The documentation is the list of columns, in their order."""
-    tables: dict[str, Any] = export_tables(source_of(trace(*random_report(3))))
-    assert {name: list(table.columns(slice(0, 5))) for name, table in tables.items()} == {
-        name: list(columns) for name, columns in COLUMNS.items()
-    }
+    tables = export_tables(source_of(trace(*random_report(3))))
+    assert [table.declared for table in tables] == list(TABLES)
+    for table in tables:
+        assert list(table.columns(slice(0, 5))) == table.declared.names

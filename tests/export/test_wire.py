@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.export.perfetto_texts import TraceTexts
 from nsysprof.export.perfetto_wire import (
     FIXED,
     VARINT,
     Pieces,
+    TraceTexts,
     eights,
     fields,
     joined,

@@ -22,7 +22,7 @@ from nsysprof.fleet.page import fleet_page
 from nsysprof.fleet.range_iterations import Choice
 from nsysprof.fleet.stragglers import outlier_rows, robust_z, straggler_rows
 from nsysprof.fleet.text import fleet_text
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.fleet.test_parts import ALL_REDUCE, examined, ranked, step, steps
 from tests.kit.figures import texts
 from tests.kit.trace import Items, Range, launch_kernel
@@ -31,7 +31,7 @@ SLOW, COUNT = 2, 24
 
 
 @pytest.fixture
-def fleet(trace: Trace) -> Fleet:
+def fleet(trace: MakeTrace) -> Fleet:
     """Six ranks of 24 steps: rank 2 computes for 300 ns, the others for 200 ns and wait 100 ns for it."""
     answers = []
     for rank in range(6):
@@ -154,7 +154,7 @@ def test_charts_show_every_rank(fleet: Fleet, tmp_path: Path) -> None:
     ]
 
 
-def test_clocks_are_aligned_by_the_ends_of_collectives(trace: Trace) -> None:
+def test_clocks_are_aligned_by_the_ends_of_collectives(trace: MakeTrace) -> None:
     """However far apart the clocks of two reports are."""
     ahead = 5_000_000
     first = [item for at in range(4) for item in step(at, begin=1000 * at, compute=200, waits=60)]
@@ -166,7 +166,7 @@ def test_clocks_are_aligned_by_the_ends_of_collectives(trace: Trace) -> None:
     assert found.clock == "clocks aligned by the ends of collectives"
 
 
-def test_ranks_with_other_collectives_are_left_out(trace: Trace) -> None:
+def test_ranks_with_other_collectives_are_left_out(trace: MakeTrace) -> None:
     """Two of three ranks have the same number in a step: those are compared, and a warning says how many are not."""
     items = [steps(4), steps(4), [*steps(4), *step(9, begin=100, compute=20, waits=20)[3:5]]]
     found = fleet_answer([ranked(f"{at}", at, examined(trace(*each))) for at, each in enumerate(items)])
@@ -174,7 +174,7 @@ def test_ranks_with_other_collectives_are_left_out(trace: Trace) -> None:
     assert any(text.startswith("2 of 13 collectives have no counterpart") for text in found.warnings)
 
 
-def test_time_before_the_first_op_is_told(trace: Trace) -> None:
+def test_time_before_the_first_op_is_told(trace: MakeTrace) -> None:
     """A rank whose steps begin late is alike in own time, but the ranks are not alike: the others wait for it."""
     answers = []
     for rank in range(4):
@@ -200,7 +200,7 @@ def test_time_before_the_first_op_is_told(trace: Trace) -> None:
     assert any("and the ranks are alike: within an iteration" in text for text in found.findings)
 
 
-def test_the_time_of_several_gpus_is_no_more_than_all_of_it(trace: Trace) -> None:
+def test_the_time_of_several_gpus_is_no_more_than_all_of_it(trace: MakeTrace) -> None:
     """Own and exposed time add up the GPUs of a process, so shares are of the time of all of them."""
     answers = []
     for rank in range(2):
@@ -239,7 +239,7 @@ def test_the_time_of_several_gpus_is_no_more_than_all_of_it(trace: Trace) -> Non
 
 
 def test_more_iterations_than_are_kept_are_no_table(
-    trace: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Where all ranks have too many there is nothing per iteration, and text and charts do without."""
     monkeypatch.setattr(range_iterations, "MOST_ROWS", 3)
@@ -249,7 +249,7 @@ def test_more_iterations_than_are_kept_are_no_table(
     assert len(save_charts(FLEET_CHARTS, found, tmp_path)) == 2
 
 
-def test_iterations_that_were_asked_for_must_be_there(trace: Trace) -> None:
+def test_iterations_that_were_asked_for_must_be_there(trace: MakeTrace) -> None:
     """On one rank at least; where others lack them a warning says which, however many they are."""
     per = Choice(per="train*")
     plain = examined(trace(*steps(3)), per)
@@ -262,7 +262,7 @@ def test_iterations_that_were_asked_for_must_be_there(trace: Trace) -> None:
     assert "no 'train' in ranks 0, 1: nothing is said of their iterations" in found.warnings
 
 
-def test_the_slowest_rank_is_the_slowest_per_iteration(trace: Trace) -> None:
+def test_the_slowest_rank_is_the_slowest_per_iteration(trace: MakeTrace) -> None:
     """Not the one that has more iterations than the others."""
     answers = []
     for rank, (count, compute) in enumerate([(30, 200), (12, 210), (12, 300)]):
@@ -274,7 +274,7 @@ def test_the_slowest_rank_is_the_slowest_per_iteration(trace: Trace) -> None:
     assert found.split["median_rank"].tolist() == [1] * len(found.split)
 
 
-def test_a_name_that_is_no_utf8_is_written_out(trace: Trace, tmp_path: Path) -> None:
+def test_a_name_that_is_no_utf8_is_written_out(trace: MakeTrace, tmp_path: Path) -> None:
     """In frames and files; the folder is known again by the name itself."""
     names = ["rank_\udcff0.sqlite", "rank_\udcfe0.sqlite"]
     answer = examined(trace(*steps(3)))
@@ -390,7 +390,7 @@ def test_what_is_not_proven_is_not_denied() -> None:
 
 
 @pytest.fixture
-def warmed(trace: Trace) -> Fleet:
+def warmed(trace: MakeTrace) -> Fleet:
     """Two ranks of 15 steps, the second 1.27 times slower; the first step waits for the host, 20 times as long."""
     answers = []
     for rank, compute in enumerate((200, 266)):
@@ -439,7 +439,7 @@ def test_a_step_that_warms_up_is_in_no_share(warmed: Fleet, tmp_path: Path) -> N
     assert [len(part.get_paths()) for part in bars.collections if part.get_label() == "idle"] == [2]
 
 
-def test_what_may_be_a_straggler_is_marked_so(trace: Trace) -> None:
+def test_what_may_be_a_straggler_is_marked_so(trace: MakeTrace) -> None:
     """In the table and the chart, whose title says no more than the text."""
     items = [steps(6, compute=compute, waits=326 - compute) for compute in (200, 266)]
     found = fleet_answer([ranked(f"{at}", at, examined(trace(*each))) for at, each in enumerate(items)])

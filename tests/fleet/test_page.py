@@ -14,7 +14,7 @@ from nsysprof.fleet.examine import ReportAnswer, ReportFailure
 from nsysprof.fleet.page import MOST_ITERATION_ROWS, MOST_RANK_COLUMNS, fleet_page
 from nsysprof.fleet.range_iterations import WHOLE
 from tests.analyze.test_page import HOSTILE
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.fleet.test_parts import examined, ranked, step, steps
 from tests.kit.html_page import Element, parse
 from tests.kit.trace import launch_kernel
@@ -24,7 +24,7 @@ SLOW, COUNT = 1, 12
 
 
 @pytest.fixture
-def answers(trace: Trace) -> list[ReportAnswer]:
+def answers(trace: MakeTrace) -> list[ReportAnswer]:
     """Three ranks of 12 steps: rank 1 computes for 300 ns, the others for 200 ns and wait 100 ns for it."""
     found = []
     for rank in range(3):
@@ -134,7 +134,7 @@ def test_the_page_of_the_study_is_small_with_both_charts(two: Fleet, tmp_path: P
             assert each.attributes.get(name, "#").startswith(("#", "data:"))
 
 
-def test_many_ranks_and_iterations_are_bounded(trace: Trace) -> None:
+def test_many_ranks_and_iterations_are_bounded(trace: MakeTrace) -> None:
     """All 200 ranks have a row; ranges have the slowest only, iterations the uneven ones, and notes say so."""
     count = MOST_ITERATION_ROWS + 20
     fast, slow = (examined(trace(*steps(count, compute=compute))) for compute in (200, 300))
@@ -156,7 +156,7 @@ def test_many_ranks_and_iterations_are_bounded(trace: Trace) -> None:
     )
 
 
-def test_whole_reports_and_a_single_rank_have_a_page(trace: Trace) -> None:
+def test_whole_reports_and_a_single_rank_have_a_page(trace: MakeTrace) -> None:
     """Without iterations there is no table of them, and with one rank nothing is held against others."""
     idle = [item for at in range(2) for item in step(at, begin=1000 * at, compute=200, waits=60)]
     alone = fleet_answer([ranked("a", 0, examined(trace(*idle)))])

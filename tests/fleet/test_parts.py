@@ -23,7 +23,7 @@ from nsysprof.fleet.kept_answers import answer_file, forget_answers, keep_answer
 from nsysprof.fleet.range_iterations import WHOLE, Choice
 from nsysprof.fleet.rank_part import RankPart
 from nsysprof.formats.run_record import rank_in_record
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +72,7 @@ def column(part: RankPart, path: str, name: str) -> list[int]:
     return [int(part.columns[name][row]) for row in iteration_rows(part, path)]
 
 
-def test_the_parts_of_an_iteration_are_those_of_its_gpu(trace: Trace) -> None:
+def test_the_parts_of_an_iteration_are_those_of_its_gpu(trace: MakeTrace) -> None:
     """NCCL's kernels belong to NCCL's own ranges, but their time counts in the step by its window on the GPU."""
     [part] = examined(trace(*steps(3))).parts
     assert part.iteration_path == "step*"
@@ -89,7 +89,7 @@ def test_the_parts_of_an_iteration_are_those_of_its_gpu(trace: Trace) -> None:
     assert column(part, "step*/forward", "compute") == [200, 200, 200]
 
 
-def test_waiting_is_told_by_its_reason(trace: Trace) -> None:
+def test_waiting_is_told_by_its_reason(trace: MakeTrace) -> None:
     """A gap before an op that was launched late is the host's, one before an op in the queue is not."""
     late: list[Items] = [
         Range("step0", 0, 900),
@@ -133,7 +133,7 @@ def test_each_process_of_a_report_is_a_part() -> None:
     ]
 
 
-def test_iterations_without_numbers_are_counted(trace: Trace) -> None:
+def test_iterations_without_numbers_are_counted(trace: MakeTrace) -> None:
     """A range that repeats under one name has its instances as iterations, and what lies in it goes with them."""
     items = [Range("train", 1000 * at, 1000 * at + 900) for at in range(4)]
     kernels = [
@@ -162,7 +162,7 @@ def repeated(name: str, count: int, busy: int, *, begin: int = 0, every: int = 1
     ]
 
 
-def test_what_repeats_and_holds_the_time_is_the_iteration(trace: Trace) -> None:
+def test_what_repeats_and_holds_the_time_is_the_iteration(trace: MakeTrace) -> None:
     """Not the longest of what repeats, however little that is; also below a range around all."""
     whole = Range("main", 0, 20_000)
     small = repeated("aten::to", 6, 5, begin=11_000)
@@ -178,14 +178,14 @@ def test_what_repeats_and_holds_the_time_is_the_iteration(trace: Trace) -> None:
     )
 
 
-def test_ranges_that_mostly_do_nothing_are_no_iterations(trace: Trace) -> None:
+def test_ranges_that_mostly_do_nothing_are_no_iterations(trace: MakeTrace) -> None:
     """Their median would be nothing: `aten::to` mostly finds that there is nothing to do."""
     idle = [Range("aten::to", begin, begin + 10) for begin in range(50_000, 60_000, 1000)]
     [part] = examined(trace(*repeated("aten::to", 4, 400), *idle)).parts
     assert part.iteration_path == WHOLE
 
 
-def test_numbered_iterations_that_hold_little_are_told(trace: Trace) -> None:
+def test_numbered_iterations_that_hold_little_are_told(trace: MakeTrace) -> None:
     """They are what their name says, but most of the time is elsewhere."""
     most = launch_kernel("gemm_kernel", (4001, 4002), (5000, 9000), id=9001)
     found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(3), most))) for at in range(2)])
@@ -196,7 +196,7 @@ def test_numbered_iterations_that_hold_little_are_told(trace: Trace) -> None:
     )
 
 
-def test_a_counter_that_begins_anew_makes_other_iterations(trace: Trace) -> None:
+def test_a_counter_that_begins_anew_makes_other_iterations(trace: MakeTrace) -> None:
     """The second epoch's step0 is not the first one's; what runs twice within a step still adds up."""
     items: list[Items] = []
     for at in range(6):
@@ -221,7 +221,7 @@ def test_a_counter_that_begins_anew_makes_other_iterations(trace: Trace) -> None
     assert column(part, "step*/forward", "instances") == [2] * 6
 
 
-def test_threads_share_the_iteration_that_they_name(trace: Trace) -> None:
+def test_threads_share_the_iteration_that_they_name(trace: MakeTrace) -> None:
     """The same step on two threads is one iteration: only what one thread says again is another."""
     items = [
         item
@@ -242,7 +242,7 @@ def test_threads_share_the_iteration_that_they_name(trace: Trace) -> None:
     assert column(part, "step*", "instances") == [2, 2, 2]
 
 
-def test_ranges_of_two_kinds_may_share_a_name(trace: Trace) -> None:
+def test_ranges_of_two_kinds_may_share_a_name(trace: MakeTrace) -> None:
     """A push/pop and a start/end range are two paths with two names, and ranks that have both are compared."""
     windows = [
         Range(f"step{at}", 1000 * at, 1000 * at + 950, kind="start_end", range_id=at + 1) for at in range(3)
@@ -253,7 +253,7 @@ def test_ranges_of_two_kinds_may_share_a_name(trace: Trace) -> None:
     assert found.iteration_path == "step*"
 
 
-def test_a_step_without_ops_keeps_its_place(trace: Trace) -> None:
+def test_a_step_without_ops_keeps_its_place(trace: MakeTrace) -> None:
     """It is not the one that --skip leaves out, nor the first of the table."""
     items = [*steps(2), Range("step2", 2000, 2900), *step(3, begin=3000, compute=200, waits=60)]
     for skip in (0, 1):
@@ -262,14 +262,14 @@ def test_a_step_without_ops_keeps_its_place(trace: Trace) -> None:
         assert labels == [f"step{at}" for at in range(skip, 4)]
 
 
-def test_a_report_without_ranges_is_one_iteration(trace: Trace) -> None:
+def test_a_report_without_ranges_is_one_iteration(trace: MakeTrace) -> None:
     """Then all of it is compared."""
     [part] = examined(trace(launch_kernel("gemm_kernel", (1, 2), (10, 20), id=1))).parts
     assert part.iteration_path == WHOLE
     assert column(part, WHOLE, "compute") == [10]
 
 
-def test_what_is_kept_of_a_report_is_bounded(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_of_a_report_is_bounded(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many paths, iterations or collectives are left out, and a warning says so."""
     report = trace(*steps(8))
     monkeypatch.setattr(range_iterations, "MOST_PATHS", 2)
@@ -287,7 +287,7 @@ def test_what_is_kept_of_a_report_is_bounded(trace: Trace, monkeypatch: pytest.M
     assert len(pickle.dumps(part)) < 100_000
 
 
-def test_a_report_that_cannot_be_read_is_a_failure_with_its_reason(tmp_path: Path, trace: Trace) -> None:
+def test_a_report_that_cannot_be_read_is_a_failure_with_its_reason(tmp_path: Path, trace: MakeTrace) -> None:
     """Not an exception: the others go on. A report without GPU work has nothing to compare either."""
     (tmp_path / "empty.sqlite").touch()
     found = examine_report(ReportTask(ReportFile(str(tmp_path / "empty.sqlite"), "")))
@@ -298,7 +298,7 @@ def test_a_report_that_cannot_be_read_is_a_failure_with_its_reason(tmp_path: Pat
     assert "no GPU work" in found.reason
 
 
-def test_a_url_is_fetched_with_its_record(trace: Trace) -> None:
+def test_a_url_is_fetched_with_its_record(trace: MakeTrace) -> None:
     """The copy is gone afterwards, and the record beside the report says the rank."""
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
@@ -428,7 +428,7 @@ def ranked(report: str, record: int | None, answer: ReportAnswer) -> ReportAnswe
     return ReportAnswer(**{**answer.__dict__, "report": report, "record_rank": record})
 
 
-def test_ranks_are_told_by_the_best_source(trace: Trace) -> None:
+def test_ranks_are_told_by_the_best_source(trace: MakeTrace) -> None:
     """What the user says, then records, then order; two of the same rank are refused, both named."""
     answer = examined(trace(*steps(2)))
     both = [ranked("a/rank_7.sqlite", 1, answer), ranked("b/rank_3.sqlite", 0, answer)]
@@ -454,7 +454,7 @@ def test_ranks_are_told_by_the_best_source(trace: Trace) -> None:
         rank_pattern("(")
 
 
-def test_a_report_that_cannot_be_read_keeps_its_place(trace: Trace) -> None:
+def test_a_report_that_cannot_be_read_keeps_its_place(trace: MakeTrace) -> None:
     """By order the third of three reports is rank 2, also where the second is broken; not where one has two ranks."""
     answer = examined(trace(*steps(2)))
     broken = ReportFailure("b", "b: empty file")
@@ -472,7 +472,7 @@ def test_a_folder_of_parquet_files_has_a_record_too(tmp_path: Path) -> None:
     assert rank_in_record(record_path(tmp_path / "run.1")) is None
 
 
-def test_a_number_too_long_for_a_rank_is_refused(trace: Trace) -> None:
+def test_a_number_too_long_for_a_rank_is_refused(trace: MakeTrace) -> None:
     """Such as the date and time in a name; one in a record is as none."""
     report = trace(*steps(2))
     name = "job_202611201559141234567.sqlite"
@@ -484,7 +484,7 @@ def test_a_number_too_long_for_a_rank_is_refused(trace: Trace) -> None:
     assert examined(report).record_rank is None
 
 
-def test_the_environment_in_a_report_tells_its_rank(trace: Trace) -> None:
+def test_the_environment_in_a_report_tells_its_rank(trace: MakeTrace) -> None:
     """As nsys records it, unless it was scrubbed; and the machine."""
     report = trace(
         *steps(2),
@@ -500,7 +500,7 @@ def test_the_environment_in_a_report_tells_its_rank(trace: Trace) -> None:
 # ---- kept answers
 
 
-def test_an_answer_survives_the_disk(trace: Trace, tmp_path: Path) -> None:
+def test_an_answer_survives_the_disk(trace: MakeTrace, tmp_path: Path) -> None:
     """What comes back is what was kept; a damaged file is as none, and another file, option or version is another."""
     task = ReportTask(ReportFile(str(trace(*steps(3))), "1"))
     answer = examine_report(task)
@@ -541,7 +541,7 @@ def test_only_answers_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_with_the_folder(
-    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where answers are kept, and nothing half-written stays there."""
 

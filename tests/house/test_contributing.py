@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -73,6 +73,6 @@ def test_the_worked_question_prints_what_it_says(worked: Callable[[str], Any], t
     assert table.read_text(encoding="utf-8").startswith("merged_path,kernels,tiny,tiny_ns\n")
 
 
-def test_the_test_of_the_worked_question_passes(worked: Callable[[str], Any], trace: Trace) -> None:
+def test_the_test_of_the_worked_question_passes(worked: Callable[[str], Any], trace: MakeTrace) -> None:
     """The test that the guide shows is one that holds."""
     worked("tests.tiny.test_tiny").test_tiny_kernels_count_for_their_owner(trace)

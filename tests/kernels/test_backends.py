@@ -11,11 +11,11 @@ import pytest
 
 from nsysprof.attribution import cover
 from nsysprof.attribution.attribute import attribute
-from nsysprof.capture.verdict_text import backend_table, difference_lines
+from nsysprof.capture.text import backend_table, difference_lines
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
 
 FLASH = (
@@ -123,14 +123,14 @@ def agreement(verdict: BackendVerdict) -> list[object]:
         ((), "none"),
     ],
 )
-def test_kernels_show_the_backend(trace: Trace, kernels: tuple[str, ...], expected: str) -> None:
+def test_kernels_show_the_backend(trace: MakeTrace, kernels: tuple[str, ...], expected: str) -> None:
     """Fused kernels name themselves, forward or backward; products with a softmax are math; norms say nothing."""
     verdict = judged(trace(*run("RUN::auto::S64", *kernels), duration=END))
     assert observed(verdict) == [("RUN::auto::S64", expected)]
 
 
 @pytest.mark.parametrize("loss", LOG_SOFTMAX)
-def test_the_softmax_of_a_loss_is_no_attention(trace: Trace, loss: str) -> None:
+def test_the_softmax_of_a_loss_is_no_attention(trace: MakeTrace, loss: str) -> None:
     """A training step with flash attention and a cross entropy is flash, not flash + math."""
     verdict = judged(trace(*run("RUN::flash::S64", *BLOCK, FLASH, loss), duration=END))
     assert (observed(verdict), agreement(verdict)) == ([("RUN::flash::S64", "flash")], [True])
@@ -205,7 +205,7 @@ def test_log_softmax_has_a_cause_of_its_own() -> None:
     ],
 )
 def test_what_ran_is_compared_with_what_was_asked_for(
-    trace: Trace, requested: str, kernels: tuple[str, ...], expected: bool | None
+    trace: MakeTrace, requested: str, kernels: tuple[str, ...], expected: bool | None
 ) -> None:
     """Names of one thing agree, `auto` and unknown names agree with all, and where nothing is known nothing is said."""
     verdict = judged(trace(*run(f"RUN::{requested}::S64", *kernels), duration=END))
@@ -214,7 +214,7 @@ def test_what_ran_is_compared_with_what_was_asked_for(
     assert len(verdict.differences) == (expected is False)
 
 
-def test_own_rules_name_own_backends(trace: Trace, tmp_path: Path) -> None:
+def test_own_rules_name_own_backends(trace: MakeTrace, tmp_path: Path) -> None:
     """A rule for the user's kernel makes its backend known: asked for and not run, it differs."""
     rules = tmp_path / "mine.toml"
     rules.write_text(
@@ -232,7 +232,7 @@ def test_own_rules_name_own_backends(trace: Trace, tmp_path: Path) -> None:
 # ---- which kernels count
 
 
-def test_kernels_deeper_inside_count(trace: Trace) -> None:
+def test_kernels_deeper_inside_count(trace: MakeTrace) -> None:
     """What iterations and their inner ranges launch is the run's, wherever the run lies and in whatever domain."""
     path = trace(
         Range("main", 0, 5000),
@@ -245,7 +245,7 @@ def test_kernels_deeper_inside_count(trace: Trace) -> None:
     assert (row["observed"], row["kernels"], row["instances"]) == ("flash", 2, 1)
 
 
-def test_kernels_outside_do_not_count(trace: Trace) -> None:
+def test_kernels_outside_do_not_count(trace: MakeTrace) -> None:
     """Warm-up, checks and other names beside the run say nothing of it."""
     path = trace(
         *run("WARMUP::flash::S64", CUDNN),
@@ -258,7 +258,7 @@ def test_kernels_outside_do_not_count(trace: Trace) -> None:
     assert observed(judged(path)) == [("RUN::flash::S64", "flash")]
 
 
-def test_the_outermost_run_counts(trace: Trace) -> None:
+def test_the_outermost_run_counts(trace: MakeTrace) -> None:
     """A run inside a run is a part of it and gets no row."""
     path = trace(
         *run("RUN::auto::B1", FLASH), Range("x", 3, 400), Range("RUN::cudnn::S64", 5, 300), duration=END
@@ -266,7 +266,7 @@ def test_the_outermost_run_counts(trace: Trace) -> None:
     assert observed(judged(path)) == [("RUN::auto::B1", "flash")]
 
 
-def test_a_window_counts_what_is_launched_in_it(trace: Trace) -> None:
+def test_a_window_counts_what_is_launched_in_it(trace: MakeTrace) -> None:
     """A start/end range is judged by all launches inside, though the iterations own them."""
     path = trace(
         *run("RUN::flash::S64", FLASH, SPLIT, kind="start_end"), Range("iter0", 1, 60, thread=1), duration=END
@@ -275,7 +275,7 @@ def test_a_window_counts_what_is_launched_in_it(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize(("threads", "expected"), [("follow", "flash + math"), ("strict", "flash")])
-def test_work_of_the_autograd_thread_counts(trace: Trace, threads: str, expected: str) -> None:
+def test_work_of_the_autograd_thread_counts(trace: MakeTrace, threads: str, expected: str) -> None:
     """What a helper thread launches for `backward` is the run's, unless threads are told apart."""
     backward = [
         launch_kernel(name, (100 + i, 101 + i), (200 + 10 * i, 205 + 10 * i), id=900 + i, thread=2)
@@ -286,7 +286,7 @@ def test_work_of_the_autograd_thread_counts(trace: Trace, threads: str, expected
     assert agreement(verdict) == [threads == "strict"]
 
 
-def test_work_without_a_clear_owner_is_told(trace: Trace) -> None:
+def test_work_without_a_clear_owner_is_told(trace: MakeTrace) -> None:
     """Work of a helper thread while two threads have ranges open is nobody's, and the verdict says so."""
     path = trace(
         *run("RUN::flash::S64", FLASH),
@@ -301,7 +301,7 @@ def test_work_without_a_clear_owner_is_told(trace: Trace) -> None:
     )
 
 
-def test_memory_operations_are_no_kernels(trace: Trace) -> None:
+def test_memory_operations_are_no_kernels(trace: MakeTrace) -> None:
     """cuDNN's memsets are not counted, and copies alone are no sign of any backend."""
     path = trace(
         *run("RUN::cudnn::S64", CUDNN),
@@ -319,7 +319,7 @@ def test_memory_operations_are_no_kernels(trace: Trace) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 3, 1 << 22])
 def test_overlapping_windows_each_count_all(
-    trace: Trace, monkeypatch: pytest.MonkeyPatch, pieces: int
+    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, pieces: int
 ) -> None:
     """Counts are those of plain loops, also when the work is added up in small pieces."""
     monkeypatch.setattr(cover, "_PIECE", pieces)
@@ -350,7 +350,7 @@ def test_overlapping_windows_each_count_all(
 # ---- rows
 
 
-def test_instances_that_agree_share_a_row(trace: Trace) -> None:
+def test_instances_that_agree_share_a_row(trace: MakeTrace) -> None:
     """A name of several processes, threads and times is one row with all their kernels."""
     path = trace(
         *run("RUN::flash::S64", FLASH),
@@ -365,7 +365,7 @@ def test_instances_that_agree_share_a_row(trace: Trace) -> None:
     )
 
 
-def test_instances_that_differ_get_rows_of_their_own(trace: Trace) -> None:
+def test_instances_that_differ_get_rows_of_their_own(trace: MakeTrace) -> None:
     """Where one process ran another backend, the name has two rows, the earlier first, and one of them differs."""
     path = trace(
         *run("RUN::flash::S64", CUDNN, process=2),
@@ -379,7 +379,7 @@ def test_instances_that_differ_get_rows_of_their_own(trace: Trace) -> None:
     assert verdict.differences.index.tolist() == [0]
 
 
-def test_rows_come_in_the_order_of_the_program(trace: Trace) -> None:
+def test_rows_come_in_the_order_of_the_program(trace: MakeTrace) -> None:
     """Not by name nor by process, but by when a name first ran."""
     path = trace(
         *run("RUN::math::S64", GEMM, SOFTMAX, at=2000),
@@ -394,7 +394,7 @@ def test_rows_come_in_the_order_of_the_program(trace: Trace) -> None:
     ]
 
 
-def test_evidence_is_what_decided(trace: Trace) -> None:
+def test_evidence_is_what_decided(trace: MakeTrace) -> None:
     """Most time first: of math the products and the softmax, of a mixture no products, of fused kernels themselves."""
     path = trace(
         *run("RUN::auto::S1", ADD, GEMM, SOFTMAX, GEMM),
@@ -416,7 +416,7 @@ def test_evidence_is_what_decided(trace: Trace) -> None:
     assert math.to_numpy().tolist() == [[0, GEMM, 2, 16], [0, SOFTMAX, 1, 8]]
 
 
-def test_a_report_without_runs_has_no_rows(trace: Trace) -> None:
+def test_a_report_without_runs_has_no_rows(trace: MakeTrace) -> None:
     """Neither ranges of other names, nor no ranges, nor no events at all are a reason to complain."""
     for path in (
         trace(*run("step", FLASH), duration=END),
@@ -431,7 +431,7 @@ def test_a_report_without_runs_has_no_rows(trace: Trace) -> None:
 # ---- what names cannot tell
 
 
-def test_unknown_kernels_are_named_with_the_way_out(trace: Trace) -> None:
+def test_unknown_kernels_are_named_with_the_way_out(trace: MakeTrace) -> None:
     """One warning for all ranges whose kernels no rule knows: it names both, and the option that helps."""
     path = trace(
         *run("RUN::mine::S64", STRANGE, ADD),
@@ -448,7 +448,7 @@ def test_unknown_kernels_are_named_with_the_way_out(trace: Trace) -> None:
     assert verdict.ranges["evidence"].tolist() == ["qwxyz 64 x 1", "qwxyz2 x 1, qwxyz 64 x 1", ""]
 
 
-def test_many_unknown_names_are_not_all_listed(trace: Trace) -> None:
+def test_many_unknown_names_are_not_all_listed(trace: MakeTrace) -> None:
     """The warning stays readable: five ranges and five kernels, and how many more."""
     items = [run(f"RUN::mine::S{i}", f"qwxyz{i}", at=1000 * i) for i in range(7)]
     [warning] = judged(trace(*[item for each in items for item in each], duration=END)).warnings
@@ -456,7 +456,7 @@ def test_many_unknown_names_are_not_all_listed(trace: Trace) -> None:
     assert "qwxyz4 and 2 more;" in warning
 
 
-def test_graphs_traced_whole_are_unknown(trace: Trace) -> None:
+def test_graphs_traced_whole_are_unknown(trace: MakeTrace) -> None:
     """A graph may hold any kernel, so what is seen beside it proves nothing; the warning says how to capture."""
     path = trace(*run("RUN::flash::S64", FLASH), launch_graph((50, 51), (60, 90), id=50), duration=END)
     verdict = judged(path)
@@ -467,7 +467,7 @@ def test_graphs_traced_whole_are_unknown(trace: Trace) -> None:
     )
 
 
-def test_graphs_traced_by_node_are_known(trace: Trace) -> None:
+def test_graphs_traced_by_node_are_known(trace: MakeTrace) -> None:
     """The nodes of a graph are kernels like others."""
     path = trace(
         Range("RUN::flash::S64", 0, 100), launch_kernel(CUDNN, (10, 11), (20, 30), id=1, graph_node=4), duration=END
@@ -479,7 +479,7 @@ def test_graphs_traced_by_node_are_known(trace: Trace) -> None:
 # ---- as text and as JSON
 
 
-def mixed(trace: Trace) -> BackendVerdict:
+def mixed(trace: MakeTrace) -> BackendVerdict:
     """One of each: agreeing, differing, differing in one of two, chosen by PyTorch, unknown, none."""
     return judged(
         trace(
@@ -495,7 +495,7 @@ def mixed(trace: Trace) -> BackendVerdict:
     )
 
 
-def test_the_table_as_printed(trace: Trace) -> None:
+def test_the_table_as_printed(trace: MakeTrace) -> None:
     """Range, request, what ran and the first kernel that says so, in 100 columns, with the warnings below."""
     assert backend_table(mixed(trace)) == (
         """\
@@ -514,7 +514,7 @@ name it in a rule file: --rules FILE
     )
 
 
-def test_difference_lines_as_printed(trace: Trace) -> None:
+def test_difference_lines_as_printed(trace: MakeTrace) -> None:
     """One line says what was asked for, what ran, and by which kernels that is known."""
     assert difference_lines(mixed(trace)) == [
         "RUN::flash::S1024: requested flash, ran cudnn"
@@ -524,14 +524,14 @@ def test_difference_lines_as_printed(trace: Trace) -> None:
     ]
 
 
-def test_a_difference_line_names_three_kernels(trace: Trace) -> None:
+def test_a_difference_line_names_three_kernels(trace: MakeTrace) -> None:
     """Math attention is told by several kernels; what is more is counted."""
     gemms = [f"sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_{i}_ffma" for i in range(4)]
     [line] = difference_lines(judged(trace(*run("RUN::flash::S64", *gemms, SOFTMAX), duration=END)))
     assert line.endswith("_2_ffma x 1 and 2 more)")
 
 
-def test_names_cannot_command_the_terminal(trace: Trace) -> None:
+def test_names_cannot_command_the_terminal(trace: MakeTrace) -> None:
     """Control characters in names of ranges and kernels are written out."""
     verdict = judged(trace(*run("RUN::fla\x1b[2Jsh::S\x07", "qw\x1b[31mxyz", FLASH, CUDNN), duration=END))
     text = backend_table(verdict) + "".join(difference_lines(verdict))
@@ -539,7 +539,7 @@ def test_names_cannot_command_the_terminal(trace: Trace) -> None:
     assert text.replace("\n", "").isprintable()
 
 
-def test_records_are_json(trace: Trace) -> None:
+def test_records_are_json(trace: MakeTrace) -> None:
     """Rows become plain values; what is not known is null."""
     records = mixed(trace).records()
     assert json.loads(json.dumps(records, allow_nan=False)) == records

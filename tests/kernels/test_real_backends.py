@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.capture.verdict_text import backend_table, difference_lines
+from nsysprof.capture.text import backend_table, difference_lines
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
 from tests.kit.reports import RUN, attributed, broken_down
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.trace import Items, Range, launch_kernel
 
 GEMM, SOFTMAX = "ampere_sgemm_128x64_tn", "void softmax_warp_forward<float, float, float, (int)9>(float *)"
@@ -29,7 +29,7 @@ def run(
     return out
 
 
-def math_and_flash(trace: Trace, **flash: Any) -> Path:
+def math_and_flash(trace: MakeTrace, **flash: Any) -> Path:
     """`RUN::math::S8` with two calls of 3 kernels, 600 ns busy; `RUN::flash::S8` with two of one kernel of 150 ns."""
     math = run("RUN::math::S8", 0, [(GEMM, 200), (SOFTMAX, 300), (GEMM, 100)])
     return trace(*math, *run("RUN::flash::S8", 5000, [(FLASH, 150)], first_id=50, **flash), duration=20_000)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from nsysprof.compare.causes import (
+from nsysprof.compare.op_causes import (
     CAST_DOWN,
     CAST_UP,
     FUSED,

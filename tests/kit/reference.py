@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 PROCESS = -16777216  # globalTid & this = globalPid
 OP_TABLES = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
 KINDS = {59: "push_pop", 70: "push_pop", 60: "start_end", 71: "start_end"}
-FATES = (
+OUTCOMES = (
     "own thread",
     "followed",
     "start/end window",
@@ -93,12 +93,12 @@ class Totals:
 
 @dataclass
 class Reference:
-    """Ranges and ops in the order of the core's tables; `owner` and `fate` are of each op."""
+    """Ranges and ops in the order of the core's tables; `owner` and `outcome` are of each op."""
 
     ranges: list[RangeRow]
     ops: list[Op]
     owner: list[int] = field(default_factory=list)
-    fate: list[str] = field(default_factory=list)
+    outcome: list[str] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
     totals: list[Totals] = field(default_factory=list)
 
@@ -111,11 +111,11 @@ class Reference:
         return out
 
     def ledger(self) -> list[tuple[str, int, int]]:
-        """(fate, ops, ns) of each fate."""
+        """(outcome, ops, ns) of each outcome."""
         return [
-            (fate, len(mine), sum(op.end - op.start for op in mine))
-            for fate in FATES
-            for mine in [[op for op, met in zip(self.ops, self.fate, strict=True) if met == fate]]
+            (outcome, len(mine), sum(op.end - op.start for op in mine))
+            for outcome in OUTCOMES
+            for mine in [[op for op, met in zip(self.ops, self.outcome, strict=True) if met == outcome]]
         ]
 
 
@@ -140,8 +140,8 @@ def refer(path: str | os.PathLike[str], threads: str = "follow") -> Reference:
     out = Reference(ranges, ops)
     for op in ops:
         lost = "unified memory" if op.migrates else "no launch row", -1
-        fate, owner = met.get((op.process, op.correlation), lost)
-        out.fate.append(fate)
+        outcome, owner = met.get((op.process, op.correlation), lost)
+        out.outcome.append(outcome)
         out.owner.append(owner)
     out.parent = [_parent(ranges, at) for at in range(len(ranges))]
     out.totals = [_totals(out, at, launch, met, threads) for at in range(len(ranges))]
@@ -241,7 +241,7 @@ def _innermost(ranges: list[RangeRow], call: Span, kind: str, thread: int) -> in
 
 
 def _owner(ranges: list[RangeRow], call: Span, threads: str) -> tuple[str, int]:
-    """Rules 2, 3 and 4: the fate and the owner of what a call launched."""
+    """Rules 2, 3 and 4: the outcome and the owner of what a call launched."""
     own = _innermost(ranges, call, "push_pop", call.thread)
     if own >= 0:
         return "own thread", own
@@ -293,11 +293,11 @@ def _totals(
     mine = out.ranges[at]
     inside = set()
     for key, call in launch.items():
-        fate, owner = met[key]
+        outcome, owner = met[key]
         if mine.kind == "start_end":
             seen = _window_sees(mine, call, threads)
         else:
-            seen = fate in ("own thread", "followed") and out.ranges[owner].thread == mine.thread
+            seen = outcome in ("own thread", "followed") and out.ranges[owner].thread == mine.thread
         if seen and mine.holds(call):
             inside.add(key)
     ops = [op for op in out.ops if (op.process, op.correlation) in inside]

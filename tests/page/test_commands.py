@@ -9,7 +9,7 @@ from shutil import copyfile
 
 import pytest
 
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.calls import math_and_flash
 from tests.kit.command_line import Run, runner
 from tests.kit.html_page import parse
@@ -27,7 +27,7 @@ def nsysprof(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 @pytest.fixture(params=COMMANDS)
-def command(request: pytest.FixtureRequest, trace: Trace) -> list[str]:
+def command(request: pytest.FixtureRequest, trace: MakeTrace) -> list[str]:
     """Either command on a tiny report, without charts."""
     report = str(math_and_flash(trace))
     return [each.format(report=report) for each in COMMANDS[request.param]] + ["--no-charts"]
@@ -54,7 +54,9 @@ def test_an_earlier_page_does_not_stay(command: list[str], nsysprof: Run, tmp_pa
     assert not (out / "report.html").exists()
 
 
-def test_commands_in_one_folder_leave_each_others_pages(nsysprof: Run, tmp_path: Path, trace: Trace) -> None:
+def test_commands_in_one_folder_leave_each_others_pages(
+    nsysprof: Run, tmp_path: Path, trace: MakeTrace
+) -> None:
     """The page of another command is like anybody's file: it goes for --html with --force only."""
     report, out, page = str(math_and_flash(trace)), str(tmp_path / "out"), tmp_path / "out" / "report.html"
     analyze, compare = (

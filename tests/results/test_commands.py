@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nsysprof.results.folder import ResultFolder
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.bench_samples import made_up, write_samples
 from tests.kit.command_line import Done, known_failure, runner
 from tests.kit.trace import Range, launch_kernel
@@ -62,7 +62,7 @@ WriterRun = Callable[..., Done]
 
 @pytest.fixture
 def write(
-    trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> WriterRun:
     """Runs a command of `WRITERS` with the output ``out`` and more options, in the folder of what it reads."""
     calls = [
@@ -190,8 +190,8 @@ def test_what_stops_half_way_leaves_all_as_it_was(
             before = content(tmp_path / "out")
         with monkeypatch.context() as patched:
             patched.setattr(ResultFolder, "_publish", _raise(stop))
-            patched.setattr(import_module("nsysprof.export.files"), "_publish", _raise(stop))
-            patched.setattr(import_module("nsysprof.tools.outputs"), "publish", _raise(stop))
+            patched.setattr(import_module("nsysprof.export.export"), "write_perfetto", _raise(stop))
+            patched.setattr(import_module("nsysprof.results.folder"), "give_names", _raise(stop))
             done = write(name, *(["--force"] if WRITERS[name].asks else []))
         assert done.code == (130 if isinstance(stop, KeyboardInterrupt) else 1), done.err
         assert len(done.err.splitlines()) <= 2
@@ -202,6 +202,6 @@ def test_what_stops_half_way_leaves_all_as_it_was(
 
 def _raise(error: BaseException) -> Callable[..., None]:
     def stop(*_: object, **__: object) -> None:
-        raise error
+        raise type(error)(*error.args)  # a new one each time: handlers put names into it
 
     return stop

@@ -12,10 +12,9 @@ from nsysprof.analyze.files import write_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.bench import tables as bench
 from nsysprof.compare.comparison import compare
-from nsysprof.compare.files import write_gaps
-from nsysprof.compare.tables import GAPS, MEASURED
+from nsysprof.compare.files import GAPS, MEASURED, write_gaps
 from nsysprof.counters.tables import COUNTERS
-from nsysprof.export.columns import COLUMNS
+from nsysprof.export import tables as export
 from nsysprof.fleet import tables as fleet
 from nsysprof.formats.counters import CounterCells
 from nsysprof.results.table import Table, table
@@ -69,8 +68,8 @@ def test_the_columns_of_counters_are_those_that_are_read() -> None:
 
 def test_exports_hold_the_columns_of_an_analysis() -> None:
     """With the same words, behind ids."""
-    assert list(COLUMNS["ranges"].items())[3:] == list(analyze.RANGES.about.items())
-    assert set(analyze.INSTANCES.about.items()) <= set(COLUMNS["instances"].items())
+    assert export.RANGES.columns[3:] == analyze.RANGES.columns
+    assert set(analyze.INSTANCES.columns) <= set(export.INSTANCES.columns)
 
 
 def test_every_column_says_what_it_holds() -> None:
@@ -81,6 +80,7 @@ def test_every_column_says_what_it_holds() -> None:
         analyze.KERNELS,
         GAPS,
         MEASURED,
+        *export.TABLES,
         *(each for each, _ in STUDIES),
     ):
         assert len(set(declared.names)) == len(declared.names)

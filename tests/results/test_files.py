@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysprof.core.column_table import ColumnTable, Texts
-from nsysprof.core.final_name import whole_file
+from nsysprof.core.columns import ColumnTable, Texts
+from nsysprof.core.files import whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.results.files import records, write_csv, write_document, writing
 

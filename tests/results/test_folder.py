@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.core.final_name import whole_file
+from nsysprof.core.files import whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import write_record
-from nsysprof.results.folder import ResultFolder
+from nsysprof.results import folder as folder_module
+from nsysprof.results.folder import ResultFolder, give_names, new_files
 
 NAMES = ("analysis.json", "ranges.csv", "timeline.png", "report.html")
 Together = Callable[..., AbstractContextManager[tuple[Path, list[str]]]]
@@ -156,3 +157,80 @@ def test_a_finished_file_is_as_open_as_the_user_has_it(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
+
+
+def made(folder: Path, *names: str) -> dict[Path, Path]:
+    """Files that hold their own names, to be published."""
+    parts = {folder / name: folder / f"final-{name}" for name in names}
+    for part in parts:
+        part.write_text(part.name)
+    return parts
+
+
+def test_publishing_is_all_or_nothing(tmp_path: Path) -> None:
+    """Where the second name is taken, the first is taken back and the files stay where they were made."""
+    parts = made(tmp_path, "a", "b", "c")
+    (tmp_path / "final-b").write_text("mine")
+    with pytest.raises(NsysprofError, match="final-b: exists already"):
+        give_names(parts)
+    assert sorted(texts(tmp_path)) == ["a", "b", "c", "final-b"]
+    assert (tmp_path / "final-b").read_text() == "mine"
+    give_names(parts, force=True)
+    assert sorted(texts(tmp_path)) == ["final-a", "final-b", "final-c"]
+    assert (tmp_path / "final-b").read_text() == "b"
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_earlier_results_come_back_where_new_ones_cannot_be_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """With --force too, and also on file systems without hard links."""
+
+    def link(part: Path, final: Path) -> None:
+        if final.name == "final-b":
+            raise OSError(28, "No space left on device")
+        os.link(part, final) if links else part.replace(final)
+
+    monkeypatch.setattr(folder_module, "give_final_name", link)
+    parts = made(tmp_path, "a", "b")
+    for final in parts.values():
+        final.write_text("mine")
+    with pytest.raises(NsysprofError, match="final-b: cannot be written: No space left"):
+        give_names(parts, force=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "a": "a", "b": "b", "final-a": "mine", "final-b": "mine",
+    }  # fmt: skip
+
+
+def test_files_with_names_of_their_own_come_together(tmp_path: Path) -> None:
+    """Refused at once where a name is taken, and by force never over an input or a folder."""
+    first, second = tmp_path / "a.csv", tmp_path / "b"
+    with new_files(first, second) as made_in:
+        (made_in / "a.csv").write_text("1")
+        (made_in / "b").mkdir()
+        (made_in / "b" / "inner").write_text("2")
+    assert (first.read_text(), (second / "inner").read_text()) == ("1", "2")
+    for force, inputs, why in ((False, (), "exists already"), (True, (first,), "the report itself")):
+        with pytest.raises(NsysprofError, match=why), new_files(first, force=force, inputs=inputs):
+            pytest.fail("it began")
+    with pytest.raises(NsysprofError, match="a folder, not replaced"), new_files(second, force=True):
+        pytest.fail("it began")
+    with new_files(first, force=True) as made_in:
+        (made_in / "a.csv").write_text("3")
+    give_names({first: second}, force=True)
+    assert (sorted(path.name for path in tmp_path.iterdir()), second.read_text()) == (["b"], "3")
+
+
+def test_a_failure_to_write_names_the_file_and_one_to_read_stays_as_it_is(tmp_path: Path) -> None:
+    """Nothing is left of either."""
+    with pytest.raises(NsysprofError, match=r"a: cannot be written: No such file") as caught:
+        _write_into_nothing(tmp_path / "a")
+    assert caught.value.hint == f"ls -ld {tmp_path}"
+    with pytest.raises(FileNotFoundError), new_files(tmp_path / "a"):
+        (tmp_path / "input").read_text()
+    assert not list(tmp_path.iterdir())
+
+
+def _write_into_nothing(final: Path) -> None:
+    with new_files(final) as made_in:
+        (made_in / "none" / "file").write_text("x")

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from nsysprof.results.table import WIDTH, TextTable, fitted, markdown_table, text_table, without_empty
+import math
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.core.columns import ColumnTable, Texts
+from nsysprof.results.table import (
+    WIDTH,
+    Column,
+    TextTable,
+    fit_width,
+    markdown_table,
+    show_columns,
+    table,
+    text_table,
+    without_empty,
+)
 
 HEAD, ROWS = ["range", "n", "why"], [["a", "1", "x"], ["bcd efgh", "1,234", ""]]
 
@@ -38,7 +54,7 @@ def test_names_are_cut_to_the_width() -> None:
     """However long a name, no line is wider than the text."""
     table = TextTable(HEAD, [["x" * 300, "1", "y"]], "lrl", "a note")
     assert max(map(len, "\n".join(table.lines(False)).split("\n"))) <= WIDTH
-    assert fitted(["a"], [[" b "]]) == [["b"]]
+    assert fit_width(["a"], [[" b "]]) == [["b"]]
 
 
 def test_markdown_shows_cells_as_they_are() -> None:
@@ -53,3 +69,60 @@ def test_markdown_shows_cells_as_they_are() -> None:
         "| --- | ---: |",
         "| x\\|y | 1 |",
     ]
+
+
+def test_a_declared_column_makes_head_cells_and_alignment() -> None:
+    """By the unit that its name ends with, unless it says otherwise; what is missing reaches no cell."""
+    declared = table(
+        "t.csv",
+        "a row",
+        {
+            "path": "a text",
+            "span_ns": Column("", "a time", "span"),
+            "size_bytes bytes_per_s": "bytes",
+            "busy_share": "a share",
+            "slow_ratio": "a ratio",
+            "dram_percent": "a percentage",
+            "mean": Column("", "a number", cell=lambda value: f"{value:.1f}", align="l"),
+            "count": "a count",
+        },
+    )
+    rows = [
+        dict(
+            zip(
+                declared.names,
+                ("a/b", 2_420, 1536, 9e11, 0.25, 1.5, 30, 2.25, 1_234),
+                strict=True,
+            )
+        ),
+        {"path": "c", "span_ns": math.nan},
+    ]
+    shown = declared.show(rows, missing="-")
+    assert shown.head[:3] == ["path", "span", "size_bytes"]
+    assert shown.rows == [
+        ["a/b", "2.42 µs", "1.50 KiB", "900 GB/s", "25 %", "1.50x", "30 %", "2.2", "1,234"],
+        ["c", *["-"] * 8],
+    ]
+    assert shown.align == "lrrrrrrlr"
+    assert declared.show(rows[:1], ["count", "path"], note="so").lines() == [
+        "  count  path\n-------  ------\n  1,234  a/b",
+        "so",
+    ]
+
+
+def test_frames_and_column_tables_are_shown_alike() -> None:
+    """With the numbers behind the cells for pages."""
+    frame = pd.DataFrame({"name": ["x", "y"], "sum_ns": [1, 1_500]})
+    columns = [Column("name", "a text"), Column("sum_ns", "a time", "sum")]
+    shown = show_columns(columns, frame, last_apart=True)
+    own = ColumnTable({"name": Texts(np.arange(2), ["x", "y"]), "sum_ns": np.array([1, 1_500])})
+    assert shown == show_columns(columns, own, last_apart=True)
+    assert shown.html() == {
+        "head": [{"text": "name", "right": False}, {"text": "sum", "right": True}],
+        "rows": [
+            [{"text": "x", "right": False, "value": None}, {"text": "1 ns", "right": True, "value": 1}],
+            [{"text": "y", "right": False, "value": None}, {"text": "1.50 µs", "right": True, "value": 1500}],
+        ],
+        "note": "",
+        "total": True,
+    }

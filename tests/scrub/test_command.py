@@ -27,7 +27,7 @@ from nsysprof.scrub.scrub import scrub_report
 from nsysprof.tools.interrupts import Interrupt, interrupts_raised
 from nsysprof.tools.nsys import Nsys, export, find_importer, find_nsys
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit import fake_nsys
 from tests.kit.trace import (
     Diagnostic,
@@ -173,7 +173,7 @@ def planted_strings() -> list[str | bytes]:
     ]
 
 
-def planted(trace: Trace, **how: Any) -> Path:
+def planted(trace: MakeTrace, **how: Any) -> Path:
     """The report with all of that in it."""
     exported = {
         "EXPORT_HOST": HOST,
@@ -246,7 +246,7 @@ def scrubbed(source: Path, out: Path, **how: Any) -> Path:
     ],
     ids=str,
 )
-def test_no_byte_of_a_secret_is_left(trace: Trace, tmp_path: Path, how: dict[str, Any]) -> None:
+def test_no_byte_of_a_secret_is_left(trace: MakeTrace, tmp_path: Path, how: dict[str, Any]) -> None:
     """In rows, JSON, environment blocks and names, whatever the generation, the encoding and the page size."""
     source = planted(trace, **how)
     assert left(source), "the secrets are not even in the report"
@@ -269,7 +269,7 @@ def test_no_byte_of_a_secret_is_left(trace: Trace, tmp_path: Path, how: dict[str
     assert [name for (name,) in ask(out, kernels)] == [RAN, "lambda at [home]/x.cu:3"]
 
 
-def test_what_says_something_of_the_work_stays(trace: Trace, tmp_path: Path) -> None:
+def test_what_says_something_of_the_work_stays(trace: MakeTrace, tmp_path: Path) -> None:
     """Modules keep their file name, symbols all, the process its program, properties of the machine their value."""
     out = scrubbed(planted(trace), tmp_path / "out.sqlite")
     assert ask(out, "SELECT 1 FROM sqlite_master WHERE name = 'GENERIC_EVENTS'") == []
@@ -295,7 +295,7 @@ def test_what_says_something_of_the_work_stays(trace: Trace, tmp_path: Path) -> 
     }
 
 
-def test_what_was_removed_is_told(trace: Trace, tmp_path: Path) -> None:
+def test_what_was_removed_is_told(trace: MakeTrace, tmp_path: Path) -> None:
     """Every kind of thing is counted; a second time there is nothing to remove."""
     done = scrub_report(planted(trace), tmp_path / "out.sqlite")
     assert done.path == tmp_path / "out.sqlite"
@@ -325,7 +325,7 @@ UNKNOWN = [
 
 
 @pytest.fixture
-def strange(trace: Trace) -> Path:
+def strange(trace: MakeTrace) -> Path:
     """A report with addresses, ids and hosts where no list of private properties would look for them."""
     source = trace(
         Range("step", 0, 400),
@@ -454,7 +454,7 @@ def change(path: Path, *statements: str, parameters: Sequence[Any] = ()) -> None
         connection.commit()
 
 
-def test_free_pages_are_not_copied(trace: Trace, tmp_path: Path) -> None:
+def test_free_pages_are_not_copied(trace: MakeTrace, tmp_path: Path) -> None:
     """Rows that were deleted before are still in the report's file, and not in the copy's."""
     source = trace(Range("step", 0, 100), *launch_kernel("gemm", (10, 15), (20, 30), id=1))
     change(
@@ -468,7 +468,7 @@ def test_free_pages_are_not_copied(trace: Trace, tmp_path: Path) -> None:
     assert left(scrubbed(source, tmp_path / "out.sqlite")) == []
 
 
-def test_a_write_ahead_log_belongs_to_the_report(trace: Trace, tmp_path: Path) -> None:
+def test_a_write_ahead_log_belongs_to_the_report(trace: MakeTrace, tmp_path: Path) -> None:
     """Rows that stand in the log alone are in the copy, its secrets are not, and file and log stay as they are."""
     written = planted(trace, name="written.sqlite")
     with closing(sqlite3.connect(written)) as connection:
@@ -489,7 +489,7 @@ def test_a_write_ahead_log_belongs_to_the_report(trace: Trace, tmp_path: Path) -
     assert out.read_bytes()[18:20] == b"\1\1", "the copy needs no log"
 
 
-def test_an_interrupted_change_is_undone_in_the_copy(trace: Trace, tmp_path: Path) -> None:
+def test_an_interrupted_change_is_undone_in_the_copy(trace: MakeTrace, tmp_path: Path) -> None:
     """A journal of a program that died says what the report was; the copy is that, the report stays as it is."""
     written = planted(trace, name="written.sqlite", pragmas=["page_size=512"])
     folder = tmp_path / "report"
@@ -507,7 +507,7 @@ def test_an_interrupted_change_is_undone_in_the_copy(trace: Trace, tmp_path: Pat
     assert ask(out, "SELECT min(start) FROM NVTX_EVENTS") == [(0,)]
 
 
-def test_what_somebody_added_gives_nothing_away(trace: Trace, tmp_path: Path) -> None:
+def test_what_somebody_added_gives_nothing_away(trace: MakeTrace, tmp_path: Path) -> None:
     """Indexes, views, triggers that log, search tables, samples of ANALYZE, declarations, blobs, odd types."""
     source = planted(trace)
     secret = "hunter2-planted"
@@ -562,7 +562,9 @@ def test_what_somebody_added_gives_nothing_away(trace: Trace, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("style", ["2019", "2022.4", "2025.3"])
-def test_a_report_without_secrets_in_names_says_the_same(trace: Trace, tmp_path: Path, style: str) -> None:
+def test_a_report_without_secrets_in_names_says_the_same(
+    trace: MakeTrace, tmp_path: Path, style: str
+) -> None:
     """Ranges, kernels, ledger and totals are equal; users and hosts that are words change no name."""
     items: list[Items] = [
         Row("META_DATA_CAPTURE", {"name": "DEVICE_DISPLAY_NAME", "value": "gpu"}),
@@ -607,7 +609,7 @@ def test_a_shipped_report_is_scrubbed_already_and_says_the_same(name: str, tmp_p
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are Unicode elsewhere")
-def test_a_folder_need_not_have_a_name_in_utf8(trace: Trace, tmp_path: Path) -> None:
+def test_a_folder_need_not_have_a_name_in_utf8(trace: MakeTrace, tmp_path: Path) -> None:
     """Old disks have such folders."""
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()
@@ -615,7 +617,7 @@ def test_a_folder_need_not_have_a_name_in_utf8(trace: Trace, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le"])
-def test_what_was_unique_need_not_stay_so(trace: Trace, tmp_path: Path, encoding: str) -> None:
+def test_what_was_unique_need_not_stay_so(trace: MakeTrace, tmp_path: Path, encoding: str) -> None:
     """Two texts may become one; the index is whole, whether or not it was made, and the rows are all there."""
     work = launch_kernel("gemm", (10, 15), (20, 30), id=1)
     source = trace(Range("step", 0, 100), *work, pragmas=[f"encoding='{encoding}'"])
@@ -645,7 +647,7 @@ def test_what_was_unique_need_not_stay_so(trace: Trace, tmp_path: Path, encoding
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_an_interrupt_leaves_nothing_that_is_not_scrubbed(
-    trace: Trace, tmp_path: Path, number: signal.Signals
+    trace: MakeTrace, tmp_path: Path, number: signal.Signals
 ) -> None:
     """Whatever stops it, also a terminal that closes, the copy beside OUT goes; one line says what happened."""
     made = fake_nsys.install(tmp_path / "nsys", planted(trace))
@@ -682,7 +684,7 @@ def test_an_interrupt_while_sqlite_calls_back_is_one(tmp_path: Path) -> None:
     assert caught.value.number == signal.SIGTERM
 
 
-def test_an_existing_file_is_not_overwritten(trace: Trace, tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(trace: MakeTrace, tmp_path: Path) -> None:
     """Not even by a copy that was finished in the meantime."""
     source = planted(trace)
     out = tmp_path / "out.sqlite"
@@ -693,7 +695,7 @@ def test_an_existing_file_is_not_overwritten(trace: Trace, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("damage", ["truncated", "scribbled", "empty", "text", "missing"])
-def test_what_cannot_be_read_leaves_nothing(trace: Trace, tmp_path: Path, damage: str) -> None:
+def test_what_cannot_be_read_leaves_nothing(trace: MakeTrace, tmp_path: Path, damage: str) -> None:
     """One clean error, no copy, no folder."""
     source = planted(trace, name="damaged.sqlite")
     raw = source.read_bytes()
@@ -716,7 +718,7 @@ def test_what_cannot_be_read_leaves_nothing(trace: Trace, tmp_path: Path, damage
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_a_log_without_end_is_not_copied(trace: Trace, tmp_path: Path, kind: str, ending: str) -> None:
+def test_a_log_without_end_is_not_copied(trace: MakeTrace, tmp_path: Path, kind: str, ending: str) -> None:
     """A pipe, or a link to a device: neither waited for nor copied until the disk is full."""
     source = planted(trace)
     log = Path(f"{source}{ending}")
@@ -760,7 +762,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     return call
 
 
-def test_the_whole_output(trace: Trace, run: Run, tmp_path: Path) -> None:
+def test_the_whole_output(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
     """What was removed on stdout, the file and the next command on stderr; by default in the current folder."""
     (tmp_path / "in").mkdir()
     shutil.move(planted(trace), tmp_path / "in" / "my run.sqlite")
@@ -778,7 +780,7 @@ def test_the_whole_output(trace: Trace, run: Run, tmp_path: Path) -> None:
     assert (code, out) == (0, "my run.scrubbed.sqlite: nothing private found\n")
 
 
-def test_only_force_replaces_a_file(trace: Trace, run: Run, tmp_path: Path) -> None:
+def test_only_force_replaces_a_file(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
     """Without it one line says so; with it the old file stays until the new one is whole."""
     source = planted(trace)
     (tmp_path / "out.sqlite").write_text("mine")
@@ -792,7 +794,7 @@ def test_only_force_replaces_a_file(trace: Trace, run: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["itself", "symbolic link", "hard link"])
-def test_the_report_itself_is_never_replaced(trace: Trace, run: Run, tmp_path: Path, kind: str) -> None:
+def test_the_report_itself_is_never_replaced(trace: MakeTrace, run: Run, tmp_path: Path, kind: str) -> None:
     """Under no name, and not by force."""
     source = planted(trace)
     before = source.read_bytes()
@@ -807,7 +809,7 @@ def test_the_report_itself_is_never_replaced(trace: Trace, run: Run, tmp_path: P
     assert source.read_bytes() == before
 
 
-def test_what_is_no_sqlite_report_is_refused_by_name(trace: Trace, run: Run, tmp_path: Path) -> None:
+def test_what_is_no_sqlite_report_is_refused_by_name(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
     """Other databases, pointers, texts, parquet folders, folders and files that are not there."""
     other = tmp_path / "other.sqlite"
     change(other, "CREATE TABLE mine (a)")

@@ -24,8 +24,8 @@ from nsysprof.statistics.contrast import (
     contrast,
     control,
     holm,
-    judged,
-    worded,
+    judge,
+    word_by_verdict,
 )
 from tests.statistics.test_dependence import autoregressive
 
@@ -85,10 +85,10 @@ def test_samples_worth_one_make_no_verdict() -> None:
     assert found.worth[0] < 1.5
     assert found.worth[1] == 30
     clear = replace(found, p=3e-6, drift=0.0, ratio_interval=replace(found.ratio_interval, low=1.03))
-    [again] = judged([clear], Rules(least_effect=0.01))
+    [again] = judge([clear], Rules(least_effect=0.01))
     assert again.verdict == TOO_FEW_SAMPLES
     assert again.reason.startswith("n = 10 and 30 are worth 1 and 30 independent samples")
-    assert judged([replace(clear, worth=(10, 30))])[0].verdict == SLOWER
+    assert judge([replace(clear, worth=(10, 30))])[0].verdict == SLOWER
 
 
 def test_a_drift_outweighs_a_smaller_difference() -> None:
@@ -98,9 +98,9 @@ def test_a_drift_outweighs_a_smaller_difference() -> None:
     assert found.verdict != SLOWER
     again = replace(found, p=0.001, ratio_interval=replace(found.ratio_interval, low=1.04), worth=(200, 200))
     assert (
-        judged([again])[0].reason == "the samples of a side drift by 11 %, which is more than the difference"
+        judge([again])[0].reason == "the samples of a side drift by 11 %, which is more than the difference"
     )
-    assert judged([replace(again, drift=0.01)])[0].verdict == SLOWER
+    assert judge([replace(again, drift=0.01)])[0].verdict == SLOWER
 
 
 def test_one_step_of_the_clock_is_no_difference() -> None:
@@ -123,7 +123,7 @@ def test_one_step_of_the_clock_is_no_difference() -> None:
 )
 def test_words_go_no_further_than_the_verdict(verdict: str, said: str) -> None:
     """Of a headline, and of the title of a chart."""
-    assert worded("new is faster", "no clear change", verdict) == said
+    assert word_by_verdict("new is faster", "no clear change", verdict) == said
 
 
 def test_a_small_effect_is_no_clear_change() -> None:
@@ -157,7 +157,7 @@ def test_a_p_value_alone_is_no_verdict() -> None:
 def test_a_test_that_fails_is_no_verdict() -> None:
     """A ratio with an interval beyond 1 is not enough when the corrected p-value is not."""
     found = contrast(noisy(1), noisy(2, middle=1100))
-    [again] = judged([replace(found, p=0.2)])
+    [again] = judge([replace(found, p=0.2)])
     assert not again.ratio_interval.holds(1)
     assert again.verdict == NO_CLEAR_CHANGE
     assert again.reason == "p = 0.2 (Mann-Whitney U, family of 1)"
@@ -176,19 +176,19 @@ def test_too_few_samples(base_n: int, new_n: int) -> None:
 def test_too_few_samples_for_so_many_comparisons() -> None:
     """Ten against ten cannot have p below 2 / 184,756, which times 10,000 is above 0.05."""
     found = contrast(noisy(9, 10), noisy(10, 10, 9000))
-    assert judged([found] * 1000)[0].verdict == SLOWER
-    assert judged([found] * 10_000)[0].verdict == TOO_FEW_SAMPLES
+    assert judge([found] * 1000)[0].verdict == SLOWER
+    assert judge([found] * 10_000)[0].verdict == TOO_FEW_SAMPLES
 
 
 def test_a_family_is_corrected_together() -> None:
     """A p-value of 0.03 makes a verdict alone, and none among three."""
     found = replace(contrast(noisy(1), noisy(2, middle=1100)), p=0.03)
-    assert judged([found])[0].verdict == SLOWER
-    family = judged([found, replace(found, p=0.5), replace(found, p=0.001)])
+    assert judge([found])[0].verdict == SLOWER
+    family = judge([found, replace(found, p=0.5), replace(found, p=0.001)])
     assert [one.verdict for one in family] == [NO_CLEAR_CHANGE, NO_CLEAR_CHANGE, SLOWER]
     assert [one.adjusted_p for one in family] == pytest.approx([0.06, 0.5, 0.003])
     assert {one.family for one in family} == {3}
-    assert judged([]) == []
+    assert judge([]) == []
 
 
 def test_holm_by_hand() -> None:
@@ -298,7 +298,7 @@ def test_control_of_two_runs() -> None:
 def test_each_contrast_of_a_family_can_have_rules_of_its_own() -> None:
     """The same 5 % count for the one that is steady and not for the one that differs from itself by more."""
     found = contrast(noisy(15), noisy(16, middle=1050))
-    verdicts = [one.verdict for one in judged([found, found], [Rules(), Rules().widened(0.08)])]
+    verdicts = [one.verdict for one in judge([found, found], [Rules(), Rules().widened(0.08)])]
     assert verdicts == [SLOWER, NO_CLEAR_CHANGE]
 
 

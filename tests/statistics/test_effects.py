@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu, norm
 
+from nsysprof.statistics.confidence import (
+    RANGE,
+    RANKS,
+    ConfidenceInterval,
+    delta_of,
+    delta_word,
+    ranked_differences,
+    shift_of,
+)
 from nsysprof.statistics.dependence import Dependence, dependence
-from nsysprof.statistics.effects import delta_of, delta_word, ranked_differences, shift_of
-from nsysprof.statistics.resampling import RANGE, RANKS, ConfidenceInterval
 from tests.statistics.test_dependence import autoregressive
 
 Floats = NDArray[np.float64]

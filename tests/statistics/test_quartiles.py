@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.statistics.quartiles import Quartiles, grouped_quartiles, sorted_in_groups
+from nsysprof.statistics.distributions import Quartiles, grouped_quartiles, sorted_in_groups
 
 Ints = NDArray[np.int64]
 

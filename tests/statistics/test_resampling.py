@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binom, bootstrap, gamma, norm, t
 
-from nsysprof.statistics import resampling
-from nsysprof.statistics.dependence import Dependence, dependence
-from nsysprof.statistics.resampling import (
+from nsysprof.statistics import confidence
+from nsysprof.statistics.confidence import (
     BCA,
     BLOCKS,
     RANGE,
@@ -26,6 +25,7 @@ from nsysprof.statistics.resampling import (
     median_ratio,
     resampled_medians,
 )
+from nsysprof.statistics.dependence import Dependence, dependence
 from tests.statistics.test_dependence import autoregressive
 
 Floats = NDArray[np.float64]
@@ -84,7 +84,7 @@ def test_medians_drawn_in_parts_equal_those_drawn_at_once(monkeypatch: pytest.Mo
     """How many resamples fit in memory changes nothing."""
     values = np.random.default_rng(4).lognormal(0, 1, 50)
     whole = resampled_medians(values, 4, 3000, np.random.default_rng(5))
-    monkeypatch.setattr(resampling, "_DRAWS_AT_ONCE", 7_001)
+    monkeypatch.setattr(confidence, "_DRAWS_AT_ONCE", 7_001)
     assert np.array_equal(resampled_medians(values, 4, 3000, np.random.default_rng(5)), whole)
 
 

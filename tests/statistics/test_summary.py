@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nsysprof.errors import NsysprofError
-from nsysprof.statistics.resampling import BLOCKS, RANGE
+from nsysprof.statistics.confidence import BLOCKS, RANGE
 from nsysprof.statistics.summary import (
-    checked_sample,
+    check_sample,
     clock_step,
     summarize,
 )
@@ -101,11 +101,11 @@ def test_every_summary_is_finite_and_ordered(values: list[int]) -> None:
 def test_checked_sample_keeps_the_order_and_the_input() -> None:
     """Lists, int64 and float32 become float64, in the order they came; nothing is changed in place."""
     values = np.array([3, 1, 2], np.int64)
-    assert checked_sample(values, "math").tolist() == [3.0, 1.0, 2.0]
+    assert check_sample(values, "math").tolist() == [3.0, 1.0, 2.0]
     summarize(values)
     assert values.tolist() == [3, 1, 2]
     with pytest.raises(NsysprofError, match="math: there are no samples"):
-        checked_sample([[1, 2], [3, 4]], "math")
+        check_sample([[1, 2], [3, 4]], "math")
 
 
 def test_bad_samples_are_refused() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nsysprof.counters.command import Counting, ncu_command, ncu_import
+from nsysprof.counters.ncu_run import CountRequest, ncu_command, ncu_import
 from nsysprof.errors import NsysprofError
 from nsysprof.tools import ncu as module
 from nsysprof.tools.ncu import NCU_ENVIRONMENT, Ncu, chip_metrics, find_ncu, ncu_options
@@ -100,19 +101,21 @@ def test_without_a_gpu_ncu_says_so(there: Path, monkeypatch: pytest.MonkeyPatch)
         chip_metrics(find_ncu())
 
 
-def command(counting: Counting, options: frozenset[str] = ALL) -> list[str]:
+def command(options: frozenset[str] = ALL, **how: Any) -> list[str]:
     """The ncu command for a program `p a`."""
-    return ncu_command(NCU, options, counting, ["m.sum", "n.avg"], Path("/tmp/50%/out"), ["p", "a"])
+    return ncu_command(
+        CountRequest(("p", "a"), NCU, **how), options, ["m.sum", "n.avg"], Path("/tmp/50%/out")
+    )
 
 
 def test_clocks_and_caches_are_left_alone() -> None:
     """The boost of tensor cores too; where clocks may be set, ncu chooses it. A % of a folder's name is doubled."""
-    shown = command(Counting())
+    shown = command()
     assert shown[0] == "/n/ncu"
     assert shown[-4:] == ["--metrics=m.sum,n.avg", "--export=/tmp/50%%/out", "p", "a"]
     assert {"--cache-control=none", "--clock-control=none", "--pipeline-boost-state=dynamic"} <= {*shown}
     assert not any(each.startswith("--nvtx-include") for each in shown)
-    shown = command(Counting(cache_control="all", clock_control="base"))
+    shown = command(cache_control="all", clock_control="base")
     assert {"--cache-control=all", "--clock-control=base"} <= {*shown}
     assert not any(each.startswith("--pipeline") for each in shown)
 
@@ -120,9 +123,9 @@ def test_clocks_and_caches_are_left_alone() -> None:
 def test_ranges_of_other_threads_are_asked_for_unless_strict() -> None:
     """PyTorch runs backward on a thread of its own; an ncu that cannot do that is not asked."""
     scope = "--nvtx-push-pop-scope=process"
-    assert scope in command(Counting())
-    assert scope not in command(Counting(threads="strict"))
-    assert scope not in command(Counting(), ALL - {"--nvtx-push-pop-scope"})
+    assert scope in command()
+    assert scope not in command(threads="strict")
+    assert scope not in command(ALL - {"--nvtx-push-pop-scope"})
 
 
 @pytest.mark.parametrize(("glob", "pattern"), [
@@ -136,18 +139,18 @@ def test_ranges_of_other_threads_are_asked_for_unless_strict() -> None:
 ])  # fmt: skip
 def test_a_glob_becomes_expressions_that_match_more(glob: str, pattern: str) -> None:
     """Push/pop ranges and start/end ranges of every domain; nothing that has a meaning for ncu is left."""
-    filters = [each for each in command(Counting(select=glob)) if each.startswith("--nvtx-include")]
+    filters = [each for each in command(select=glob) if each.startswith("--nvtx-include")]
     assert filters == [f"--nvtx-include=regex:.*@{pattern}/", f"--nvtx-include=regex:.*@{pattern}"]
 
 
 def test_further_arguments_take_the_place_of_the_same_option() -> None:
     """Not of those that say where the results go."""
-    shown = command(Counting(extra=("--replay-mode=application", "--devices=0")))
+    shown = command(extra=("--replay-mode=application", "--devices=0"))
     assert "--devices=0" in shown
     assert [each for each in shown if each.startswith("--replay-mode")] == ["--replay-mode=application"]
     for argument in ("--export=x", "-o", "-ox", "--csv", "--metrics=a", "-i"):
         with pytest.raises(NsysprofError, match="is nsysprof's own"):
-            command(Counting(extra=(argument,)))
+            command(extra=(argument,))
 
 
 def test_a_report_is_printed_with_names_in_full() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.schema import STYLES, TABLES
 from tests.kit.trace import (
     CudaDevice,
@@ -50,7 +50,7 @@ def test_global_ids_are_nsys_bit_fields() -> None:
     assert tid & -16777216 == global_pid(444) == 281482425794560
 
 
-def test_launch_and_op_share_their_key(trace: Trace) -> None:
+def test_launch_and_op_share_their_key(trace: MakeTrace) -> None:
     """What `launch_*` makes joins on (globalPid, correlationId), for every kind of op."""
     path = trace(
         launch_kernel("gemm", (10, 15), (20, 30), id=1),
@@ -72,20 +72,20 @@ def test_launch_and_op_share_their_key(trace: Trace) -> None:
         assert ask(path, sql) == expected
 
 
-def test_names_go_where_they_are_told(trace: Trace) -> None:
+def test_names_go_where_they_are_told(trace: MakeTrace) -> None:
     """A range's name is in `text`, or in StringIds with `text_id`, or in neither when it is None."""
     path = trace(Range("a", 0, 9), Range("b", 1, 2, text_id=True), Range(None, 3, 4), DomainCreate(3, "NCCL"))
     sql = "SELECT text, value, eventType FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId"
     assert ask(path, sql) == [("a", None, 59), (None, "b", 59), (None, None, 59), ("NCCL", None, 75)]
 
 
-def test_short_name_is_the_bare_function_name(trace: Trace) -> None:
+def test_short_name_is_the_bare_function_name(trace: MakeTrace) -> None:
     """A kernel's short name drops return type, namespaces, template arguments and parameters."""
     path = trace(Kernel("void at::native::gemm<int, float>(float *)", 0, 1, 1))
     assert ("gemm",) in ask(path, "SELECT value FROM StringIds")
 
 
-def test_tables_are_lazy(trace: Trace) -> None:
+def test_tables_are_lazy(trace: MakeTrace) -> None:
     """Without rows a table does not exist, unless it is asked for; `without_tables` takes one away."""
     path = trace(Range("a", 0, 9))
     assert not tables(path) & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "TARGET_INFO_GPU"}
@@ -93,7 +93,7 @@ def test_tables_are_lazy(trace: Trace) -> None:
     assert tables(full) == set(TABLES) - {"EXPORT_META_DATA", "PROCESSES"}
 
 
-def test_devices_follow_the_ops(trace: Trace) -> None:
+def test_devices_follow_the_ops(trace: MakeTrace) -> None:
     """GPU and device rows come from the ops of each process unless given by hand or switched off."""
     two = (Kernel("a", 0, 1, 1, device=0), Kernel("b", 0, 1, 1, device=1, process=2))
     assert ask(trace(*two), "SELECT id FROM TARGET_INFO_GPU") == [(0,), (1,)]
@@ -104,7 +104,7 @@ def test_devices_follow_the_ops(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_every_style_holds_the_same_events(trace: Trace, style: str) -> None:
+def test_every_style_holds_the_same_events(trace: MakeTrace, style: str) -> None:
     """The same literal gives the same times in every generation of the schema."""
     path = trace(Range("a", 0, 9), launch_kernel("gemm", (1, 2), (3, 4), id=1), style=style)
     assert ask(path, "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL") == [(3, 4)]
@@ -113,7 +113,7 @@ def test_every_style_holds_the_same_events(trace: Trace, style: str) -> None:
     assert ask(path, "SELECT duration FROM ANALYSIS_DETAILS") == [(9,)]
 
 
-def test_metadata_has_three_generations(trace: Trace) -> None:
+def test_metadata_has_three_generations(trace: MakeTrace) -> None:
     """The oldest style has no metadata, the middle one one table, the newest two."""
     names = {"META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA"}
     assert [tables(trace(style=style)) & names for style in ("2019", "2022.4", "2025.3")] == [
@@ -123,7 +123,7 @@ def test_metadata_has_three_generations(trace: Trace) -> None:
     ]
 
 
-def test_columns_can_be_dropped_and_added(trace: Trace) -> None:
+def test_columns_can_be_dropped_and_added(trace: MakeTrace) -> None:
     """A test can take a column away or add one of its own, and the rows still fit."""
     path = trace(
         Kernel("gemm", 0, 1, 1),
@@ -134,13 +134,13 @@ def test_columns_can_be_dropped_and_added(trace: Trace) -> None:
     assert ask(path, "SELECT start, note FROM CUPTI_ACTIVITY_KIND_KERNEL") == [(0, None)]
 
 
-def test_a_misspelt_column_is_refused(trace: Trace) -> None:
+def test_a_misspelt_column_is_refused(trace: MakeTrace) -> None:
     """A row with a column that nsys does not have fails the test instead of vanishing."""
     with pytest.raises(ValueError, match="NVTX_EVENTS has no column txet"):
         trace(Row("NVTX_EVENTS", {"txet": "a"}))
 
 
-def test_text_need_not_be_utf8(trace: Trace) -> None:
+def test_text_need_not_be_utf8(trace: MakeTrace) -> None:
     """Bytes are stored as TEXT unchanged, and text may hold NULs."""
     path = trace(strings=[b"\xb0\xa1", "A=1\0B=2"])
     assert ask(path, "SELECT hex(value), typeof(value) FROM StringIds") == [
@@ -149,7 +149,7 @@ def test_text_need_not_be_utf8(trace: Trace) -> None:
     ]
 
 
-def test_each_report_is_a_file_of_its_own(trace: Trace) -> None:
+def test_each_report_is_a_file_of_its_own(trace: MakeTrace) -> None:
     """Two reports made in one test do not overwrite each other."""
     assert trace(Launch(0, 1, 1)) != trace(Launch(2, 3, 1))
 

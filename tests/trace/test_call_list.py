@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from nsysprof.trace.details import grid_text
-from nsysprof.trace.nsys.call_list import read_waits, waits_for_gpu
-from nsysprof.trace.nsys.op_details import read_grids
+from nsysprof.trace.nsys.gpu_work import read_grids
+from nsysprof.trace.nsys.host_calls import read_waits, waits_for_gpu
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.sources import source_of
 from tests.kit.trace import Launch, Range, global_tid, launch_kernel, launch_memcpy
 
@@ -58,7 +58,7 @@ def test_calls_that_do_not_wait(api: str) -> None:
     assert not waits_for_gpu(api)
 
 
-def test_the_host_sits_in_a_wait_from_its_start_to_its_end(trace: Trace) -> None:
+def test_the_host_sits_in_a_wait_from_its_start_to_its_end(trace: MakeTrace) -> None:
     """Both ends count; before, after, and on another thread, it sits in none."""
     path = trace(
         Range("run", 0, 100),
@@ -70,7 +70,7 @@ def test_the_host_sits_in_a_wait_from_its_start_to_its_end(trace: Trace) -> None
     assert until(path, *asked) == [NONE, 40, 40, 40, NONE, NONE, NONE]
 
 
-def test_a_driver_call_inside_a_runtime_call_does_not_end_the_wait(trace: Trace) -> None:
+def test_a_driver_call_inside_a_runtime_call_does_not_end_the_wait(trace: MakeTrace) -> None:
     """`cudaMemcpy` calls the driver: when that returns, the host still sits in the outer call."""
     path = trace(
         Launch(10, 40, 7, api="cudaMemcpy_v3020"),
@@ -81,12 +81,12 @@ def test_a_driver_call_inside_a_runtime_call_does_not_end_the_wait(trace: Trace)
     assert until(path, (1, 35), (1, 50), (1, 120)) == [40, NONE, 140]
 
 
-def test_a_report_without_host_calls_has_no_waits(trace: Trace) -> None:
+def test_a_report_without_host_calls_has_no_waits(trace: MakeTrace) -> None:
     """No RUNTIME table, no waits, no error."""
     assert until(trace(Range("run", 0, 100)), (1, 50)) == [NONE]
 
 
-def test_grids_stand_in_the_order_of_the_kernels(trace: Trace) -> None:
+def test_grids_stand_in_the_order_of_the_kernels(trace: MakeTrace) -> None:
     """A grid per kernel row; trailing ones are left out of the text, and 2^31 - 1 blocks fit."""
     path = trace(
         launch_kernel("a", (1, 2), (5, 9), id=1, grid=(32, 32, 8)),
@@ -99,7 +99,7 @@ def test_grids_stand_in_the_order_of_the_kernels(trace: Trace) -> None:
     assert found == ["32x32x8", "2147483647x65535", "1"]
 
 
-def test_a_report_without_grids_says_nothing(trace: Trace) -> None:
+def test_a_report_without_grids_says_nothing(trace: MakeTrace) -> None:
     """An export that lacks the columns gives numbers without text, one per kernel."""
     path = trace(
         launch_kernel("a", (1, 2), (5, 9), id=1),

@@ -14,7 +14,7 @@ from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import Nsys, export, find_importer, find_nsys, header_version
 from nsysprof.tools.nsys_stats import stats
 from nsysprof.trace.report import open_report
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.sources import source_of
 from tests.kit.trace import Range, launch_kernel
 
@@ -170,7 +170,7 @@ def test_what_a_failed_nsys_leaves_is_refused_as_half_written(real: Nsys, rep: P
     assert left, "no damage made nsys stop part-way"
 
 
-def test_stats_of_a_report_leave_it_alone(real: Nsys, trace: Trace) -> None:
+def test_stats_of_a_report_leave_it_alone(real: Nsys, trace: MakeTrace) -> None:
     """The projected trace of one range with one kernel, under the new or the old name of nsys's report."""
     report = trace(Range("step", 0, 100), *launch_kernel("gemm", (10, 15), (20, 30), id=1))
     before = digest(report), names(report.parent)
@@ -188,12 +188,12 @@ def test_stats_of_a_report_leave_it_alone(real: Nsys, trace: Trace) -> None:
     assert before == (digest(report), names(report.parent))
 
 
-def test_stats_without_the_data_are_no_rows(real: Nsys, trace: Trace) -> None:
+def test_stats_without_the_data_are_no_rows(real: Nsys, trace: MakeTrace) -> None:
     """A report without kernels has no projected ranges; nsys says so and that is no error."""
     assert stats(real, trace(Range("alone", 0, 9)), "nvtx_gpu_proj_trace") == []
 
 
-def test_stats_that_this_nsys_does_not_have_are_an_error(real: Nsys, trace: Trace) -> None:
+def test_stats_that_this_nsys_does_not_have_are_an_error(real: Nsys, trace: MakeTrace) -> None:
     """A name that no nsys knows is refused, though nsys itself ends with exit code 0."""
     with pytest.raises(NsysprofError, match="has no report named no_such_report"):
         stats(real, trace(Range("step", 0, 100)), "no_such_report")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from nsysprof.core.codes import Words
+from nsysprof.core.columns import Words
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.blocks import Block
 from nsysprof.trace.nsys.parquet import ParquetSource
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from tests.kit.parquet_export import parquet_export
@@ -141,7 +141,7 @@ def test_reading_does_not_import_pandas(export: Path) -> None:
     script = f"""
 import sys
 from pathlib import Path
-from nsysprof.core.codes import Words
+from nsysprof.core.columns import Words
 from nsysprof.trace.nsys.parquet import ParquetSource
 source = ParquetSource(Path({str(export)!r}))
 list(source.blocks("NVTX_EVENTS", ["start", "end", "endGlobalTid"], ["text"], Words()))

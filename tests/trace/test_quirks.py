@@ -14,7 +14,7 @@ import pytest
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report, read_tables
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.schema import STYLES
 from tests.kit.trace import (
     CudaDevice,
@@ -57,38 +57,38 @@ def busy(found: Breakdown) -> dict[str, int]:
     return dict(zip(found.ranges["path"], found.ranges["busy_ns"].tolist(), strict=True))
 
 
-def fates(found: Breakdown) -> dict[str, int]:
-    """Ops of each fate that any met."""
+def outcomes(found: Breakdown) -> dict[str, int]:
+    """Ops of each outcome that any met."""
     ledger = zip(found.ledger["fate"], found.ledger["ops"].tolist(), strict=True)
-    return {fate: ops for fate, ops in ledger if ops}
+    return {outcome: ops for outcome, ops in ledger if ops}
 
 
 # ---- what the file is
 
 
-def test_quirk_3_no_kernel_table(trace: Trace) -> None:
+def test_quirk_3_no_kernel_table(trace: MakeTrace) -> None:
     """A report of ranges alone is an answer with zeros and a warning, whatever the style."""
     found = answer(trace(Range("step", 0, 100), duration=END))
     assert (sums(found), found.totals["ops"]) == ({"step": 0}, 0)
     assert any("no GPU work" in warning for warning in found.warnings)
 
 
-def test_quirk_3_no_nvtx_table(trace: Trace) -> None:
+def test_quirk_3_no_nvtx_table(trace: MakeTrace) -> None:
     """A report without ranges has its kernels, owned by nobody, and a warning."""
     found = answer(trace(launch_kernel("gemm", (10, 15), (20, 30), id=1)))
     assert (len(found.ranges), found.kernels["kernel"].tolist()) == (0, ["gemm"])
-    assert fates(found) == {"outside every range": 1}
+    assert outcomes(found) == {"outside every range": 1}
     assert any("no NVTX ranges" in warning for warning in found.warnings)
 
 
-def test_quirk_3_no_runtime_table(trace: Trace) -> None:
+def test_quirk_3_no_runtime_table(trace: MakeTrace) -> None:
     """A report without host calls cannot attribute and says so."""
     found = answer(trace(Range("step", 0, 100), Kernel("gemm", 20, 30, 1), duration=END))
-    assert fates(found) == {"no launch row": 1}
+    assert outcomes(found) == {"no launch row": 1}
     assert any("no CUDA API calls" in warning for warning in found.warnings)
 
 
-def test_quirk_3_all_tables_there_and_empty(trace: Trace) -> None:
+def test_quirk_3_all_tables_there_and_empty(trace: MakeTrace) -> None:
     """A table without rows is the same as no table."""
     found = answer(trace(empty_tables=["*"]))
     assert (len(found.ranges), found.totals["ops"]) == (0, 0)
@@ -96,18 +96,18 @@ def test_quirk_3_all_tables_there_and_empty(trace: Trace) -> None:
     assert any("no NVTX ranges" in warning for warning in found.warnings)
 
 
-def test_quirk_3_empty_tables_beside_full_ones(trace: Trace) -> None:
+def test_quirk_3_empty_tables_beside_full_ones(trace: MakeTrace) -> None:
     """Empty tables change nothing of what the others say."""
     full = answer(trace(*STEP, empty_tables=["*"], duration=END))
     assert sums(full) == sums(answer(trace(*STEP, duration=END))) == {"step": 14}
 
 
-def test_quirk_3_no_processes_and_no_gpus(trace: Trace) -> None:
+def test_quirk_3_no_processes_and_no_gpus(trace: MakeTrace) -> None:
     """Neither PROCESSES nor TARGET_INFO_GPU is needed."""
     assert sums(answer(trace(*STEP, processes=False, gpus=False, duration=END))) == {"step": 14}
 
 
-def test_quirk_4_columns_that_a_user_added(trace: Trace) -> None:
+def test_quirk_4_columns_that_a_user_added(trace: MakeTrace) -> None:
     """Columns, tables and indexes of the user's are of no matter."""
     path = trace(
         *STEP,
@@ -118,7 +118,7 @@ def test_quirk_4_columns_that_a_user_added(trace: Trace) -> None:
     assert sums(answer(path)) == {"step": 14}
 
 
-def test_quirk_4_columns_that_are_not_there(trace: Trace) -> None:
+def test_quirk_4_columns_that_are_not_there(trace: MakeTrace) -> None:
     """Optional columns may be missing: graph nodes, text ids, domains, ending threads, mangled names."""
     path = trace(
         *STEP,
@@ -132,7 +132,7 @@ def test_quirk_4_columns_that_are_not_there(trace: Trace) -> None:
     assert sums(answer(path)) == {"step": 14}
 
 
-def test_quirk_4_columns_in_another_order(trace: Trace) -> None:
+def test_quirk_4_columns_in_another_order(trace: MakeTrace) -> None:
     """Columns are found by name: a table copied with its columns turned around reads the same."""
     wanted = [
         "globalPid",
@@ -156,7 +156,7 @@ def test_quirk_4_columns_in_another_order(trace: Trace) -> None:
     assert sums(answer(path)) == {"step": 14}
 
 
-def test_quirk_6_rows_in_any_order(trace: Trace) -> None:
+def test_quirk_6_rows_in_any_order(trace: MakeTrace) -> None:
     """Rows from last to first give the same answer."""
     items: list[Item] = [
         Range("outer", 0, 500),
@@ -178,14 +178,14 @@ def test_quirk_6_rows_in_any_order(trace: Trace) -> None:
 # ---- NVTX
 
 
-def test_quirk_7_names_by_text_and_by_id_are_one(trace: Trace) -> None:
+def test_quirk_7_names_by_text_and_by_id_are_one(trace: MakeTrace) -> None:
     """The same name as text and through StringIds is one path, row by row mixed."""
     names = Range("step", 0, 10), Range("step", 20, 30, text_id=True), Range("x", 40, 41)
     found = answer(trace(*names, duration=END))
     assert dict(zip(found.ranges["path"], found.ranges["instances"], strict=True)) == {"step": 2, "x": 1}
 
 
-def test_quirk_7_a_text_id_goes_before_the_text(trace: Trace) -> None:
+def test_quirk_7_a_text_id_goes_before_the_text(trace: MakeTrace) -> None:
     """Where both are there the name is that of the id; where the id says nothing it is the text."""
     both = Range("by id", 0, 10, text_id=True, text="by text")
     values = {"start": 20, "end": 30, "eventType": 59, "textId": 4_711, "text": "by text", "domainId": 0}
@@ -209,32 +209,32 @@ def test_quirk_7_a_text_id_goes_before_the_text(trace: Trace) -> None:
     ],
 )
 @pytest.mark.parametrize("text_id", [False, True])
-def test_quirk_7_any_text_is_a_name(trace: Trace, name: str, text_id: bool) -> None:
+def test_quirk_7_any_text_is_a_name(trace: MakeTrace, name: str, text_id: bool) -> None:
     """Commas, quotes, newlines, long texts and texts beyond one page come out as they went in."""
     found = answer(trace(Range(name, 0, 10, text_id=text_id), duration=END), merge=None)
     assert found.ranges["path"].tolist() == [name]
 
 
-def test_quirk_7_no_name_at_all(trace: Trace) -> None:
+def test_quirk_7_no_name_at_all(trace: MakeTrace) -> None:
     """A range without text and without id still counts and has a name to be called by."""
     found = answer(trace(Range(None, 0, 10), launch_kernel("k", (1, 2), (3, 5), id=1), duration=END))
     assert sums(found) == {"[unnamed]": 2}
 
 
-def test_quirk_7_many_distinct_names(trace: Trace) -> None:
+def test_quirk_7_many_distinct_names(trace: MakeTrace) -> None:
     """5,000 names, by text and by id, each end up at their own range."""
     items = [Range(f"name {i}", 10 * i, 10 * i + 5, text_id=i % 2 == 0) for i in range(5_000)]
     found = answer(trace(*items, pragmas=["synchronous=OFF"], duration=10**6))
     assert found.ranges["path"].tolist() == [f"name {i}" for i in range(5_000)]
 
 
-def test_quirk_8_domain_0_is_the_default_one(trace: Trace) -> None:
+def test_quirk_8_domain_0_is_the_default_one(trace: MakeTrace) -> None:
     """Domain 0 has no create row; a NULL is the same domain."""
     found = answer(trace(Range("a", 0, 10), Range("a", 20, 30, domain=None), duration=END))
     assert found.ranges[["path", "domain", "instances"]].to_numpy().tolist() == [["a", "default", 2]]
 
 
-def test_quirk_8_domain_ids_are_per_process(trace: Trace) -> None:
+def test_quirk_8_domain_ids_are_per_process(trace: MakeTrace) -> None:
     """Domain 1 of one process is NCCL and that of another is cuBLAS."""
     found = answer(
         trace(
@@ -251,7 +251,7 @@ def test_quirk_8_domain_ids_are_per_process(trace: Trace) -> None:
     }
 
 
-def test_quirk_8_the_create_row_may_be_lost_or_come_twice(trace: Trace) -> None:
+def test_quirk_8_the_create_row_may_be_lost_or_come_twice(trace: MakeTrace) -> None:
     """Without a create row the domain has a number; two create rows of two threads make one domain, no more rows."""
     found = answer(
         trace(
@@ -270,13 +270,13 @@ def test_quirk_8_the_create_row_may_be_lost_or_come_twice(trace: Trace) -> None:
     assert (found.ranges["instances"].tolist(), sums(found)["a"]) == ([1, 1], 2)
 
 
-def test_quirk_8_a_domain_may_be_created_after_its_ranges(trace: Trace) -> None:
+def test_quirk_8_a_domain_may_be_created_after_its_ranges(trace: MakeTrace) -> None:
     """The create row may stand behind the rows that use it."""
     found = answer(trace(Range("a", 0, 10, domain=1), DomainCreate(1, "NCCL"), duration=END))
     assert found.ranges["domain"].tolist() == ["NCCL"]
 
 
-def test_quirk_9_unclosed_start_end_ranges_end_with_the_session(trace: Trace) -> None:
+def test_quirk_9_unclosed_start_end_ranges_end_with_the_session(trace: MakeTrace) -> None:
     """`end` NULL: the range is open to the end of the session, is marked, and is warned of."""
     found = answer(
         trace(
@@ -290,13 +290,13 @@ def test_quirk_9_unclosed_start_end_ranges_end_with_the_session(trace: Trace) ->
     assert any("ranges never closed: 1 of 1" in warning for warning in found.warnings)
 
 
-def test_quirk_9_push_pop_ranges_that_end_with_the_session_are_unclosed(trace: Trace) -> None:
+def test_quirk_9_push_pop_ranges_that_end_with_the_session_are_unclosed(trace: MakeTrace) -> None:
     """nsys closes a forgotten push/pop range at the session's duration, and nothing else marks it."""
     found = answer(trace(Range("forgotten", 5, END), Range("closed", 6, END - 1), duration=END))
     assert found.instances["unclosed"].tolist() == [1, 0]
 
 
-def test_quirk_9_a_thousand_forgotten_pops(trace: Trace) -> None:
+def test_quirk_9_a_thousand_forgotten_pops(trace: MakeTrace) -> None:
     """Pushed 1,009 times in itself and never popped, a name has one row with all of the work, and a warning."""
     items: list[Items] = []
     for i in range(1_009):
@@ -308,7 +308,7 @@ def test_quirk_9_a_thousand_forgotten_pops(trace: Trace) -> None:
     assert any("`step` is never popped: 1,008 more of it" in warning for warning in found.warnings)
 
 
-def test_quirk_10_a_name_nested_in_itself(trace: Trace) -> None:
+def test_quirk_10_a_name_nested_in_itself(trace: MakeTrace) -> None:
     """The total of `forward` does not hold the inner `forward` a second time."""
     found = answer(
         trace(
@@ -322,7 +322,7 @@ def test_quirk_10_a_name_nested_in_itself(trace: Trace) -> None:
     assert int(found.ranges["exclusive_sum_ns"].sum()) == found.totals["sum_ns"] == 10
 
 
-def test_quirk_11_nesting_crosses_domains(trace: Trace) -> None:
+def test_quirk_11_nesting_crosses_domains(trace: MakeTrace) -> None:
     """A cuBLAS range inside a PyTorch range of another domain is its child."""
     found = answer(
         trace(
@@ -335,7 +335,7 @@ def test_quirk_11_nesting_crosses_domains(trace: Trace) -> None:
     assert found.ranges["path"].tolist() == ["aten::mm", "aten::mm/cublasGemmEx"]
 
 
-def test_quirk_11_zero_length_and_identical_ranges(trace: Trace) -> None:
+def test_quirk_11_zero_length_and_identical_ranges(trace: MakeTrace) -> None:
     """Ranges at one moment and ranges that coincide nest, own and add up."""
     found = answer(
         trace(
@@ -351,7 +351,7 @@ def test_quirk_11_zero_length_and_identical_ranges(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("shift", [-50, -(10**15), 10**18])
-def test_quirk_12_times_may_be_negative_or_far_from_zero(trace: Trace, shift: int) -> None:
+def test_quirk_12_times_may_be_negative_or_far_from_zero(trace: MakeTrace, shift: int) -> None:
     """All times shifted alike: sums, busy and span stay, starts shift."""
     found = answer(
         trace(
@@ -366,7 +366,7 @@ def test_quirk_12_times_may_be_negative_or_far_from_zero(trace: Trace, shift: in
     assert (instance["sum_ns"], instance["busy_ns"], instance["span_ns"]) == (30, 25, 25)
 
 
-def test_quirk_13_a_range_that_ends_on_another_thread(trace: Trace) -> None:
+def test_quirk_13_a_range_that_ends_on_another_thread(trace: MakeTrace) -> None:
     """It is a window of its process; for `strict`, of the thread that started it."""
     path = trace(
         Range("request", 0, 100, kind="start_end", thread=1, end_thread=2),
@@ -379,7 +379,7 @@ def test_quirk_13_a_range_that_ends_on_another_thread(trace: Trace) -> None:
     assert answer(path).instances["tid"].tolist() == [1]
 
 
-def test_nvtx_rows_that_are_no_ranges_are_none(trace: Trace) -> None:
+def test_nvtx_rows_that_are_no_ranges_are_none(trace: MakeTrace) -> None:
     """Marks, categories, thread names and domain rows are not counted as ranges; imported NVTX text is."""
     found = answer(
         trace(
@@ -401,7 +401,7 @@ def test_nvtx_rows_that_are_no_ranges_are_none(trace: Trace) -> None:
 # ---- CUDA
 
 
-def test_quirk_14_correlation_ids_collide_between_processes(trace: Trace) -> None:
+def test_quirk_14_correlation_ids_collide_between_processes(trace: MakeTrace) -> None:
     """Three processes that all use ids 1 to 5: each op belongs to its own process's range."""
     items: list[Items] = []
     for process in (101, 102, 103):
@@ -415,7 +415,7 @@ def test_quirk_14_correlation_ids_collide_between_processes(trace: Trace) -> Non
     assert found.ranges["launches"].tolist() == [5, 5, 5]
 
 
-def test_quirk_14_ids_far_apart_and_of_32_bits(trace: Trace) -> None:
+def test_quirk_14_ids_far_apart_and_of_32_bits(trace: MakeTrace) -> None:
     """Ids need not be dense: 1, 2^31 and 2^32-1 in one process."""
     ids = [1, 2**31, 2**32 - 1, 2**32 - 2]
     kernels = [launch_kernel("k", (i, i + 1), (10, 10 + 2**i), id=id) for i, id in enumerate(ids)]
@@ -423,7 +423,7 @@ def test_quirk_14_ids_far_apart_and_of_32_bits(trace: Trace) -> None:
     assert (sums(found), found.ranges["launches"].tolist()) == ({"step": 15}, [4])
 
 
-def test_quirk_15_runtime_call_wraps_driver_call(trace: Trace) -> None:
+def test_quirk_15_runtime_call_wraps_driver_call(trace: MakeTrace) -> None:
     """Two rows with one key are one launch, the shorter; nothing is counted twice."""
     found = answer(
         trace(
@@ -439,7 +439,7 @@ def test_quirk_15_runtime_call_wraps_driver_call(trace: Trace) -> None:
     assert found.totals["launches"] == 1
 
 
-def test_quirk_15_backtrace_rows_double_nothing(trace: Trace) -> None:
+def test_quirk_15_backtrace_rows_double_nothing(trace: MakeTrace) -> None:
     """A call recorded a second time with event class 67 is still one launch."""
     found = answer(
         trace(
@@ -453,7 +453,7 @@ def test_quirk_15_backtrace_rows_double_nothing(trace: Trace) -> None:
     assert (sums(found), found.totals["launches"]) == ({"step": 10}, 1)
 
 
-def test_quirk_16_gpu_rows_without_launch(trace: Trace) -> None:
+def test_quirk_16_gpu_rows_without_launch(trace: MakeTrace) -> None:
     """Unified-memory copies have id 0; rows of a cut file have ids that no call has. Both are in the ledger."""
     found = answer(
         trace(
@@ -466,7 +466,7 @@ def test_quirk_16_gpu_rows_without_launch(trace: Trace) -> None:
             duration=END,
         )
     )
-    assert fates(found) == {"own thread": 1, "no launch row": 1, "unified memory": 2}
+    assert outcomes(found) == {"own thread": 1, "no launch row": 1, "unified memory": 2}
     assert found.kernels[found.kernels["path"] == ""]["kernel"].tolist() == [
         "cut",
         "migration HtoD",
@@ -477,13 +477,13 @@ def test_quirk_16_gpu_rows_without_launch(trace: Trace) -> None:
     )
 
 
-def test_quirk_16_launches_without_gpu_rows(trace: Trace) -> None:
+def test_quirk_16_launches_without_gpu_rows(trace: MakeTrace) -> None:
     """Calls that left no trace on the GPU are no launches and no error."""
     found = answer(trace(Range("step", 0, 50), *(Launch(i, i + 1, i + 1) for i in range(5)), duration=END))
     assert (found.ranges["launches"].tolist(), found.totals["launches"]) == ([0], 0)
 
 
-def test_quirk_17_graphs_traced_as_a_whole(trace: Trace) -> None:
+def test_quirk_17_graphs_traced_as_a_whole(trace: MakeTrace) -> None:
     """A GRAPH_TRACE row is an op like others: most of the time may be in it."""
     found = answer(
         trace(
@@ -500,7 +500,7 @@ def test_quirk_17_graphs_traced_as_a_whole(trace: Trace) -> None:
     assert "42" in found.kernels["kernel"].tolist()[0]
 
 
-def test_quirk_17_graphs_traced_by_node(trace: Trace) -> None:
+def test_quirk_17_graphs_traced_by_node(trace: MakeTrace) -> None:
     """A hundred kernels under one launch: one launch, one graph launch, a hundred kernels."""
     nodes = [Kernel(f"n{i % 3}", 100 + 10 * i, 105 + 10 * i, 1, graph_node=i + 1) for i in range(100)]
     found = answer(trace(Range("step", 0, 50), Launch(10, 12, 1), *nodes, duration=10_000))
@@ -508,7 +508,7 @@ def test_quirk_17_graphs_traced_by_node(trace: Trace) -> None:
     assert (row["launches"], row["graph_launches"], row["kernels"], row["sum_ns"]) == (1, 1, 100, 500)
 
 
-def test_quirk_18_kernels_overlap_on_one_device(trace: Trace) -> None:
+def test_quirk_18_kernels_overlap_on_one_device(trace: MakeTrace) -> None:
     """Two streams of one device: busy is the union, sum is not."""
     found = answer(
         trace(
@@ -522,7 +522,7 @@ def test_quirk_18_kernels_overlap_on_one_device(trace: Trace) -> None:
     assert found.totals["busy_ns"] == 150
 
 
-def test_quirk_19_devices_are_told_apart_by_process(trace: Trace) -> None:
+def test_quirk_19_devices_are_told_apart_by_process(trace: MakeTrace) -> None:
     """Device 0 of two processes may be two GPUs, or one: TARGET_INFO_CUDA_DEVICE says which."""
     items = (
         Range("a", 0, 50, process=11),
@@ -536,7 +536,7 @@ def test_quirk_19_devices_are_told_apart_by_process(trace: Trace) -> None:
     assert (one.totals["busy_ns"], one.ranges["devices"].tolist()) == (70, [1])
 
 
-def test_quirk_19_without_the_device_table_the_gpu_id_is_the_device(trace: Trace) -> None:
+def test_quirk_19_without_the_device_table_the_gpu_id_is_the_device(trace: MakeTrace) -> None:
     """Older reports list GPUs alone; also `cuDevice`, which says something else, is not believed."""
     found = answer(
         trace(
@@ -552,13 +552,13 @@ def test_quirk_19_without_the_device_table_the_gpu_id_is_the_device(trace: Trace
     assert found.ranges["device"].tolist() == ["GPU 1"]
 
 
-def test_quirk_19_no_list_of_gpus(trace: Trace) -> None:
+def test_quirk_19_no_list_of_gpus(trace: MakeTrace) -> None:
     """Without any list of GPUs devices are those of the processes."""
     path = trace(*STEP, gpus=False, duration=END)
     assert answer(path, by="device").ranges["device"].tolist() == ["device 0 of pid 1"]
 
 
-def test_quirk_19_windows_lists_what_is_no_gpu(trace: Trace) -> None:
+def test_quirk_19_windows_lists_what_is_no_gpu(trace: MakeTrace) -> None:
     """An integrated GPU and the "Microsoft Basic Render Driver" are listed and take no work."""
     nothing = dict.fromkeys(["smCount", "computeMajor", "computeMinor"], None)
     found = answer(
@@ -575,13 +575,13 @@ def test_quirk_19_windows_lists_what_is_no_gpu(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("green_context", [None, 0])
-def test_quirk_21_no_green_context_is_null_or_0(trace: Trace, green_context: int | None) -> None:
+def test_quirk_21_no_green_context_is_null_or_0(trace: MakeTrace, green_context: int | None) -> None:
     """Both mean that there is none, and neither changes anything."""
     kernel = Kernel("k", 20, 30, 1, green_context=green_context)
     assert sums(answer(trace(Range("step", 0, 50), Launch(1, 2, 1), kernel, duration=END))) == {"step": 10}
 
 
-def test_quirk_21_no_stream(trace: Trace) -> None:
+def test_quirk_21_no_stream(trace: MakeTrace) -> None:
     """Stream 4294967295 is none: the op is there all the same."""
     path = trace(
         Range("step", 0, 50), launch_kernel("k", (1, 2), (20, 30), id=1, stream=4294967295), duration=END
@@ -595,7 +595,7 @@ def test_quirk_21_no_stream(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_every_generation_gives_the_same_answer(trace: Trace, style: str) -> None:
+def test_every_generation_gives_the_same_answer(trace: MakeTrace, style: str) -> None:
     """The same events written as 2019, 2022 and 2025 wrote them are attributed alike."""
     found = answer(
         trace(
@@ -618,16 +618,16 @@ def test_every_generation_gives_the_same_answer(trace: Trace, style: str) -> Non
 
 
 @pytest.mark.parametrize("style", ["2019", "2022.4"])
-def test_older_reports_without_process_ids_on_gpu_rows(trace: Trace, style: str) -> None:
+def test_older_reports_without_process_ids_on_gpu_rows(trace: MakeTrace, style: str) -> None:
     """Where GPU rows have no `globalPid`, they are those of the one process that made host calls."""
     dropped = {f"CUPTI_ACTIVITY_KIND_{table}": ["globalPid"] for table in ("KERNEL", "MEMCPY")}
     path = trace(*STEP, style=style, drop_columns=dropped, duration=END)
     assert sums(answer(path)) == {"step": 14}
     two = trace(*STEP, Launch(1, 2, 1, process=2), style=style, drop_columns=dropped)
-    assert fates(answer(two)) == {"no launch row": 2}
+    assert outcomes(answer(two)) == {"no launch row": 2}
 
 
-def test_reading_changes_nothing(trace: Trace) -> None:
+def test_reading_changes_nothing(trace: MakeTrace) -> None:
     """The file is byte for byte what it was, and nothing lies beside it."""
     path = trace(*STEP, duration=END)
     before = path.read_bytes()

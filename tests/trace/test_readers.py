@@ -12,12 +12,10 @@ import pytest
 
 from nsysprof.trace.details import CallList, OpDetails, grid_text, sides
 from nsysprof.trace.nsys.about import read_thread_names
-from nsysprof.trace.nsys.call_list import read_call_list
-from nsysprof.trace.nsys.gpu_work import TABLES
-from nsysprof.trace.nsys.memory_use import read_memory_use
-from nsysprof.trace.nsys.op_details import read_op_details
+from nsysprof.trace.nsys.gpu_work import TABLES, read_memory_use, read_op_details
+from nsysprof.trace.nsys.host_calls import read_call_list
 from nsysprof.trace.report import open_report, read_tables
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.sources import source_of
 from tests.kit.trace import (
     Item,
@@ -47,7 +45,7 @@ def calls_of(path: Path) -> CallList:
         return read_call_list(source_of(report))
 
 
-def test_details_stand_beside_the_ops(trace: Trace) -> None:
+def test_details_stand_beside_the_ops(trace: MakeTrace) -> None:
     """Kernels have a shape and no size, copies and sets a size and no shape, graphs neither; the order is the ops'."""
     path = trace(
         *launch_graph((0, 1), (50, 60), id=4),
@@ -72,7 +70,7 @@ def test_details_stand_beside_the_ops(trace: Trace) -> None:
     assert found.size.tolist() == [-1, 5, 77, -1]
 
 
-def test_details_of_tables_that_lack_columns(trace: Trace) -> None:
+def test_details_of_tables_that_lack_columns(trace: MakeTrace) -> None:
     """Rows count although nothing is told of them."""
     told = ["correlationId", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory"]
     told += [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
@@ -97,7 +95,7 @@ def test_details_of_real_reports(name: str) -> None:
     assert found.size[found.size >= 0].sum() == size
 
 
-def test_all_calls_are_listed(trace: Trace) -> None:
+def test_all_calls_are_listed(trace: MakeTrace) -> None:
     """Not only launches: by thread and start, outer ones first, without the version in the name, with results."""
     found = calls_of(
         trace(
@@ -116,7 +114,7 @@ def test_all_calls_are_listed(trace: Trace) -> None:
     assert found.result.tolist() == [0, 0, 0, 2]
 
 
-def test_a_call_is_found_by_thread_and_times(trace: Trace) -> None:
+def test_a_call_is_found_by_thread_and_times(trace: MakeTrace) -> None:
     """Among calls that begin together, and not on another thread."""
     found = calls_of(
         trace(Launch(1, 9, 1), Launch(1, 4, 2), Launch(1, 4, 3, thread=2), Launch(5, 6, 4), Launch(5, 5, 5))
@@ -129,7 +127,7 @@ def test_a_call_is_found_by_thread_and_times(trace: Trace) -> None:
     assert found.thread[rows[:3]].tolist() == [0, 1, 0]
 
 
-def test_a_report_without_calls_has_none(trace: Trace) -> None:
+def test_a_report_without_calls_has_none(trace: MakeTrace) -> None:
     """A table that is absent, and one without names."""
     assert len(calls_of(trace(Kernel("k", 1, 2, 1)))) == 0
     unnamed = calls_of(trace(Launch(1, 2, 1), drop_columns={"CUPTI_ACTIVITY_KIND_RUNTIME": ["nameId"]}))
@@ -140,17 +138,17 @@ def test_a_report_without_calls_has_none(trace: Trace) -> None:
 def test_every_launch_of_a_real_report_is_found(name: str) -> None:
     """All calls are there, and each launch is one of those that launch, copy or set."""
     with open_report(TRACES / f"{name}.sqlite") as report:
-        tables, calls = read_tables(report), read_call_list(source_of(report))
+        trace, calls = read_tables(report), read_call_list(source_of(report))
         assert len(calls) == source_of(report).rows("CUPTI_ACTIVITY_KIND_RUNTIME")
-    launches = tables.launches
-    rows = calls.find(tables.threads[launches.thread], launches.start, launches.end)
+    launches = trace.launches
+    rows = calls.find(trace.threads[launches.thread], launches.start, launches.end)
     assert len(set(rows.tolist())) == len(launches)
     assert rows.min() >= 0
     names = {calls.names[name] for name in np.unique(calls.name[rows]).tolist()}
     assert all("Launch" in name or "Memcpy" in name or "Memset" in name for name in names), names
 
 
-def test_threads_have_names(trace: Trace) -> None:
+def test_threads_have_names(trace: MakeTrace) -> None:
     """By globalTid; an empty one is none."""
     path = trace(ThreadName(1, "main"), ThreadName(2, ""), ThreadName(1, "other", process=9), Launch(1, 2, 1))
     with open_report(path) as report:
@@ -170,7 +168,7 @@ def memory(start: int, address: int, size: int, *, free: bool = False, **more: A
     return Row(MEMORY, {**row, "bytes": size, "memKind": 2, "memoryOperationType": int(free), **more})
 
 
-def test_memory_is_added_up(trace: Trace) -> None:
+def test_memory_is_added_up(trace: MakeTrace) -> None:
     """In time, by process, device and kind; a release gives back what its address held, whatever it says itself."""
     path = trace(
         Kernel("k", 1, 2, 1),
@@ -191,7 +189,7 @@ def test_memory_is_added_up(trace: Trace) -> None:
     ]  # fmt: skip
 
 
-def test_an_address_that_is_allocated_again_was_released_before(trace: Trace) -> None:
+def test_an_address_that_is_allocated_again_was_released_before(trace: MakeTrace) -> None:
     """Reports lose rows: what an address held is not counted for ever beside what it holds now."""
     path = trace(
         Kernel("k", 1, 2, 1),
@@ -206,7 +204,7 @@ def test_an_address_that_is_allocated_again_was_released_before(trace: Trace) ->
     assert dict(zip(managed.time.tolist(), managed.size.tolist(), strict=True)) == {30: 1000, 40: 0}
 
 
-def test_memory_that_was_not_recorded(trace: Trace) -> None:
+def test_memory_that_was_not_recorded(trace: MakeTrace) -> None:
     """Nothing, not zero."""
     with open_report(trace(Kernel("k", 1, 2, 1))) as report:
         assert read_memory_use(source_of(report)) == ()

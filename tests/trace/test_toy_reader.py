@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import nsysprof
-from nsysprof.core.arena import Room
+from nsysprof.core.arena import ColumnArena
 from nsysprof.fleet.examine import ReportAnswer, ReportTask, examine_report
 from nsysprof.fleet.inputs import ReportFile
 from nsysprof.trace.report import READERS, About, Progress, Reader, Report
-from nsysprof.trace.tables import (
+from nsysprof.trace.trace import (
     DEFAULT_DOMAIN,
     KERNEL,
     PUSH_POP,
@@ -28,7 +28,7 @@ from nsysprof.trace.tables import (
     RangeName,
     Ranges,
     Stream,
-    Tables,
+    Trace,
 )  # fmt: skip
 from tests.kit.command_line import runner
 
@@ -63,14 +63,14 @@ class ToyReader(Reader):
         """All kernels."""
         return len(self.kernels)
 
-    def tables(self, report: Report, progress: Progress | None, room: Room) -> Tables:
+    def trace(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Trace:
         """One process with one GPU and one stream."""
         ranges, launches, kernels = self.ranges, self.launches, self.kernels
         threads = sorted({row[1] for row in (*ranges, *launches)})
         names, ops = (sorted({row[2] for row in rows}) for rows in (ranges, kernels))
         unclosed = moved = np.zeros(len(ranges), np.bool_)
         from_graph = np.zeros(len(kernels), np.bool_)
-        return Tables(
+        return Trace(
             report=report,
             ranges=Ranges(
                 codes(ranges, 1, threads), *times(ranges), np.full(len(ranges), PUSH_POP, np.uint8),
@@ -133,7 +133,7 @@ def test_a_toy_trace_is_attributed_and_broken_down(toy: Path) -> None:
     busy = dict(zip(breakdown.ranges["path"], breakdown.ranges["busy_ns"], strict=True))
     assert busy == {"train": 65, "train/forward": 40}
     ledger = {row["fate"]: (row["ops"], row["sum_ns"]) for row in breakdown.ledger.to_dict("records")}
-    assert {fate: row for fate, row in ledger.items() if row[0]} == {
+    assert {outcome: row for outcome, row in ledger.items() if row[0]} == {
         "own thread": (2, 50),
         "followed": (1, 15),
     }

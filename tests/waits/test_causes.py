@@ -9,11 +9,11 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.range_work import index_work, range_work
-from nsysprof.core.intervals import covered_before
-from nsysprof.trace.nsys.call_list import read_waits
+from nsysprof.core.intervals import cover_before
+from nsysprof.trace.nsys.host_calls import read_waits
 from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import EXPOSED, HOST, OTHERS, QUEUE, SYNC, Gaps, find_gaps
-from tests.conftest import Trace
+from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.sources import source_of
 from tests.kit.trace import Launch, Range, launch_kernel, launch_memcpy
@@ -26,8 +26,8 @@ def gaps_of(path: Path, name: str = "run", calls: str | None = None) -> Gaps:
     with open_report(path) as report:
         attribution = attribute(report)
         waits = read_waits(source_of(report))
-    tables = attribution.tables
-    texts = np.array([tables.range_names[code].text for code in tables.ranges.name.tolist()], object)
+    trace = attribution.trace
+    texts = np.array([trace.range_names[code].text for code in trace.ranges.name.tolist()], object)
     index = index_work(attribution, np.arange(len(texts)))
     windows = np.flatnonzero(texts == name)
     inner = None if calls is None else np.flatnonzero(texts == calls)
@@ -40,7 +40,7 @@ def told(gaps: Gaps) -> list[tuple[int, int, str]]:
     return list(zip(gaps.start.tolist(), gaps.end.tolist(), kinds, strict=True))
 
 
-def test_a_gap_before_an_op_that_was_not_launched_yet_waits_for_the_host(trace: Trace) -> None:
+def test_a_gap_before_an_op_that_was_not_launched_yet_waits_for_the_host(trace: MakeTrace) -> None:
     """The GPU is done at 40, the host calls at 60: launch-bound."""
     path = trace(
         Range("run", 0, 100),
@@ -50,7 +50,7 @@ def test_a_gap_before_an_op_that_was_not_launched_yet_waits_for_the_host(trace: 
     assert told(gaps_of(path)) == [(40, 70, "host")]
 
 
-def test_a_gap_that_began_during_the_launch_waits_for_the_host_too(trace: Trace) -> None:
+def test_a_gap_that_began_during_the_launch_waits_for_the_host_too(trace: MakeTrace) -> None:
     """The call had begun but not returned when the GPU ran dry: the GPU did not have its work yet."""
     path = trace(
         Range("run", 0, 100),
@@ -60,7 +60,7 @@ def test_a_gap_that_began_during_the_launch_waits_for_the_host_too(trace: Trace)
     assert told(gaps_of(path)) == [(40, 46, "host")]
 
 
-def test_a_gap_between_ops_that_were_launched_in_time_is_the_queue_s(trace: Trace) -> None:
+def test_a_gap_between_ops_that_were_launched_in_time_is_the_queue_s(trace: MakeTrace) -> None:
     """Both kernels were launched long before: what remains is the GPU's own pause between them."""
     path = trace(
         Range("run", 0, 100),
@@ -71,7 +71,7 @@ def test_a_gap_between_ops_that_were_launched_in_time_is_the_queue_s(trace: Trac
     assert told(gaps_of(path)) == [(40, 41, "queue")]
 
 
-def test_a_synchronization_costs_what_it_takes_to_return(trace: Trace) -> None:
+def test_a_synchronization_costs_what_it_takes_to_return(trace: MakeTrace) -> None:
     """The host waited for the GPU, which ran dry at 40; it is back at 45, and what it does until 60 is its own time."""
     path = trace(
         Range("run", 0, 200),
@@ -85,7 +85,7 @@ def test_a_synchronization_costs_what_it_takes_to_return(trace: Trace) -> None:
     assert [gaps.total_ns(kind) for kind in (SYNC, EXPOSED, HOST)] == [5, 15, 20]
 
 
-def test_a_synchronization_that_returns_at_once_costs_nothing_and_exposes_the_host(trace: Trace) -> None:
+def test_a_synchronization_that_returns_at_once_costs_nothing_and_exposes_the_host(trace: MakeTrace) -> None:
     """The call returns in the very ns in which the GPU runs dry."""
     path = trace(
         Range("run", 0, 200),
@@ -96,7 +96,7 @@ def test_a_synchronization_that_returns_at_once_costs_nothing_and_exposes_the_ho
     assert told(gaps_of(path)) == [(40, 60, "exposed")]
 
 
-def test_a_synchronize_call_on_an_idle_gpu_costs_nothing(trace: Trace) -> None:
+def test_a_synchronize_call_on_an_idle_gpu_costs_nothing(trace: MakeTrace) -> None:
     """The GPU had run dry before the host came to synchronize: it waits for the host."""
     path = trace(
         Range("run", 0, 200),
@@ -107,7 +107,7 @@ def test_a_synchronize_call_on_an_idle_gpu_costs_nothing(trace: Trace) -> None:
     assert told(gaps_of(path)) == [(40, 60, "host")]
 
 
-def test_a_synchronize_call_of_the_range_s_thread_counts_for_what_follows_it(trace: Trace) -> None:
+def test_a_synchronize_call_of_the_range_s_thread_counts_for_what_follows_it(trace: MakeTrace) -> None:
     """The main thread reads a loss, then calls backward, whose kernels autograd's own thread launches."""
     path = trace(
         Range("run", 0, 200),
@@ -125,7 +125,7 @@ def test_a_synchronize_call_of_the_range_s_thread_counts_for_what_follows_it(tra
     assert told(gaps_of(other)) == [(40, 60, "host")]
 
 
-def test_a_blocking_copy_was_launched_when_its_call_began(trace: Trace) -> None:
+def test_a_blocking_copy_was_launched_when_its_call_began(trace: MakeTrace) -> None:
     """The call lasts until the copy is done; the GPU had its work from the start. What comes after waited for it."""
     path = trace(
         Range("run", 0, 200),
@@ -136,7 +136,7 @@ def test_a_blocking_copy_was_launched_when_its_call_began(trace: Trace) -> None:
     assert told(gaps_of(path)) == [(40, 42, "queue"), (55, 60, "sync"), (60, 80, "exposed")]
 
 
-def test_what_others_run_in_a_gap_is_told_apart(trace: Trace) -> None:
+def test_what_others_run_in_a_gap_is_told_apart(trace: MakeTrace) -> None:
     """20 of the 30 ns between the range's ops the GPU works for another range; the rest waits for the host."""
     path = trace(
         Range("run", 0, 100),
@@ -149,7 +149,7 @@ def test_what_others_run_in_a_gap_is_told_apart(trace: Trace) -> None:
     assert (gaps.others_ns.tolist(), gaps.total_ns(OTHERS), gaps.total_ns(HOST)) == ([20], 20, 10)
 
 
-def test_ops_that_overlap_leave_no_gap(trace: Trace) -> None:
+def test_ops_that_overlap_leave_no_gap(trace: MakeTrace) -> None:
     """A long op on another stream covers what would be a gap; after it there is one."""
     path = trace(
         Range("run", 0, 200),
@@ -161,7 +161,7 @@ def test_ops_that_overlap_leave_no_gap(trace: Trace) -> None:
     assert told(gaps_of(path)) == [(60, 110, "host")]
 
 
-def test_gaps_between_calls_are_told_from_those_within(trace: Trace) -> None:
+def test_gaps_between_calls_are_told_from_those_within(trace: MakeTrace) -> None:
     """The GPU waits once inside the first call and once from that to the second."""
     path = trace(
         Range("run", 0, 300),
@@ -174,7 +174,7 @@ def test_gaps_between_calls_are_told_from_those_within(trace: Trace) -> None:
     assert gaps_of(path, calls="step").between_calls.tolist() == [False, True]
 
 
-def test_windows_do_not_see_each_other(trace: Trace) -> None:
+def test_windows_do_not_see_each_other(trace: MakeTrace) -> None:
     """What passes between two instances of a range is nobody's gap."""
     path = trace(
         Range("run", 0, 50),
@@ -186,12 +186,12 @@ def test_windows_do_not_see_each_other(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_gaps_and_busy_time_make_the_span(seed: int, trace: Trace) -> None:
+def test_gaps_and_busy_time_make_the_span(seed: int, trace: MakeTrace) -> None:
     """On random reports, for every range at once: span − gaps is the union of its ops, and others fit into the gaps."""
     with open_report(trace(*random_report(seed))) as report:
         attribution = attribute(report)
         waits = read_waits(source_of(report))
-    every = np.arange(len(attribution.tables.ranges))
+    every = np.arange(len(attribution.trace.ranges))
     index = index_work(attribution, every)
     work = range_work(index, every)
     gaps = find_gaps(index, work, every, waits)
@@ -217,6 +217,6 @@ def test_covered_time_before_moments() -> None:
     covered = {2, 3, 4, 10, 11, 12, 13}
     moments = np.arange(-1, 20)
     expected = [sum(unit < moment for unit in covered) for moment in moments.tolist()]
-    assert covered_before(start, end, moments).tolist() == expected
+    assert cover_before(start, end, moments).tolist() == expected
     none = np.empty(0, np.int64)
-    assert covered_before(none, none, moments).tolist() == [0] * len(moments)
+    assert cover_before(none, none, moments).tolist() == [0] * len(moments)

@@ -1,4 +1,4 @@
-"""Puts the tables of a report together: joins GPU work to its launches and gives threads and devices small codes."""
+"""Puts a trace together from the tables of a report: joins GPU work to its launches, gives small codes to threads."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import Room
-from nsysprof.core.codes import Coder
-from nsysprof.trace.nsys.columns import Source, column, has_all, unread_tables
+from nsysprof.core.arena import ColumnArena
+from nsysprof.core.columns import Coder
+from nsysprof.trace.nsys.about import gpus_of_devices
+from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
 from nsysprof.trace.nsys.gpu_work import NEEDS as WORK_NEEDS
 from nsysprof.trace.nsys.gpu_work import TABLES as WORK
 from nsysprof.trace.nsys.gpu_work import Work, read_work
-from nsysprof.trace.nsys.gpus import devices as gpu_of_device
 from nsysprof.trace.nsys.host_calls import NEEDS as CALLS_NEEDS
 from nsysprof.trace.nsys.host_calls import TABLE as CALLS
 from nsysprof.trace.nsys.host_calls import launch_keys, read_calls, recorded_calls
@@ -23,7 +23,7 @@ from nsysprof.trace.nsys.nvtx import NEEDS as NVTX_NEEDS
 from nsysprof.trace.nsys.nvtx import TABLE as NVTX
 from nsysprof.trace.nsys.nvtx import NvtxRanges, read_ranges
 from nsysprof.trace.report import Progress, Report
-from nsysprof.trace.tables import (
+from nsysprof.trace.trace import (
     PROCESS_OF_THREAD,
     PUSH_POP,
     Device,
@@ -32,7 +32,7 @@ from nsysprof.trace.tables import (
     Ops,
     Ranges,
     Stream,
-    Tables,
+    Trace,
     Unread,
 )
 
@@ -46,13 +46,15 @@ _BYTES_PER_ROW = {**dict.fromkeys(WORK, 80), CALLS: 35, NVTX: 115}
 _AT_MOST = 4  # times the size of an SQLite file, whose rows take 30 bytes at least
 
 
-def build_tables(report: Report, source: Source, progress: Progress | None, room: Room) -> Tables:
-    """The `Tables` of a report, see `read_tables`."""
-    found, tids = Coder(), Coder()  # globalPids, globalTids
+def build_trace(report: Report, source: Source, progress: Progress | None, arena: ColumnArena) -> Trace:
+    """The `Trace` of a report, see `read_tables`."""
+    process_ids, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
-        ops, launches, work, recorded_twice = _read_gpu_work(source, found, tids, progress, room)
-        nvtx = read_ranges(source, tids, progress, room)
-        gpus = gpu_of_device(source)
+        ops, launches, work, recorded_twice = _read_gpu_work(source, process_ids, tids, progress, arena)
+        nvtx = read_ranges(source, tids, progress, arena)
+        pids = process_ids.values
+        cuda_devices = [(int(pids[code]), cuda_id) for code, cuda_id in work.devices]
+        gpus = gpus_of_devices(source, report.about.gpus, cuda_devices)
         unread = unread_tables(source, _NEEDS)
         no_work = "" if len(ops) else _why_no_work(source, unread)
 
@@ -61,25 +63,26 @@ def build_tables(report: Report, source: Source, progress: Progress | None, room
     thread_code = np.empty(len(order), _narrow(len(order)))
     thread_code[order] = np.arange(len(order))
     # sorted by thread before, and still
-    launches = replace(launches, thread=room.take(thread_code, launches.thread))
-    processes = np.array(sorted({*found.values.tolist(), *(threads & PROCESS_OF_THREAD).tolist()}), np.int64)
-    pids = found.values
+    launches = replace(launches, thread=arena.take(thread_code, launches.thread))
+    processes = np.array(
+        sorted({*process_ids.values.tolist(), *(threads & PROCESS_OF_THREAD).tolist()}), np.int64
+    )
     process_code = np.searchsorted(processes, pids)
     duration = report.about.duration_ns or 0
     ends = [int(times.max()) for times in (ops.end, launches.end, nvtx.end) if len(times)]
     session_end = max([duration, *ends])
     devices = [
-        Device(int(process_code[code]), cuda_id, gpus.get((int(pids[code]), cuda_id)))
-        for code, cuda_id in work.devices
+        Device(int(process_code[code]), cuda_id, gpu)
+        for (code, cuda_id), gpu in zip(work.devices, gpus, strict=True)
     ]
     warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice, unread, no_work)
-    ranges, never_popped = _folded(_ranges(nvtx, thread_code, session_end, duration, room), room)
+    ranges, never_popped = _folded(_ranges(nvtx, thread_code, session_end, duration, arena), arena)
     for name, count in list(never_popped.items())[:_MOST_TOLD]:
         more = f"{count:,} more of it, pushed inside the first, count as one range with that"
         warnings += (f"`{nvtx.names[name].text}` is never popped: {more}",)
     if len(never_popped) > _MOST_TOLD:
         warnings += (f"never popped, and folded like these: {len(never_popped) - _MOST_TOLD:,} more names",)
-    return Tables(
+    return Trace(
         report=report,
         ranges=ranges,
         launches=launches,
@@ -97,7 +100,7 @@ def build_tables(report: Report, source: Source, progress: Progress | None, room
         unread=unread,
         no_work=no_work,
         never_popped=sum(never_popped.values()),
-        room=room,
+        arena=arena,
     )
 
 
@@ -119,66 +122,65 @@ def _narrow(count: int) -> type[np.integer]:
     return np.uint16 if count <= 1 << 16 else np.int32
 
 
-def _adopt(work: Work, found: Coder, source: Source) -> Work:
+def _adopt(work: Work, process_ids: Coder, source: Source) -> Work:
     """GPU rows without a process id belong to the process that made host calls, if that was one alone."""
-    codes = {value: code for code, value in enumerate(found.values.tolist())}
+    codes = {value: code for code, value in enumerate(process_ids.values.tolist())}
     if 0 not in codes:
         return work
     tids = Coder()
-    if has_all(source, CALLS, ["globalTid"]):
-        for block in source.blocks(CALLS, ["globalTid"]):
-            tids.encode(column(block, "globalTid"))
+    for block in read_blocks(source, CALLS, ["globalTid"]):
+        tids.encode(column(block, "globalTid"))
     callers = np.unique(tids.values & PROCESS_OF_THREAD)
     if len(callers) != 1:
         return work
-    caller = int(found.encode(callers)[0])
+    caller = int(process_ids.encode(callers)[0])
     devices = [(caller if code == codes[0] else code, number) for code, number in work.devices]
     return replace(work, devices=devices)
 
 
 def _read_gpu_work(
-    source: Source, found: Coder, tids: Coder, progress: Progress | None, room: Room
+    source: Source, process_ids: Coder, tids: Coder, progress: Progress | None, arena: ColumnArena
 ) -> tuple[Ops, Launches, Work, int]:
     """The ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows tell, and how many
     host calls were given up because a shorter one has their id.
 
     What joins the two is given up as soon as it is used: this is where memory peaks.
     """
-    work = _adopt(read_work(source, found, progress, room), found, source)
+    work = _adopt(read_work(source, process_ids, progress, arena), process_ids, source)
     process_of_stream = np.array([work.devices[device][0] for device, *_ in work.streams], np.int32)
     keys = launch_keys(process_of_stream.take(work.stream), work.correlation)
-    slot = room.empty(len(work.start), keys.type)
+    slot = arena.empty(len(work.start), keys.type)
     for first in range(0, len(slot), _CHUNK):
         part = slice(first, first + _CHUNK)
         slot[part] = keys.slots(process_of_stream[work.stream[part]], work.correlation[part])
     work = replace(work, correlation=np.empty(0, np.int64))
-    calls = read_calls(source, keys, found, tids, progress, room)
+    calls = read_calls(source, keys, process_ids, tids, progress, arena)
     slots = keys.count
     del keys
     by_id = np.argsort(tids.values, kind="stable")
     place = np.empty(len(by_id), _narrow(len(by_id)))
     place[by_id] = np.arange(len(by_id))
     group = place[calls.thread]
-    order, start = _sorted(group, calls.start, calls.end, room)
+    order, start = _sorted(group, calls.start, calls.end, arena)
     sizes = np.bincount(group, minlength=len(by_id))
     del group
     launches = Launches(
-        thread=room.repeat(by_id.astype(_narrow(len(by_id))), sizes),
+        thread=arena.repeat(by_id.astype(_narrow(len(by_id))), sizes),
         start=start,
-        end=room.take(calls.end, order),
+        end=arena.take(calls.end, order),
     )
     launch_of_slot = np.full(slots + 1, -1, np.int32)  # the last entry is for ops without a launch: slot -1
     for first in range(0, len(order), _CHUNK):
         part = slice(first, first + _CHUNK)
         launch_of_slot[calls.slot[order[part]]] = np.arange(first, first + len(order[part]), dtype=np.int32)
-    launch = room.take(launch_of_slot, slot)
+    launch = arena.take(launch_of_slot, slot)
     del slot, launch_of_slot, order
     ops = Ops(
         start=work.start,
         end=work.end,
         kind=work.kind,
         name=work.name,
-        stream=room.cast(work.stream, _narrow(len(work.streams))),
+        stream=arena.cast(work.stream, _narrow(len(work.streams))),
         launch=launch,
         from_graph=work.from_graph,
     )
@@ -186,7 +188,7 @@ def _read_gpu_work(
 
 
 def _ranges(
-    nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int, duration: int, room: Room
+    nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int, duration: int, arena: ColumnArena
 ) -> Ranges:
     """Close what was left open at the session's end and sort."""
     end = nvtx.end
@@ -198,20 +200,20 @@ def _ranges(
     kinds = 2 * len(thread_code)  # a group for each kind of each thread
     group = (2 * thread_code.astype(np.int64)).astype(_narrow(kinds))[nvtx.thread]
     group += nvtx.kind
-    order, start = _sorted(group, nvtx.start, end, room, longest=True)
+    order, start = _sorted(group, nvtx.start, end, arena, longest=True)
     sizes = np.bincount(group, minlength=kinds)
     return Ranges(
-        thread=room.repeat(np.arange(kinds, dtype=group.dtype) // 2, sizes),
+        thread=arena.repeat(np.arange(kinds, dtype=group.dtype) // 2, sizes),
         start=start,
-        end=room.take(end, order),
-        kind=room.repeat((np.arange(kinds) % 2).astype(np.uint8), sizes),
-        name=room.take(nvtx.name, order),
-        unclosed=room.take(unclosed, order),
-        moved=room.take(nvtx.moved, order),
+        end=arena.take(end, order),
+        kind=arena.repeat((np.arange(kinds) % 2).astype(np.uint8), sizes),
+        name=arena.take(nvtx.name, order),
+        unclosed=arena.take(unclosed, order),
+        moved=arena.take(nvtx.moved, order),
     )
 
 
-def _folded(ranges: Ranges, room: Room) -> tuple[Ranges, dict[int, int]]:
+def _folded(ranges: Ranges, arena: ColumnArena) -> tuple[Ranges, dict[int, int]]:
     """The ranges without those that lie in one of the same name on their thread, neither ever popped, where that is so
     again and again; and how many those are, by name.
 
@@ -232,7 +234,7 @@ def _folded(ranges: Ranges, room: Room) -> tuple[Ranges, dict[int, int]]:
     keep[gone] = False
     left = np.flatnonzero(keep)
     names, counts = np.unique(ranges.name[gone], return_counts=True)
-    columns = {field.name: room.take(getattr(ranges, field.name), left) for field in fields(ranges)}
+    columns = {field.name: arena.take(getattr(ranges, field.name), left) for field in fields(ranges)}
     return Ranges(**columns), dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
@@ -240,7 +242,7 @@ def _sorted(
     group: NDArray[np.integer],
     start: NDArray[np.int64],
     end: NDArray[np.int64],
-    room: Room,
+    arena: ColumnArena,
     *,
     longest: bool = False,
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
@@ -249,7 +251,7 @@ def _sorted(
     A plain sort by group does for rows that are in order.
     """
     order = np.argsort(group, kind="stable")
-    values = room.take(start, order)
+    values = arena.take(start, order)
     starts_group = np.zeros(len(values) + 1, bool)
     starts_group[np.cumsum(np.bincount(group))] = True
     for first in range(0, len(values) - 1, _CHUNK):
@@ -259,7 +261,7 @@ def _sorted(
         longer = end[order[ties + 1]] - end[order[ties]]
         if (values[ties + 1] < values[ties]).any() or ((longer > 0) if longest else (longer < 0)).any():
             order = np.lexsort((-end if longest else end, start, group))
-            return order, room.take(start, order)
+            return order, arena.take(start, order)
     return order, values
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import IN_MEMORY, Room
-from nsysprof.core.codes import Coder, Words
-from nsysprof.trace.nsys.block import Block
-from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
+from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.columns import Coder, Words
+from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, present, times
 from nsysprof.trace.report import Progress
-from nsysprof.trace.tables import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, RangeName
+from nsysprof.trace.trace import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, RangeName
 
 TABLE = "NVTX_EVENTS"
 NEEDS = ("start", "end", "eventType", "globalTid")  # without them a row is no range
@@ -47,10 +46,10 @@ class NvtxRanges:
 
 
 def read_ranges(
-    source: Source, threads: Coder, progress: Progress | None = None, room: Room = IN_MEMORY
+    source: Source, threads: Coder, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY
 ) -> NvtxRanges:
     """All push/pop and start/end ranges of the report; marks, categories and domain rows are not ranges."""
-    rows = Growing(room, start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
+    rows = Growing(arena, start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
     names = _Names(source)
     ints = ["start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"]
     columns = present(source, TABLE, ints), present(source, TABLE, ["text"])
@@ -76,7 +75,7 @@ def read_ranges(
         )
         if progress:
             progress(TABLE, block.rows)
-    code, distinct = names.resolve(rows.take("name"), room)
+    code, distinct = names.resolve(rows.take("name"), arena)
     return NvtxRanges(
         **{name: rows.take(name) for name in ("start", "end", "open", "kind", "thread", "moved")},
         name=code,
@@ -140,7 +139,9 @@ class _Names:
     def _word(block: Block) -> NDArray[np.int32]:
         return block.values.get("text", np.full(block.rows, -1, np.int32))
 
-    def resolve(self, codes: NDArray[np.int32], room: Room) -> tuple[NDArray[np.int32], list[RangeName]]:
+    def resolve(
+        self, codes: NDArray[np.int32], arena: ColumnArena
+    ) -> tuple[NDArray[np.int32], list[RangeName]]:
         """Codes of distinct names for codes of distinct recordings, and those names."""
         ids = self._ids.values.tolist()
         created_ids = [text_id for text_id, _ in self._created.values()]
@@ -157,7 +158,7 @@ class _Names:
             ],
             np.int32,
         )
-        return room.take(recode, codes), list(distinct)
+        return arena.take(recode, codes), list(distinct)
 
     def _text(self, strings: dict[int, str], text_id: int, word: int) -> str:
         if text_id in strings:

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysprof.core.codes import Words
-from nsysprof.core.parallel import cores, in_order
-from nsysprof.trace.nsys.block import Block
+from nsysprof.core.columns import Words
+from nsysprof.core.parallel import cores, map_in_order
+from nsysprof.trace.nsys.blocks import Block
 from nsysprof.trace.nsys.records import (
     SPARE,
     SPARE_FOR_EACH_FIELD,
@@ -87,7 +87,7 @@ def decode(
             return None
 
         last = None
-        with closing(in_order(rows, parts, threads)) as blocks:
+        with closing(map_in_order(rows, parts, threads)) as blocks:
             for found in blocks:
                 if found is None:
                     continue

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from nsysprof.core.codes import Words
-from nsysprof.trace.nsys.block import Block
+from nsysprof.core.columns import Words
+from nsysprof.trace.nsys.blocks import Block
 
 _SLICE = 200_000
 _BATCH = 10_000

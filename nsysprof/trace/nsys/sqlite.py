@@ -20,12 +20,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nsysprof.core.codes import Words
-from nsysprof.core.side_file import open_regular
+from nsysprof.core.columns import Words
+from nsysprof.core.files import open_regular
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages, slices
-from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.blocks import Block
 from nsysprof.trace.nsys.identify import Stamp, changed, fold, stamp, told
 from nsysprof.trace.nsys.records import RefusedError
 

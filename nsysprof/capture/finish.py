@@ -1,0 +1,67 @@
+"""The end of a capture: its export read, judged and scrubbed, its record completed, and all of it published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nsysprof import __version__
+from nsysprof.attribution.attribute import attribute
+from nsysprof.capture.failure import why_no_ranges
+from nsysprof.capture.outputs import Outputs
+from nsysprof.capture.session import Staged
+from nsysprof.core.arena import default_limit
+from nsysprof.formats.run_record import file_facts, without_arguments, write_record
+from nsysprof.kernels.backends import BackendVerdict, judge_backends
+from nsysprof.kernels.rules import Rules
+from nsysprof.results.folder import give_names
+from nsysprof.scrub.scrub import scrub_report
+from nsysprof.scrub.secrets import machine_secrets, redacted
+from nsysprof.tools.fingerprint import environment_hash
+from nsysprof.trace.report import Progress, open_report
+from nsysprof.trace.trace import KERNEL
+
+__all__ = ["Captured", "finish_capture"]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A capture under its final names: which backends ran, its record, and why it holds no ranges, if so."""
+
+    verdict: BackendVerdict
+    record: dict[str, Any]
+    no_ranges: tuple[str, str] | None
+
+
+def finish_capture(
+    staged: Staged, outputs: Outputs, rules: Rules, progress: Progress, *, scrubbed: bool, force: bool
+) -> Captured:
+    """Read what was captured, scrub it if it is to be, and give it its final names, all of it or nothing.
+
+    Reading the whole export also proves that it is whole. Raises `NsysprofError` where it cannot be read or the names
+    are taken.
+    """
+    folder, sqlite, record = staged.sqlite.parent, staged.sqlite, staged.record
+    with open_report(sqlite) as opened:
+        attribution = attribute(opened, "follow", progress, default_limit())
+        verdict, trace = judge_backends(attribution, rules), attribution.trace
+        counts = {"kernels": int((trace.ops.kind == KERNEL).sum()), "ranges": len(trace.ranges)}
+    no_ranges = None if counts["ranges"] else why_no_ranges(sqlite)
+    if scrubbed:
+        sqlite = folder / "scrubbed.sqlite"
+        scrub_report(staged.sqlite, sqlite)
+        record = redacted(without_arguments(record), machine_secrets())
+    record = {"schema": record["schema"], "nsysprof": __version__, **record}
+    if record["environment"] is not None:  # as it stands there, so that the hash can be checked
+        record["environment_hash"] = environment_hash(record["environment"])
+    record["report"] = {
+        "nsys_rep": file_facts(staged.report),
+        "sqlite": {**file_facts(sqlite), "scrubbed": scrubbed},
+        **counts,
+    }
+    record["backends"] = verdict.records()
+    written = folder / "published.json"
+    write_record(written, record)
+    parts = {".nsys-rep": staged.report, ".sqlite": sqlite, ".json": written}
+    give_names({part: outputs.path(ending) for ending, part in parts.items()}, force=force)
+    return Captured(verdict, record, no_ranges)

@@ -1,0 +1,130 @@
+"""The program that is profiled: whether it can be run, the input and options it gets, its results, its failure."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import join, quote
+from typing import Any
+
+from nsysprof.core.document import read_if_document
+from nsysprof.core.text import cut, quote_path
+from nsysprof.errors import NsysprofError
+from nsysprof.formats.run_record import WORKLOAD_SCHEMA
+from nsysprof.tools.child import Echo
+
+__all__ = [
+    "check_input",
+    "check_program",
+    "failed_program",
+    "input_kept",
+    "shown_program",
+    "with_results",
+    "workload_results",
+]
+
+_USAGE = 2  # what argparse exits with
+_MAX_SHOWN = 120
+
+
+def check_program(program: str, profiler: str) -> None:
+    """Raises `NsysprofError` for a program that a profiler could not even start."""
+    if shutil.which(program) is None:
+        raise NsysprofError(
+            f"{quote(program)}: no such program, or it cannot be run", f"ls -l {quote_path(Path(program))}"
+        )
+    if program.startswith("-"):
+        raise NsysprofError(
+            f"{program}: {profiler} would take it for an option", f"-- {shutil.which(program)} ..."
+        )
+
+
+def with_results(program: Sequence[str], results: Path | None) -> list[str]:
+    """The command of a program; that of a workload writes its own measurements to ``results``."""
+    return [*program, "--results", str(results)] if results else list(program)
+
+
+def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, Any] | None:
+    """The measurements that a workload wrote; None for a program that writes none."""
+    if results is None:
+        return None
+    measured = read_if_document(results, WORKLOAD_SCHEMA)
+    if not measured:
+        raise NsysprofError(f"{join(program)}: ended well but wrote no results")
+    return measured
+
+
+def check_input(once: str, echo: Echo) -> None:
+    """Raises `NsysprofError` where a program is to run twice and its second run would miss what a pipe holds.
+
+    ``once`` is the option with which it runs once. An open pipe that holds nothing yet may be one that nobody reads,
+    as under many a batch system: ``echo`` gets a message about that.
+    """
+    waits = _waits()
+    if waits:
+        raise NsysprofError(
+            "the program reads a pipe, and it runs twice: its second run would find nothing there",
+            f"< FILE, < /dev/null where it reads nothing, or {once} to run it once",
+        )
+    if waits is None:
+        echo("standard input is a pipe: what the first run reads from it, the second will not have\n")
+
+
+def _waits() -> bool | None:
+    """Whether a pipe on the standard input holds something; False for all that is none, None for nothing so far."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:  # closed
+        return False
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return False
+    if sys.platform == "win32" or not select.select([0], [], [], 0)[0]:
+        return None
+    import fcntl  # noqa: PLC0415  Windows has none
+    import termios  # noqa: PLC0415
+
+    return any(fcntl.ioctl(0, termios.FIONREAD, bytes(4)))  # nothing to read now: it was closed
+
+
+@contextmanager
+def input_kept() -> Iterator[None]:
+    """Leave what is read meanwhile from a file on the standard input for the next run too."""
+    try:
+        read: int | None = os.lseek(0, 0, os.SEEK_CUR)
+    except OSError:  # a pipe, a terminal
+        read = None
+    yield
+    if read is not None:
+        os.lseek(0, read, os.SEEK_SET)
+
+
+def failed_program(program: Sequence[str], code: int, message: str, log: Path | None) -> NsysprofError:
+    """The error, with its own exit code, for a program that failed; ``message`` is what it printed last.
+
+    ``log`` is that of a workload, None for any other program: where it was called wrongly there is nothing else in it,
+    and it is removed.
+    """
+    if log is not None and code == _USAGE:
+        log.unlink(missing_ok=True)
+        return NsysprofError(message, f"{join(program[:2])} --help", exit_code=_USAGE)
+    try:
+        killed = f" ({signal.Signals(code - 128).name})"
+    except ValueError:
+        killed = ""
+    return NsysprofError(
+        f"{shown_program(program)}: failed with exit code {code}{killed}{f': {message}' if message else ''}",
+        exit_code=code,
+    )
+
+
+def shown_program(program: Sequence[str]) -> str:
+    """A command on a line that can be read."""
+    text = " ".join(join(program).split())
+    return cut(text, _MAX_SHOWN)

@@ -1,0 +1,191 @@
+"""Measures of the calls of ranges: counts and times, and what ran inside the ranges that a glob stands for."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.attribution.projection import Totals
+from nsysprof.core.nesting import outermost
+from nsysprof.kernels.backends import observe_backends, work_inside
+from nsysprof.kernels.classify import Rules
+from nsysprof.statistics.distributions import Floats
+
+COUNTS = ("kernels", "launches", "memops", "graph_launches")
+# What is nothing, and not short, where a range has no GPU work.
+OF_GPU_WORK = ("span", "busy", "idle")
+
+
+class RangeFinder:
+    """Finds rows of ``breakdown.merged`` by globs, prepared once for many of them."""
+
+    def __init__(self, breakdown: Breakdown) -> None:
+        merged = breakdown.merged
+        self.texts: list[str] = merged["merged_path"].tolist()
+        self._parent = merged["parent"].to_numpy().astype(np.int32)
+        self._by_text = sorted(zip(self.texts, range(len(self.texts)), strict=True))
+        self._by_name: dict[str, list[int]] = {}
+        for row, name in enumerate(merged["name"].tolist()):
+            self._by_name.setdefault(name, []).append(row)
+
+    def find(self, glob: str) -> NDArray[np.intp]:
+        """The rows whose merged path matches, or, where none does, whose name does, in their order.
+
+        Of ranges inside one another that match, the outermost counts. A star matches ``/`` as well.
+        """
+        matches = re.compile(translate(glob)).match
+        prefix = re.split(r"[*?\[]", glob, maxsplit=1)[0]
+        first, last = (
+            side(self._by_text, prefix, key=lambda pair: pair[0][: len(prefix)])
+            for side in (bisect_left, bisect_right)
+        )
+        rows = [row for text, row in self._by_text[first:last] if matches(text)]
+        rows = rows or [row for name, named in self._by_name.items() if matches(name) for row in named]
+        hit = np.zeros(len(self.texts), bool)
+        hit[rows] = True
+        return np.flatnonzero(outermost(self._parent, hit))
+
+
+# ---- a sample per call
+
+
+@dataclass(frozen=True)
+class CallSamples:
+    """A sample per range instance (call), sorted by the row that it belongs to, and in the order of their starts.
+
+    ``row``: an index into the ``count`` rows, which ``keys`` finds by merged path and kind. ``columns``: by measure a
+    float64 per call, NaN where it is not known: counts; ``span``, ``busy``, ``cpu`` in ns; ``idle`` as a part of 1.
+    """
+
+    keys: Mapping[tuple[str, str], int]
+    row: NDArray[np.integer]
+    count: int
+    columns: Mapping[str, Floats]
+
+    @cached_property
+    def calls(self) -> NDArray[np.int64]:
+        """How many calls each row has."""
+        return np.bincount(self.row, minlength=self.count).astype(np.int64)
+
+    def of(self, row: int, measure: str) -> Floats:
+        """The known samples of one row."""
+        first, last = np.searchsorted(self.row, [row, row + 1]).tolist()
+        values = self.columns[measure][first:last]
+        known: Floats = values[~np.isnan(values)]
+        return known
+
+    def spreads(self) -> dict[str, dict[str, Floats]]:
+        """How each measure is spread in each row: ``min, median, p95, max`` of its ``n`` known samples, NaN without.
+
+        Percentiles interpolate linearly, as `numpy.quantile` does.
+        """
+        by_row = pd.DataFrame(dict(self.columns)).groupby(self.row)
+        parts = {"n": by_row.count(), "min": by_row.min(), "max": by_row.max()}
+        parts |= {"median": by_row.quantile(0.5), "p95": by_row.quantile(0.95)}
+        return {
+            measure: {
+                name: part[measure].reindex(range(self.count)).to_numpy() for name, part in parts.items()
+            }
+            for measure in self.columns
+        }
+
+
+def call_samples(breakdown: Breakdown) -> CallSamples:
+    """The samples behind the rows of ``breakdown.merged``, which must not be split by process or device.
+
+    ``idle`` is the part of the span in which the GPUs that a call uses run none of its GPU ops; NaN without a span.
+    ``cpu`` of a call that was never closed is NaN: its end is that of the session.
+    """
+    [(part, rows)] = breakdown.parts
+    row = np.where(part.keep, rows[breakdown.merged_of], -1)
+    ranges, inside = part.attribution.trace.ranges, part.attribution.inclusive
+    order = np.lexsort((ranges.start, row))
+    order = order[np.searchsorted(row[order], 0) :]
+    columns = {
+        **{name: getattr(inside, name) for name in COUNTS},
+        "span": inside.span_ns,
+        "busy": inside.busy_ns,
+        "idle": _idle(inside),
+        "cpu": np.where(ranges.unclosed, np.nan, ranges.end - ranges.start),
+    }
+    merged = breakdown.merged
+    keys = zip(merged["merged_path"].tolist(), merged["kind"].tolist(), strict=True)
+    return CallSamples(
+        keys={key: number for number, key in enumerate(keys)},
+        row=row[order],
+        count=len(merged),
+        columns={name: values[order].astype(np.float64) for name, values in columns.items()},
+    )
+
+
+def _idle(inside: Totals) -> Floats:
+    masks, which = np.unique(inside.devices, return_inverse=True)
+    gpus = np.array([max(int(mask).bit_count(), 1) for mask in masks.tolist()])[which.reshape(-1)]
+    room = inside.span_ns * gpus
+    idle: Floats = np.where(room > 0, 1 - inside.busy_ns / np.maximum(room, 1), np.nan)
+    return idle
+
+
+def samples_of_frame(frame: pd.DataFrame, measures: Sequence[str]) -> CallSamples:
+    """The samples in a frame of calls in the order of time: ``merged_path``, ``kind`` and a column per measure."""
+    named = ["merged_path", "kind"]
+    row = frame.groupby(named, sort=False).ngroup().to_numpy()
+    distinct = frame[named].drop_duplicates().to_numpy().tolist()
+    keys = {(str(path), str(kind)): number for number, (path, kind) in enumerate(distinct)}
+    order = np.argsort(row, kind="stable")
+    columns = {name: frame[name].to_numpy(np.float64)[order] for name in measures}
+    return CallSamples(keys, row[order], len(keys), columns)
+
+
+# ---- what runs inside
+
+
+class OpsInside(NamedTuple):
+    """What lies inside a row of ``breakdown.merged``: codes of `Trace.op_names`, how many GPU ops, their time."""
+
+    name: NDArray[np.int64]
+    ops: NDArray[np.int64]
+    sum_ns: NDArray[np.int64]
+
+    def take(self, which: slice | NDArray[Any]) -> OpsInside:
+        """Some of them, in the order asked for."""
+        return OpsInside(*(column[which] for column in self))
+
+
+def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside]:
+    """The `OpsInside` each of some rows. A GPU op counts once per row, in however many instances it is."""
+    instances, row = _instances(breakdown, rows)
+    work = work_inside(breakdown.attribution, instances, row, len(breakdown.merged))
+    sums = work.groupby(["number", "name"], as_index=False)[["count", "sum_ns"]].sum()
+    columns = OpsInside(*(sums[name].to_numpy(np.int64) for name in ("name", "count", "sum_ns")))
+    number = sums["number"].to_numpy()
+    return {row: columns.take(slice(*np.searchsorted(number, [row, row + 1]).tolist())) for row in rows}
+
+
+def backends_seen(breakdown: Breakdown, rows: Sequence[int], rules: Rules) -> pd.DataFrame:
+    """``row, observed, instances, evidence``: the attention backends in each of some rows of ``breakdown.merged``.
+
+    Several frame rows for one row where its instances ran different backends; words are as in a `BackendVerdict`.
+    """
+    instances, row = _instances(breakdown, rows)
+    groups = observe_backends(breakdown.attribution, instances, row[instances], rules).groups
+    return groups.rename(columns={"group": "row"})[["row", "observed", "instances", "evidence"]]
+
+
+def _instances(breakdown: Breakdown, rows: Iterable[int]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+    """The range instances of some rows of ``merged``, and the row of every instance of the report."""
+    [(part, of_path)] = breakdown.parts
+    row = of_path[breakdown.merged_of].astype(np.int32)
+    wanted = np.zeros(len(breakdown.merged) + 1, bool)
+    wanted[list(rows)] = True
+    return np.flatnonzero(part.keep & wanted[row]), row

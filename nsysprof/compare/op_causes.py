@@ -1,0 +1,187 @@
+"""What each op is there for: the cause that a rule gives its name, made finer by its neighbours within one call.
+
+Unfused attention is a matrix product, a softmax and a matrix product, with nothing but small kernels between them.
+Where three such stand in a row, the first product is Q·Kᵀ, the second P·V, and what lies before, between and behind
+them gets its part from there: a fill before Q·Kᵀ builds the mask, one after the softmax belongs to its guard.
+Everywhere else (convolutions, backward passes, optimizers) the rule's own cause stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.kernels.classify import Kinds, function_name
+from nsysprof.trace.trace import KERNEL
+
+CAST_UP, CAST_DOWN, SCALING = "cast up", "cast down", "scaling"
+MASK_BUILD, MASK_ADD = "mask build", "mask add"
+QK, SOFTMAX, GUARD, PV = "Q·Kᵀ GEMM", "softmax", "safe-softmax guard", "P·V GEMM"
+FUSED, COMBINE = "fused attention", "split-KV combine"
+
+# What a name can be, as far as the order asks.
+_PLAIN, _CORE_GEMM, _CORE_SOFTMAX, _ANCHOR, _SPLIT_K, _FILL, _MASK, _ADD, _SCALE, _GUARD, _ALL = range(11)
+_IS_ANCHOR = np.array([kind in (_CORE_GEMM, _CORE_SOFTMAX, _ANCHOR) for kind in range(11)])
+_ROLES = {
+    "split-K reduction": _SPLIT_K,
+    "fill": _FILL,
+    "mask build": _MASK,
+    "where": _MASK,
+    "masked_fill": _MASK,
+    "add": _ADD,
+    "scale": _SCALE,
+    "safe-softmax guard": _GUARD,
+    "all-reduction": _ALL,
+}
+_WIDTH = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "uint8": 1, "int8": 1, "bool": 1}
+
+
+@dataclass(frozen=True)
+class Causes:
+    """``of`` int32: per op a code of ``texts``."""
+
+    of: NDArray[np.int32]
+    texts: list[str]
+
+    def code(self, text: str) -> int:
+        """The code of a cause, -1 where no op has it."""
+        return self.texts.index(text) if text in self.texts else -1
+
+
+def op_causes(
+    names: Sequence[str],
+    kinds: Kinds,
+    *,
+    name: NDArray[np.integer],
+    kind: NDArray[np.uint8],
+    group: NDArray[np.integer],
+) -> Causes:
+    """The `Causes` of ops that stand in the order of their groups and, within a group, of time.
+
+    A group is what one call ran on one stream. ``name`` counts in ``names``, to which ``kinds`` belongs; ``kind`` is
+    that of `Ops`: what is no kernel has its name for a cause.
+    """
+    used, place = np.unique(name, return_inverse=True)
+    place = place.reshape(-1)
+    codes: dict[str, int] = {}
+    role, own = np.zeros(len(used), np.uint8), np.zeros(len(used), np.int32)
+    kind_of_name = np.zeros(len(used), np.uint8)
+    kind_of_name[place] = kind
+    for at, (code, op_kind) in enumerate(zip(used.tolist(), kind_of_name.tolist(), strict=True)):
+        text = _own_cause(names[code], kinds, code) if op_kind == KERNEL else names[code]
+        own[at] = codes.setdefault(text, len(codes))
+        role[at] = _role(kinds, code, text) if op_kind == KERNEL else _PLAIN
+    of = own[place]
+    for text, rows in _by_order(role[place], group):
+        of[rows] = codes.setdefault(text, len(codes))
+    return Causes(of, list(codes))
+
+
+def _own_cause(name: str, kinds: Kinds, code: int) -> str:
+    """The cause that the name alone tells."""
+    cause = kinds.cause[code]
+    if cause.startswith("cast "):
+        return _direction(cause)
+    if cause == "attention helper" and "combine" in function_name(name).lower():
+        return COMBINE
+    return cause
+
+
+def _direction(cause: str) -> str:
+    """`cast half→float` is up, `cast to half` down: PyTorch casts to 16 bits from more, and to 32 from less."""
+    source, _, target = cause.removeprefix("cast ").removeprefix("to ").rpartition("→")
+    to = _WIDTH.get(target, 1 if target.startswith("float8") else 0)
+    since = _WIDTH.get(source, 1 if source.startswith("float8") else 0)
+    if not to or (source and (not since or since == to)):
+        return cause
+    up = to > since if source else to >= 4
+    return CAST_UP if up else CAST_DOWN
+
+
+def _role(kinds: Kinds, code: int, cause: str) -> int:
+    family = kinds.family[code]
+    if family == "gemm" and cause not in _ROLES:
+        return _CORE_GEMM if cause in ("gemm", "matrix-vector") else _ANCHOR
+    if family == "softmax":
+        return _CORE_SOFTMAX if cause == "softmax" else _ANCHOR
+    if cause.startswith(FUSED):
+        return _ANCHOR
+    return _ROLES.get(cause, _PLAIN)
+
+
+def _by_order(role: NDArray[np.uint8], group: NDArray[np.integer]) -> list[tuple[str, NDArray[np.bool_]]]:
+    """What the order makes of some ops: causes, and for each the ops that have it.
+
+    Every op is told the anchor before it and the one behind it: the matrix products, softmaxes and fused kernels.
+    """
+    anchors = np.flatnonzero(_IS_ANCHOR[role])
+    kind, of_group = role[anchors], group[anchors]
+    middle = np.zeros(len(anchors), bool)
+    if len(anchors) > 2:
+        middle[1:-1] = (
+            (kind[1:-1] == _CORE_SOFTMAX)
+            & (kind[:-2] == _CORE_GEMM)
+            & (kind[2:] == _CORE_GEMM)
+            & (of_group[:-2] == of_group[2:])
+        )
+    if not middle.any():
+        return []
+    softmax = anchors[middle]
+    first, last = anchors[np.flatnonzero(middle) - 1], anchors[np.flatnonzero(middle) + 1]
+    is_qk, is_softmax, is_pv = (_marked(rows, len(role)) for rows in (first, softmax, last))
+    before, behind = _neighbours(anchors, group)
+    to_qk = _at(is_qk, behind)
+    scores = _at(is_qk, before) & _at(is_softmax, behind)
+    weights = _at(is_softmax, before) & _at(is_pv, behind)
+    masks = role == _MASK
+    building = to_qk & _shared(behind, masks & to_qk)
+    adding = scores & _shared(behind, masks & scores)
+    guarding = weights & _shared(behind, (role == _GUARD) & weights)
+    small = (role == _FILL) | masks
+    return [
+        (SCALING, (role == _SCALE) & (to_qk | scores)),
+        (MASK_BUILD, building & small),
+        (MASK_ADD, (scores & (role == _ADD)) | (adding & small)),
+        (GUARD, guarding & (small | (role == _ALL) | (role == _GUARD))),
+        (QK, is_qk | ((role == _SPLIT_K) & scores)),
+        (PV, is_pv | ((role == _SPLIT_K) & _at(is_pv, before))),
+    ]
+
+
+def _neighbours(
+    anchors: NDArray[np.intp], group: NDArray[np.integer]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """For each op the nearest anchor before it and the nearest behind it in its group, -1 where there is none.
+
+    An anchor is its own neighbour on neither side.
+    """
+    at = np.arange(len(group))
+    place = np.searchsorted(anchors, at, side="left")
+    padded = np.append(anchors, -1)
+    before = padded[place - 1]
+    behind = padded[np.minimum(np.searchsorted(anchors, at, side="right"), len(anchors))]
+    before = np.where((before >= 0) & (group[before] == group), before, -1)
+    behind = np.where((behind >= 0) & (group[behind] == group), behind, -1)
+    return before, behind
+
+
+def _marked(rows: NDArray[np.intp], count: int) -> NDArray[np.bool_]:
+    out = np.zeros(count, bool)
+    out[rows] = True
+    return out
+
+
+def _at(mark: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """The mark of each row; False for -1."""
+    return np.append(mark, False)[rows]
+
+
+def _shared(behind: NDArray[np.intp], some: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which ops have one of ``some`` between the same anchors as they are."""
+    stretch = np.zeros(len(some) + 1, bool)
+    stretch[behind[some]] = True
+    stretch[-1] = False
+    return stretch[behind]

@@ -1,0 +1,315 @@
+"""Columns: small int32 codes for what repeats (`Coder` for ids, `Words` for texts), and tables of named columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_CODER_BITS = 16
+_WORDS_BITS = 18
+_MAX_BYTES = 128  # longer texts go through a dict: hashing them word by word no longer pays
+_MAX_KNOWN = (
+    1 << 16
+)  # texts in the vectorised lookup; later ones go through the dict, so that memory stays bounded
+_TAIL = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)  # keeps the first n bytes of a word
+# One odd multiplier per 8-byte word of a text, so that equal words at other places count otherwise.
+_FACTORS = [np.uint64((0x9E3779B97F4A7C15 * (2 * k + 1) | 1) % (1 << 64)) for k in range(_MAX_BYTES // 8 + 1)]
+
+
+def first_appearances(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Code values as int32 in order of first appearance; returns the codes, and where each code appears first.
+
+    `numpy.unique` takes twice as long for its inverse.
+    """
+    order = np.argsort(values)
+    ordered = values[order]
+    begin = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(values)])
+    first = np.minimum.reduceat(order, begin) if len(begin) else begin
+    by_place = np.argsort(first)
+    rank = np.empty(len(first), np.int32)
+    rank[by_place] = np.arange(len(first), dtype=np.int32)
+    codes = np.empty(len(values), np.int32)
+    codes[order] = np.repeat(rank, np.diff(np.append(begin, len(values))))
+    return codes, first[by_place]
+
+
+class Coder:
+    """Distinct int64 values met so far, in order of first appearance, and their codes.
+
+    A table of 2^16 slots answers nearly every row (a few ns); what it cannot answer, because the value is
+    new or lost its slot to another one, goes through `np.unique` and a dict, so every int64 is right.
+    """
+
+    def __init__(self) -> None:
+        self._codes = np.zeros(1 << _CODER_BITS, np.int32)
+        self._keys = np.zeros(1 << _CODER_BITS, np.int64)
+        self._keys[0] = 1  # an empty slot holds a value that belongs to another slot: 0 belongs to slot 0
+        self._known: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def values(self) -> np.ndarray:
+        """Return the distinct values as int64; `values[code]` is the value of `code`."""
+        return np.fromiter(self._known, np.int64, len(self._known))
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Return the int32 code of each of `values` (int64); new values get the next codes."""
+        values = np.ascontiguousarray(values, np.int64)
+        slots = _slots(values)
+        codes = self._codes.take(slots)
+        missed = np.flatnonzero(self._keys.take(slots) != values)
+        if missed.size:
+            codes[missed] = self._learn(values[missed])
+        return codes
+
+    def _learn(self, values: np.ndarray) -> np.ndarray:
+        distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+        codes = np.empty(len(distinct), np.int32)
+        for at in np.argsort(first).tolist():
+            codes[at] = self._known.setdefault(int(distinct[at]), len(self._known))
+        slots = _slots(distinct)
+        free = _slots(self._keys[slots]) != slots
+        self._keys[slots[free]] = distinct[free]
+        # Two of `distinct` may want one slot: the key stored last won, and only its code may be stored.
+        won = free & (self._keys[slots] == distinct)
+        self._codes[slots[won]] = codes[won]
+        return codes[inverse.reshape(-1)]
+
+
+def _slots(values: np.ndarray) -> np.ndarray:
+    hashed = (values.view(np.uint64) * _GOLDEN) >> np.uint64(64 - _CODER_BITS)
+    return np.asarray(hashed.view(np.int64))
+
+
+class Words:
+    """Distinct texts met so far and their codes; `words[code]` is the text.
+
+    Texts are kept and compared as bytes, so two texts share a code only when they are the same bytes;
+    bytes that are not UTF-8 show as replacement characters when a text is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._codes: dict[bytes, int] = {}
+        self._raw: list[bytes] = []
+        self._table = np.full(1 << _WORDS_BITS, -1, np.int32)  # the last text of each slot
+        self._lengths = np.full(256, -1, np.int64)  # by code; -1 where the table does not know the text
+        self._columns: list[np.ndarray] = []  # k-th 8 bytes of these texts, by code
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __getitem__(self, code: int) -> str:
+        if code < 0:
+            raise IndexError(code)  # -1 stands for NULL, which is no text
+        return self._raw[code].decode("utf-8", "replace")
+
+    def add(self, raw: bytes) -> int:
+        """Return the code of one text, a new code for a new text."""
+        code = self._codes.setdefault(raw, len(self._raw))
+        if code == len(self._raw):
+            self._raw.append(raw)
+        return code
+
+    def encode(self, data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return the int32 codes of the texts `data[start : start + length]`.
+
+        `data` is uint8 and reaches at least 8 bytes beyond the end of the last text. The hash only
+        proposes a code: every text is compared with the one its code stands for.
+        """
+        short = np.flatnonzero(lengths <= _MAX_BYTES)
+        if len(short) == len(lengths):
+            return self._encode_short(data, starts, lengths)
+        codes = np.empty(len(starts), np.int32)
+        codes[short] = self._encode_short(data, starts[short], lengths[short])
+        long = np.flatnonzero(lengths > _MAX_BYTES)
+        codes[long] = self._add_all(data, starts[long], lengths[long])
+        return codes
+
+    def _add_all(self, data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[int]:
+        raw = data.data
+        ends = (starts + lengths).tolist()
+        return [self.add(bytes(raw[at:end])) for at, end in zip(starts.tolist(), ends, strict=True)]
+
+    def _encode_short(self, data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        # Longest first: the texts that have a k-th word are then the first so many rows.
+        order = np.argsort((_MAX_BYTES - lengths).astype(np.uint8), kind="stable")
+        starts, lengths = starts[order], lengths[order]
+        columns = _columns(data, starts, lengths)
+        hashes = lengths.view(np.uint64) * _FACTORS[-1]
+        for column, factor in zip(columns, _FACTORS, strict=False):
+            head = hashes[: len(column)]
+            head += column * factor
+            head ^= head >> np.uint64(29)
+        slots = ((hashes * _GOLDEN) >> np.uint64(64 - _WORDS_BITS)).view(np.int64)
+        codes = self._table.take(slots)
+        same = self._lengths.take(np.maximum(codes, 0)) == lengths
+        same &= codes >= 0
+        # Texts of equal length have equally many words. One that the table does not know has failed above.
+        for ours, known in zip(columns, self._columns, strict=False):
+            rows = len(ours)
+            same[:rows] &= known.take(np.maximum(codes[:rows], 0)) == ours
+        wrong = np.flatnonzero(~same)
+        if wrong.size:
+            codes[wrong] = self._add_all(data, starts[wrong], lengths[wrong])
+            self._remember(wrong[codes[wrong] < _MAX_KNOWN], codes, lengths, columns, slots)
+        out = np.empty_like(codes)
+        out[order] = codes
+        return out
+
+    def _remember(
+        self,
+        rows: np.ndarray,
+        codes: np.ndarray,
+        lengths: np.ndarray,
+        columns: list[np.ndarray],
+        slots: np.ndarray,
+    ) -> None:
+        """Let the table propose the codes of these rows from now on."""
+        while len(self._raw) > len(self._lengths) < _MAX_KNOWN:
+            more = len(self._lengths)
+            self._lengths = np.concatenate([self._lengths, np.full(more, -1, np.int64)])
+            self._columns = [np.concatenate([known, np.zeros(more, np.uint64)]) for known in self._columns]
+        self._columns += [np.zeros(len(self._lengths), np.uint64) for _ in columns[len(self._columns) :]]
+        self._table[slots[rows]] = codes[rows]
+        self._lengths[codes[rows]] = lengths[rows]
+        for known, ours in zip(self._columns, columns, strict=False):
+            there = rows[: np.searchsorted(rows, len(ours))]
+            known[codes[there]] = ours[there]
+
+
+def _columns(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """Return the k-th 8 bytes of each text that has them, zero beyond its end; `lengths` must not increase."""
+    every = np.ndarray((len(data) - 7,), "<u8", buffer=data, strides=(1,))
+    columns = []
+    for k in range(-(-int(lengths[0]) // 8) if len(lengths) else 0):
+        active = int(np.searchsorted(-lengths, -8 * k))
+        column = every[starts[:active] + 8 * k]
+        column &= _TAIL.take(np.minimum(lengths[:active] - 8 * k, 8))
+        columns.append(column)
+    return columns
+
+
+Rows = slice | NDArray[np.integer] | NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A column of texts: of each row the place of its text in ``words``, -1 for the last one."""
+
+    codes: NDArray[np.integer]
+    words: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Rows) -> Texts:
+        return Texts(self.codes[rows], self.words)
+
+    def tolist(self) -> list[str]:
+        """Return the text of each row; the strings are shared."""
+        words = self.words
+        return [words[code] for code in self.codes.tolist()]
+
+    def equal(self, text: str) -> NDArray[np.bool_]:
+        """Return which rows have this text."""
+        rows: NDArray[np.bool_] = np.array([word == text for word in self.words], bool)[self.codes]
+        return rows
+
+
+Column = NDArray[Any] | Texts
+
+
+@dataclass(frozen=True)
+class ColumnTable:
+    """Columns of equal length by their names."""
+
+    columns: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return a column of numbers."""
+        column = self.columns[name]
+        assert not isinstance(column, Texts), name
+        return column
+
+    def texts(self, name: str) -> Texts:
+        """Return a column of texts."""
+        column = self.columns[name]
+        assert isinstance(column, Texts), name
+        return column
+
+    def take(self, rows: Rows) -> ColumnTable:
+        """Return some rows, in the given order."""
+        return ColumnTable({name: column[rows] for name, column in self.columns.items()})
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as Python values, for the few that are shown."""
+        for row in zip(*(column.tolist() for column in self.columns.values()), strict=True):
+            yield dict(zip(self.columns, row, strict=True))
+
+    def summed(self, keys: Sequence[str], sums: Sequence[str]) -> ColumnTable:
+        """Merge rows of equal keys, in order of first appearance: the key columns, and the sums of others."""
+        group, example = np.zeros(len(self), np.int64), np.zeros(0, np.intp)
+        for name in keys:
+            codes = _codes(self.columns[name])
+            group, example = first_appearances(group * (codes.max(initial=0) + 1) + codes)
+        columns: dict[str, Column] = {name: self.columns[name][example] for name in keys}
+        for name in sums:
+            total = np.zeros(len(example), np.int64)
+            np.add.at(total, group, self[name])
+            columns[name] = total
+        return ColumnTable(columns)
+
+    def frame(self) -> pd.DataFrame:
+        """Make a pandas frame with a default index; texts are of type object, their strings shared between rows."""
+        import pandas as pd  # noqa: PLC0415  takes a quarter of a second, and many answers need no frame
+
+        arrays = {
+            name: np.array([*column.words, None], object)[:-1][column.codes]
+            if isinstance(column, Texts)
+            else column
+            for name, column in self.columns.items()
+        }
+        return pd.DataFrame(
+            {name: pd.Series(values, dtype=values.dtype, copy=False) for name, values in arrays.items()},
+            copy=False,
+        )
+
+
+def _codes(column: Column) -> NDArray[np.int64]:
+    """Return non-negative numbers that are equal where the column is."""
+    if not isinstance(column, Texts):
+        return first_appearances(column)[0].astype(np.int64)
+    known: dict[str, int] = {}
+    codes = np.array([known.setdefault(word, len(known)) for word in column.words], np.int64)
+    own: NDArray[np.int64] = codes[column.codes]
+    return own
+
+
+def stack_tables(tables: Sequence[ColumnTable]) -> ColumnTable:
+    """Stack tables with the same columns, and the same words of their texts, on top of each other."""
+    if len(tables) == 1:
+        return tables[0]
+    return ColumnTable(
+        {name: _joined([table.columns[name] for table in tables]) for name in tables[0].columns}
+    )
+
+
+def _joined(parts: Sequence[Column]) -> Column:
+    texts = [part for part in parts if isinstance(part, Texts)]
+    if not texts:
+        return np.concatenate(parts)  # type: ignore[arg-type]
+    return Texts(np.concatenate([part.codes for part in texts]), texts[0].words)

@@ -1,0 +1,184 @@
+"""Files: read with care, written whole, and cells of CSV files that are safe in a spreadsheet.
+
+A name may stand for a pipe that nobody writes into, an endless device, or some other file. Only regular files, and
+links to them, of a plausible size are read here.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+PART = ".nsysprof-"  # prefix of the folders in which results are made
+MAX_BYTES = 64 << 20  # of records, budgets, rules, lists
+MAX_TABLE_BYTES = 1 << 30  # of tables: a row per kernel, per instance or per sample
+_MAX_LEVELS = 100  # of nested brackets: code that walks them must not run out of stack
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+_SPECIAL = re.compile(r'[,"\r\n]').search
+_FORMULA = r"[=+\-@\t\r\n＝＋－＠]"  # how a spreadsheet may take a formula to begin
+_BEGINS_FORMULA, _MADE_SAFE = re.compile(_FORMULA).match, re.compile(f"'{_FORMULA}").match
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)").fullmatch
+
+# ---- write
+
+
+@contextmanager
+def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
+    """Yield a path to write a file to; it gets its name when it is whole, and nothing is left of it otherwise.
+
+    The path is in a new private folder beside the file, so that writing follows no link that somebody put there.
+    Whatever has the name already is replaced, a link too; where ``replace`` is False it stays, and this raises
+    `FileExistsError`. An `OSError` names the file.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix=PART, dir=path.parent) as folder:
+            part = Path(folder, path.name)
+            yield part
+            if replace:
+                part.replace(path)
+            else:
+                give_final_name(part, path)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # the user has never seen the other
+        raise
+
+
+def give_final_name(part: Path, final: Path) -> None:
+    """Give a file a new name on its file system, one that is free; it may keep its old one too.
+
+    Raises `FileExistsError` where the name is taken, also by a link to nothing, and `OSError` where it cannot be given.
+    """
+    try:
+        os.link(part, final)  # unlike a rename this never replaces a file
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links on this file system
+        if os.path.lexists(final):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final)) from None
+        part.replace(final)
+
+
+# ---- read
+
+
+class TooDeepError(ValueError):
+    """JSON whose brackets are nested deeper than in any sensible document."""
+
+    def __init__(self) -> None:
+        super().__init__("brackets nested too deeply")
+
+
+def open_regular(path: Path, most: int | None = None) -> BinaryIO:
+    """Open a regular file of at most ``most`` bytes for reading; raises an `OSError` that says what else it is."""
+    _check_regular(path.stat(), path, most)  # before opening: that alone may act on a device
+    # a pipe must not wait for a writer; Path.open has no opener; the caller closes the file
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NONBLOCK))  # noqa: SIM115
+    try:
+        _check_regular(os.fstat(file.fileno()), path, most)  # it may have been replaced
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def read_small(path: Path, most: int = MAX_BYTES, *, pipes: bool = False) -> bytes:
+    """Read a regular file of at most ``most`` bytes; raises an `OSError` that says what else it is.
+
+    With ``pipes`` it may also be a pipe, such as a shell's ``<(command)``, or a device.
+    """
+    with path.open("rb") if pipes else open_regular(path, most) as file:
+        content = file.read(most + 1)
+    if len(content) > most:  # it grows, or has no known size
+        raise _too_large(path, most)
+    return content
+
+
+def read_json(path: Path, most: int = MAX_BYTES, **how: Any) -> Any:
+    """Read a JSON file in UTF-8; ``how`` are keywords of `json.loads`.
+
+    Raises `OSError` as `read_small` does and `ValueError`, such as `TooDeepError`, where it is no JSON.
+    """
+    return parse_json(read_small(path, most), **how)
+
+
+def parse_json(content: bytes, **how: Any) -> Any:
+    """Parse the content of a JSON file as `read_json` does."""
+    try:
+        value = json.loads(content.decode("utf-8"), **how)
+    except RecursionError:
+        raise TooDeepError from None
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(_MAX_LEVELS):
+        parts = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [part for each in parts for part in each if isinstance(part, (dict, list))]
+        if not level:
+            return value
+    raise TooDeepError
+
+
+def unusable_warning(path: Path) -> str | None:
+    """Warn of a JSON file beside a report that cannot be read; None where it can, or where there is none."""
+    try:
+        read_json(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, TooDeepError) as error:
+        return f"{path} is not used: {error.strerror if isinstance(error, OSError) else error}"
+    except ValueError:  # not JSON: nsys, too, writes files with such names
+        return None
+    return None
+
+
+def _check_regular(found: os.stat_result, path: Path, most: int | None) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    if most is not None and found.st_size > most:
+        raise _too_large(path, most)
+
+
+def _too_large(path: Path, most: int) -> OSError:
+    return OSError(errno.EFBIG, f"larger than {most >> 20:,} MiB, which no such file is", str(path))
+
+
+# ---- cells of CSV
+
+
+def csv_field(text: object) -> str:
+    """Write a CSV field, in quotes where RFC 4180 asks for them.
+
+    The csv module takes ten times as long for long kernel names, and before Python 3.13 does not quote a lone CR.
+    """
+    field = str(text)
+    return '"' + field.replace('"', '""') + '"' if _SPECIAL(field) else field
+
+
+def make_spreadsheet_safe(path: Path) -> None:
+    """Rewrite a CSV file with a ``'`` in front of each text that a spreadsheet would take for a formula.
+
+    Quotes of CSV do not prevent that. Numbers stay as they are.
+    """
+    csv.field_size_limit(2**31 - 1)  # kernel names may be of any length
+    with (
+        whole_file(path) as part,
+        path.open(newline="", encoding="utf-8") as rows,
+        part.open("w", newline="", encoding="utf-8") as file,
+    ):
+        for row in csv.reader(rows):
+            safe = (f"'{cell}" if _BEGINS_FORMULA(cell) and not _NUMBER(cell) else cell for cell in row)
+            file.write(",".join(map(csv_field, safe)) + "\n")
+
+
+def undo_spreadsheet_safe(text: str) -> str:
+    """Remove the ``'`` that `make_spreadsheet_safe` puts in front of a cell."""
+    return text[1:] if _MADE_SAFE(text) else text

@@ -1,0 +1,237 @@
+"""Intervals within one another: which encloses which, sums along parents, and lanes in which none cross.
+
+Like `intervals` this is numpy on whole arrays. Parents are given by row, -1 for none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Index, Ints
+
+Parents = NDArray[np.int32]
+
+_FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_ROUNDS = 24  # of jumps in `enclosing`, before the rest is searched
+
+
+def enclosing(end: Ints) -> Parents:
+    """Find for each interval the index of the innermost one that contains it whole, -1 where none does.
+
+    The intervals are sorted by start and, where starts are equal, from the longest to the shortest; only their ends
+    matter. Of identical intervals the earlier contains the later. Partly overlapping ones do not contain each other.
+
+    The answer for an interval is the nearest earlier one that ends no sooner. All candidates jump together along the
+    candidates of their candidates, which nearly always takes a few rounds. The rest, such as whatever comes after a
+    deep stack was closed, is found by search.
+    """
+    count = len(end)
+    up = np.arange(-1, count - 1, dtype=np.int32)
+    bound = np.append(end, _LAST)  # index -1 is a wall that nothing passes
+    todo = np.arange(count)
+    for _ in range(_ROUNDS):
+        candidate = up[todo]
+        short = bound[candidate] < end[todo]
+        todo, candidate = todo[short], candidate[short]
+        if len(todo) == 0:
+            return up
+        up[todo] = up[candidate]
+    up[todo] = _last_reaching(end, todo)
+    return up
+
+
+def _last_reaching(end: Ints, rows: Index) -> Parents:
+    """Find for each of some rows the last row before it whose end is no sooner, -1 for none, in log(n) steps.
+
+    ``peaks[k]`` holds the latest end of every 2**k rows: go up until the block to the left is late enough, then down.
+    """
+    peaks = [end]
+    while len(peaks[-1]) > 1:
+        below = peaks[-1] if len(peaks[-1]) % 2 == 0 else np.append(peaks[-1], _FIRST)
+        peaks.append(np.maximum(below[0::2], below[1::2]))
+    wanted = end[rows]
+    block, level = rows.copy(), np.full(len(rows), -1)
+    climbing = np.arange(len(rows))
+    for k, peak in enumerate(peaks):
+        left = block[climbing] - 1  # -1, which is odd, before the first block
+        hit = (left % 2 == 0) & (peak[left] >= wanted[climbing])
+        block[climbing] = np.where(hit, left, block[climbing] >> 1)
+        level[climbing[hit]] = k
+        climbing = climbing[~hit]
+    for k in range(len(peaks) - 1, 0, -1):
+        sinking = np.flatnonzero(level == k)
+        right = np.minimum(2 * block[sinking] + 1, len(peaks[k - 1]) - 1)
+        late = peaks[k - 1][right] >= wanted[sinking]
+        block[sinking] = np.where(late, right, 2 * block[sinking])
+        level[sinking] = k - 1
+    return np.where(level == 0, block, -1).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Intervals sorted by (start, longest first), prepared for finding which of them encloses a moment or a span."""
+
+    start: Ints
+    end: Ints
+    up: Parents
+    lifts: tuple[Parents, ...]
+
+    def innermost(self, start: Ints, end: Ints) -> Parents:
+        """Find for each ``[start, end]`` the index of the latest-started interval that contains it whole, or -1."""
+        at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
+        bound = np.append(self.end, _LAST)
+        pending = np.flatnonzero(bound[at] < end)
+        if len(pending) == 0:
+            return at
+        here, wanted = at[pending], end[pending]
+        for lift in reversed(self.lifts):  # skip ancestors that end too soon, the longest jump first
+            target = lift[here]
+            go = (target >= 0) & (bound[target] < wanted)
+            here = np.where(go, target, here)
+        at[pending] = self.up[here]
+        return at
+
+
+def nest(start: Ints, end: Ints) -> Nest:
+    """Prepare intervals, sorted by start and then from the longest to the shortest, for `Nest.innermost`."""
+    up = enclosing(end)
+    lifts = []
+    lift = np.append(up, np.int32(-1))
+    while (lift >= 0).any():
+        lifts.append(lift)
+        lift = lift[lift]  # index -1 is the appended -1
+    return Nest(start, end, up, tuple(lifts))
+
+
+# ---- parents
+
+
+def sum_ancestors(values: Ints, parent: Parents) -> Ints:
+    """Add to each row's value those of all its ancestors; logarithmic rounds in depth."""
+    count = len(parent)
+    up = np.append(np.where(parent < 0, count, parent), count)
+    out = np.append(values, 0)
+    while (up[:-1] < count).any():
+        out += out[up]
+        up = up[up]
+    return out[:-1]
+
+
+def ancestors_or_self(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which rows are marked or have a marked ancestor; logarithmic rounds in depth."""
+    up = np.append(np.where(parent < 0, len(parent), parent), len(parent))
+    out = np.append(marked, False)
+    while (up[:-1] < len(parent)).any():
+        out |= out[up]
+        up = up[up]
+    return out[:-1]
+
+
+def outermost(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which marked rows have no marked ancestor."""
+    within: NDArray[np.bool_] = np.append(ancestors_or_self(parent, marked), False)[parent]
+    return marked & ~within
+
+
+def depths(parent: Parents) -> NDArray[np.int32]:
+    """Count the ancestors of each row."""
+    return (sum_ancestors(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)
+
+
+# ---- lanes
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Some of the stacked intervals, in their order.
+
+    ``members`` are their positions; ``up`` is for each the member of this lane that it is drawn in, -1 for none.
+    """
+
+    members: Index
+    up: Parents
+
+
+def stack(start: Ints, end: Ints, parent: Parents) -> list[Lane]:
+    """Stack intervals into lanes in which none cross: what lies inside another there is its descendant.
+
+    They are sorted by start and from the longest to the shortest, each after its ``parent`` (-1: none). An interval
+    lies inside its parent, where that is possible, or alone. Intervals that touch do not cross. There are few lanes,
+    not the fewest. Where parents enclose in time, which nearly all do, this is numpy on whole arrays.
+    """
+    lane = np.zeros(len(start), np.int32)
+    up = parent.astype(np.int32)
+    crossing = _crossing(start, end, up)
+    if crossing.any():
+        # What crosses nothing before or after it in time stays in the first lane.
+        reach = np.maximum.accumulate(end)
+        cluster = np.cumsum(np.append(True, start[1:] >= reach[:-1]))
+        mixed = np.zeros(int(cluster[-1]) + 1, bool)
+        mixed[cluster[crossing]] = True
+        _sort_out(start, end, np.flatnonzero(mixed[cluster]), up, lane)
+    by_lane = np.argsort(lane, kind="stable")
+    first = np.searchsorted(lane[by_lane], np.arange(int(lane.max(initial=-1)) + 2))
+    place = np.empty(len(start), np.int32)
+    place[by_lane] = np.arange(len(start)) - first[lane[by_lane]]
+    drawn_in = np.where((up >= 0) & (lane[up] == lane), place[up], np.int32(-1)) if len(up) else up
+    return [Lane(rows, drawn_in[rows]) for rows in np.split(by_lane, first[1:-1])] if len(up) else []
+
+
+def _crossing(start: Ints, end: Ints, parent: Parents) -> NDArray[np.bool_]:
+    """Find the intervals that cross an earlier one, or lie in one that is not their parent."""
+    around = enclosing(end)
+    out: NDArray[np.bool_] = around != parent
+    by_parent = np.argsort(around, kind="stable")
+    siblings = around[by_parent][1:] == around[by_parent][:-1]
+    out[by_parent[1:]] |= siblings & (end[by_parent[:-1]] > start[by_parent[1:]])
+    return out
+
+
+def _sort_out(start: Ints, end: Ints, rows: Index, up: Parents, lane: Parents) -> None:
+    """Give each row a lane, in time: that of its parent where nothing else is open in it, else the first free one."""
+    open_in: list[list[int]] = []  # what is open in each lane, the innermost last
+    busy: list[tuple[int, int]] = []  # the end of the outermost of a lane, and the lane
+    free: list[int] = []
+    for row, begin, stop, parent in zip(
+        rows.tolist(), start[rows].tolist(), end[rows].tolist(), up[rows].tolist(), strict=True
+    ):
+        if parent >= 0 and lane[parent] < len(open_in):
+            opened = open_in[lane[parent]]
+            while opened and opened[-1] != parent and end[opened[-1]] <= begin:
+                opened.pop()
+            if opened and opened[-1] == parent and stop <= end[parent]:
+                lane[row] = lane[parent]
+                opened.append(row)
+                continue
+        while busy and busy[0][0] <= begin:
+            heappush(free, heappop(busy)[1])
+        number = heappop(free) if free else len(open_in)
+        if number == len(open_in):
+            open_in.append([])
+        open_in[number][:] = [row]
+        lane[row], up[row] = number, -1
+        heappush(busy, (stop, number))
+
+
+def walk(up: Parents) -> NDArray[np.int64]:
+    """Order the begins and ends of the intervals of a lane: ``i`` where the i-th begins, ``~i`` where it ends.
+
+    An interval ends after all inside it, and before the next one beside it begins, also where times are equal.
+    """
+    count = len(up)
+    depth = depths(up) if (up >= 0).any() else np.zeros(count, np.int32)
+    size = np.ones(count, np.int64)
+    by_depth = np.argsort(-depth, kind="stable")
+    levels = np.flatnonzero(np.diff(depth[by_depth])) + 1
+    for level in np.split(by_depth, levels) if (up >= 0).any() else ():
+        inner = level[up[level] >= 0]
+        np.add.at(size, up[inner], size[inner])
+    begins = 2 * np.arange(count) - depth
+    out = np.empty(2 * count, np.int64)
+    out[begins] = np.arange(count)
+    out[begins + 2 * size - 1] = ~np.arange(count)
+    return out

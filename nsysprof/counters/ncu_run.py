@@ -1,0 +1,207 @@
+"""One run of ``ncu``: what to count, the command line for it, and why it, or the program below it, failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsysprof.capture.outputs import LOG
+from nsysprof.capture.program import failed_program, with_results
+from nsysprof.errors import NsysprofError
+from nsysprof.tools.child import Ended
+from nsysprof.tools.driver import PERMISSION_FIX
+from nsysprof.tools.ncu import GET_NCU, Ncu
+from nsysprof.tools.nsight import last_line
+
+__all__ = [
+    "PROCESS_SCOPE",
+    "CountRequest",
+    "check_counted",
+    "ncu_command",
+    "ncu_import",
+    "ncu_messages",
+    "profiled_kernels",
+]
+
+PROCESS_SCOPE = "--nvtx-push-pop-scope"
+# What decides where the results go and how they are read.
+_OWN = {
+    "--export": "-o",
+    "--import": "-i",
+    "--log-file": "",
+    "--csv": "",
+    "--page": "",
+    "--metrics": "",
+    "--mode": "",
+}
+_MAGIC = re.compile(r"[*?\[/]")
+_MESSAGE = re.compile(r"==(?:ERROR|WARNING|PROF)==[ \t]*(.*)")
+_ERROR = re.compile(r"==ERROR==[ \t]*(.*)")
+_PROGRAM_FAILED = re.compile(r"The application returned an error code \((-?\d+)\)")
+_PASSES = re.compile(r"==PROF== Profiling .*? - (\d+): .*?(?: - (\d+) pass(?:es)?)?\s*$", re.MULTILINE)
+# Of the errors of one failure this is not the reason.
+_FOLLOWS = re.compile(r"An error (was reported|occurred)|^Failed to profile|^The application returned|^\s*$")
+# Errors of ncu, each with what mends it.
+_KNOWN = (
+    (r"ERR_NVGPUCTRPERM|does not have permission to access NVIDIA GPU Performance", PERMISSION_FIX),
+    (
+        r"driver resource was unavailable",
+        "another tool holds the counters: dcgmi profile --pause (later --resume), or end the other ncu",
+    ),
+    (
+        r"Failed to (create|open|prepare).*lock|nsight-compute-lock",
+        "ls -l /tmp/nsight-compute-lock, or TMPDIR=FOLDER",
+    ),
+    (
+        r"(?i)not supported on|unsupported (gpu|device|chip)|LibraryNotLoaded|Failed to initialize the profiler"
+        r"|failed to connect to the CUDA driver",
+        f"nvidia-smi: is there a GPU, and is ncu new enough for it and its driver? {GET_NCU}",
+    ),
+    (
+        r"Failed to find metric|unrecogni[sz]ed option|Invalid option",
+        "ncu --help lists what --ncu-arg may be",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class CountRequest:
+    """What to count of which program, with which ncu.
+
+    Kernels in ranges that ``select`` matches (None: all), with ranges of other ``threads`` as in `attribute`.
+    ``cache_control`` (none, all) and ``clock_control`` (none, base) are ncu's; ``extra`` goes to it as it is.
+    ``results`` says that the program takes ``--results FILE``, as the workloads do; ``keep_reports`` that ncu's own
+    reports are results too.
+    """
+
+    program: tuple[str, ...]
+    ncu: Ncu
+    select: str | None = None
+    threads: str = "follow"
+    cache_control: str = "none"
+    clock_control: str = "none"
+    quick: bool = False
+    extra: tuple[str, ...] = ()
+    results: bool = False
+    keep_reports: bool = False
+
+
+# ---- the command line
+
+
+def ncu_command(
+    request: CountRequest,
+    options: Collection[str],
+    metrics: Sequence[str],
+    out: Path,
+    results: Path | None = None,
+) -> list[str]:
+    """The ncu command that runs a program and leaves ``out`` with .ncu-rep appended.
+
+    ``options`` are those that this ncu knows; the program writes its own measurements to ``results``. Clocks are left
+    alone, the boost of the tensor cores too, unless asked otherwise. Raises `NsysprofError` for further arguments that
+    would put the results elsewhere.
+    """
+    for argument in request.extra:
+        name = argument.partition("=")[0]
+        if name in _OWN or (name[:2] in filter(None, _OWN.values()) and not name.startswith("--")):
+            raise NsysprofError(f"--ncu-arg: {name} is nsysprof's own", "ncu --help lists the others")
+    chosen = [
+        "--config-file=off",
+        "--nvtx",
+        *(f"--nvtx-include={each}" for each in _filters(request.select)),
+        "--target-processes=all",
+        "--replay-mode=kernel",
+        f"--cache-control={request.cache_control}",
+        f"--clock-control={request.clock_control}",
+    ]
+    if request.clock_control == "none":
+        chosen.append("--pipeline-boost-state=dynamic")
+    if request.threads == "follow":
+        chosen.append(f"{PROCESS_SCOPE}=process")
+    chosen.append("--import-sass=off")  # the machine code of every kernel is most of a report
+    given = {argument.partition("=")[0] for argument in request.extra}
+    return [
+        str(request.ncu.path),
+        *(each for each in chosen if each.partition("=")[0] in {*options} - given),
+        *request.extra,
+        f"--metrics={','.join(metrics)}",
+        # ncu has a meaning for %p, %h and so on, and a folder may have such a name
+        f"--export={str(out).replace('%', '%%')}",
+        *with_results(request.program, results),
+    ]
+
+
+def ncu_import(options: Collection[str], report: Path) -> list[str]:
+    """The arguments with which ncu prints a report as CSV: a row per kernel, names in full, base units."""
+    chosen = ["--config-file=off", "--csv", "--page=raw", "--print-units=base", "--rename-kernels=off"]
+    known = [each for each in chosen if each.partition("=")[0] in options]
+    return [f"--import={report}", *known]
+
+
+def _filters(select: str | None) -> Iterator[str]:
+    """Expressions of ncu for every range that a glob may match, push/pop and start/end, in every domain.
+
+    They match more: ncu looks for them anywhere in a name and knows no paths. What the glob does not match is
+    dropped once it is counted. In place of characters that have a meaning for ncu stands any character.
+    """
+    if select is None:
+        return
+    head = _MAGIC.split(select, maxsplit=1)[0]
+    pattern = re.sub(r"[^\w: -]", ".", head) or ".*"
+    yield from (f"regex:.*@{pattern}/", f"regex:.*@{pattern}")
+
+
+# ---- its messages
+
+
+def ncu_messages(log: Path, since: int) -> str:
+    """The messages of ncu itself in a log, from that byte on; all of them, however much the program printed."""
+    with log.open(encoding="utf-8", errors="replace") as file:
+        file.seek(since)
+        return "".join(line for line in file if "==" in line)
+
+
+def check_counted(ended: Ended, messages: str, request: CountRequest, report: Path) -> None:
+    """Raises `NsysprofError` for a run after which there is nothing to read; ``messages`` are ncu's own.
+
+    A program that failed gives its own exit code, unless ncu was the reason. Nothing is wrong with an ncu that warns.
+    """
+    errors = [line.strip() for line in _ERROR.findall(messages)]
+    reasons = [line for line in errors if not _FOLLOWS.search(line)]
+    for pattern, fix in _KNOWN:
+        reason = next((line for line in reasons if re.search(pattern, line)), None)
+        if reason:
+            raise NsysprofError(f"ncu {request.ncu.version_text}: {reason}", fix)
+    failed = _PROGRAM_FAILED.search("\n".join(errors))
+    if any(line.startswith("Failed to profile") for line in errors) or (reasons and not failed):
+        what = (reasons or errors)[0]
+        raise NsysprofError(f"ncu {request.ncu.version_text}: {what}")
+    if failed or ended.code:
+        code = int(failed[1]) if failed else ended.code
+        raise failed_program(
+            request.program,
+            128 - code if code < 0 else code,
+            last_line(_MESSAGE.sub("", ended.output[-4000:])),
+            report.with_name(LOG) if request.results else None,
+        )
+    if report.is_file() and report.stat().st_size:
+        return
+    select = request.select
+    if select:
+        raise NsysprofError(
+            f"no kernel ran in a range that matches {select!r}",
+            "--range GLOB for others; nsysprof capture and analyze list the ranges of a program",
+        )
+    raise NsysprofError(
+        f"ncu {request.ncu.version_text} profiled no kernel", "does the program use the GPU? nsysprof doctor"
+    )
+
+
+def profiled_kernels(messages: str) -> tuple[int, tuple[int, ...]]:
+    """How many kernels ncu profiled by its messages, and the numbers of passes that it took, without repetitions."""
+    profiled = _PASSES.findall(messages)
+    kernels = max((int(number) + 1 for number, _ in profiled), default=0)
+    return kernels, tuple(sorted({int(passes) for _, passes in profiled if passes}))

@@ -1,0 +1,191 @@
+"""A report's tables, whatever file holds them: large ones block by block as columns, small ones row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.arena import IN_MEMORY, ColumnArena, enough_space
+from nsysprof.core.columns import Words
+from nsysprof.trace.nsys.identify import fold
+from nsysprof.trace.report import Progress
+from nsysprof.trace.trace import Unread
+
+
+class Block(NamedTuple):
+    """Consecutive rows of one table.
+
+    `values` maps an INTEGER column to int64 (0 where NULL) and a TEXT column to int32 codes into the
+    `Words` of the call (-1 where NULL). `nulls` maps an INTEGER column to a bool mask; a column without
+    a NULL in these rows is not in it.
+    """
+
+    rows: int
+    values: dict[str, np.ndarray]
+    nulls: dict[str, np.ndarray]
+
+
+class Source(Protocol):
+    """What a report's tables are read from: SQLite pages, sqlite3, or Parquet files.
+
+    Names of tables and columns are found in any letter case, as SQL does; rows come under the names asked for. A file
+    that is changed or replaced after its first read is a `NsysprofError`, and so is a table that cannot be read.
+    """
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """The names of the table's columns, empty where the table is absent."""
+
+    def tables(self) -> tuple[str, ...]:
+        """The names of all tables."""
+
+    def rows(self, table: str) -> int:
+        """How many rows the table has; 0 where it is absent."""
+
+    def blocks(
+        self, table: str, ints: Sequence[str], texts: Sequence[str] = (), words: Words | None = None
+    ) -> Iterator[Block]:
+        """The named columns, some 10,000 rows at a time, in the order of the file."""
+
+    def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """The rows of a small table as Python values."""
+
+    def strings(self, ids: Sequence[int]) -> dict[int, str]:
+        """The values of ``StringIds`` for the ids that it holds."""
+
+
+# ---- large tables
+
+
+class Growing:
+    """Named columns that grow by appended arrays, in place where the system can move pages instead of copying.
+
+    Where the arena has a limit they grow in scratch files, out of memory.
+    """
+
+    def __init__(self, arena: ColumnArena = IN_MEMORY, **dtypes: str) -> None:
+        self._arena = arena
+        self._columns: dict[str, NDArray[Any]] = {name: np.empty(0, dtype) for name, dtype in dtypes.items()}
+        self._files = {name: arena.file() for name in dtypes} if arena.limit is not None else {}
+        self._rows = 0
+
+    def add(self, rows: int, **values: NDArray[Any] | int) -> None:
+        """Append that many rows: for every column an array, cast to the column's type, or one value for all."""
+        stop = self._rows + rows
+        for name, part in values.items():
+            column = self._columns[name]
+            if name in self._files:
+                with enough_space(rows * column.itemsize):
+                    self._files[name].write(np.full(rows, part, column.dtype).data)
+                continue
+            if len(column) < stop:
+                column.resize(max(stop, len(column) + len(column) // 4), refcheck=False)
+            column[self._rows : stop] = part
+        self._rows = stop
+
+    def take(self, name: str) -> NDArray[Any]:
+        """The whole column, which is given up here."""
+        column = self._columns.pop(name)
+        if name in self._files:
+            with self._files.pop(name) as file, enough_space():
+                file.flush()
+                return self._arena.mapped(file, self._rows, column.dtype)
+        column.resize(self._rows, refcheck=False)
+        return column
+
+    def take_rest(self) -> dict[str, NDArray[Any]]:
+        """All columns that were not taken yet, by name."""
+        return {name: self.take(name) for name in list(self._columns)}
+
+
+def read_blocks(
+    source: Source,
+    table: str,
+    needs: Sequence[str],
+    others: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Iterator[Block]:
+    """The integer columns ``needs`` of a table and those of the ``others`` that it has; no rows where a need is absent.
+
+    ``progress`` is given the rows of each block once it has been used.
+    """
+    if has_all(source, table, needs):
+        for block in source.blocks(table, [*needs, *present(source, table, others)]):
+            yield block
+            if progress:
+                progress(table, block.rows)
+
+
+def present(source: Source, table: str, names: Sequence[str]) -> list[str]:
+    """Those of the columns that the table has, in whatever letter case."""
+    have = set(map(fold, source.columns(table)))
+    return [name for name in names if fold(name) in have]
+
+
+def has_all(source: Source, table: str, names: Sequence[str]) -> bool:
+    """Whether the table has all of the columns."""
+    return len(present(source, table, names)) == len(names)
+
+
+def unread_tables(source: Source, needs: Mapping[str, Sequence[str]]) -> tuple[Unread, ...]:
+    """The tables that have rows but not all columns that they need."""
+    return tuple(
+        Unread(table, rows, tuple(lacking))
+        for table, names in needs.items()
+        if (lacking := [name for name in names if name not in present(source, table, names)])
+        and (rows := source.rows(table))
+    )
+
+
+def column(block: Block, name: str, missing: int = 0) -> NDArray[np.int64]:
+    """The block's INTEGER column, ``missing`` where it is NULL or where the table has no such column."""
+    values = block.values.get(name)
+    if values is None:
+        return np.full(block.rows, missing, np.int64)
+    null = block.nulls.get(name)
+    return values if null is None or missing == 0 else np.where(null, np.int64(missing), values)
+
+
+def times(block: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The block's ``start`` and ``end``; where one is NULL it is the other, so that such a row takes no time."""
+    start, end = column(block, "start"), column(block, "end")
+    no_start, no_end = block.nulls.get("start"), block.nulls.get("end")
+    if no_start is not None:
+        start = np.where(no_start, end, start)
+    return start, end if no_end is None else np.where(no_end, start, end)
+
+
+# ---- small tables
+
+
+def named_rows(source: Source, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
+    """The named columns of a table row by row, None for what it lacks; nothing where it has none of them."""
+    have = present(source, table, names)
+    if have:
+        for row in source.fetch(table, have):
+            values = dict(zip(have, row, strict=True))
+            yield tuple(map(values.get, names))
+
+
+def named_values(source: Source, table: str, wanted: Callable[[str], object]) -> Iterator[tuple[str, str]]:
+    """Those pairs of a (name, value) table whose name is wanted and whose value is not empty."""
+    for name, value in named_rows(source, table, "name", "value"):
+        if isinstance(name, str) and wanted(name) and value not in (None, ""):
+            yield name, str(value)
+
+
+def whole(value: object) -> int | None:
+    """The value as a whole number, whichever way it is stored; None for what is none of 64 bits."""
+    try:
+        number = int(value) if isinstance(value, (int, float, str)) else None
+    except (ValueError, OverflowError):  # a text of something else, a real that is no number or infinite
+        return None
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
+
+
+def known(value: object) -> str | None:
+    """The value as text; None for NULL, the empty text and the 0 that nsys writes where it knows nothing."""
+    text = "" if value is None else str(value).replace("\0", " ").strip()
+    return None if text in ("", "0") else text

@@ -1,0 +1,255 @@
+"""What was recorded as narrow numpy columns: ranges, launches and ops, with ids resolved to small codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.intervals import merge
+from nsysprof.statistics.summary import clock_step
+from nsysprof.trace.report import Report
+
+_ENOUGH_OPS = 20_000  # to tell the step of a clock
+
+__all__ = [
+    "DEFAULT_DOMAIN", "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "MIGRATION", "PUSH_POP", "START_END",
+    "Device", "Launches", "Migrations", "Ops", "RangeName", "Ranges", "Stream", "Tables", "Trace", "only_ops",
+    "pid_of", "tid_of",
+]  # fmt: skip
+
+
+# Kinds of GPU ops. MIGRATION: the driver moves pages of unified memory; nobody launched that, on no stream.
+KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION = range(5)
+# Kinds of ranges.
+PUSH_POP, START_END = 0, 1
+DEFAULT_DOMAIN = "default"
+
+
+@dataclass(frozen=True)
+class RangeName:
+    """What a range is called: the name as recorded, and the name of its NVTX domain."""
+
+    text: str
+    domain: str
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A table whose rows are missing from the answer, and the columns without which they say nothing."""
+
+    table: str
+    rows: int
+    lacks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A CUDA device as one process sees it. ``gpu`` is an index into ``report.about.gpus``, None where unknown."""
+
+    process: int
+    cuda_id: int
+    gpu: int | None
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream of a device; ``device`` is an index into `Trace.devices`, ``id`` None where none is recorded.
+
+    ``migrates``: it stands for what the driver moves to and from the device; nothing was ever launched on it.
+    """
+
+    device: int
+    id: int | None
+    migrates: bool = False
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """NVTX ranges, a row per instance, sorted by (process, thread, kind, start, longest first).
+
+    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, PUSH_POP or START_END; ``name``
+    int32 into `Trace.range_names`; ``unclosed`` bool: never closed by the program, ends with the session; ``moved``
+    bool: a start/end range of which the report says on which thread it ended.
+    """
+
+    thread: NDArray[np.integer]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    name: NDArray[np.int32]
+    unclosed: NDArray[np.bool_]
+    moved: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Host calls that caused GPU work, one row per (process, correlation id), sorted by (process, thread, start).
+
+    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns.
+    """
+
+    thread: NDArray[np.integer]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Ops:
+    """GPU operations, in the order of the file.
+
+    ``start``, ``end`` int64 ns; ``kind`` uint8: KERNEL, MEMCPY, MEMSET, GRAPH (a CUDA-graph launch traced as a
+    whole) or MIGRATION (pages of unified memory); ``name`` int32 into `Trace.op_names`; ``stream`` code of
+    `Trace.streams`; ``launch`` int32, a row of `Launches`, -1 where there is none; ``from_graph`` bool: a node of a
+    CUDA graph.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    name: NDArray[np.int32]
+    stream: NDArray[np.integer]
+    launch: NDArray[np.int32]
+    from_graph: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Migrations:
+    """What the ops of kind MIGRATION moved, in their order: ``size_bytes`` int64; ``cause`` uint8, nsys's number."""
+
+    size_bytes: NDArray[np.int64]
+    cause: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Everything that attribution needs of what was recorded.
+
+    ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
+    the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
+    ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
+    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``arena`` holds the long columns.
+    """
+
+    report: Report
+    ranges: Ranges
+    launches: Launches
+    ops: Ops
+    range_names: list[RangeName]
+    op_names: list[str]
+    threads: NDArray[np.int64]
+    thread_process: NDArray[np.int32]
+    processes: NDArray[np.int64]
+    devices: list[Device]
+    streams: list[Stream]
+    migrations: Migrations
+    session_end: int
+    warnings: tuple[str, ...]
+    unread: tuple[Unread, ...] = ()
+    no_work: str = ""
+    never_popped: int = 0
+    arena: ColumnArena = field(default=IN_MEMORY, repr=False)
+
+    @cached_property
+    def gpu_numbers(self) -> list[int]:
+        """A number per device, the same for devices that are one GPU; a device of unknown GPU is one of its own."""
+        numbers: dict[object, int] = {}
+        return [
+            numbers.setdefault(("gpu", device.gpu) if device.gpu is not None else device, len(numbers))
+            for device in self.devices
+        ]
+
+    @cached_property
+    def clock_step(self) -> int:
+        """The step of the GPUs' clock in ns, read off the first kernels; 0 where they show none."""
+        kernels = np.flatnonzero(self.ops.kind[:_ENOUGH_OPS] == KERNEL)
+        return clock_step(self.ops.end[kernels] - self.ops.start[kernels])
+
+    @cached_property
+    def op_gpu(self) -> NDArray[np.int32]:
+        """The GPU number of each op; -1 for migrations, which keep no GPU busy."""
+        return self.arena.take(self.stream_gpu, self.ops.stream)
+
+    def ops_of_gpu(self, number: int) -> NDArray[np.bool_]:
+        """Which ops ran on the GPU of that number; migrations ran on none."""
+        mine: NDArray[np.bool_] = (self.stream_gpu == number)[self.ops.stream]
+        return mine
+
+    @cached_property
+    def gpu_busy(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """When each GPU, by its number, runs at least one op: the disjoint, sorted stretches ``(start, end)``."""
+        found = {}
+        for number in sorted(set(self.gpu_numbers)):
+            mine = np.flatnonzero(self.op_gpu == number)
+            start, end = merge(self.ops.start[mine], self.ops.end[mine])
+            found[number] = self.arena.cast(start, np.int64), self.arena.cast(end, np.int64)
+        return found
+
+    @cached_property
+    def stream_gpu(self) -> NDArray[np.int32]:
+        """The GPU number of each stream; -1 for those of migrations."""
+        migrates = np.array([stream.migrates for stream in self.streams], bool)
+        return np.where(migrates, np.int32(-1), np.array(self.gpu_numbers, np.int32)[self.stream_device])
+
+    @property
+    def op_process(self) -> NDArray[np.int32]:
+        """The process of each op, as far as its row tells."""
+        return self.stream_process.take(self.ops.stream)
+
+    @cached_property
+    def stream_device(self) -> NDArray[np.int32]:
+        """The device of each stream."""
+        return np.array([stream.device for stream in self.streams], np.int32)
+
+    @property
+    def stream_process(self) -> NDArray[np.int32]:
+        """The process of each stream."""
+        return np.array([self.devices[stream.device].process for stream in self.streams], np.int32)
+
+
+Tables = Trace  # as it was called before
+PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
+Id = TypeVar("Id", int, NDArray[np.int64])
+
+
+def pid_of(global_id: Id) -> Id:
+    """The process id in a globalTid or globalPid, or in each of an array."""
+    return (global_id >> 24) & 0xFFFFFF
+
+
+def tid_of(global_id: Id) -> Id:
+    """The thread id in a globalTid, or in each of an array."""
+    return global_id & 0xFFFFFF
+
+
+def only_ops(trace: Trace, mine: NDArray[np.bool_]) -> Trace:
+    """The same report with only some of its ops, and the launches that caused those."""
+    ops, launches, arena = trace.ops, trace.launches, trace.arena
+    rows = np.flatnonzero(mine)
+    launch = arena.take(ops.launch, rows)
+    used = np.zeros(len(launches) + 1, bool)
+    used[launch] = True
+    used[-1] = False  # where ops without a launch point
+    place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
+    calls = np.flatnonzero(used)
+    moved = mine[ops.kind == MIGRATION]
+    kept = {name: arena.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
+    return replace(
+        trace,
+        ops=Ops(**kept, launch=arena.take(place, launch)),
+        migrations=Migrations(trace.migrations.size_bytes[moved], trace.migrations.cause[moved]),
+        launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
+    )
