@@ -31,9 +31,17 @@ from nsysprof.analyze.tables import (
     range_columns,
 )
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
+from nsysprof.attribution.paths import (
+    DEFAULT_MERGE,
+    Instances,
+    Paths,
+    instance_numbers,
+    instances_text,
+    merged_paths,
+    range_paths,
+    warm_up,
+)
 from nsysprof.attribution.split import Part, parts
-from nsysprof.attribution.warm_up import Instances, instance_numbers, instances_text, warm_up
 from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.cover import cover, crossing
 from nsysprof.attribution.paths import Paths
+from nsysprof.attribution.range_work import cover, crossing
 from nsysprof.attribution.split import Part
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.cover import Cover, added_up, cover, overlapping
 from nsysprof.attribution.paths import Paths
+from nsysprof.attribution.range_work import Cover, added_up, cover, overlapping
 from nsysprof.core.columns import Column, ColumnTable, Texts
 from nsysprof.core.intervals import Index, Ints
 from nsysprof.kernels.classify import Kinds

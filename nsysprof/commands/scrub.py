@@ -15,7 +15,7 @@ from nsysprof.commands.report_options import NsysOption
 if TYPE_CHECKING:
     from nsysprof.scrub.scrub import Scrubbed
 
-_MOST_NAMES = 20
+_MAX_NAMES = 20
 
 
 def scrub(
@@ -131,8 +131,8 @@ def _tell(report: Path, out: Path, scrubbed: Scrubbed) -> None:
         print(f"removed from {visible(report.name)}:")
         for what, count in scrubbed.removed.items():
             called = scrubbed.unknown.get(what, ())
-            more = f", and {len(called) - _MOST_NAMES} more" if len(called) > _MOST_NAMES else ""
-            listed = f" ({', '.join(map(visible, called[:_MOST_NAMES]))}{more})" if called else ""
+            more = f", and {len(called) - _MAX_NAMES} more" if len(called) > _MAX_NAMES else ""
+            listed = f" ({', '.join(map(visible, called[:_MAX_NAMES]))}{more})" if called else ""
             print(f"  {what}: {format_count(count)}{listed}")
     else:
         print(f"{visible(report.name)}: nothing private found")

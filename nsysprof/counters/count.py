@@ -54,7 +54,7 @@ class StagedCounters:
 
 @dataclass(frozen=True)
 class _Counted:
-    """One run that has ended: its rows, what the record says of it, and what the workload wrote."""
+    """One run that has ended: its rows, its facts for the record, and what the workload wrote."""
 
     rows: list[NcuRow]
     facts: dict[str, Any]
@@ -198,7 +198,7 @@ def _warnings(
     lost: int,
     unclear: int,
 ) -> Iterator[str]:
-    """What the table cannot tell, or tells with a caveat."""
+    """Sentences about what the table lacks, or holds with a caveat."""
     passes = max(counted[0].facts["passes"], default=1)
     if passes > 1:
         yield (
@@ -210,7 +210,7 @@ def _warnings(
         yield f"this chip has no metric for {', '.join(missing)}: left out"
     if unclear:
         yield (
-            f"{unclear:,} kernels ran while several threads had ranges open, and ncu does not say which launched them:"
+            f"{unclear:,} kernels ran while several threads had ranges open, and ncu does not know which launched them:"
             " their range is empty; --threads strict goes by the launching thread alone"
         )
     if request.threads == "follow" and PROCESS_SCOPE not in options:
@@ -238,7 +238,7 @@ def _staged(
     record: dict[str, Any],
     spreadsheet_safe: bool,
 ) -> StagedCounters:
-    """Write table and record, without what tells of the machine's owner."""
+    """Write table and record, without secrets of the machine and its user."""
     secrets = machine_secrets()
     rows = without_secrets(rows, secrets)
     table, written = folder / "table.csv", folder / "record.json"

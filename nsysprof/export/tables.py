@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from nsysprof.analyze import tables as analyze
 from nsysprof.analyze.tables import InstanceRows, instance_columns
 from nsysprof.attribution.attribute import NO_LAUNCH, OUTCOMES
+from nsysprof.attribution.paths import instance_numbers
 from nsysprof.attribution.split import device_labels
-from nsysprof.attribution.warm_up import instance_numbers
 from nsysprof.core.columns import Texts
 from nsysprof.export.source import ExportSource
 from nsysprof.results.table import Table, table

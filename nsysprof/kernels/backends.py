@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import AMBIGUOUS, NO_LAUNCH, Attribution
-from nsysprof.attribution.cover import cover
+from nsysprof.attribution.range_work import cover
 from nsysprof.core.nesting import outermost
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, load_rules, short_name
 from nsysprof.trace.trace import GRAPH, KERNEL

@@ -1,4 +1,4 @@
-"""What a scrubbed copy may hold: tables, columns and properties that tell of the work and the hardware alone.
+"""The tables, columns and properties that a scrubbed copy may hold: they describe the work and the hardware alone.
 
 Everything else goes, whoever wrote it: a later nsys, another tool, a user. Names are those of nsys 2019 to 2026.
 """

@@ -1,4 +1,4 @@
-"""What a text says by its form: environments, private properties and keys of JSON, absolute paths.
+"""Private text by its form: environments, private properties and keys of JSON, absolute paths, addresses.
 
 All text is bytes: reports hold environment variables that are not UTF-8.
 """
@@ -40,7 +40,7 @@ _PROPERTIES = (
     (re.compile(r"(file|filename|path|dir|directory|folder)(abs)?$"), PATH),
 )
 _ASSIGNMENT = re.compile(rb"[^\s=/\0\"']{1,200}=")
-# Folders that every machine has: a path that begins with one tells nothing.
+# Folders that every machine has: a path that begins with one is not private.
 _SYSTEM = re.compile(
     rb"/(usr|bin|sbin|lib\w*|etc|dev|proc|sys|boot)(/|\Z)|/opt/nvidia(/|\Z)"
     rb"|(?i:[a-z]:[\\/]+(windows|program files( \(x86\))?)([\\/]|\Z))"
@@ -78,9 +78,9 @@ _NSIGHT = re.compile(
 
 
 def installation(path: bytes) -> bytes | None:
-    """Of where nsys lies the product and its version; None where the path does not say."""
-    found = _NSIGHT.search(path)
-    return b"[path]/" + found[0] if found and not is_system(path) else path if found else None
+    """The product and version in the path of an nsys; None where the path does not name them."""
+    product = _NSIGHT.search(path)
+    return None if product is None else path if is_system(path) else b"[path]/" + product[0]
 
 
 def without_addresses(text: bytes, *, ids_alone: bool) -> tuple[bytes, int]:
@@ -119,7 +119,7 @@ def assignments(text: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def kind_of_property(name: str) -> str | None:
-    """What a property or a JSON key of that name says that is private, None where nothing."""
+    """The kind of private thing that a property or a JSON key of that name holds; None for one that is not private."""
     plain = name.rpartition(":")[2].lower().replace("_", "").replace(" ", "").replace("-", "")
     return next((kind for pattern, kind in _PROPERTIES if pattern.search(plain)), None)
 
@@ -143,15 +143,15 @@ def without_paths(text: bytes) -> tuple[bytes, int]:
 
 
 def private_values(text: bytes) -> list[tuple[str, Any]]:
-    """What stands in JSON under a key that says it is private, with the kind; paths are found without their keys."""
-    found: list[tuple[str, Any]] = []
+    """The values under private keys of JSON, each with its kind; paths are found without their keys."""
+    private: list[tuple[str, Any]] = []
     left = [_parsed(text)]
     while left:
         value = left.pop()
         left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         kinds = [(kind_of_property(name), value[name]) for name in value] if isinstance(value, dict) else []
-        found += [(kind, inner) for kind, inner in kinds if kind is not None and kind != PATH]
-    return found
+        private += [(kind, inner) for kind, inner in kinds if kind is not None and kind != PATH]
+    return private
 
 
 def without_private_keys(text: bytes) -> bytes:
@@ -180,7 +180,7 @@ def _public(value: Any) -> Any:
     return {
         name: _public(inner)
         for name, inner in value.items()
-        # numbers say nothing: `user` may be a time
+        # numbers are not private: `user` may be a time
         if kind_of_property(name) in (None, PATH) or isinstance(inner, (int, float, type(None)))
     }
 

@@ -97,7 +97,7 @@ class ReportCopy:
     def rewrite(
         self, table: str, column: str, new: Mapping[Key, bytes], *beside: str, kind: str = "text"
     ) -> None:
-        """Give values of a column, as `texts` told them, new ones."""
+        """Replace values of a column, as `texts` returned them, by new ones."""
         if not new:
             return
 
@@ -105,8 +105,8 @@ class ReportCopy:
         as_bytes = kind == "blob" or self.encoding == "utf-8"
 
         def changed(*row: Any) -> bytes | str | None:
-            found = new.get(row if self.encoding == "utf-8" else self._key(row, kind))
-            return found if found is None or as_bytes else found.decode("utf-8", "replace")
+            value = new.get(row if self.encoding == "utf-8" else self._key(row, kind))
+            return value if value is None or as_bytes else value.decode("utf-8", "replace")
 
         name, arguments = quoted(column), ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_plain, beside)])
         self.connection.create_function("changed", 1 + len(beside), changed)

@@ -1,4 +1,4 @@
-"""Makes a copy of an exported report without what it tells of the machine, its user and its processes.
+"""Makes a copy of an exported report without what is private about the machine, its user and its processes.
 
 What stands where, as seen in exports of nsys 2022 to 2025:
 
@@ -99,7 +99,7 @@ class Scrubbed:
 
 @dataclass(frozen=True)
 class _Work:
-    """A copy while it is scrubbed: the secrets and variables found so far, and what was removed."""
+    """A copy while it is scrubbed: the secrets and variables known so far, and what was removed."""
 
     copy: ReportCopy
     keep: Sequence[str] = ()
@@ -168,7 +168,7 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
     cut = {f"{kind} in other text": count for kind, count in sorted(work.secrets.cuts.items())}
     unknown = {kind: len(names) for kind, names in work.unknown.items()}
     removed = {name: count for name, count in {**work.removed, **unknown, **cut}.items() if count}
-    kinds = tuple(sorted({secret.kind for secret in work.secrets.found.values()}))
+    kinds = tuple(sorted({secret.kind for secret in work.secrets.known.values()}))
     return Scrubbed(out, removed, kinds, work.unknown)
 
 
@@ -182,11 +182,11 @@ def _check_kept(work: _Work) -> None:
 
 
 def _explained(source: Path, out: Path, error: Exception) -> NsysprofError:
-    told = " ".join(str(error).split())[:160]
-    if "full" in told or "I/O" in told:
-        return NsysprofError(f"{out}: cannot be written: {told}", f"df -h {quote(str(out.parent))}")
+    message = " ".join(str(error).split())[:160]
+    if "full" in message or "I/O" in message:
+        return NsysprofError(f"{out}: cannot be written: {message}", f"df -h {quote(str(out.parent))}")
     hint = f"sqlite3 {quote(str(source))} 'PRAGMA integrity_check'"
-    return NsysprofError(f"{source}: cannot be scrubbed: {told}", hint)
+    return NsysprofError(f"{source}: cannot be scrubbed: {message}", hint)
 
 
 def _scrub(work: _Work, source: Path) -> None:
@@ -197,7 +197,7 @@ def _scrub(work: _Work, source: Path) -> None:
             f"{source}: not a report: it has no table StringIds", "nsysprof reads exports of nsys"
         )
     properties = [table for table in _PROPERTIES if copy.has(table, "name", "value")]
-    work.removed.update(dict.fromkeys(_CALLED.values(), 0))  # the order in which they are told
+    work.removed.update(dict.fromkeys(_CALLED.values(), 0))  # the order in which they are listed
     work.removed["triggers, search tables and statistics that somebody added"] = copy.dropped
     for table in properties:
         _learn_properties(work, table)
@@ -218,12 +218,12 @@ def _scrub(work: _Work, source: Path) -> None:
             if (table, column) not in done:
                 _sweep_column(work, table, column)
     declarations = copy.declarations()
-    work.removed["declarations with secrets"] = copy.declare(work.secrets.knife(declarations, sure=True))
+    work.removed["declarations with secrets"] = copy.declare(work.secrets.redactor(declarations, sure=True))
     variables = _CALLED[ENVIRONMENT]
     work.removed[variables] = max(work.removed[variables], len(work.variables))
 
 
-# ---- what is not known to tell of the work alone
+# ---- what is not known to describe the work alone
 
 
 def _drop_unknown(work: _Work, table: str) -> None:
@@ -371,9 +371,9 @@ def _sweep_strings(work: _Work) -> None:
     new: dict[Key, bytes] = {row: REMOVED for row in blocks if row in unused or assignments(row[0])}
     work.removed["strings that nothing refers to"] += sum(value not in (b"", REMOVED) for value, _ in new)
     for some, kind in ((names, _names(work)), (others - names, _TEXT)):
-        mine = [row for row in rows if row[1] in some and row not in new]
-        cleaned = _cleaned(work, {value for value, _ in mine}, kind)
-        new |= {row: cleaned[row[0]] for row in mine if row[0] in cleaned}
+        referred = [row for row in rows if row[1] in some and row not in new]
+        cleaned = _cleaned(work, {value for value, _ in referred}, kind)
+        new |= {row: cleaned[row[0]] for row in referred if row[0] in cleaned}
     work.copy.rewrite("StringIds", "value", new, "id")
 
 
@@ -398,7 +398,7 @@ def _cleaned(work: _Work, texts: set[bytes], kind: _Kind) -> dict[bytes, bytes]:
 
     Names lose sure secrets alone, facts of hardware ids too, which are no versions; text all that looks private.
     """
-    knife = work.secrets.knife(texts, sure=kind != "text")
+    redactor = work.secrets.redactor(texts, sure=kind != "text")
     new: dict[bytes, bytes] = {}
     for text in sorted(texts):  # labels are numbered as they come
         clean = text
@@ -410,7 +410,7 @@ def _cleaned(work: _Work, texts: set[bytes], kind: _Kind) -> dict[bytes, bytes]:
             work.removed["paths cut down to the file name"] += paths
         elif kind == "fact":
             clean = without_private_keys(text)
-        clean = knife(clean)
+        clean = redactor(clean)
         if kind != "name":
             clean, count = without_addresses(clean, ids_alone=kind == "fact")
             work.removed["addresses and ids"] += count

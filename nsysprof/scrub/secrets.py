@@ -1,4 +1,4 @@
-"""What a report or a machine should not tell others, and how it is cut out of text.
+"""Secrets of a machine and its user, and how they are cut out of text.
 
 All text is bytes: reports hold environment variables that are not UTF-8. A secret that is *sure* looks like one (a
 path of two folders or more, a credential, a long value with digits) and is cut out of everything. The others, such
@@ -56,7 +56,7 @@ _CREDENTIAL = re.compile(
     rb"(?i)(^|_)(\w*(token|secret|passw|credential|apikey|cookie)\w*|key|pass|auth|pwd)(_|$)"
 )
 _PLAIN_ROOTS = {b"tmp", b"var", b"opt", b"home", b"users", b"mnt", b"media", b"srv", b"run", b"data"}
-# Hosts and users that are also words: cut only where quotes or an @ say that they are names.
+# Hosts and users that are also words: cut only where quotes or an @ show that they are names.
 _COMMON = re.compile(
     rb"(?i)(admin(istrator)?|build(er)?|compute|debian|default|docker|guest|jenkins|linux|local|localhost|ncu|nsys"
     rb"|nsysprof|nvidia|python|runner|server|service|system|tester|torch|ubuntu|users?|worker|workstation)\d*"
@@ -78,25 +78,25 @@ class Secret:
 class Secrets:
     """Secrets, the label that stands for each once it was cut, and how many of each kind were."""
 
-    found: dict[bytes, Secret] = field(default_factory=dict)
+    known: dict[bytes, Secret] = field(default_factory=dict)
     labels: dict[bytes, bytes] = field(default_factory=dict)
     cuts: Counter[str] = field(default_factory=Counter)
 
     def add(self, secrets: Iterable[Secret]) -> None:
         """Take secrets in; of one text, known from several places, the first kind stays, and sure is sure."""
         for secret in secrets:
-            known = self.found.setdefault(secret.text, secret)
-            if secret.sure and not known.sure:
-                self.found[secret.text] = replace(known, sure=True)
+            first = self.known.setdefault(secret.text, secret)
+            if secret.sure and not first.sure:
+                self.known[secret.text] = replace(first, sure=True)
 
-    def knife(self, texts: Iterable[bytes], *, sure: bool) -> Callable[[bytes], bytes]:
+    def redactor(self, texts: Iterable[bytes], *, sure: bool) -> Callable[[bytes], bytes]:
         """A function that replaces secrets by labels, looking for those only that occur in some of the texts.
 
         With ``sure`` those alone are cut that are sure to be secrets. A secret ends where a word or a path
         component ends: ``/home/al`` is not in ``/home/alice``.
         """
         among = b"\n".join(texts).lower()
-        wanted = [one for one in self.found.values() if (one.sure or not sure) and _probe(one.text) in among]
+        wanted = [one for one in self.known.values() if (one.sure or not sure) and _probe(one.text) in among]
         if not wanted:
             return lambda text: text
         wanted.sort(key=lambda one: (-len(one.text), one.text))
@@ -109,7 +109,7 @@ class Secrets:
 
     def blank(self, raw: bytes) -> bytes:
         """Binary data with every secret of some length overwritten, whether in UTF-8 or UTF-16; as long as before."""
-        for one in self.found.values():
+        for one in self.known.values():
             if len(one.text) < CREDENTIAL_FROM:
                 continue
             for form in (one.text, one.text.decode("utf-8", "replace").encode("utf-16-le")):
@@ -168,17 +168,17 @@ def environment_secrets(name: bytes, value: bytes) -> Iterator[Secret]:
 
 
 def machine_secrets() -> Secrets:
-    """What a record made on this machine should not tell: home and working folder, host, user, credentials."""
+    """The secrets that a record made on this machine may hold: home and working folder, host, user, credentials."""
     environ = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
-    known = [(_VARIABLES[name], value) for name, value in environ.items() if name in _VARIABLES]
-    known.append((HOST, os.fsencode(socket.gethostname())))
+    values = [(_VARIABLES[name], value) for name, value in environ.items() if name in _VARIABLES]
+    values.append((HOST, os.fsencode(socket.gethostname())))
     for kind, ask in ((FOLDER, Path.cwd), (HOME, Path.home), (USER, getpass.getuser)):
         try:
-            known.append((kind, os.fsencode(ask())))
+            values.append((kind, os.fsencode(ask())))
         except (OSError, KeyError, RuntimeError):  # a folder that was removed, a user without an entry
             continue
     secrets = Secrets()
-    for kind, value in known:
+    for kind, value in values:
         secrets.add(secrets_of(kind, value))
     for name, value in environ.items():
         if _CREDENTIAL.search(name):
@@ -190,11 +190,11 @@ def redacted(value: Any, secrets: Secrets) -> Any:
     """A JSON value (nested dicts, lists, texts) with every secret in its texts and keys cut; a new value.
 
     Keys and names of ranges lose sure secrets alone. A text that as a whole is the name of a host or user stays
-    unless its key says that it is private: ``"backend": "math"`` is no user.
+    unless its key is a private one: ``"backend": "math"`` is no user.
     """
     texts = list(_texts(value))
-    sure, every = (secrets.knife(texts, sure=only) for only in (True, False))
-    unsure = [one for one in secrets.found.values() if one.kind in (HOST, USER) and not one.sure]
+    sure, every = (secrets.redactor(texts, sure=only) for only in (True, False))
+    unsure = [one for one in secrets.known.values() if one.kind in (HOST, USER) and not one.sure]
     words = {one.text.decode("utf-8", "surrogateescape") for one in unsure}
 
     def clean(inner: Any, key: str, private: bool) -> Any:
@@ -220,11 +220,11 @@ def _texts(value: Any) -> Iterator[bytes]:
             yield from _texts(list(value.values()))
 
 
-def _cut(text: str, knife: Callable[[bytes], bytes]) -> str:
+def _cut(text: str, redactor: Callable[[bytes], bytes]) -> str:
     # The first is how Python holds names that are not UTF-8, the second what JSON may hold beside them.
     for errors in ("surrogateescape", "surrogatepass"):
         try:
-            return knife(text.encode("utf-8", errors)).decode("utf-8", errors)
+            return redactor(text.encode("utf-8", errors)).decode("utf-8", errors)
         except UnicodeError:
             continue
     return REMOVED.decode()

@@ -44,7 +44,7 @@ class Ended:
 
     code: int
     wall_ns: int
-    said: str = ""
+    output: str = ""
     lost: bool = False
 
 
@@ -77,7 +77,7 @@ def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
     if sys.platform == "win32":
         how["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
     else:
-        # In a session of its own the command hears of a Ctrl-C from here only, and not a second time from the terminal:
+        # In a session of its own the command gets a Ctrl-C from here only, and not a second time from the terminal:
         # a second one makes nsys drop the report.
         how["start_new_session"] = True
     try:
@@ -102,7 +102,7 @@ def _waited(child: subprocess.Popen[bytes]) -> int:
 
 @contextlib.contextmanager
 def _ended_if_lost(child: subprocess.Popen[bytes]) -> Iterator[list[bool]]:
-    """Ends an nsys meanwhile that would wait for ever, and its agents, and says so in the list."""
+    """Ends an nsys meanwhile that would wait for ever, and its agents, and notes that in the list."""
     lost: list[bool] = []
     over = threading.Event()
 

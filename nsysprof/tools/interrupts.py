@@ -60,7 +60,7 @@ def interrupts_raised() -> Iterator[None]:
         try:
             yield
         except Exception:
-            if came:  # in a function that SQLite called: it says no more than that the function failed
+            if came:  # in a function that SQLite called: its error is only that the function failed
                 raise came[0] from None
             raise
 

@@ -1,4 +1,4 @@
-"""Notices that nsys waits for ever: its launcher, by which it hears of the end of the program, was killed."""
+"""Notices that nsys waits for ever: its launcher, by which it learns of the end of the program, was killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IDLE_S, _IDLE_TICKS = 60.0, 120
 
 
 class _Status(NamedTuple):
-    """What Linux says of a process: its name and state, CPU time in ticks, when it began, and how it ended."""
+    """The status of a process under Linux: its name and state, CPU time in ticks, when it began, and how it ended."""
 
     name: str
     state: str

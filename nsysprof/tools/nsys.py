@@ -1,4 +1,4 @@
-"""Finds NVIDIA's ``nsys`` and its importer, tells their versions, and exports reports with it."""
+"""NVIDIA's ``nsys`` and its importer: finds them, asks for versions, imports streams and exports reports."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ NSYS = ToolKind(
     made=Nsys,
     environment=ENVIRONMENT,
     get_it=GET_IT,
-    says_version=r"Nsight Systems version (\d\S*)",
+    version_pattern=r"Nsight Systems version (\d\S*)",
     linux=(
         "/opt/nvidia/nsight-systems/*/bin/nsys",
         "/opt/nvidia/nsight-systems/*/target-linux-*/nsys",
@@ -166,15 +166,15 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
         part.replace(out)
         return
     part.unlink(missing_ok=True)
-    said = done.stderr + done.stdout
-    missing = missing_libraries(importer) or re.findall(r"loading shared libraries: ([^:\s]+):", said)
+    output = done.stderr + done.stdout
+    missing = missing_libraries(importer) or re.findall(r"loading shared libraries: ([^:\s]+):", output)
     if missing:
         raise NsysprofError(
             f"nsys's importer cannot start: {', '.join(missing)} is missing ({importer})",
             _installation(missing),
         )
     raise NsysprofError(
-        f"{importer} cannot read the stream: {_reason(said) or f'exit code {done.returncode}'}",
+        f"{importer} cannot read the stream: {_reason(output) or f'exit code {done.returncode}'}",
         f"only the importer of the nsys that recorded it reads a stream: nsys {header_version(stream) or '(unknown)'}",
     )
 
@@ -208,12 +208,12 @@ def missing_libraries(program: Path) -> list[str]:
     return list(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)))
 
 
-def _reason(said: str) -> str:
+def _reason(output: str) -> str:
     """Why an import failed: the text within nsys's error report, else its last line."""
-    texts = re.findall(r'ErrorText"?\s*\n\s*Value: "([^"]+)"', said)
-    closing = re.search(r"File is corrupted", said)
+    texts = re.findall(r'ErrorText"?\s*\n\s*Value: "([^"]+)"', output)
+    closing = re.search(r"File is corrupted", output)
     return "; ".join([*texts[:1], *(["the file is truncated or damaged"] if closing else [])]) or last_line(
-        said
+        output
     )
 
 

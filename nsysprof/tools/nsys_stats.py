@@ -47,20 +47,20 @@ def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) 
             shutil.copyfile(sqlite, copy)
         except OSError as error:
             raise NsysprofError(f"{sqlite}: cannot copy it for nsys stats: {error.strerror}") from None
-        told = _told(nsys, sqlite, copy, report_name, "json", timeout)
-        if told.startswith("["):
+        printed = _printed(nsys, sqlite, copy, report_name, "json", timeout)
+        if printed.startswith("["):
             try:
-                rows = json.loads(told, strict=False, parse_int=str, parse_float=str)
+                rows = json.loads(printed, strict=False, parse_int=str, parse_float=str)
                 return [{name: str(value) for name, value in row.items()} for row in rows]
             except ValueError:
-                told = _told(nsys, sqlite, copy, report_name, "csv", timeout)
+                printed = _printed(nsys, sqlite, copy, report_name, "csv", timeout)
     try:
-        return list(csv.DictReader(io.StringIO(told, newline=""), restval=""))
+        return list(csv.DictReader(io.StringIO(printed, newline=""), restval=""))
     except csv.Error as error:
         raise NsysprofError(f"{sqlite}: cannot read what nsys stats printed: {error}") from None
 
 
-def _told(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, timeout: float) -> str:
+def _printed(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, timeout: float) -> str:
     """What `nsys stats` printed of the report's copy, without the lines before the table."""
     base, _, options = report_name.partition(":")
     names = [base, OLD_NAMES[base]] if base in OLD_NAMES else [base]

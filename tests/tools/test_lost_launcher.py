@@ -55,13 +55,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_nsys_that_waits_for_ever_is_ended(tmp_path: Path) -> None:
     """By an interrupt, so that it writes what it has."""
     ended = run(tmp_path, "0", "60", "idles")
-    assert (ended.lost, ended.code, ended.said) == (True, 0, "wrote a report\n")
+    assert (ended.lost, ended.code, ended.output) == (True, 0, "wrote a report\n")
 
 
 def test_an_nsys_at_work_is_left_alone(tmp_path: Path) -> None:
     """A launcher also dies of the signal of its program; then nsys imports, which may take its time."""
     ended = run(tmp_path, "0", "5", "works")
-    assert (ended.lost, ended.code, ended.said) == (False, 0, "came to its end\n")
+    assert (ended.lost, ended.code, ended.output) == (False, 0, "came to its end\n")
 
 
 def test_the_program_may_run_to_its_end(tmp_path: Path) -> None:
