@@ -11,7 +11,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from nsysprof.bench.charts import BENCH_CHARTS
-from nsysprof.bench.looks import LOOKS, OTHER_LOOK, backend_looks
+from nsysprof.bench.lines import LOOKS, OTHER_LOOK, backend_looks
 from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.charts.marks import binary_ticks, round_ticks
 from nsysprof.charts.palette import readable
@@ -106,7 +106,7 @@ def test_the_title_states_the_finding(sweep: BenchResults) -> None:
     assert "of the FLOP/s at S=4096; math 0.5 %, and 22 % of the bandwidth" in title_of(
         ROOFLINE.figure(sweep)
     )
-    assert "held against itself, none of 25 differs" in title_of(VIOLINS.figure(sweep))
+    assert "compared with itself, none of 25 differs" in title_of(VIOLINS.figure(sweep))
 
 
 def test_crossings_are_marked_where_the_lines_cross(sweep: BenchResults) -> None:
