@@ -33,11 +33,9 @@ TINY = ROOT / "traces" / "run.sqlite"
 # The library as a program would use it, to the table of ranges: the one place that names its functions.
 LIBRARY_CODE = """
 import sys, nsysprof
-from nsysprof.analyze.range_table import range_table
 with nsysprof.open_report(sys.argv[1]) as report:
     attribution = nsysprof.attribute(report)
-    paths = nsysprof.range_paths(attribution)
-    range_table(attribution, paths, paths.of)
+    nsysprof.break_down(attribution, merge=None).columns("ranges")
 """
 COMMAND_CODE = "import sys; from nsysprof.cli import main; sys.exit(main())"
 PROJECTION = "nvtx_gpu_proj_sum"

@@ -12,34 +12,50 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.columns import (
+from nsysprof.analyze.kernel_tables import family_table, kernel_tables, op_slices
+from nsysprof.analyze.ledger import (
+    UnifiedMemory,
+    ledger_columns,
+    slow_starts,
+    totals,
+    unified_memory,
+    warnings,
+)
+from nsysprof.analyze.tables import (
+    InstanceRows,
+    KernelRows,
+    PathRows,
     instance_columns,
     kernel_columns,
     merged_columns,
     range_columns,
 )
-from nsysprof.analyze.family_table import family_table
-from nsysprof.analyze.kernel_table import kernel_tables
-from nsysprof.analyze.ledger import ledger_columns, totals, warnings
-from nsysprof.analyze.range_table import range_table
-from nsysprof.analyze.slow_start import slow_starts
-from nsysprof.analyze.unified_memory import UnifiedMemory, unified_memory
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
+from nsysprof.attribution.paths import (
+    DEFAULT_MERGE,
+    Instances,
+    Paths,
+    instance_numbers,
+    instances_text,
+    merged_paths,
+    range_paths,
+    warm_up,
+)
 from nsysprof.attribution.split import Part, parts
-from nsysprof.attribution.warm_up import Instances, instance_numbers, instances_text, warm_up
 from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
-from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
-from nsysprof.kernels.groups import OpGroups, op_groups
+from nsysprof.kernels.classify import Kinds, OpGroups, Rules, classify, load_rules, op_groups
 from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
 BY = ("process", "device")
-_CHUNK = 1 << 20  # ops at a time where temporaries would be large
+
+
+def _frame(table: str) -> cached_property[pd.DataFrame]:
+    return cached_property(lambda self: self.columns(table).frame())
 
 
 @dataclass(frozen=True)
@@ -53,29 +69,21 @@ class Breakdown:
     the columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned)
     for ``path``. ``ledger``: ``fate, ops, sum_ns, share``.
 
-    ``totals``: ops, kernels, memops, graph launches, launches, ranges, sum_ns, busy_ns and span_ns of the whole report.
-    ``kinds``: what each op name is. ``groups``: what charts tell ops apart by, also the ``group`` of ``families`` and
-    ``merged_kernels``. ``options``: what `break_down` was asked for. ``unified``: what moved of unified memory, None
-    where nothing did.
-
-    With ``by`` all tables but the ledger begin with a column of that name: a pid, or a GPU.
+    With ``by`` all tables but the ledger begin with a column of that name: a pid, or a GPU. ``options``: what
+    `break_down` was asked for. ``kinds``: what each op name is. ``merged_paths``: of each path. ``kept``: which range
+    instances count. ``parts``: each with the row in ``merged`` of each merged path, -1 for none. ``notes``: on what was
+    left out and what no range owns.
     """
 
     attribution: Attribution
     paths: Paths
-    merged_paths: Paths = field(repr=False)  # of each path
-    totals: dict[str, int]
     options: dict[str, Any]
-    unified: UnifiedMemory | None
     by: str | None
+    merged_paths: Paths = field(repr=False)
     kinds: Kinds = field(repr=False)
-    groups: OpGroups = field(repr=False)
-    path_texts: list[str] = field(repr=False)
-    merged_texts: list[str] = field(repr=False)  # of each path
-    kept: NDArray[np.bool_] = field(repr=False)  # range instances that count
-    parts: tuple[tuple[Part, NDArray[np.int64]], ...] = field(repr=False)  # with the row of each merged path
-    merged_of: NDArray[np.int32] = field(repr=False)  # the merged path of each range instance
-    first_warnings: tuple[str, ...] = field(repr=False)  # all warnings but those of slow starts
+    kept: NDArray[np.bool_] = field(repr=False)
+    parts: tuple[tuple[Part, NDArray[np.int64]], ...] = field(repr=False)
+    notes: tuple[str, ...] = field(repr=False)
     _columns: dict[str, ColumnTable] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def columns(self, table: str) -> ColumnTable:
@@ -84,45 +92,56 @@ class Breakdown:
             self._columns[table] = _TABLES[table](self)
         return self._columns[table]
 
-    @cached_property
-    def ranges(self) -> pd.DataFrame:
-        """The frame of range paths."""
-        return self.columns("ranges").frame()
+    ranges = _frame("ranges")
+    merged = _frame("merged")
+    families = _frame("families")
+    kernels = _frame("kernels")
+    merged_kernels = _frame("merged_kernels")
+    ledger = _frame("ledger")
 
     @cached_property
-    def merged(self) -> pd.DataFrame:
-        """The frame of merged paths."""
-        return self.columns("merged").frame()
-
-    @cached_property
-    def families(self) -> pd.DataFrame:
-        """The frame of kernel families inside merged paths."""
-        return self.columns("families").frame()
-
-    @cached_property
-    def kernels(self) -> pd.DataFrame:
-        """The frame of kernels per path that owns them."""
-        return self.columns("kernels").frame()
-
-    @cached_property
-    def merged_kernels(self) -> pd.DataFrame:
-        """The frame of kernels per merged path that owns them."""
-        return self.columns("merged_kernels").frame()
-
-    @cached_property
-    def ledger(self) -> pd.DataFrame:
-        """The frame of the ledger."""
-        return self.columns("ledger").frame()
-
-    @cached_property
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader must know before believing the numbers."""
-        return (*self.first_warnings, *slow_starts(self.columns("merged"), self.instances_of, self.by))
+    def totals(self) -> dict[str, int]:
+        """The `totals` of the whole report."""
+        return totals(self.attribution)
 
     @property
     def work_ns(self) -> int:
         """The sum of all ops but migrations: what shares are of."""
         return self.totals["sum_ns"] - self.totals["migrations_ns"]
+
+    @cached_property
+    def unified(self) -> UnifiedMemory | None:
+        """What moved of unified memory; None where nothing did."""
+        return unified_memory(self.attribution.trace)
+
+    @cached_property
+    def groups(self) -> OpGroups:
+        """What charts tell ops apart by: the ``group`` of ``families`` and ``merged_kernels``."""
+        return op_groups(self.attribution.trace, self.kinds)
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before believing the numbers."""
+        trace = self.attribution.trace
+        moved = self.unified.sentences() if self.unified else ()
+        slow = slow_starts(self.columns("merged"), self.instances_of, self.by)
+        return (*trace.report.about.warnings, *trace.warnings, *moved, *self.notes, *slow)
+
+    @cached_property
+    def path_texts(self) -> list[str]:
+        """The text of each path."""
+        return self.paths.texts()
+
+    @cached_property
+    def merged_texts(self) -> list[str]:
+        """The text of the merged path of each path."""
+        texts = self.merged_paths.texts()
+        return [texts[code] for code in self.merged_paths.of.tolist()]
+
+    @cached_property
+    def merged_of(self) -> NDArray[np.int32]:
+        """The merged path of each range instance."""
+        return self.merged_paths.of[self.paths.of]
 
     @property
     def instance_count(self) -> int:
@@ -139,12 +158,12 @@ class Breakdown:
 
     def instance_columns(self, rows: int = 1 << 62) -> Iterator[ColumnTable]:
         """The columns of ``instances.csv``, a row per range instance, some ``rows`` at a time; at least one table."""
-        chosen = np.flatnonzero(self.kept)
+        kept, texts = np.flatnonzero(self.kept), (self.path_texts, self.merged_texts)
         numbers = instance_numbers(self.paths.of, self.attribution.trace.ranges.start)
-        for first in range(0, max(len(chosen), 1), rows):
-            part = chosen[first : first + rows]
+        for first in range(0, max(len(kept), 1), rows):
+            part = kept[first : first + rows]
             yield instance_columns(
-                self.attribution, self.paths, part, numbers[part], self.path_texts, self.merged_texts
+                InstanceRows(self.attribution, self.paths.of[part], part, numbers[part], *texts)
             )
 
     @property
@@ -177,45 +196,31 @@ def break_down(
     trace = attribution.trace
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge)
-    path_texts, merged_texts = paths.texts(), merged.texts()
-    chosen = _selected(paths, merged, path_texts, merged_texts, select, trace)
     merged_of = merged.of[paths.of]
+    selected = _selected(paths, merged, select, trace)[paths.of]
     left_out = warm_up(attribution, merged, merged_of, skip)
-    keep = chosen[paths.of] & ~left_out
-    if instances is not None:
-        numbers = instance_numbers(merged_of, trace.ranges.start)
-        keep &= (numbers >= instances[0]) & (numbers <= instances[1])
-    kinds = classify(rules or load_rules(), trace.op_names)
-    kinds = _with_memory_ops(kinds, trace)
-    unified = unified_memory(trace)
-    own = [
-        *(unified.sentences() if unified else ()),
-        *warnings(attribution, paths, left_out, skip, select, int(chosen[paths.of].sum())),
-    ]
+    keep = selected & ~left_out
+    notes = [*warnings(attribution, paths, left_out, skip, select, int(selected.sum()))]
     options: dict[str, Any] = {
         "select": select,
         "skip": skip,
         "merge": list(merge) if merge is not None else None,
     }
     if instances is not None:
+        numbers = instance_numbers(merged_of, trace.ranges.start)
+        keep &= (numbers >= instances[0]) & (numbers <= instances[1])
         options["instances"] = list(instances)
-        own.append(f"left out of each range: all but {instances_text(instances)} (--instance)")
+        notes.append(f"left out of each range: all but {instances_text(instances)} (--instance)")
     return Breakdown(
         attribution=attribution,
         paths=paths,
-        merged_paths=merged,
-        totals=totals(attribution),
         options=options,
-        unified=unified,
         by=by,
-        kinds=kinds,
-        groups=op_groups(trace, kinds),
-        path_texts=path_texts,
-        merged_texts=[merged_texts[code] for code in merged.of.tolist()],
+        merged_paths=merged,
+        kinds=_with_memory_ops(classify(rules or load_rules(), trace.op_names), trace),
         kept=keep,
         parts=tuple(_with_rows(parts(attribution, keep, by), merged_of, len(merged))),
-        merged_of=merged_of,
-        first_warnings=(*trace.report.about.warnings, *trace.warnings, *own),
+        notes=tuple(notes),
     )
 
 
@@ -233,23 +238,19 @@ def _with_rows(
         before += int(some.sum())
 
 
-def _selected(
-    paths: Paths,
-    merged: Paths,
-    path_texts: list[str],
-    merged_texts: list[str],
-    select: str | None,
-    trace: Trace,
-) -> NDArray[np.bool_]:
+def _selected(paths: Paths, merged: Paths, select: str | None, trace: Trace) -> NDArray[np.bool_]:
     """Which paths a glob selects: it matches the path, its merged path or its name, or those of an ancestor."""
     if select is None:
         return np.ones(len(paths), bool)
-    names = np.array([fnmatchcase(name, select) for name in paths.names], bool)
-    of_merged = np.array([fnmatchcase(text, select) for text in merged_texts], bool)
-    of_path = np.array([fnmatchcase(text, select) for text in path_texts], bool)
-    hit = ancestors_or_self(
-        paths.parent, of_path | names[paths.name] | of_merged[merged.of] if len(paths) else of_path
-    )
+
+    def matches(texts: Sequence[str]) -> NDArray[np.bool_]:
+        return np.array([fnmatchcase(text, select) for text in texts], bool)
+
+    merged_texts = merged.texts()
+    hit = matches(paths.texts())
+    if len(paths):
+        hit |= matches(paths.names)[paths.name] | matches(merged_texts)[merged.of]
+    hit = ancestors_or_self(paths.parent, hit)
     if not hit.any():
         some = ", ".join(repr(text) for text in dict.fromkeys(merged_texts[:3]))
         known = f"it has, for example, {some}" if some else "it has no ranges at all"
@@ -261,11 +262,10 @@ def _selected(
 
 
 def _with_memory_ops(kinds: Kinds, trace: Trace) -> Kinds:
-    """Ops that are no kernels are families of their own, whatever the rules say of their names."""
+    """Make ops that are no kernels families of their own, whatever the rules say of their names."""
     family, cause = list(kinds.family), list(kinds.cause)
     kind_of_name = np.zeros(len(family), np.uint8)
-    for first in range(0, len(trace.ops), _CHUNK):
-        part = slice(first, first + _CHUNK)
+    for part in op_slices(trace):
         kind_of_name[trace.ops.name[part]] = trace.ops.kind[part]
     names = {MEMCPY: "memcpy", MEMSET: "memset", GRAPH: "graph", MIGRATION: "migration"}
     for kind, name in names.items():
@@ -274,47 +274,50 @@ def _with_memory_ops(kinds: Kinds, trace: Trace) -> Kinds:
     return replace(kinds, family=family, cause=cause)
 
 
+# ---- tables, made part by part
+
+
 def _ranges(answer: Breakdown) -> ColumnTable:
-    trace, paths = answer.attribution.trace, answer.paths
-    texts = answer.path_texts, answer.merged_texts, np.arange(len(paths), dtype=np.int32)
-    found = [range_table(part.attribution, paths, paths.of, part.keep) for part, _ in answer.parts]
-    return _labelled(answer, [range_columns(table, trace, *texts) for table in found])
+    rows = (PathRows(part.attribution, answer.paths, answer.paths.of, part.keep) for part, _ in answer.parts)
+    return _labelled(answer, [range_columns(each, answer.path_texts, answer.merged_texts) for each in rows])
 
 
 def _merged(answer: Breakdown) -> ColumnTable:
-    paths, merged_of = answer.merged_paths, answer.merged_of
+    paths, of = answer.merged_paths, answer.merged_of
     texts = paths.texts()
-    found = [(range_table(part.attribution, paths, merged_of, part.keep), row) for part, row in answer.parts]
-    return _labelled(answer, [merged_columns(table, texts, row) for table, row in found])
+    return _labelled(
+        answer,
+        [
+            merged_columns(PathRows(part.attribution, paths, of, part.keep), texts, row)
+            for part, row in answer.parts
+        ],
+    )
 
 
 def _families(answer: Breakdown) -> ColumnTable:
-    found = []
+    tables = []
     for part, row in answer.parts:
-        paths, merged_of = answer.merged_paths, answer.merged_of
-        inside = family_table(part.attribution, paths, merged_of, part.keep, answer.kinds, answer.groups)
-        place = row[inside["path"]]
-        columns = {"row": place, **inside.columns}
+        paths = answer.merged_paths, answer.merged_of
+        inside = family_table(part.attribution, *paths, part.keep, answer.kinds, answer.groups)
+        columns = {"row": row[inside["path"]], **inside.columns}
         del columns["path"]
-        found.append(ColumnTable(columns).take(place >= 0))
-    return _labelled(answer, found)
+        tables.append(ColumnTable(columns).take(columns["row"] >= 0))
+    return _labelled(answer, tables)
 
 
 def _kernels(answer: Breakdown) -> ColumnTable:
     """Both tables of kernels come from one sort: that of the merged paths is kept as well."""
-    trace, kinds = answer.attribution.trace, answer.kinds
-    paths = answer.paths.of, answer.merged_paths.of
-    texts = [*answer.path_texts, ""]
-    found: list[ColumnTable] = []
+    names, kinds = answer.attribution.trace.op_names, answer.kinds
+    paths, texts = (answer.paths.of, answer.merged_paths.of), [*answer.path_texts, ""]
+    tables: list[ColumnTable] = []
     merged: list[ColumnTable] = []
     for part, row in answer.parts:
-        unowned = answer.options["select"] is None
-        own, own_merged = kernel_tables(part.attribution, paths, part.keep, unowned=unowned, ops=part.ops)
-        found.append(kernel_columns(own, "path", Texts(own.path, texts), trace, kinds))
-        columns = kernel_columns(own_merged, "row", row[own_merged.path], trace, kinds).columns
-        merged.append(ColumnTable({**columns, "group": answer.groups.of[own_merged.name]}))
+        own, own_merged = kernel_tables(part, paths, unowned=answer.options["select"] is None)
+        tables.append(kernel_columns(KernelRows(Texts(own["path"], texts), own, names, kinds), "path"))
+        columns = kernel_columns(KernelRows(row[own_merged["path"]], own_merged, names, kinds), "row").columns
+        merged.append(ColumnTable({**columns, "group": answer.groups.of[own_merged["name"]]}))
     answer._columns["merged_kernels"] = _labelled(answer, merged)
-    return _labelled(answer, found)
+    return _labelled(answer, tables)
 
 
 def _merged_kernels(answer: Breakdown) -> ColumnTable:

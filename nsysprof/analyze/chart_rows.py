@@ -15,16 +15,17 @@ its calls: counts are per instance, so that ranges that ran for a different numb
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
+from nsysprof.core.columns import ColumnTable, stack_tables
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.text import shorten
-from nsysprof.kernels.classify import short_name
-from nsysprof.kernels.groups import NO_KERNELS, OTHER, OpGroups
+from nsysprof.kernels.classify import NO_KERNELS, OTHER, OpGroups, short_name
 
 DOMINANT = 0.95
 MOST_ROWS = 60
@@ -38,7 +39,7 @@ class ChartRows:
     ``of`` is "ranges" or "kernels". ``labels`` are printable; ``names`` longer ones for titles. ``calls`` int64, the
     instances that counts are divided by; ``launches`` int64 host calls (-1: not known); ``kernels`` int64; ``ops``
     and ``sum_ns`` int64, per row and group of ``groups``; ``busy_ns``, ``span_ns`` int64 (span 0: not known);
-    ``call_ns`` int64, the median busy time of a call. ``rest`` is the row that stands for ``left_out`` more, or None.
+    ``call_ns`` int64, the median busy time of a call. ``rest`` is the row that stands for all others, or None.
     ``owned_ns`` is the op time of all ranges. ``unit`` says what is counted per: "instance", with
     the name of the calls where that is one.
     """
@@ -55,7 +56,6 @@ class ChartRows:
     span_ns: Ints
     call_ns: Ints
     rest: int | None
-    left_out: int
     owned_ns: int
     unit: str
     groups: OpGroups
@@ -75,120 +75,99 @@ class ChartRows:
         return np.array([row for row in range(len(self)) if row != self.rest], np.intp)
 
 
-@dataclass
-class _Row:
-    """One bar in the making."""
-
-    text: str
-    order: int
-    calls: int
-    launches: int
-    kernels: int
-    ops: Ints
-    sum_ns: Ints
-    busy_ns: int
-    span_ns: int
-    call_ns: int
-    call_name: str | None = None
-    prepares: bool = False
-
-
 def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
     """The `ChartRows` of an answer by the rule of this module; None where it holds no GPU work."""
-    merged = breakdown.columns("merged")
-    owned = int(merged["exclusive_sum_ns"].sum()) if len(merged) else 0
-    rows = _range_rows(breakdown) if len(merged) else []
-    kind = "ranges"
-    if not rows:
+    rows, kind = _range_rows(breakdown), "ranges"
+    owned = int(breakdown.columns("merged")["exclusive_sum_ns"].sum())
+    if not len(rows):
         rows, kind = _kernel_rows(breakdown), "kernels"
-        owned = sum(int(row.sum_ns.sum()) for row in rows)
-    if not rows:
+        owned = int(rows["sum_ns"].sum())
+    if not len(rows):
         return None
-    top = max(1, min(top, MOST_ROWS))
-    by_time = sorted(rows, key=lambda row: (row.prepares, -row.busy_ns, row.order))
-    top = min(top, sum(not row.prepares for row in rows))
-    shown, others = by_time[:top], by_time[top:]
-    if len(others) == 1:  # a row that says "1 more" takes as much place as the one it stands for
-        shown, others = by_time, []
-    names = {row.call_name for row in shown}
-    labels, left_out = [shorten(row.text, LABEL) for row in shown], len(others)
-    if others:
-        shown = [*shown, _together(others, kind)]
-        labels.append(f"… and {left_out:,} more {kind}")
+    by_time = rows.take(np.lexsort((rows["order"], -rows["busy_ns"], rows["prepares"])))
+    top = min(max(1, min(top, MOST_ROWS)), int((~rows["prepares"]).sum()))
+    if len(rows) == top + 1:  # a row that says "1 more" takes as much place as the one it stands for
+        top += 1
+    shown, others = by_time.take(slice(top)), by_time.take(slice(top, None))
+    labels = [shorten(text, LABEL) for text in shown["text"].tolist()]
+    calls = list(dict.fromkeys(shown["call_name"].tolist()))
+    unit = f"instance ({shorten(calls[0], LABEL)})" if len(calls) == 1 and calls[0] else "instance"
+    if len(others):
+        shown = stack_tables([shown, _together(others, kind)])
+        labels.append(f"… and {len(others):,} more {kind}")
     return ChartRows(
         of=kind,
         labels=labels,
-        names=[shorten(row.text, 2 * LABEL) for row in shown],
+        names=[shorten(text, 2 * LABEL) for text in shown["text"].tolist()],
         **{
-            name: np.array([getattr(row, name) for row in shown], np.int64)
+            name: shown[name]
             for name in ("calls", "launches", "kernels", "ops", "sum_ns", "busy_ns", "span_ns", "call_ns")
         },
-        rest=len(labels) - 1 if others else None,
-        left_out=left_out,
+        rest=len(labels) - 1 if len(others) else None,
         owned_ns=owned,
-        unit=_unit(names),
+        unit=unit,
         groups=breakdown.groups,
     )
 
 
-def _unit(names: set[str | None]) -> str:
-    if names == {None}:
-        return "instance"
-    return f"instance ({shorten(str(next(iter(names))), LABEL)})" if len(names) == 1 else "instance"
-
-
-def _together(rows: list[_Row], kind: str) -> _Row:
-    spans_known = all(row.span_ns for row in rows)
-    return _Row(
-        text="",
-        order=0,
-        calls=sum(row.calls for row in rows) if kind == "ranges" else 1,
-        launches=-1 if any(row.launches < 0 for row in rows) else sum(row.launches for row in rows),
-        kernels=sum(row.kernels for row in rows),
-        ops=np.sum([row.ops for row in rows], axis=0),
-        sum_ns=np.sum([row.sum_ns for row in rows], axis=0),
-        busy_ns=sum(row.busy_ns for row in rows),
-        span_ns=sum(row.span_ns for row in rows) if spans_known else 0,
-        call_ns=0,
+def _one_row(**values: Any) -> ColumnTable:
+    """A row that has no calls of its own; the columns are those of `ChartRows`, with what it is chosen by."""
+    also = {"order": 0, "span_ns": 0, "call_ns": 0, "call_name": "", "prepares": False}
+    row = {name: values.get(name, also.get(name)) for name in _COLUMNS}
+    return ColumnTable(
+        {name: np.array([value], object if isinstance(value, str) else None) for name, value in row.items()}
     )
 
 
-def _range_rows(breakdown: Breakdown) -> list[_Row]:
+_COLUMNS = (
+    *("text", "order", "calls", "launches", "kernels", "ops", "sum_ns", "busy_ns", "span_ns", "call_ns"),
+    *("call_name", "prepares"),
+)
+
+
+def _together(rows: ColumnTable, kind: str) -> ColumnTable:
+    """The row that stands for several."""
+    known = {name: not (rows[name] == unknown).any() for name, unknown in (("launches", -1), ("span_ns", 0))}
+    return _one_row(
+        text="",
+        calls=rows["calls"].sum() if kind == "ranges" else 1,
+        launches=rows["launches"].sum() if known["launches"] else -1,
+        span_ns=rows["span_ns"].sum() if known["span_ns"] else 0,
+        **{name: rows[name].sum(axis=0) for name in ("kernels", "ops", "sum_ns", "busy_ns")},
+    )
+
+
+def _range_rows(breakdown: Breakdown) -> ColumnTable:
     merged = breakdown.columns("merged")
-    parent, total = merged["parent"], merged["sum_ns"]
-    working = (merged["launches"] > 0).tolist()
     children: dict[int, list[int]] = {}
-    for row, above in enumerate(parent.tolist()):
-        if working[row]:
-            children.setdefault(above, []).append(row)
-    frontier, opened = _frontier(children, total)
-    ops, sums = _by_group(breakdown)
-    texts, names = merged.texts("merged_path").tolist(), merged.texts("name").tolist()
-    before = preparing(merged)
+    for row in np.flatnonzero(merged["launches"] > 0).tolist():
+        children.setdefault(int(merged["parent"][row]), []).append(row)
+    frontier, opened = _frontier(children, merged["sum_ns"])
+    shown = np.array(frontier, np.intp)
+    call = [_call_row(row, children, merged["sum_ns"], merged["instances"]) for row in frontier]
+    calls = merged.take(np.array(call, np.intp))
+    texts, names = merged.take(shown).texts("merged_path").tolist(), calls.texts("name").tolist()
     if breakdown.by:
         who = "pid " if breakdown.by == "process" else ""
-        labels = merged.columns[breakdown.by].tolist()
+        labels = merged.take(shown).columns[breakdown.by].tolist()
         texts = [f"{who}{label}: {text}" for label, text in zip(labels, texts, strict=True)]
-    out = []
-    for row in frontier:
-        call = _call_row(row, children, total, merged["instances"])
-        out.append(
-            _Row(
-                text=texts[row],
-                order=row,
-                calls=int(merged["instances"][call]),
-                launches=int(merged["launches"][row]),
-                kernels=int(merged["kernels"][row]),
-                ops=ops[row],
-                sum_ns=sums[row],
-                busy_ns=int(merged["busy_ns"][row]),
-                span_ns=int(merged["span_ns"][row]),
-                call_ns=int(merged["busy_median_ns"][call]),
-                call_name=names[call] if call != row else None,
-                prepares=bool(before[row]),
-            )
-        )
-    return out + [own for chain in opened if (own := _own_row(breakdown, chain)) is not None]
+    ops, sums = _by_group(breakdown)
+    rows = {
+        "text": np.array(texts, object),
+        "order": shown,
+        "calls": calls["instances"],
+        "launches": merged["launches"][shown],
+        "kernels": merged["kernels"][shown],
+        "ops": ops[shown],
+        "sum_ns": sums[shown],
+        "busy_ns": merged["busy_ns"][shown],
+        "span_ns": merged["span_ns"][shown],
+        "call_ns": calls["busy_median_ns"],
+        "call_name": np.where(call == shown, "", np.array(names, object)),
+        "prepares": preparing(merged)[shown],
+    }
+    own = (_own_row(breakdown, chain) for chain in opened)
+    return stack_tables([ColumnTable(rows), *(row for row in own if row is not None)])
 
 
 def _frontier(children: dict[int, list[int]], total: Ints) -> tuple[list[int], list[list[int]]]:
@@ -232,32 +211,29 @@ def _by_group(breakdown: Breakdown) -> tuple[Ints, Ints]:
     return ops, sums
 
 
-def _own_row(breakdown: Breakdown, chain: list[int]) -> _Row | None:
+def _own_row(breakdown: Breakdown, chain: list[int]) -> ColumnTable | None:
     """What some ranges launch themselves, as a row; None where that is nothing."""
     merged, rows = breakdown.columns("merged"), breakdown.columns("merged_kernels")
-    mine = rows.take(np.isin(rows["row"], chain))
-    if not len(mine):
+    kernels = rows.take(np.isin(rows["row"], chain))
+    if not len(kernels):
         return None
     groups = breakdown.groups
     ops, sums = (np.zeros(len(groups.labels), np.int64) for _ in range(2))
-    np.add.at(ops, mine["group"], mine["count"])
-    np.add.at(sums, mine["group"], mine["sum_ns"])
-    no_kernels = [groups.place(family) for family in NO_KERNELS]
+    np.add.at(ops, kernels["group"], kernels["count"])
+    np.add.at(sums, kernels["group"], kernels["sum_ns"])
     paths = merged.take(np.array(chain)).texts("merged_path").tolist()
     busy, launches = _own_busy(breakdown, set(paths))
     if breakdown.by:  # the ops of one process or GPU only: their overlap is not worked out
         busy, launches = int(sums.sum()), -1
-    return _Row(
+    return _one_row(
         text=f"{paths[0]} itself",
         order=chain[0],
-        calls=int(merged["instances"][chain[0]]),
+        calls=merged["instances"][chain[0]],
         launches=launches,
-        kernels=int(ops.sum() - ops[no_kernels].sum()),
+        kernels=ops.sum() - ops[[groups.place(family) for family in NO_KERNELS]].sum(),
         ops=ops,
         sum_ns=sums,
         busy_ns=busy,
-        span_ns=0,
-        call_ns=0,
     )
 
 
@@ -266,9 +242,7 @@ def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
     attribution = breakdown.attribution
     trace = attribution.trace
     path = np.array([text in texts for text in breakdown.merged_texts], bool)
-    ranges = path[breakdown.paths.of]
-    if breakdown.kept is not None:
-        ranges &= breakdown.kept
+    ranges = path[breakdown.paths.of] & breakdown.kept
     owner = attribution.op_owner
     ops = np.flatnonzero(np.append(ranges, False)[owner])
     start, end = trace.ops.start[ops], trace.ops.end[ops]
@@ -285,28 +259,29 @@ def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
     return union_length(start + shift[group], end + shift[group]), len(np.unique(trace.ops.launch[ops]))
 
 
-def _kernel_rows(breakdown: Breakdown) -> list[_Row]:
+def _kernel_rows(breakdown: Breakdown) -> ColumnTable:
     """A row per kernel name, over the whole answer."""
     rows = breakdown.columns("merged_kernels")
     rows = rows.take(~rows.texts("family").equal("migration"))
-    kinds, out = rows.summed(["kernel", "family", "group"], ["count", "sum_ns"]), []
-    for number, row in enumerate(kinds.records()):
-        name, family, group, count, total = row.values()
-        one = np.zeros(len(breakdown.groups.labels), np.int64)
-        one[group] = 1
-        is_kernel = family not in NO_KERNELS
-        out.append(
-            _Row(
-                text=short_name(name, LABEL),
-                order=number,
-                calls=1,
-                launches=-1,
-                kernels=count * is_kernel,
-                ops=one * count,
-                sum_ns=one * total,
-                busy_ns=total,
-                span_ns=0,
-                call_ns=0,
-            )
-        )
-    return out
+    kinds = rows.summed(["kernel", "family", "group"], ["count", "sum_ns"])
+    number, zeros = np.arange(len(kinds)), np.zeros(len(kinds), np.int64)
+    ops, sums = (np.zeros((len(kinds), len(breakdown.groups.labels)), np.int64) for _ in range(2))
+    ops[number, kinds["group"]], sums[number, kinds["group"]] = kinds["count"], kinds["sum_ns"]
+    is_kernel = [family not in NO_KERNELS for family in kinds.texts("family").tolist()]
+    names = [short_name(name, LABEL) for name in kinds.texts("kernel").tolist()]
+    return ColumnTable(
+        {
+            "text": np.array(names, object),
+            "order": number,
+            "calls": zeros + 1,
+            "launches": zeros - 1,
+            "kernels": kinds["count"] * np.array(is_kernel, bool),
+            "ops": ops,
+            "sum_ns": sums,
+            "busy_ns": kinds["sum_ns"],
+            "span_ns": zeros,
+            "call_ns": zeros,
+            "call_name": np.full(len(kinds), "", object),
+            "prepares": zeros > 0,
+        }
+    )

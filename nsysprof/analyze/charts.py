@@ -1,21 +1,49 @@
-"""The charts of an analysis."""
+"""The charts of an analysis, among them ``timeline.png``: streams and ranges over time, and one instance op by op."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.analyze.bar_charts import plan_kernel_breakdown, plan_kernel_counts
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows, chart_rows
-from nsysprof.analyze.kernel_breakdown import plan_kernel_breakdown
-from nsysprof.analyze.kernel_counts import plan_kernel_counts
-from nsysprof.analyze.subject import subtitle
-from nsysprof.analyze.timeline import timeline
-from nsysprof.analyze.timeline_chart import COLUMNS, plan_timeline
+from nsysprof.analyze.ledger import FAULT_BOUND
+from nsysprof.analyze.subject import group_colours, group_legend, group_notes, subtitle
+from nsysprof.analyze.timeline import RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
+from nsysprof.analyze.zoom import Zoom
+from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.chart import Chart
-from nsysprof.charts.marks import Heading, Message, Plan
+from nsysprof.charts.marks import (
+    PLOT_COLUMNS,
+    RANGE,
+    STREAM,
+    STREAM_LEVELS,
+    Heading,
+    LanePanel,
+    Lanes,
+    Marks,
+    Message,
+    Plan,
+    Stream,
+)
+from nsysprof.charts.palette import IDLE, INK, OTHERS, TINTS
+from nsysprof.core.intervals import Ints
+from nsysprof.core.text import plural, printable, shorten
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
 
 TOP = 20
+_LABEL = 34  # characters of the name of a lane
+_NAME = 80  # of a range
+_ZOOMED = 80  # of what is close up, so that the line also has room for the numbers
+_KERNEL = 40
+_MOST_ZOOMED = 8  # streams
 
 
 def analysis_charts(top: int = TOP) -> tuple[Chart[Breakdown], ...]:
@@ -37,7 +65,7 @@ def _rows(plan: Callable[[Breakdown, ChartRows], Plan], top: int, breakdown: Bre
 
 
 def _timeline(breakdown: Breakdown) -> Plan:
-    answer = timeline(breakdown, columns=COLUMNS)
+    answer = timeline(breakdown, columns=PLOT_COLUMNS)
     return plan_timeline(answer) if answer.streams or answer.ranges else _nothing(breakdown)
 
 
@@ -49,3 +77,185 @@ def _nothing(breakdown: Breakdown) -> Message:
         "Capture again with:  nsys profile --trace=cuda,nvtx <program>",
     ]
     return Message(Heading("This report holds no GPU work", subtitle(breakdown)), sentences)
+
+
+# ---- timeline.png
+
+
+def plan_timeline(answer: Timeline) -> Lanes:
+    """The overview and, below it, the zoom: one panel, or two where the host was far ahead of the GPU."""
+    zoom = answer.zoom
+    overview = LanePanel(
+        lanes=_overview_lanes(answer),
+        length=answer.end_ns - answer.start_ns,
+        title="",
+        label="time since the first launch, range or op",
+        framed=(zoom.start_ns - answer.start_ns, zoom.end_ns - answer.start_ns) if zoom else None,
+    )
+    return Lanes(
+        Heading(timeline_title(answer), subtitle(answer.breakdown), _legend(answer), _notes(answer)),
+        [overview, *(_zoom_panels(answer, zoom) if zoom else [])],
+    )
+
+
+def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
+    """Process by process: the host's ranges, the same on the GPU, streams."""
+    breakdown, origin, tints = answer.breakdown, answer.start_ns, dict[str, str]()
+    order, colours = processes_by_gpu(breakdown.attribution.trace), group_colours(breakdown.groups)
+    length = np.maximum(np.diff(answer.edges), 1)
+    lanes: list[StreamLane | RangeLane] = [*answer.ranges, *answer.streams]
+    out: list[Stream | Marks] = []
+    for lane in sorted(lanes, key=lambda lane: order.index(lane.process)):
+        label = shorten(lane.label, _LABEL)
+        if isinstance(lane, StreamLane):
+            level = np.maximum(np.rint(lane.busy_ns / length * STREAM_LEVELS), 3)
+            level = np.where(lane.busy_ns > 0, level, 0).astype(np.uint8)
+            out.append(Stream(label, lane.process, level, lane.group, colours))
+        else:
+            start, end = lane.start - origin, lane.end - origin
+            marks = _range_marks(breakdown, tints, label, start, end, lane.path)
+            names = [
+                name if count == 1 else f"{count:,} ranges"
+                for name, count in zip(marks.names, lane.count.tolist(), strict=True)
+            ]
+            out.append(replace(marks, names=names, process=lane.process))
+    return out
+
+
+def _range_marks(
+    breakdown: Breakdown, tints: dict[str, str], label: str, start: Ints, end: Ints, path: NDArray[np.int32]
+) -> Marks:
+    """A lane of ranges, of codes of ``breakdown.paths``, in pale colours: one per merged path, as they come up."""
+    paths, texts = breakdown.paths, breakdown.merged_texts
+    colour, name = {}, {}
+    for code in dict.fromkeys(path.tolist()):
+        colour[code] = tints.setdefault(texts[code], TINTS[len(tints) % len(TINTS)])
+        name[code] = shorten(paths.names[int(paths.name[code])], _NAME)
+    codes = path.tolist()
+    return Marks(label, RANGE, start, end, [colour[code] for code in codes], [name[code] for code in codes])
+
+
+def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
+    host, streams = _host_lanes(zoom, answer.breakdown), _op_lanes(zoom, answer.breakdown)
+    what = shorten(_zoom_title(zoom), 150)
+    gaps = (zoom.gap_start - zoom.start_ns, zoom.gap_end - zoom.start_ns) if len(zoom.gap_start) else None
+    length, begin = zoom.end_ns - zoom.start_ns, format_ns(zoom.start_ns - answer.start_ns)
+    label = "time from {} of the axis at the top"
+    if not zoom.ahead_ns:
+        return [LanePanel([*host, *streams], length, what, label.format(begin), gaps)]
+    if not host:
+        return [LanePanel(streams, length, what, label.format(begin), gaps)]
+    which = "later" if zoom.ahead_ns > 0 else "earlier"
+    later = f"The same on the GPU, {format_ns(abs(zoom.ahead_ns))} {which}"
+    called = label.format(format_ns(zoom.host_start_ns - answer.start_ns))
+    return [
+        LanePanel(host, zoom.host_end_ns - zoom.host_start_ns, what, called),
+        LanePanel(streams, length, later, label.format(begin), gaps),
+    ]
+
+
+def _legend(answer: Timeline) -> list[tuple[str, str]]:
+    entries = group_legend(answer.breakdown.groups, _groups(answer).tolist())
+    if answer.zoom and len(answer.zoom.gap_start):
+        entries.append(("gap: none of its ops runs", IDLE))
+    if answer.zoom and not answer.zoom.op_mine.all():
+        entries.append(("ops of others", OTHERS))
+    return entries
+
+
+def _notes(answer: Timeline) -> list[str]:
+    notes = [*answer.notes, *group_notes(answer.breakdown.groups)]
+    if answer.streams:
+        lane = "lane" if any(lane.streams > 1 for lane in answer.streams) else "stream"
+        notes.insert(
+            0, f"a column is as high as its {lane} is busy, in the colour of what runs longest in it"
+        )
+    if answer.zoom and answer.zoom.left_out:
+        notes.append(f"{answer.zoom.left_out:,} more ops of others are not drawn in the zoom")
+    streams = len(np.unique(answer.zoom.op_stream)) if answer.zoom else 0
+    if streams > _MOST_ZOOMED:
+        notes.append(f"{streams - _MOST_ZOOMED} more streams are not drawn in the zoom")
+    return notes
+
+
+def _groups(answer: Timeline) -> NDArray[np.bool_]:
+    shown = np.zeros(256, bool)
+    for lane in answer.streams:
+        shown[lane.group] = True
+    if answer.zoom:
+        shown[answer.breakdown.groups.of[answer.zoom.op_name[answer.zoom.op_mine]]] = True
+    return shown[: len(answer.breakdown.groups.labels)]
+
+
+def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
+    """What the host did: ranges by level, and launches."""
+    inside, origin, tints = zoom.ranges, zoom.host_start_ns, dict[str, str]()
+    out = []
+    for level in np.unique(inside.level).tolist():
+        at = inside.level == level
+        start, end = inside.start[at] - origin, inside.end[at] - origin
+        label = "the range · host" if level == 0 else f"inside it, level {level} · host"
+        out.append(_range_marks(breakdown, tints, label, start, end, inside.path[at]))
+    if count := len(zoom.launch_start):
+        start, end = zoom.launch_start - origin, zoom.launch_end - origin
+        out.append(Marks("launches · host", RANGE, start, end, [INK] * count, [""] * count))
+    return out
+
+
+def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
+    """What the streams did, a lane of boxes each; of many those with the most ops of the range."""
+    labels = stream_labels(breakdown.attribution.trace)
+    group, colour = breakdown.groups.of, np.array(group_colours(breakdown.groups), object)
+    texts = _box_texts(zoom, breakdown)
+    out = []
+    streams, stream_of = np.unique(zoom.op_stream, return_inverse=True)
+    busiest = np.argsort(-np.bincount(stream_of, zoom.op_mine), kind="stable")[:_MOST_ZOOMED]
+    for stream in np.sort(streams[busiest]).tolist():
+        at = np.flatnonzero(zoom.op_stream == stream)
+        own, name = zoom.op_mine[at], zoom.op_name[at]
+        start = np.maximum(zoom.op_start[at], zoom.start_ns) - zoom.start_ns
+        end = np.minimum(zoom.op_end[at], zoom.end_ns) - zoom.start_ns
+        colours = np.where(own, colour[group[name]], OTHERS).tolist()
+        names = np.where(own, texts[name], "").tolist()
+        out.append(Marks(shorten(labels[stream], _LABEL), STREAM, start, end, colours, names))
+    return out
+
+
+def _box_texts(zoom: Zoom, breakdown: Breakdown) -> NDArray[Any]:
+    """By op name the text in its boxes: its cause or, where its family is not known, its name."""
+    names, kinds, by_name = breakdown.attribution.trace.op_names, breakdown.kinds, breakdown.groups.by_name
+    texts = np.full(len(names), "", object)
+    for code in np.unique(zoom.op_name[zoom.op_mine]).tolist():
+        unknown = kinds.family[code] == OTHER or (by_name and kinds.family[code] not in NO_KERNELS)
+        name = shorten(short_name(names[code], _KERNEL), _KERNEL) if unknown else printable(kinds.cause[code])
+        texts[code] = name
+    return texts
+
+
+def _zoom_title(zoom: Zoom) -> str:
+    mine = zoom.op_mine
+    gap = int((zoom.gap_end - zoom.gap_start).sum())
+    span = int(zoom.op_end[mine].max() - zoom.op_start[mine].min())
+    ops = int(mine.sum())
+    some = f"{ops:,} of {zoom.of:,} ops" if ops < zoom.of else plural(ops, "op")
+    text = f"Zoom: {shorten(zoom.what, _ZOOMED)}: {some} in {format_ns(span)}"
+    text += f", idle for {format_share(gap / span)}" if gap else ", without a gap" if ops > 1 else ""
+    return text
+
+
+def timeline_title(answer: Timeline) -> str:
+    """The finding: for how much of the time the GPUs had something to do, and the longest wait."""
+    totals = answer.breakdown.totals
+    span, busy, gpus = totals["span_ns"], totals["busy_ns"], answer.gpus
+    if not answer.streams:
+        count = sum(int(lane.count.sum()) for lane in answer.ranges if not lane.on_gpu)
+        return f"{plural(count, 'range')} on the host and no GPU work at all"
+    if span <= 0:
+        return "All GPU work of this report takes no time"
+    share = format_share(busy / (span * gpus))
+    who, average = ("The GPU is", "") if gpus == 1 else (f"{gpus} GPUs are", ", on average")
+    text = f"{who} busy for {share} of the {format_ns(span)} from the first op to the last{average}"
+    unified = answer.breakdown.unified
+    if unified and unified.covered >= FAULT_BOUND:
+        return f"{text}; for {format_share(unified.covered)} of the time of kernels unified memory migrates"
+    return f"{text}; the longest wait is {format_ns(answer.wait_ns)}" if answer.wait_ns else text

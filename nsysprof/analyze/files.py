@@ -10,7 +10,7 @@ import numpy as np
 
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.unified_memory import UnifiedMemory
+from nsysprof.analyze.ledger import UnifiedMemory
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results.files import ROWS_AT_ONCE, write_csv, write_document
 from nsysprof.trace.report import describe_report

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.stream_lanes import choose_streams, processes_by_gpu
+from nsysprof.analyze.charts import timeline_title
 from nsysprof.analyze.subject import group_legend, group_notes
-from nsysprof.analyze.timeline import MOST_THREADS, timeline
-from nsysprof.analyze.timeline_chart import title
+from nsysprof.analyze.timeline import MOST_THREADS, choose_lanes, processes_by_gpu, ranked_threads, timeline
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS
 from nsysprof.core.intervals import Index, Ints
@@ -53,7 +52,7 @@ def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
         "tints": TINTS,
         **rows.texts(),
     }
-    return pack(found, length, head), title(answer), [*rows.notes, *group_notes(breakdown.groups)]
+    return pack(found, length, head), timeline_title(answer), [*rows.notes, *group_notes(breakdown.groups)]
 
 
 class _Rows:
@@ -102,9 +101,13 @@ class _Rows:
 
     def of_processes(self) -> Iterator[PageRow]:
         """All rows, process by process."""
-        streams, notes = choose_streams(self.trace)
+        lanes, notes = choose_lanes(self.trace, len(self.trace.streams))
+        streams, labels = [stream for lane in lanes for stream in lane], stream_labels(self.trace)
+        ranked, _ = ranked_threads(self.breakdown)
+        threads = sorted(ranked[:MOST_THREADS])
         self.notes += notes
-        threads, labels = self._threads(), stream_labels(self.trace)
+        if len(ranked) > MOST_THREADS:
+            self.notes.append(f"{len(ranked) - MOST_THREADS} more threads are not drawn")
         self.levels = next(levels for most, *levels in _LEVELS if len(threads) <= most)
         ops, launches, ranges = self.trace.ops, self.trace.launches, self.trace.ranges
         kept = self._longest(ops.start, ops.end, MOST_OPS, "ops")
@@ -162,23 +165,6 @@ class _Rows:
         return first, np.clip(end - self.origin, first, self.length)
 
     # ---- what the host did
-
-    def _threads(self) -> list[int]:
-        """The threads whose ranges hold the most GPU work, else the longest ranges, in order; those that only launch
-        come after them.
-        """
-        trace, inside = self.trace, self.breakdown.attribution.inclusive
-        kept = self.breakdown.kept
-        weight = np.zeros((len(trace.threads), 3), np.int64)
-        top = kept & (self.breakdown.attribution.parent < 0)
-        np.add.at(weight[:, 0], trace.ranges.thread[top], inside.busy_ns[top])
-        np.add.at(weight[:, 1], trace.ranges.thread[top], 1)
-        np.add.at(weight[:, 2], trace.launches.thread, 1)
-        some = np.flatnonzero(weight.any(axis=1))
-        some = some[np.lexsort(-weight[some].T[::-1])]
-        if len(some) > MOST_THREADS:
-            self.notes.append(f"{len(some) - MOST_THREADS} more threads are not drawn")
-        return sorted(some[:MOST_THREADS].tolist())
 
     def _thread_rows(self, thread: int, group: str) -> Iterator[PageRow]:
         trace, inside = self.trace, self.breakdown.attribution.inclusive

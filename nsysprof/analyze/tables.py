@@ -1,82 +1,325 @@
-"""The tables of an analysis: their columns are an interface, to be added to and never renamed."""
+"""The tables of an analysis: each column is declared once, with its name, what it holds and how its values are made.
+
+Names of columns are an interface: add to them, never rename them. A new column is a new entry here.
+"""
 
 from __future__ import annotations
 
-from nsysprof.results.table import table
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
 
-_PATH = {
-    "path": "names from the outermost range to this one",
-    "merged_path": "the same with per-call parts and numbers merged",
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.paths import Paths
+from nsysprof.attribution.range_work import Cover, added_up, cover, overlapping
+from nsysprof.core.columns import Column, ColumnTable, Texts
+from nsysprof.core.intervals import Index, Ints
+from nsysprof.kernels.classify import Kinds
+from nsysprof.results.table import Table, table
+from nsysprof.statistics.distributions import Quartiles, grouped_quartiles
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, START_END, pid_of, tid_of
+
+KIND_NAMES = ("push_pop", "start_end")
+
+_S = TypeVar("_S")  # what the values are made from
+Columns = Mapping[str, tuple[str, Callable[[_S], Column]]]  # name -> what it holds, and how it is made
+
+
+def _declare(file: str, row: str, columns: Columns[Any]) -> Table:
+    """The declaration of a file with these columns."""
+    return table(file, row, {name: about for name, (about, _) in columns.items()})
+
+
+def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
+    """The values of all columns."""
+    return {name: values(source) for name, (_, values) in columns.items()}
+
+
+_PATH = "names from the outermost range to this one"
+_MERGED_PATH = "the same with per-call parts and numbers merged"
+_KIND = "push_pop or start_end"
+_LAUNCHES = "host calls inside that caused GPU work; this and the following with inner ranges"
+
+
+# ---- ranges.csv
+
+
+@dataclass(frozen=True)
+class PathRows:
+    """A row for each of ``paths``; ``of`` int32 is the path of each range instance, of which ``keep`` leaves out some.
+
+    All counts and times but the exclusive sum are inclusive. Where start/end ranges of one path overlap, launches, ops
+    and their sum count once; CPU, span and busy time stay sums over instances.
+    """
+
+    attribution: Attribution
+    paths: Paths
+    of: NDArray[np.int32]
+    keep: NDArray[np.bool_]
+    _quartiles: dict[str, Quartiles] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def instances(self) -> slice | Index:
+        """The range instances that count."""
+        return slice(None) if self.keep.all() else np.flatnonzero(self.keep)
+
+    @cached_property
+    def count(self) -> Ints:
+        """How many of them each path has."""
+        return np.bincount(self.of[self.instances], minlength=len(self.paths))
+
+    def values(self, name: str) -> NDArray[Any]:
+        """A number per instance that counts: a column of `Totals`, or of the ranges themselves."""
+        ranges = self.attribution.trace.ranges
+        if name == "cpu_ns":
+            return (ranges.end - ranges.start)[self.instances]
+        home = {"unclosed": ranges, "exclusive_sum_ns": self.attribution}.get(
+            name, self.attribution.inclusive
+        )
+        values: NDArray[Any] = getattr(home, name)[self.instances]
+        return values
+
+    def total(self, name: str) -> Ints:
+        """The sum of `values` per path."""
+        out = np.zeros(len(self.paths), np.int64)
+        np.add.at(out, self.of[self.instances], self.values(name).astype(np.int64, copy=False))
+        if name in _SHARED and self._together is not None:
+            paths, together = self._together
+            out[paths] = together.sums(_SHARED[name](self.attribution))[paths]
+        return out
+
+    @cached_property
+    def _together(self) -> tuple[Index, Cover] | None:
+        """The paths whose start/end ranges overlap one another, and what they hold together."""
+        rows = np.flatnonzero((self.attribution.trace.ranges.kind == START_END) & self.keep)
+        rows = rows[overlapping(self.attribution, self.of, rows)]
+        if not len(rows):
+            return None
+        inside = cover(self.attribution, rows, self.of, len(self.paths))
+        return np.flatnonzero(np.bincount(self.of[rows])), inside
+
+    def quartiles(self, name: str) -> Quartiles:
+        """The `Quartiles` of `values` per path."""
+        if name not in self._quartiles:
+            code = self.of[self.instances]
+            self._quartiles[name] = grouped_quartiles(code, self.values(name), len(self.paths))
+        return self._quartiles[name]
+
+    def processes(self) -> Ints:
+        """How many processes have instances of each path; they are few, and the ranges of one stand together."""
+        trace, code = self.attribution.trace, self.of[self.instances]
+        process = trace.thread_process[trace.ranges.thread][self.instances]
+        out = np.zeros(len(self.paths), np.int64)
+        for part in np.split(code, np.flatnonzero(np.diff(process)) + 1):
+            seen = np.zeros(len(out), bool)
+            seen[part] = True
+            out += seen
+        return out
+
+    def devices(self) -> Ints:
+        """How many GPUs ran ops of each path: the bits that the masks of its instances have together."""
+        masks = np.zeros(len(self.paths), np.int64)
+        np.bitwise_or.at(masks, self.of[self.instances], self.values("devices"))
+        return np.array([int(mask).bit_count() for mask in masks.tolist()], np.int64)
+
+
+# What start/end ranges of one path that overlap share: the number of each launch.
+_SHARED: dict[str, Callable[[Attribution], Ints]] = {
+    "launches": lambda at: np.ones(len(at.trace.launches), np.int64),
+    "kernels": lambda at: added_up(at, at.trace.ops.kind == KERNEL),
+    "memops": lambda at: added_up(at, np.isin(at.trace.ops.kind, (MEMCPY, MEMSET))),
+    "graph_launches": lambda at: (
+        added_up(at, (at.trace.ops.kind == GRAPH) | at.trace.ops.from_graph) > 0
+    ).astype(np.int64),
+    "sum_ns": lambda at: added_up(at, at.trace.ops.end - at.trace.ops.start),
 }
-_KIND = {"kind": "push_pop or start_end"}
-_INSIDE = {
-    "launches": "host calls inside that caused GPU work; this and the following with inner ranges",
-    "kernels": "kernels launched inside",
-    "memops": "copies and sets launched inside",
+
+
+def _total(name: str) -> Callable[[PathRows], Column]:
+    return lambda rows: rows.total(name)
+
+
+def _of_instances(statistic: str, name: str) -> Callable[[PathRows], Column]:
+    return lambda rows: getattr(rows.quartiles(name), statistic)
+
+
+_PLACE: Columns[PathRows] = {
+    "depth": ("how many ranges are around it", lambda rows: rows.paths.depth),
+    "kind": (_KIND, lambda rows: Texts(rows.paths.kind, KIND_NAMES)),
+}
+_SUMS: Columns[PathRows] = {
+    "instances": ("ranges that have this path", lambda rows: rows.count),
+    "launches": (_LAUNCHES, _total("launches")),
+    "kernels": ("kernels launched inside", _total("kernels")),
+    "memops": ("copies and sets launched inside", _total("memops")),
+    "graph_launches": ("CUDA-graph launches inside", _total("graph_launches")),
+    "cpu_ns": ("host durations of the instances, added up", _total("cpu_ns")),
+    "span_ns": ("from first to last op, added over instances", _total("span_ns")),
+    "busy_ns": (
+        "length of the union of the ops' intervals, added over instances and devices",
+        _total("busy_ns"),
+    ),
+    "sum_ns": ("added durations of the ops", _total("sum_ns")),
+    "exclusive_sum_ns": ("the same without what inner ranges own", _total("exclusive_sum_ns")),
+    "followed_sum_ns": ("part of sum_ns that threads without a range launched", _total("followed_sum_ns")),
+    "busy_median_ns": ("median of the instances' busy_ns", _of_instances("median", "busy_ns")),
+    "busy_iqr_ns": ("interquartile range of the instances' busy_ns", _of_instances("iqr", "busy_ns")),
+    "span_median_ns": ("median of the instances' span_ns", _of_instances("median", "span_ns")),
+    "span_iqr_ns": ("interquartile range of the instances' span_ns", _of_instances("iqr", "span_ns")),
+    "processes": ("processes that have instances", PathRows.processes),
+    "devices": ("GPUs that ran ops of instances", PathRows.devices),
+    "cpu_median_ns": ("median of the instances' cpu_ns", _of_instances("median", "cpu_ns")),
+    "cpu_iqr_ns": ("interquartile range of the instances' cpu_ns", _of_instances("iqr", "cpu_ns")),
+    "unclosed": (
+        "instances that the program never closed: they end with the session",
+        _total("unclosed"),
+    ),
+    "span_min_ns": ("least of the instances' span_ns", _of_instances("low", "span_ns")),
+    "span_max_ns": ("most of the instances' span_ns", _of_instances("high", "span_ns")),
+    "busy_min_ns": ("least of the instances' busy_ns", _of_instances("low", "busy_ns")),
+    "busy_max_ns": ("most of the instances' busy_ns", _of_instances("high", "busy_ns")),
+}
+_DOMAIN: Columns[PathRows] = {
+    "domain": (
+        "NVTX domain",
+        lambda rows: Texts(rows.paths.name, [name.domain for name in rows.attribution.trace.range_names]),
+    )
 }
 RANGES = table(
     "ranges.csv",
     "a row per range path",
     {
-        **_PATH,
-        "depth": "how many ranges are around it",
-        **_KIND,
-        "domain": "NVTX domain",
-        "instances": "ranges that have this path",
-        **_INSIDE,
-        "graph_launches": "CUDA-graph launches inside",
-        "cpu_ns": "host durations of the instances, added up",
-        "span_ns": "from first to last op, added over instances",
-        "busy_ns": "length of the union of the ops' intervals, added over instances and devices",
-        "sum_ns": "added durations of the ops",
-        "exclusive_sum_ns": "the same without what inner ranges own",
-        "followed_sum_ns": "part of sum_ns that threads without a range launched",
-        "busy_median_ns": "median of the instances' busy_ns",
-        "busy_iqr_ns": "interquartile range of the instances' busy_ns",
-        "span_median_ns": "median of the instances' span_ns",
-        "span_iqr_ns": "interquartile range of the instances' span_ns",
-        "processes": "processes that have instances",
-        "devices": "GPUs that ran ops of instances",
-        "cpu_median_ns": "median of the instances' cpu_ns",
-        "cpu_iqr_ns": "interquartile range of the instances' cpu_ns",
-        "unclosed": "instances that the program never closed: they end with the session",
-        "span_min_ns": "least of the instances' span_ns",
-        "span_max_ns": "most of the instances' span_ns",
-        "busy_min_ns": "least of the instances' busy_ns",
-        "busy_max_ns": "most of the instances' busy_ns",
+        "path": _PATH,
+        "merged_path": _MERGED_PATH,
+        **{name: about for name, (about, _) in {**_PLACE, **_DOMAIN, **_SUMS}.items()},
     },
 )
-INSTANCES = table(
-    "instances.csv",
-    "a row per range instance",
-    {
-        **_PATH,
-        "instance": "how many of its path started before it",
-        "pid": "process",
-        "tid": "thread that started it",
-        **_KIND,
-        "start_ns": "start on the host",
-        "end_ns": "end on the host",
-        "unclosed": "whether the program never closed it: it ends with the session",
-        **_INSIDE,
-        "first_op_ns": "start of the first op; empty without ops",
-        "last_op_ns": "end of the last op; empty without ops",
-        "span_ns": "from the first to the last op",
-        "busy_ns": "length of the union of the ops' intervals, added over devices",
-        "sum_ns": "added durations of the ops",
-    },
-)
-KERNELS = table(
-    "kernels.csv",
-    "a row per range path and kernel that it owns",
-    {
-        "path": "path of the range that owns them; empty for what none owns",
-        "kernel": "full name of the kernel, or what was done",
-        "family": "kind of work, by the kernel rules",
-        "math_unit": "unit that a kernel computes on, by the kernel rules",
-        "count": "how many ran",
-        "sum_ns": "their added durations",
-        "median_ns min_ns max_ns": "of their durations",
-        "cause": "finer kind of work, by the kernel rules: the family where they say no more",
-    },
-)
+
+
+def range_columns(rows: PathRows, path_texts: list[str], merged_texts: list[str]) -> ColumnTable:
+    """A row per path that has instances: the columns of ``ranges.csv``; the texts are those of each path."""
+    number = np.arange(len(rows.paths))
+    head = {"path": Texts(number, path_texts), "merged_path": Texts(number, merged_texts)}
+    return ColumnTable({**head, **_make({**_PLACE, **_DOMAIN, **_SUMS}, rows)}).take(rows.count > 0)
+
+
+def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
+    """The same per merged path, with ``merged_path, name, parent``; ``row`` is each path's row, its last entry -1."""
+    head: dict[str, Column] = {
+        "merged_path": Texts(np.arange(len(rows.paths)), texts),
+        "name": Texts(rows.paths.name, rows.paths.names),
+        "parent": row[rows.paths.parent],
+    }
+    return ColumnTable({**head, **_make({**_PLACE, **_SUMS}, rows)}).take(rows.count > 0)
+
+
+# ---- instances.csv
+
+
+@dataclass(frozen=True)
+class InstanceRows:
+    """A row for some range instances, with their `instance_numbers` and the texts of each path."""
+
+    attribution: Attribution
+    path: NDArray[np.int32]
+    rows: Index
+    numbers: Ints
+    path_texts: list[str]
+    merged_texts: list[str]
+
+    @cached_property
+    def thread(self) -> Ints:
+        """The global id of the thread of each."""
+        threads: Ints = self.attribution.trace.threads[self.attribution.trace.ranges.thread[self.rows]]
+        return threads
+
+
+def _recorded(name: str) -> Callable[[InstanceRows], Column]:
+    return lambda each: getattr(each.attribution.trace.ranges, name)[each.rows]
+
+
+def _inside(name: str) -> Callable[[InstanceRows], Column]:
+    return lambda each: getattr(each.attribution.inclusive, name)[each.rows]
+
+
+_OF_INSTANCES: Columns[InstanceRows] = {
+    "path": (_PATH, lambda each: Texts(each.path, each.path_texts)),
+    "merged_path": (_MERGED_PATH, lambda each: Texts(each.path, each.merged_texts)),
+    "instance": ("how many of its path started before it", lambda each: each.numbers),
+    "pid": ("process", lambda each: pid_of(each.thread)),
+    "tid": ("thread that started it", lambda each: tid_of(each.thread)),
+    "kind": (_KIND, lambda each: Texts(each.attribution.trace.ranges.kind[each.rows], KIND_NAMES)),
+    "start_ns": ("start on the host", _recorded("start")),
+    "end_ns": ("end on the host", _recorded("end")),
+    "unclosed": (
+        "whether the program never closed it: it ends with the session",
+        lambda each: each.attribution.trace.ranges.unclosed[each.rows].astype(np.int8),
+    ),
+    "launches": (_LAUNCHES, _inside("launches")),
+    "kernels": (_SUMS["kernels"][0], _inside("kernels")),
+    "memops": (_SUMS["memops"][0], _inside("memops")),
+    "first_op_ns": ("start of the first op; empty without ops", _inside("first_op_ns")),
+    "last_op_ns": ("end of the last op; empty without ops", _inside("last_op_ns")),
+    "span_ns": ("from the first to the last op", _inside("span_ns")),
+    "busy_ns": ("length of the union of the ops' intervals, added over devices", _inside("busy_ns")),
+    "sum_ns": (_SUMS["sum_ns"][0], _inside("sum_ns")),
+}
+INSTANCES = _declare("instances.csv", "a row per range instance", _OF_INSTANCES)
+
+
+def instance_columns(rows: InstanceRows) -> ColumnTable:
+    """The columns of ``instances.csv``."""
+    return ColumnTable(_make(_OF_INSTANCES, rows))
+
+
+# ---- kernels.csv
+
+
+@dataclass(frozen=True)
+class KernelRows:
+    """A row per owner and op name: ``numbers`` are those of `kernel_tables`, ``kinds`` what each op name is."""
+
+    owner: Column
+    numbers: ColumnTable
+    op_names: list[str]
+    kinds: Kinds
+
+
+def _named(texts: Callable[[KernelRows], list[str]]) -> Callable[[KernelRows], Column]:
+    return lambda rows: Texts(rows.numbers["name"], texts(rows))
+
+
+def _number(name: str) -> Callable[[KernelRows], Column]:
+    return lambda rows: rows.numbers[name]
+
+
+_DURATIONS = "of their durations"
+_OF_KERNELS: Columns[KernelRows] = {
+    "path": ("path of the range that owns them; empty for what none owns", lambda rows: rows.owner),
+    "kernel": ("full name of the kernel, or what was done", _named(lambda rows: rows.op_names)),
+    "family": ("kind of work, by the kernel rules", _named(lambda rows: rows.kinds.family)),
+    "math_unit": (
+        "unit that a kernel computes on, by the kernel rules",
+        _named(lambda rows: rows.kinds.math_unit),
+    ),
+    "count": ("how many ran", _number("count")),
+    "sum_ns": ("their added durations", _number("sum_ns")),
+    "median_ns": (_DURATIONS, _number("median_ns")),
+    "min_ns": (_DURATIONS, _number("min_ns")),
+    "max_ns": (_DURATIONS, _number("max_ns")),
+    "cause": (
+        "finer kind of work, by the kernel rules: the family where they say no more",
+        _named(lambda rows: rows.kinds.cause),
+    ),
+}
+KERNELS = _declare("kernels.csv", "a row per range path and kernel that it owns", _OF_KERNELS)
+
+
+def kernel_columns(rows: KernelRows, owner: str) -> ColumnTable:
+    """The columns of ``kernels.csv``, with that of the owner under a name of the caller's."""
+    columns = _make(_OF_KERNELS, rows)
+    return ColumnTable({owner: columns.pop("path"), **columns})

@@ -2,38 +2,62 @@
 
 GPU lanes are streams, or where there are many all that a process has on a GPU, at most `MOST_LANES`: first the busiest
 lane of every GPU, then the busiest of the rest. Their time is cut into columns, each with the time in which something
-ran and which group of ops ran longest. Range lanes are
-the outer levels of up to `MOST_THREADS` threads that own GPU work, twice: as the host executed them, and projected on
-the GPU, from the start of their first op to the end of their last.
+ran and which group of ops ran longest. Range lanes are the outer levels of up to `MOST_THREADS` threads that own GPU
+work, twice: as the host executed them, and projected on the GPU, from the start of their first op to the end of their
+last.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.stream_lanes import StreamLane, choose_lanes, longest_wait, stream_lanes
+from nsysprof.analyze.kernel_tables import op_slices
 from nsysprof.analyze.zoom import Zoom, zoom_in
-from nsysprof.core.intervals import Ints, column, column_edges
-from nsysprof.trace.trace import PUSH_POP, START_END, Trace
+from nsysprof.attribution.split import device_labels, stream_labels
+from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, cover_before, merge, time_per_group
+from nsysprof.kernels.classify import OpGroups
+from nsysprof.trace.trace import PUSH_POP, START_END, Trace, pid_of, tid_of
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each
+MOST_LANES = 16
+MOST_STREAMS = 8  # with a lane each
 MOST_THREADS = 8
 WINDOWS = -1  # the level of the lane of start/end ranges
 # Threads shown, and how many levels of ranges each gets.
 _LEVELS = ((1, 3), (3, 2), (MOST_THREADS, 1))
 _ON_GPU_LEVELS = 2
-_FAIR_PART = 0.1
+_MIN_SHARE_OF_MAIN = 0.1  # of the work of the busiest thread
+_LONGEST = 1 << 62  # ns: half of what the difference of two times may be
+
+
+@dataclass(frozen=True)
+class StreamLane:
+    """One stream, or all that a process has on a GPU, a value per column of the timeline.
+
+    ``busy_ns`` int64, the time in which at least one op ran; ``group`` uint8, which of the `OpGroups` ran longest,
+    `NOTHING` where nothing did; ``process`` an index into ``trace.processes``; ``ops`` and ``total_ns`` (busy time)
+    are those of the whole lane, which has ``streams``.
+    """
+
+    label: str
+    process: int
+    busy_ns: Ints
+    group: NDArray[np.uint8]
+    ops: int
+    total_ns: int
+    streams: int
 
 
 @dataclass(frozen=True)
 class RangeLane:
     """Ranges of one level of a thread, a row per mark, sorted by start.
 
-    ``level`` 0 is the outermost, `WINDOWS` the start/end ranges; ``on_gpu`` tells projected ranges. ``start``, ``end``
+    ``level`` 0 is the outermost, `WINDOWS` the start/end ranges; ``on_gpu`` marks projected ranges. ``start``, ``end``
     int64 ns; ``path`` int32 into ``breakdown.paths``, of the first range in the mark; ``count`` int32, the ranges in
     the mark: more than 1 where neighbours shorter than a column are drawn as one.
     """
@@ -51,7 +75,7 @@ class RangeLane:
 @dataclass(frozen=True)
 class Timeline:
     """The answer of `timeline`. ``edges`` int64 ns, one more than there are columns; ``wait_ns`` the longest
-    time between two ops in which a GPU ran nothing; ``notes`` say what is left out.
+    time between two ops in which a GPU ran nothing; ``notes`` name what is left out.
     """
 
     breakdown: Breakdown
@@ -65,41 +89,37 @@ class Timeline:
 
     @property
     def start_ns(self) -> int:
-        """Where the window begins: the first launch, op, or range with GPU work."""
+        """Where the timeline begins: the first launch, op, or range with GPU work."""
         return int(self.edges[0])
 
     @property
     def end_ns(self) -> int:
-        """Where the window ends."""
+        """Where the timeline ends."""
         return int(self.edges[-1])
 
 
-_LONGEST = 1 << 62  # ns: half of what the difference of two times may be
-
-
 def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
-    """When streams and ranges were busy, with a `Zoom` on one instance. Near-linear in ops and ranges.
+    """Show when streams and ranges were busy, with a `Zoom` on one instance. Near-linear in ops and ranges.
 
-    A report without ops has no streams, one without ranges no range lanes; without either the window is empty.
+    A report without ops has no streams, one without ranges no range lanes; without either the extent is empty.
     """
     trace = breakdown.attribution.trace
-    edges = column_edges(*_window(breakdown), columns)
-    chosen, notes = choose_lanes(trace)
-    streams = stream_lanes(trace, breakdown.groups, chosen, edges)
+    edges = column_edges(*_extent(breakdown), columns)
+    lanes, notes = choose_lanes(trace)
     ranges, more = _range_lanes(breakdown, edges)
     return Timeline(
         breakdown=breakdown,
         edges=edges,
-        streams=streams,
-        ranges=ranges,
+        streams=tuple(_stream_lanes(trace, breakdown.groups, lanes, edges)),
+        ranges=tuple(ranges),
         zoom=zoom_in(breakdown),
         gpus=len(set(trace.gpu_numbers)) if len(trace.ops) else 0,
-        wait_ns=longest_wait(trace),
+        wait_ns=_longest_wait(trace),
         notes=(*notes, *more),
     )
 
 
-def _window(breakdown: Breakdown) -> tuple[int, int]:
+def _extent(breakdown: Breakdown) -> tuple[int, int]:
     trace = breakdown.attribution.trace
     ops, launches, ranges = trace.ops, trace.launches, trace.ranges
     working = breakdown.attribution.inclusive.launches > 0
@@ -117,104 +137,196 @@ def _window(breakdown: Breakdown) -> tuple[int, int]:
     return first, min(last, first + _LONGEST)
 
 
-def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[tuple[RangeLane, ...], list[str]]:
-    attribution = breakdown.attribution
-    trace, inside = attribution.trace, attribution.inclusive
-    ranges, paths = trace.ranges, breakdown.paths
-    kept = breakdown.kept
-    level = paths.depth[paths.of]
-    busy = np.zeros(len(trace.threads), np.int64)
-    working = kept & (inside.launches > 0)
-    outer = np.flatnonzero(working if not working.any() else working & (level == level[working].min()))
-    np.add.at(busy, ranges.thread[outer], inside.busy_ns[outer])
+def _longest_wait(trace: Trace) -> int:
+    """The longest time in ns between two ops of one GPU in which it ran nothing."""
+    ops, longest = trace.ops, 0
+    for number in set(trace.gpu_numbers) if len(ops) else ():
+        rows = trace.ops_of_gpu(number)
+        start, end = merge(ops.start[rows], ops.end[rows])
+        longest = max(longest, int((start[1:] - end[:-1]).max(initial=0)))
+    return longest
+
+
+# ---- which streams and threads are shown, in every picture of them
+
+
+def choose_lanes(trace: Trace, most_streams: int = MOST_STREAMS) -> tuple[list[list[int]], list[str]]:
+    """The streams that share each lane, in the order of GPUs, their processes and streams; a note on those left out.
+
+    Of more than ``most_streams`` those of one process and GPU share one. Migrations have lanes of their own.
+    """
+    total = np.zeros(len(trace.streams), np.int64)
+    for part in op_slices(trace):
+        length = np.maximum(trace.ops.end[part] - trace.ops.start[part], 0)
+        np.add.at(total, trace.ops.stream[part], length)
+    process = trace.stream_process.tolist()
+    gpu = [trace.gpu_numbers[stream.device] for stream in trace.streams]
+    together = sum(not stream.migrates for stream in trace.streams) > most_streams
+    by_lane: dict[tuple[object, ...], list[int]] = {}
+    for number, stream in enumerate(trace.streams):
+        key = process[number], gpu[number], stream.migrates, -1 if together else number
+        by_lane.setdefault(key, []).append(number)
+    by_time = sorted(by_lane.values(), key=lambda lane: -int(total[lane].sum()))
+    busiest: dict[int, list[int]] = {}  # of each GPU
+    for lane in by_time:
+        busiest.setdefault(gpu[lane[0]], lane)
+    first = list(busiest.values())
+    chosen = (first + [lane for lane in by_time if lane not in first])[:MOST_LANES]
+    shown = {stream for lane in chosen for stream in lane}
+    rest = [stream for stream in range(len(total)) if stream not in shown]
+    share = f"{100 * int(total[rest].sum()) / (int(total.sum()) or 1):.2g} %"
+    notes = [f"{len(rest)} more streams with {share} of op time are not drawn"] if rest else []
+    order, place = processes_by_gpu(trace), [*device_labels(trace)]
+
+    def rank(lane: list[int]) -> tuple[int, ...]:
+        stream = trace.streams[lane[0]]
+        where = order.index(process[lane[0]]), place.index(gpu[lane[0]])
+        return *where, stream.migrates, stream.id or 0
+
+    return sorted(chosen, key=rank), notes
+
+
+def processes_by_gpu(trace: Trace) -> list[int]:
+    """All processes in the order of the first GPU that each uses, and then of their ids."""
+    place = [*device_labels(trace)]
+    first = dict.fromkeys(range(len(trace.processes)), len(place))
+    for device, number in zip(trace.devices, trace.gpu_numbers, strict=True):
+        first[device.process] = min(first[device.process], place.index(number))
+    return sorted(first, key=lambda process: (first[process], process))
+
+
+def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
+    """The threads that do anything, in the order in which to show them, and how many of them have ranges with GPU work.
+
+    Where no range has any, that is how many have ranges. They come first, by the work of their outermost ranges, the
+    first one of every process before the second one of any; then others with ranges, then those that only launch.
+    """
+    attribution, trace, kept = breakdown.attribution, breakdown.attribution.trace, breakdown.kept
+    thread, level = trace.ranges.thread, breakdown.paths.depth[breakdown.paths.of]
+    count = len(trace.threads)
+    ranges = np.bincount(thread[kept], minlength=count)
+    launches = np.bincount(trace.launches.thread, minlength=count)
+    working = kept & (attribution.inclusive.launches > 0)
+    work = np.zeros(count, np.int64)
+    outer = np.flatnonzero(working & (level == level[working].min(initial=1 << 30)))
+    np.add.at(work, thread[outer], attribution.inclusive.busy_ns[outer])
     if not working.any():
-        busy += np.bincount(ranges.thread[kept], minlength=len(busy))
-    by_time = np.argsort(-busy, kind="stable").tolist()
-    threads = _fair([thread for thread in by_time if busy[thread] > 0], busy, trace)
-    notes = []
-    if len(threads) > MOST_THREADS:
-        notes.append(f"ranges of {len(threads) - MOST_THREADS} more threads are not drawn")
-    threads = sorted(threads[:MOST_THREADS])
-    levels = next((count for most, count in _LEVELS if len(threads) <= most), 1)
-    near = np.flatnonzero(kept & (level < levels))
-    several = len({int(trace.thread_process[thread]) for thread in threads}) < len(threads)
-    out: list[RangeLane] = []
-    hidden = 0
-    for thread in threads:
-        mine = near[ranges.thread[near] == thread]
-        if levels == 1 and (ranges.kind[mine] == PUSH_POP).any():  # many threads: the outline only
-            hidden += int((ranges.kind[mine] == START_END).sum())
-            mine = mine[ranges.kind[mine] == PUSH_POP]
-        pid, tid = int(trace.threads[thread]) >> 24 & 0xFFFFFF, int(trace.threads[thread]) & 0xFFFFFF
-        who = f"thread {tid}" if several else f"pid {pid}"
-        for on_gpu in (False, True):
-            for number in (*range(min(levels, _ON_GPU_LEVELS) if on_gpu else levels), WINDOWS):
-                kind = START_END if number == WINDOWS else PUSH_POP
-                rows = mine[(ranges.kind[mine] == kind) & (level[mine] == max(number, 0))]
-                if on_gpu:
-                    rows = rows[inside.launches[rows] > 0]
-                if len(rows):
-                    process = int(trace.thread_process[thread])
-                    lane = _range_lane(breakdown, rows, edges, who, process, number, on_gpu)
-                    if len(lane.start):  # some of them lie in the window
-                        out.append(lane)
-    if hidden:
-        notes.append(f"{hidden:,} start/end ranges are not drawn")
-    return tuple(out), notes
+        work = ranges
+    by_work = np.lexsort((-launches, -ranges, -work)).tolist()
+    first = _fair([each for each in by_work if work[each] > 0], work, trace)
+    return first + [each for each in by_work if work[each] == 0 and ranges[each] + launches[each]], len(first)
 
 
-def _fair(threads: list[int], busy: Ints, trace: Trace) -> list[int]:
+def _fair(threads: list[int], work: Ints, trace: Trace) -> list[int]:
     """The same threads, the first one of every process before the second one of any.
 
     A main thread comes first in its process if it has a fair part of the work: its ranges are the program's outline.
     """
+    process = trace.thread_process.tolist()
     most: dict[int, int] = {}
     for thread in threads:
-        most.setdefault(int(trace.thread_process[thread]), busy[thread])
-    mains = {
-        thread
-        for thread in threads
-        if int(trace.threads[thread]) >> 24 & 0xFFFFFF == int(trace.threads[thread]) & 0xFFFFFF
-        and busy[thread] >= _FAIR_PART * most[int(trace.thread_process[thread])]
-    }
+        most.setdefault(process[thread], int(work[thread]))
+
+    def is_main(thread: int) -> bool:
+        pid, tid = pid_of(int(trace.threads[thread])), tid_of(int(trace.threads[thread]))
+        return bool(pid == tid and work[thread] >= _MIN_SHARE_OF_MAIN * most[process[thread]])
+
     rank: dict[int, int] = {}
     seen: dict[int, int] = {}
-    for thread in sorted(threads, key=lambda thread: thread not in mains):
-        process = int(trace.thread_process[thread])
-        rank[thread] = seen[process] = seen.get(process, -1) + 1
+    for thread in sorted(threads, key=lambda thread: not is_main(thread)):
+        rank[thread] = seen[process[thread]] = seen.get(process[thread], -1) + 1
     return sorted(threads, key=rank.__getitem__)
 
 
-def _range_lane(
-    breakdown: Breakdown,
-    rows: NDArray[np.intp],
-    edges: Ints,
-    who: str,
-    process: int,
-    level: int,
-    on_gpu: bool,
-) -> RangeLane:
+# ---- lanes
+
+
+def _stream_lanes(
+    trace: Trace, groups: OpGroups, lanes: list[list[int]], edges: Ints
+) -> Iterator[StreamLane]:
+    """The lanes of the chosen streams over the columns that ``edges`` bound. Near-linear in ops."""
+    ops, labels = trace.ops, stream_labels(trace)
+    lane_of = np.full(len(trace.streams), len(lanes), np.uint8)
+    for number, streams in enumerate(lanes):
+        lane_of[streams] = number
+    lane = lane_of[ops.stream]
+    for number, streams in enumerate(lanes):
+        rows = np.flatnonzero(lane == number)
+        start = ops.start[rows]
+        end = np.maximum(ops.end[rows], start)
+        first, last = merge(start, end)
+        busy = np.diff(cover_before(first, last, edges))
+        longest = time_per_group(start, end, groups.of[ops.name[rows]], edges).argmax(axis=0)
+        label = labels[streams[0]]
+        if len(streams) > 1:
+            label = f"{label.rsplit(' · ', 1)[0]} · {len(streams)} streams"
+        yield StreamLane(
+            label=label,
+            process=int(trace.stream_process[streams[0]]),
+            busy_ns=busy,
+            group=np.where(busy > 0, longest, NOTHING).astype(np.uint8),
+            ops=len(rows),
+            total_ns=int((last - first).sum()),
+            streams=len(streams),
+        )
+
+
+def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], list[str]]:
+    """The lanes of ranges, thread by thread, and notes on what is left out."""
+    trace = breakdown.attribution.trace
+    ranges, level = trace.ranges, breakdown.paths.depth[breakdown.paths.of]
+    ranked, working = ranked_threads(breakdown)
+    threads = sorted(ranked[: min(working, MOST_THREADS)])
+    notes = []
+    if working > MOST_THREADS:
+        notes.append(f"ranges of {working - MOST_THREADS} more threads are not drawn")
+    levels = next(count for most, count in _LEVELS if len(threads) <= most)
+    near = np.flatnonzero(breakdown.kept & (level < levels))
+    several = len({int(trace.thread_process[thread]) for thread in threads}) < len(threads)
+    lanes: list[RangeLane] = []
+    hidden = 0
+    for thread in threads:
+        rows = near[ranges.thread[near] == thread]
+        if levels == 1 and (ranges.kind[rows] == PUSH_POP).any():  # many threads: the outline only
+            hidden += int((ranges.kind[rows] == START_END).sum())
+            rows = rows[ranges.kind[rows] == PUSH_POP]
+        number = int(trace.threads[thread])
+        who = f"thread {tid_of(number)}" if several else f"pid {pid_of(number)}"
+        for on_gpu in (False, True):
+            for each in (*range(min(levels, _ON_GPU_LEVELS) if on_gpu else levels), WINDOWS):
+                kind, called = (
+                    (START_END, "start/end") if each == WINDOWS else (PUSH_POP, f"level {each + 1}")
+                )
+                at_level = rows[(ranges.kind[rows] == kind) & (level[rows] == max(each, 0))]
+                marks = _marks(breakdown, at_level, edges, on_gpu)
+                label = f"{who} · {called} · {'on the GPU' if on_gpu else 'host'}"
+                if len(marks[0]):
+                    lanes.append(RangeLane(label, int(trace.thread_process[thread]), each, on_gpu, *marks))
+    if hidden:
+        notes.append(f"{hidden:,} start/end ranges are not drawn")
+    return lanes, notes
+
+
+def _marks(
+    breakdown: Breakdown, rows: NDArray[np.intp], edges: Ints, on_gpu: bool
+) -> tuple[Ints, Ints, NDArray[np.int32], NDArray[np.int32]]:
+    """Start, end, path and count of the marks of a `RangeLane`."""
     inside, ranges = breakdown.attribution.inclusive, breakdown.attribution.trace.ranges
+    if on_gpu:
+        rows = rows[inside.launches[rows] > 0]
     start = (inside.first_op_ns if on_gpu else ranges.start)[rows]
     end = (inside.last_op_ns if on_gpu else ranges.end)[rows]
     seen = (end >= edges[0]) & (start <= edges[-1])
-    start, end, path = start[seen], end[seen], breakdown.paths.of[rows[seen]]
+    start, end, path = start[seen], end[seen], breakdown.paths.of[rows[seen]].astype(np.int32)
+    if not len(start):
+        return start, end, path, path
     start, end = np.maximum(start, edges[0]), np.minimum(np.maximum(end, start), edges[-1])
     order = np.argsort(start, kind="stable")
     start, end, path = start[order], end[order], path[order]
     # Ranges shorter than half of two columns go with their neighbours in those columns.
     cell = column(start, edges) >> 1
     tiny = end - start < -(-2 * (int(edges[-1]) - int(edges[0])) // (len(edges) - 1))
-    joins = np.append(False, tiny[1:] & tiny[:-1] & (cell[1:] == cell[:-1]))[: len(start)]
+    joins = np.append(False, tiny[1:] & tiny[:-1] & (cell[1:] == cell[:-1]))
     first = np.flatnonzero(~joins)
-    kind = "start/end" if level == WINDOWS else f"level {level + 1}"
-    return RangeLane(
-        label=f"{who} · {kind} · {'on the GPU' if on_gpu else 'host'}",
-        process=process,
-        level=level,
-        on_gpu=on_gpu,
-        start=start[first],
-        end=np.maximum.reduceat(end, first) if len(first) else end,
-        path=path[first].astype(np.int32),
-        count=np.diff(np.append(first, len(joins))).astype(np.int32) if len(start) else np.empty(0, np.int32),
-    )
+    count = np.diff(np.append(first, len(joins))).astype(np.int32)
+    return start[first], np.maximum.reduceat(end, first), path[first], count

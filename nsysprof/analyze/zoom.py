@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
-from nsysprof.attribution.cover import launches_inside
+from nsysprof.attribution.range_work import launches_inside
 from nsysprof.core.intervals import Ints, merge
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Ops, Trace

@@ -1,4 +1,4 @@
-"""What a machine can do for a capture, found out by trying, and how to mend what it cannot."""
+"""The findings of the doctor: tries what a capture needs on this machine, and names a fix for what does not work."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ from nsysprof.tools.driver import PERMISSION_FIX, Driver, ask_driver, counters_k
 from nsysprof.tools.ncu import find_ncu
 from nsysprof.tools.nsys import Nsys, all_nsys, find_nsys
 
-__all__ = ["Check", "capture_works", "check_machine"]
-
 State = Literal["ok", "warn", "missing"]
 
-_LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
+_FREE_BYTES, _MIN_FREE_BYTES = 5 << 30, 256 << 20
 _SECOND = 1.0
 # Ranges for about a second, as an import of torch would take; without the nvtx package a capture is tried all the same.
 _TRIAL = f"""
@@ -67,12 +65,12 @@ class Check:
 
 
 def check_machine(
-    folder: Path, *, nsys: Path | None = None, workload: Path | None = None, tell: Callable[[str], None]
+    folder: Path, *, nsys: Path | None = None, workload: Path | None = None, announce: Callable[[str], None]
 ) -> Iterator[Check]:
-    """Everything a capture may need on this machine, one finding after the other, as it is found.
+    """Try everything that a capture may need on this machine, and yield each finding as it is made.
 
     ``folder`` is where captures will be written, ``workload`` the one to try (None: none is installed), and
-    ``tell`` hears what is being tried before it takes time.
+    ``announce`` is called with what is being tried before it takes time.
     """
     try:
         found: Nsys | None = find_nsys(nsys)
@@ -80,11 +78,11 @@ def check_machine(
         found = None
         yield Check("nsys", "missing", error.message, error.hint, needed=True)
     if found is not None:
-        yield from _nsys(found, tell)
+        yield from _nsys(found, announce)
     driver, why = ask_driver()
     yield from _gpu(driver, why, found)
     yield _counters(driver)
-    yield from _torch(workload, driver, tell)
+    yield from _torch(workload, driver, announce)
     yield _disk(folder)
     if sys.platform == "linux":
         yield _paranoid()
@@ -95,11 +93,11 @@ def capture_works(checks: list[Check]) -> bool:
     return not any(check.needed and check.state == "missing" for check in checks)
 
 
-def _nsys(nsys: Nsys, tell: Callable[[str], None]) -> Iterator[Check]:
+def _nsys(nsys: Nsys, announce: Callable[[str], None]) -> Iterator[Check]:
     others = [f"{other.version_text} at {other.path}" for other in all_nsys() if other.path != nsys.path]
     also = f"; also {', '.join(others)}" if others else ""
     yield Check("nsys", "ok", f"{nsys.version_text} at {nsys.path}{also}", needed=True)
-    tell("capturing for a second")
+    announce("capturing for a second")
     try:
         with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
             yield _trial(nsys, Path(folder))
@@ -191,7 +189,7 @@ def _counters(driver: Driver | None) -> Check:
     return Check("ncu", "ok", f"{found}; counters may be read")
 
 
-def _torch(workload: Path | None, driver: Driver | None, tell: Callable[[str], None]) -> Iterator[Check]:
+def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str], None]) -> Iterator[Check]:
     """torch and each backend of the workload, by a tiny run in a process of its own."""
     if workload is None:
         yield Check(
@@ -203,15 +201,15 @@ def _torch(workload: Path | None, driver: Driver | None, tell: Callable[[str], N
     except NsysprofError as error:
         yield Check("workloads", "missing", error.message, error.hint)
         return
-    tell(f"trying the backends of {about.says}")
+    announce(f"trying the backends of {about.says}")
     device = "cuda" if driver else "cpu"
-    results, said = _tiny_run(workload, about, device)
+    results, why = _tiny_run(workload, about, device)
     if results is None and driver:
-        yield Check("torch", "warn", f"does not run on the GPU: {said}", _INSTALL_WORKLOADS)
+        yield Check("torch", "warn", f"does not run on the GPU: {why}", _INSTALL_WORKLOADS)
         device = "cpu"
-        results, said = _tiny_run(workload, about, device)
+        results, why = _tiny_run(workload, about, device)
     if results is None:
-        yield Check("torch", "missing", said, _INSTALL_WORKLOADS)
+        yield Check("torch", "missing", why, _INSTALL_WORKLOADS)
         return
     facts = results["environment"]
     built = f"built for CUDA {facts['cuda']}" if facts.get("cuda") else "built without CUDA"
@@ -244,7 +242,7 @@ def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, 
         ended = run_child(command, Path(name, "log"), lambda text: None)
         read = read_if_document(results)
     if not read:
-        lines = ended.said.strip().splitlines()
+        lines = ended.output.strip().splitlines()
         return None, lines[-1] if lines else "the workload printed nothing"
     return read, ""
 
@@ -259,11 +257,11 @@ def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iter
         about.says, "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}",
         None if works else _INSTALL_WORKLOADS,
     )  # fmt: skip
-    refused: dict[str, dict[str, str]] = {}  # those that have the same reason are told together
+    refused: dict[str, dict[str, str]] = {}  # those that have the same reason are listed together
     for name, run in runs.items():
         if name not in works:
-            said = f"{run['status']}: {run.get('reason') or 'no reason given'}"
-            refused.setdefault(said.replace(name, ""), {})[name] = said
+            reason = f"{run['status']}: {run.get('reason') or 'no reason given'}"
+            refused.setdefault(reason.replace(name, ""), {})[name] = reason
     for alike in refused.values():
         install = {about.backends[name].install for name in alike if name in about.backends}
         fix = next(iter(install)) if len(install) == 1 and None not in install else instead
@@ -278,9 +276,9 @@ def _disk(folder: Path) -> Check:
     elsewhere = "-o FOLDER/NAME writes to another folder or disk"
     if not os.access(there, os.W_OK | os.X_OK):
         return Check("disk", "missing", f"no permission to write in {there}", elsewhere, needed=True)
-    if free >= _LITTLE_BYTES:
+    if free >= _FREE_BYTES:
         return Check("disk", "ok", found, needed=True)
-    state: State = "missing" if free < _TOO_LITTLE_BYTES else "warn"
+    state: State = "missing" if free < _MIN_FREE_BYTES else "warn"
     return Check("disk", state, found, elsewhere, needed=True)
 
 

@@ -29,7 +29,7 @@ def captured_summary(record: Mapping[str, Any]) -> str:
         lines.append(f"the program ended with exit code {record['exit_code']}: this may not be all of it")
     lines += [*_overhead(record["overhead"]), *not_run_lines(record["workload"])]
     if record["backends"] and not record["report"]["kernels"]:
-        lines.append("no kernels: nothing tells which backend ran")
+        lines.append("no kernels: which backend ran is not known")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -96,7 +96,7 @@ def backend_table(verdict: BackendVerdict) -> str:
 
 
 def difference_lines(verdict: BackendVerdict) -> list[str]:
-    """A line for each range that ran another backend than its name asks for: what, and which kernels say so."""
+    """A line for each range that ran another backend than its name asks for: which, and by which kernels."""
     parts = _parts(verdict)
     return [
         f"{one_line(row.range, 100)}: requested {one_line(row.requested, 40)}, ran {visible(row.observed)}"
@@ -114,15 +114,15 @@ def _parts(verdict: BackendVerdict) -> list[str]:
     """For each row ``1 of 3`` where other instances of its range ran something else, otherwise nothing."""
     all_of_name = verdict.ranges.groupby("range")["instances"].transform("sum").tolist()
     counts = zip(verdict.ranges["instances"].tolist(), all_of_name, strict=True)
-    return [f"{mine:,} of {total:,}" if mine < total else "" for mine, total in counts]
+    return [f"{count:,} of {total:,}" if count < total else "" for count, total in counts]
 
 
 def _evidence(verdict: BackendVerdict, row: int, most: int, room: int) -> str:
     """The first kernels of a row's evidence with their counts, and how many more there are, in ``room`` characters."""
     first, last = verdict.kernels["row"].searchsorted([row, row + 1]).tolist()
-    mine = verdict.kernels.iloc[first:last]
-    shown = mine.head(most)
-    more = f" and {len(mine) - len(shown):,} more" if len(mine) > len(shown) else ""
+    kernels = verdict.kernels.iloc[first:last]
+    shown = kernels.head(most)
+    more = f" and {len(kernels) - len(shown):,} more" if len(kernels) > len(shown) else ""
     each = (room - len(more)) // most - 2 * (most > 1)
     counted = zip(shown["kernel"].tolist(), shown["count"].tolist(), strict=True)
     return ", ".join(_counted(kernel, count, each) for kernel, count in counted) + more

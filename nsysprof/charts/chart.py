@@ -1,21 +1,36 @@
-"""A chart of a room: its file, its caption and its plan, said once; and charts as files."""
+"""Charts: each declared once, drawn in a process of its own, and written as files.
+
+Importing matplotlib takes as long as the whole analysis of a small report, and so does drawing. Both are done by a
+second Python that is started first of all, on the second core; it is sent plans through a pipe and answers with PNG
+files, and never touches a file itself. Whatever goes wrong with it, the charts are drawn here instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Generic, TypeVar
 
-from nsysprof.charts.marks import Plan
-from nsysprof.charts.painter import start_painter
-from nsysprof.core.files import whole_file
 from nsysprof.errors import NsysprofError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what it imports must not keep the other process waiting
     from matplotlib.figure import Figure
 
+    from nsysprof.charts.marks import Plan
+
 _A = TypeVar("_A")  # the answer that a room's charts show
+# The modules come from where they come from here, whatever the current folder holds.
+_START = "import sys; sys.path[:] = sys.argv[1:]; from nsysprof.charts.chart import serve; serve()"
+_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -45,35 +60,188 @@ def plans_of(charts: Sequence[Chart[_A]], answer: _A) -> list[Plan]:
 
 def pictures_of(charts: Sequence[Chart[_A]], answer: _A) -> dict[str, bytes]:
     """Draw charts of an answer in this process: PNG pictures by the names of their files."""
-    with start_painter(apart=False) as painter:
-        painter.paint(plans_of(charts, answer))
-        return dict(zip(files_of(charts), painter.pictures(), strict=True))
-
-
-def write_pictures(pictures: Sequence[bytes], folder: Path, charts: Sequence[Chart[_A]]) -> list[Path]:
-    """Write the pictures of some charts into an existing folder: each at once or not at all."""
-    paths = [Path(folder, chart.file) for chart in charts]
-    for path, picture in zip(paths, pictures, strict=True):
-        with whole_file(path) as part:
-            part.write_bytes(picture)
-    return paths
+    return {chart.file: _picture()(chart.plan(answer)) for chart in charts}
 
 
 def save_charts(
     charts: Sequence[Chart[_A]], answer: _A, folder: Path, *, overwrite: bool = True
 ) -> list[Path]:
-    """Draw charts into a folder, which is made if need be, and return their paths.
+    """Draw charts into a folder, which is made if need be, each whole or not at all, and return their paths.
 
     Raises `NsysprofError` when a file cannot be written, and before anything is drawn when one exists and
     ``overwrite`` is False.
     """
-    existing = [path for name in files_of(charts) if (path := Path(folder, name)).exists()]
+    from nsysprof.core.files import whole_file  # noqa: PLC0415 (the other process must not wait for it)
+
+    paths = [Path(folder, name) for name in files_of(charts)]
+    existing = [path for path in paths if path.exists()]
     if existing and not overwrite:
         raise NsysprofError(f"{existing[0]} exists already", "choose another folder, or allow overwriting")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        return write_pictures(list(pictures_of(charts, answer).values()), folder, charts)
+        for path, picture in zip(paths, pictures_of(charts, answer).values(), strict=True):
+            with whole_file(path) as part:
+                part.write_bytes(picture)
     except OSError as error:
         raise NsysprofError(
             f"cannot write charts into {folder}: {error.strerror or error}", "choose another folder with -o"
         ) from error
+    return paths
+
+
+# ---- the process that draws
+
+
+class Painter:
+    """Draws plans, once: in the process it is given, or here where there is none or it fails.
+
+    Close it, or use `with`: nothing of the process is left then, whatever it was doing.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes] | None) -> None:
+        self._process = process
+        self._plans: Sequence[Plan] = ()
+        self._sent = False
+
+    def paint(self, plans: Sequence[Plan]) -> None:
+        """Begin to draw; returns at once where there is a process."""
+        self._plans = plans
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError), self._process.stdin as requests:  # it may be gone
+                pickle.dump(plans, requests, pickle.HIGHEST_PROTOCOL)
+                self._sent = True
+
+    def pictures(self) -> list[bytes]:
+        """The PNG files of the plans, in order; waits for them."""
+        answers = [self._answer() for _ in self._plans]
+        self._sent = False
+        return [
+            _picture()(plan) if answer is None else answer
+            for plan, answer in zip(self._plans, answers, strict=True)
+        ]
+
+    def _answer(self) -> bytes | None:
+        """The next answer; None where the chart must be drawn here."""
+        if self._sent and self._process is not None and self._process.stdout is not None:
+            with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
+                answer = pickle.load(self._process.stdout)
+                return answer if isinstance(answer, bytes) else None
+        return None
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if self._sent or not self._plans:  # it is busy, or waits
+            _stop(process, signal.SIGTERM)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        try:
+            process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            _stop(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+            process.wait()
+
+    def __enter__(self) -> Painter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def start_painter(*, apart: bool = True) -> Painter:
+    """A painter, with a process where ``apart`` asks for one, there is a second core for it, and it can be started."""
+    if not apart or _cores() < 2 or not sys.executable or getattr(sys, "frozen", False):
+        return Painter(None)
+    # One thread of linear algebra is plenty, and no window system is needed.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _START, *(place for place in sys.path if isinstance(place, str))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for this process, which then ends that one
+        )
+    except OSError:
+        return Painter(None)
+    return Painter(process)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _stop(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to the process and to those that it started."""
+    if process.poll() is None:
+        with contextlib.suppress(OSError):
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, number)
+            else:
+                process.terminate()
+
+
+def _picture() -> Callable[[Plan], bytes]:
+    from nsysprof.charts.drawing import picture  # noqa: PLC0415 (matplotlib is slow to import)
+
+    return picture
+
+
+# ---- what that process does
+
+
+def serve() -> None:
+    """Read a list of plans from stdin; write a PNG file for each, None where drawing fails."""
+    gc.disable()  # importing makes no garbage, and looking for it takes a fifth of the time
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: matplotlib may have a temporary folder
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else gets between the answers
+    picture = _picture()
+    with contextlib.suppress(EOFError):
+        plans: list[Plan] = pickle.load(requests)
+        for answer in _side_by_side(picture, plans) if sys.platform == "linux" else map(picture, plans):
+            pickle.dump(answer, answers)
+            answers.flush()
+    gc.freeze()  # nor when Python ends
+
+
+def _side_by_side(picture: Callable[[Plan], bytes], plans: Sequence[Plan]) -> Iterator[bytes | None]:
+    """The pictures in order, each drawn by a copy of this process; None where that failed."""
+    copies: list[tuple[int, BinaryIO]] = []
+    for plan in plans:
+        copies.append(_copy(picture, plan, [result for _, result in copies]))
+    for pid, result in copies:
+        with result:
+            answer = result.read()
+        _, status = os.waitpid(pid, 0)
+        yield answer if status == 0 else None
+
+
+def _copy(picture: Callable[[Plan], bytes], plan: Plan, others: Sequence[BinaryIO]) -> tuple[int, BinaryIO]:
+    """Fork: the copy draws, writes into the pipe, and is gone.
+
+    It keeps no end from which anybody could read, its own and those of the ``others`` before it: when this process
+    is gone, writing fails, and the copy ends too.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(reading)
+            for other in others:
+                other.close()
+            with os.fdopen(writing, "wb") as result:
+                result.write(picture(plan))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    return pid, os.fdopen(reading, "rb")

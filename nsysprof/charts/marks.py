@@ -1,11 +1,11 @@
-"""What a chart shows, in plain numbers and words: all that the drawing needs, and nothing of pandas or matplotlib.
+"""Plans of charts, in plain numbers and words: all that the drawing needs, and nothing of pandas or matplotlib.
 
 A plan is made where the answer is and can be drawn in another process, so it must pickle and stay small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -26,7 +26,7 @@ STREAM_LEVELS = 24  # how finely a stream's lane says how busy a column is
 
 @dataclass(frozen=True)
 class Heading:
-    """What stands around a chart: the finding, what it is about, ``legend`` as (label, colour), and footnotes."""
+    """The words around a chart: the finding, what it is about, ``legend`` as (label, colour), and footnotes."""
 
     title: str
     subtitle: str
@@ -282,6 +282,38 @@ class Axis:
     low: float
     high: float
     ticks: Sequence[tuple[float, str]]
+
+
+def log_axis(
+    label: str, low: float, high: float, text: Callable[[float], str], *, binary: bool = False
+) -> Axis:
+    """An axis that holds ``low`` to ``high`` with a margin, and round numbers (``binary``: powers of two)."""
+    if high <= low * 1.05:
+        low, high = low / 1.5, high * 1.5
+    margin = (high / low) ** 0.06
+    low, high = low / margin, high * margin
+    ticks = binary_ticks(low, high) if binary else round_ticks(low, high)
+    return Axis(label, low, high, [(tick, text(tick)) for tick in ticks])
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Between 3 and some 8 round numbers from low to high: powers of ten, or 1, 2 and 5 of each, or finer."""
+    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    ticks: list[float] = []
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(np.arange(1, 10, 0.5).tolist())):
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= 4:
+            break
+    return ticks
+
+
+def binary_ticks(low: float, high: float) -> list[float]:
+    """At most 9 powers of two from low to high, evenly spaced."""
+    first, last = int(np.ceil(np.log2(low))), int(np.floor(np.log2(high)))
+    step = max(1, -(-(last - first + 1) // 9))
+    step = next((round_step for round_step in (1, 2, 5, 10) if round_step >= step), step)
+    return [2.0**power for power in range(first, last + 1) if power % step == 0]
 
 
 @dataclass(frozen=True)

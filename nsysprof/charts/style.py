@@ -16,10 +16,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
+from matplotlib.transforms import Transform
 
-from nsysprof.charts.marks import DPI, Heading, Message, Numbers
+from nsysprof.charts.marks import DPI, Heading, Numbers
 from nsysprof.charts.palette import FAINT, INK
-from nsysprof.charts.png import png
+from nsysprof.core.text import shorten
 
 WIDTH = 12.8  # inches: 1,920 pixels
 MARGIN = 0.25
@@ -76,15 +77,6 @@ def new_figure(height: float) -> Figure:
     return figure
 
 
-def figure_png(figure: Figure) -> bytes:
-    """A figure of these modules as a PNG file; equal figures give equal bytes."""
-    canvas = figure.canvas
-    assert isinstance(canvas, FigureCanvasAgg)
-    with style():
-        canvas.draw()  # type: ignore[no-untyped-call]
-    return png(np.asarray(canvas.buffer_rgba()), DPI)  # type: ignore[no-untyped-call]
-
-
 # ---- texts
 
 
@@ -133,6 +125,43 @@ def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
             lines[-1] += " …"
             break
     return lines
+
+
+def fitting(text: str, size: float, width: float, least: int, *, spare: float = 0.0, tries: int = 1) -> str:
+    """The text, shortened where it has no room in ``width`` inches; nothing where under ``least`` letters would stay.
+
+    ``spare`` inches are kept free; it is shortened up to ``tries`` times, as letters are not equally wide.
+    """
+    for left in range(tries, -1, -1):
+        wide = text_width(text, size) + spare
+        if wide <= width:
+            return text
+        most = int(len(text) * width / wide) - 1
+        if most < least or not left:
+            return ""
+        text = shorten(text, most)
+    return ""
+
+
+def write(
+    axes: Axes,
+    x: float,
+    y: float,
+    text: str,
+    ha: str = "center",
+    va: str = "center_baseline",
+    *,
+    size: float = SMALL,
+    at: Transform | None = None,
+    **look: Any,
+) -> None:
+    """Write a text around a point of the data, or of the transform ``at``, aligned as ``ha`` and ``va`` say."""
+    axes.text(x, y, text, ha=ha, va=va, fontsize=size, transform=at or axes.transData, **look)
+
+
+def write_title(axes: Axes, y: float, title: str) -> None:
+    """Write the title of a panel flush left; ``y`` is 1 at its upper edge."""
+    write(axes, 0, y, title, "left", "baseline", size=TEXT + 0.5, at=axes.transAxes, weight="bold")
 
 
 # ---- the frame
@@ -200,6 +229,31 @@ def _legend_places(labels: Sequence[str]) -> list[tuple[int, float]]:
     return places
 
 
+def panel_column(
+    heading: Heading,
+    sizes: Sequence[tuple[float, float]],
+    *,
+    left: float,
+    wide: float,
+    first: float,
+    between: float,
+    foot: float = 0.0,
+) -> tuple[Figure, list[Axes]]:
+    """A figure with panels below each other, ``left`` and ``wide`` in inches.
+
+    ``sizes`` are the inches above each panel, for its title, and its own. ``first`` are those below the heading,
+    ``between`` those below each panel, ``foot`` those at the bottom.
+    """
+    y = heading_height(heading) + first
+    height = y + sum(above + high + between for above, high in sizes) + foot
+    figure, panels = framed(heading, height), []
+    for above, high in sizes:
+        y += above + high
+        panels.append(figure.add_axes((left / WIDTH, 1 - y / height, wide / WIDTH, high / height)))
+        y += between
+    return figure, panels
+
+
 def panel_grid(
     heading: Heading, count: int, *, high: float, left: float, right: float
 ) -> tuple[Figure, list[Axes]]:
@@ -263,14 +317,3 @@ def boxes(
 def _corners(left: Numbers, right: Numbers, bottom: Numbers, top: Numbers) -> list[Numbers]:
     left, right, bottom, top = np.broadcast_arrays(left, right, bottom, top)
     return list(np.stack([left, bottom, right, bottom, right, top, left, top], axis=-1).reshape(-1, 4, 2))
-
-
-def draw_message(plan: Message) -> Figure:
-    """A picture that holds nothing but words."""
-    height = 2.2
-    figure = framed(plan.heading, height)
-    top = heading_height(plan.heading) + 0.25
-    for number, sentence in enumerate(plan.sentences):
-        where = 1 - (top + 0.25 * number) / height
-        figure.text(MARGIN / WIDTH, where, sentence, size=TITLE - 2, va="top")
-    return figure

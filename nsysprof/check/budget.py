@@ -38,8 +38,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from nsysprof.attribution.paths import DEFAULT_MERGE
-from nsysprof.attribution.warm_up import Instances
+from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
 from nsysprof.core.document import Text, Texts, format_value, parse_as, read_toml, texts
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Family

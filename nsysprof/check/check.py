@@ -25,7 +25,7 @@ import pandas as pd
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.globs import near_names
-from nsysprof.attribution.warm_up import instances_text
+from nsysprof.attribution.paths import instances_text
 from nsysprof.check.baseline import ANALYSIS, Baseline, baseline_of, read_analysis
 from nsysprof.check.budget import Budget, RangeBudget, read_budget
 from nsysprof.check.draft import draft_budget

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nsysprof.analyze.breakdown import Breakdown
-    from nsysprof.charts.painter import Painter
+    from nsysprof.charts.chart import Painter
     from nsysprof.results.folder import ResultFolder
 
 _TABLE_FILES = ("analysis.json", "ranges.csv", "instances.csv", "kernels.csv")
@@ -85,7 +85,7 @@ def analyze(
     force: ReplaceOption = False,
 ) -> None:
     """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
-    from nsysprof.charts.painter import start_painter
+    from nsysprof.charts.chart import start_painter
 
     if merge and no_merge:
         raise typer.BadParameter("give --merge or --no-merge, not both")

@@ -1,4 +1,4 @@
-"""``nsysprof capture``: a program under nsys, from one command to a report that says how it was made."""
+"""``nsysprof capture``: a program under nsys, from one command to a report with a record of how it was made."""
 
 from __future__ import annotations
 

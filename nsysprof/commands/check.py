@@ -62,7 +62,7 @@ def check(
     nsysprof check REPORT budget.toml --baseline EARLIER
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nsysprof.attribution.warm_up import read_instances
+    from nsysprof.attribution.paths import read_instances
 
     reading: dict[str, Any] = {
         "threads": threads.value,

@@ -31,7 +31,7 @@ from nsysprof.commands.report_options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nsysprof.charts.painter import Painter
+    from nsysprof.charts.chart import Painter
     from nsysprof.compare.comparison import Comparison
     from nsysprof.results.folder import ResultFolder
 
@@ -127,7 +127,7 @@ def compare(
         raise typer.BadParameter("give --base and --new, or a second report")
     # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nsysprof.charts.painter import start_painter
+    from nsysprof.charts.chart import start_painter
 
     with ExitStack() as stack:
         painter = stack.enter_context(start_painter(apart=charts))  # first of all: it imports matplotlib

@@ -35,7 +35,7 @@ def doctor(
     workload = list_workloads().get(WORKLOAD)
     try:
         with interrupts_raised():
-            for check in check_machine(Path("traces"), nsys=nsys, workload=workload, tell=_tell):
+            for check in check_machine(Path("traces"), nsys=nsys, workload=workload, announce=_announce):
                 checks.append(check)
                 if not as_json:
                     print(_finding(check), flush=True)
@@ -51,8 +51,8 @@ def doctor(
         raise typer.Exit(3)
 
 
-def _tell(what: str) -> None:
-    """Say on a terminal what takes its time."""
+def _announce(what: str) -> None:
+    """Show on a terminal what takes its time."""
     if sys.stderr.isatty():
         print(f"{what} ...", file=sys.stderr, flush=True)
 

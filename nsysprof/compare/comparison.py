@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import DEFAULT_MERGE
-from nsysprof.attribution.warm_up import Instances, instances_text, read_instances
+from nsysprof.attribution.paths import DEFAULT_MERGE, Instances, instances_text, read_instances
 from nsysprof.compare.attention_model import (
     Expected,
     Models,

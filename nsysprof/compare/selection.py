@@ -15,10 +15,17 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import near_names
-from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_names, merged_paths, range_paths
+from nsysprof.attribution.paths import (
+    DEFAULT_MERGE,
+    Instances,
+    Paths,
+    merged_names,
+    merged_paths,
+    range_paths,
+    warm_up,
+)
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, index_work, range_work
-from nsysprof.attribution.warm_up import Instances, warm_up
 from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
 from nsysprof.compare.op_causes import Causes, op_causes
 from nsysprof.core.intervals import Ints

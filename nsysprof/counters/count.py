@@ -36,8 +36,6 @@ from nsysprof.tools.fingerprint import environment_hash, fingerprint
 from nsysprof.tools.ncu import chip_metrics, ncu_options
 from nsysprof.tools.nsight import run_tool
 
-__all__ = ["StagedCounters", "count_program", "counter_endings", "counting_commands"]
-
 _TABLE, _RECORD, _REPORT = ".csv", ".json", ".ncu-rep"
 _READING_S = 3600
 _NO_TIMES = "latencies are left out: under ncu kernels run one at a time, counters are read in between, many run again"
@@ -54,7 +52,7 @@ class StagedCounters:
 
 @dataclass(frozen=True)
 class _Counted:
-    """One run that has ended: its rows, what the record says of it, and what the workload wrote."""
+    """One run that has ended: its rows, its facts for the record, and what the workload wrote."""
 
     rows: list[NcuRow]
     facts: dict[str, Any]
@@ -198,7 +196,7 @@ def _warnings(
     lost: int,
     unclear: int,
 ) -> Iterator[str]:
-    """What the table cannot tell, or tells with a caveat."""
+    """Sentences about what the table lacks, or holds with a caveat."""
     passes = max(counted[0].facts["passes"], default=1)
     if passes > 1:
         yield (
@@ -210,7 +208,7 @@ def _warnings(
         yield f"this chip has no metric for {', '.join(missing)}: left out"
     if unclear:
         yield (
-            f"{unclear:,} kernels ran while several threads had ranges open, and ncu does not say which launched them:"
+            f"{unclear:,} kernels ran while several threads had ranges open, and ncu does not know which launched them:"
             " their range is empty; --threads strict goes by the launching thread alone"
         )
     if request.threads == "follow" and PROCESS_SCOPE not in options:
@@ -238,7 +236,7 @@ def _staged(
     record: dict[str, Any],
     spreadsheet_safe: bool,
 ) -> StagedCounters:
-    """Write table and record, without what tells of the machine's owner."""
+    """Write table and record, without secrets of the machine and its user."""
     secrets = machine_secrets()
     rows = without_secrets(rows, secrets)
     table, written = folder / "table.csv", folder / "record.json"

@@ -15,8 +15,6 @@ from nsysprof.core.text import path_part
 from nsysprof.counters.metrics import Terms
 from nsysprof.errors import NsysprofError
 
-__all__ = ["NcuRow", "read_ncu_csv"]
-
 _HEAD = '"ID",'
 _ROW = re.compile(r'\n(?="\d+","\d+",)')
 _BETWEEN = '","'
@@ -38,7 +36,7 @@ _SCALES = {
 
 @dataclass(frozen=True)
 class NcuRow:
-    """One profiled kernel: ``ranges`` are the names of those it ran in, outermost first, as far as ncu tells.
+    """One profiled kernel: ``ranges`` are the names of those it ran in, outermost first, as far as ncu knows.
 
     ``clear`` is False where several threads had ranges open, or ncu wrote what cannot be read: then there are none.
     ``values`` are the columns that were asked for, None where ncu has no number.

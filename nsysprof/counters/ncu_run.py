@@ -15,16 +15,6 @@ from nsysprof.tools.driver import PERMISSION_FIX
 from nsysprof.tools.ncu import GET_NCU, Ncu
 from nsysprof.tools.nsight import last_line
 
-__all__ = [
-    "PROCESS_SCOPE",
-    "CountRequest",
-    "check_counted",
-    "ncu_command",
-    "ncu_import",
-    "ncu_messages",
-    "profiled_kernels",
-]
-
 PROCESS_SCOPE = "--nvtx-push-pop-scope"
 # What decides where the results go and how they are read.
 _OWN = {
@@ -43,7 +33,7 @@ _PROGRAM_FAILED = re.compile(r"The application returned an error code \((-?\d+)\
 _PASSES = re.compile(r"==PROF== Profiling .*? - (\d+): .*?(?: - (\d+) pass(?:es)?)?\s*$", re.MULTILINE)
 # Of the errors of one failure this is not the reason.
 _FOLLOWS = re.compile(r"An error (was reported|occurred)|^Failed to profile|^The application returned|^\s*$")
-# What ncu says, and what mends it.
+# Errors of ncu, each with what mends it.
 _KNOWN = (
     (r"ERR_NVGPUCTRPERM|does not have permission to access NVIDIA GPU Performance", PERMISSION_FIX),
     (
@@ -59,7 +49,10 @@ _KNOWN = (
         r"|failed to connect to the CUDA driver",
         f"nvidia-smi: is there a GPU, and is ncu new enough for it and its driver? {GET_NCU}",
     ),
-    (r"Failed to find metric|unrecogni[sz]ed option|Invalid option", "ncu --help says what --ncu-arg may be"),
+    (
+        r"Failed to find metric|unrecogni[sz]ed option|Invalid option",
+        "ncu --help lists what --ncu-arg may be",
+    ),
 )
 
 
@@ -151,7 +144,7 @@ def _filters(select: str | None) -> Iterator[str]:
     yield from (f"regex:.*@{pattern}/", f"regex:.*@{pattern}")
 
 
-# ---- what it said
+# ---- its messages
 
 
 def ncu_messages(log: Path, since: int) -> str:
@@ -161,17 +154,17 @@ def ncu_messages(log: Path, since: int) -> str:
         return "".join(line for line in file if "==" in line)
 
 
-def check_counted(ended: Ended, said: str, request: CountRequest, report: Path) -> None:
-    """Raises `NsysprofError` for a run after which there is nothing to read; ``said`` is what ncu said.
+def check_counted(ended: Ended, messages: str, request: CountRequest, report: Path) -> None:
+    """Raises `NsysprofError` for a run after which there is nothing to read; ``messages`` are ncu's own.
 
     A program that failed gives its own exit code, unless ncu was the reason. Nothing is wrong with an ncu that warns.
     """
-    errors = [line.strip() for line in _ERROR.findall(said)]
+    errors = [line.strip() for line in _ERROR.findall(messages)]
     reasons = [line for line in errors if not _FOLLOWS.search(line)]
     for pattern, fix in _KNOWN:
-        found = next((line for line in reasons if re.search(pattern, line)), None)
-        if found:
-            raise NsysprofError(f"ncu {request.ncu.version_text}: {found}", fix)
+        reason = next((line for line in reasons if re.search(pattern, line)), None)
+        if reason:
+            raise NsysprofError(f"ncu {request.ncu.version_text}: {reason}", fix)
     failed = _PROGRAM_FAILED.search("\n".join(errors))
     if any(line.startswith("Failed to profile") for line in errors) or (reasons and not failed):
         what = (reasons or errors)[0]
@@ -181,7 +174,7 @@ def check_counted(ended: Ended, said: str, request: CountRequest, report: Path) 
         raise failed_program(
             request.program,
             128 - code if code < 0 else code,
-            last_line(_MESSAGE.sub("", ended.said[-4000:])),
+            last_line(_MESSAGE.sub("", ended.output[-4000:])),
             report.with_name(LOG) if request.results else None,
         )
     if report.is_file() and report.stat().st_size:
@@ -197,8 +190,8 @@ def check_counted(ended: Ended, said: str, request: CountRequest, report: Path) 
     )
 
 
-def profiled_kernels(log: str) -> tuple[int, tuple[int, ...]]:
-    """How many kernels ncu said that it profiled, and the numbers of passes that it took, without repetitions."""
-    found = _PASSES.findall(log)
-    kernels = max((int(number) + 1 for number, _ in found), default=0)
-    return kernels, tuple(sorted({int(passes) for _, passes in found if passes}))
+def profiled_kernels(messages: str) -> tuple[int, tuple[int, ...]]:
+    """How many kernels ncu profiled by its messages, and the numbers of passes that it took, without repetitions."""
+    profiled = _PASSES.findall(messages)
+    kernels = max((int(number) + 1 for number, _ in profiled), default=0)
+    return kernels, tuple(sorted({int(passes) for _, passes in profiled if passes}))

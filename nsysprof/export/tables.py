@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze import tables as analyze
-from nsysprof.analyze.columns import instance_columns
+from nsysprof.analyze.tables import InstanceRows, instance_columns
 from nsysprof.attribution.attribute import NO_LAUNCH, OUTCOMES
+from nsysprof.attribution.paths import instance_numbers
 from nsysprof.attribution.split import device_labels
-from nsysprof.attribution.warm_up import instance_numbers
 from nsysprof.core.columns import Texts
 from nsysprof.export.source import ExportSource
 from nsysprof.results.table import Table, table
@@ -294,9 +294,8 @@ def _instances(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
     def columns(rows: slice) -> dict[str, Column]:
         at = np.arange(len(ranges))[rows]
         some = inside.launches[rows] > 0
-        analyzed = instance_columns(
-            attribution, paths, at, number[rows], breakdown.path_texts, breakdown.merged_texts
-        )
+        texts = breakdown.path_texts, breakdown.merged_texts
+        analyzed = instance_columns(InstanceRows(attribution, paths.of[rows], at, number[rows], *texts))
         found = {
             name: Column(column.codes, column.words) if isinstance(column, Texts) else Column(column)
             for name, column in analyzed.columns.items()

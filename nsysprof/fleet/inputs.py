@@ -14,6 +14,7 @@ from typing import Any
 
 from nsysprof.core.files import read_small
 from nsysprof.errors import NsysprofError
+from nsysprof.trace.report import report_endings
 
 __all__ = [
     "ReportFile",
@@ -28,10 +29,7 @@ __all__ = [
     "without_ending",
 ]
 
-# What a report is called; of several with one name before that, the first of these counts.
-_FILES, _FOLDER = (".sqlite", ".nsys-rep", ".qdrep"), "_pqtdir"
-_ENDINGS = (_FILES[0], _FOLDER, *_FILES[1:])
-_INSIDE = "StringIds.parquet"  # what a folder is a report by
+_FOLDER, _INSIDE = "_pqtdir", "StringIds.parquet"  # what a folder that is a report is called, and is known by
 _URL = re.compile(r"\w[\w+.-]*(?:::\w[\w+.-]*)*://")
 
 
@@ -176,6 +174,7 @@ def _each_once(files: Iterable[str]) -> list[str]:
 
     A folder of Parquet files is named by what is in it, and comes back by its own name.
     """
+    endings = report_endings()
     best: dict[str, tuple[int, str]] = {}
     for file in files:
         folder, _, last = file.rpartition("/")
@@ -184,14 +183,14 @@ def _each_once(files: Iterable[str]) -> list[str]:
         ending = name[len(stem) :]
         if last != _INSIDE and ending in ("", _FOLDER):
             continue
-        found = (_ENDINGS.index(ending) if ending else 0, name)
+        found = (endings.index(ending) if ending else 0, name)
         best[stem] = min(found, best.get(stem, found))
     return sorted((name for _, name in best.values()), key=natural_key)
 
 
 def without_ending(name: str) -> str:
     """The name of a report without what it is known by as one."""
-    return name.removesuffix(next((each for each in _ENDINGS if name.endswith(each)), ""))
+    return name.removesuffix(next((each for each in report_endings() if name.endswith(each)), ""))
 
 
 def _stamp(path: Path) -> str:
@@ -215,7 +214,8 @@ def _remote(name: str) -> Iterator[tuple[str, str, str]]:
     with fetching(name, "cannot be listed"):
         if glob.has_magic(path):
             found = [(each, f"{each}/{_INSIDE}") for each in system.glob(path)]
-            folders = {each for each, inside in found if not each.endswith(_FILES) and system.exists(inside)}
+            files = tuple(ending for ending in report_endings() if ending != _FOLDER)
+            folders = {each for each, inside in found if not each.endswith(files) and system.exists(inside)}
             paths = _matched(inside if each in folders else each for each, inside in found)
         elif system.isdir(path) and not system.exists(f"{path}/{_INSIDE}"):
             paths = _each_once(_shown(system.find(path), path))

@@ -1,4 +1,4 @@
-"""What a scrubbed copy may hold: tables, columns and properties that tell of the work and the hardware alone.
+"""The tables, columns and properties that a scrubbed copy may hold: they describe the work and the hardware alone.
 
 Everything else goes, whoever wrote it: a later nsys, another tool, a user. Names are those of nsys 2019 to 2026.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-
-__all__ = ["EMPTIED", "LOCAL", "is_name", "known_column", "known_property", "known_table", "matches"]
 
 _TABLES = """
 ANALYSIS_DETAILS COMPOSITE_EVENTS CUBLAS_EVENTS CUDA_* CUDNN_EVENTS CUPTI_ACTIVITY_KIND_* DIAGNOSTIC_EVENT ENUM_*

@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says of the GPUs, by ``nvidia-smi``, and which CUDA an nsys was made for."""
+"""The NVIDIA driver: its GPUs and their state by ``nvidia-smi``, its CUDA, and who may read hardware counters."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsysprof.tools.nsys import Nsys
-
-__all__ = ["Driver", "ask_driver", "gpu_states", "newest_cuda", "too_new_for"]
 
 PERMISSION_FIX = (
     "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nsight.conf;"
@@ -49,12 +47,12 @@ def ask_driver() -> tuple[Driver | None, str]:
     smi = _smi()
     if smi is None:
         return None, "no nvidia-smi: no NVIDIA driver is installed, or this container was not given it"
-    # The banner alone says which CUDA the driver runs.
-    told, why = _run([smi])
+    # The banner alone names the CUDA that the driver runs.
+    banner, why = _run([smi])
     rows = _query(smi, ("driver_version", *_FACTS)) or _query(smi, ("driver_version", "name"))
     if not rows:
         return None, f"{smi}: {why or 'no GPU answers'}"
-    cuda = re.search(r"CUDA Version:\s*(\d+(?:\.\d+)+)", told)
+    cuda = re.search(r"CUDA Version:\s*(\d+(?:\.\d+)+)", banner)
     return Driver(
         rows[0].get("driver_version", "unknown"),
         tuple(map(int, cuda[1].split("."))) if cuda else (),
@@ -96,10 +94,12 @@ def _is_admin() -> bool:
 def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
     """The newest CUDA that an nsys can trace, by the CUPTI libraries in its own folder; () where none lies there."""
     folder = Path(os.path.realpath(nsys.path)).parent
-    found = [re.fullmatch(r"libcupti\.so\.(\d+)\.(\d+)", path.name) for path in folder.glob("libcupti.so.*")]
-    found += [re.match(r"cupti64_(\d+)\.(\d+)", path.name) for path in folder.glob("cupti64_*.dll")]
+    libraries = [
+        re.fullmatch(r"libcupti\.so\.(\d+)\.(\d+)", path.name) for path in folder.glob("libcupti.so.*")
+    ]
+    libraries += [re.match(r"cupti64_(\d+)\.(\d+)", path.name) for path in folder.glob("cupti64_*.dll")]
     # A CUPTI of the toolkit has the year in its name.
-    return max(((int(one[1]), int(one[2])) for one in found if one and int(one[1]) < _YEAR), default=())
+    return max(((int(one[1]), int(one[2])) for one in libraries if one and int(one[1]) < _YEAR), default=())
 
 
 def too_new_for(driver: Driver, nsys: Nsys) -> str | None:
@@ -123,8 +123,8 @@ def _smi() -> str | None:
 
 def _query(smi: str, names: tuple[str, ...]) -> list[dict[str, str]]:
     """A mapping per GPU of what was asked and is known."""
-    told, _ = _run([smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"])
-    rows = [[value.strip() for value in line.split(",")] for line in told.splitlines() if line.strip()]
+    listed, _ = _run([smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"])
+    rows = [[value.strip() for value in line.split(",")] for line in listed.splitlines() if line.strip()]
     return [
         {name: value for name, value in zip(names, row, strict=True) if value not in _ABSENT}
         for row in rows

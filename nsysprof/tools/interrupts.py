@@ -10,8 +10,6 @@ from typing import NoReturn
 
 from nsysprof.errors import NsysprofError
 
-__all__ = ["Interrupt", "interrupted", "interrupts_ignored", "interrupts_raised", "interrupts_to"]
-
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 
@@ -60,7 +58,7 @@ def interrupts_raised() -> Iterator[None]:
         try:
             yield
         except Exception:
-            if came:  # in a function that SQLite called: it says no more than that the function failed
+            if came:  # in a function that SQLite called: its error is only that the function failed
                 raise came[0] from None
             raise
 

@@ -1,4 +1,4 @@
-"""What NVIDIA's command-line tools ``nsys`` and ``ncu`` have in common: how they are found, asked and run."""
+"""NVIDIA's command-line tools ``nsys`` and ``ncu``: how both are found, asked for their version, and run."""
 
 from __future__ import annotations
 
@@ -13,17 +13,6 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from nsysprof.errors import NsysprofError
-
-__all__ = [
-    "Tool",
-    "ToolKind",
-    "ask_tool",
-    "find_tool",
-    "installed_tools",
-    "last_line",
-    "run_tool",
-    "version_numbers",
-]
 
 _PROGRESS = re.compile(r"\[[=\s]*\d+%\s*\]|^\s*(Processing|Exporting|Importing) .*\[|^\[\s*\d+/\d+\]")
 
@@ -44,15 +33,15 @@ Found = TypeVar("Found", bound=Tool)
 class ToolKind(Generic[Found]):
     """One of the tools: what is made of it when it is found, and all that is needed to find it.
 
-    ``says_version`` finds its version, the first group, in what it prints. ``linux`` are patterns of the usual places
-    from the root, ``windows`` those below the program folders.
+    ``version_pattern`` finds its version, the first group, in what it prints. ``linux`` are patterns of the usual
+    places from the root, ``windows`` those below the program folders.
     """
 
     name: str
     made: type[Found]
     environment: str
     get_it: str
-    says_version: str
+    version_pattern: str
     linux: Sequence[str]
     windows: Sequence[str]
 
@@ -120,10 +109,10 @@ def ask_tool(kind: ToolKind[Found], named: str | os.PathLike[str]) -> tuple[Foun
         done = run_tool(path, ["--version"], timeout=60)
     except NsysprofError as error:
         return None, error.message
-    said = re.search(kind.says_version, done.stdout + done.stderr, re.S | re.M)
-    if not said:
+    version = re.search(kind.version_pattern, done.stdout + done.stderr, re.S | re.M)
+    if not version:
         return None, last_line(done.stderr) or last_line(done.stdout) or "it does not answer --version"
-    return kind.made(path, version_numbers(said[1]), said[1]), ""
+    return kind.made(path, version_numbers(version[1]), version[1]), ""
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
@@ -151,8 +140,8 @@ def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess
 
 
 def last_line(output: str) -> str:
-    """What a failed tool said last: its error where it names one, without progress bars and stack details."""
+    """The last message of a failed tool: its error where it names one, without progress bars and stack details."""
     lines = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip()]
     lines = [line for line in lines if not _PROGRESS.search(line)]
-    told = [line for line in lines if re.search(r"\berror\b|std::exception::what|^FATAL", line, re.I)]
-    return (told or lines or [""])[-1]
+    errors = [line for line in lines if re.search(r"\berror\b|std::exception::what|^FATAL", line, re.I)]
+    return (errors or lines or [""])[-1]

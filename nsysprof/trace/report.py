@@ -6,32 +6,28 @@ import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.trace.details import (
+    NO_CALLS,
+    NO_WAITS,
+    CallList,
+    Job,
+    MemoryUse,
+    OpDetails,
+    Waits,
+    no_op_details,
+)
+
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from nsysprof.core.arena import ColumnArena
-    from nsysprof.trace.details import CallList, Job, MemoryUse, OpDetails, Waits
     from nsysprof.trace.trace import Trace
-
-__all__ = [
-    "READERS",
-    "About",
-    "Diagnostic",
-    "Gpu",
-    "Progress",
-    "Reader",
-    "Report",
-    "allocator",
-    "describe_report",
-    "open_report",
-    "read_tables",
-]
 
 Severity = Literal["warning", "error"]
 Generation = Literal["none", "EXPORT_META_DATA", "META_DATA_EXPORT"]
@@ -63,7 +59,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """A warning or an error that nsys recorded ``count`` times, with the part of nsys that said it."""
+    """A warning or an error that nsys recorded ``count`` times, with the part of nsys that it is from."""
 
     severity: Severity
     source: str
@@ -105,12 +101,14 @@ class About:
 class Reader(ABC):
     """Reads one trace in the format of one recorder. What a format does not record is empty, never made up.
 
-    ``format`` is what `analysis.json` calls it, ``recorder`` the program that recorded it. A subclass says in `claims`
-    which files are its own.
+    ``format`` is what `analysis.json` calls it, ``recorder`` the program that recorded it. ``endings`` are what the
+    names of such files and folders end with; of several with one name before that, the first is to be read. A subclass
+    decides in `claims` which files are its own.
     """
 
     format: str
     recorder = "nsys"
+    endings: tuple[str, ...] = ()
 
     @classmethod
     @abstractmethod
@@ -136,26 +134,18 @@ class Reader(ABC):
 
     def op_details(self, trace: Trace) -> OpDetails:
         """Grids, sizes and the like of each GPU op."""
-        from nsysprof.trace.details import no_op_details  # noqa: PLC0415 (numpy is slow to import)
-
         return no_op_details(len(trace.ops))
 
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty where not recorded."""
-        from nsysprof.trace.details import no_op_details  # noqa: PLC0415
-
-        return no_op_details(0).grid
+        return np.empty(0, np.int64)
 
     def call_list(self, progress: Progress | None = None) -> CallList:
         """All host CUDA calls, those that launched nothing too."""
-        from nsysprof.trace.details import NO_CALLS  # noqa: PLC0415
-
         return NO_CALLS
 
     def waits(self) -> Waits:
         """The host calls that wait for the GPU."""
-        from nsysprof.trace.details import NO_WAITS  # noqa: PLC0415
-
         return NO_WAITS
 
     def memory_use(self) -> tuple[MemoryUse, ...]:
@@ -168,8 +158,6 @@ class Reader(ABC):
 
     def job(self) -> Job:
         """Which part of a job the program was."""
-        from nsysprof.trace.details import Job  # noqa: PLC0415
-
         return Job()
 
 
@@ -224,32 +212,32 @@ def open_report(
         "export_to": Path(export_to) if export_to else None,
         "nsys": Path(nsys) if nsys else None,
     }
-    readers = [_reader(name) for name in READERS]
+    readers = _readers()
     chosen = next((reader for reader in readers[:-1] if reader.claims(named)), readers[-1])
     return chosen.open(named, **options)
 
 
-def _reader(name: str) -> type[Reader]:
-    module, _, attribute = name.partition(":")
-    found: type[Reader] = getattr(import_module(module), attribute)
-    return found
+def report_endings() -> tuple[str, ...]:
+    """What the names of reports of any format end with, see `Reader`."""
+    return tuple(ending for reader in _readers() for ending in reader.endings)
 
 
-def read_tables(report: Report, progress: Progress | None = None, arena: ColumnArena | None = None) -> Trace:
+def _readers() -> list[type[Reader]]:
+    places = [name.split(":") for name in READERS]
+    return [getattr(import_module(module), reader) for module, reader in places]
+
+
+def read_tables(report: Report, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY) -> Trace:
     """The `Trace` of a report. Rows that are absent are absent; what that means for the answer is in ``warnings``.
 
     ``arena`` is where their columns live, and those that are computed from them; see `allocator`.
-    Raises `NsysprofError` where the file turns out to be damaged. ``progress`` is told each table and the rows read.
+    Raises `NsysprofError` where the file turns out to be damaged. ``progress`` is given each table and the rows read.
     """
-    from nsysprof.core.arena import IN_MEMORY  # noqa: PLC0415
-
-    return report.reader.trace(report, progress, IN_MEMORY if arena is None else arena)
+    return report.reader.trace(report, progress, arena)
 
 
 def allocator(report: Report, limit: int | None) -> ColumnArena:
     """Where the columns of a report should live if its analysis may take so many bytes of memory (None: any number)."""
-    from nsysprof.core.arena import IN_MEMORY, ColumnArena  # noqa: PLC0415
-
     if limit is None or report.reader.bytes_needed(limit) <= limit:
         return IN_MEMORY
     return ColumnArena(limit)
@@ -262,29 +250,16 @@ def describe_report(report: Report) -> dict[str, Any]:
         "file": str(report.path),
         "size_bytes": report.path.stat().st_size if report.path.is_file() else None,
         "format": report.format,
-        "nsys_version": about.nsys_version,
-        "recorder_version": about.recorder_version,
-        "export_version": about.export_version,
-        "schema_version": about.schema_version,
-        "start_utc": about.start_utc,
-        "duration_ns": about.duration_ns,
-        "driver_version": about.driver_version,
-        "cuda_version": about.cuda_version,
-        "gpus": [
-            {
-                "id": gpu.id,
-                "name": gpu.name,
-                "sm_count": gpu.sm_count,
-                "memory_bytes": gpu.memory_bytes,
-                "bandwidth_bytes_per_s": gpu.bandwidth_bytes_per_s,
-                "clock_hz": gpu.clock_hz,
-                "compute_capability": gpu.compute_capability,
-            }
-            for gpu in about.gpus
-            if gpu.is_cuda
-        ],
-        "diagnostics": [
-            {"severity": found.severity, "source": found.source, "text": found.text, "count": found.count}
-            for found in about.diagnostics
-        ],
+        **{name: getattr(about, name) for name in _ABOUT},
+        "gpus": [{name: getattr(gpu, name) for name in _ABOUT_GPU} for gpu in about.cuda_gpus],
+        "diagnostics": [asdict(diagnostic) for diagnostic in about.diagnostics],
     }
+
+
+_ABOUT = (
+    *("nsys_version", "recorder_version", "export_version", "schema_version", "start_utc", "duration_ns"),
+    *("driver_version", "cuda_version"),
+)
+_ABOUT_GPU = (
+    *("id", "name", "sm_count", "memory_bytes", "bandwidth_bytes_per_s", "clock_hz", "compute_capability"),
+)

@@ -22,8 +22,8 @@ from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.subject import group_colours
 from nsysprof.analyze.timeline import timeline
 from nsysprof.charts.chart import save_charts
+from nsysprof.charts.drawing import png
 from nsysprof.charts.palette import COLOURS, IDLE, light
-from nsysprof.charts.png import png
 from nsysprof.charts.style import shown, style, text_width, wrap
 from nsysprof.core.text import printable, shorten
 from nsysprof.kernels.classify import FAMILIES

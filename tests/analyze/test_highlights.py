@@ -11,7 +11,7 @@ import pytest
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import chart_rows
 from nsysprof.analyze.highlights import kernels_inside, top_rows
-from nsysprof.analyze.slow_start import slow_starts
+from nsysprof.analyze.ledger import slow_starts
 from tests.conftest import MakeTrace
 from tests.kit.reports import BLOCK, RUN, broken_down
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy

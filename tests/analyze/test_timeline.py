@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.analyze.stream_lanes import MOST_LANES
-from nsysprof.analyze.timeline import MOST_THREADS, WINDOWS, Timeline, timeline
+from nsysprof.analyze.timeline import MOST_LANES, MOST_THREADS, WINDOWS, Timeline, timeline
 from nsysprof.analyze.zoom import READABLE_OPS, Zoom
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, union_length
 from nsysprof.kernels.classify import FAMILIES

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.charts import timeline_title
 from nsysprof.analyze.files import write_json
 from nsysprof.analyze.text import summary
 from nsysprof.analyze.timeline import timeline
-from nsysprof.analyze.timeline_chart import title
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.split import stream_labels
 from nsysprof.trace.report import open_report, read_tables
@@ -92,7 +92,9 @@ def test_a_kernel_that_waits_for_pages_is_fault_bound(faulting: Breakdown, tmp_p
         " 53 % of the time of all kernels"
     ) in text
     assert "without a launch row" not in text
-    assert title(timeline(faulting)).endswith("for 53 % of the time of kernels unified memory migrates")
+    assert timeline_title(timeline(faulting)).endswith(
+        "for 53 % of the time of kernels unified memory migrates"
+    )
     write_json(faulting, tmp_path / "analysis.json")
     found = json.loads((tmp_path / "analysis.json").read_text())["unified_memory"]
     assert found["busy_ns"] == 4640

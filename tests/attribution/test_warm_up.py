@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nsysprof.attribution.attribute import attribute
-from nsysprof.attribution.paths import merged_paths, range_paths
-from nsysprof.attribution.warm_up import warm_up
+from nsysprof.attribution.paths import merged_paths, range_paths, warm_up
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.trace import Range

@@ -15,15 +15,14 @@ import pytest
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
-from nsysprof.charts import painter as module
-from nsysprof.charts.chart import files_of, plans_of, write_pictures
+from nsysprof.charts import chart as module
+from nsysprof.charts.chart import Chart, Painter, plans_of, save_charts, start_painter
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Heading, Message, Plan
-from nsysprof.charts.painter import Painter, start_painter
+from nsysprof.errors import NsysprofError
 from tests.kit.reports import RUN, broken_down
 
 ROOT = Path(__file__).parents[2]
-FILES = files_of(analysis_charts())
 WORDS = Message(Heading("A title", "about it"), ["one sentence"])
 
 
@@ -79,7 +78,7 @@ def test_neither_process_imports_what_the_other_one_does() -> None:
         f"with nsysprof.open_report({str(RUN)!r}) as report:\n"
         "    plans_of(analysis_charts(), nsysprof.break_down(nsysprof.attribute(report)))"
     )
-    there = loaded_after("import nsysprof.charts.painter, nsysprof.charts.drawing")
+    there = loaded_after("import nsysprof.charts.chart, nsysprof.charts.drawing")
     assert "nsysprof.analyze.breakdown" in here
     assert "pandas" not in here
     assert "matplotlib" not in here
@@ -91,7 +90,7 @@ def test_neither_process_imports_what_the_other_one_does() -> None:
 
 def test_the_painter_is_started_without_numpy() -> None:
     """What `analyze` imports before it starts the process takes no time."""
-    assert loaded_after("import nsysprof.charts.painter").isdisjoint({"numpy", "pandas", "matplotlib"})
+    assert loaded_after("import nsysprof.charts.chart").isdisjoint({"numpy", "pandas", "matplotlib"})
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -175,8 +174,8 @@ def test_closing_ends_the_process_whatever_it_does(run: Breakdown, sent: bool) -
 def test_ctrl_c_leaves_no_process_behind() -> None:
     """An interrupt while the process imports or draws ends both."""
     script = (
-        "import sys, time\nfrom nsysprof.charts import painter\npainter._cores = lambda: 2\n"
-        "with painter.start_painter() as one:\n"
+        "import sys, time\nfrom nsysprof.charts import chart\nchart._cores = lambda: 2\n"
+        "with chart.start_painter() as one:\n"
         "    print(one._process.pid, flush=True)\n    time.sleep(60)"
     )
     with subprocess.Popen(
@@ -196,10 +195,11 @@ def test_ctrl_c_leaves_no_process_behind() -> None:
 
 def test_a_picture_is_written_at_once_or_not_at_all(tmp_path: Path) -> None:
     """Where the second file cannot be replaced, nothing unfinished stays, and what was there is as it was."""
-    (tmp_path / FILES[1]).mkdir()
-    (tmp_path / FILES[2]).write_bytes(b"old")
-    with pytest.raises(OSError, match=FILES[1]):
-        write_pictures([b"one", b"two", b"three"], tmp_path, analysis_charts())
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
-    assert (tmp_path / FILES[0]).read_bytes() == b"one"
-    assert (tmp_path / FILES[2]).read_bytes() == b"old"
+    charts = [Chart[None](f"{name}.png", name, lambda _: WORDS) for name in "abc"]
+    (tmp_path / "b.png").mkdir()
+    (tmp_path / "c.png").write_bytes(b"old")
+    with pytest.raises(NsysprofError, match="cannot write charts into"):
+        save_charts(charts, None, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "c.png"]
+    assert (tmp_path / "a.png").read_bytes() == picture(WORDS)
+    assert (tmp_path / "c.png").read_bytes() == b"old"

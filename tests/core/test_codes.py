@@ -87,7 +87,7 @@ def test_random_texts_come_back_even_when_the_hash_is_useless(monkeypatch: pytes
 
 def test_random_texts_come_back_beyond_what_the_table_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the first texts are in the table; the others take the slower way."""
-    monkeypatch.setattr(columns, "_MOST", 300)
+    monkeypatch.setattr(columns, "_MAX_KNOWN", 300)
     check_random_texts(3000)
 
 

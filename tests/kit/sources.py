@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsysprof.trace.nsys.columns import Source
+from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.reader import NsysReader
 from nsysprof.trace.report import Report
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.trace.nsys.gpus import devices
+from nsysprof.trace.nsys.about import gpus_of_devices
 from nsysprof.trace.report import About, Diagnostic, Report, open_report
 from tests.kit.sources import source_of
 
@@ -38,6 +38,11 @@ def report(tmp_path: Path) -> Make:
         return open_report(path)
 
     return make
+
+
+def gpus_of(report: Report, *devices: tuple[int, int]) -> list[int | None]:
+    """Which of the report's GPUs each (process, CUDA device id) is."""
+    return gpus_of_devices(source_of(report), report.about.gpus, devices)
 
 
 def meta(product: str, schema: str) -> Rows:
@@ -145,7 +150,7 @@ def test_quirk_03_absent_and_empty_tables_are_the_same(report: Make) -> None:
         }
     )
     assert empty.about == report().about
-    assert len(devices(source_of(empty))) == 0
+    assert gpus_of(empty, (VM | 1 << 24, 0)) == [None]
 
 
 def test_quirk_04_columns_are_read_by_name(report: Make) -> None:
@@ -194,20 +199,18 @@ def test_quirk_19_devices_join_through_the_device_table(report: Make) -> None:
             "TARGET_INFO_CUDA_DEVICE": ("gpuId, cudaId, pid", [(0, 0, 10), (1, 0, 11), (1, 1, 12)]),
         }
     )
-    found = devices(source_of(opened))
-    assert dict(found) == {(10, 0): 0, (11, 0): 1, (12, 1): 1}
-    assert found[VM | 11 << 24, 0] == 1
-    assert found.get((VM | 99 << 24, 1)) == 1, (
-        "processes that are not listed get what the listed ones agree on"
-    )
-    assert found.get((VM | 99 << 24, 0)) is None, "device 0 is not the same GPU everywhere"
+    assert gpus_of(opened, (10, 0), (11, 0), (12, 1), (VM | 11 << 24, 0)) == [0, 1, 1, 1]
+    unlisted = (
+        VM | 99 << 24
+    )  # gets what the listed processes agree on: device 0 is not the same GPU everywhere
+    assert gpus_of(opened, (unlisted, 0), (unlisted, 1)) == [None, 1]
 
 
 def test_quirk_19_without_the_device_table_the_id_is_the_device(report: Make) -> None:
     """Before 2025 a device is the GPU with its id; cuDevice, often wrong, is not looked at."""
     rows = [(0, *H200, 1), (0, 1, "other", *H200[2:], 0)]
-    found = devices(source_of(report({"TARGET_INFO_GPU": (f"{GPU}, cuDevice", rows)})))
-    assert [found.get((VM | 5 << 24, device)) for device in (0, 1, 2)] == [0, 1, None]
+    opened = report({"TARGET_INFO_GPU": (f"{GPU}, cuDevice", rows)})
+    assert gpus_of(opened, *((VM | 5 << 24, device) for device in (0, 1, 2))) == [0, 1, None]
 
 
 def test_quirk_19_the_oldest_table_of_gpus(report: Make) -> None:
@@ -222,7 +225,7 @@ def test_quirk_19_the_oldest_table_of_gpus(report: Make) -> None:
     (gpu,) = opened.about.gpus
     assert (gpu.id, gpu.sm_count, gpu.compute_capability) == (2, 80, (7, 0))
     assert (gpu.clock_hz, gpu.bandwidth_bytes_per_s) == (1_530_000_000, 898_048_000_000)
-    assert devices(source_of(opened)).get((VM | 1 << 24, 2)) == 0
+    assert gpus_of(opened, (VM | 1 << 24, 2)) == [0]
 
 
 def test_quirk_19_windows_lists_gpus_that_cuda_cannot_use(report: Make) -> None:
@@ -236,8 +239,7 @@ def test_quirk_19_windows_lists_gpus_that_cuda_cannot_use(report: Make) -> None:
     opened = report({"TARGET_INFO_GPU": (GPU, rows)})
     assert [gpu.name for gpu in opened.about.cuda_gpus] == ["NVIDIA GeForce GTX 1650"]
     assert len(opened.about.gpus) == 3
-    found = devices(source_of(opened))
-    assert [found.get((VM | 5 << 24, device)) for device in (0, 1, 2)] == [1, 1, None]
+    assert gpus_of(opened, *((VM | 5 << 24, device) for device in (0, 1, 2))) == [1, 1, None]
     names = report({"TARGET_INFO_GPU": ("id, name", [row[1:3] for row in rows])})
     assert [gpu.id for gpu in names.about.cuda_gpus] == [1], "the same where the table says only names"
 
@@ -251,7 +253,7 @@ def test_quirk_19_the_table_of_gpus_may_be_missing(report: Make) -> None:
     opened = report({"TARGET_INFO_SYSTEM_ENV": (env, [("GpuInfo", info)])})
     (gpu,) = opened.about.gpus
     assert (gpu.name, gpu.memory_bytes, gpu.compute_capability) == ("NVIDIA H200", 150_109_880_320, (9, 0))
-    assert devices(source_of(opened)).get((VM | 5 << 24, 0)) == 0
+    assert gpus_of(opened, (VM | 5 << 24, 0)) == [0]
     for broken in ("\n\x14/sys", "[]", '{"Gpus": [1]}', "{}"):
         assert report({"TARGET_INFO_SYSTEM_ENV": (env, [("GpuInfo", broken)])}).about.gpus == ()
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nsysprof.trace.details import grid_text
-from nsysprof.trace.nsys.call_list import read_waits, waits_for_gpu
-from nsysprof.trace.nsys.op_details import read_grids
+from nsysprof.trace.nsys.gpu_work import read_grids
+from nsysprof.trace.nsys.host_calls import read_waits, waits_for_gpu
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.sources import source_of

@@ -15,7 +15,7 @@ import pytest
 from nsysprof.core.columns import Words
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages, slices
-from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.blocks import Block
 from nsysprof.trace.nsys.records import RefusedError
 from nsysprof.trace.nsys.sqlite import SqliteSource
 

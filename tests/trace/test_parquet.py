@@ -14,7 +14,7 @@ import pytest
 
 from nsysprof.core.columns import Words
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.blocks import Block
 from nsysprof.trace.nsys.parquet import ParquetSource
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from tests.kit.parquet_export import parquet_export

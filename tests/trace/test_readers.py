@@ -12,10 +12,8 @@ import pytest
 
 from nsysprof.trace.details import CallList, OpDetails, grid_text, sides
 from nsysprof.trace.nsys.about import read_thread_names
-from nsysprof.trace.nsys.call_list import read_call_list
-from nsysprof.trace.nsys.gpu_work import TABLES
-from nsysprof.trace.nsys.memory_use import read_memory_use
-from nsysprof.trace.nsys.op_details import read_op_details
+from nsysprof.trace.nsys.gpu_work import TABLES, read_memory_use, read_op_details
+from nsysprof.trace.nsys.host_calls import read_call_list
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
 from tests.kit.sources import source_of

@@ -13,7 +13,7 @@ import pytest
 from nsysprof.core.columns import Words
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages
-from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.blocks import Block
 from nsysprof.trace.nsys.sqlite import SqliteSource
 
 # The numbers 1 to 30,000 as r(i).

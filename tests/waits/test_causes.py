@@ -10,7 +10,7 @@ import pytest
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.range_work import index_work, range_work
 from nsysprof.core.intervals import cover_before
-from nsysprof.trace.nsys.call_list import read_waits
+from nsysprof.trace.nsys.host_calls import read_waits
 from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import EXPOSED, HOST, OTHERS, QUEUE, SYNC, Gaps, find_gaps
 from tests.conftest import MakeTrace

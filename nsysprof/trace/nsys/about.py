@@ -1,22 +1,19 @@
-"""What a report says of itself: versions, hardware, the command, and the problems that nsys recorded."""
+"""What a report says of itself: versions, hardware, the command, the job, and the problems that nsys recorded."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import Any
 
-from nsysprof.trace.nsys.gpus import read_gpus
-from nsysprof.trace.nsys.properties import known, named_rows, named_values, system_properties, whole
-from nsysprof.trace.report import About, Diagnostic, Generation, Severity
-
-if TYPE_CHECKING:
-    from nsysprof.trace.nsys.columns import Source
-
-__all__ = ["read_about", "read_thread_names"]
+from nsysprof.tools.fingerprint import PLACE_VARIABLES
+from nsysprof.trace.details import Job
+from nsysprof.trace.nsys.blocks import Source, known, named_rows, named_values, whole
+from nsysprof.trace.report import About, Diagnostic, Generation, Gpu, Severity
 
 SEVERITIES: dict[str, Severity] = {"2": "warning", "warning": "warning", "3": "error", "error": "error"}
 SOURCES = {"1": "injection", "2": "daemon", "3": "analysis"}
@@ -24,6 +21,10 @@ PROCESS_PART = re.compile(r"PROCESS_(\d{1,9}):(?:COMMAND|ARGUMENT_(\d{1,9}))\Z")
 CAPTURE = re.compile(rf"{PROCESS_PART.pattern}|\w*PRODUCT_VERSION\Z")  # never ENVIRONMENT_VARIABLE
 # The folder of the nsys that recorded; a folder of Nsight Compute or of an HPC SDK has a version of its own.
 INSTALLED = re.compile(r"nsight[-_ ]systems(?:-cli)?[-_/\\ ](20\d\d(?:\.\d+)+)", re.IGNORECASE)
+_SYSTEM = (
+    *("NvDriverVersion", "CudaDriverVersion", "OsDescription", "CpuDescription", "CpuArchitecture"),
+    *("GpuInfo", "TargetInstallDir"),
+)
 SCRIPT_VALUE = re.compile(r"(?<![\w./-])([A-Z_][A-Z0-9_]*)=(?:'[^']*'|\"[^\"]*\"|[^\s;'\"]+)")
 
 
@@ -34,7 +35,7 @@ def read_about(source: Source, *, report_version: str | None = None) -> About:
     """
     generation, meta = _metadata(source)
     capture = dict(named_values(source, "META_DATA_CAPTURE", CAPTURE.match))
-    system = system_properties(source)
+    system = _system_properties(source)
     export_version = meta.get("EXPORT_PRODUCT_VERSION")
     captured = next((value for name, value in capture.items() if name.endswith("PRODUCT_VERSION")), None)
     recorder = captured or report_version or _installed(system.get("TargetInstallDir"), export_version)
@@ -49,7 +50,7 @@ def read_about(source: Source, *, report_version: str | None = None) -> About:
             default=None,
         ),
         start_utc=_start(source),
-        gpus=read_gpus(source),
+        gpus=_read_gpus(source),
         driver_version=_driver_version(system.get("NvDriverVersion")),
         cuda_version=_cuda_version(system.get("CudaDriverVersion")),
         os=known(system.get("OsDescription")),
@@ -59,6 +60,15 @@ def read_about(source: Source, *, report_version: str | None = None) -> About:
         diagnostics=_diagnostics(source),
         warnings=_warnings(generation, meta),
     )
+
+
+def _system_properties(source: Source) -> dict[str, str]:
+    """The few properties of the machine that are used; the first value where several are recorded."""
+    found: dict[str, str] = {}
+    for name, value in named_values(source, "TARGET_INFO_SYSTEM_ENV", _SYSTEM.__contains__):
+        if known(value) is not None:
+            found.setdefault(name, value)
+    return found
 
 
 def _metadata(source: Source) -> tuple[Generation, dict[str, str]]:
@@ -175,3 +185,136 @@ def read_thread_names(source: Source) -> dict[int, str]:
     texts = source.strings(sorted({name for _, name in rows if name is not None}))
     found = {tid: known(texts.get(name)) for tid, name in rows if tid is not None and name is not None}
     return {tid: name for tid, name in found.items() if name}
+
+
+# ---- GPUs
+
+_NOT_CUDA = re.compile(r"Microsoft Basic|\bIntel\b|\bAMD\b|\bRadeon\b|\bllvmpipe\b", re.IGNORECASE)
+# What describes a GPU: the column of TARGET_INFO_GPU, and of TARGET_INFO_CUDA_GPU before 2021.2.
+_GPU_COLUMNS = (
+    ("id", "deviceId"),
+    ("name", "name"),
+    ("smCount", "numMultiprocessors"),
+    ("totalMemory", "globalMemorySize"),
+    ("memoryBandwidth", "globalMemoryBandwidth"),
+    ("clockRate", "coreClockRate"),
+    ("l2CacheSize", "l2CacheSize"),
+    ("computeMajor", "computeCapabilityMajor"),
+    ("computeMinor", "computeCapabilityMinor"),
+    ("chipName", "chipName"),
+    ("uuid", "uuid"),
+)
+
+
+def _read_gpus(source: Source) -> tuple[Gpu, ...]:
+    """The GPUs in the order of their ids, from whichever table the exporter wrote; empty without one."""
+    both = list(dict.fromkeys(name for pair in _GPU_COLUMNS for name in pair))
+    rows: list[dict[str, Any]] = []
+    for table in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"):
+        rows = rows or [dict(zip(both, row, strict=True)) for row in named_rows(source, table, *both)]
+    found: dict[int, Gpu] = {}
+    for place, row in enumerate(rows or _listed(_system_properties(source).get("GpuInfo"))):
+        gpu = _gpu(
+            [row.get(new) if row.get(new) is not None else row.get(old) for new, old in _GPU_COLUMNS], place
+        )
+        found.setdefault(gpu.id, gpu)
+    return tuple(gpu for _, gpu in sorted(found.items()))
+
+
+def _listed(info: str | None) -> list[dict[str, Any]]:
+    """The GPUs of the system property ``GpuInfo`` (JSON since 2023), for reports without a table of them."""
+    try:
+        gpus = json.loads(info or "")["Gpus"]
+        return [{name[:1].lower() + name[1:]: value for name, value in gpu.items()} for gpu in gpus]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return []
+
+
+def _gpu(values: list[Any], place: int) -> Gpu:
+    number, name, *sizes, chip, uuid = values
+    number = whole(number)
+    sms, memory, bandwidth, clock, l2, major, minor = map(_count, sizes)
+    # before 2022 some rates were kHz and kB/s; no GPU is below 10 MHz or 10 GB/s
+    clock = clock * 1000 if clock and clock < 10**7 else clock
+    bandwidth = bandwidth * 1000 if bandwidth and bandwidth < 10**10 else bandwidth
+    told = sizes[0] is not None or sizes[5] is not None  # an older table says nothing: then it is one
+    named = str(name or "unknown GPU")
+    return Gpu(
+        id=place if number is None else number,
+        name=named,
+        sm_count=sms,
+        memory_bytes=memory,
+        bandwidth_bytes_per_s=bandwidth,
+        clock_hz=clock,
+        compute_capability=(major, minor or 0) if major else None,
+        l2_bytes=l2,
+        chip=known(chip),
+        uuid=known(uuid),
+        is_cuda=bool(sms or major) if told else not _NOT_CUDA.search(named),
+    )
+
+
+def _count(value: object) -> int | None:
+    """A positive whole number, whichever way it is stored; None for what says nothing."""
+    number = whole(value)
+    return number if number and number > 0 else None
+
+
+def gpus_of_devices(
+    source: Source, gpus: Sequence[Gpu], devices: Sequence[tuple[int, int]]
+) -> list[int | None]:
+    """Which of the GPUs each (process, CUDA device id) is, None where that is not known; a process may be a plain pid.
+
+    CUDA numbers devices per process, so one id may mean different GPUs in two processes. TARGET_INFO_CUDA_DEVICE
+    (pid, cudaId → gpuId, since 2025) says it; a process that it does not list gets what the listed ones agree on. A
+    device that it does not list is the GPU of its id, else the n-th GPU that CUDA can use. ``cuDevice`` of
+    TARGET_INFO_GPU is unreliable.
+    """
+    index = {gpu.id: place for place, gpu in enumerate(gpus)}
+    by_process: dict[tuple[int, int], int] = {}
+    agreed: dict[int, set[int]] = {}
+    for row in named_rows(source, "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId"):
+        pid, device, gpu_id = map(whole, row)
+        if gpu_id in index and device is not None:
+            by_process[pid or 0, device] = index[gpu_id]
+            agreed.setdefault(device, set()).add(index[gpu_id])
+    usable = [(gpu.id, place) for place, gpu in enumerate(gpus) if gpu.is_cuda]
+    by_device = {rank: place for rank, (_, place) in enumerate(usable)} | dict(usable)
+    for device, places in agreed.items():
+        by_device.pop(device, None)
+        if len(places) == 1:
+            by_device[device] = places.pop()
+    pids = [(process >> 24) & 0xFFFFFF if process >> 24 else process for process, _ in devices]
+    return [
+        by_process.get((pid, device), by_device.get(device))
+        for pid, (_, device) in zip(pids, devices, strict=True)
+    ]
+
+
+# ---- the job
+
+_VARIABLE = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
+_ASSIGNED = re.compile(r"(?:^|;)(\w+)=\"?(\d{1,9})(?=\"|;|$)")
+
+
+def read_job(source: Source) -> Job:
+    """Rank, host and start, from the environment and the system that nsys recorded."""
+    starts = named_rows(source, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
+    hosts = named_values(source, "TARGET_INFO_SYSTEM_ENV", "Hostname".__eq__)
+    return Job(
+        rank=_rank(source),
+        host=next((known(value) for _, value in hosts), None),
+        start_utc_ns=next((start for row in starts if (start := whole(row[0]))), None),
+    )
+
+
+def _rank(source: Source) -> int | None:
+    """The rank in the environment that nsys recorded of the program."""
+    recorded = [
+        *named_values(source, "META_DATA_CAPTURE", _VARIABLE.fullmatch),
+        *named_values(source, "TARGET_INFO_SYSTEM_ENV", "DeviceEnvironment".__eq__),
+    ]
+    ranks = {
+        name: int(number) for _, value in reversed(recorded) for name, number in _ASSIGNED.findall(value)
+    }
+    return next((ranks[name] for name in PLACE_VARIABLES["rank"] if name in ranks), None)

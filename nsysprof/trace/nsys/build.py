@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import ColumnArena
 from nsysprof.core.columns import Coder
-from nsysprof.trace.nsys.columns import Source, column, has_all, unread_tables
+from nsysprof.trace.nsys.about import gpus_of_devices
+from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
 from nsysprof.trace.nsys.gpu_work import NEEDS as WORK_NEEDS
 from nsysprof.trace.nsys.gpu_work import TABLES as WORK
 from nsysprof.trace.nsys.gpu_work import Work, read_work
-from nsysprof.trace.nsys.gpus import devices as gpu_of_device
 from nsysprof.trace.nsys.host_calls import NEEDS as CALLS_NEEDS
 from nsysprof.trace.nsys.host_calls import TABLE as CALLS
 from nsysprof.trace.nsys.host_calls import launch_keys, read_calls, recorded_calls
@@ -48,11 +48,13 @@ _AT_MOST = 4  # times the size of an SQLite file, whose rows take 30 bytes at le
 
 def build_trace(report: Report, source: Source, progress: Progress | None, arena: ColumnArena) -> Trace:
     """The `Trace` of a report, see `read_tables`."""
-    found, tids = Coder(), Coder()  # globalPids, globalTids
+    process_ids, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
-        ops, launches, work, recorded_twice = _read_gpu_work(source, found, tids, progress, arena)
+        ops, launches, work, recorded_twice = _read_gpu_work(source, process_ids, tids, progress, arena)
         nvtx = read_ranges(source, tids, progress, arena)
-        gpus = gpu_of_device(source)
+        pids = process_ids.values
+        cuda_devices = [(int(pids[code]), cuda_id) for code, cuda_id in work.devices]
+        gpus = gpus_of_devices(source, report.about.gpus, cuda_devices)
         unread = unread_tables(source, _NEEDS)
         no_work = "" if len(ops) else _why_no_work(source, unread)
 
@@ -62,15 +64,16 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
     thread_code[order] = np.arange(len(order))
     # sorted by thread before, and still
     launches = replace(launches, thread=arena.take(thread_code, launches.thread))
-    processes = np.array(sorted({*found.values.tolist(), *(threads & PROCESS_OF_THREAD).tolist()}), np.int64)
-    pids = found.values
+    processes = np.array(
+        sorted({*process_ids.values.tolist(), *(threads & PROCESS_OF_THREAD).tolist()}), np.int64
+    )
     process_code = np.searchsorted(processes, pids)
     duration = report.about.duration_ns or 0
     ends = [int(times.max()) for times in (ops.end, launches.end, nvtx.end) if len(times)]
     session_end = max([duration, *ends])
     devices = [
-        Device(int(process_code[code]), cuda_id, gpus.get((int(pids[code]), cuda_id)))
-        for code, cuda_id in work.devices
+        Device(int(process_code[code]), cuda_id, gpu)
+        for (code, cuda_id), gpu in zip(work.devices, gpus, strict=True)
     ]
     warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice, unread, no_work)
     ranges, never_popped = _folded(_ranges(nvtx, thread_code, session_end, duration, arena), arena)
@@ -119,32 +122,31 @@ def _narrow(count: int) -> type[np.integer]:
     return np.uint16 if count <= 1 << 16 else np.int32
 
 
-def _adopt(work: Work, found: Coder, source: Source) -> Work:
+def _adopt(work: Work, process_ids: Coder, source: Source) -> Work:
     """GPU rows without a process id belong to the process that made host calls, if that was one alone."""
-    codes = {value: code for code, value in enumerate(found.values.tolist())}
+    codes = {value: code for code, value in enumerate(process_ids.values.tolist())}
     if 0 not in codes:
         return work
     tids = Coder()
-    if has_all(source, CALLS, ["globalTid"]):
-        for block in source.blocks(CALLS, ["globalTid"]):
-            tids.encode(column(block, "globalTid"))
+    for block in read_blocks(source, CALLS, ["globalTid"]):
+        tids.encode(column(block, "globalTid"))
     callers = np.unique(tids.values & PROCESS_OF_THREAD)
     if len(callers) != 1:
         return work
-    caller = int(found.encode(callers)[0])
+    caller = int(process_ids.encode(callers)[0])
     devices = [(caller if code == codes[0] else code, number) for code, number in work.devices]
     return replace(work, devices=devices)
 
 
 def _read_gpu_work(
-    source: Source, found: Coder, tids: Coder, progress: Progress | None, arena: ColumnArena
+    source: Source, process_ids: Coder, tids: Coder, progress: Progress | None, arena: ColumnArena
 ) -> tuple[Ops, Launches, Work, int]:
     """The ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows tell, and how many
     host calls were given up because a shorter one has their id.
 
     What joins the two is given up as soon as it is used: this is where memory peaks.
     """
-    work = _adopt(read_work(source, found, progress, arena), found, source)
+    work = _adopt(read_work(source, process_ids, progress, arena), process_ids, source)
     process_of_stream = np.array([work.devices[device][0] for device, *_ in work.streams], np.int32)
     keys = launch_keys(process_of_stream.take(work.stream), work.correlation)
     slot = arena.empty(len(work.start), keys.type)
@@ -152,7 +154,7 @@ def _read_gpu_work(
         part = slice(first, first + _CHUNK)
         slot[part] = keys.slots(process_of_stream[work.stream[part]], work.correlation[part])
     work = replace(work, correlation=np.empty(0, np.int64))
-    calls = read_calls(source, keys, found, tids, progress, arena)
+    calls = read_calls(source, keys, process_ids, tids, progress, arena)
     slots = keys.count
     del keys
     by_id = np.argsort(tids.values, kind="stable")

@@ -1,4 +1,6 @@
-"""Reads what ran on the GPUs: the KERNEL, MEMCPY, MEMSET and GRAPH_TRACE tables of CUPTI."""
+"""Reads what ran on the GPUs, from the KERNEL, MEMCPY, MEMSET and GRAPH_TRACE tables of CUPTI, what it was launched
+with, and how much GPU memory was allocated.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,21 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import Coder
-from nsysprof.trace.nsys.block import Block
-from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
+from nsysprof.trace.details import MemoryUse, OpDetails, packed
+from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, present, read_blocks, times
 from nsysprof.trace.nsys.identify import DamagedError
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 
+_KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 TABLES = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": KERNEL,
+    _KERNELS: KERNEL,
     "CUPTI_ACTIVITY_KIND_MEMCPY": MEMCPY,
     "CUPTI_ACTIVITY_KIND_MEMSET": MEMSET,
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": GRAPH,
 }
-NEEDS = ("start", "end")  # without them a row is no op
-# Which column tells two ops of a kind apart by name; the first that the table has.
+NEEDS = ("start", "end")  # without them a row is no GPU op
+# The columns that tell two GPU ops of a kind apart by name: what is NULL in one may stand in the next.
 _NAMED_BY = {
     KERNEL: ("demangledName", "shortName", "mangledName"),
     MEMCPY: ("copyKind",),
@@ -35,11 +38,11 @@ _COPY_KINDS = {
     10: "PtoP",
 }  # fmt: skip
 _MIGRATIONS = {11: "HtoD", 12: "DtoH", 13: "DtoD"}  # copyKind of nsys alone: ENUM_CUDA_MEMCPY_OPER
-_COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
+_OTHERS = ("deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _NO_STREAM, _MIGRATES = 4294967295, -1 << 62
 _SMALL = {0xFFFF: _NO_STREAM, 0xFFFE: _MIGRATES}  # what they are in 16 bits
 _NO_NAME = (1 << 56) - 1  # the id of a name that no StringIds can hold
-_MOST = 1 << 62  # ns, of all ops together
+_MAX_NS = 1 << 62  # of all GPU ops together
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Work:
 def read_work(
     source: Source, processes: Coder, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY
 ) -> Work:
-    """All ops of the report; tables that are absent or empty add none. Process ids go into ``processes``.
+    """All GPU ops of the report; tables that are absent or empty add none. Process ids go into ``processes``.
 
     A row whose table has no ``globalPid`` gets process id 0. The columns are in ``arena``.
     """
@@ -83,11 +86,9 @@ def read_work(
     names = _Names(source)
     untimed = 0
     for table, kind in TABLES.items():
-        if not has_all(source, table, NEEDS):
-            continue
         naming = present(source, table, _NAMED_BY[kind])
-        wanted = [*_COLUMNS, *naming, *(("bytes", "migrationCause") if kind == MEMCPY else ())]
-        for block in source.blocks(table, present(source, table, wanted)):
+        others = [*_OTHERS, *naming, *(("bytes", "migrationCause") if kind == MEMCPY else ())]
+        for block in read_blocks(source, table, NEEDS, others, progress):
             start, end = times(block)
             lacking = [null for name, null in block.nulls.items() if name in ("start", "end")]
             untimed += int(np.logical_or.reduce(lacking).sum()) if lacking else 0
@@ -104,16 +105,12 @@ def read_work(
                 name=names.encode(kind, block, naming),
                 stream=streams.encode(block, moves),
                 correlation=np.where(moves, 0, column(block, "correlationId")),
-                from_graph=_has(block, "graphNodeId"),
+                from_graph=column(block, "graphNodeId") != 0,
             )
-            if progress:
-                progress(table, block.rows)
-    start, end = rows.take("start"), rows.take("end")
-    _check_times(start, end)
+    columns = rows.take_rest()
+    _check_times(columns["start"], columns["end"])
     return Work(
-        start=start,
-        end=end,
-        **{name: rows.take(name) for name in ("kind", "name", "stream", "correlation", "from_graph")},
+        **columns,
         names=names.resolve(),
         streams=streams.streams,
         devices=list(streams.devices),
@@ -128,16 +125,10 @@ def _check_times(start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
     if not len(start):
         return
     first, last = min(int(start.min()), int(end.min())), max(int(start.max()), int(end.max()))
-    if (last - first) * len(start) < _MOST:
+    if (last - first) * len(start) < _MAX_NS:
         return
-    if last - first >= _MOST or np.abs(end - start).sum(dtype=np.float64) >= _MOST:
+    if last - first >= _MAX_NS or np.abs(end - start).sum(dtype=np.float64) >= _MAX_NS:
         raise DamagedError(f"GPU operations at {first} to {last} ns, which would take more than a century")
-
-
-def _has(block: Block, name: str) -> NDArray[np.bool_]:
-    """Where the column is there, not NULL and not 0."""
-    values = block.values.get(name)
-    return np.zeros(block.rows, bool) if values is None else values != 0
 
 
 class _Streams:
@@ -188,7 +179,7 @@ def _unpacked(key: int) -> tuple[int, int, int]:
 
 
 class _Names:
-    """Codes of op names: per kind the distinct ids as they come, texts only in the end."""
+    """Codes of the names of GPU ops: per kind the distinct ids as they come, texts only in the end."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -220,3 +211,83 @@ def _op_name(kind: int, number: int, texts: dict[int, str]) -> str:
     if kind == MEMSET:
         return "memset"
     return f"CUDA graph {number}" if number else "CUDA graph"
+
+
+# ---- what GPU ops were launched with
+
+_GRID, _BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
+# Our columns of plain numbers, -1 where a row has none, and those of the report.
+_NUMBERS = {
+    "registers": "registersPerThread",
+    "static_shared": "staticSharedMemory",
+    "dynamic_shared": "dynamicSharedMemory",
+    "size": "bytes",
+}
+
+
+def read_op_details(source: Source) -> OpDetails:
+    """The `OpDetails` of a report: a row for each row that `read_work` finds."""
+    rows = Growing(IN_MEMORY, **dict.fromkeys(("correlation", "grid", "block", *_NUMBERS), "i8"))
+    for table in TABLES:
+        if has_all(source, table, NEEDS):
+            for block in read_blocks(
+                source, table, NEEDS[:1], ("correlationId", *_GRID, *_BLOCK, *_NUMBERS.values())
+            ):
+                rows.add(
+                    block.rows,
+                    correlation=column(block, "correlationId"),
+                    grid=packed(*(column(block, name) for name in _GRID)),
+                    block=packed(*(column(block, name) for name in _BLOCK)),
+                    **{ours: column(block, theirs, missing=-1) for ours, theirs in _NUMBERS.items()},
+                )
+    return OpDetails(**rows.take_rest())
+
+
+def read_grids(source: Source) -> NDArray[np.int64]:
+    """The grid of each kernel in the order of the file as one number, for `grid_text`; empty where not recorded."""
+    blocks = read_blocks(source, _KERNELS, _GRID) if has_all(source, _KERNELS, NEEDS) else ()
+    grids = [packed(*(column(block, name) for name in _GRID)) for block in blocks]
+    return np.concatenate([np.empty(0, np.int64), *grids])
+
+
+# ---- GPU memory, where that was recorded (``--cuda-memory-usage=true``)
+
+_MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+_MEMORY_COLUMNS = ("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType")
+_MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "device static", "managed static")
+_ALLOCATION, _RELEASE = 0, 1
+
+
+def read_memory_use(source: Source) -> tuple[MemoryUse, ...]:
+    """The `MemoryUse` of each process, device and kind; empty where it was not recorded.
+
+    A release gives back what was allocated at its address, whatever size it states; so does an allocation at an
+    address the release of which was not recorded. What was allocated before the recording began is not known, and its
+    release is left out.
+    """
+    blocks = read_blocks(source, _MEMORY, _MEMORY_COLUMNS)
+    events = np.concatenate(
+        [np.empty((len(_MEMORY_COLUMNS), 0), np.int64)]
+        + [np.stack([column(block, name) for name in _MEMORY_COLUMNS]) for block in blocks],
+        axis=1,
+    )
+    held: dict[tuple[int, int, int], tuple[tuple[int, int, int], int]] = {}
+    now: dict[tuple[int, int, int], int] = {}
+    steps: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    in_time = events[:, np.argsort(events[0], kind="stable")]
+    for start, process, device, address, size, kind, operation in in_time.T.tolist():
+        place, changes = (process, device, address), []
+        if operation in (_ALLOCATION, _RELEASE) and place in held:
+            key, released = held.pop(place)
+            changes.append((key, -released))
+        if operation == _ALLOCATION:
+            held[place] = (process, device, kind), size
+            changes.append(held[place])
+        for key, change in changes:
+            now[key] = now.get(key, 0) + change
+            steps.setdefault(key, []).append((start, now[key]))
+    names = dict(enumerate(_MEMORY_KINDS))
+    return tuple(
+        MemoryUse(process, device, names.get(kind, "other"), *np.array(points, np.int64).T)
+        for (process, device, kind), points in sorted(steps.items())
+    )

@@ -1,8 +1,11 @@
-"""Reads the host calls that caused GPU work: rows of CUPTI_ACTIVITY_KIND_RUNTIME, found by correlation id."""
+"""Reads host CUDA calls, the rows of CUPTI_ACTIVITY_KIND_RUNTIME: those that caused GPU work, found by correlation id,
+those that wait for the GPU, found by name, and all of them.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +14,20 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import Coder
-from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
+from nsysprof.trace.details import CallList, Waits
+from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import PROCESS_OF_THREAD
 
 TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
-_LAUNCHES = re.compile(r"(?:cuda|cu)(?:GraphLaunch|Launch(?!HostFunc)|Memcpy|Memset)")
+_LAUNCHES = re.compile(r"(?:cuda|cu)(?:GraphLaunch|Launch(?!HostFunc)|Memcpy|Memset).*", re.DOTALL)
+# cudaFree and blocking copies wait for the device like cudaDeviceSynchronize does; their Async forms do not.
+_WAITS = re.compile(
+    r"(?:\w*Synchronize|(?:cuda|cu)Memcpy(?!\w*Async|\w*Peer)\w*|cudaFree|cudaFreeArray|cuMemFree)(?:_v\d+|_ptsz|_ptds)*"
+)
+_VERSION = re.compile(r"(?:_ptsz|_ptds)?_v\d{4,}\Z")  # of the function that CUPTI saw: cudaLaunchKernel_v7000
+_UNNAMED = "CUDA call"  # where the report does not say which
 _CHUNK = 1 << 18  # keys at a time where temporaries would be large
 
 
@@ -126,46 +136,21 @@ def read_calls(
     same call recorded twice) the shortest is taken.
     """
     rows = Growing(arena, start="i8", end="i8", thread="i4", slot=str(np.dtype(keys.type)))
-    for block in source.blocks(TABLE, NEEDS) if has_all(source, TABLE, NEEDS) else ():
+    for block in read_blocks(source, TABLE, NEEDS, progress=progress):
         code = threads.encode(column(block, "globalTid"))
-        process = _process_of(code, threads, processes)
+        process = processes.encode(threads.values & PROCESS_OF_THREAD)[code]  # asked once per distinct thread
         slot = keys.slots(process, column(block, "correlationId"))
-        mine = np.flatnonzero(slot >= 0)
+        asked = np.flatnonzero(slot >= 0)
         start, end = times(block)
-        rows.add(len(mine), start=start[mine], end=end[mine], thread=code[mine], slot=slot[mine])
-        if progress:
-            progress(TABLE, block.rows)
+        rows.add(len(asked), start=start[asked], end=end[asked], thread=code[asked], slot=slot[asked])
     start, end, thread, slot = (rows.take(name) for name in ("start", "end", "thread", "slot"))
-    found = np.zeros(keys.count, bool)
-    found[slot] = True
-    duplicates = len(slot) - int(found.sum())
+    called = np.zeros(keys.count, bool)
+    called[slot] = True
+    duplicates = len(slot) - int(called.sum())
     if duplicates:
         chosen = _shortest(slot, end - start)
         start, end, thread, slot = start[chosen], end[chosen], thread[chosen], slot[chosen]
     return HostCalls(start, end, thread, slot, duplicates)
-
-
-def recorded_calls(source: Source) -> tuple[int, int, int]:
-    """How many host calls have names, and of those that launch GPU work how many succeeded and how many failed."""
-    calls = launches = failed = 0
-    known: dict[int, bool] = {}
-    wanted = present(source, TABLE, ("nameId", "returnValue"))
-    for block in source.blocks(TABLE, wanted) if "nameId" in wanted else ():
-        calls += block.rows
-        name = column(block, "nameId", missing=-1)
-        new = [number for number in np.unique(name).tolist() if number not in known]
-        texts = source.strings(new)
-        known |= {number: _LAUNCHES.match(texts.get(number, "")) is not None for number in new}
-        launching = np.isin(name, [number for number, launches_work in known.items() if launches_work])
-        failing = launching & (column(block, "returnValue") != 0)
-        failed += int(failing.sum())
-        launches += int(launching.sum() - failing.sum())
-    return calls, launches, failed
-
-
-def _process_of(thread: NDArray[np.int32], threads: Coder, processes: Coder) -> NDArray[np.int32]:
-    """Process codes of thread codes, asked of the coder once per distinct thread."""
-    return processes.encode(threads.values & PROCESS_OF_THREAD)[thread]
 
 
 def _shortest(slot: NDArray[np.integer], length: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -173,3 +158,76 @@ def _shortest(slot: NDArray[np.integer], length: NDArray[np.int64]) -> NDArray[n
     order = np.lexsort((length, slot))
     first = np.append(True, slot[order][1:] != slot[order][:-1])
     return np.sort(order[first])
+
+
+def recorded_calls(source: Source) -> tuple[int, int, int]:
+    """How many host calls have names, and of those that launch GPU work how many succeeded and how many failed."""
+    calls = launches = failed = 0
+    for block, launching in _named_blocks(source, _LAUNCHES, ("nameId",), ("returnValue",)):
+        calls += block.rows
+        failing = launching & (column(block, "returnValue") != 0)
+        failed += int(failing.sum())
+        launches += int(launching.sum() - failing.sum())
+    return calls, launches, failed
+
+
+def read_waits(source: Source) -> Waits:
+    """The `Waits` of a report; none where it holds no host calls."""
+    rows = Growing(start="i8", end="i8", thread="i8")
+    for block, waiting in _named_blocks(source, _WAITS, ("start", "end", "globalTid", "nameId")):
+        start, end = times(block)
+        thread = column(block, "globalTid")
+        rows.add(int(waiting.sum()), start=start[waiting], end=end[waiting], thread=thread[waiting])
+    start, end, thread = (rows.take(name) for name in ("start", "end", "thread"))
+    order = np.lexsort((start, thread))
+    start, reach, thread = start[order], end[order], thread[order]
+    for calls in np.split(reach, np.flatnonzero(np.diff(thread)) + 1):
+        np.maximum.accumulate(calls, out=calls)
+    return Waits(thread, start, reach)
+
+
+def waits_for_gpu(api: str) -> bool:
+    """Whether the host call of this name returns only when the GPU is done, `cudaStreamSynchronize_v3020` as any."""
+    return _WAITS.fullmatch(api) is not None
+
+
+def _named_blocks(
+    source: Source, pattern: re.Pattern[str], needs: tuple[str, ...], others: tuple[str, ...] = ()
+) -> Iterator[tuple[Block, NDArray[np.bool_]]]:
+    """Blocks of host calls, and which of them have a name that the pattern matches whole."""
+    matching: dict[int, bool] = {}
+    for block in read_blocks(source, TABLE, needs, others):
+        name = column(block, "nameId", missing=-1)
+        new = [number for number in np.unique(name).tolist() if number not in matching]
+        texts = source.strings(new)
+        matching |= {number: pattern.fullmatch(texts.get(number, "")) is not None for number in new}
+        yield block, np.isin(name, [number for number, matches in matching.items() if matches])
+
+
+def read_call_list(source: Source, progress: Progress | None = None) -> CallList:
+    """All host calls of a report; none where it holds none."""
+    rows = Growing(thread="i4", start="i8", end="i8", name="i4", correlation="i8", result="i8")
+    threads, names = Coder(), Coder()
+    others = ("nameId", "correlationId", "returnValue")
+    for block in read_blocks(source, TABLE, ("start", "end", "globalTid"), others, progress):
+        start, end = times(block)
+        rows.add(
+            block.rows,
+            thread=threads.encode(column(block, "globalTid")),
+            start=start,
+            end=end,
+            name=names.encode(column(block, "nameId", missing=-1)),
+            correlation=column(block, "correlationId"),
+            result=column(block, "returnValue"),
+        )
+    place = np.empty(len(threads), np.int32)
+    place[np.argsort(threads.values)] = np.arange(len(threads))
+    columns = rows.take_rest()
+    columns["thread"] = place[columns["thread"]]
+    order = np.lexsort((-columns["end"], columns["start"], columns["thread"]))
+    texts = source.strings([number for number in names.values.tolist() if number >= 0])
+    return CallList(
+        **{name: values[order] for name, values in columns.items()},
+        names=[_VERSION.sub("", texts.get(number, _UNNAMED)) for number in names.values.tolist()],
+        threads=np.sort(threads.values),
+    )

@@ -38,7 +38,8 @@ POINTER = b"version https://git-lfs.github.com/spec/"
 FEW = 5  # names shown
 MOST_TOLD = 160  # characters
 EXPORT = "nsys export --type sqlite"
-REPORT_ENDINGS = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", "_pqtdir")
+REPORT_ENDINGS = (".sqlite", "_pqtdir", ".nsys-rep", ".qdrep")
+ENDINGS = (*REPORT_ENDINGS, ".qdstrm")  # the last is a raw stream, which must be imported first
 # First bytes of what people hand over by mistake, what it is, and the command or advice that helps.
 OTHERS: tuple[tuple[bytes, str, str], ...] = (
     (b"\x1f\x8b", "gzip-compressed", "gunzip -k {path}"),
@@ -142,7 +143,7 @@ def _missing(path: Path) -> NsysprofError:
         names = []
     same = [name for name in names if Path(name).stem == path.stem]
     close = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
-    reports = [name for name in names if name.endswith(REPORT_ENDINGS)]
+    reports = [name for name in names if name.endswith(ENDINGS)]
     similar = list(dict.fromkeys([*same, *close]))[:3] or reports[:3]
     hint = f"in that folder: {', '.join(similar)}" if similar else f"ls {folder}"
     return NsysprofError(f"{path}: no such file", hint)
@@ -152,7 +153,7 @@ def _folder(path: Path) -> Kind:
     names = sorted(entry.name for entry in os.scandir(path))
     if "stringids.parquet" in map(fold, names):
         return "parquet"
-    inside = [name for name in names if name.endswith(REPORT_ENDINGS)]
+    inside = [name for name in names if name.endswith(ENDINGS)]
     if inside:
         hint = f"give one of the reports in it: {', '.join(str(path / name) for name in inside[:3])}"
     else:
@@ -181,7 +182,7 @@ def _refusal(path: Path, head: bytes, size: int) -> NsysprofError:
             return NsysprofError(f"{path}: not a report: {what}", hint)
     if head[257:262] == b"ustar":
         return NsysprofError(f"{path}: not a report: a tar archive", f"tar xf {quote(str(path))}")
-    named = f" although its name ends in {path.suffix}" if path.suffix in REPORT_ENDINGS else ""
+    named = f" although its name ends in {path.suffix}" if path.suffix in ENDINGS else ""
     return NsysprofError(
         f"{path}: not a report{named}: {_looks(head)}",
         "nsysprof reads .sqlite, .nsys-rep and .qdrep files and parquet exports of Nsight Systems",

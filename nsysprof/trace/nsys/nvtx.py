@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import Coder, Words
-from nsysprof.trace.nsys.block import Block
-from nsysprof.trace.nsys.columns import Growing, Source, column, has_all, present, times
+from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, present, times
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, RangeName
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from nsysprof.core.columns import Words
 from nsysprof.core.parallel import cores, map_in_order
-from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.blocks import Block
 from nsysprof.trace.nsys.records import (
     SPARE,
     SPARE_FOR_EACH_FIELD,

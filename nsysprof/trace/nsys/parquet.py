@@ -18,7 +18,7 @@ import numpy as np
 
 from nsysprof.core.columns import Words
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.blocks import Block
 from nsysprof.trace.nsys.identify import Stamp, changed, fold, stamp
 
 _BATCH = 65_536  # rows

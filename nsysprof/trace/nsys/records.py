@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nsysprof.core.columns import Words
-from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.blocks import Block
 
 # Bytes behind the pages of a buffer: a cell's head and a read of 8 bytes may cross the end of the last page,
 # and so may, before a broken record is found out, a type and 57 bytes for each field of one-byte type.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nsysprof.core.columns import Words
-from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.blocks import Block
 
 _SLICE = 200_000
 _BATCH = 10_000

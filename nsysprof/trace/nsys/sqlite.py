@@ -25,7 +25,7 @@ from nsysprof.core.files import open_regular
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages, slices
-from nsysprof.trace.nsys.block import Block
+from nsysprof.trace.nsys.blocks import Block
 from nsysprof.trace.nsys.identify import Stamp, changed, fold, stamp, told
 from nsysprof.trace.nsys.records import RefusedError
 

@@ -1,18 +1,31 @@
-"""Grows the columns of a table block by block, without holding a block longer than needed."""
+"""A report's tables, whatever file holds them: large ones block by block as columns, small ones row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, enough_space
 from nsysprof.core.columns import Words
-from nsysprof.trace.nsys.block import Block
 from nsysprof.trace.nsys.identify import fold
+from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import Unread
+
+
+class Block(NamedTuple):
+    """Consecutive rows of one table.
+
+    `values` maps an INTEGER column to int64 (0 where NULL) and a TEXT column to int32 codes into the
+    `Words` of the call (-1 where NULL). `nulls` maps an INTEGER column to a bool mask; a column without
+    a NULL in these rows is not in it.
+    """
+
+    rows: int
+    values: dict[str, np.ndarray]
+    nulls: dict[str, np.ndarray]
 
 
 class Source(Protocol):
@@ -43,10 +56,13 @@ class Source(Protocol):
         """The values of ``StringIds`` for the ids that it holds."""
 
 
+# ---- large tables
+
+
 class Growing:
     """Named columns that grow by appended arrays, in place where the system can move pages instead of copying.
 
-    Where the room has a limit they grow in scratch files, out of memory.
+    Where the arena has a limit they grow in scratch files, out of memory.
     """
 
     def __init__(self, arena: ColumnArena = IN_MEMORY, **dtypes: str) -> None:
@@ -59,25 +75,47 @@ class Growing:
         """Append that many rows: for every column an array, cast to the column's type, or one value for all."""
         stop = self._rows + rows
         for name, part in values.items():
-            mine = self._columns[name]
+            column = self._columns[name]
             if name in self._files:
-                with enough_space(rows * mine.itemsize):
-                    self._files[name].write(np.full(rows, part, mine.dtype).data)
+                with enough_space(rows * column.itemsize):
+                    self._files[name].write(np.full(rows, part, column.dtype).data)
                 continue
-            if len(mine) < stop:
-                mine.resize(max(stop, len(mine) + len(mine) // 4), refcheck=False)
-            mine[self._rows : stop] = part
+            if len(column) < stop:
+                column.resize(max(stop, len(column) + len(column) // 4), refcheck=False)
+            column[self._rows : stop] = part
         self._rows = stop
 
     def take(self, name: str) -> NDArray[Any]:
         """The whole column, which is given up here."""
-        mine = self._columns.pop(name)
+        column = self._columns.pop(name)
         if name in self._files:
             with self._files.pop(name) as file, enough_space():
                 file.flush()
-                return self._arena.mapped(file, self._rows, mine.dtype)
-        mine.resize(self._rows, refcheck=False)
-        return mine
+                return self._arena.mapped(file, self._rows, column.dtype)
+        column.resize(self._rows, refcheck=False)
+        return column
+
+    def take_rest(self) -> dict[str, NDArray[Any]]:
+        """All columns that were not taken yet, by name."""
+        return {name: self.take(name) for name in list(self._columns)}
+
+
+def read_blocks(
+    source: Source,
+    table: str,
+    needs: Sequence[str],
+    others: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Iterator[Block]:
+    """The integer columns ``needs`` of a table and those of the ``others`` that it has; no rows where a need is absent.
+
+    ``progress`` is given the rows of each block once it has been used.
+    """
+    if has_all(source, table, needs):
+        for block in source.blocks(table, [*needs, *present(source, table, others)]):
+            yield block
+            if progress:
+                progress(table, block.rows)
 
 
 def present(source: Source, table: str, names: Sequence[str]) -> list[str]:
@@ -93,12 +131,12 @@ def has_all(source: Source, table: str, names: Sequence[str]) -> bool:
 
 def unread_tables(source: Source, needs: Mapping[str, Sequence[str]]) -> tuple[Unread, ...]:
     """The tables that have rows but not all columns that they need."""
-    found = []
-    for table, names in needs.items():
-        have = present(source, table, names)
-        if len(have) < len(names) and (rows := source.rows(table)):
-            found.append(Unread(table, rows, tuple(name for name in names if name not in have)))
-    return tuple(found)
+    return tuple(
+        Unread(table, rows, tuple(lacking))
+        for table, names in needs.items()
+        if (lacking := [name for name in names if name not in present(source, table, names)])
+        and (rows := source.rows(table))
+    )
 
 
 def column(block: Block, name: str, missing: int = 0) -> NDArray[np.int64]:
@@ -117,3 +155,37 @@ def times(block: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if no_start is not None:
         start = np.where(no_start, end, start)
     return start, end if no_end is None else np.where(no_end, start, end)
+
+
+# ---- small tables
+
+
+def named_rows(source: Source, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
+    """The named columns of a table row by row, None for what it lacks; nothing where it has none of them."""
+    have = present(source, table, names)
+    if have:
+        for row in source.fetch(table, have):
+            values = dict(zip(have, row, strict=True))
+            yield tuple(map(values.get, names))
+
+
+def named_values(source: Source, table: str, wanted: Callable[[str], object]) -> Iterator[tuple[str, str]]:
+    """Those pairs of a (name, value) table whose name is wanted and whose value is not empty."""
+    for name, value in named_rows(source, table, "name", "value"):
+        if isinstance(name, str) and wanted(name) and value not in (None, ""):
+            yield name, str(value)
+
+
+def whole(value: object) -> int | None:
+    """The value as a whole number, whichever way it is stored; None for what is none of 64 bits."""
+    try:
+        number = int(value) if isinstance(value, (int, float, str)) else None
+    except (ValueError, OverflowError):  # a text of something else, a real that is no number or infinite
+        return None
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
+
+
+def known(value: object) -> str | None:
+    """The value as text; None for NULL, the empty text and the 0 that nsys writes where it knows nothing."""
+    text = "" if value is None else str(value).replace("\0", " ").strip()
+    return None if text in ("", "0") else text

@@ -1,0 +1,299 @@
+"""``kernel_counts.png`` and ``kernel_breakdown.png``: per range how much ran, of what family, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.chart_rows import ChartRows
+from nsysprof.analyze.subject import group_colours, group_legend, group_notes, outside_share, subtitle
+from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Numbers, Part
+from nsysprof.charts.palette import IDLE, INK, text_on
+from nsysprof.core.intervals import Ints
+from nsysprof.core.text import plural, printable
+from nsysprof.core.units import format_count, format_ns, format_share, scale_ns
+from nsysprof.kernels.classify import OTHER, OpGroups
+
+_LAUNCHES = "launches (host calls)"
+_IDLE_LABEL = "idle (span − busy): none of the range's work runs"
+_LONGEST_CUT = 3.0  # times the longest bar of a single range
+_MIN_SHARE_FOR_TEXT = 0.1  # of the share panel: narrower parts have no text
+
+
+# ---- GPU operations and launches per instance
+
+
+def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
+    """A bar of ops by family per row, per instance where instances repeat, with a mark where the launches are."""
+    calls = rows.calls[:, None]
+    launches = np.where(rows.launches >= 0, rows.launches / rows.calls, np.nan)
+    legend = group_legend(rows.groups, (rows.ops.sum(axis=0) > 0).tolist())
+    known = np.isfinite(launches).any()
+    if known:
+        legend.append((_LAUNCHES, INK))
+    repeated = bool((rows.calls > 1).any())
+    parts, ends = stack(rows.ops / calls, rows.groups)
+    longest = max(float(ends.max(initial=0)), float(np.nanmax(launches)) if known else 0.0)
+    panel = BarPanel(
+        label=f"GPU operations per {rows.unit}" if repeated else "GPU operations",
+        share=1.0,
+        end=longest * 1.03 or 1,
+        parts=parts,
+        marks=(_LAUNCHES, launches) if known else None,
+        whole=True,
+    )
+    return Bars(
+        heading=Heading(
+            counts_title(rows), subtitle(breakdown), legend, _count_notes(breakdown, rows, repeated)
+        ),
+        labels=rows.labels,
+        rest=rows.rest,
+        panels=[panel],
+        columns=_count_columns(rows, launches),
+    )
+
+
+def _count_columns(rows: ChartRows, launches: Numbers) -> list[Column]:
+    """Numbers per instance; columns that say the same for all rows, zero or one, are left out."""
+    out = [Column("kernels", [_number(count) for count in (rows.kernels / rows.calls).tolist()])]
+    for heading, families in (("copies, sets", ("memcpy", "memset")), ("graphs", ("graph",))):
+        values = rows.ops[:, [rows.groups.place(family) for family in families]].sum(axis=1) / rows.calls
+        if values.any():
+            out.append(Column(heading, [_number(value) for value in values.tolist()]))
+    if np.isfinite(launches).any():
+        out.append(Column("launches", [_number(value) for value in launches.tolist()]))
+    if (rows.calls > 1).any():
+        out.append(Column(f"{rows.unit.split()[0]}s", [f"× {count:,}" for count in rows.calls.tolist()]))
+    return out
+
+
+def _number(value: float) -> str:
+    if not np.isfinite(value):
+        return ""
+    return format_count(round(value)) if abs(value - round(value)) < 0.05 or value >= 100 else f"{value:.1f}"
+
+
+def _count_notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[str]:
+    notes = group_notes(rows.groups)
+    if rows.of == "kernels":
+        notes.append("no range holds GPU work, so the bars are kernels of the whole report")
+    elif outside_share(breakdown) > 0:
+        notes.append("GPU work outside of ranges is not in the bars")
+    if repeated and rows.rest is not None:
+        notes.append("the last row is the average over all instances of its ranges")
+    if rows.ops[:, rows.groups.place("graph")].any():
+        notes.append("a CUDA graph that was traced as a whole is one operation, whatever it holds")
+    return notes
+
+
+def counts_title(rows: ChartRows) -> str:
+    """The finding: which range runs the most kernels per instance, and which the fewest."""
+    named = rows.named
+    if rows.of == "kernels":
+        count = rows.ops.sum(axis=1)
+        first, most = int(named[np.argmax(count[named])]), int(count[named].max())
+        ties = int((count[named] == most).sum())
+        times = plural(most, "time")
+        if ties > 1:
+            return f"{ties} kernels run {times} each, more often than any other"
+        return f"{rows.names[first]} runs {times}, more often than any other"
+    per = f" per {rows.unit.split()[0]}" if (rows.calls[named] > 1).any() else ""
+    kernels = rows.kernels[named] / rows.calls[named]
+    what = "kernel"
+    if not kernels.any():
+        kernels, what = rows.ops[named].sum(axis=1) / rows.calls[named], "GPU operation"
+    most, least = kernels.max(), kernels.min()
+    first, last = int(named[np.argmax(kernels)]), int(named[np.argmin(kernels)])
+    ending = "s" if _number(most) != "1" else ""
+    if len(named) == 1:
+        return f"{rows.names[first]} runs {_number(most)} {what}{ending}{per}"
+    if _number(most) == _number(least):
+        return f"All {len(named)} ranges run {_number(most)} {what}{ending}{per}"
+    where = [
+        f"{rows.names[row]}{f' and {many - 1} more' if many > 1 else ''}"
+        for row, many in ((first, int((kernels == most).sum())), (last, int((kernels == least).sum())))
+    ]
+    return f"{_number(most)} {what}{ending}{per} in {where[0]}, {_number(least)} in {where[1]}"
+
+
+# ---- busy and idle time
+
+
+def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
+    """The rows twice: busy time on a common axis, and busy and idle time as shares of each row's own span."""
+    by_family, scaled = _scaled_to_busy(rows)
+    legend = group_legend(rows.groups, (rows.sum_ns.sum(axis=0) > 0).tolist())
+    if rows.idle_ns.any():
+        legend.append((_IDLE_LABEL, IDLE))
+    panels = [_totals(rows, by_family)]
+    if rows.of == "ranges":
+        panels.append(_shares(rows, by_family))
+    return Bars(
+        heading=Heading(
+            breakdown_title(rows), subtitle(breakdown), legend, _time_notes(breakdown, rows, scaled)
+        ),
+        labels=rows.labels,
+        rest=rows.rest,
+        panels=panels,
+        columns=_time_columns(rows),
+    )
+
+
+def _totals(rows: ChartRows, by_family: Numbers) -> BarPanel:
+    """Bars of busy time. The axis ends after the longest one. A last row that stands for many more may run out of it,
+    and says so: the bars of single ranges stay readable.
+    """
+    divisor, unit = scale_ns(int(rows.busy_ns.max(initial=0)))
+    parts, ends = stack(by_family, rows.groups, divisor)
+    longest = float(ends[rows.named].max())
+    cut = rows.rest is not None and bool(ends[rows.rest] > _LONGEST_CUT * longest > 0)
+    return BarPanel(
+        label=f"busy time of all instances ({unit})" if rows.of == "ranges" else f"op time ({unit})",
+        share=0.45,
+        end=(longest if cut else float(ends.max())) * 1.02 or 1,
+        parts=parts,
+        cut=len(rows) - 1 if cut else None,
+    )
+
+
+def _shares(rows: ChartRows, by_family: Numbers) -> BarPanel:
+    idle = rows.idle_ns
+    whole = np.maximum(rows.busy_ns + idle, 1)
+    shares = by_family / whole[:, None]
+    parts, ends = stack(shares, rows.groups)
+    parts += add_part(ends, np.where(idle > 0, 1.0, ends), IDLE, "idle")
+    return BarPanel(
+        label=f"share of the range's own {'span' if idle.any() else 'busy time'}",
+        share=0.55,
+        end=1,
+        parts=parts,
+        inside=texts_inside(shares, rows.groups, format_share, _MIN_SHARE_FOR_TEXT),
+        percent=True,
+    )
+
+
+def _scaled_to_busy(rows: ChartRows) -> tuple[Numbers, int]:
+    """Op time per family as parts of the busy time, and for how many rows that made a difference."""
+    total = rows.sum_ns.sum(axis=1)
+    factor = np.where(total > 0, rows.busy_ns / np.maximum(total, 1), 0.0)
+    return np.maximum(rows.sum_ns * factor[:, None], 0.0), int((rows.busy_ns < total).sum())
+
+
+def _time_columns(rows: ChartRows) -> list[Column]:
+    out = [Column("busy" if rows.of == "ranges" else "time", [format_ns(ns) for ns in rows.busy_ns.tolist()])]
+    if rows.of == "kernels":
+        return [*out, Column("count", [format_count(count) for count in rows.ops.sum(axis=1).tolist()])]
+    if rows.idle_ns.any():
+        texts = [format_ns(ns) if span else "" for ns, span in _pairs(rows.idle_ns, rows.span_ns)]
+        out.append(Column("idle", texts))
+    if (rows.calls[rows.named] > 1).any():
+        pairs = _pairs(rows.calls, rows.call_ns)
+        texts = [f"{count:,} × {format_ns(ns)}" if ns else "" for count, ns in pairs]
+        out.append(Column(f"{rows.unit.split()[0]}s × median busy", texts))
+    return out
+
+
+def _pairs(one: Ints, other: Ints) -> list[tuple[int, int]]:
+    return list(zip(one.tolist(), other.tolist(), strict=True))
+
+
+def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]:
+    notes = group_notes(rows.groups)
+    if rows.of == "kernels":
+        return [*notes, "no range holds GPU work, so the bars are kernels; op time adds up durations"]
+    if scaled:
+        notes.append(
+            f"ops overlap in {scaled:,} of {len(rows):,} rows: what they consist of is scaled to the busy time"
+        )
+    if (rows.busy_ns > rows.span_ns)[rows.span_ns > 0].any():
+        notes.append("busy time is added over GPUs and can exceed the span; no idle time is shown there")
+    if (rows.span_ns == 0).any():
+        notes.append("a row without idle time has no span of its own: its shares are of its busy time")
+    if outside_share(breakdown) > 0:
+        notes.append("GPU work outside of ranges is not in the bars")
+    notes += [warning for warning in breakdown.warnings if "--skip 1" in warning][:1]
+    return notes
+
+
+def breakdown_title(rows: ChartRows) -> str:
+    """The finding: what takes longest, how much of all that is, and what it consists of."""
+    named = rows.named
+    busy = rows.busy_ns[named]
+    first = int(named[np.argmax(busy)])
+    ties = int((busy == busy.max()).sum())
+    total = int(rows.sum_ns[first].sum())
+    share = format_share(total / rows.owned_ns if rows.owned_ns > 0 else float("nan"))
+    if rows.owned_ns <= 0 or not rows.busy_ns.any():
+        return (
+            f"None of the {len(named)} {rows.of} takes any time"
+            if len(named) > 1
+            else "The GPU work takes no time"
+        )
+    if rows.of == "kernels":
+        text = f"{rows.names[first]} takes {share} of {format_ns(rows.owned_ns)} op time"
+        return f"{ties} kernels lead with {share} of op time each" if ties > 1 else text
+    parts = _parts(rows.sum_ns[first], total, rows.groups)
+    if ties > 1:
+        lead = f"{ties} ranges lead with {format_ns(int(busy.max()))} busy time each"
+        return f"{lead}, first {rows.names[first]}: {parts}"
+    whole = "all" if total == rows.owned_ns else share
+    return f"{rows.names[first]} takes {whole} of the op time in ranges: {parts}"
+
+
+def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
+    """The largest groups, until they make up most of the time; three at most, those with a name of their own first."""
+    unnamed = (np.arange(len(sums)) == groups.place(OTHER)) & groups.by_name
+    order = np.lexsort((-sums, unnamed))
+    out: list[str] = []
+    covered = 0
+    for number in order[:3].tolist():
+        if sums[number] <= 0 or (covered >= 0.8 * total and out):
+            break
+        share = "all" if sums[number] == total else format_share(int(sums[number]) / total)
+        out.append(f"{share} {'' if out else 'of it '}{printable(groups.labels[number])}")
+        covered += int(sums[number])
+    return ", ".join(out)
+
+
+# ---- stacked bars: a part per group of ops, in its colour
+
+
+def stack(values: Numbers, groups: OpGroups, scale: float = 1.0) -> tuple[list[Part], Numbers]:
+    """The parts of a bar per row, and where each bar ends.
+
+    ``values`` has a row per bar and a column per group; ``scale`` turns it into the unit of the axis.
+    """
+    right = np.cumsum(values, axis=1) / scale
+    left = right - values / scale
+    parts = []
+    for number, (label, colour) in enumerate(zip(groups.labels, group_colours(groups), strict=True)):
+        some = np.flatnonzero(values[:, number] > 0)
+        if len(some):
+            parts.append(Part(label, colour, "white", some, left[some, number], right[some, number]))
+    ends: Numbers = right[:, -1] if len(values) else np.empty(0)
+    return parts, ends
+
+
+def add_part(left: Numbers, right: Numbers, colour: str, label: str) -> list[Part]:
+    """One more part behind the bars of all rows where it has a length."""
+    some = np.flatnonzero(right > left)
+    return [Part(label, colour, "#b0b0b0", some, left[some], right[some])] if len(some) else []
+
+
+def texts_inside(
+    values: Numbers, groups: OpGroups, text: Callable[[float], str], least: float
+) -> list[tuple[float, int, str, str]]:
+    """A text for each part that holds at least ``least`` of an axis that ends at 1: (x, row, text, colour)."""
+    left = np.cumsum(values, axis=1) - values
+    colours = group_colours(groups)
+    return [
+        (
+            float(left[row, number] + values[row, number] / 2),
+            int(row),
+            text(values[row, number]),
+            text_on(colours[number]),
+        )
+        for row, number in zip(*np.nonzero(values >= least), strict=True)
+    ]

@@ -1,0 +1,174 @@
+"""What each path owns per op name, and what lies inside each merged path per kernel family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.paths import Paths
+from nsysprof.attribution.range_work import cover, crossing
+from nsysprof.attribution.split import Part
+from nsysprof.core.columns import ColumnTable, Texts
+from nsysprof.core.intervals import Ints
+from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
+from nsysprof.statistics.distributions import quartiles_of_sorted, sorted_in_groups
+from nsysprof.trace.trace import KERNEL, START_END, Ops, Trace
+
+_CHUNK = 1 << 20  # ops at a time where temporaries would be large
+
+
+def op_slices(trace: Trace) -> Iterator[slice]:
+    """All ops, some at a time."""
+    for first in range(0, len(trace.ops), _CHUNK):
+        yield slice(first, first + _CHUNK)
+
+
+# ---- what paths own, by op name
+
+
+def kernel_tables(
+    part: Part, paths: tuple[NDArray[np.int32], NDArray[np.int32]], *, unowned: bool
+) -> tuple[ColumnTable, ColumnTable]:
+    """What each path owns of a part of a report, a row per path and op name, and the same for merged paths.
+
+    ``path`` int32, -1 for what no range owns; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in
+    ns: ``sum_ns, median_ns, min_ns, max_ns``; sorted by path and then by time spent. ``paths`` are the path of each
+    range instance and the merged path of each path; ``unowned`` adds the rows of path -1.
+    """
+    attribution = part.attribution
+    trace, (of, merged_of) = attribution.trace, paths
+    names = max(len(trace.op_names), 1)
+    path_of, counts = np.append(of, np.int32(-1)), np.append(part.keep, unowned)
+    key, length = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
+    stop = 0
+    for ops in op_slices(attribution.trace):
+        owner = attribution.owner_of(ops)
+        own = np.flatnonzero(counts[owner] if part.ops is None else counts[owner] & part.ops[ops])
+        place = slice(stop, stop + len(own))
+        key[place] = (path_of[owner[own]].astype(np.int64) + 1) * names + trace.ops.name[ops][own]
+        length[place] = trace.ops.end[ops][own] - trace.ops.start[ops][own]
+        stop = place.stop
+    owned, length = _by_name(key[:stop], length[:stop], names)
+    merged = np.append(merged_of, np.int32(-1))[owned["path"]].astype(np.int64) + 1
+    together, _ = _by_name(np.repeat(merged * names + owned["name"], owned["count"]), length, names)
+    first, second = (table.take(np.lexsort((-table["sum_ns"], table["path"]))) for table in (owned, together))
+    return first, second
+
+
+def _by_name(key: Ints, length: Ints, names: int) -> tuple[ColumnTable, Ints]:
+    """The table of ops by their keys, in the order of those, and the lengths of the ops in that order."""
+    keys, length = sorted_in_groups(key, length)
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    count = np.diff(np.append(first, len(keys)))
+    spread = quartiles_of_sorted(length, count)
+    path, name = np.divmod(keys[first], names)
+    columns = {
+        "path": (path - 1).astype(np.int32),
+        "name": name.astype(np.int32),
+        "count": count,
+        "sum_ns": np.add.reduceat(length, first) if len(first) else count,
+        "median_ns": spread.median,
+        "min_ns": spread.low,
+        "max_ns": spread.high,
+    }
+    return ColumnTable(columns), length
+
+
+# ---- what lies inside merged paths, by family
+
+# What is added up: a value per op, of some ops.
+_SUMS: dict[str, Callable[[Ops, slice], Ints]] = {
+    "ops": lambda ops, part: np.ones(len(ops.kind[part]), np.int64),
+    "kernels": lambda ops, part: (ops.kind[part] == KERNEL).astype(np.int64),
+    "sum_ns": lambda ops, part: ops.end[part] - ops.start[part],
+}
+
+
+def family_table(
+    attribution: Attribution,
+    merged: Paths,
+    merged_of: NDArray[np.int32],
+    keep: NDArray[np.bool_],
+    kinds: Kinds,
+    groups: OpGroups,
+) -> ColumnTable:
+    """``path, family, group, ops, kernels, sum_ns`` inside each merged path that has any; it adds up to the path's sum.
+
+    ``merged_of`` is the merged path of each range instance, ``keep`` says which instances count. What lies inside a
+    range is what it owns and what the ranges in it own, be they kept or not. For start/end ranges, and ranges that
+    cross others, the launches inside are counted instead.
+    """
+    # A column for each family in a group, of those that there are.
+    pair = np.array([FAMILIES.index(name) for name in kinds.family], np.int64) << 8 | groups.of
+    pairs, column = np.unique(pair, return_inverse=True)
+    # The last row takes what no kept range has inside.
+    sums = [np.zeros((len(merged) + 1, len(pairs)), np.int64) for _ in _SUMS]
+    path_of = np.append(merged_of, len(merged))[_kept_home(attribution.parent, keep)]
+    for part in op_slices(attribution.trace):
+        cell = path_of[attribution.owner_of(part)] * len(pairs) + column[attribution.trace.ops.name[part]]
+        for total, values in zip(sums, _SUMS.values(), strict=True):
+            np.add.at(total.reshape(-1), cell, values(attribution.trace.ops, part))
+    for level in _deepest_first(merged):
+        for total in sums:
+            np.add.at(total, merged.parent[level], total[level])
+    odd = keep & (
+        (attribution.trace.ranges.kind == START_END) | crossing(attribution, merged.depth[merged_of])
+    )
+    if odd.any():
+        _count_inside(sums, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), column)
+    row, place = np.nonzero(sums[0][:-1])
+    return ColumnTable(
+        {
+            "path": row,
+            "family": Texts(pairs[place] >> 8, FAMILIES),
+            "group": pairs[place] & 0xFF,
+            **{name: total[row, place] for name, total in zip(_SUMS, sums, strict=True)},
+        }
+    )
+
+
+def _kept_home(parent: NDArray[np.int32], keep: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The innermost kept range around each range, itself included; the number of ranges where there is none.
+
+    One entry more stands for no range. Logarithmic rounds in depth.
+    """
+    count = len(parent)
+    home = np.append(np.where(keep, np.arange(count), np.where(parent < 0, count, parent)), count)
+    while True:
+        further = home[home]
+        if np.array_equal(further, home):
+            return home
+        home = further
+
+
+def _deepest_first(merged: Paths) -> Iterator[NDArray[np.intp]]:
+    """The merged paths of each depth but the outermost, the deepest first."""
+    by_depth = np.argsort(merged.depth, kind="stable")
+    bounds = np.searchsorted(merged.depth[by_depth], np.arange(1, int(merged.depth.max(initial=0)) + 2))
+    for first, last in zip(bounds[-2::-1].tolist(), bounds[:0:-1].tolist(), strict=True):
+        yield by_depth[first:last]
+
+
+def _count_inside(
+    sums: list[Ints],
+    attribution: Attribution,
+    merged_of: NDArray[np.int32],
+    ranges: NDArray[np.bool_],
+    column: Ints,
+) -> None:
+    """Put what lies inside the ranges, column by column, in place of what was added up along the tree."""
+    ops = attribution.trace.ops
+    rows = np.flatnonzero(ranges)
+    inside = cover(attribution, rows, merged_of, len(sums[0]) - 1)
+    paths = np.flatnonzero(np.bincount(merged_of[rows]))
+    column_of_op = attribution.trace.arena.take(column.astype(np.int16), ops.name)
+    for code in np.unique(column_of_op).tolist():
+        for total, values in zip(sums, _SUMS.values(), strict=True):
+            per_launch = np.zeros(len(attribution.trace.launches) + 1, np.int64)
+            for part in op_slices(attribution.trace):
+                chosen = np.flatnonzero(column_of_op[part] == code)
+                np.add.at(per_launch, ops.launch[part][chosen], values(ops, part)[chosen])
+            total[paths, code] = inside.sums(per_launch[:-1])[paths]
