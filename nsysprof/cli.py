@@ -22,6 +22,7 @@ from nsysprof.commands.doctor import doctor
 from nsysprof.commands.export import export
 from nsysprof.commands.fleet import fleet
 from nsysprof.commands.scrub import scrub
+from nsysprof.commands.why import why
 from nsysprof.core.text import visible
 from nsysprof.errors import NsysprofError
 
@@ -55,6 +56,7 @@ app.add_typer(bench_app, name="bench")
 app.command(context_settings={"allow_interspersed_args": False})(capture)
 app.command()(check)
 app.command()(compare)
+app.command()(why)
 app.command(context_settings={"allow_interspersed_args": False})(counters)
 app.command()(doctor)
 app.command()(export)

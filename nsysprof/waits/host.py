@@ -35,27 +35,28 @@ class HostTime:
 
 
 def threads_to_blame(
-    attribution: Attribution, launch: NDArray[np.integer], start: Ints, end: Ints
+    attribution: Attribution,
+    launch: NDArray[np.integer],
+    start: Ints,
+    end: Ints,
+    thread: NDArray[np.integer],
 ) -> tuple[NDArray[np.intp], Ints, Ints, NDArray[np.int32]]:
     """Stretches of host time with the thread that was to act in each: ``(piece, start, end, thread)``.
 
-    A piece ends where its ``launch`` was made. Usually its thread is the one that launched. PyTorch hands backward to
-    a thread of autograd: before the range that owns the launch began, a thread that had launched nothing for it waited
-    for the thread of that range; and where helpers launched for a range until some moment, its own thread waited for
-    the last of them.
+    A piece ends where its ``launch`` was made; where that is -1 it is of the ``thread`` given. Usually its thread is the
+    one that launched. PyTorch hands backward to a thread of autograd: before the range that owns the launch began, a
+    thread that had launched nothing for it waited for the thread of that range; and where helpers launched for a range
+    until some moment, its own thread waited for the last of them.
     """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
-    owner = attribution.owner[launch]
-    own = launches.thread[launch].astype(np.int32)
-    of_range = np.where(owner >= 0, ranges.thread[owner] if len(ranges) else own, own).astype(np.int32)
+    owner = np.append(attribution.owner, np.int32(-1))[launch]
+    own = np.where(launch >= 0, np.append(launches.thread, 0)[launch], thread).astype(np.int32)
+    of_range = np.where(owner >= 0, np.append(ranges.thread, 0)[owner], own).astype(np.int32)
     helped = own != of_range
-    before = np.empty(len(launch), np.int64)  # when the launching thread's launch before this one ended
-    first = (
-        np.append(True, launches.thread[1:] != launches.thread[:-1]) if len(launches) else np.empty(0, bool)
-    )
-    earlier = np.where(first[launch], np.iinfo(np.int64).min, launches.end[launch - 1])
-    begun = ranges.start[owner] if len(ranges) else before
+    first = np.append(np.append(True, launches.thread[1:] != launches.thread[:-1])[: len(launches)], True)
+    earlier = np.where(first[launch], np.iinfo(np.int64).min, np.append(launches.end, 0)[launch - 1])
+    begun = np.append(ranges.start, 0)[owner]
     cut = np.where(helped & (earlier < begun), np.clip(begun, start, end), start)
     earlier_thread = of_range
     # launches that others made for a thread's ranges, by that thread and time
@@ -63,8 +64,8 @@ def threads_to_blame(
     host = ranges.thread[attribution.owner[follow]].astype(np.int64) if len(follow) else follow
     order = np.lexsort((launches.end[follow], host))
     follow, host = follow[order], host[order]
-    for code in np.unique(host).tolist():
-        rows = np.flatnonzero(~helped & (own == code))
+    for code in np.flatnonzero(np.bincount(host)).tolist():
+        rows = np.flatnonzero(~helped & (own == code) & (launch >= 0))
         lo, hi = np.searchsorted(host, [code, code + 1]).tolist()
         place = (
             lo + np.searchsorted(launches.end[follow[lo:hi]], launches.start[launch[rows]], side="right") - 1
@@ -99,7 +100,7 @@ def host_time(
     ranges = trace.ranges
     out: list[tuple[NDArray[np.generic], ...]] = []
     calls = activity.calls
-    for code in np.unique(thread).tolist():
+    for code in np.flatnonzero(np.bincount(thread)).tolist():
         rows = np.flatnonzero(thread == code)
         mine = calls.of_thread(int(trace.threads[code]))
         low, high = _push_pop(attribution, code)
@@ -143,7 +144,7 @@ def ranges_around(
     """The innermost push/pop range that is open on each thread (a code of `Trace.threads`) all the while; -1 for none."""
     ranges = attribution.trace.ranges
     out = np.full(len(start), -1, np.int64)
-    for code in np.unique(thread[thread >= 0]).tolist():
+    for code in np.flatnonzero(np.bincount(thread[thread >= 0])).tolist():
         rows = np.flatnonzero(thread == code)
         low, high = _push_pop(attribution, code)
         out[rows] = _innermost(ranges.start[low:high], ranges.end[low:high], start[rows], end[rows], low)

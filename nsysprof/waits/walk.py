@@ -45,7 +45,7 @@ class Reasons:
 class Pieces:
     """Gaps in pieces that add up to them: ``gap`` the number of the gap, ``start``, ``end`` int64 ns, ``kind`` uint8.
 
-    ``op`` int32: of `RUNS` the op that ran; otherwise the op that had not been launched, or not started.
+    ``op`` int32: of `RUNS` the op that ran; otherwise the op that had not been launched, or not started; -1 for none.
     """
 
     gap: NDArray[np.intp]
@@ -82,7 +82,8 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
 def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.integer]) -> Pieces:
     """The `Pieces` of gaps from each ``start`` to each ``end``, sorted by gap and time.
 
-    ``op`` is the op that starts where its gap ends, or, where a gap is what the last ops ran, the one that ends there.
+    ``op`` is the op that starts where its gap ends, or, where a gap is what the last ops ran, the one that ends there;
+    -1: the GPU had nothing to do but what the host would launch.
     """
     ops = trace.ops
     gap, at, now = np.arange(len(start)), np.array(end), np.array(op, np.int64)
@@ -92,7 +93,10 @@ def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.inte
         rows = rows & (begin < stop)
         out.append((gap[rows], begin[rows], stop[rows], np.full(rows.sum(), kind, np.uint8), whose[rows]))
 
-    inside = ops.start[now] < at  # the op itself runs up to the end of the gap
+    idle = now < 0
+    add(idle, np.array(start), at, HOST, now)
+    at = np.where(idle, start, at)
+    inside = ~idle & (ops.start[now] < at)  # the op itself runs up to the end of the gap
     first = np.maximum(start, ops.start[now])
     add(inside, first, at, RUNS, now)
     at = np.where(inside, first, at)

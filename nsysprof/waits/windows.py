@@ -18,13 +18,15 @@ class Windows:
     """What one GPU had to do with each range instance, sorted by GPU, path and start.
 
     ``range`` row of `Trace.ranges`, -1 for the whole trace; ``path`` int32 as given; ``gpu`` its number; ``start``,
-    ``end`` int64 ns; ``last`` int32, the op that ends there. Windows of one path on one GPU do not overlap.
+    ``done``, ``end`` int64 ns: the GPU is done with the instance at ``done``, where ``last`` (int32, an op) ends; the
+    host may be busy in it until ``end``. Windows of one path on one GPU do not overlap.
     """
 
     range: NDArray[np.int64]
     path: NDArray[np.int32]
     gpu: NDArray[np.int32]
     start: Ints
+    done: Ints
     end: Ints
     last: NDArray[np.int32]
 
@@ -35,9 +37,10 @@ class Windows:
 def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32]) -> Windows:
     """The `Windows` of the range instances ``rows``, each with its ``path``.
 
-    A window goes from the start of the instance on the host, or from the end of what earlier instances of its path ran
-    on that GPU if that is later, to the end of its own last op there: a host that is late inside the instance counts,
-    and one that runs ahead does not. Instances that ran nothing on a GPU, or nothing after the last one, have none.
+    A window goes from the start of the instance on the host, or from the end of the last window of its path on that GPU
+    if that is later, to the end of its own last op there, or of the instance on the host if that is later: a host that
+    is late inside the instance counts, before its ops and behind them, and one that runs ahead does not. Instances that
+    ran nothing on a GPU have none.
     """
     trace = attribution.trace
     index = index_work(attribution, rows)
@@ -52,11 +55,11 @@ def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[
     op, place, gpu = op[order], place[order], gpu[order]
     last = np.flatnonzero(np.append((place[1:] != place[:-1]) | (gpu[1:] != gpu[:-1]), True)[: len(op)])
     op, place, gpu = op[last], place[last], gpu[last]
-    begun = trace.ranges.start[rows[place]]
-    order = np.lexsort((begun, path[place], gpu))
-    op, place, gpu, begun = op[order], place[order], gpu[order], begun[order]
-    end, of = trace.ops.end[op], path[place]
-    start = begun.copy()
+    order = np.lexsort((trace.ranges.start[rows[place]], path[place], gpu))
+    op, place, gpu = op[order], place[order], gpu[order]
+    done, of = trace.ops.end[op], path[place]
+    start = trace.ranges.start[rows[place]].copy()
+    end = np.maximum(done, trace.ranges.end[rows[place]])
     new = np.flatnonzero(np.append(True, (of[1:] != of[:-1]) | (gpu[1:] != gpu[:-1]))[: len(op)]).tolist()
     for first, stop in zip(new, [*new[1:], len(op)], strict=True):
         reach = np.maximum.accumulate(end[first:stop])
@@ -67,6 +70,7 @@ def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[
         of[some],
         gpu[some].astype(np.int32),
         start[some],
+        np.clip(done, start, end)[some],
         end[some],
         op[some].astype(np.int32),
     )
@@ -95,7 +99,8 @@ def whole_windows(trace: Trace) -> Windows:
 class Stretches:
     """Stretches of windows without compute: ``window``, ``start``, ``end`` and the ``op`` that ends each.
 
-    That is the compute op that starts there, or, behind the last one of a window, the last op of it.
+    That is the compute op that starts there, or, behind the last one of a window, the last op of it; -1 where the GPU
+    was done with the window and the host was not.
     """
 
     window: NDArray[np.intp]
@@ -143,20 +148,36 @@ def gpu_lines(trace: Trace, communication: NDArray[np.bool_], gpu: int) -> GpuLi
 def stretches(windows: Windows, gpu: int, lines: GpuLines) -> Stretches:
     """The `Stretches` of the windows of one GPU."""
     mine = np.flatnonzero(windows.gpu == gpu)
+    found = []
+    for begin, stop, last in (
+        (windows.start, windows.done, windows.last),
+        (windows.done, windows.end, np.full(len(windows), -1)),
+    ):
+        window, start, end, next_op, tail = _gaps(lines, mine, begin[mine], stop[mine])
+        op = np.where(tail | (last[window] < 0), last[window], next_op)
+        found.append((window, start, end, op.astype(np.int32)))
+    whole = [np.concatenate(column) for column in zip(*found, strict=True)]
+    return Stretches(*whole)
+
+
+def _gaps(
+    lines: GpuLines, window: NDArray[np.intp], begin: Ints, stop: Ints
+) -> tuple[NDArray[np.intp], Ints, Ints, NDArray[np.int64], NDArray[np.bool_]]:
+    """The gaps in the compute of a GPU from each ``begin`` to each ``stop``.
+
+    Of each its window, start, end, the op that computes next, and whether it is the last one of its stretch.
+    """
     start, end = lines.compute
-    first = np.searchsorted(
-        end, windows.start[mine], side="right"
-    )  # the first compute that ends in the window
-    stop = np.searchsorted(start, windows.end[mine], side="left")  # behind the last that starts in it
-    count = np.maximum(stop - first, 0) + 1  # a gap before each, and one behind the last
-    window = np.repeat(mine, count)
-    edges = np.append(0, np.cumsum(count))
+    first = np.searchsorted(end, begin, side="right")  # the first compute that ends behind the begin
+    count = (
+        np.maximum(np.searchsorted(start, stop, side="left") - first, 0) + 1
+    )  # a gap before each, one behind all
+    whose = np.repeat(np.arange(len(window)), count)
     at = expand_ranges(first, count)
-    begin = np.where(at > 0, np.append(end, 0)[at - 1], np.iinfo(np.int64).min)
-    begin = np.maximum(begin, windows.start[window])
-    tail = np.zeros(len(window), bool)
-    tail[edges[1:] - 1] = True
-    finish = np.where(tail, windows.end[window], np.append(start, 0)[np.minimum(at, len(start))])
-    op = np.where(tail, windows.last[window], np.append(lines.first, 0)[np.minimum(at, len(start))])
-    some = begin < finish
-    return Stretches(window[some], begin[some], finish[some], op[some].astype(np.int32))
+    tail = np.zeros(len(whose), bool)
+    tail[np.cumsum(count) - 1] = True
+    low = np.maximum(np.where(at > 0, np.append(end, 0)[at - 1], begin[whose]), begin[whose])
+    following = np.minimum(at, len(start))
+    high = np.where(tail, stop[whose], np.append(start, 0)[following])
+    some = low < high
+    return window[whose][some], low[some], high[some], np.append(lines.first, 0)[following][some], tail[some]

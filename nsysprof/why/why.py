@@ -18,21 +18,22 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules, short_name
 from nsysprof.trace.details import PROFILER, Dependencies, HostActivity, OpDetails
-from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
+from nsysprof.trace.trace import MEMCPY, MEMSET
 from nsysprof.waits.exposure import exposed_by
 from nsysprof.waits.host import ACTIVITIES, host_time, ranges_around, threads_to_blame
 from nsysprof.waits.walk import HOST, LATENCY, RUNS, UNKNOWN, Pieces, Reasons, reasons, walk
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, gpu_windows, stretches, whole_windows
+from nsysprof.why.findings import hint_for
 
 CAUSES = ("compute", "communication", "copy", "kernel", "host", "latency", "profiler", "unknown")
 DEPENDENCY, ORDER, ABSTAIN, COUNTED = "dependency", "order", "abstain", "counted"
-MEANWHILE = ("nothing", "copies", "communication")  # what the GPU ran during a wait
+MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 WHOLE = "the whole trace"
 _COMPUTE, _COMMUNICATION, _COPY, _KERNEL, _HOST, _LATENCY, _PROFILER, _UNKNOWN = range(len(CAUSES))
 _REPEATED = 3  # instances from which on a range is taken for the step of a program
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 _STEPS = ("step", "iter", "profilerstep")
-_KEYS = ("path", "gpu", "cause", "activity", "culprit", "exposed_by", "claim", "meanwhile")
+_KEYS = ("window", "cause", "activity", "culprit", "range", "exposed_by", "claim")
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class Why:
     ``windows`` has a row per window: ``path``, ``gpu``, ``pid``, ``start_ns``, ``end_ns``, and what they add up to:
     ``compute_ns``, ``communication_ns`` and ``copies_ns`` (both exposed) and ``idle_ns``; ``blocking_ns`` is the part of
     the exposed communication that the next compute depended on. ``waits`` has a row per piece of a wait: ``window``,
-    ``start_ns``, ``end_ns``, ``cause``, ``activity``, ``culprit``, ``exposed_by``, ``claim``, and ``op``, the GPU op that
-    ran or came late. ``rows`` adds them up by path and GPU, see `tables.WHY`. ``chosen`` says how ranges were chosen
+    ``start_ns``, ``end_ns``, ``cause``, ``activity``, ``culprit``, ``range``, ``exposed_by``, ``claim``, and ``op``, the
+    GPU op that ran or came late. ``rows`` adds them up by path and GPU, see `tables.WHY`. ``chosen`` says how ranges were chosen
     where nobody named them; ``lacks`` names tables that the report does not hold.
     """
 
@@ -69,6 +70,16 @@ class _Facts:
     texts: _Texts
     names: list[str]
     name_code: NDArray[np.int64]
+
+    @property
+    def words(self) -> dict[str, Sequence[str]]:
+        """What the codes of columns stand for."""
+        texts = self.texts.words
+        return {
+            **dict.fromkeys(("activity", "culprit", "range", "exposed_by"), texts),
+            "cause": CAUSES,
+            "claim": _CLAIMS,
+        }
 
 
 def why(
@@ -105,25 +116,42 @@ def why(
     for gpu in np.unique(windows.gpu).tolist():
         lines = gpu_lines(trace, facts.communication, gpu)
         gaps = stretches(windows, gpu, lines)
-        found = _account(facts, walk(trace, facts.reasons, gaps.start, gaps.end, gaps.op), gaps.window)
+        found = _account(
+            facts, walk(trace, facts.reasons, gaps.start, gaps.end, gaps.op), gaps.window, windows
+        )
         found["communication_ns"], found["copies_ns"] = _meanwhile(lines, found["start_ns"], found["end_ns"])
         pieces.append(pd.DataFrame(found))
         computed.append(_computed(facts, windows, gpu, lines))
         sums.append(_sums(windows, gpu, lines))
     waits = (
-        pd.concat(pieces, ignore_index=True) if pieces else pd.DataFrame(columns=[*_PIECE, *MEANWHILE[1:]])
+        pd.concat(pieces, ignore_index=True)
+        if pieces
+        else pd.DataFrame(columns=[*_PIECE, "communication_ns", "copies_ns"], dtype=np.int64)
     )
-    compute = pd.concat(computed, ignore_index=True) if computed else pd.DataFrame()
+    compute = (
+        pd.concat(computed, ignore_index=True)
+        if computed
+        else pd.DataFrame(columns=["window", "name", "ns"], dtype=np.int64)
+    )
     frame = _window_frame(facts, windows, paths, waits, sums)
     rows = _rows(facts, frame, waits, compute)
-    for name in ("activity", "culprit", "exposed_by"):
-        waits[name] = facts.texts.words(waits[name])
-    waits["cause"] = np.array(CAUSES, object)[waits["cause"].astype(int)]
-    waits["claim"] = np.array(_CLAIMS, object)[waits["claim"].astype(int)]
+    for name, words in facts.words.items():
+        waits[name] = pd.Categorical.from_codes(waits[name].astype(np.int32), words)
     return Why(attribution, frame, waits, rows, chosen, dependencies.lacks)
 
 
-_PIECE = ("window", "start_ns", "end_ns", "cause", "activity", "culprit", "exposed_by", "claim", "op")
+_PIECE = (
+    "window",
+    "start_ns",
+    "end_ns",
+    "cause",
+    "activity",
+    "culprit",
+    "range",
+    "exposed_by",
+    "claim",
+    "op",
+)
 _CLAIMS = (DEPENDENCY, ORDER, ABSTAIN, COUNTED)
 
 
@@ -189,21 +217,28 @@ class _Texts:
         codes = [self.code(make(*row)) for row in zip(*rows, strict=True)]
         return np.array(codes, np.int64)[inverse]
 
-    def words(self, codes: Any) -> NDArray[np.object_]:
-        return np.array(list(self._codes), object)[np.asarray(codes, np.int64)]
+    @property
+    def words(self) -> list[str]:
+        return list(self._codes)
 
 
 def _distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first of equal rows, and for each row the place of its like among them."""
-    key = np.zeros(len(columns[0]), np.int64)
+    """The first of equal rows of whole numbers from -1 on, and for each row the place of its like among them."""
+    key, most = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
-        values, code = np.unique(column, return_inverse=True)
-        _, key = np.unique(key * len(values) + code.reshape(-1), return_inverse=True)
-        key = key.reshape(-1)
-    return np.unique(key, return_index=True)[1], key
+        column = column.astype(np.int64)
+        size = int(column.max(initial=-1)) + 2
+        if most * size >= 1 << 62:
+            key = np.unique(key, return_inverse=True)[1].reshape(-1)
+            most = int(key.max(initial=0)) + 1
+        key, most = key * size + column + 1, most * size
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return first, place.reshape(-1)
 
 
-def _account(facts: _Facts, pieces: Pieces, window: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
+def _account(
+    facts: _Facts, pieces: Pieces, window: NDArray[np.intp], windows: Windows
+) -> dict[str, NDArray[Any]]:
     """The columns `_PIECE` of the pieces of gaps, those of host time cut by what the host did."""
     trace = facts.attribution.trace
     rest = np.flatnonzero(pieces.kind != HOST)
@@ -219,8 +254,8 @@ def _account(facts: _Facts, pieces: Pieces, window: NDArray[np.intp]) -> dict[st
         [_LATENCY, _UNKNOWN, _COPY, _COMMUNICATION],
         _KERNEL,
     )
-    culprit = np.zeros(len(rest), np.int64)
-    culprit[runs] = _op_texts(facts, op[runs])
+    culprit, range_name = np.zeros(len(rest), np.int64), np.zeros(len(rest), np.int64)
+    culprit[runs], range_name[runs] = _op_texts(facts, op[runs])
     none = np.zeros(len(rest), np.int64)
     parts = [
         {
@@ -230,27 +265,32 @@ def _account(facts: _Facts, pieces: Pieces, window: NDArray[np.intp]) -> dict[st
             "cause": cause,
             "activity": none,
             "culprit": culprit,
+            "range": range_name,
             "exposed_by": none,
             "claim": np.select([runs, kind == UNKNOWN], [0, 2], 1),
             "op": op,
         },
-        _host_parts(facts, pieces, window),
+        _host_parts(facts, pieces, window, windows),
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in _PIECE}
 
 
-def _host_parts(facts: _Facts, pieces: Pieces, window: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
+def _host_parts(
+    facts: _Facts, pieces: Pieces, window: NDArray[np.intp], windows: Windows
+) -> dict[str, NDArray[Any]]:
     trace, calls = facts.attribution.trace, facts.activity.calls
     late = np.flatnonzero(pieces.kind == HOST)
-    launch = trace.ops.launch[pieces.op[late]].astype(np.int64)
+    launch = np.append(trace.ops.launch, np.int32(-1))[pieces.op[late]].astype(np.int64)
     start, end = pieces.start[late], pieces.end[late]
+    of = windows.range[window[pieces.gap[late]]]
+    thread = np.where(of >= 0, np.append(trace.ranges.thread, 0)[of], 0)
     time = host_time(
-        facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end)
+        facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end, thread)
     )
     name = np.append(calls.name, -1)[time.call]
-    copies = _copies_of(facts, time.call)
-    owner = facts.attribution.owner[launch]
-    own = trace.launches.thread[launch] if len(launch) else owner
+    copies, where = _copies_of(facts, time.call), _merged_name(facts, time.range)
+    owner = np.append(facts.attribution.owner, np.int32(-1))[launch]
+    own = np.where(launch >= 0, np.append(trace.launches.thread, 0)[launch], thread)
     of_range = np.where(owner >= 0, np.append(trace.ranges.thread, 0)[owner], own)
     helps = (time.thread != of_range[time.piece]) & (time.range < 0)
 
@@ -260,22 +300,23 @@ def _host_parts(facts: _Facts, pieces: Pieces, window: NDArray[np.intp]) -> dict
             what += f" ({_copy_text(facts, copied)})"
         return f"{what} on a helper thread" if helper else f"{what} {_where(facts, row)}"
 
-    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, end - start)
+    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread)
     return {
         "window": window[pieces.gap[late]][time.piece],
         "start_ns": time.start,
         "end_ns": time.end,
         "cause": np.where(time.activity == PROFILER, _PROFILER, _HOST),
         "activity": facts.texts.each(lambda number: ACTIVITIES[number], time.activity),
-        "culprit": facts.texts.each(describe, name, copies, _merged_name(facts, time.range), helps),
+        "culprit": facts.texts.each(describe, name, copies, where, helps),
+        "range": facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where),
         "exposed_by": _exposing(facts, exposing)[time.piece],
         "claim": np.full(len(time.piece), 1),
         "op": pieces.op[late][time.piece].astype(np.int64),
     }
 
 
-def _op_texts(facts: _Facts, op: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A text for each op: what it is, and in which range it was launched."""
+def _op_texts(facts: _Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A text for each op: what it is, and in which range it was launched; and the name of that."""
     trace = facts.attribution.trace
     owner = np.append(facts.attribution.owner, np.int32(-1))[trace.ops.launch[op]]
     size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.details.size[op]), -1)
@@ -284,7 +325,9 @@ def _op_texts(facts: _Facts, op: NDArray[np.int64]) -> NDArray[np.int64]:
         text = short_name(trace.op_names[name])
         return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''} {_where(facts, row)}"
 
-    return facts.texts.each(describe, trace.ops.name[op], size, _merged_name(facts, owner))
+    where = _merged_name(facts, owner)
+    of = facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where)
+    return facts.texts.each(describe, trace.ops.name[op], size, where), of
 
 
 def _bucket(size: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -442,57 +485,60 @@ def _window_frame(
 def _rows(facts: _Facts, windows: pd.DataFrame, waits: pd.DataFrame, compute: pd.DataFrame) -> pd.DataFrame:
     """The rows of why.csv: waits and compute of each path and GPU, added up; they add up to its windows."""
     kinds, names = facts.kinds, facts.attribution.trace.op_names
-    parts = []
-    length = waits["end_ns"] - waits["start_ns"]
-    talked, copied = waits["communication_ns"], waits["copies_ns"]
-    for number, ns in enumerate((length - talked - copied, copied, talked)):
-        part = waits[["window", "cause", "activity", "culprit", "exposed_by", "claim"]].assign(
-            meanwhile=number, ns=ns
-        )
-        parts.append(part[part["ns"] > 0])
-    if len(compute):
-        by_name = compute.groupby(["window", "name"], as_index=False)["ns"].agg(ns="sum", waits="size")
-        parts.append(
-            pd.DataFrame(
-                {
-                    "window": by_name["window"],
-                    "cause": _COMPUTE,
-                    "activity": facts.texts.each(lambda name: kinds.family[name], by_name["name"].to_numpy()),
-                    "culprit": facts.texts.each(
-                        lambda name: short_name(names[name]), by_name["name"].to_numpy()
-                    ),
-                    "exposed_by": 0,
-                    "claim": _CLAIMS.index(COUNTED),
-                    "meanwhile": 0,
-                    "ns": by_name["ns"],
-                    "count": by_name["waits"],
-                }
-            )
-        )
-    rows = pd.concat(parts, ignore_index=True)
-    rows["count"] = rows["count"].fillna(1) if "count" in rows else 1
-    for name in ("path", "gpu", "pid"):
-        rows[name] = windows[name].to_numpy()[rows["window"].to_numpy(np.int64)]
-    group = rows.groupby([*_KEYS, "pid"], as_index=False, sort=False)
-    out = group.agg(waits=("count", "sum"), waited_ns=("ns", "sum"))
-    for name in ("activity", "culprit", "exposed_by"):
-        out[name] = facts.texts.words(out[name])
-    out["cause"] = np.array(CAUSES, object)[out["cause"].to_numpy(np.int64)]
-    out["claim"] = np.array(_CLAIMS, object)[out["claim"].to_numpy(np.int64)]
-    out["meanwhile"] = np.where(
-        out["cause"] == CAUSES[_COMPUTE],
-        "compute",
-        np.array(MEANWHILE, object)[out["meanwhile"].to_numpy(np.int64)],
+    length = (waits["end_ns"] - waits["start_ns"]).to_numpy()
+    talked, copied = waits["communication_ns"].to_numpy(), waits["copies_ns"].to_numpy()
+    keys = {name: waits[name].to_numpy() for name in _KEYS}
+    parts = [
+        {**keys, "meanwhile": np.full(len(waits), number), "ns": ns, "waits": (ns > 0).astype(np.int64)}
+        for number, ns in enumerate((length - talked - copied, copied, talked))
+    ]
+    first, place = _distinct(compute["name"].to_numpy())
+    each = compute["name"].to_numpy()[first]
+    parts.append(
+        {
+            "window": compute["window"].to_numpy(),
+            "cause": np.full(len(compute), _COMPUTE),
+            "activity": np.array([facts.texts.code(kinds.family[name]) for name in each], np.int64)[place],
+            "culprit": np.array([facts.texts.code(short_name(names[name])) for name in each], np.int64)[
+                place
+            ],
+            "range": np.zeros(len(compute), np.int64),
+            "exposed_by": np.zeros(len(compute), np.int64),
+            "claim": np.full(len(compute), _CLAIMS.index(COUNTED)),
+            "meanwhile": np.full(len(compute), len(MEANWHILE) - 1),
+            "ns": compute["ns"].to_numpy(),
+            "waits": np.ones(len(compute), np.int64),
+        }
     )
-    whole = (
-        windows.assign(span=windows["end_ns"] - windows["start_ns"])
-        .groupby(["path", "gpu", "pid"])["span"]
-        .agg(["sum", "size"])
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    some = np.flatnonzero(whole["ns"])
+    whole = {name: values[some] for name, values in whole.items()}
+    groups = windows.groupby(["path", "gpu", "pid"], sort=False)
+    whole["group"] = groups.ngroup().to_numpy()[whole["window"].astype(np.int64)]
+    first, place = _distinct(*(whole[name] for name in ("group", *_KEYS[1:], "meanwhile")))
+    out = windows.iloc[whole["window"][first].astype(np.int64)][["path", "gpu", "pid"]].reset_index(drop=True)
+    for name, words in {**facts.words, "meanwhile": MEANWHILE}.items():
+        out[name] = np.array(words, object)[whole[name][first].astype(np.int64)]
+    for name, of in (("waits", "waits"), ("waited_ns", "ns")):
+        out[name] = np.zeros(len(first), np.int64)
+        total = np.zeros(len(first), np.int64)
+        np.add.at(total, place, whole[of])
+        out[name] = total
+    span = (windows["end_ns"] - windows["start_ns"]).groupby(
+        [windows[name] for name in ("path", "gpu", "pid")]
     )
-    at = whole.reindex(pd.MultiIndex.from_frame(out[["path", "gpu", "pid"]]))
+    at = span.agg(["sum", "size"]).reindex(pd.MultiIndex.from_frame(out[["path", "gpu", "pid"]]))
     out["per_instance_ns"] = out["waited_ns"].to_numpy() / at["size"].to_numpy()
     out["share_of_span"] = out["waited_ns"].to_numpy() / at["sum"].to_numpy()
-    out["waits"] = out["waits"].astype(np.int64)
+    unknown = out["cause"].isin(["compute", "unknown"])
+    out["ceiling_ns"] = out["per_instance_ns"].where(~unknown)
+    hints = [
+        hint_for(cause, activity, culprit, exposed)
+        for cause, activity, culprit, exposed in zip(
+            *(out[name] for name in ("cause", "activity", "culprit", "exposed_by")), strict=True
+        )
+    ]
+    out["hint"] = hints
     return out.sort_values(
         ["path", "gpu", "pid", "waited_ns"], ascending=[True, True, True, False], ignore_index=True
     )

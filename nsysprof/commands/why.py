@@ -1,0 +1,82 @@
+"""``nsysprof why``: what the GPU waited for, and who is to blame."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nsysprof.commands.report_options import (
+    MemoryLimitOption,
+    NoMergeOption,
+    NsysOption,
+    ReplaceOption,
+    ReportArgument,
+    RulesOption,
+    SpreadsheetOption,
+    Threads,
+    ThreadsOption,
+    bytes_of,
+)
+
+
+def why(
+    report: ReportArgument,
+    select: Annotated[
+        str | None,
+        typer.Option("--range", metavar="GLOB", help="Ranges to account for [default: those that repeat]."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder of the results [default: REPORT.why in the current folder].",
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many culprits to print of a cause.")] = 8,
+    no_merge: NoMergeOption = False,
+    threads: ThreadsOption = Threads.FOLLOW,
+    rules: RulesOption = None,
+    nsys: NsysOption = None,
+    memory_limit: MemoryLimitOption = None,
+    spreadsheet_safe: SpreadsheetOption = False,
+    force: ReplaceOption = False,
+) -> None:
+    """Say why the GPU waits in ranges of REPORT: for every nanosecond without compute its cause and culprit."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from nsysprof.attribution.attribute import attribute
+    from nsysprof.attribution.paths import DEFAULT_MERGE
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.kernels.classify import load_rules
+    from nsysprof.results.folder import report_folder, report_stem
+    from nsysprof.trace.report import open_report
+    from nsysprof.why.files import FILES, SCHEMA, write_why
+    from nsysprof.why.text import why_text
+    from nsysprof.why.why import why as account
+
+    loaded = load_rules(rules)
+    with open_report(report, nsys=nsys) as opened:
+        results = report_folder(
+            output or Path(f"{report_stem(report)}.why"),
+            "why",
+            opened,
+            SCHEMA,
+            "account",
+            possible=tuple(reversed(FILES)),
+            wanted=FILES,
+            force=force,
+            spreadsheet_safe=spreadsheet_safe,
+        )
+        results.check()
+        with progress_bar() as progress:
+            attribution = attribute(opened, threads.value, progress, bytes_of(memory_limit))
+            progress("waits", 0)
+            answer = account(
+                attribution, select, rules=loaded, merge_names=None if no_merge else DEFAULT_MERGE
+            )
+        print(why_text(answer, top), end="", flush=True)
+        typer.echo(results.write(lambda folder: write_why(answer, folder)), err=True)

@@ -1,0 +1,146 @@
+"""Sentences about the largest waits of each path: culprit, time, claim, ceiling, and what usually helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nsysprof.core.units import format_ns, format_share
+
+MAX_FINDINGS = 5
+MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
+MIN_NS = 20_000  # per window
+_MOST_OF_IT = 0.6  # of what a call exposes: then that is the culprit
+_LAUNCHING = 0.2  # of a range's host time from which on it is launch-bound
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence about a path: what the GPU waited for, ``ns`` per window and its ``share``, and a ``hint``."""
+
+    path: str
+    cause: str
+    culprit: str
+    text: str
+    ns: float
+    share: float
+    claim: str
+    hint: str
+
+
+def findings(rows: pd.DataFrame) -> dict[str, list[Finding]]:
+    """For each path at most `MAX_FINDINGS`, the largest first; none where nothing is to be gained.
+
+    ``rows`` are those of `why.csv`. Of several GPUs the one that waits longest counts.
+    """
+    found: dict[str, list[Finding]] = {}
+    for path, part in rows.groupby("path", sort=False):
+        candidates = [
+            each
+            for _, of_gpu in part.groupby(["gpu", "pid"], sort=False)
+            for each in _candidates(str(path), of_gpu)
+        ]
+        best: dict[str, Finding] = {}
+        for each in sorted(candidates, key=lambda finding: -finding.ns):
+            best.setdefault(each.culprit, each)
+        kept = [each for each in best.values() if each.share >= MIN_SHARE and each.ns >= MIN_NS]
+        found[str(path)] = kept[:MAX_FINDINGS]
+    return found
+
+
+def _candidates(path: str, rows: pd.DataFrame) -> Iterator[Finding]:
+    waits = rows[(rows["cause"] != "compute") & (rows["waited_ns"] > 0)]
+    host = waits[waits["cause"] == "host"]
+    for name, part in host[host["exposed_by"] != ""].groupby("exposed_by", sort=False):
+        yield _exposed(path, str(name), part)
+    alone = host[host["exposed_by"] == ""]
+    for name, part in alone.groupby("range", sort=False):
+        calls = part.loc[part["activity"] == "launch calls"]
+        plain = calls[~calls["culprit"].str.contains("emcpy|emset")]
+        ours = part[part["activity"].isin(["launch calls", "code", "other CUDA calls"])]
+        if plain["waited_ns"].sum() >= _LAUNCHING * ours["waited_ns"].sum() > 0:
+            yield _launch_bound(path, str(name), ours)
+            part = part.drop(ours.index)
+        yield from (_one(path, each) for _, each in part.groupby("culprit", sort=False))
+    others = waits[~waits["cause"].isin(["host", "latency"])]
+    yield from (_one(path, each) for _, each in others.groupby(["cause", "culprit"], sort=False))
+    latency = waits[waits["cause"] == "latency"]
+    if len(latency):
+        yield _finding(
+            path,
+            latency,
+            "launch and queue latency",
+            "launch and queue latency between GPU ops that were ready to run",
+        )
+
+
+def _one(path: str, rows: pd.DataFrame) -> Finding:
+    culprit = str(rows["culprit"].iloc[0])
+    return _finding(path, rows, culprit, culprit)
+
+
+def _launch_bound(path: str, name: str, rows: pd.DataFrame) -> Finding:
+    where = f"in {name}" if name else "outside every range"
+    return _finding(
+        path,
+        rows,
+        f"launches {where}",
+        f"launch-bound {where}: the host needs longer to launch than the GPU to run",
+    )
+
+
+def _exposed(path: str, name: str, rows: pd.DataFrame) -> Finding:
+    by_culprit = rows.groupby("culprit")["waited_ns"].sum().sort_values(ascending=False)
+    top = str(by_culprit.index[0])
+    if by_culprit.iloc[0] >= _MOST_OF_IT * by_culprit.sum():
+        text = top if top == name else f"{top}, exposed by {name}"
+        return _finding(path, rows, top, text)
+    return _finding(path, rows, name, f"the host after {name}, which lets the GPU run dry")
+
+
+def _finding(path: str, rows: pd.DataFrame, culprit: str, text: str) -> Finding:
+    top = rows.loc[rows["waited_ns"].idxmax()]
+    ns, share = float(rows["per_instance_ns"].sum()), float(rows["share_of_span"].sum())
+    counted = int(rows["waits"].sum())
+    claim = str(top["claim"])
+    hint = hint_for(str(top["cause"]), str(top["activity"]), text, str(top["exposed_by"]))
+    sentence = f"{text}: {format_ns(ns)} per window, {format_share(share)} of it, in {counted:,} waits"
+    return Finding(path, str(top["cause"]), culprit, sentence, ns, share, claim, hint)
+
+
+_HINTS = (
+    # cause, words of which the culprit, or what exposes it, has one, and what usually helps
+    ("host", (".item()",), "keep the value on the GPU, or read it once every so many steps"),
+    ("host", ("cudaMalloc", "cudaFree", "cuMemAlloc", "cuMemFree"), "let the allocator keep its memory: no empty_cache in the loop, and warm it up"),
+    ("host", ("cudaHostAlloc", "cudaHostRegister", "cudaMallocHost"), "pin memory once, before the loop"),
+    ("host", ("emcpy",), "copy from pinned memory with non_blocking=True, in a stream of its own, ahead of need"),
+    ("host", ("cuLibraryLoad", "cuModuleLoad"), "kernels are loaded at first use: leave warm-up out, or set CUDA_MODULE_LOADING=EAGER"),
+    ("host", ("launch-bound", "LaunchKernel"), "capture a CUDA graph, compile, or fuse small kernels"),
+    ("host", ("Synchronize",), "drop the synchronization, or move it to where the host has nothing else to do"),
+    ("host", ("sem_wait", "sem_clockwait", "futex", "pthread_cond", "pthread_mutex", "poll", "select"), "another thread or process is late: look at what it does (more loader workers, a shorter lock)"),
+    ("host", ("nanosleep", "usleep", "sleep"), "the program sleeps: take it out of the loop"),
+    ("host", ("read", "write", "open", "fsync", "ioctl"), "move input and output to another thread, ahead of need"),
+    ("host", ("",), "make this code shorter, move it to another thread, or launch ahead of it"),
+    ("copy", ("HtoD", "DtoH"), "copy in a stream of its own, so that it runs beside compute; check that memory is pinned"),
+    ("copy", ("",), "fuse the copy into a kernel, or keep the layout that is needed"),
+    ("communication", ("",), "start it earlier (smaller buckets), or wait for the slow peer: nsysprof fleet says who is late"),
+    ("kernel", ("",), "this kernel runs elsewhere, and the next one depends on it"),
+    ("latency", ("",), "fewer and longer kernels: capture a CUDA graph, compile, or fuse"),
+    ("profiler", ("",), "the profiler's own work: not there without it"),
+)  # fmt: skip
+
+
+def hint_for(cause: str, activity: str, culprit: str, exposed_by: str = "") -> str:
+    """What usually helps against a wait; empty where nothing is known."""
+    if activity == "code" and ".item()" not in exposed_by and "launch-bound" not in culprit:
+        culprit, exposed_by = "", exposed_by if "Synchronize" in exposed_by else ""
+    return next(
+        (
+            text
+            for of, words, text in _HINTS
+            if of == cause and any(w in culprit or (w and w in exposed_by) for w in words)
+        ),
+        "",
+    )

@@ -1,0 +1,111 @@
+"""Says why the GPU waits as text: a tree whose children add up at every level, and sentences about the largest waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from nsysprof.core.text import one_line, plural, visible
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.results.table import text_table, wrap
+from nsysprof.why.findings import findings
+from nsysprof.why.why import Why
+
+MAX_PATHS = 3
+_MIN_SHARE = 0.005  # of the windows: smaller rows of the tree are one
+_NAME = 64
+_PARTS = (
+    ("compute", "compute_ns"),
+    ("exposed communication", "communication_ns"),
+    ("exposed copies", "copies_ns"),
+    ("idle", "idle_ns"),
+)
+
+
+def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS) -> str:
+    """The answer for a terminal; ``top`` rows below each part of a window. Ends with a newline."""
+    lines = [_head(answer)]
+    if answer.lacks:
+        lines.append(
+            f"  not recorded: {', '.join(answer.lacks)} (waits between streams are inferred from order there)"
+        )
+    total = (answer.windows["end_ns"] - answer.windows["start_ns"]).groupby(answer.windows["path"]).sum()
+    paths = list(total.sort_values(ascending=False).index)
+    found = findings(answer.rows)
+    for path in paths[:most_paths]:
+        for (_, gpu, pid), windows in answer.windows[answer.windows["path"] == path].groupby(
+            ["path", "gpu", "pid"]
+        ):
+            rows = answer.rows[
+                (answer.rows["path"] == path) & (answer.rows["gpu"] == gpu) & (answer.rows["pid"] == pid)
+            ]
+            lines += ["", *_tree(str(path), int(gpu), windows, rows, top)]
+        lines += ["", *_sentences(found[str(path)])]
+    if len(paths) > most_paths:
+        lines += [
+            "",
+            f"{plural(len(paths) - most_paths, 'path')} more: why.csv has them, --range GLOB shows some",
+        ]
+    return "".join(f"{visible(line)}\n" for line in lines)
+
+
+def _head(answer: Why) -> str:
+    report = answer.attribution.trace.report
+    chosen = f"; {answer.chosen} (--range GLOB chooses others)" if answer.chosen else ""
+    return f"{report.path}: why the GPU waits{chosen}"
+
+
+def _tree(path: str, gpu: int, windows: pd.DataFrame, rows: pd.DataFrame, top: int) -> Iterator[str]:
+    count = len(windows)
+    span = int((windows["end_ns"] - windows["start_ns"]).sum())
+    cells = [
+        [f"{one_line(path, _NAME)}, {plural(count, 'window')} on GPU {gpu}", format_ns(span / count), "100 %"]
+    ]
+
+    def add(depth: int, name: str, ns: float) -> None:
+        cells.append(
+            [f"{'  ' * depth}{one_line(name, _NAME)}", format_ns(ns / count), format_share(ns / span)]
+        )
+
+    for name, column in _PARTS:
+        total = int(windows[column].sum())
+        if not total:
+            continue
+        add(1, name, total)
+        meanwhile = {
+            "compute": "compute",
+            "exposed communication": "communication",
+            "exposed copies": "copies",
+        }
+        part = rows[rows["meanwhile"] == meanwhile.get(name, "nothing")]
+        key = "activity" if name == "compute" else "cause"
+        by_cause = part.groupby(key)["waited_ns"].sum().sort_values(ascending=False)
+        for cause, ns in by_cause.items():
+            add(2, _LABELS.get((name, str(cause)), str(cause)), ns)
+            below = part[part[key] == cause].groupby(["culprit", "exposed_by"])["waited_ns"].sum()
+            shown = below.sort_values(ascending=False).head(top)
+            shown = shown[shown >= _MIN_SHARE * span]
+            if len(below) == 1 and not below.index[0][0]:
+                continue
+            for (culprit, exposed), each in shown.items():
+                add(3, f"{culprit}{f' ← {exposed}' if exposed and exposed != culprit else ''}", each)
+            rest = int(below.sum() - shown.sum())
+            if rest and len(shown):
+                add(3, f"{plural(len(below) - len(shown), 'culprit')} more", rest)
+    yield text_table(["", "per window", "share"], cells, "lrr")
+
+
+_LABELS = {
+    ("exposed communication", "communication"): "blocking: the next compute depended on it",
+    ("exposed copies", "copy"): "blocking: the next compute depended on it",
+}
+
+
+def _sentences(found: list) -> Iterator[str]:
+    if not found:
+        yield "Nothing to gain: no wait takes 3 % of a window."
+    for number, finding in enumerate(found, 1):
+        yield wrap(f"{number}. {finding.text}.", "", "   ")
+        if finding.hint:
+            yield wrap(f"→ {finding.hint}", "   ", "     ")
