@@ -52,7 +52,7 @@ _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the co
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: what was looked for, how it stands, what was found, and a fix on one line (None where all is well).
+    """A finding: what was looked for, its state, what was found, and a fix on one line (None where all is well).
 
     ``needed``: without it nothing can be captured at all.
     """
@@ -89,7 +89,7 @@ def check_machine(
 
 
 def capture_works(checks: list[Check]) -> bool:
-    """Whether a capture would work here: nothing that it needs is missing."""
+    """Return whether a capture would work here: nothing that it needs is missing."""
     return not any(check.needed and check.state == "missing" for check in checks)
 
 
@@ -110,7 +110,7 @@ def _nsys(nsys: Nsys, announce: Callable[[str], None]) -> Iterator[Check]:
 
 
 def _trial(nsys: Nsys, folder: Path) -> Check:
-    """A real capture of NVTX ranges, imported and exported, in a folder that is thrown away."""
+    """Capture NVTX ranges for real, with import and export, in a folder that is thrown away."""
     request = Request((sys.executable, "-c", _TRIAL), nsys)
     try:
         staged = capture_program(request, folder, Outputs(folder, "trial"), (), lambda text: None)
@@ -141,7 +141,7 @@ def _trial(nsys: Nsys, folder: Path) -> Check:
 
 
 def _by_hand(nsys: Nsys) -> str:
-    return f"see what nsys says: {quote(str(nsys.path))} profile --trace=nvtx --output=trial true"
+    return f"see nsys's own message: {quote(str(nsys.path))} profile --trace=nvtx --output=trial true"
 
 
 def _ranges_in(sqlite: Path) -> int:
@@ -174,7 +174,7 @@ def _gpu(driver: Driver | None, why: str, nsys: Nsys | None) -> Iterator[Check]:
 
 
 def _counters(driver: Driver | None) -> Check:
-    """Nsight Compute, and whether the driver lets this user read hardware counters."""
+    """Check Nsight Compute, and whether the driver lets this user read hardware counters."""
     try:
         ncu = find_ncu()
     except NsysprofError as error:
@@ -190,7 +190,7 @@ def _counters(driver: Driver | None) -> Check:
 
 
 def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str], None]) -> Iterator[Check]:
-    """torch and each backend of the workload, by a tiny run in a process of its own."""
+    """Check torch and each backend of the workload by a tiny run in a process of its own."""
     if workload is None:
         yield Check(
             "workloads", "missing", "none beside the package", "pip install --force-reinstall nsysprof"
@@ -269,7 +269,7 @@ def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iter
 
 
 def _disk(folder: Path) -> Check:
-    """Room for captures where they will be written, and whether they can be."""
+    """Check the space where captures will be written, and whether that is allowed."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir()).absolute()
     free = shutil.disk_usage(there).free
     found = f"{format_bytes(free)} free in {there}"
@@ -283,7 +283,7 @@ def _disk(folder: Path) -> Check:
 
 
 def _paranoid() -> Check:
-    """How much the kernel lets users sample; captures do not sample, so that nothing depends on it."""
+    """Check how much the kernel lets users sample; captures do not sample, so that nothing depends on it."""
     try:
         level = int(_PARANOID.read_text(encoding="ascii"))
     except (OSError, ValueError):

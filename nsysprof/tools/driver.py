@@ -43,7 +43,7 @@ class Driver:
 
 
 def ask_driver() -> tuple[Driver | None, str]:
-    """The driver, and why there is none where it is None."""
+    """Return the driver, or None and why there is none."""
     smi = _smi()
     if smi is None:
         return None, "no nvidia-smi: no NVIDIA driver is installed, or this container was not given it"
@@ -61,7 +61,7 @@ def ask_driver() -> tuple[Driver | None, str]:
 
 
 def gpu_states() -> list[dict[str, float]]:
-    """Clocks (MHz), temperature (°C) and power (W) of each GPU at this moment; empty without nvidia-smi."""
+    """Return clocks (MHz), temperature (°C) and power (W) of each GPU at this moment; empty without nvidia-smi."""
     smi = _smi()
     if smi is None:
         return []
@@ -72,7 +72,7 @@ def gpu_states() -> list[dict[str, float]]:
 
 
 def counters_kept_from_us() -> bool:
-    """Whether the driver keeps counters for administrators, and this process is none of them."""
+    """Return whether the driver keeps counters for administrators, and this process is none of them."""
     try:
         restricted = "RmProfilingAdminOnly: 1" in _PARAMS.read_text(encoding="utf-8")
     except OSError:
@@ -81,7 +81,7 @@ def counters_kept_from_us() -> bool:
 
 
 def _is_admin() -> bool:
-    """Whether this process has what the driver asks for: CAP_SYS_ADMIN, which root in a container often lacks."""
+    """Return whether this process has CAP_SYS_ADMIN, which the driver asks for and root in a container often lacks."""
     try:
         held = re.search(r"^CapEff:\s*([0-9a-f]+)", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
     except OSError:
@@ -92,7 +92,7 @@ def _is_admin() -> bool:
 
 
 def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
-    """The newest CUDA that an nsys can trace, by the CUPTI libraries in its own folder; () where none lies there."""
+    """Return the newest CUDA that an nsys can trace, by the CUPTI libraries in its folder; () where there is none."""
     folder = Path(os.path.realpath(nsys.path)).parent
     libraries = [
         re.fullmatch(r"libcupti\.so\.(\d+)\.(\d+)", path.name) for path in folder.glob("libcupti.so.*")
@@ -103,7 +103,7 @@ def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
 
 
 def too_new_for(driver: Driver, nsys: Nsys) -> str | None:
-    """One sentence where the driver runs a newer CUDA than the nsys was made for, else None."""
+    """Return a warning where the driver runs a newer CUDA than the nsys was made for, else None."""
     known = newest_cuda(nsys)
     if not known or not driver.cuda or driver.cuda[:2] <= known:
         return None
@@ -122,7 +122,7 @@ def _smi() -> str | None:
 
 
 def _query(smi: str, names: tuple[str, ...]) -> list[dict[str, str]]:
-    """A mapping per GPU of what was asked and is known."""
+    """Return a mapping per GPU of what was asked and is known."""
     listed, _ = _run([smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"])
     rows = [[value.strip() for value in line.split(",")] for line in listed.splitlines() if line.strip()]
     return [
@@ -133,7 +133,7 @@ def _query(smi: str, names: tuple[str, ...]) -> list[dict[str, str]]:
 
 
 def _run(command: list[str]) -> tuple[str, str]:
-    """What a command printed, and why it failed where it did (then nothing was printed)."""
+    """Return what a command printed, and why it failed where it did (then nothing was printed)."""
     try:
         done = subprocess.run(
             command,

@@ -1,4 +1,4 @@
-"""Finds NVIDIA's ``ncu`` (Nsight Compute), and asks it for its version, its options and the metrics of a chip."""
+"""NVIDIA's ``ncu`` (Nsight Compute): finds it, and asks for its version, its options and the metrics of a chip."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NCU = ToolKind(
 
 
 def find_ncu(explicit: str | os.PathLike[str] | None = None) -> Ncu:
-    """The ncu to use: the one named, else ``NSYSPROF_NCU``'s, else the PATH's, else the newest in the usual places.
+    """Find the ncu to use: the one named, else ``NSYSPROF_NCU``'s, else the PATH's, else the newest installed.
 
     Raises `NsysprofError` where the one that was named does not work, or where there is none.
     """
@@ -57,7 +57,7 @@ def find_ncu(explicit: str | os.PathLike[str] | None = None) -> Ncu:
 
 
 def ncu_options(ncu: Ncu) -> frozenset[str]:
-    """The long options that an ncu knows. Raises `NsysprofError` for one that lacks what a count needs."""
+    """Return the long options that an ncu knows. Raises `NsysprofError` for one that lacks what a count needs."""
     known = frozenset(re.findall(r"--[a-z][a-z0-9-]+", run_tool(ncu.path, ["--help"], timeout=60).stdout))
     missing = [name for name in _NEEDED if name not in known]
     if missing:
@@ -68,7 +68,7 @@ def ncu_options(ncu: Ncu) -> frozenset[str]:
 
 
 def chip_metrics(ncu: Ncu) -> frozenset[str]:
-    """The metrics, without suffixes, that every GPU here has; `NsysprofError` where ncu does not know."""
+    """Return the metrics, without suffixes, that every GPU here has; `NsysprofError` where ncu does not know."""
     done = run_tool(ncu.path, ["--query-metrics"], timeout=300)
     chips: list[set[str]] = []
     for line in done.stdout.splitlines():

@@ -47,7 +47,7 @@ class ToolKind(Generic[Found]):
 
 
 def find_tool(kind: ToolKind[Found], explicit: str | os.PathLike[str] | None = None) -> Found:
-    """The tool to use: the one named, else the environment variable's, else the PATH's, else the newest installed.
+    """Find the tool to use: the one named, else the environment variable's, the PATH's, or the newest installed.
 
     "Installed" means in one of the usual places of Linux and Windows. Raises `NsysprofError` where the one that was
     named does not work, or where there is none.
@@ -73,7 +73,7 @@ def find_tool(kind: ToolKind[Found], explicit: str | os.PathLike[str] | None = N
 
 
 def installed_tools(kind: ToolKind[Found]) -> list[Found]:
-    """Every working one in the usual places, each once, newest first."""
+    """Find every working one in the usual places, each once, newest first."""
     found: dict[str, Found] = {}
     for path in _usual_places(kind):
         real = os.path.realpath(path)
@@ -95,7 +95,7 @@ def _usual_places(kind: ToolKind[Found]) -> Iterator[Path]:
 
 
 def ask_tool(kind: ToolKind[Found], named: str | os.PathLike[str]) -> tuple[Found | None, str]:
-    """The tool at a path (or in a folder), and why not where it is None; ``~`` is somebody's home."""
+    """Ask the tool at a path (or in a folder) for its version; None and why where it does not answer."""
     path = Path(os.path.expanduser(named))  # noqa: PTH111  that of Path raises where there is no such home
     try:
         if path.is_dir():
@@ -116,13 +116,13 @@ def ask_tool(kind: ToolKind[Found], named: str | os.PathLike[str]) -> tuple[Foun
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version, whichever way nsys writes it: 2024.2.3.38-v0, 2024@2@3@38-v0."""
+    """Return the leading numbers of a version, whichever way nsys writes it: 2024.2.3.38-v0, 2024@2@3@38-v0."""
     found = re.match(r"\d+(?:[.@]\d+)*", text)
     return tuple(int(part) for part in re.split(r"[.@]", found.group())) if found else ()
 
 
 def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """What a tool or nsys's importer printed, and its exit code; `NsysprofError` if it cannot run or takes too long."""
+    """Run a tool, or nsys's importer, to its end; `NsysprofError` if it cannot run or takes too long."""
     try:
         return subprocess.run(
             [str(tool), *arguments],
@@ -140,7 +140,7 @@ def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess
 
 
 def last_line(output: str) -> str:
-    """The last message of a failed tool: its error where it names one, without progress bars and stack details."""
+    """Return the last message of a failed tool: its error where there is one, without progress and stack details."""
     lines = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip()]
     lines = [line for line in lines if not _PROGRESS.search(line)]
     errors = [line for line in lines if re.search(r"\berror\b|std::exception::what|^FATAL", line, re.I)]
