@@ -88,8 +88,8 @@ def backend_table(verdict: BackendVerdict) -> str:
     used = sum(
         max(map(len, column)) + 2 for column in zip([f"{name}  " for name in head], *rows, strict=True)
     )
-    room = max(_WIDTH - used, _MIN_EVIDENCE)
-    cells = [[*row, _evidence(verdict, number, 1, room)] for number, row in enumerate(rows)]
+    width = max(_WIDTH - used, _MIN_EVIDENCE)
+    cells = [[*row, _evidence(verdict, number, 1, width)] for number, row in enumerate(rows)]
     lines = text_table([*head, "evidence"], cells, "llll").splitlines()
     lines += [f"  warning  {one_line(warning, 400)}" for warning in verdict.warnings]
     return "".join(f"{line}\n" for line in lines)
@@ -117,13 +117,13 @@ def _parts(verdict: BackendVerdict) -> list[str]:
     return [f"{count:,} of {total:,}" if count < total else "" for count, total in counts]
 
 
-def _evidence(verdict: BackendVerdict, row: int, most: int, room: int) -> str:
+def _evidence(verdict: BackendVerdict, row: int, most: int, width: int) -> str:
     """List the first kernels of a row's evidence with their counts, and how many more there are, in ``width``."""
     first, last = verdict.kernels["row"].searchsorted([row, row + 1]).tolist()
     kernels = verdict.kernels.iloc[first:last]
     shown = kernels.head(most)
     more = f" and {len(kernels) - len(shown):,} more" if len(kernels) > len(shown) else ""
-    each = (room - len(more)) // most - 2 * (most > 1)
+    each = (width - len(more)) // most - 2 * (most > 1)
     counted = zip(shown["kernel"].tolist(), shown["count"].tolist(), strict=True)
     return ", ".join(_counted(kernel, count, each) for kernel, count in counted) + more
 

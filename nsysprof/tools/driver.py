@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsysprof.errors import NsysprofError
+from nsysprof.tools.nsight import run_tool
 from nsysprof.tools.nsys import Nsys
 
 PERMISSION_FIX = (
@@ -48,7 +49,7 @@ def ask_driver() -> tuple[Driver | None, str]:
     if smi is None:
         return None, "no nvidia-smi: no NVIDIA driver is installed, or this container was not given it"
     # The banner alone names the CUDA that the driver runs.
-    banner, why = _run([smi])
+    banner, why = _run(smi)
     rows = _query(smi, ("driver_version", *_FACTS)) or _query(smi, ("driver_version", "name"))
     if not rows:
         return None, f"{smi}: {why or 'no GPU answers'}"
@@ -123,7 +124,7 @@ def _smi() -> str | None:
 
 def _query(smi: str, names: tuple[str, ...]) -> list[dict[str, str]]:
     """Return a mapping per GPU of what was asked and is known."""
-    listed, _ = _run([smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"])
+    listed, _ = _run(smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits")
     rows = [[value.strip() for value in line.split(",")] for line in listed.splitlines() if line.strip()]
     return [
         {name: value for name, value in zip(names, row, strict=True) if value not in _ABSENT}
@@ -132,20 +133,12 @@ def _query(smi: str, names: tuple[str, ...]) -> list[dict[str, str]]:
     ]
 
 
-def _run(command: list[str]) -> tuple[str, str]:
-    """Return what a command printed, and why it failed where it did (then nothing was printed)."""
+def _run(smi: str, *arguments: str) -> tuple[str, str]:
+    """Return what nvidia-smi printed, and why it failed where it did (then nothing was printed)."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            encoding="utf-8",
-            errors="replace",
-            timeout=30,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", str(error)
+        done = run_tool(Path(smi), arguments, timeout=30)
+    except NsysprofError as error:
+        return "", error.message
     if done.returncode:
         return "", " ".join((done.stderr + done.stdout).split())[:200]
     return done.stdout, ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import Tool, ToolKind, find_tool, last_line, run_tool
@@ -26,14 +26,9 @@ _NEEDED = (
 _METRIC = re.compile(r"[a-z][a-z0-9]*__\w+")
 
 
-@dataclass(frozen=True)
-class Ncu(Tool):
-    """An ncu that answered."""
-
-
+Ncu: TypeAlias = Tool
 NCU = ToolKind(
     name="ncu",
-    made=Ncu,
     environment=NCU_ENVIRONMENT,
     get_it=GET_NCU,
     version_pattern=r"Nsight Compute.*?^Version (\d[\d.]*)",

@@ -8,13 +8,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import TypeAlias
 
 from nsysprof.core.files import give_final_name
 from nsysprof.errors import NsysprofError
@@ -70,14 +69,9 @@ CHATTER = re.compile(r"(NOTICE|WARNING|SKIPPED|ERROR|Generating)\b")
 FAILED = re.compile(r"^ERROR: (.*internal error.*)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Nsys(Tool):
-    """An nsys that answered."""
-
-
+Nsys: TypeAlias = Tool
 NSYS = ToolKind(
     name="nsys",
-    made=Nsys,
     environment=ENVIRONMENT,
     get_it=GET_IT,
     version_pattern=r"Nsight Systems version (\d\S*)",
@@ -196,19 +190,9 @@ def _installation(libraries: Sequence[str]) -> str:
 
 def missing_libraries(program: Path) -> list[str]:
     """List the shared libraries that a program of Linux needs and that the loader does not find."""
-    ldd = shutil.which("ldd")
-    if ldd is None:
-        return []
     try:
-        done = subprocess.run(
-            [ldd, str(program)],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = run_tool(Path(shutil.which("ldd") or "ldd"), [str(program)], timeout=60)
+    except NsysprofError:
         return []
     return list(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)))
 
