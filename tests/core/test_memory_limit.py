@@ -111,8 +111,8 @@ def test_pieces_smaller_than_the_report_give_the_same_answer(monkeypatch: pytest
     path = TRACES / "block.sqlite"
     other = answer(path, IN_MEMORY)
     modules = (
-        *("core.arena", "attribution.attribute", "analyze.kernel_table", "analyze.family_table"),
-        *("analyze.stream_lanes", "analyze.breakdown", "trace.nsys.build", "trace.nsys.host_calls"),
+        *("core.arena", "attribution.attribute", "analyze.kernel_tables", "kernels.groups"),
+        *("trace.nsys.build", "trace.nsys.host_calls"),
     )
     for size, module in enumerate(modules, 97):
         monkeypatch.setattr(f"nsysprof.{module}._CHUNK", size)
