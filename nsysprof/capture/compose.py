@@ -10,8 +10,6 @@ from nsysprof.capture.program import with_results
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import Nsys
 
-__all__ = ["Request", "nsys_command"]
-
 _CUDA = "cudaProfilerApi"
 _NVTX = "nvtx:"
 # Without it, nsys waits for a range whose name was registered, and most programs do not register names.

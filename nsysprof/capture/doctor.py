@@ -28,8 +28,6 @@ from nsysprof.tools.driver import PERMISSION_FIX, Driver, ask_driver, counters_k
 from nsysprof.tools.ncu import find_ncu
 from nsysprof.tools.nsys import Nsys, all_nsys, find_nsys
 
-__all__ = ["Check", "capture_works", "check_machine"]
-
 State = Literal["ok", "warn", "missing"]
 
 _FREE_BYTES, _MIN_FREE_BYTES = 5 << 30, 256 << 20

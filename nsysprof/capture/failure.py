@@ -14,8 +14,6 @@ from nsysprof.errors import NsysprofError
 from nsysprof.tools.child import Ended
 from nsysprof.tools.nsight import last_line
 
-__all__ = ["check_ended", "check_made", "last_message", "made_by_nsys", "why_no_ranges"]
-
 # With --duration nsys ends the program itself, by this signal unless --kill names another.
 _ENDED_BY_NSYS = {128 + 15, 128 + 9}
 _COMPLAINT = re.compile(r"No space left on device|^Executable not found|^Failed to create")

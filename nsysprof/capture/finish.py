@@ -21,8 +21,6 @@ from nsysprof.tools.fingerprint import environment_hash
 from nsysprof.trace.report import Progress, open_report
 from nsysprof.trace.trace import KERNEL
 
-__all__ = ["Captured", "finish_capture"]
-
 
 @dataclass(frozen=True)
 class Captured:

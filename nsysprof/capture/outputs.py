@@ -19,17 +19,6 @@ from nsysprof.results.folder import give_names, refuse_taken
 from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_ignored, interrupts_raised
 from nsysprof.tools.nsys import TOO_BIG
 
-__all__ = [
-    "IMPORTED",
-    "LOG",
-    "RECORD",
-    "REPORT",
-    "STREAM",
-    "Outputs",
-    "making",
-    "outputs_of",
-]
-
 ENDINGS = (".nsys-rep", ".sqlite", ".json")
 # What lies in the folder of a capture while it is made, apart from what is only of use there.
 REPORT, STREAM, IMPORTED = "report.nsys-rep", "report.qdstrm", "imported.nsys-rep"

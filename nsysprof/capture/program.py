@@ -20,16 +20,6 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import WORKLOAD_SCHEMA
 from nsysprof.tools.child import Echo
 
-__all__ = [
-    "check_input",
-    "check_program",
-    "failed_program",
-    "input_kept",
-    "shown_program",
-    "with_results",
-    "workload_results",
-]
-
 _USAGE = 2  # what argparse exits with
 _MAX_SHOWN = 120
 

@@ -36,8 +36,6 @@ from nsysprof.tools.nsys import (
     import_stream,
 )
 
-__all__ = ["Staged", "capture_program", "overhead_of", "resume_capture"]
-
 _MIN_FREE_BYTES = 16 << 20
 _MAX_PRINTED = 512 << 20
 

@@ -36,8 +36,6 @@ from nsysprof.tools.fingerprint import environment_hash, fingerprint
 from nsysprof.tools.ncu import chip_metrics, ncu_options
 from nsysprof.tools.nsight import run_tool
 
-__all__ = ["StagedCounters", "count_program", "counter_endings", "counting_commands"]
-
 _TABLE, _RECORD, _REPORT = ".csv", ".json", ".ncu-rep"
 _READING_S = 3600
 _NO_TIMES = "latencies are left out: under ncu kernels run one at a time, counters are read in between, many run again"

@@ -12,8 +12,6 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-__all__ = ["TRAFFIC", "WORK", "CountingRun", "plan_runs"]
-
 TRAFFIC, WORK = "traffic", "work"
 
 Terms = dict[str, int]

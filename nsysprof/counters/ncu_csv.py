@@ -15,8 +15,6 @@ from nsysprof.core.text import path_part
 from nsysprof.counters.metrics import Terms
 from nsysprof.errors import NsysprofError
 
-__all__ = ["NcuRow", "read_ncu_csv"]
-
 _HEAD = '"ID",'
 _ROW = re.compile(r'\n(?="\d+","\d+",)')
 _BETWEEN = '","'

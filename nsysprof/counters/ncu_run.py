@@ -15,16 +15,6 @@ from nsysprof.tools.driver import PERMISSION_FIX
 from nsysprof.tools.ncu import GET_NCU, Ncu
 from nsysprof.tools.nsight import last_line
 
-__all__ = [
-    "PROCESS_SCOPE",
-    "CountRequest",
-    "check_counted",
-    "ncu_command",
-    "ncu_import",
-    "ncu_messages",
-    "profiled_kernels",
-]
-
 PROCESS_SCOPE = "--nvtx-push-pop-scope"
 # What decides where the results go and how they are read.
 _OWN = {

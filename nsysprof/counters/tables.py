@@ -12,8 +12,6 @@ from nsysprof.formats.counters import METRICS, CounterRow
 from nsysprof.results.table import table
 from nsysprof.scrub.secrets import Secrets
 
-__all__ = ["COUNTERS", "counter_rows", "in_ranges", "without_secrets"]
-
 COUNTERS = table(
     "NAME.counters.csv",
     "a row per launch of a kernel, in the order of the launches; empty where the chip cannot count it",

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-__all__ = ["EMPTIED", "LOCAL", "is_name", "known_column", "known_property", "known_table", "matches"]
-
 _TABLES = """
 ANALYSIS_DETAILS COMPOSITE_EVENTS CUBLAS_EVENTS CUDA_* CUDNN_EVENTS CUPTI_ACTIVITY_KIND_* DIAGNOSTIC_EVENT ENUM_*
 EXPORT_META_DATA FECS_EVENTS GPU_CONTEXT_SWITCH_EVENTS GPU_METRICS MEMORY_TRANSFER_EVENTS META_DATA_CAPTURE

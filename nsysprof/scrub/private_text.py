@@ -9,35 +9,35 @@ import json
 import re
 from typing import Any
 
-__all__ = [
-    "assignments",
-    "installation",
-    "is_absolute",
-    "is_system",
-    "kind_of_property",
-    "private_values",
-    "without_addresses",
-    "without_paths",
-    "without_private_keys",
-]
-
 REMOVED = b"[removed]"
-ENVIRONMENT, HOST, USER, HOME, FOLDER, PATH, COMMAND, PROCESS, ID = (
-    *("environment", "host", "user", "home", "working folder", "path", "command line", "process", "id"),
-)
+
+
+class Kind:
+    """What is private about a text; `Secrets` puts it into the labels of what was cut."""
+
+    ENVIRONMENT = "environment"
+    HOST = "host"
+    USER = "user"
+    HOME = "home"
+    FOLDER = "working folder"
+    PATH = "path"
+    COMMAND = "command line"
+    PROCESS = "process"
+    ID = "id"
+
 
 # What a property (`PROCESS_0:ENVIRONMENT_VARIABLE`, `Hostname`, `EXPORT_PARAM_INPUT_PATH_ABS`) or a key in JSON holds,
 # by its name in lower case without `_`. Seen in reports of 2019 to 2025.
 _PROPERTIES = (
-    (re.compile(r"environ|envvar"), ENVIRONMENT),
-    (re.compile(r"(host|hostname|devicedisplayname|computername|machinename|nodename|fqdn)$"), HOST),
-    (re.compile(r"(uuid|guid|serial|serialnumber)$"), ID),
-    (re.compile(r"(systemuid|machineid|nicinfo)$|(mac|ip|remote|net|network)(address|addr)$"), HOST),
-    (re.compile(r"(user|username|login|logname|useraccount|email)$"), USER),
-    (re.compile(r"(workingdir|workingdirectory|workdir|currentdir|currentdirectory|cwd|pwd)$"), FOLDER),
-    (re.compile(r"home(dir|directory|path|folder)?$"), HOME),
-    (re.compile(r"argument\d*$|cmdline|commandline|^args?$|^argv$|^arguments$"), COMMAND),
-    (re.compile(r"(file|filename|path|dir|directory|folder)(abs)?$"), PATH),
+    (re.compile(r"environ|envvar"), Kind.ENVIRONMENT),
+    (re.compile(r"(host|hostname|devicedisplayname|computername|machinename|nodename|fqdn)$"), Kind.HOST),
+    (re.compile(r"(uuid|guid|serial|serialnumber)$"), Kind.ID),
+    (re.compile(r"(systemuid|machineid|nicinfo)$|(mac|ip|remote|net|network)(address|addr)$"), Kind.HOST),
+    (re.compile(r"(user|username|login|logname|useraccount|email)$"), Kind.USER),
+    (re.compile(r"(workingdir|workingdirectory|workdir|currentdir|currentdirectory|cwd|pwd)$"), Kind.FOLDER),
+    (re.compile(r"home(dir|directory|path|folder)?$"), Kind.HOME),
+    (re.compile(r"argument\d*$|cmdline|commandline|^args?$|^argv$|^arguments$"), Kind.COMMAND),
+    (re.compile(r"(file|filename|path|dir|directory|folder)(abs)?$"), Kind.PATH),
 )
 _ASSIGNMENT = re.compile(rb"[^\s=/\0\"']{1,200}=")
 # Folders that every machine has: a path that begins with one is not private.
@@ -150,7 +150,7 @@ def private_values(text: bytes) -> list[tuple[str, Any]]:
         value = left.pop()
         left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         kinds = [(kind_of_property(name), value[name]) for name in value] if isinstance(value, dict) else []
-        private += [(kind, inner) for kind, inner in kinds if kind is not None and kind != PATH]
+        private += [(kind, inner) for kind, inner in kinds if kind is not None and kind != Kind.PATH]
     return private
 
 
@@ -181,7 +181,7 @@ def _public(value: Any) -> Any:
         name: _public(inner)
         for name, inner in value.items()
         # numbers are not private: `user` may be a time
-        if kind_of_property(name) in (None, PATH) or isinstance(inner, (int, float, type(None)))
+        if kind_of_property(name) in (None, Kind.PATH) or isinstance(inner, (int, float, type(None)))
     }
 
 

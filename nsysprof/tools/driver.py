@@ -12,8 +12,6 @@ from pathlib import Path
 
 from nsysprof.tools.nsys import Nsys
 
-__all__ = ["Driver", "ask_driver", "gpu_states", "newest_cuda", "too_new_for"]
-
 PERMISSION_FIX = (
     "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nsight.conf;"
     " reboot (or as root; a container: --cap-add SYS_ADMIN)"

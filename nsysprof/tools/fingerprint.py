@@ -13,8 +13,6 @@ from typing import Any
 from nsysprof.tools.driver import Driver
 from nsysprof.tools.nsys import Nsys
 
-__all__ = ["PLACE_VARIABLES", "environment_hash", "fingerprint", "rank_in_job"]
-
 # Variables of a process's place in its job: torchrun, Open MPI, MPICH and its kin, Slurm; the first one set counts.
 PLACE_VARIABLES = {
     "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"),

@@ -10,8 +10,6 @@ from typing import NoReturn
 
 from nsysprof.errors import NsysprofError
 
-__all__ = ["Interrupt", "interrupted", "interrupts_ignored", "interrupts_raised", "interrupts_to"]
-
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 

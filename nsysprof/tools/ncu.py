@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import Tool, ToolKind, find_tool, last_line, run_tool
 
-__all__ = ["GET_NCU", "NCU_ENVIRONMENT", "Ncu", "chip_metrics", "find_ncu", "ncu_options"]
-
 NCU_ENVIRONMENT = "NSYSPROF_NCU"
 GET_NCU = (
     "Nsight Compute comes with the CUDA toolkit (cuda-nsight-compute), or get it from"

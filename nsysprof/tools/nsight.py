@@ -14,17 +14,6 @@ from typing import Generic, TypeVar
 
 from nsysprof.errors import NsysprofError
 
-__all__ = [
-    "Tool",
-    "ToolKind",
-    "ask_tool",
-    "find_tool",
-    "installed_tools",
-    "last_line",
-    "run_tool",
-    "version_numbers",
-]
-
 _PROGRESS = re.compile(r"\[[=\s]*\d+%\s*\]|^\s*(Processing|Exporting|Importing) .*\[|^\[\s*\d+/\d+\]")
 
 

@@ -20,8 +20,6 @@ from nsysprof.analyze.files import write_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.bench.files import check_database_place
-from nsysprof.bench.points import read_points
-from nsysprof.bench.samples import read_bench_samples
 from nsysprof.check.baseline import read_analysis
 from nsysprof.check.budget import Budget, read_budget
 from nsysprof.compare.comparison import compare
@@ -33,7 +31,9 @@ from nsysprof.fleet.examine import ReportAnswer, ReportTask, examine_report
 from nsysprof.fleet.inputs import ReportFile, names_in
 from nsysprof.fleet.kept_answers import kept_answer
 from nsysprof.formats.counters import METRICS, CounterRow, read_counters, write_counter_csv
+from nsysprof.formats.points import read_points
 from nsysprof.formats.run_record import rank_in_record, read_runs, record_beside
+from nsysprof.formats.samples import read_bench_samples
 from nsysprof.kernels.rules import load_rules
 from nsysprof.results.files import write_csv
 from nsysprof.results.folder import ResultFolder

@@ -221,7 +221,7 @@ def test_ratio_of_few_samples_says_how_little_is_known() -> None:
     assert (found.level, found.method) == (0.75**2, RANGE)
 
 
-SIMULATED = 500
+SIMULATED = 300
 # Three and a half standard deviations of a share of 95 % among so many: seeds are fixed, so this never changes.
 SLACK = 3.5 * np.sqrt(0.95 * 0.05 / SIMULATED)
 

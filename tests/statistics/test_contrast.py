@@ -313,7 +313,7 @@ def test_control_of_one_run_compares_its_halves() -> None:
         control([5], name="math")
 
 
-SIMULATED = 400
+SIMULATED = 250
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.tools import child, lost_launcher
+from nsysprof.tools import child
 from nsysprof.tools.child import Ended, run_child
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -48,8 +48,8 @@ def run(folder: Path, *arguments: str) -> Ended:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits a minute here."""
     monkeypatch.setattr(child, "_LOOK_S", 0.1)
-    monkeypatch.setattr(lost_launcher, "_IDLE_S", 1.0)
-    monkeypatch.setattr(lost_launcher, "_IDLE_TICKS", 3)
+    monkeypatch.setattr(child, "_IDLE_S", 1.0)
+    monkeypatch.setattr(child, "_IDLE_TICKS", 3)
 
 
 def test_an_nsys_that_waits_for_ever_is_ended(tmp_path: Path) -> None:
