@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.attribution import cover
+from nsysprof.attribution import range_work
 from nsysprof.attribution.attribute import attribute
 from nsysprof.capture.text import backend_table, difference_lines
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
@@ -322,7 +322,7 @@ def test_overlapping_windows_each_count_all(
     trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, pieces: int
 ) -> None:
     """Counts are those of plain loops, also when the work is added up in small pieces."""
-    monkeypatch.setattr(cover, "_PIECE", pieces)
+    monkeypatch.setattr(range_work, "_PIECE", pieces)
     random = np.random.default_rng(7)
     starts = random.integers(0, 900, 40).tolist()
     windows = [
