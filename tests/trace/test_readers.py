@@ -12,7 +12,7 @@ import pytest
 
 from nsysprof.trace.details import CallList, OpDetails, grid_text, sides
 from nsysprof.trace.nsys.about import read_thread_names
-from nsysprof.trace.nsys.gpu_work import TABLES, read_memory_use, read_op_details
+from nsysprof.trace.nsys.gpu_work import WORK, read_memory_use, read_op_details
 from nsysprof.trace.nsys.host_calls import read_call_list
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
@@ -87,7 +87,7 @@ def test_details_of_real_reports(name: str) -> None:
     path = TRACES / f"{name}.sqlite"
     found = details_of(path)
     with open_report(path) as report, closing(sqlite3.connect(path)) as connection:
-        count = sum(source_of(report).rows(table) for table in TABLES)
+        count = sum(source_of(report).rows(table) for table in WORK)
         [size] = connection.execute(
             "SELECT (SELECT SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY) + SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMSET"
         ).fetchone()
