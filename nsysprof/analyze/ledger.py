@@ -139,7 +139,7 @@ def _slowest(attribution: Attribution, instances: NDArray[np.intp]) -> tuple[int
     threads = ranges.thread[instances]
     for thread in np.flatnonzero(np.bincount(threads) >= _LEAST_INSTANCES).tolist():
         rows = instances[threads == thread]
-        span = attribution.inclusive.span_ns[rows]
+        span = attribution.inclusive.last_op_ns[rows] - attribution.inclusive.first_op_ns[rows]
         first, median = int(span[np.argmin(ranges.start[rows])]), int(np.median(span))
         if median > 0 and first > _TIMES_MEDIAN * median and 2 * first > int(span.sum()):
             slow.append((first, median, len(rows)))
