@@ -36,8 +36,7 @@ from nsysprof.charts.palette import IDLE, INK, OTHERS, TINTS
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural, printable, shorten
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.kernels.classify import short_name
-from nsysprof.kernels.groups import NO_KERNELS, OTHER
+from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
 
 TOP = 20
 _LABEL = 34  # characters of the name of a lane
