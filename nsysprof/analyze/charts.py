@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,23 +33,23 @@ from nsysprof.charts.marks import (
     Stream,
 )
 from nsysprof.charts.palette import IDLE, INK, OTHERS, TINTS
+from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural, printable, shorten
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.kernels.classify import short_name
-from nsysprof.kernels.groups import NO_KERNELS, OTHER
+from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
 
 TOP = 20
 _LABEL = 34  # characters of the name of a lane
 _NAME = 80  # of a range
 _ZOOMED = 80  # of what is close up, so that the line also has room for the numbers
 _KERNEL = 40
-_MOST_ZOOMED = 8  # streams
+_MAX_ZOOMED = 8  # streams
 
 
 def analysis_charts(top: int = TOP) -> tuple[Chart[Breakdown], ...]:
     """The charts, in the order of the page, with ``top`` ranges in those that have a row for each.
 
-    Where there is no GPU work they say why.
+    Where there is no GPU work they give the reason.
     """
     counts, breakdown = (partial(_rows, plan, top) for plan in (plan_kernel_counts, plan_kernel_breakdown))
     return (
@@ -98,13 +100,10 @@ def plan_timeline(answer: Timeline) -> Lanes:
 
 def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
     """Process by process: the host's ranges, the same on the GPU, streams."""
-    lanes: list[StreamLane | RangeLane] = [*answer.ranges, *answer.streams]
-    tint, origin = Tints(answer.breakdown), answer.start_ns
-    order, colours = (
-        processes_by_gpu(answer.breakdown.attribution.trace),
-        group_colours(answer.breakdown.groups),
-    )
+    breakdown, origin, tints = answer.breakdown, answer.start_ns, dict[str, str]()
+    order, colours = processes_by_gpu(breakdown.attribution.trace), group_colours(breakdown.groups)
     length = np.maximum(np.diff(answer.edges), 1)
+    lanes: list[StreamLane | RangeLane] = [*answer.ranges, *answer.streams]
     out: list[Stream | Marks] = []
     for lane in sorted(lanes, key=lambda lane: order.index(lane.process)):
         label = shorten(lane.label, _LABEL)
@@ -113,10 +112,27 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
             level = np.where(lane.busy_ns > 0, level, 0).astype(np.uint8)
             out.append(Stream(label, lane.process, level, lane.group, colours))
         else:
-            tints, names = tint.colours(lane.path), tint.names(lane.path, lane.count)
             start, end = lane.start - origin, lane.end - origin
-            out.append(Marks(label, RANGE, start, end, tints, names, lane.process))
+            marks = _range_marks(breakdown, tints, label, start, end, lane.path)
+            names = [
+                name if count == 1 else f"{count:,} ranges"
+                for name, count in zip(marks.names, lane.count.tolist(), strict=True)
+            ]
+            out.append(replace(marks, names=names, process=lane.process))
     return out
+
+
+def _range_marks(
+    breakdown: Breakdown, tints: dict[str, str], label: str, start: Ints, end: Ints, path: NDArray[np.int32]
+) -> Marks:
+    """A lane of ranges, of codes of ``breakdown.paths``, in pale colours: one per merged path, as they come up."""
+    paths, texts = breakdown.paths, breakdown.merged_texts
+    colour, name = {}, {}
+    for code in dict.fromkeys(path.tolist()):
+        colour[code] = tints.setdefault(texts[code], TINTS[len(tints) % len(TINTS)])
+        name[code] = shorten(paths.names[int(paths.name[code])], _NAME)
+    codes = path.tolist()
+    return Marks(label, RANGE, start, end, [colour[code] for code in codes], [name[code] for code in codes])
 
 
 def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
@@ -142,7 +158,7 @@ def _legend(answer: Timeline) -> list[tuple[str, str]]:
     entries = group_legend(answer.breakdown.groups, _groups(answer).tolist())
     if answer.zoom and len(answer.zoom.gap_start):
         entries.append(("gap: none of its ops runs", IDLE))
-    if answer.zoom and not answer.zoom.op_mine.all():
+    if answer.zoom and not answer.zoom.op_own.all():
         entries.append(("ops of others", OTHERS))
     return entries
 
@@ -157,8 +173,8 @@ def _notes(answer: Timeline) -> list[str]:
     if answer.zoom and answer.zoom.left_out:
         notes.append(f"{answer.zoom.left_out:,} more ops of others are not drawn in the zoom")
     streams = len(np.unique(answer.zoom.op_stream)) if answer.zoom else 0
-    if streams > _MOST_ZOOMED:
-        notes.append(f"{streams - _MOST_ZOOMED} more streams are not drawn in the zoom")
+    if streams > _MAX_ZOOMED:
+        notes.append(f"{streams - _MAX_ZOOMED} more streams are not drawn in the zoom")
     return notes
 
 
@@ -167,19 +183,19 @@ def _groups(answer: Timeline) -> NDArray[np.bool_]:
     for lane in answer.streams:
         shown[lane.group] = True
     if answer.zoom:
-        shown[answer.breakdown.groups.of[answer.zoom.op_name[answer.zoom.op_mine]]] = True
+        shown[answer.breakdown.groups.of[answer.zoom.op_name[answer.zoom.op_own]]] = True
     return shown[: len(answer.breakdown.groups.labels)]
 
 
 def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
     """What the host did: ranges by level, and launches."""
-    tint, inside, origin = Tints(breakdown), zoom.ranges, zoom.host_start_ns
+    inside, origin, tints = zoom.ranges, zoom.host_start_ns, dict[str, str]()
     out = []
     for level in np.unique(inside.level).tolist():
-        mine = inside.level == level
-        path, start, end = inside.path[mine], inside.start[mine] - origin, inside.end[mine] - origin
+        at = inside.level == level
+        start, end = inside.start[at] - origin, inside.end[at] - origin
         label = "the range · host" if level == 0 else f"inside it, level {level} · host"
-        out.append(Marks(label, RANGE, start, end, tint.colours(path), tint.names(path)))
+        out.append(_range_marks(breakdown, tints, label, start, end, inside.path[at]))
     if count := len(zoom.launch_start):
         start, end = zoom.launch_start - origin, zoom.launch_end - origin
         out.append(Marks("launches · host", RANGE, start, end, [INK] * count, [""] * count))
@@ -190,68 +206,37 @@ def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
     """What the streams did, a lane of boxes each; of many those with the most ops of the range."""
     labels = stream_labels(breakdown.attribution.trace)
     group, colour = breakdown.groups.of, np.array(group_colours(breakdown.groups), object)
-    said = _said(zoom, breakdown)
+    texts = _box_texts(zoom, breakdown)
     out = []
-    streams, mine = np.unique(zoom.op_stream, return_inverse=True)
-    busiest = np.argsort(-np.bincount(mine, zoom.op_mine), kind="stable")[:_MOST_ZOOMED]
+    streams, stream_of = np.unique(zoom.op_stream, return_inverse=True)
+    busiest = np.argsort(-np.bincount(stream_of, zoom.op_own), kind="stable")[:_MAX_ZOOMED]
     for stream in np.sort(streams[busiest]).tolist():
-        mine = np.flatnonzero(zoom.op_stream == stream)
-        own, name = zoom.op_mine[mine], zoom.op_name[mine]
-        start = np.maximum(zoom.op_start[mine], zoom.start_ns) - zoom.start_ns
-        end = np.minimum(zoom.op_end[mine], zoom.end_ns) - zoom.start_ns
+        at = np.flatnonzero(zoom.op_stream == stream)
+        own, name = zoom.op_own[at], zoom.op_name[at]
+        start = np.maximum(zoom.op_start[at], zoom.start_ns) - zoom.start_ns
+        end = np.minimum(zoom.op_end[at], zoom.end_ns) - zoom.start_ns
         colours = np.where(own, colour[group[name]], OTHERS).tolist()
-        names = [
-            said[code] if is_own else "" for code, is_own in zip(name.tolist(), own.tolist(), strict=True)
-        ]
+        names = np.where(own, texts[name], "").tolist()
         out.append(Marks(shorten(labels[stream], _LABEL), STREAM, start, end, colours, names))
     return out
 
 
-def _said(zoom: Zoom, breakdown: Breakdown) -> dict[int, str]:
-    """What is written into the boxes of an op: its cause, and where its family says nothing, its name."""
+def _box_texts(zoom: Zoom, breakdown: Breakdown) -> NDArray[Any]:
+    """By op name the text in its boxes: its cause or, where its family is not known, its name."""
     names, kinds, by_name = breakdown.attribution.trace.op_names, breakdown.kinds, breakdown.groups.by_name
-    return {
-        code: shorten(short_name(names[code], _KERNEL), _KERNEL)
-        if kinds.family[code] == OTHER or (by_name and kinds.family[code] not in NO_KERNELS)
-        else printable(kinds.cause[code])
-        for code in np.unique(zoom.op_name[zoom.op_mine]).tolist()
-    }
-
-
-class Tints:
-    """Pale colours and names for ranges: one colour per merged path, in the order in which they are asked for."""
-
-    def __init__(self, breakdown: Breakdown) -> None:
-        self._breakdown = breakdown
-        self._number: dict[str, int] = {}
-
-    def colours(self, path: NDArray[np.int32]) -> list[str]:
-        """A colour per range, given as codes of ``breakdown.paths``."""
-        texts = self._breakdown.merged_texts
-        found = {
-            code: TINTS[self._number.setdefault(texts[code], len(self._number)) % len(TINTS)]
-            for code in dict.fromkeys(path.tolist())
-        }
-        return [found[code] for code in path.tolist()]
-
-    def names(self, path: NDArray[np.int32], count: NDArray[np.int32] | None = None) -> list[str]:
-        """A name per mark: of its range, or how many ranges it stands for."""
-        paths = self._breakdown.paths
-        found = {
-            code: shorten(paths.names[int(paths.name[code])], _NAME) for code in dict.fromkeys(path.tolist())
-        }
-        counts = count.tolist() if count is not None else [1] * len(path)
-        return [
-            found[code] if many == 1 else f"{many:,} ranges"
-            for code, many in zip(path.tolist(), counts, strict=True)
-        ]
+    texts = np.full(len(names), "", object)
+    for code in np.unique(zoom.op_name[zoom.op_own]).tolist():
+        unknown = kinds.family[code] == OTHER or (by_name and kinds.family[code] not in NO_KERNELS)
+        name = shorten(short_name(names[code], _KERNEL), _KERNEL) if unknown else printable(kinds.cause[code])
+        texts[code] = name
+    return texts
 
 
 def _zoom_title(zoom: Zoom) -> str:
-    mine = zoom.op_mine
+    own = zoom.op_own
     gap = int((zoom.gap_end - zoom.gap_start).sum())
-    span = int(zoom.op_end[mine].max() - zoom.op_start[mine].min())
-    ops = int(mine.sum())
+    span = int(zoom.op_end[own].max() - zoom.op_start[own].min())
+    ops = int(own.sum())
     some = f"{ops:,} of {zoom.of:,} ops" if ops < zoom.of else plural(ops, "op")
     text = f"Zoom: {shorten(zoom.what, _ZOOMED)}: {some} in {format_ns(span)}"
     text += f", idle for {format_share(gap / span)}" if gap else ", without a gap" if ops > 1 else ""

@@ -1,4 +1,4 @@
-"""What every chart says of the report that it is about."""
+"""Describes the report that a chart is about: its subtitle, and its groups of GPU ops as colours and legend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsysprof.attribution.attribute import MIGRATED
 from nsysprof.charts.palette import COLOURS
 from nsysprof.core.text import plural, printable, shorten
 from nsysprof.core.units import format_share
-from nsysprof.kernels.groups import LAST, OpGroups
+from nsysprof.kernels.classify import LAST, OpGroups
 
 
 def subtitle(breakdown: Breakdown) -> str:

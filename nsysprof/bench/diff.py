@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench.samples import BenchPoint, BenchSamples
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.samples import BenchPoint, BenchSamples, Kind
 from nsysprof.statistics.contrast import (
     DEFAULT_RULES,
     NO_CLEAR_CHANGE,
@@ -20,21 +20,16 @@ from nsysprof.statistics.contrast import (
     judge,
     noise_of,
 )
-from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.summary import summarize
 
 __all__ = ["BenchDiff", "compare_runs", "regressions"]
 
 MORE, LESS = "more", "less"
-DIFF_COLUMNS = [  # after configuration and size
-    "dtype", "backend", "metric", "before", "before_low", "before_high", "before_n",
-    "after", "after_low", "after_high", "after_n", "change", "change_low", "change_high", "overlap",
-    "delta", "delta_word", "p", "adjusted_p", "verdict", "reason",
-]  # fmt: skip
 # What two runs must have in common to be about the same thing.
 _SAME = ("workload", "device", "backward")
-_SHOWN = 6
+MAX_DIFFERENCES = 6
 _METRICS = ("latency", "graph latency", "peak memory")
+_KINDS: Mapping[str, Kind] = {"latency": "eager", "graph latency": "graph"}
 
 _Place = tuple[str, str]  # configuration and backend
 _Points = Mapping[_Place, BenchPoint]
@@ -42,7 +37,7 @@ _Points = Mapping[_Place, BenchPoint]
 
 @dataclass(frozen=True)
 class BenchDiff:
-    """``rows``: a row per configuration, backend and metric that both runs have, `DIFF_COLUMNS`.
+    """``rows``: a row per configuration, backend and metric that both runs have.
 
     Metrics are "latency" and "graph latency" (ns; verdicts of `statistics.contrast`) and "peak memory" (bytes; "more",
     "less" or "no clear change" by the least effect alone, since it does not vary). ``change`` is after over before less
@@ -80,9 +75,11 @@ def compare_runs(
             )
     differences = tuple(environment_differences(before, after))
     if differences and not unlike:
-        more = f", and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+        more = (
+            f", and {len(differences) - MAX_DIFFERENCES} more" if len(differences) > MAX_DIFFERENCES else ""
+        )
         raise NsysprofError(
-            f"{before.path} and {after.path} are not comparable: {'; '.join(differences[:_SHOWN])}{more}",
+            f"{before.path} and {after.path} are not comparable: {'; '.join(differences[:MAX_DIFFERENCES])}{more}",
             "--unlike compares them all the same",
         )
     old, new = (_by_place(samples) for samples in (before, after))
@@ -96,16 +93,12 @@ def compare_runs(
         before=before,
         after=after,
         rules=rules,
-        rows=pd.DataFrame(
-            _rows(old, new, common, rules), columns=["configuration", before.described.size, *DIFF_COLUMNS]
-        ),
+        rows=pd.DataFrame(_rows(old, new, common, rules)),
         differences=differences,
         only_before=tuple(_missing(before, new, after)),
         only_after=tuple(_missing(after, old, before)),
         now_wrong=tuple(
-            point.name
-            for point in after.points
-            if point.status == "wrong" and (point.shape.id, point.backend) in old
+            point.name for point in after.points if point.status == "wrong" and point.place in old
         ),
     )
 
@@ -136,7 +129,7 @@ def _neighbours(before: _Points, after: _Points) -> Iterator[str]:
     for place in before:
         if place not in after:
             continue
-        old, new = (points[place].sampled_with for points in (before, after))
+        old, new = (set(points[place].sampled_with or ()) for points in (before, after))
         only["before"] |= old - new
         only["after"] |= new - old
     for when, backends in only.items():
@@ -156,31 +149,31 @@ def _differing(where: str, old: Any, new: Any) -> Iterator[str]:
 
 
 def _by_place(samples: BenchSamples) -> dict[_Place, BenchPoint]:
-    return {(point.shape.id, point.backend): point for point in samples.measured}
+    return {point.place: point for point in samples.measured}
 
 
 def _missing(samples: BenchSamples, others: _Points, other: BenchSamples) -> Iterator[str]:
-    """The points that only these samples measured, with what became of them in the other run."""
-    became = {(point.shape.id, point.backend): point.status for point in other.points}
+    """The points that only these samples measured, with their status in the other run."""
+    statuses = {point.place: point.status for point in other.points}
     for point in samples.measured:
-        place = point.shape.id, point.backend
-        if place not in others:
-            yield f"{point.name}" + (f" ({became[place]} in the other)" if place in became else "")
+        if point.place not in others:
+            status = statuses.get(point.place)
+            yield f"{point.name} ({status} in the other)" if status else point.name
 
 
 def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> list[dict[str, Any]]:
     """A row per place and metric, place by place."""
-    found = {metric: _times(old, new, common, metric, rules) for metric in _METRICS[:2]}
-    found[_METRICS[2]] = {
+    rows = {metric: _times(old, new, common, metric, rules) for metric in _METRICS[:2]}
+    rows[_METRICS[2]] = {
         place: _memory(before, after, rules)
         for place in common
-        if (before := old[place].memory["peak"]) and (after := new[place].memory["peak"])
+        if (before := old[place].memory_bytes("peak")) and (after := new[place].memory_bytes("peak"))
     }
     return [
         {**_where(old[place]), "metric": metric, "overlap": _overlap(row), **row}
         for place in common
         for metric in _METRICS
-        if (row := found[metric].get(place))
+        if (row := rows[metric].get(place))
     ]
 
 
@@ -191,20 +184,20 @@ def _times(
 
     An eager call must have changed by more than it differs from itself within either run.
     """
-    names = ("before", "after")
-    sides = {place: (_samples_for(old[place], metric), _samples_for(new[place], metric)) for place in common}
-    sides = {place: pair for place, pair in sides.items() if len(pair[0]) and len(pair[1])}
-    contrasts = [contrast(before, after, rules, names=names) for before, after in sides.values()]
+    names, kind = ("before", "after"), _KINDS[metric]
+    pairs = {place: (old[place].samples(kind), new[place].samples(kind)) for place in common}
+    pairs = {place: pair for place, pair in pairs.items() if len(pair[0]) and len(pair[1])}
+    contrasts = [contrast(before, after, rules, names=names) for before, after in pairs.values()]
     widened = [
         rules.widened(*(_aa_noise(points[place]) for points in (old, new)))
         if metric == _METRICS[0]
         else rules
-        for place in sides
+        for place in pairs
     ]
-    found = {}
-    for (place, pair), one in zip(sides.items(), judge(contrasts, widened), strict=True):
-        before, after = (summarize(side, name) for side, name in zip(pair, names, strict=True))
-        found[place] = {
+    rows = {}
+    for (place, pair), one in zip(pairs.items(), judge(contrasts, widened), strict=True):
+        before, after = (summarize(values, name) for values, name in zip(pair, names, strict=True))
+        rows[place] = {
             **_ends(before.median, before.interval.low, before.interval.high, before.n, "before"),
             **_ends(after.median, after.interval.low, after.interval.high, after.n, "after"),
             "change": one.ratio - 1,
@@ -217,18 +210,14 @@ def _times(
             "verdict": one.verdict,
             "reason": one.reason,
         }
-    return found
-
-
-def _samples_for(point: BenchPoint, metric: str) -> Floats:
-    return point.latency_ns if metric == "latency" else point.graph_latency_ns
+    return rows
 
 
 def _aa_noise(point: BenchPoint) -> float:
     """By how much the second set of samples of a backend differs from its first; NaN where there is none."""
-    if not len(point.aa_latency_ns):
+    if not len(point.samples("aa")):
         return np.nan
-    return noise_of(float(np.median(point.aa_latency_ns) / np.median(point.latency_ns)))
+    return noise_of(float(np.median(point.samples("aa")) / np.median(point.latency_ns)))
 
 
 def _where(point: BenchPoint) -> dict[str, Any]:

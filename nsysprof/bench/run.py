@@ -1,8 +1,7 @@
-"""One sweep: starts the program that measures, again where it was killed, and makes one document of what it wrote."""
+"""A sweep: the program that measures, started again where it was killed, and one document made of what it wrote."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -13,17 +12,17 @@ from pathlib import Path
 from shlex import join, quote
 from typing import Any
 
-from nsysprof.bench.points import SweepFile, add_line, begin_points, read_points, resume_points
-from nsysprof.bench.samples import BENCH_SCHEMA
 from nsysprof.catalog import workload_kit
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.points import SweepFile, add_line, begin_points, read_points, resume_points
+from nsysprof.formats.samples import BENCH_SCHEMA
 from nsysprof.tools.child import Echo, Ended, run_child
 from nsysprof.tools.driver import ask_driver
 from nsysprof.tools.fingerprint import environment_hash, fingerprint
 from nsysprof.tools.interrupts import Interrupt, interrupts_raised
 from nsysprof.tools.nsight import last_line
 
-__all__ = ["SweepJob", "open_sweep", "run_sweep", "write_samples"]
+__all__ = ["SweepJob", "open_sweep", "run_sweep"]
 
 INTERRUPTED, START_ANEW = 130, 75  # exit codes of the program that measures
 POINTS, LOG = "points.jsonl", "output.log"
@@ -31,7 +30,7 @@ POINTS, LOG = "points.jsonl", "output.log"
 
 @dataclass(frozen=True)
 class SweepJob:
-    """A sweep to run: the file of the workload, the plan, what the workload says of itself, and what the user typed.
+    """A sweep to run: the file of the workload, the plan, the workload's own description, and the command as typed.
 
     ``results`` is the folder that the results will be in. Until they are whole, all there is lies in ``partial``.
     """
@@ -57,11 +56,11 @@ class SweepJob:
 
 @contextmanager
 def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFile]:
-    """The sweep in its folder, new or taken up again; nobody else can have it meanwhile.
+    """Open the sweep in its folder, new or resumed, and lock it against other processes.
 
-    Raises `NsysprofError` where an unfinished sweep is there already and neither ``resume`` nor ``force`` says what to
-    do about it, where there is nothing to resume, and where that has another plan or machine. An
-    interrupt becomes an error that says what is kept, and how to go on.
+    Raises `NsysprofError` where an unfinished sweep is there already and neither ``resume`` nor ``force`` is given,
+    where there is nothing to resume, and where that has another plan or machine. An interrupt becomes an error that
+    names what is kept, and the command to go on with.
     """
     points = job.partial / POINTS
     if os.path.lexists(job.partial) and not resume and not force:
@@ -122,20 +121,11 @@ def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
     return _document(job, sweep)
 
 
-def write_samples(document: Mapping[str, Any], path: Path) -> None:
-    """Write the document as JSON, each point on a line of its own."""
-    rest = {name: value for name, value in document.items() if name != "points"}
-    text = json.dumps(rest, indent=1, ensure_ascii=False, allow_nan=False)
-    points = ",\n".join(json.dumps(point, allow_nan=False) for point in document["points"])
-    whole = f'{text[:-2]},\n "points": [\n{points}\n ]\n}}\n'
-    path.write_text(whole, encoding="utf-8", errors="replace")  # names of files need not be UTF-8
-
-
 def _machine() -> dict[str, Any]:
     """The fingerprint of a capture without nsys, which has no part in this, and without the workload's software."""
     driver, _ = ask_driver()
-    found = fingerprint(None, driver, None)
-    return {name: value for name, value in found.items() if name not in ("nsys", "workload")}
+    machine = fingerprint(None, driver, None)
+    return {name: value for name, value in machine.items() if name not in ("nsys", "workload")}
 
 
 def _document(job: SweepJob, sweep: SweepFile) -> dict[str, Any]:
@@ -184,10 +174,10 @@ def _drop_if_empty(job: SweepJob, sweep: SweepFile) -> bool:
 
 
 def _stopped(job: SweepJob, ended: Ended, sweep: SweepFile) -> NsysprofError:
-    said = last_line("\n".join(line for line in ended.said.splitlines() if not line.startswith("  hint: ")))
+    last = last_line("\n".join(line for line in ended.output.splitlines() if not line.startswith("  hint: ")))
     at = f" at {sweep.trying}" if sweep.trying else ""
     return NsysprofError(
-        f"the measuring program failed{at} with exit code {ended.code}{f': {said}' if said else ''}"
+        f"the measuring program failed{at} with exit code {ended.code}{f': {last}' if last else ''}"
         f"; {_so_far(job, sweep)}",
         f"its output: {quote(str(job.partial / LOG))}; to go on: {job.resume_command}",
     )
@@ -195,7 +185,7 @@ def _stopped(job: SweepJob, ended: Ended, sweep: SweepFile) -> NsysprofError:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Holds the folder against other processes, where the system can do that."""
+    """Lock the folder against other processes, where the system can do that."""
     try:
         import fcntl  # noqa: PLC0415  not on Windows
     except ImportError:

@@ -1,1 +1,1 @@
-"""Records a program under nsys, and says how the report came to be."""
+"""Records a program under nsys, with a record of how the report was made."""

@@ -1,4 +1,4 @@
-"""What to say of a program, or an nsys, that did not do its part."""
+"""The failures of a capture: why a program, or its nsys, did not do its part."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from nsysprof.errors import NsysprofError
 from nsysprof.tools.child import Ended
 from nsysprof.tools.nsight import last_line
 
-__all__ = ["check_ended", "check_made", "last_said", "made_by_nsys", "why_no_ranges"]
-
 # With --duration nsys ends the program itself, by this signal unless --kill names another.
 _ENDED_BY_NSYS = {128 + 15, 128 + 9}
 _COMPLAINT = re.compile(r"No space left on device|^Executable not found|^Failed to create")
@@ -27,26 +25,26 @@ _NSYS_CHATTER = re.compile(
 
 
 def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
-    """The report and the stream that nsys left, None for what is not there."""
+    """Return the report and the stream that nsys left, None for what is not there."""
     found = [folder / name for name in (REPORT, STREAM)]
     report, stream = (path if path.is_file() and path.stat().st_size else None for path in found)
     return report, stream
 
 
 def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
-    """Raises `NsysprofError` for an nsys that made nothing, whatever the program did.
+    """Raise `NsysprofError` for an nsys that made nothing, whatever the program did.
 
     Where it could not write into the folder it leaves a stream in the one for temporary files: that is returned.
     """
     if any(made_by_nsys(folder)):
         return None
-    listed = re.search(r"^Generated:\s*\n((?:[ \t]+\S.*\n?)+)", ended.said, re.MULTILINE)
+    listed = re.search(r"^Generated:\s*\n((?:[ \t]+\S.*\n?)+)", ended.output, re.MULTILINE)
     named = [Path(line.strip()) for line in listed[1].splitlines()] if listed else []
     stranded = [path for path in named if path.suffix in (".qdstrm", ".nsys-rep") and path.is_file()]
     several = sorted(path.name for path in folder.glob("report*"))
     if stranded and not several:
         return stranded[0]
-    said = last_said(ended)
+    message = last_message(ended)
     what = f"left {len(several)} reports" if len(several) > 1 else "left no report"
     hint = None
     if len(several) > 1:
@@ -55,17 +53,17 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
         hint = f"did the program ever come to {request.capture_range}? Try without --capture-range"
     code = f" (exit code {ended.code})" if ended.code else ""
     raise NsysprofError(
-        f"nsys {request.nsys.version_text} {what}{code}{f': {said}' if said else ''}",
+        f"nsys {request.nsys.version_text} {what}{code}{f': {message}' if message else ''}",
         hint,
         exit_code=ended.code or 1,
     )
 
 
 def check_ended(ended: Ended, request: Request, folder: Path) -> None:
-    """Raises `NsysprofError`, with its own exit code, for a program that did not end well, or not before its nsys."""
+    """Raise `NsysprofError`, with its own exit code, for a program that did not end well, or not before its nsys."""
     if ended.lost:
         raise NsysprofError(
-            f"{shown_program(request.program)}: nsys-launcher was killed, by which nsys hears of the end of a program;"
+            f"{shown_program(request.program)}: nsys-launcher was killed, by which nsys learns of the end of a program;"
             " nsys was stopped, and what came later is not recorded",
             "does the program kill its parent process?",
         )
@@ -73,13 +71,13 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
     if not ended.code or (limited and ended.code in _ENDED_BY_NSYS):
         return
     raise failed_program(
-        request.program, ended.code, last_said(ended), folder / LOG if request.results else None
+        request.program, ended.code, last_message(ended), folder / LOG if request.results else None
     )
 
 
-def last_said(ended: Ended) -> str:
-    """What was printed last, or, where nsys complained of its own options, that."""
-    lines = [line.strip() for line in ended.said.splitlines()]
+def last_message(ended: Ended) -> str:
+    """Return the last line that was printed, or nsys's complaint where it did not take its own options."""
+    lines = [line.strip() for line in ended.output.splitlines()]
     usage = next((number for number, line in enumerate(lines) if line.startswith("usage: nsys")), None)
     if usage is not None:
         before = "\n".join(lines[:usage]).strip().split("\n\n")
@@ -90,9 +88,9 @@ def last_said(ended: Ended) -> str:
 
 
 def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
-    """Why an export of nsys holds no NVTX range, and what helps; None where it holds one, or NVTX was not traced.
+    """Explain why an export holds no NVTX range, and what helps; None where it holds one, or NVTX was not traced.
 
-    nsys says it in diagnostics, before 2024 in strings that nothing refers to: to be asked before it is scrubbed.
+    nsys gives the reason in diagnostics, before 2024 in strings that nothing refers to: scrubbing removes those.
     """
     with closing(sqlite3.connect(sqlite)) as database:
         database.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -101,7 +99,7 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
         if "NVTX_EVENTS" in there and database.execute(ranges).fetchone():
             return None
         places = {"StringIds": "value", "DIAGNOSTIC_EVENT": "text"}
-        said = [
+        messages = [
             text
             for table, column in places.items()
             if table in there
@@ -109,15 +107,15 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
                 f"SELECT {column} FROM {table} WHERE {column} LIKE '%NVTX %' AND length({column}) < 400"
             )
         ]
-    if not any(text.startswith("NVTX profiling started") for text in said):
+    if not any(text.startswith("NVTX profiling started") for text in messages):
         return None
-    refused = next((text for text in said if re.match(r"NVTX .*\bincompatible\b", text)), None)
+    refused = next((text for text in messages if re.match(r"NVTX .*\bincompatible\b", text)), None)
     if refused:
         return (
             f'this nsys is too old for the NVTX that the program uses: "{refused}"',
             "--nsys PATH for a newer nsys, or, in Python, pip install 'nvtx<0.2.12'",
         )
-    if any(text.startswith("NVTX injection initialized") for text in said):
+    if any(text.startswith("NVTX injection initialized") for text in messages):
         return "the program uses NVTX, but began no range", "--trace cuda where none is wanted"
     return (
         "nsys saw no call of NVTX in the program",

@@ -1,4 +1,4 @@
-"""One capture: the program without nsys for its time, then under nsys, then what nsys left made a report."""
+"""One capture: runs the program without nsys for its time, then under nsys, and makes a report of what nsys left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from nsysprof.capture.compose import Request, nsys_command
-from nsysprof.capture.failure import check_ended, check_made, last_said, made_by_nsys
+from nsysprof.capture.failure import check_ended, check_made, last_message, made_by_nsys
 from nsysprof.capture.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs
 from nsysprof.capture.program import check_input, check_program, input_kept, with_results, workload_results
 from nsysprof.core.text import quote_path, visible
@@ -36,15 +36,13 @@ from nsysprof.tools.nsys import (
     import_stream,
 )
 
-__all__ = ["Staged", "capture_program", "overhead_of", "resume_capture"]
-
 _MIN_FREE_BYTES = 16 << 20
 _MAX_PRINTED = 512 << 20
 
 
 @dataclass(frozen=True)
 class Staged:
-    """What a capture made, not yet under its final names: the report, its export, and the record so far."""
+    """The results of a capture before they get their final names: report, export, and the record so far."""
 
     report: Path
     sqlite: Path
@@ -104,7 +102,7 @@ def capture_program(
 
 
 def _introduced(nsys: Nsys, echo: Echo) -> Driver | None:
-    """The driver; reports which nsys and which driver will be at work, and what will not go well between them."""
+    """Report which nsys and which driver will be at work, and what will not go well between them; return the driver."""
     driver, why = ask_driver()
     shown = f"driver {driver.version}" if driver else f"no GPU ({why})"
     echo(visible(f"nsys {nsys.version_text} ({nsys.path}); {shown}") + "\n")
@@ -115,10 +113,10 @@ def _introduced(nsys: Nsys, echo: Echo) -> Driver | None:
 
 
 def _warned(echo: Echo) -> Echo:
-    """An echo that says once when a program prints more than its report can hold: nsys puts all of it in there."""
+    """Return an echo that warns once when a program prints more than its report, which gets all of it, can hold."""
     printed = 0
 
-    def hear(text: str) -> None:
+    def warn(text: str) -> None:
         nonlocal printed
         before, printed = printed, printed + len(text)
         echo(text)
@@ -128,7 +126,7 @@ def _warned(echo: Echo) -> Echo:
                 f"a report with more than 1 GB of it cannot be exported: {PRINT_ELSEWHERE}\n"
             )
 
-    return hear
+    return warn
 
 
 def _plain(request: Request, folder: Path, echo: Echo) -> tuple[Ended, dict[str, Any] | None]:
@@ -167,7 +165,7 @@ def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | 
 
 
 def _version(recorded: Path) -> str:
-    """The nsys that recorded a stream or report, by its header; empty for a report that does not say."""
+    """Return the version of the nsys that recorded a stream or report; empty for a report that does not have it."""
     try:
         version = header_version(recorded)
     except OSError as error:
@@ -221,11 +219,11 @@ def _report(nsys: Nsys, folder: Path, record: dict[str, Any], echo: Echo) -> Sta
 
 
 def _stranded(recorded: Path, record: dict[str, Any], ended: Ended) -> NsysprofError:
-    """The error for an nsys that could write nowhere but among the temporary files; the record goes there too."""
+    """Return the error for an nsys that could write only among the temporary files; the record goes there too."""
     with contextlib.suppress(OSError):
         write_record(recorded.with_suffix(RECORD_ENDING), record)
     return NsysprofError(
-        f"nsys could not write its report: {last_said(ended)}",
+        f"nsys could not write its report: {last_message(ended)}",
         f"what it recorded is kept: nsysprof capture --resume {quote_path(recorded)} -o FOLDER/NAME",
     )
 
@@ -242,7 +240,7 @@ def overhead_of(
     plain_results: Mapping[str, Any] | None,
     profiled_results: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Ratios of times under nsys to times without: of the whole run, and per range of a workload that measured both.
+    """Compute the ratios of times under nsys to times without: of the whole run, and per range of a workload.
 
     ``ranges``: a mapping per range with ``range, samples, plain_median_ns, profiled_median_ns, ratio``;
     ``median_ratio``: the median over them, None where there are none. The whole run includes starting the program,

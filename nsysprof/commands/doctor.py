@@ -1,4 +1,4 @@
-"""``nsysprof doctor``: what this machine can do, and how to mend what it cannot."""
+"""``nsysprof doctor``: whether this machine can capture, and how to mend what is missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def doctor(
     workload = list_workloads().get(WORKLOAD)
     try:
         with interrupts_raised():
-            for check in check_machine(Path("traces"), nsys=nsys, workload=workload, tell=_tell):
+            for check in check_machine(Path("traces"), nsys=nsys, workload=workload, announce=_announce):
                 checks.append(check)
                 if not as_json:
                     print(_finding(check), flush=True)
@@ -51,14 +51,14 @@ def doctor(
         raise typer.Exit(3)
 
 
-def _tell(what: str) -> None:
-    """Say on a terminal what takes its time."""
+def _announce(what: str) -> None:
+    """Show on a terminal what takes its time."""
     if sys.stderr.isatty():
         print(f"{what} ...", file=sys.stderr, flush=True)
 
 
 def _finding(check: Check) -> str:
-    """A line of [ok], [warn] or [missing], and below it the fix where there is one."""
+    """Show a finding as a line of [ok], [warn] or [missing], and below it the fix where there is one."""
     from nsysprof.core.text import visible
 
     line = f"{f'[{check.state}]':<{_MARK}} {visible(f'{check.name}: {check.found}')}"

@@ -15,16 +15,6 @@ from nsysprof.tools.driver import PERMISSION_FIX
 from nsysprof.tools.ncu import GET_NCU, Ncu
 from nsysprof.tools.nsight import last_line
 
-__all__ = [
-    "PROCESS_SCOPE",
-    "CountRequest",
-    "check_counted",
-    "ncu_command",
-    "ncu_import",
-    "ncu_messages",
-    "profiled_kernels",
-]
-
 PROCESS_SCOPE = "--nvtx-push-pop-scope"
 # What decides where the results go and how they are read.
 _OWN = {
@@ -43,7 +33,7 @@ _PROGRAM_FAILED = re.compile(r"The application returned an error code \((-?\d+)\
 _PASSES = re.compile(r"==PROF== Profiling .*? - (\d+): .*?(?: - (\d+) pass(?:es)?)?\s*$", re.MULTILINE)
 # Of the errors of one failure this is not the reason.
 _FOLLOWS = re.compile(r"An error (was reported|occurred)|^Failed to profile|^The application returned|^\s*$")
-# What ncu says, and what mends it.
+# Errors of ncu, each with what mends it.
 _KNOWN = (
     (r"ERR_NVGPUCTRPERM|does not have permission to access NVIDIA GPU Performance", PERMISSION_FIX),
     (
@@ -59,13 +49,16 @@ _KNOWN = (
         r"|failed to connect to the CUDA driver",
         f"nvidia-smi: is there a GPU, and is ncu new enough for it and its driver? {GET_NCU}",
     ),
-    (r"Failed to find metric|unrecogni[sz]ed option|Invalid option", "ncu --help says what --ncu-arg may be"),
+    (
+        r"Failed to find metric|unrecogni[sz]ed option|Invalid option",
+        "ncu --help lists what --ncu-arg may be",
+    ),
 )
 
 
 @dataclass(frozen=True)
 class CountRequest:
-    """What to count of which program, with which ncu.
+    """A count to be made: the program, the ncu, and what it is to count.
 
     Kernels in ranges that ``select`` matches (None: all), with ranges of other ``threads`` as in `attribute`.
     ``cache_control`` (none, all) and ``clock_control`` (none, base) are ncu's; ``extra`` goes to it as it is.
@@ -95,7 +88,7 @@ def ncu_command(
     out: Path,
     results: Path | None = None,
 ) -> list[str]:
-    """The ncu command that runs a program and leaves ``out`` with .ncu-rep appended.
+    """Compose the ncu command that runs a program and leaves ``out`` with .ncu-rep appended.
 
     ``options`` are those that this ncu knows; the program writes its own measurements to ``results``. Clocks are left
     alone, the boost of the tensor cores too, unless asked otherwise. Raises `NsysprofError` for further arguments that
@@ -132,14 +125,14 @@ def ncu_command(
 
 
 def ncu_import(options: Collection[str], report: Path) -> list[str]:
-    """The arguments with which ncu prints a report as CSV: a row per kernel, names in full, base units."""
+    """Return the arguments with which ncu prints a report as CSV: a row per kernel, names in full, base units."""
     chosen = ["--config-file=off", "--csv", "--page=raw", "--print-units=base", "--rename-kernels=off"]
     known = [each for each in chosen if each.partition("=")[0] in options]
     return [f"--import={report}", *known]
 
 
 def _filters(select: str | None) -> Iterator[str]:
-    """Expressions of ncu for every range that a glob may match, push/pop and start/end, in every domain.
+    """Compose expressions of ncu for every range that a glob may match, push/pop and start/end, in every domain.
 
     They match more: ncu looks for them anywhere in a name and knows no paths. What the glob does not match is
     dropped once it is counted. In place of characters that have a meaning for ncu stands any character.
@@ -151,27 +144,27 @@ def _filters(select: str | None) -> Iterator[str]:
     yield from (f"regex:.*@{pattern}/", f"regex:.*@{pattern}")
 
 
-# ---- what it said
+# ---- its messages
 
 
 def ncu_messages(log: Path, since: int) -> str:
-    """The messages of ncu itself in a log, from that byte on; all of them, however much the program printed."""
+    """Read the messages of ncu itself in a log, from that byte on, however much the program printed."""
     with log.open(encoding="utf-8", errors="replace") as file:
         file.seek(since)
         return "".join(line for line in file if "==" in line)
 
 
-def check_counted(ended: Ended, said: str, request: CountRequest, report: Path) -> None:
-    """Raises `NsysprofError` for a run after which there is nothing to read; ``said`` is what ncu said.
+def check_counted(ended: Ended, messages: str, request: CountRequest, report: Path) -> None:
+    """Raise `NsysprofError` for a run after which there is nothing to read; ``messages`` are ncu's own.
 
     A program that failed gives its own exit code, unless ncu was the reason. Nothing is wrong with an ncu that warns.
     """
-    errors = [line.strip() for line in _ERROR.findall(said)]
+    errors = [line.strip() for line in _ERROR.findall(messages)]
     reasons = [line for line in errors if not _FOLLOWS.search(line)]
     for pattern, fix in _KNOWN:
-        found = next((line for line in reasons if re.search(pattern, line)), None)
-        if found:
-            raise NsysprofError(f"ncu {request.ncu.version_text}: {found}", fix)
+        reason = next((line for line in reasons if re.search(pattern, line)), None)
+        if reason:
+            raise NsysprofError(f"ncu {request.ncu.version_text}: {reason}", fix)
     failed = _PROGRAM_FAILED.search("\n".join(errors))
     if any(line.startswith("Failed to profile") for line in errors) or (reasons and not failed):
         what = (reasons or errors)[0]
@@ -181,7 +174,7 @@ def check_counted(ended: Ended, said: str, request: CountRequest, report: Path) 
         raise failed_program(
             request.program,
             128 - code if code < 0 else code,
-            last_line(_MESSAGE.sub("", ended.said[-4000:])),
+            last_line(_MESSAGE.sub("", ended.output[-4000:])),
             report.with_name(LOG) if request.results else None,
         )
     if report.is_file() and report.stat().st_size:
@@ -197,8 +190,8 @@ def check_counted(ended: Ended, said: str, request: CountRequest, report: Path) 
     )
 
 
-def profiled_kernels(log: str) -> tuple[int, tuple[int, ...]]:
-    """How many kernels ncu said that it profiled, and the numbers of passes that it took, without repetitions."""
-    found = _PASSES.findall(log)
-    kernels = max((int(number) + 1 for number, _ in found), default=0)
-    return kernels, tuple(sorted({int(passes) for _, passes in found if passes}))
+def profiled_kernels(messages: str) -> tuple[int, tuple[int, ...]]:
+    """Return the number of kernels that ncu profiled by its messages, and the different numbers of passes it took."""
+    profiled = _PASSES.findall(messages)
+    kernels = max((int(number) + 1 for number, _ in profiled), default=0)
+    return kernels, tuple(sorted({int(passes) for _, passes in profiled if passes}))

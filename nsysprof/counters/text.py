@@ -1,17 +1,20 @@
-"""What a count found, as text: per range and kernel family the bytes, the FLOPs and how near the limits it came."""
+"""A count as text: per range and kernel family the bytes, the FLOPs and how near the limits it came."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from glob import escape
 from shlex import quote
-from typing import Any, Protocol
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from nsysprof.attribution.paths import merged_names, split_path
 from nsysprof.capture.text import not_run_lines
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_count, format_share
+from nsysprof.formats.counters import METRICS, CounterRow
 from nsysprof.results.table import Column, show_columns, wrap
 
 _COLUMNS = (
@@ -25,38 +28,16 @@ _COLUMNS = (
     Column("flops", "FLOPs counted", "FLOPs", lambda flops: format_count(round(flops))),
     Column("tensor", "share of the FLOPs that tensor cores did", "tensor cores", align="r"),
 )
-_FLOPS = ("tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops")
-_MOST_RANGES, _MOST_FAMILIES = 40, 4
+_FLOPS = ["tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops"]
+_MAX_RANGES, _MAX_FAMILIES = 40, 4
 _NO_RANGE = "(no range)"
 _UNKNOWN = "-"
 
 
-class CountedKernel(Protocol):
-    """A launch with what was counted of it: ``values`` by the columns of `nsysprof counters`, None for not measured."""
-
-    @property
-    def path(self) -> str: ...  # noqa: D102
-    @property
-    def pid(self) -> int: ...  # noqa: D102
-    @property
-    def kernel(self) -> str: ...  # noqa: D102
-    @property
-    def values(self) -> Mapping[str, float | None]: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class _Range:
-    """The kernels of one merged path, by family, and how often it was run."""
-
-    path: str
-    calls: int
-    families: Mapping[str, list[CountedKernel]]
-
-
 def counters_summary(
-    rows: Sequence[CountedKernel], record: Mapping[str, Any], families: Mapping[str, str]
+    rows: Sequence[CounterRow], record: Mapping[str, Any], families: Mapping[str, str]
 ) -> str:
-    """A count in a table, with how it was made; ``families`` by kernel name. Ends with a newline."""
+    """Show a count as a table, with how it was made; ``families`` by kernel name. Ends with a newline."""
     runs = record["runs"]
     many = [run for run in runs if max(run["passes"], default=1) > 1]
     parts = [
@@ -64,15 +45,15 @@ def counters_summary(
         *not_run_lines(record["workload"]),
         "",
     ]
-    ranges = list(_ranges(rows, families))
-    shown = (line for each in ranges[:_MOST_RANGES] for line in _lines(each))
+    ranges = list(_frame(rows, families).groupby("path", sort=False))
+    shown = (line for path, kernels in ranges[:_MAX_RANGES] for line in _lines(str(path), kernels))
     parts += show_columns(_COLUMNS, shown, missing=_UNKNOWN).lines()
-    if len(ranges) > _MOST_RANGES:
-        parts.append(f"and {len(ranges) - _MOST_RANGES:,} more ranges, in the table")
+    if len(ranges) > _MAX_RANGES:
+        parts.append(f"and {len(ranges) - _MAX_RANGES:,} more ranges, in the table")
     note = (
         "Per range, and where calls are numbered (iter0, iter1 ...) per call. DRAM: bytes read and written, and their"
         " share of what the memory could move in that time."
-        f" {_caches(record)} Times are ncu's, of kernels run one at a time; compare takes those of the report."
+        f" {_cache_sentence(record)} Times are ncu's, of kernels run one at a time; compare takes those of the report."
     )
     if many:
         note += (
@@ -82,8 +63,8 @@ def counters_summary(
     return "\n".join(parts)
 
 
-def compare_command(rows: Iterable[CountedKernel], report: str, table: str) -> str:
-    """The command that puts the counters beside the times of a report: of the first two kinds of ranges there are."""
+def compare_command(rows: Iterable[CounterRow], report: str, table: str) -> str:
+    """Compose the command that matches the counters with a report, for the first two kinds of ranges there are."""
     paths = dict.fromkeys(row.path for row in rows if row.path)
     outer = list(dict.fromkeys(merged_names([split_path(path)[0] for path in paths])))
     kinds = list(dict.fromkeys("::".join(name.split("::")[:2]) for name in outer if name.startswith("RUN::")))
@@ -92,7 +73,7 @@ def compare_command(rows: Iterable[CountedKernel], report: str, table: str) -> s
     return f"nsysprof compare {report} --base {base} --new {new} --counters {table}"
 
 
-def _caches(record: Mapping[str, Any]) -> str:
+def _cache_sentence(record: Mapping[str, Any]) -> str:
     if record["cache_control"] == "all":
         return "Caches were flushed before every kernel, so that it had to read from DRAM what the last one wrote."
     if max(record["runs"][0]["passes"], default=1) > 1:
@@ -102,75 +83,47 @@ def _caches(record: Mapping[str, Any]) -> str:
     )
 
 
-def _ranges(rows: Iterable[CountedKernel], families: Mapping[str, str]) -> Iterator[_Range]:
-    """The ranges in the order of their first kernels."""
-    merged: dict[str, str] = {}
-    calls: dict[str, set[tuple[int, str]]] = {}
-    found: dict[str, dict[str, list[CountedKernel]]] = {}
-    for row in rows:
-        path = merged.get(row.path)
-        if path is None:
-            path = merged[row.path] = "/".join(merged_names(split_path(row.path))) or _NO_RANGE
-        calls.setdefault(path, set()).add((row.pid, row.path))
-        found.setdefault(path, {}).setdefault(families[row.kernel], []).append(row)
-    for path, by_family in found.items():
-        yield _Range(path, len(calls[path]), by_family)
+def _frame(rows: Sequence[CounterRow], families: Mapping[str, str]) -> pd.DataFrame:
+    """Make a frame of the metrics of each kernel (NaN: not measured), with its merged path, its call and its family."""
+    frame = pd.DataFrame([row.values for row in rows], columns=list(METRICS), dtype=float)
+    merged = {path: "/".join(merged_names(split_path(path))) for path in {row.path for row in rows}}
+    frame["path"] = [merged[row.path] or _NO_RANGE for row in rows]
+    frame["call"] = [f"{row.pid} {row.path}" for row in rows]
+    frame["family"] = [families[row.kernel] for row in rows]
+    return frame
 
 
-def _lines(each: _Range) -> Iterator[dict[str, Any]]:
-    """A line for the range, and, where it has several families, one for each of the slowest."""
-    everything = [row for rows in each.families.values() for row in rows]
-    yield {"path": each.path, **_figures(everything, each.calls)}
-    if len(each.families) == 1:
+def _lines(path: str, kernels: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield a line for the range, and, where it has several families, one for each of the slowest."""
+    calls = kernels["call"].nunique()
+    yield {"path": path, **_figures(kernels, calls)}
+    by_family = [(str(name), rows) for name, rows in kernels.groupby("family", sort=False)]
+    if len(by_family) == 1:
         return
-    slowest = sorted(each.families, key=lambda name: -(_sum(each.families[name], "duration_ns") or 0))
-    for name in slowest[:_MOST_FAMILIES]:
-        yield {"path": f"· {name}", **_figures(each.families[name], each.calls)}
-    others = [row for name in slowest[_MOST_FAMILIES:] for row in each.families[name]]
-    if others:
-        yield {"path": f"· {len(slowest) - _MOST_FAMILIES} more", **_figures(others, each.calls)}
+    by_family.sort(key=lambda each: -each[1]["duration_ns"].sum())
+    for family, rows in by_family[:_MAX_FAMILIES]:
+        yield {"path": f"· {family}", **_figures(rows, calls)}
+    if others := by_family[_MAX_FAMILIES:]:
+        rest = pd.concat([rows for _, rows in others])
+        yield {"path": f"· {len(others)} more", **_figures(rest, calls)}
 
 
-def _figures(rows: Sequence[CountedKernel], calls: int) -> dict[str, Any]:
-    """The figures of a call by `_COLUMNS`, None for what was not measured."""
-    time = _sum(rows, "duration_ns")
-    read, written = _sum(rows, "dram_read_bytes"), _sum(rows, "dram_write_bytes")
-    flops = [_sum(rows, name) for name in _FLOPS]
-    known = [count for count in flops if count is not None]
+def _figures(kernels: pd.DataFrame, calls: int) -> dict[str, Any]:
+    """Compute the figures of a call by `_COLUMNS`, NaN where one of the kernels was not measured."""
+    total = kernels[list(METRICS)].sum(skipna=False)
+    flops = total[_FLOPS].sum()
+    if not np.isnan(total["tensor_flops"]):
+        tensor = format_share(total["tensor_flops"] / flops) if flops else None
+    else:  # then it is known at most whether they did anything
+        used = total["tensor_instructions"]
+        tensor = None if np.isnan(used) else "used" if used else "not used"
+    timed = kernels[["dram_percent", "duration_ns"]].dropna()
+    time = timed["duration_ns"].sum()
     return {
-        "kernels": len(rows) / calls,
-        "duration_ns": None if time is None else time / calls,
-        "dram_bytes": None if read is None or written is None else (read + written) / calls,
-        "dram_percent": _mean(rows, "dram_percent"),
-        "flops": sum(known) / calls if known else None,
-        "tensor": _tensor(rows, flops[0], sum(known)),
+        "kernels": len(kernels) / calls,
+        "duration_ns": total["duration_ns"] / calls,
+        "dram_bytes": (total["dram_read_bytes"] + total["dram_write_bytes"]) / calls,
+        "dram_percent": timed.prod(axis=1).sum() / time if time else None,
+        "flops": flops / calls if total[_FLOPS].notna().any() else None,
+        "tensor": tensor,
     }
-
-
-def _tensor(rows: Sequence[CountedKernel], tensor: float | None, flops: float) -> str | None:
-    """The share of the FLOPs that tensor cores did, or, where that was not counted, whether they did anything."""
-    if tensor is not None:
-        return format_share(tensor / flops) if flops else None
-    instructions = _sum(rows, "tensor_instructions")
-    return None if instructions is None else "used" if instructions else "not used"
-
-
-def _sum(rows: Iterable[CountedKernel], column: str) -> float | None:
-    """The sum over rows, None where one of them has no value."""
-    total = 0.0
-    for row in rows:
-        value = row.values[column]
-        if value is None:
-            return None
-        total += value
-    return total
-
-
-def _mean(rows: Iterable[CountedKernel], column: str) -> float | None:
-    """The mean of a percentage, weighted by time."""
-    weight = total = 0.0
-    for row in rows:
-        value, time = row.values[column], row.values["duration_ns"]
-        if value is not None and time is not None:
-            weight, total = weight + time, total + value * time
-    return total / weight if weight else None

@@ -1,1 +1,1 @@
-"""A copy of a report that can be passed on."""
+"""Copies a report without what is private in it, so that it can be passed on."""

@@ -1,4 +1,4 @@
-"""What a capture was made on: the machine and the software, and a hash by which two captures are comparable or not."""
+"""The machine and the software of a capture, and a hash by which two captures are comparable or not."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from typing import Any
 from nsysprof.tools.driver import Driver
 from nsysprof.tools.nsys import Nsys
 
-__all__ = ["PLACE_VARIABLES", "environment_hash", "fingerprint", "rank_in_job"]
-
-# What launchers tell each process of its place in the job: torchrun, Open MPI, MPICH and its kin, Slurm; the first that
-# is set counts.
+# Variables of a process's place in its job: torchrun, Open MPI, MPICH and its kin, Slurm; the first one set counts.
 PLACE_VARIABLES = {
     "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"),
     "local_rank": ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),
@@ -27,7 +24,7 @@ PLACE_VARIABLES = {
 def fingerprint(
     nsys: Nsys | None, driver: Driver | None, workload: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """GPUs, driver, nsys, Python, OS and CPU of this machine, and what a workload says of its own software.
+    """Collect GPUs, driver, nsys, Python, OS and CPU of this machine, and what a workload reports of its own software.
 
     A plain mapping for JSON, without anything that changes from run to run; ``workload`` is the ``environment`` of
     its results: torch, CUDA, cuDNN, precision flags. What is not known is None.
@@ -48,22 +45,22 @@ def fingerprint(
 
 
 def environment_hash(environment: Mapping[str, Any]) -> str:
-    """The first 16 digits of the SHA-256 of a fingerprint, whatever the order of its keys."""
+    """Return the first 16 digits of the SHA-256 of a fingerprint, whatever the order of its keys."""
     text = json.dumps(environment, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def rank_in_job(variables: Mapping[str, str]) -> dict[str, int] | None:
-    """``rank``, ``local_rank`` and ``world_size`` of a process that a launcher started, as far as it said so.
+    """Return ``rank``, ``local_rank`` and ``world_size`` of a process that a launcher started, as far as known.
 
     None where no rank is set. It is recorded apart because scrubbing a report removes the variables.
     """
-    found = {
+    place = {
         name: int(variables[first])
         for name, known in PLACE_VARIABLES.items()
         if (first := next((each for each in known if variables.get(each, "").isdecimal()), None))
     }
-    return found if "rank" in found else None
+    return place if "rank" in place else None
 
 
 def _os() -> str:

@@ -62,7 +62,7 @@ def nsys(tmp_path: Path, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> P
 
 def found(folder: Path, **how: Path | None) -> dict[str, Check]:
     """The findings by name."""
-    named = {check.name: check for check in check_machine(folder, tell=lambda text: None, **how)}
+    named = {check.name: check for check in check_machine(folder, announce=lambda text: None, **how)}
     assert all((check.state == "ok") == (check.fix is None) for check in named.values())
     assert not any("\n" in str(check.fix) for check in named.values())
     return named
@@ -223,7 +223,7 @@ def test_a_torch_without_cuda_on_a_machine_with_a_gpu_is_warned_of(
     workload = tmp_path / "workload.py"
     gpu_fails = "import sys\nif 'cuda' in sys.argv: sys.exit('no GPU')\n"
     workload.write_text(gpu_fails + WORKLOAD.replace("CUDA}", "None}"))
-    named = list(check_machine(tmp_path, workload=workload, tell=lambda text: None))
+    named = list(check_machine(tmp_path, workload=workload, announce=lambda text: None))
     states = [(check.state, check.found) for check in named if check.name == "torch"]
     assert states == [("warn", "does not run on the GPU: no GPU"), ("warn", "2.11.0, built without CUDA")]
 

@@ -11,7 +11,7 @@ import pytest
 
 from nsysprof import catalog
 from nsysprof.capture.compose import Request, nsys_command
-from nsysprof.capture.failure import check_ended, last_said
+from nsysprof.capture.failure import check_ended, last_message
 from nsysprof.capture.outputs import Outputs
 from nsysprof.capture.session import capture_program, overhead_of
 from nsysprof.core.document import read_if_document
@@ -110,7 +110,7 @@ SAID = {
 @pytest.mark.parametrize("text", SAID)
 def test_the_reason_of_a_failure_is_neither_usage_nor_chatter(text: str) -> None:
     """What nsys prints around it says nothing."""
-    assert last_said(Ended(1, 0, text)).startswith(SAID[text])
+    assert last_message(Ended(1, 0, text)).startswith(SAID[text])
 
 
 def test_a_record_is_short_and_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -23,6 +22,7 @@ from nsysprof.check import budget as budget_module
 from nsysprof.check.budget import read_budget
 from nsysprof.counters.text import counters_summary
 from nsysprof.export.tables import INSTANCES, OPS
+from nsysprof.formats.counters import METRICS, CounterRow
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.waits.causes import WAITING_FOR
 from tests.kit.command_line import runner
@@ -151,18 +151,21 @@ def test_the_printed_count_is_what_is_printed() -> None:
     table = ROOT / "traces" / "run.counters.csv"
     with table.open(newline="", encoding="utf-8") as file:
         rows = [
-            SimpleNamespace(
-                path=row["range"],
-                pid=int(row["pid"]),
-                kernel=row["kernel"],
-                values={name: float(cell) if cell else None for name, cell in list(row.items())[6:]},
+            CounterRow(
+                row["range"],
+                int(row["order"]),
+                int(row["pid"]),
+                row["kernel"],
+                row["grid"],
+                row["block"],
+                {name: float(row[name]) if row[name] else None for name in METRICS},
             )
             for row in csv.DictReader(file)
         ]
     record = json.loads(table.with_suffix(".json").read_text(encoding="utf-8"))
     names = list(dict.fromkeys(row.kernel for row in rows))
     families = dict(zip(names, classify(load_rules(), names).family, strict=True))
-    printed = counters_summary(cast("Any", rows), record, families).splitlines()
+    printed = counters_summary(rows, record, families).splitlines()
     (example,) = blocks(PAGES["counters"], "text")
     assert [line for line in example.splitlines() if line != "..." and line not in printed] == []
 

@@ -297,7 +297,7 @@ def test_work_without_a_clear_owner_is_told(trace: MakeTrace) -> None:
     verdict = judged(path)
     assert observed(verdict) == [("RUN::flash::S64", "flash")]
     assert verdict.warnings == (
-        "ops that belong to no range for sure, and so do not count for its backend: 1",
+        "GPU ops that belong to no range for sure, and so do not count for its backend: 1",
     )
 
 

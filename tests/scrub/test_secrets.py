@@ -21,7 +21,7 @@ def cut(text: bytes, *secrets: Secret, sure: bool = False) -> bytes:
     """The text without these secrets."""
     known = Secrets()
     known.add(secrets)
-    return known.knife([text], sure=sure)(text)
+    return known.redactor([text], sure=sure)(text)
 
 
 def learned(kind: str, text: bytes) -> list[tuple[bytes, bool]]:
@@ -81,7 +81,7 @@ def test_what_a_variable_gives_away(name: bytes, value: bytes, expected: list[Se
     """The name of a variable says what its value is; a credential counts from six characters on."""
     known = Secrets()
     known.add(environment_secrets(name, value))
-    assert list(known.found.values()) == expected
+    assert list(known.known.values()) == expected
 
 
 def test_each_folder_of_a_list_is_a_secret_of_its_own() -> None:
@@ -159,8 +159,8 @@ def test_the_longest_secret_wins_and_labels_tell_them_apart() -> None:
     """A working folder in the home folder is cut as such; the second secret of a kind gets a number, for good."""
     known = Secrets()
     known.add([Secret(b"/h/al", "home"), Secret(b"/h/al/w", "working folder"), Secret(b"/h/bo", "home")])
-    knife = known.knife([b"/h/al/w /h/al /h/bo"], sure=True)
-    assert knife(b"/h/al/w/x /h/al/x /h/bo /h/al") == b"[working folder]/x [home]/x [home 2] [home]"
+    redactor = known.redactor([b"/h/al/w /h/al /h/bo"], sure=True)
+    assert redactor(b"/h/al/w/x /h/al/x /h/bo /h/al") == b"[working folder]/x [home]/x [home 2] [home]"
     assert known.cuts == {"working folder": 1, "home": 3}
 
 

@@ -52,14 +52,14 @@ def test_characters_are_whole_wherever_the_output_is_cut(tmp_path: Path) -> None
     write = "import sys; sys.stdout.buffer.write({}); sys.stdout.flush()"
     run_child(python(write.format("b'x' + 'é'.encode() * 200_000")), tmp_path / "log", heard.append)
     assert "".join(heard) == "x" + "é" * 200_000
-    assert run_child(python(write.format("b'a\\xff\\0b'")), tmp_path / "log", silent).said == "a\ufffd\0b"
+    assert run_child(python(write.format("b'a\\xff\\0b'")), tmp_path / "log", silent).output == "a\ufffd\0b"
 
 
 def test_of_a_long_output_only_the_end_is_held(tmp_path: Path) -> None:
     """A program that runs for days prints more than fits into memory."""
     ended = run_child(python("print('x' * 1_000_000); print('the end')"), tmp_path / "log", silent)
-    assert len(ended.said) <= 1 << 16
-    assert ended.said.endswith("x\nthe end\n")
+    assert len(ended.output) <= 1 << 16
+    assert ended.output.endswith("x\nthe end\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell starts what outlives it")
@@ -67,7 +67,7 @@ def test_what_outlives_a_program_is_not_waited_for(tmp_path: Path, monkeypatch: 
     """It holds the pipe open; the time that was measured is the program's own."""
     monkeypatch.setattr(module, "_SILENCE_S", 0.2)
     ended = run_child(["sh", "-c", "echo now; (sleep 20; echo later) &"], tmp_path / "log", silent)
-    assert ended.said == "now\n"
+    assert ended.output == "now\n"
     assert ended.wall_ns < 15e9
 
 
