@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.trace.details import Dependencies, StreamEvents
 from nsysprof.trace.nsys.blocks import Growing, Source, column, named_rows, read_blocks
-from nsysprof.trace.nsys.host_calls import TABLE as CALLS
+from nsysprof.trace.nsys.host_calls import CALLS
 from nsysprof.trace.trace import Stream, Trace, pid_of
 
 WAITS, RECORDS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"

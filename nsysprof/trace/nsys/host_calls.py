@@ -28,9 +28,9 @@ from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_bloc
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import PROCESS_OF_THREAD
 
-TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
-OS_TABLE, OVERHEAD_TABLE = "OSRT_API", "PROFILER_OVERHEAD"
-NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
+CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
+OS_CALLS, OVERHEAD = "OSRT_API", "PROFILER_OVERHEAD"
+CALLS_NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
 _LAUNCHES = re.compile(r"(?:cuda|cu)(?:GraphLaunch|Launch(?!HostFunc)|Memcpy|Memset).*", re.DOTALL)
 # cudaFree and blocking copies wait for the device like cudaDeviceSynchronize does; their Async forms do not.
 _WAITS = re.compile(
@@ -146,7 +146,7 @@ def read_calls(
     same call recorded twice) the shortest is taken.
     """
     rows = Growing(arena, start="i8", end="i8", thread="i4", slot=str(np.dtype(keys.type)))
-    for block in read_blocks(source, TABLE, NEEDS, progress=progress):
+    for block in read_blocks(source, CALLS, CALLS_NEEDS, progress=progress):
         code = threads.encode(column(block, "globalTid"))
         process = processes.encode(threads.values & PROCESS_OF_THREAD)[code]  # asked once per distinct thread
         slot = keys.slots(process, column(block, "correlationId"))
@@ -206,7 +206,7 @@ def _named_blocks(
 ) -> Iterator[tuple[Block, NDArray[np.bool_]]]:
     """Blocks of host calls, and which of them have a name that the pattern matches whole."""
     matching: dict[int, bool] = {}
-    for block in read_blocks(source, TABLE, needs, others):
+    for block in read_blocks(source, CALLS, needs, others):
         name = column(block, "nameId", missing=-1)
         new = [number for number in np.unique(name).tolist() if number not in matching]
         texts = source.strings(new)
@@ -214,7 +214,7 @@ def _named_blocks(
         yield block, np.isin(name, [number for number, matches in matching.items() if matches])
 
 
-def read_call_list(source: Source, progress: Progress | None = None, table: str = TABLE) -> CallList:
+def read_call_list(source: Source, progress: Progress | None = None, table: str = CALLS) -> CallList:
     """All host calls of a report, or all rows of another ``table`` like theirs; none where it holds none."""
     rows = Growing(thread="i4", start="i8", end="i8", name="i4", correlation="i8", result="i8")
     threads, names = Coder(), Coder()
@@ -245,7 +245,7 @@ def read_call_list(source: Source, progress: Progress | None = None, table: str 
 
 def read_host_activity(source: Source) -> HostActivity:
     """The `HostActivity` of a report: CUDA calls, and what was recorded of the operating system and of nsys itself."""
-    lists = [read_call_list(source, table=table) for table in (TABLE, OS_TABLE, OVERHEAD_TABLE)]
+    lists = [read_call_list(source, table=table) for table in (CALLS, OS_CALLS, OVERHEAD)]
     threads = np.unique(np.concatenate([each.threads for each in lists]))
     columns: dict[str, list[NDArray[Any]]] = {}
     names: list[str] = []
