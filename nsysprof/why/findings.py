@@ -54,7 +54,14 @@ def _candidates(path: str, rows: pd.DataFrame) -> Iterator[Finding]:
     waits = rows[(rows["cause"] != "compute") & (rows["waited_ns"] > 0)]
     host = waits[waits["cause"] == "host"]
     for name, part in host[host["exposed_by"] != ""].groupby("exposed_by", sort=False):
-        yield _exposed(path, str(name), part)
+        by_culprit = part.groupby("culprit")["waited_ns"].sum()
+        top = str(by_culprit.idxmax())
+        if by_culprit.max() >= _MOST_OF_IT * by_culprit.sum():
+            text = top if top == name else f"{top}, exposed by {name}"
+            yield _finding(path, part[part["culprit"] == top], top, text)
+            part = part[part["culprit"] != top]
+        if len(part):
+            yield _finding(path, part, str(name), f"the host after {name}, which lets the GPU run dry")
     alone = host[host["exposed_by"] == ""]
     for name, part in alone.groupby("range", sort=False):
         calls = part.loc[part["activity"] == "launch calls"]
@@ -89,15 +96,6 @@ def _launch_bound(path: str, name: str, rows: pd.DataFrame) -> Finding:
         f"launches {where}",
         f"launch-bound {where}: the host needs longer to launch than the GPU to run",
     )
-
-
-def _exposed(path: str, name: str, rows: pd.DataFrame) -> Finding:
-    by_culprit = rows.groupby("culprit")["waited_ns"].sum().sort_values(ascending=False)
-    top = str(by_culprit.index[0])
-    if by_culprit.iloc[0] >= _MOST_OF_IT * by_culprit.sum():
-        text = top if top == name else f"{top}, exposed by {name}"
-        return _finding(path, rows, top, text)
-    return _finding(path, rows, name, f"the host after {name}, which lets the GPU run dry")
 
 
 def _finding(path: str, rows: pd.DataFrame, culprit: str, text: str) -> Finding:

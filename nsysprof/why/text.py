@@ -47,7 +47,7 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS) -> str:
             "",
             f"{plural(len(paths) - most_paths, 'path')} more: why.csv has them, --range GLOB shows some",
         ]
-    return "".join(f"{visible(line)}\n" for line in lines)
+    return "".join(f"{visible(line)}\n" for part in lines for line in part.split("\n"))
 
 
 def _head(answer: Why) -> str:
@@ -83,6 +83,8 @@ def _tree(path: str, gpu: int, windows: pd.DataFrame, rows: pd.DataFrame, top: i
         by_cause = part.groupby(key)["waited_ns"].sum().sort_values(ascending=False)
         for cause, ns in by_cause.items():
             add(2, _LABELS.get((name, str(cause)), str(cause)), ns)
+            if name == "compute":
+                continue  # `nsysprof analyze` names the kernels
             below = part[part[key] == cause].groupby(["culprit", "exposed_by"])["waited_ns"].sum()
             shown = below.sort_values(ascending=False).head(top)
             shown = shown[shown >= _MIN_SHARE * span]

@@ -18,7 +18,7 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules, short_name
 from nsysprof.trace.details import PROFILER, Dependencies, HostActivity, OpDetails
-from nsysprof.trace.trace import MEMCPY, MEMSET
+from nsysprof.trace.trace import MEMCPY, MEMSET, tid_of
 from nsysprof.waits.exposure import exposed_by
 from nsysprof.waits.host import ACTIVITIES, host_time, ranges_around, threads_to_blame
 from nsysprof.waits.walk import HOST, LATENCY, RUNS, UNKNOWN, Pieces, Reasons, reasons, walk
@@ -70,6 +70,7 @@ class _Facts:
     texts: _Texts
     names: list[str]
     name_code: NDArray[np.int64]
+    threads: list[str]
 
     @property
     def words(self) -> dict[str, Sequence[str]]:
@@ -97,6 +98,7 @@ def why(
     reader = trace.report.reader
     kinds = classify(rules or load_rules(None), trace.op_names)
     dependencies = reader.dependencies(trace)
+    thread_names = reader.thread_names()
     merged = merged_names([name.text for name in trace.range_names], merge_names)
     place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
     facts = _Facts(
@@ -110,6 +112,7 @@ def why(
         _Texts(),
         list(place),
         np.array([place[name] for name in merged], np.int64),
+        [thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
     )
     windows, paths, chosen = _choose(attribution, select, merge_names)
     pieces, computed, sums = [], [], []
@@ -292,13 +295,13 @@ def _host_parts(
     owner = np.append(facts.attribution.owner, np.int32(-1))[launch]
     own = np.where(launch >= 0, np.append(trace.launches.thread, 0)[launch], thread)
     of_range = np.where(owner >= 0, np.append(trace.ranges.thread, 0)[owner], own)
-    helps = (time.thread != of_range[time.piece]) & (time.range < 0)
+    helps = np.where((time.thread != of_range[time.piece]) & (time.range < 0), time.thread, -1)
 
     def describe(call: int, copied: int, row: int, helper: int) -> str:
         what = "code" if call < 0 else calls.names[call]
         if copied >= 0:
             what += f" ({_copy_text(facts, copied)})"
-        return f"{what} on a helper thread" if helper else f"{what} {_where(facts, row)}"
+        return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what} {_where(facts, row)}"
 
     exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread)
     return {
