@@ -24,7 +24,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from nsysprof.bench.looks import LOOKS
+from nsysprof.bench.lines import LOOKS
 from nsysprof.charts.axis import draw_axis
 from nsysprof.charts.marks import Heading
 from nsysprof.charts.style import TEXT, figure_png, panel_grid, style

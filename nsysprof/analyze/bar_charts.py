@@ -14,7 +14,7 @@ from nsysprof.charts.palette import IDLE, INK, text_on
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural, printable
 from nsysprof.core.units import format_count, format_ns, format_share, scale_ns
-from nsysprof.kernels.groups import OTHER, OpGroups
+from nsysprof.kernels.classify import OTHER, OpGroups
 
 _LAUNCHES = "launches (host calls)"
 _IDLE_LABEL = "idle (span − busy): none of the range's work runs"

@@ -45,8 +45,7 @@ from nsysprof.attribution.split import Part, parts
 from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
-from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
-from nsysprof.kernels.groups import OpGroups, op_groups
+from nsysprof.kernels.classify import Kinds, OpGroups, Rules, classify, load_rules, op_groups
 from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from nsysprof.analyze.highlights import preparing
 from nsysprof.core.columns import ColumnTable, stack_tables
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.text import shorten
-from nsysprof.kernels.classify import short_name
-from nsysprof.kernels.groups import NO_KERNELS, OTHER, OpGroups
+from nsysprof.kernels.classify import NO_KERNELS, OTHER, OpGroups, short_name
 
 DOMINANT = 0.95
 MOST_ROWS = 60

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +33,10 @@ from nsysprof.charts.marks import (
     Stream,
 )
 from nsysprof.charts.palette import IDLE, INK, OTHERS, TINTS
+from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural, printable, shorten
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.kernels.classify import short_name
-from nsysprof.kernels.groups import NO_KERNELS, OTHER
+from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
 
 TOP = 20
 _LABEL = 34  # characters of the name of a lane
@@ -98,13 +100,10 @@ def plan_timeline(answer: Timeline) -> Lanes:
 
 def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
     """Process by process: the host's ranges, the same on the GPU, streams."""
-    lanes: list[StreamLane | RangeLane] = [*answer.ranges, *answer.streams]
-    tint, origin = Tints(answer.breakdown), answer.start_ns
-    order, colours = (
-        processes_by_gpu(answer.breakdown.attribution.trace),
-        group_colours(answer.breakdown.groups),
-    )
+    breakdown, origin, tints = answer.breakdown, answer.start_ns, dict[str, str]()
+    order, colours = processes_by_gpu(breakdown.attribution.trace), group_colours(breakdown.groups)
     length = np.maximum(np.diff(answer.edges), 1)
+    lanes: list[StreamLane | RangeLane] = [*answer.ranges, *answer.streams]
     out: list[Stream | Marks] = []
     for lane in sorted(lanes, key=lambda lane: order.index(lane.process)):
         label = shorten(lane.label, _LABEL)
@@ -113,10 +112,27 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
             level = np.where(lane.busy_ns > 0, level, 0).astype(np.uint8)
             out.append(Stream(label, lane.process, level, lane.group, colours))
         else:
-            tints, names = tint.colours(lane.path), tint.names(lane.path, lane.count)
             start, end = lane.start - origin, lane.end - origin
-            out.append(Marks(label, RANGE, start, end, tints, names, lane.process))
+            marks = _range_marks(breakdown, tints, label, start, end, lane.path)
+            names = [
+                name if count == 1 else f"{count:,} ranges"
+                for name, count in zip(marks.names, lane.count.tolist(), strict=True)
+            ]
+            out.append(replace(marks, names=names, process=lane.process))
     return out
+
+
+def _range_marks(
+    breakdown: Breakdown, tints: dict[str, str], label: str, start: Ints, end: Ints, path: NDArray[np.int32]
+) -> Marks:
+    """A lane of ranges, of codes of ``breakdown.paths``, in pale colours: one per merged path, as they come up."""
+    paths, texts = breakdown.paths, breakdown.merged_texts
+    colour, name = {}, {}
+    for code in dict.fromkeys(path.tolist()):
+        colour[code] = tints.setdefault(texts[code], TINTS[len(tints) % len(TINTS)])
+        name[code] = shorten(paths.names[int(paths.name[code])], _NAME)
+    codes = path.tolist()
+    return Marks(label, RANGE, start, end, [colour[code] for code in codes], [name[code] for code in codes])
 
 
 def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
@@ -173,13 +189,13 @@ def _groups(answer: Timeline) -> NDArray[np.bool_]:
 
 def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
     """What the host did: ranges by level, and launches."""
-    tint, inside, origin = Tints(breakdown), zoom.ranges, zoom.host_start_ns
+    inside, origin, tints = zoom.ranges, zoom.host_start_ns, dict[str, str]()
     out = []
     for level in np.unique(inside.level).tolist():
-        mine = inside.level == level
-        path, start, end = inside.path[mine], inside.start[mine] - origin, inside.end[mine] - origin
+        at = inside.level == level
+        start, end = inside.start[at] - origin, inside.end[at] - origin
         label = "the range · host" if level == 0 else f"inside it, level {level} · host"
-        out.append(Marks(label, RANGE, start, end, tint.colours(path), tint.names(path)))
+        out.append(_range_marks(breakdown, tints, label, start, end, inside.path[at]))
     if count := len(zoom.launch_start):
         start, end = zoom.launch_start - origin, zoom.launch_end - origin
         out.append(Marks("launches · host", RANGE, start, end, [INK] * count, [""] * count))
@@ -190,61 +206,30 @@ def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
     """What the streams did, a lane of boxes each; of many those with the most ops of the range."""
     labels = stream_labels(breakdown.attribution.trace)
     group, colour = breakdown.groups.of, np.array(group_colours(breakdown.groups), object)
-    said = _said(zoom, breakdown)
+    texts = _box_texts(zoom, breakdown)
     out = []
-    streams, mine = np.unique(zoom.op_stream, return_inverse=True)
-    busiest = np.argsort(-np.bincount(mine, zoom.op_mine), kind="stable")[:_MOST_ZOOMED]
+    streams, stream_of = np.unique(zoom.op_stream, return_inverse=True)
+    busiest = np.argsort(-np.bincount(stream_of, zoom.op_mine), kind="stable")[:_MOST_ZOOMED]
     for stream in np.sort(streams[busiest]).tolist():
-        mine = np.flatnonzero(zoom.op_stream == stream)
-        own, name = zoom.op_mine[mine], zoom.op_name[mine]
-        start = np.maximum(zoom.op_start[mine], zoom.start_ns) - zoom.start_ns
-        end = np.minimum(zoom.op_end[mine], zoom.end_ns) - zoom.start_ns
+        at = np.flatnonzero(zoom.op_stream == stream)
+        own, name = zoom.op_mine[at], zoom.op_name[at]
+        start = np.maximum(zoom.op_start[at], zoom.start_ns) - zoom.start_ns
+        end = np.minimum(zoom.op_end[at], zoom.end_ns) - zoom.start_ns
         colours = np.where(own, colour[group[name]], OTHERS).tolist()
-        names = [
-            said[code] if is_own else "" for code, is_own in zip(name.tolist(), own.tolist(), strict=True)
-        ]
+        names = np.where(own, texts[name], "").tolist()
         out.append(Marks(shorten(labels[stream], _LABEL), STREAM, start, end, colours, names))
     return out
 
 
-def _said(zoom: Zoom, breakdown: Breakdown) -> dict[int, str]:
-    """What is written into the boxes of an op: its cause, and where its family says nothing, its name."""
+def _box_texts(zoom: Zoom, breakdown: Breakdown) -> NDArray[Any]:
+    """By op name the text in its boxes: its cause or, where its family is not known, its name."""
     names, kinds, by_name = breakdown.attribution.trace.op_names, breakdown.kinds, breakdown.groups.by_name
-    return {
-        code: shorten(short_name(names[code], _KERNEL), _KERNEL)
-        if kinds.family[code] == OTHER or (by_name and kinds.family[code] not in NO_KERNELS)
-        else printable(kinds.cause[code])
-        for code in np.unique(zoom.op_name[zoom.op_mine]).tolist()
-    }
-
-
-class Tints:
-    """Pale colours and names for ranges: one colour per merged path, in the order in which they are asked for."""
-
-    def __init__(self, breakdown: Breakdown) -> None:
-        self._breakdown = breakdown
-        self._number: dict[str, int] = {}
-
-    def colours(self, path: NDArray[np.int32]) -> list[str]:
-        """A colour per range, given as codes of ``breakdown.paths``."""
-        texts = self._breakdown.merged_texts
-        found = {
-            code: TINTS[self._number.setdefault(texts[code], len(self._number)) % len(TINTS)]
-            for code in dict.fromkeys(path.tolist())
-        }
-        return [found[code] for code in path.tolist()]
-
-    def names(self, path: NDArray[np.int32], count: NDArray[np.int32] | None = None) -> list[str]:
-        """A name per mark: of its range, or how many ranges it stands for."""
-        paths = self._breakdown.paths
-        found = {
-            code: shorten(paths.names[int(paths.name[code])], _NAME) for code in dict.fromkeys(path.tolist())
-        }
-        counts = count.tolist() if count is not None else [1] * len(path)
-        return [
-            found[code] if many == 1 else f"{many:,} ranges"
-            for code, many in zip(path.tolist(), counts, strict=True)
-        ]
+    texts = np.full(len(names), "", object)
+    for code in np.unique(zoom.op_name[zoom.op_mine]).tolist():
+        unknown = kinds.family[code] == OTHER or (by_name and kinds.family[code] not in NO_KERNELS)
+        name = shorten(short_name(names[code], _KERNEL), _KERNEL) if unknown else printable(kinds.cause[code])
+        texts[code] = name
+    return texts
 
 
 def _zoom_title(zoom: Zoom) -> str:

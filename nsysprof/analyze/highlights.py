@@ -1,16 +1,22 @@
-"""Which ranges of an answer a reader wants to see first."""
+"""Which ranges of an answer a reader wants to see first, what they hold, and which of them wait for launches."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.core.columns import ColumnTable
+from nsysprof.core.intervals import cover_before
 from nsysprof.core.nesting import ancestors_or_self
 
 # Of ranges that hold one another with nothing beside, so many are shown at either end.
 _CHAIN_ENDS = 2
+# A range with more than this share of idle waits for its launches, or for the host.
+LAUNCH_BOUND_IDLE = 0.5
 # Outermost ranges by which the workloads name what they measure, and what they do before it.
 _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 
@@ -39,15 +45,12 @@ def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
 def preparing(merged: ColumnTable) -> NDArray[np.bool_]:
     """Which rows of ``merged`` lie in warm-up and checks, in an answer that has ``RUN::`` ranges; none in any other."""
     parent = merged["parent"]
-    outermost = parent < 0
-    names = merged.texts("name")[outermost].tolist()
-    inside = np.zeros(len(merged), bool)
-    if not any(name.startswith(_MEASURED) for name in names):
-        return inside
-    inside[outermost] = [name.startswith(_BEFORE) for name in names]
-    for row in np.flatnonzero(~outermost).tolist():  # parents stand before children
-        inside[row] = inside[parent[row]]
-    return inside
+    outermost = np.flatnonzero(parent < 0)
+    names = merged.take(outermost).texts("name").tolist()
+    before = np.zeros(len(merged), bool)
+    if any(name.startswith(_MEASURED) for name in names):
+        before[outermost] = [name.startswith(_BEFORE) for name in names]
+    return ancestors_or_self(parent, before)
 
 
 def _inside_chain(parent: NDArray[np.integer], alike: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -88,6 +91,40 @@ def kernels_inside(breakdown: Breakdown, row: int) -> ColumnTable:
     if row >= 0:
         inside[1:] = ancestors_or_self(parent, inside[1:])
     rows = breakdown.columns("merged_kernels")
-    mine = rows.take(inside[rows["row"] + 1])
-    found = mine.summed(["kernel", "family", "math_unit", "cause"], ["count", "sum_ns"])
-    return found.take(np.argsort(-found["sum_ns"], kind="stable"))
+    rows = rows.take(inside[rows["row"] + 1])
+    kernels = rows.summed(["kernel", "family", "math_unit", "cause"], ["count", "sum_ns"])
+    return kernels.take(np.argsort(-kernels["sum_ns"], kind="stable"))
+
+
+def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64]:
+    """For rows of ``merged`` the median over instances of the share of the span in which no GPU of theirs ran anything.
+
+    Neither the range's ops nor those of others. The span is that from the instance's first op to its last end, on each
+    GPU that it uses. NaN where no instance has a span.
+    """
+    lines = breakdown.attribution.trace.gpu_busy
+    of_rows = [breakdown.instances_of(row) for row in rows]
+    if not of_rows:
+        return np.empty(0)
+    first, last, devices = (
+        np.concatenate([getattr(part.inclusive, name)[instances] for part, instances in of_rows])
+        for name in ("first_op_ns", "last_op_ns", "devices")
+    )
+    span, busy = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
+    for gpu, (start, end) in lines.items():
+        if gpu >= DEVICE_BITS and len(lines) > DEVICE_BITS + 1:
+            continue  # these GPUs share a bit, so nobody can tell which of them a range uses
+        uses = np.flatnonzero((devices >> gpu) & 1)
+        span[uses] += last[uses] - first[uses]
+        busy[uses] += cover_before(start, end, last[uses]) - cover_before(start, end, first[uses])
+    share = np.where(span > 0, 1 - busy / np.maximum(span, 1), np.nan)
+    bounds = np.cumsum([len(instances) for _, instances in of_rows])[:-1]
+    known = (part[~np.isnan(part)] for part in np.split(share, bounds))
+    return np.array([np.median(part) if len(part) else np.nan for part in known])
+
+
+def launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """For which rows of ``merged`` the GPU waits for one launch after the other: a single launch waits for nothing."""
+    merged = breakdown.columns("merged").take(rows)
+    waits: NDArray[np.bool_] = idle_shares(breakdown, rows.tolist()) > LAUNCH_BOUND_IDLE
+    return waits & (merged["launches"] > merged["instances"])

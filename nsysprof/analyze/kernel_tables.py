@@ -13,8 +13,7 @@ from nsysprof.attribution.range_work import cover, crossing
 from nsysprof.attribution.split import Part
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints
-from nsysprof.kernels.classify import FAMILIES, Kinds
-from nsysprof.kernels.groups import OpGroups
+from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
 from nsysprof.statistics.distributions import quartiles_of_sorted, sorted_in_groups
 from nsysprof.trace.trace import KERNEL, START_END, Ops, Trace
 

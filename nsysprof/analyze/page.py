@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
-from nsysprof.analyze.highlights import top_rows, tree_order
+from nsysprof.analyze.highlights import launch_bound, top_rows, tree_order
 from nsysprof.analyze.page_rows import range_windows, report_timeline
 from nsysprof.analyze.subject import subtitle
-from nsysprof.analyze.text import RANGE_HEAD, launch_bound, range_cells, range_notes, warning_lines, work_line
+from nsysprof.analyze.text import ledger_table, range_cells, range_notes, warning_lines, work_line
 from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
@@ -22,11 +22,6 @@ from nsysprof.page.environment import report_facts
 from nsysprof.page.template import figures, fill
 
 MOST_TREE_ROWS, MOST_KERNEL_ROWS, MOST_WAITS = 1_500, 1_000, 200
-# The number behind each cell of a range's row, by the columns of ``merged``; those without are of several.
-_BEHIND = (
-    *("instances", "launches", "kernels", "cpu_ns", "span_ns", "busy_ns", "sum_ns"),
-    *("span_median_ns", "busy_median_ns", ""),
-)
 _NAME, _PATH = 90, 400
 
 
@@ -46,7 +41,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
         charts=figures(analysis_charts(), pictures),
         timeline={"data": packed, "caption": finding, "notes": notes} if packed else None,
-        ledger=_ledger(breakdown),
+        ledger=ledger_table(breakdown, empty=True).html(),
         families=_families(breakdown),
         tree=_tree(breakdown),
         kernels=_kernels(breakdown),
@@ -85,17 +80,6 @@ def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
     ]
 
 
-def _ledger(breakdown: Breakdown) -> dict[str, Any]:
-    totals = breakdown.totals
-    total = {"fate": "total", "ops": totals["ops"], "sum_ns": totals["sum_ns"], "share": 1.0}
-    rows = []
-    for row in (*breakdown.columns("ledger").records(), total):
-        texts = {"ops_text": format_count(row["ops"]), "sum_text": format_ns(row["sum_ns"])}
-        share = format_share(row["share"]) if totals["ops"] else "-"
-        rows.append({**row, **texts, "share_text": share})
-    return {"rows": rows}
-
-
 def _families(breakdown: Breakdown) -> list[dict[str, Any]]:
     """Ops and time by family, the longest first, of what the analysis holds."""
     families = breakdown.columns("merged_kernels").summed(["family"], ["count", "sum_ns"])
@@ -129,13 +113,28 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
     windows = range_windows(breakdown, numbers.tolist())
     level: dict[int, int] = {}
     rows = []
-    for number, row, waits, window in zip(numbers.tolist(), shown.records(), waiting, windows, strict=True):
+    for number, row, waits, window in zip(
+        numbers.tolist(), shown.records(), waiting.tolist(), windows, strict=True
+    ):
         up = int(parent[number])
         while up >= 0 and up not in level:
             up = int(parent[up])
         level[number] = level[up] + 1 if up >= 0 else 0
-        place = {"id": number, "parent": up, "level": level[number], "start": window[0], "end": window[1]}
-        rows.append({**place, **_tree_row(breakdown, row, waits)})
+        cells = range_cells(SimpleNamespace(**row), breakdown.work_ns, waits)
+        rows.append(
+            {
+                "id": number,
+                "parent": up,
+                "level": level[number],
+                "start": window[0],
+                "end": window[1],
+                "name": one_line(row["name"], _NAME) or "(no name)",
+                "path": one_line(row["merged_path"], _PATH),
+                "notes": _row_notes(row),
+                "part": str(row[breakdown.by]) if breakdown.by else "",
+                "cells": [{"text": text, "value": value} for text, value in cells.values()],
+            }
+        )
     notes = [*range_notes(shown, waiting)]
     if len(shown) > MOST_WAITS:
         notes.append(
@@ -146,37 +145,16 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
     around = {row["parent"] for row in rows}
     for row in rows:
         row["inner"] = row["id"] in around
-    return {"head": RANGE_HEAD[1:], "rows": rows, "notes": [" ".join(notes)], "by": breakdown.by}
+    return {"head": [*cells], "rows": rows, "notes": [" ".join(notes)], "by": breakdown.by}
 
 
-def _tree_row(breakdown: Breakdown, row: dict[str, Any], waits: bool) -> dict[str, Any]:
-    """What one row says: name, path, remarks and cells."""
-    cells = range_cells(SimpleNamespace(**row), breakdown.work_ns, waits)[1:]
-    values = [int(row[name]) if name else _ratio(row) for name in _BEHIND]
-    return {
-        "name": one_line(row["name"], _NAME) or "(no name)",
-        "path": one_line(row["merged_path"], _PATH),
-        "notes": _row_notes(row),
-        "part": str(row[breakdown.by]) if breakdown.by else "",
-        "cells": [{"text": text, "value": value} for text, value in zip(cells, values, strict=True)],
-    }
-
-
-def _launch_bound(breakdown: Breakdown, numbers: NDArray[np.intp]) -> list[bool]:
-    """Which rows wait for launches; looked for in `MOST_WAITS` rows, as it takes a pass over the report for each."""
-    busy = breakdown.columns("merged")["busy_ns"][numbers]
-    asked = np.sort(np.argsort(-busy, kind="stable")[:MOST_WAITS])
-    found = np.zeros(len(numbers), bool)
-    found[asked] = launch_bound(breakdown, numbers[asked])
-    waiting: list[bool] = found.tolist()
-    return waiting
-
-
-def _ratio(row: dict[str, Any]) -> float:
-    """busy/span as the row shows it: of the medians, or of the only instance."""
-    which = "_median_ns" if row["instances"] > 1 else "_ns"
-    busy, span = row[f"busy{which}"], row[f"span{which}"]
-    return float(busy / span) if span > 0 else 0.0
+def _launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which rows wait for launches, of the `MOST_WAITS` with the most busy time: each takes a pass over the trace."""
+    busy = breakdown.columns("merged")["busy_ns"][rows]
+    judged = np.sort(np.argsort(-busy, kind="stable")[:MOST_WAITS])
+    waits = np.zeros(len(rows), bool)
+    waits[judged] = launch_bound(breakdown, rows[judged])
+    return waits
 
 
 def _row_notes(row: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from nsysprof.attribution.attribute import MIGRATED
 from nsysprof.charts.palette import COLOURS
 from nsysprof.core.text import plural, printable, shorten
 from nsysprof.core.units import format_share
-from nsysprof.kernels.groups import LAST, OpGroups
+from nsysprof.kernels.classify import LAST, OpGroups
 
 
 def subtitle(breakdown: Breakdown) -> str:

@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.highlights import kernels_inside, top_rows
-from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
+from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, kernels_inside, launch_bound, top_rows
 from nsysprof.attribution.verify import Verification
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.results.table import spread_text, text_table
+from nsysprof.results.table import Column, TextTable, show_columns, spread_text, text_table
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.report import Diagnostic, Report
 from nsysprof.trace.trace import PUSH_POP
@@ -35,9 +34,11 @@ _OF_ONE_PROCESS = re.compile(
     r"No .+ events collected|Not all (?!CUDA|NVTX).+ events might have been collected"
 )
 _OF_GPU_WORK = re.compile(r"CUDA|CUPTI|NVTX|GPU|driver|Unified Memory", re.IGNORECASE)
-RANGE_HEAD = (
-    *("range", "instances", "launches", "kernels", "CPU", "span", "busy", "share"),
-    *("span each", "busy each", "busy/span"),
+_LEDGER = (
+    Column("fate", "what the GPU ops were launched from", head="launched from"),
+    Column("ops", "how many they are"),
+    Column("sum_ns", "their added durations", head="sum"),
+    Column("share", "the part of the whole that these are"),
 )
 
 
@@ -140,17 +141,19 @@ def work_line(breakdown: Breakdown) -> str:
     )
 
 
-def _ledger(breakdown: Breakdown) -> Iterator[str]:
+def ledger_table(breakdown: Breakdown, *, empty: bool) -> TextTable:
+    """The ledger with its total, and with outcomes of no GPU op where they are wanted (``empty``)."""
     totals = breakdown.totals
+    total = {"fate": "total", "ops": totals["ops"], "sum_ns": totals["sum_ns"], "share": 1.0}
+    rows = [row for row in (*breakdown.columns("ledger").records(), total) if row["ops"] or empty]
     if not totals["ops"]:
-        return
-    rows = [
-        [row.fate, format_count(row.ops), format_ns(row.sum_ns), format_share(row.share)]
-        for row in _rows(breakdown.columns("ledger"))
-        if row.ops
-    ]
-    rows.append(["total", format_count(totals["ops"]), format_ns(totals["sum_ns"]), format_share(1.0)])
-    yield text_table(["launched from", "ops", "sum", "share"], rows, "lrrr")
+        rows = [{**row, "share": None} for row in rows]
+    return show_columns(_LEDGER, rows, missing="-")
+
+
+def _ledger(breakdown: Breakdown) -> Iterator[str]:
+    if breakdown.totals["ops"]:
+        yield from ledger_table(breakdown, empty=False).lines()
 
 
 def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
@@ -162,20 +165,20 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
     waiting = launch_bound(breakdown, numbers)
     rows: list[list[str]] = []
     around: list[int] = []  # depths of the ranges around the row, as far as they are shown
-    head = [*RANGE_HEAD]
-    for row, waits in zip(_rows(shown), waiting, strict=True):
+    head = ["range"]
+    for row, waits in zip(_rows(shown), waiting.tolist(), strict=True):
+        cells = range_cells(row, breakdown.work_ns, waits)
+        head = ["range", *cells]
         while around and around[-1] >= row.depth:
             around.pop()
         left_out = row.depth - around[-1] - 1 if around else 0
         if left_out:
-            gap = (
-                "  " * min(row.depth - left_out, _MOST_INDENTS)
-                + f"… {left_out:,} more, each inside the one above"
-            )
-            rows.append([*([""] if by else []), gap, *[""] * (len(head) - 1)])
+            indent = "  " * min(row.depth - left_out, _MOST_INDENTS)
+            gap = f"{indent}… {left_out:,} more, each inside the one above"
+            rows.append([*([""] if by else []), gap, *[""] * len(cells)])
         around.append(row.depth)
-        cells = range_cells(row, breakdown.work_ns, waits)
-        rows.append([one_line(str(getattr(row, by)), 30), *cells] if by else cells)
+        part = [one_line(str(getattr(row, by)), 30)] if by else []
+        rows.append([*part, _label(row), *(text for text, _ in cells.values())])
     head = [by, *head] if by else head
     yield text_table(head, rows, ("ll" if by else "l").ljust(len(head), "r"))
     yield from range_notes(shown, waiting)
@@ -186,42 +189,39 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
 
 
-def range_notes(shown: ColumnTable, waiting: Sequence[bool]) -> Iterator[str]:
-    """What the columns of `RANGE_HEAD` mean, for these rows of ``merged``."""
+def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:
+    """What the columns of `range_cells` mean, for these rows of ``merged``."""
     yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op"
     yield "to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR."
     if ((shown["instances"] > 1) & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
-    if any(waiting):
+    if waiting.any():
         idle = format_share(LAUNCH_BOUND_IDLE)
         yield f"* launch-bound: for more than {idle} of the span the GPU runs nothing, not even ops of other ranges."
     if (shown["busy_ns"] > shown["span_ns"]).any():
         yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
 
 
-def launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> list[bool]:
-    """For which ranges the GPU waits for one launch after the other: a single launch waits for nothing."""
-    merged = breakdown.columns("merged").take(rows)
-    idle = idle_shares(breakdown, rows.tolist()) > LAUNCH_BOUND_IDLE
-    return [bool(waits) for waits in idle & (merged["launches"] > merged["instances"])]
+def range_cells(row: Any, total: int, waits: bool) -> dict[str, tuple[str, float]]:
+    """The cells of a row of ``merged`` by their heads: each its text and the number behind it.
 
-
-def range_cells(row: Any, total: int, waits: bool) -> list[str]:
-    """The cells of a row of ``merged`` below `RANGE_HEAD`; ``total`` is the sum of all ops, ``waits`` adds the mark."""
+    ``total`` is the sum of all ops, ``waits`` adds the mark of what is launch-bound.
+    """
     many = row.instances > 1
     span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)
-    return [
-        _label(row),
-        format_count(row.instances),
-        format_count(row.launches),
-        format_count(row.kernels),
-        format_ns(row.cpu_ns),
-        format_ns(row.span_ns),
-        format_ns(row.busy_ns),
-        format_share(row.sum_ns / total) if total else "",
-        *(_each(row, name) if many else "" for name in ("span", "busy")),
-        format_share(busy / span) + (" *" if waits else "") if span > 0 else "",
-    ]
+    ratio = busy / span if span > 0 else 0.0
+    return {
+        "instances": (format_count(row.instances), row.instances),
+        "launches": (format_count(row.launches), row.launches),
+        "kernels": (format_count(row.kernels), row.kernels),
+        "CPU": (format_ns(row.cpu_ns), row.cpu_ns),
+        "span": (format_ns(row.span_ns), row.span_ns),
+        "busy": (format_ns(row.busy_ns), row.busy_ns),
+        "share": (format_share(row.sum_ns / total) if total else "", row.sum_ns),
+        "span each": (_each(row, "span") if many else "", row.span_median_ns),
+        "busy each": (_each(row, "busy") if many else "", row.busy_median_ns),
+        "busy/span": (format_share(ratio) + " *" * waits if span > 0 else "", ratio),
+    }
 
 
 def _each(row: Any, name: str) -> str:

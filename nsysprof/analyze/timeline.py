@@ -20,7 +20,7 @@ from nsysprof.analyze.kernel_tables import op_slices
 from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, cover_before, merge, time_per_group
-from nsysprof.kernels.groups import OpGroups
+from nsysprof.kernels.classify import OpGroups
 from nsysprof.trace.trace import PUSH_POP, START_END, Trace, pid_of, tid_of
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each

@@ -11,8 +11,7 @@ import numpy as np
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
-from nsysprof.tools.nsys import find_nsys
-from nsysprof.tools.nsys_stats import stats
+from nsysprof.tools.nsys import find_nsys, stats
 from nsysprof.trace.trace import GRAPH, START_END, Trace, only_ops, pid_of, tid_of
 
 _STYLES = {"PushPop": "push/pop", "StartEnd": "start/end"}

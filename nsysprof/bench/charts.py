@@ -1,12 +1,194 @@
-"""The charts of a benchmark."""
+"""The charts of a benchmark, and of these the roofline and how samples are spread."""
 
 from __future__ import annotations
 
-from nsysprof.bench.lines import plan_latency, plan_memory, plan_speedup, plan_throughput
+import numpy as np
+import pandas as pd
+
+from nsysprof.bench.lines import (
+    backend_legend,
+    backend_looks,
+    dtype_dash,
+    dtype_notes,
+    dtypes_of,
+    plan_latency,
+    plan_memory,
+    plan_speedup,
+    plan_throughput,
+)
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.roofline_chart import plan_roofline
-from nsysprof.bench.violins import plan_violins
+from nsysprof.bench.rows import refused_rates
+from nsysprof.bench.titles import chart_subtitle, roofline_title, violin_title
+from nsysprof.bench.words import tflops_text
 from nsysprof.charts.chart import Chart
+from nsysprof.charts.marks import (
+    Ceiling,
+    Heading,
+    Line,
+    Message,
+    Roofs,
+    Violin,
+    ViolinPanel,
+    Violins,
+)
+from nsysprof.core.units import format_bandwidth, format_ns, format_share
+from nsysprof.formats.samples import BenchPoint
+
+MAX_VIOLIN_PANELS = 3
+MIN_REACH, MAX_REACH = 0.01, 0.25  # of the axis of violins, as a share of the median
+
+
+# ---- roofline.png: FLOP/s over FLOP per byte, below what memory and arithmetic can do at most
+
+
+def plan_roofline(results: BenchResults) -> Roofs | Message:
+    """Every point below its ceilings; without launches where there is such a figure. Words where no peak is known."""
+    frame = results.results[results.results["tflops"].notna()]
+    ceilings = _ceilings(frame)
+    title, subtitle = roofline_title(results), chart_subtitle(results)
+    frame = results.own(frame)
+    refused = refused_rates(frame)
+    frame = frame[~refused]
+    if not ceilings or frame.empty:
+        sentences = [
+            "A roofline needs the device's FLOP/s and bandwidth.",
+            "Measure them with:  nsysprof bench --measure-peaks",
+        ]
+        suspects = ["The warnings name the figures that are suspect."]
+        return Message(Heading(title, subtitle), suspects if ceilings else sentences)
+    dtypes = dtypes_of(frame)
+    notes = [
+        "bytes: " + results.about.traffic_words,
+        *(["dashed ceilings: measured on this machine"] if any(roof.dashed for roof in ceilings) else []),
+        *dtype_notes(dtypes),
+    ]
+    if frame["graph_tflops"].notna().any():
+        notes.insert(0, "FLOP/s without launches, from CUDA graphs")
+    if refused.any():
+        notes.insert(0, f"left out: {refused.sum()} of {len(refused)} points, above the peak")
+    legend = backend_legend(results, (str(name) for name in frame["backend"].unique()))
+    return Roofs(
+        heading=Heading(title, subtitle, legend, notes),
+        ceilings=ceilings,
+        slopes=_slopes(ceilings),
+        labels=("intensity: FLOP per byte moved", "TFLOP/s", "", ""),
+        paths=_paths(results, frame, dtypes),
+    )
+
+
+def _ceilings(frame: pd.DataFrame) -> list[Ceiling]:
+    """For each dtype the ceiling by the datasheet and the measured one, as far as both of their parts are known."""
+    out = []
+    for dtype, group in frame.groupby("dtype", sort=False):
+        for tflops, gb_per_s, words, measured in (
+            ("peak_tflops", "peak_gb_per_s", "peak", False),
+            ("measured_peak_tflops", "measured_gb_per_s", "measured", True),
+        ):
+            known = group[[tflops, gb_per_s]].dropna()
+            if len(known):
+                top, slope = float(known[tflops].median()), float(known[gb_per_s].median())
+                label = f"{dtype} {words} {tflops_text(top)} TFLOP/s"
+                out.append(Ceiling(top, label, slope / 1e3, measured))
+    return out
+
+
+def _slopes(ceilings: list[Ceiling]) -> list[tuple[float, str]]:
+    """The bandwidths, all named beside the highest, where no point can be."""
+    slopes = {each.slope: each.dashed for each in ceilings if each.slope}
+    highest = max(slopes)
+    measured = [slope for slope, dashed in slopes.items() if dashed and slope != highest]
+    text = format_bandwidth(highest * 1e12)
+    text += f" (measured {format_bandwidth(measured[0] * 1e12)})" if measured else ""
+    return [(slope, text if slope == highest else "") for slope in slopes]
+
+
+def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> list[Line]:
+    """The points of each backend in the order of a sweep: those of the first are joined, and named at both ends."""
+    rate, looks = frame["graph_tflops"].fillna(frame["tflops"]), backend_looks(results)
+    out = []
+    for number, sweep in enumerate(results.sweeps):
+        part = frame.loc[[row for row in sweep.rows if row in frame.index]]
+        for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
+            colour, marker = looks[str(backend)]
+            names = [""] * len(group)
+            for end in (0, -1) if number == 0 else ():
+                names[end] = f"{results.about.shorts[sweep.axis]}{group[sweep.axis].iloc[end]}"
+            out.append(
+                Line(
+                    label=str(backend),
+                    colour=colour,
+                    marker=marker,
+                    look=dtype_dash(dtypes, str(dtype)) if number == 0 else "none",
+                    x=group["intensity"].tolist(),
+                    y=rate[group.index].tolist(),
+                    names=names,
+                )
+            )
+    return out
+
+
+# ---- samples.png: how the samples of each backend are spread, beside those of a second run of the same backend
+
+
+def plan_violins(results: BenchResults) -> Violins:
+    """Deviations from the median in per cent, a row per backend: its samples above, the second set (A/A) below."""
+    groups = _shown_points(results)
+    notes = [
+        "thick: middle half of the samples; white: median",
+        "below the line: a second, interleaved set of the same backend (A/A)",
+        "numbers at the edges: samples farther out",
+    ]
+    count = results.results["configuration"].nunique()
+    if count > len(groups):
+        notes.append(f"{len(groups)} of {count} shapes")
+    looks = backend_looks(results)
+    panels = [
+        ViolinPanel(
+            results.labels[name],
+            "deviation from the median",
+            _reach(points),
+            [_violin(point, looks[point.backend][0]) for point in points],
+        )
+        for name, points in groups
+    ]
+    return Violins(Heading(violin_title(results), chart_subtitle(results), [], notes), panels)
+
+
+def _shown_points(results: BenchResults) -> list[tuple[str, list[BenchPoint]]]:
+    """The points of up to three configurations: the smallest, the middle and the largest of the first sweep.
+
+    Of several dtypes the one of most points is shown, so that the panels show the same backends.
+    """
+    frame = results.results[results.results["n"] > 0]
+    if frame.empty:
+        return []
+    part = frame.loc[[row for row in results.sweeps[0].rows if row in frame.index]]
+    part = part if len(part) else frame
+    part = part[part["dtype"] == part["dtype"].value_counts().index[0]]
+    names = list(dict.fromkeys(part["configuration"]))
+    picked = dict.fromkeys(names[round(place)] for place in np.linspace(0, len(names) - 1, MAX_VIOLIN_PANELS))
+    measured = results.samples.measured
+    return [(name, [point for point in measured if point.shape.id == name]) for name in picked]
+
+
+def _reach(points: list[BenchPoint]) -> float:
+    """How far the axis goes: two and a half times as far as 8 of 10 samples of each backend, within limits."""
+    deviations = [
+        np.abs(np.quantile(point.latency_ns, [0.1, 0.9]) / np.median(point.latency_ns) - 1)
+        for point in points
+    ]
+    return float(np.clip(2.5 * np.max(deviations, initial=0.0), MIN_REACH, MAX_REACH))
+
+
+def _violin(point: BenchPoint, colour: str) -> Violin:
+    """The samples of a point, with their median, their number and their spread in words."""
+    values = point.latency_ns
+    median = float(np.median(values))
+    cv = values.std(ddof=1) / values.mean() if len(values) > 1 else 0.0
+    left_out = f", {point.left_out} left out" if point.left_out else ""
+    texts = [format_ns(median), f"n {len(values)}{left_out}, CV {format_share(float(cv))}"]
+    return Violin(point.backend, colour, values / median - 1, point.aa_latency_ns / median - 1, texts)
+
 
 # In the order in which a report shows them.
 BENCH_CHARTS: tuple[Chart[BenchResults], ...] = (

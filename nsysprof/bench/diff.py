@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench.samples import BenchPoint, BenchSamples
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.samples import BenchPoint, BenchSamples, Kind
 from nsysprof.statistics.contrast import (
     DEFAULT_RULES,
     NO_CLEAR_CHANGE,
@@ -20,7 +20,6 @@ from nsysprof.statistics.contrast import (
     judge,
     noise_of,
 )
-from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.summary import summarize
 
 __all__ = ["BenchDiff", "compare_runs", "regressions"]
@@ -33,8 +32,9 @@ DIFF_COLUMNS = [  # after configuration and size
 ]  # fmt: skip
 # What two runs must have in common to be about the same thing.
 _SAME = ("workload", "device", "backward")
-_SHOWN = 6
+MAX_DIFFERENCES = 6
 _METRICS = ("latency", "graph latency", "peak memory")
+_KINDS: Mapping[str, Kind] = {"latency": "eager", "graph latency": "graph"}
 
 _Place = tuple[str, str]  # configuration and backend
 _Points = Mapping[_Place, BenchPoint]
@@ -80,9 +80,11 @@ def compare_runs(
             )
     differences = tuple(environment_differences(before, after))
     if differences and not unlike:
-        more = f", and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+        more = (
+            f", and {len(differences) - MAX_DIFFERENCES} more" if len(differences) > MAX_DIFFERENCES else ""
+        )
         raise NsysprofError(
-            f"{before.path} and {after.path} are not comparable: {'; '.join(differences[:_SHOWN])}{more}",
+            f"{before.path} and {after.path} are not comparable: {'; '.join(differences[:MAX_DIFFERENCES])}{more}",
             "--unlike compares them all the same",
         )
     old, new = (_by_place(samples) for samples in (before, after))
@@ -103,9 +105,7 @@ def compare_runs(
         only_before=tuple(_missing(before, new, after)),
         only_after=tuple(_missing(after, old, before)),
         now_wrong=tuple(
-            point.name
-            for point in after.points
-            if point.status == "wrong" and (point.shape.id, point.backend) in old
+            point.name for point in after.points if point.status == "wrong" and point.place in old
         ),
     )
 
@@ -136,7 +136,7 @@ def _neighbours(before: _Points, after: _Points) -> Iterator[str]:
     for place in before:
         if place not in after:
             continue
-        old, new = (points[place].sampled_with for points in (before, after))
+        old, new = (set(points[place].sampled_with or ()) for points in (before, after))
         only["before"] |= old - new
         only["after"] |= new - old
     for when, backends in only.items():
@@ -156,16 +156,16 @@ def _differing(where: str, old: Any, new: Any) -> Iterator[str]:
 
 
 def _by_place(samples: BenchSamples) -> dict[_Place, BenchPoint]:
-    return {(point.shape.id, point.backend): point for point in samples.measured}
+    return {point.place: point for point in samples.measured}
 
 
 def _missing(samples: BenchSamples, others: _Points, other: BenchSamples) -> Iterator[str]:
-    """The points that only these samples measured, with what became of them in the other run."""
-    became = {(point.shape.id, point.backend): point.status for point in other.points}
+    """The points that only these samples measured, with their status in the other run."""
+    statuses = {point.place: point.status for point in other.points}
     for point in samples.measured:
-        place = point.shape.id, point.backend
-        if place not in others:
-            yield f"{point.name}" + (f" ({became[place]} in the other)" if place in became else "")
+        if point.place not in others:
+            status = statuses.get(point.place)
+            yield f"{point.name} ({status} in the other)" if status else point.name
 
 
 def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> list[dict[str, Any]]:
@@ -174,7 +174,7 @@ def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> lis
     found[_METRICS[2]] = {
         place: _memory(before, after, rules)
         for place in common
-        if (before := old[place].memory["peak"]) and (after := new[place].memory["peak"])
+        if (before := old[place].memory_bytes("peak")) and (after := new[place].memory_bytes("peak"))
     }
     return [
         {**_where(old[place]), "metric": metric, "overlap": _overlap(row), **row}
@@ -191,19 +191,19 @@ def _times(
 
     An eager call must have changed by more than it differs from itself within either run.
     """
-    names = ("before", "after")
-    sides = {place: (_samples_for(old[place], metric), _samples_for(new[place], metric)) for place in common}
-    sides = {place: pair for place, pair in sides.items() if len(pair[0]) and len(pair[1])}
-    contrasts = [contrast(before, after, rules, names=names) for before, after in sides.values()]
+    names, kind = ("before", "after"), _KINDS[metric]
+    pairs = {place: (old[place].samples(kind), new[place].samples(kind)) for place in common}
+    pairs = {place: pair for place, pair in pairs.items() if len(pair[0]) and len(pair[1])}
+    contrasts = [contrast(before, after, rules, names=names) for before, after in pairs.values()]
     widened = [
         rules.widened(*(_aa_noise(points[place]) for points in (old, new)))
         if metric == _METRICS[0]
         else rules
-        for place in sides
+        for place in pairs
     ]
     found = {}
-    for (place, pair), one in zip(sides.items(), judge(contrasts, widened), strict=True):
-        before, after = (summarize(side, name) for side, name in zip(pair, names, strict=True))
+    for (place, pair), one in zip(pairs.items(), judge(contrasts, widened), strict=True):
+        before, after = (summarize(values, name) for values, name in zip(pair, names, strict=True))
         found[place] = {
             **_ends(before.median, before.interval.low, before.interval.high, before.n, "before"),
             **_ends(after.median, after.interval.low, after.interval.high, after.n, "after"),
@@ -218,10 +218,6 @@ def _times(
             "reason": one.reason,
         }
     return found
-
-
-def _samples_for(point: BenchPoint, metric: str) -> Floats:
-    return point.latency_ns if metric == "latency" else point.graph_latency_ns
 
 
 def _aa_noise(point: BenchPoint) -> float:

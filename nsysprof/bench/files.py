@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -14,15 +13,17 @@ import pandas as pd
 
 from nsysprof import __version__
 from nsysprof.bench.charts import BENCH_CHARTS
+from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import BenchResults
-from nsysprof.bench.samples import BENCH_SCHEMA, BenchPoint
 from nsysprof.bench.tables import TABLES
-from nsysprof.charts.chart import files_of
+from nsysprof.charts.chart import files_of, save_charts
 from nsysprof.core.document import read_if_document
 from nsysprof.core.files import MAX_TABLE_BYTES, open_regular
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.samples import BENCH_SCHEMA, BenchPoint, GpuState
 from nsysprof.results.files import write_csv, writing
 from nsysprof.results.folder import ResultFolder
+from nsysprof.trace.report import Progress
 
 __all__ = [
     "BENCH_FILES",
@@ -30,6 +31,7 @@ __all__ = [
     "append_database",
     "bench_folder",
     "check_database_place",
+    "write_bench_results",
     "write_bench_tables",
 ]
 
@@ -42,10 +44,9 @@ BENCH_FILES = (
 )
 _OTHER_FILE = "--db FILE, a new one or one of nsysprof bench"
 _TABLES = ("samples", "results", "runs")
-_SETS = {"eager": "latency_ns", "aa": "aa_latency_ns", "graph": "graph_latency_ns"}
-_THROTTLED = {"eager": "throttled", "aa": "aa_throttled", "graph": "graph_throttled"}
 _TYPES: dict[str, type] = {"i": int, "u": int, "b": int, "f": float}
-_SAMPLE_TYPES = dict.fromkeys(("latency_ns", "sm_clock_mhz", "temperature_c", "power_w"), float)
+_STATE = tuple(GpuState.__struct_fields__)
+_SAMPLE_TYPES = dict.fromkeys(("latency_ns", *_STATE), float)
 
 
 def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **more: Any) -> ResultFolder:
@@ -71,6 +72,16 @@ def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **mo
         kept=BENCH_FILES[:kept],
         **more,
     )
+
+
+def write_bench_results(results: BenchResults, folder: Path, *, charts: bool, progress: Progress) -> None:
+    """Write tables, charts and report into an existing folder."""
+    write_bench_tables(results, folder)
+    drawn = BENCH_CHARTS if charts else ()
+    if drawn:
+        progress("drawing charts", 0)
+        save_charts(drawn, results, folder)
+    (folder / "report.md").write_text(bench_report(results, drawn), encoding="utf-8")
 
 
 def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
@@ -154,7 +165,7 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
         database[name].delete_where("run = ?", [run])
     key = ["run", "configuration", "backend"]
     rows = [{**_plain(row), "run": run} for row in results.results.to_dict("records")]
-    # Said, not guessed from the first rows: a column that is empty in one run has numbers in the next.
+    # Stated, not guessed from the first rows: a column that is empty in one run has numbers in the next.
     types = {name: _TYPES.get(column.dtype.kind, str) for name, column in results.results.items()}
     database["results"].insert_all(rows, pk=tuple(key), columns=types, alter=True)
     every = (row for point in results.samples.points for row in _sample_rows(run, point))
@@ -169,7 +180,7 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
 
 def _run_row(results: BenchResults) -> dict[str, Any]:
     samples = results.samples
-    started = [str(point.raw["started"]) for point in samples.points if point.raw.get("started")]
+    started = [str(point.started) for point in samples.points if point.started]
     return {
         "run": samples.digest,
         "name": samples.name,
@@ -195,20 +206,16 @@ def _plain(row: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _sample_rows(run: str, point: BenchPoint) -> Iterator[dict[str, Any]]:
-    states = point.raw.get("gpu")
-    for kind, field in _SETS.items():
-        values = point.raw.get(field) or []
-        throttled = point.raw.get(_THROTTLED[kind]) or [False] * len(values)
-        watched = states if kind == "eager" and isinstance(states, list) else [None] * len(values)
-        for number, (value, skip, state) in enumerate(zip(values, throttled, watched, strict=True)):
-            state = state or {}
+    for kind, (values, throttled) in point.sets.items():
+        states = (kind == "eager" and point.gpu) or [None] * len(values)
+        for number, (value, skip, state) in enumerate(zip(values, throttled, states, strict=True)):
             yield {
                 "run": run,
                 "configuration": point.shape.id,
                 "backend": point.backend,
                 "set": kind,
                 "number": number,
-                "latency_ns": float(value) if math.isfinite(value) else None,
+                "latency_ns": float(value),
                 "throttled": int(skip),
-                **{name: state.get(name) for name in ("sm_clock_mhz", "temperature_c", "power_w")},
+                **{name: getattr(state, name, None) for name in _STATE},
             }

@@ -1,35 +1,96 @@
-"""``latency.png``, ``memory.png``, ``throughput.png`` and ``speedup.png``: along a sweep, a line per backend."""
+"""The charts along a sweep, a line per backend, and how all charts of a benchmark tell backends and dtypes apart."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench.looks import backend_legend, backend_looks, dtype_dash, dtype_notes, dtypes_of
-from nsysprof.bench.pairs import AUTO, between
+from nsysprof.bench.pairs import AUTO, COMPARED
 from nsysprof.bench.results import BenchResults
+from nsysprof.bench.rows import refused_calls
 from nsysprof.bench.scaling import BenchSweep
-from nsysprof.bench.shares import refused_calls
 from nsysprof.bench.titles import chart_subtitle, latency_title, memory_title, speedup_title, throughput_title
-from nsysprof.bench.words import base_backend, tflops_text
+from nsysprof.bench.words import tflops_text
 from nsysprof.charts.marks import Axis, Heading, Line, LinePanel, Lines, Spot, log_axis
 from nsysprof.charts.palette import INK
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 
-_MOST_PANELS = 6
-_MOST_PASSINGS = 2
+MAX_PANELS = 6
+MAX_PASSINGS = 2
 _NO_SPEEDUP = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), math.nan)
+
+# Colour and marker of each backend. Colours are told apart by readers of all kinds (a test measures it); where lines
+# lie on each other, markers tell them. Other backends get what is free (`backend_looks`).
+LOOKS = {
+    "math": ("#c44916", "o"),
+    "flash": ("#0127bb", "s"),
+    "efficient": ("#06976b", "^"),
+    "cudnn": ("#773a82", "D"),
+    "naive": ("#b5b700", "v"),
+    "math_reduced": ("#7b1b17", "P"),
+    "flex": ("#4cbfff", "X"),
+    "flash_attn": ("#e46bb0", "p"),
+    "auto": (INK, "x"),
+    "tiled_o0": ("#460046", "<"),
+    "tiled_o1": ("#fac86e", ">"),
+    "tiled_o2": ("#96c88c", "d"),
+    "tiled_o3": ("#a064fa", "H"),
+    "tiled_o4": ("#e60abe", "*"),
+    "tiled_o5": ("#460078", "8"),
+}
+OTHER_LOOK = ("#4e4e4e", "h")
+_DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
+
+
+def backend_looks(results: BenchResults) -> dict[str, tuple[str, str]]:
+    """The colour and the marker of each backend of a run, no two alike.
+
+    A backend that has no look of its own gets one of another's that was not measured; after these, other pairs.
+    """
+    backends = dict.fromkeys(str(name) for name in results.results["backend"])
+    free = [OTHER_LOOK, *(look for name, look in LOOKS.items() if name not in backends)]
+    known = [*LOOKS.values(), OTHER_LOOK]
+    pairs = ((colour, marker) for _, marker in known for colour, _ in known if (colour, marker) not in known)
+    others = chain(free, pairs)
+    return {name: LOOKS.get(name) or next(others) for name in backends}
+
+
+def backend_legend(results: BenchResults, backends: Iterable[str]) -> list[tuple[str, str]]:
+    """Legend entries of backends."""
+    looks = backend_looks(results)
+    return [(name, looks[name][0]) for name in backends]
+
+
+def dtypes_of(frame: pd.DataFrame) -> list[str]:
+    """The dtypes, that of most points first."""
+    return [str(name) for name in frame["dtype"].value_counts().index]
+
+
+def dtype_dash(dtypes: Sequence[str], dtype: str) -> str:
+    """How lines of a dtype are dashed: solid for the first."""
+    return _DASHES[list(dtypes).index(dtype) % len(_DASHES)]
+
+
+def dtype_notes(dtypes: Sequence[str]) -> list[str]:
+    """A footnote that says how the dtypes are dashed, where there are several."""
+    if len(dtypes) < 2:
+        return []
+    return [f"solid: {dtypes[0]}, dashed: {' and '.join(dtypes[1:])}"]
+
+
+# ---- charts
 
 
 def plan_latency(results: BenchResults) -> Lines:
     """Latency along each sweep with its interval; dotted, the same call as a CUDA graph."""
     panels = []
     for sweep, part in _sweeps(results):
-        own = part[~part["backend"].isin(results.repeats)]
+        own = results.own(part)
         lines = _lines(results, part, sweep, ("median_ns", "low_ns", "high_ns"), format_ns)
         graphs = ("graph_median_ns", "graph_low_ns", "graph_high_ns")
         lines += _lines(results, own, sweep, graphs, format_ns, graph=True)
@@ -85,20 +146,23 @@ def plan_throughput(results: BenchResults) -> Lines:
 
 def plan_speedup(results: BenchResults) -> Lines:
     """Speed-up over the baseline along each sweep, with its interval; dotted, without launches."""
-    base, least = base_backend(results), results.rules.least_effect
+    base, least = results.base, results.rules.least_effect
     panels = []
     for sweep, part in _sweeps(results):
         lines: list[Line] = []
-        for kind in ("eager", "graph"):
-            comparisons = results.pairs(kind)
-            found = [
-                {**row, **(between(comparisons, row["configuration"], base, row["backend"]) or _NO_SPEEDUP)}
-                for row in part[part["backend"] != base].to_dict("records")
-                if kind == "eager" or row["backend"] not in results.repeats
+        for kind in COMPARED:
+            others = (
+                part[part["backend"] != base]
+                if kind == "eager"
+                else results.own(part[part["backend"] != base])
+            )
+            rows = [
+                {**row, **(results.speedup(row["configuration"], base, row["backend"], kind) or _NO_SPEEDUP)}
+                for row in others.to_dict("records")
             ]
-            if found:
+            if rows:
                 columns, graph = ("speedup", "speedup_low", "speedup_high"), kind == "graph"
-                lines += _lines(results, pd.DataFrame(found), sweep, columns, format_ratio, graph=graph)
+                lines += _lines(results, pd.DataFrame(rows), sweep, columns, format_ratio, graph=graph)
         panels.append(_panel(results, sweep, f"speed-up over {base}", ratio_tick, lines, least=least))
     notes = [
         f"in one dtype; bands: 95 % interval; grey: below the least effect of {format_share(least)}",
@@ -107,12 +171,12 @@ def plan_speedup(results: BenchResults) -> Lines:
     return _chart(results, speedup_title(results), panels, notes)
 
 
-# ---- plans
+# ---- panels and lines
 
 
 def _sweeps(results: BenchResults) -> Iterator[tuple[BenchSweep, pd.DataFrame]]:
-    for sweep in results.sweeps[:_MOST_PANELS]:
-        yield sweep, results.results.loc[list(sweep.rows)]
+    for sweep in results.sweeps[:MAX_PANELS]:
+        yield sweep, results.rows_of(sweep)
 
 
 def _chart(results: BenchResults, title: str, panels: Sequence[LinePanel], notes: Sequence[str]) -> Lines:
@@ -201,11 +265,11 @@ def _peaks(part: pd.DataFrame) -> list[tuple[float, str, bool]]:
     """The peaks of the dtypes of a sweep, at the clock that its samples ran at."""
     out = []
     for dtype, group in part.groupby("dtype", sort=False):
-        for column, said in (("peak_tflops", "peak"), ("measured_peak_tflops", "measured")):
+        for column, kind in (("peak_tflops", "peak"), ("measured_peak_tflops", "measured")):
             known = group[column].dropna()
             if len(known):
                 level = float(known.median())
-                out.append((level, f"{dtype} {said} {tflops_text(level)}", True))
+                out.append((level, f"{dtype} {kind} {tflops_text(level)}", True))
     return out
 
 
@@ -226,17 +290,17 @@ def _passings(
         return []
     end = max(line.x[-1] for line in eager)
     best = min((line for line in eager if line.x[-1] == end), key=lambda line: line.y[-1])
-    found = results.crossovers[
-        (results.crossovers["sweep"] == sweep.fixed)
-        & (results.crossovers["kind"] == "eager")
-        & results.crossovers[f"crossing_{size}"].notna()
-        & (results.crossovers["winner"] == names[best.label]["backend"])
-        & (results.crossovers["dtype"] == names[best.label]["dtype"])
-        & ~results.crossovers["loser"].isin(results.repeats)
-    ].sort_values(f"crossing_{size}")
+    crossovers, crossing = results.crossovers, f"crossing_{size}"
+    passed = crossovers[
+        (crossovers["sweep"] == sweep.fixed)
+        & (crossovers["kind"] == "eager")
+        & crossovers[crossing].notna()
+        & (crossovers["winner"] == names[best.label]["backend"])
+        & (crossovers["dtype"] == names[best.label]["dtype"])
+    ]
     out = []
-    for row in found.tail(_MOST_PASSINGS).to_dict("records"):
-        x = float(row[f"crossing_{size}"])
+    for row in results.own(passed, "loser").sort_values(crossing).tail(MAX_PASSINGS).to_dict("records"):
+        x = float(row[crossing])
         y = float(np.exp(np.interp(np.log(x), np.log(best.x), np.log(best.y))))
         out.append(Spot(x, y, INK, f"{row['winner']} passes {row['loser']} {near}{x:.0f}", ring=True))
     return out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -11,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.bench.samples import BenchPoint, BenchSamples
-from nsysprof.bench.tables import COMPARISONS, columns_of
+from nsysprof.bench.tables import COMPARISONS, DECISIONS, columns_of
+from nsysprof.formats.samples import BenchPoint, BenchSamples, Kind
 from nsysprof.statistics.contrast import (
     FASTER,
     NO_CLEAR_CHANGE,
@@ -23,31 +22,16 @@ from nsysprof.statistics.contrast import (
     judge,
     noise_of,
 )
-from nsysprof.statistics.distributions import Floats
 
-__all__ = ["AUTO", "auto_frame", "comparison_frame", "decision_frame"]
+__all__ = ["AUTO", "COMPARED", "Speedups", "auto_frame", "comparison_frame", "decision_frame", "speedups_of"]
 
 AUTO = "auto"  # no backend of its own: whatever PyTorch picks
+COMPARED: tuple[Kind, ...] = ("eager", "graph")
 
-_Place = tuple[str, str]  # configuration and backend
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """Two points to compare by one kind of samples."""
-
-    base: BenchPoint
-    new: BenchPoint
-    kind: str
-
-    @property
-    def sides(self) -> tuple[Floats, Floats]:
-        return _samples_of(self.base, self.kind), _samples_of(self.new, self.kind)
-
-    @property
-    def places(self) -> tuple[_Place, _Place]:
-        """Configuration and backend of either side."""
-        return (self.base.shape.id, self.base.backend), (self.new.shape.id, self.new.backend)
+Speedups = Mapping[tuple[str, str, str, str], dict[str, Any]]
+"""By kind, configuration, base and new: the speed-up of new over base with its interval, and the verdict about new."""
+_SPEEDUP = ("speedup", "speedup_low", "speedup_high")
+_TURNED = {FASTER: SLOWER, SLOWER: FASTER}
 
 
 def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules) -> pd.DataFrame:
@@ -57,44 +41,42 @@ def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules)
     ``shift_ns`` the Hodges-Lehmann shift, ``delta`` Cliff's delta, ``p`` and Holm's ``adjusted_p`` over all pairs of
     the kind; ``verdict`` (faster, slower, no clear change, too few samples) is about new. ``base_aa`` and ``new_aa``
     are the verdicts on each against itself. ``memory_ratio``: peak memory of base over that of new. ``least_effect``:
-    what a difference must come to, by the rules or, where that is more, by what either side differs from itself (which
-    is measured for eager calls alone). Pairs are of one dtype, or, where a shape was run in several, also of two: these
-    are ``mixed``, and say nothing of the algorithm alone.
+    what a difference must come to, by the rules or, where that is more, by what either of the two differs from itself
+    (which is measured for eager calls alone). Pairs are of one dtype, or, where a shape was run in several, also of
+    two: these are ``mixed``, and show nothing of the algorithm alone.
     """
     places = list(zip(results["configuration"], results["backend"], strict=True))
     aa = dict(zip(places, results["aa_verdict"], strict=True))
     noise = dict(zip(places, results["aa_ratio"].map(noise_of), strict=True))
     rows = []
-    for kind in ("eager", "graph"):
-        pairs = [pair for pair in _pairs(samples, kind) if all(len(side) for side in pair.sides)]
-        found = [contrast(*pair.sides, rules, names=(pair.base.name, pair.new.name)) for pair in pairs]
-        widened = [
-            rules.widened(*(noise[place] for place in pair.places)) if kind == "eager" else rules
-            for pair in pairs
+    for kind in COMPARED:
+        pairs = [pair for pair in _pairs(samples) if all(len(point.samples(kind)) for point in pair)]
+        contrasts = [
+            contrast(base.samples(kind), new.samples(kind), rules, names=(base.name, new.name))
+            for base, new in pairs
         ]
-        for pair, one, its_rules in zip(pairs, judge(found, widened), widened, strict=True):
-            rows.append({**_row(pair, one, aa), "least_effect": its_rules.least_effect})
+        widened = [
+            rules.widened(noise[base.place], noise[new.place]) if kind == "eager" else rules
+            for base, new in pairs
+        ]
+        for (base, new), one, its_rules in zip(pairs, judge(contrasts, widened), widened, strict=True):
+            row = {**_row(base, new, one), "kind": kind, "least_effect": its_rules.least_effect}
+            rows.append({**row, "base_aa": aa[base.place], "new_aa": aa[new.place]})
     return pd.DataFrame(rows, columns=columns_of(COMPARISONS, samples.described))
 
 
-def _samples_of(point: BenchPoint, kind: str) -> Floats:
-    return point.graph_latency_ns if kind == "graph" else point.latency_ns
-
-
-def _pairs(samples: BenchSamples, kind: str) -> Iterator[_Pair]:
+def _pairs(samples: BenchSamples) -> Iterator[tuple[BenchPoint, BenchPoint]]:
     """Pairs of points of the same shape, in the order of the file."""
     shapes: dict[tuple[object, ...], list[BenchPoint]] = {}
     for point in samples.measured:
         key = (*point.shape.sizes.values(), *point.shape.flags.values())
         shapes.setdefault(key, []).append(point)
     for points in shapes.values():
-        for base, new in combinations(points, 2):
-            yield _Pair(base, new, kind)
+        yield from combinations(points, 2)
 
 
-def _row(pair: _Pair, one: Contrast, aa: Mapping[_Place, str | None]) -> dict[str, Any]:
-    base, new = pair.base, pair.new
-    before, after = base.memory["peak"], new.memory["peak"]
+def _row(base: BenchPoint, new: BenchPoint, one: Contrast) -> dict[str, Any]:
+    before, after = base.memory_bytes("peak"), new.memory_bytes("peak")
     return {
         "configuration": new.shape.id,
         **new.shape.sizes,
@@ -104,7 +86,6 @@ def _row(pair: _Pair, one: Contrast, aa: Mapping[_Place, str | None]) -> dict[st
         "new": new.backend,
         "new_dtype": new.shape.dtype,
         "mixed": base.shape.dtype != new.shape.dtype,
-        "kind": pair.kind,
         "base_n": one.base_n,
         "new_n": one.new_n,
         "base_ns": one.base_median,
@@ -125,49 +106,35 @@ def _row(pair: _Pair, one: Contrast, aa: Mapping[_Place, str | None]) -> dict[st
         "test": one.test,
         "verdict": one.verdict,
         "reason": one.reason,
-        **dict(zip(("base_aa", "new_aa"), (aa[place] for place in pair.places), strict=True)),
         "memory_ratio": before / after if before and after else float("nan"),
     }
 
 
-def between(comparisons: pd.DataFrame, configuration: str, base: str, new: str) -> dict[str, Any] | None:
-    """The row of two backends on one configuration, turned round where they were compared the other way.
-
-    Only what turns round without loss is in it: speedup with its interval, verdict and A/A verdicts. ``comparisons``
-    are of one kind, mixed ones are not looked at. None where they were not compared.
-    """
-    same = comparisons[(comparisons["configuration"] == configuration) & ~comparisons["mixed"]]
-    for first, second, turned in ((base, new, False), (new, base, True)):
-        rows = same[(same["base"] == first) & (same["new"] == second)]
-        if len(rows):
-            row = rows.iloc[0]
-            if not turned:
-                return {name: row[name] for name in ("speedup", "speedup_low", "speedup_high", "verdict")}
-            return {
-                "speedup": 1 / row["speedup"],
-                "speedup_low": 1 / row["speedup_high"],
-                "speedup_high": 1 / row["speedup_low"],
-                "verdict": _TURNED.get(row["verdict"], row["verdict"]),
-            }
-    return None
-
-
-_TURNED = {FASTER: SLOWER, SLOWER: FASTER}
+def speedups_of(comparisons: pd.DataFrame) -> Speedups:
+    """The comparisons in one dtype, each also turned round: what turns round without loss."""
+    found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+    for row in comparisons[~comparisons["mixed"].astype(bool)].to_dict("records"):
+        kind, configuration, base, new = (row[name] for name in ("kind", "configuration", "base", "new"))
+        found[kind, configuration, base, new] = {name: row[name] for name in (*_SPEEDUP, "verdict")}
+        found[kind, configuration, new, base] = {
+            "speedup": 1 / row["speedup"],
+            "speedup_low": 1 / row["speedup_high"],
+            "speedup_high": 1 / row["speedup_low"],
+            "verdict": _TURNED.get(row["verdict"], row["verdict"]),
+        }
+    return found
 
 
 def repeating(samples: BenchSamples, results: pd.DataFrame) -> NDArray[np.bool_]:
     """Which rows show again what another one shows: `auto`, where what it picked was measured under its own name."""
     known = results[results["median_ns"].notna()]
     named = set(zip(known["configuration"], known["backend"], strict=True))
-    found = [
-        backend == AUTO and (configuration, samples.auto.get(configuration)) in named
-        for configuration, backend in zip(results["configuration"], results["backend"], strict=True)
-    ]
-    return np.array(found, np.bool_)
+    places = zip(results["configuration"], results["backend"], strict=True)
+    return np.array([name == AUTO and (at, samples.auto.get(at)) in named for at, name in places], np.bool_)
 
 
-def decision_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd.DataFrame) -> pd.DataFrame:
-    """Which backend to take at which shape: a row per configuration and kind ("eager", "graph").
+def decision_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups) -> pd.DataFrame:
+    """Which backend to take at which shape: a row per configuration and kind ("eager", "graph"): `DECISIONS`.
 
     ``best`` has the smallest median; ``as_good`` are those that nobody can tell from it ("no clear change"), ``unsure``
     those with too few samples to tell; ``decision`` is best with as_good. ``runner_up`` is the fastest that is clearly
@@ -178,39 +145,35 @@ def decision_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd
     shape = ["configuration", *about.sizes, "dtype", *about.flag_names]
     counts = ~repeating(samples, results)
     for kind, column in (("eager", "median_ns"), ("graph", "graph_median_ns")):
-        of_kind = comparisons[comparisons["kind"] == kind]
         able = results[results[column].notna() & counts]
         for _, group in able.groupby("configuration", sort=False):
-            rows.append(_decision(shape, kind, group.sort_values(column), of_kind))
-    names = [*shape, "kind", "best", "as_good"]
-    names += ["unsure", "decision", "runner_up", "margin", "margin_low", "margin_high", "least_memory"]
-    return pd.DataFrame(rows, columns=names)
+            first = group.sort_values(column)
+            place = {name: first[name].iloc[0] for name in shape}
+            rows.append({**place, "kind": kind, **_decision(kind, first, speedups)})
+    return pd.DataFrame(rows, columns=columns_of(DECISIONS, about))
 
 
-def _decision(shape: list[str], kind: str, group: pd.DataFrame, comparisons: pd.DataFrame) -> dict[str, Any]:
-    best, *others = group["backend"]
-    first = group.iloc[0]
-    found = {other: between(comparisons, first["configuration"], other, best) for other in others}
-    as_good = [name for name, row in found.items() if row and row["verdict"] == NO_CLEAR_CHANGE]
-    behind = [name for name, row in found.items() if row and row["verdict"] == FASTER]
-    margin = (found[behind[0]] if behind else None) or {}
-    peaks = group[group["peak_bytes"].notna()].sort_values("peak_bytes", kind="stable")
+def _decision(kind: str, ordered: pd.DataFrame, speedups: Speedups) -> dict[str, Any]:
+    """The decision about the backends of a configuration, which stand in the order of their medians."""
+    best, *others = ordered["backend"]
+    configuration = ordered["configuration"].iloc[0]
+    over = {other: speedups.get((kind, configuration, other, best)) for other in others}
+    as_good = [name for name, row in over.items() if row and row["verdict"] == NO_CLEAR_CHANGE]
+    behind = [name for name, row in over.items() if row and row["verdict"] == FASTER]
+    margin = (over[behind[0]] if behind else None) or dict.fromkeys(_SPEEDUP, float("nan"))
+    peaks = ordered[ordered["peak_bytes"].notna()].sort_values("peak_bytes", kind="stable")
     return {
-        **{name: first[name] for name in shape},
-        "kind": kind,
         "best": best,
         "as_good": " ".join(as_good),
         "unsure": " ".join(name for name in others if name not in as_good and name not in behind),
         "decision": " or ".join([best, *as_good]),
         "runner_up": behind[0] if behind else None,
-        "margin": margin.get("speedup", float("nan")),
-        "margin_low": margin.get("speedup_low", float("nan")),
-        "margin_high": margin.get("speedup_high", float("nan")),
+        **{name.replace("speedup", "margin"): margin[name] for name in _SPEEDUP},
         "least_memory": peaks["backend"].iloc[0] if len(peaks) else None,
     }
 
 
-def auto_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd.DataFrame) -> pd.DataFrame:
+def auto_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups) -> pd.DataFrame:
     """What PyTorch picked by itself, and what it costs: a row per configuration that `auto` was measured on.
 
     ``picked``: the backend that was seen to run, None where it was not seen. ``best``: the fastest of those asked for
@@ -218,43 +181,34 @@ def auto_frame(samples: BenchSamples, results: pd.DataFrame, comparisons: pd.Dat
     with ``graph_``: without launches. ``error``, ``equivalent``: of auto's output against float64, and whether it is
     within the tolerance.
     """
-    rows, sweep = [], samples.described.size
-    for row in results[(results["backend"] == AUTO) & results["median_ns"].notna()].to_dict("records"):
-        rows.append(
-            {
-                **{
-                    name: row[name]
-                    for name in ("configuration", sweep, "dtype", "median_ns", "graph_median_ns")
-                },
-                "picked": samples.auto.get(row["configuration"]),
-                **_best_other(row, results, comparisons, "eager", ""),
-                **_best_other(row, results, comparisons, "graph", "graph_"),
-                "error": row["error"],
-                "equivalent": bool(row["error_of_tolerance"] <= 1),
-            }
-        )
-    names = ["best", "best_ns", *(f"speedup{end}" for end in ("", "_low", "_high")), "verdict"]
-    columns = ["configuration", sweep, "dtype", "picked", "median_ns", "graph_median_ns"]
-    columns += [*names, *(f"graph_{name}" for name in names), "error", "equivalent"]
+    kept = ["configuration", samples.described.size, "dtype", "median_ns", "graph_median_ns", "error"]
+    rows = [
+        {
+            **{name: row[name] for name in kept},
+            "picked": samples.auto.get(row["configuration"]),
+            **_best_other(row, results, speedups, "eager", ""),
+            **_best_other(row, results, speedups, "graph", "graph_"),
+            "equivalent": bool(row["error_of_tolerance"] <= 1),
+        }
+        for row in results[(results["backend"] == AUTO) & results["median_ns"].notna()].to_dict("records")
+    ]
+    best = ["best", "best_ns", *_SPEEDUP, "verdict"]
+    columns = [*kept, "picked", *best, *(f"graph_{name}" for name in best), "equivalent"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def _best_other(
-    row: Mapping[Any, Any], results: pd.DataFrame, comparisons: pd.DataFrame, kind: str, prefix: str
+    row: Mapping[Any, Any], results: pd.DataFrame, speedups: Speedups, kind: str, prefix: str
 ) -> dict[str, Any]:
-    """The fastest backend asked for by name where `auto` has this row, held against it; names begin with ``prefix``."""
-    column = f"{prefix}median_ns"
-    same = results[(results["configuration"] == row["configuration"]) & (results["backend"] != AUTO)]
+    """The fastest backend asked for by name, compared with `auto` in this row; names begin with ``prefix``."""
+    column, configuration = f"{prefix}median_ns", row["configuration"]
+    same = results[(results["configuration"] == configuration) & (results["backend"] != AUTO)]
     named = same[same[column].notna()].sort_values(column)
     best = str(named["backend"].iloc[0]) if len(named) and not np.isnan(row[column]) else None
-    of_kind = comparisons[comparisons["kind"] == kind]
-    found = (between(of_kind, row["configuration"], AUTO, best) if best else None) or {}
+    over = (speedups.get((kind, configuration, AUTO, best)) if best else None) or {}
     return {
         f"{prefix}best": best,
         f"{prefix}best_ns": float(named[column].iloc[0]) if best else float("nan"),
-        **{
-            f"{prefix}{name}": found.get(name, float("nan"))
-            for name in ("speedup", "speedup_low", "speedup_high")
-        },
-        f"{prefix}verdict": found.get("verdict"),
+        **{f"{prefix}{name}": over.get(name, float("nan")) for name in _SPEEDUP},
+        f"{prefix}verdict": over.get("verdict"),
     }

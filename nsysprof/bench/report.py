@@ -2,263 +2,223 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from nsysprof import __version__
-from nsysprof.bench.findings import bench_findings, exponent_words, mixed_rows, picked_words
-from nsysprof.bench.pairs import between
+from nsysprof.bench.findings import bench_findings, mixed_rows
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import BenchSweep
 from nsysprof.bench.words import (
+    Cell,
+    Columns,
     about_run,
-    backend_name,
-    base_backend,
+    cell,
     clock_words,
     decision_words,
     device_name,
+    exponent_words,
     interval_words,
     known_text,
     largest,
     latency_cell,
+    picked_words,
     ratio_cell,
-    reason_words,
-    shape_parts,
+    reason_cell,
     share_cell,
+    shown,
+    speedup_cell,
     tflops_cell,
-    verdict_cell,
 )
 from nsysprof.charts.chart import Chart
 from nsysprof.core.text import visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_ratio, format_share
-from nsysprof.results.table import markdown_section, markdown_table, without_empty
+from nsysprof.results.table import markdown_section, markdown_table
 
 __all__ = ["bench_report"]
 
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
     """The report; ``charts`` are those whose pictures lie beside it. The text ends with a newline."""
-    parts: list[Iterator[str]] = [
-        _head(results, charts),
-        *(_sweep(results, sweep) for sweep in results.sweeps),
-        _decisions(results),
-        _auto(results),
-        _outputs(results),
-        _growth(results),
-        _mixed(results),
-        _pairs(results),
-        _not_measured(results),
-        _method_part(results),
-        _environment_part(results),
-        _repeat_part(results),
-    ]
-    return "".join(f"{visible(line)}\n" for part in parts for line in part)
+    lines = [f"# {results.samples.name}", "", f"{about_run(results)} · {clock_words(results)}"]
+    lines += markdown_section("Findings", [f"- {line}" for line in bench_findings(results)])
+    lines += markdown_section("Warnings", [f"- {line}" for line in results.warnings])
+    lines += markdown_section("Charts", [f"![{chart.caption}]({chart.file})" for chart in charts])
+    for sweep in results.sweeps:
+        lines += _sweep(results, sweep)
+    for section in (
+        _decisions, _auto, _outputs, _growth, _mixed, _pairs, _not_measured, _method, _environment, _command
+    ):  # fmt: skip
+        lines += section(results)
+    return "".join(f"{visible(line)}\n" for line in lines)
 
 
-def _head(results: BenchResults, charts: Sequence[Chart[BenchResults]]) -> Iterator[str]:
-    yield f"# {results.samples.name}"
-    yield ""
-    yield about_run(results) + f" · {clock_words(results)}"
-    findings = [f"- {line}" for line in bench_findings(results)]
-    warnings = [f"- {line}" for line in results.warnings]
-    yield from markdown_section("Findings", findings)
-    yield from markdown_section("Warnings", warnings)
-    if charts:
-        yield from markdown_section("Charts", [f"![{chart.caption}]({chart.file})" for chart in charts])
+def _table(rows: Iterable[dict[Any, Any]], columns: Columns, texts: int) -> list[str]:
+    """A table of Markdown, the first ``texts`` columns flush left and the others right, without empty columns."""
+
+    def escape(text: str) -> str:
+        return text.replace("|", "\\|").replace("\n", " ")
+
+    table = shown(rows, columns, texts)
+    return markdown_table(*table, escape=escape, even=False) if table[1] else []
+
+
+def _section(title: str, table: Sequence[str], note: str = "") -> Iterator[str]:
+    """A section with a table and a note above it; nothing without rows."""
+    return markdown_section(title, [note] if note and table else [], table)
+
+
+def _label(results: BenchResults) -> Cell:
+    return lambda row: results.labels[row["configuration"]]
 
 
 def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
     """One table per sweep: latency, speed-up, throughput and memory of every point."""
-    base = base_backend(results)
-    eager, graph = (results.pairs(kind) for kind in ("eager", "graph"))
-    part = results.results.loc[list(sweep.rows)]
-    several, short = part["dtype"].nunique() > 1, results.about.shorts[sweep.axis]
-    rows = []
-    for row in part.to_dict("records"):
-        speed = between(eager, row["configuration"], base, row["backend"])
-        alone = between(graph, row["configuration"], base, row["backend"])
-        rows.append(
-            [
-                f"{short}{row[sweep.axis]}" + (f" {row['dtype']}" if several else ""),
-                str(row["backend"]),
-                latency_cell(row),
-                verdict_cell(speed),
-                latency_cell(row, graph=True),
-                verdict_cell(alone),
-                *_throughput(row, tokens=results.about.tokens_shown),
-                *_memory(row, _peak_of(part, row["configuration"], base)),
-            ]
-        )
-    head = [
-        short,
-        "backend",
-        "latency",
-        f"speed-up over {base}",
-        "graph",
-        "speed-up, graph",
-        "TFLOP/s",
-        "of peak",
+    base, part, short = results.base, results.rows_of(sweep), results.about.shorts[sweep.axis]
+    several = part["dtype"].nunique() > 1
+    peaks = part[part["backend"] == base].set_index("configuration")["peak_bytes"].dropna()
+
+    def size(row: dict[Any, Any]) -> str:
+        return f"{short}{row[sweep.axis]}" + (f" {row['dtype']}" if several else "")
+
+    def speedup(kind: str) -> Cell:
+        return lambda row: speedup_cell(results.speedup(row["configuration"], base, row["backend"], kind))
+
+    def reduction(row: dict[Any, Any]) -> str:
+        of_base = peaks.get(row["configuration"], 0)
+        return "" if pd.isna(row["peak_bytes"]) or of_base <= 0 else format_ratio(of_base / row["peak_bytes"])
+
+    columns: Columns = [
+        (short, size),
+        ("backend", cell("backend")),
+        ("latency", latency_cell),
+        (f"speed-up over {base}", speedup("eager")),
+        ("graph", partial(latency_cell, graph=True)),
+        ("speed-up, graph", speedup("graph")),
+        ("TFLOP/s", tflops_cell),
+        ("of peak", share_cell),
+        ("GB/s", cell("gb_per_s", "{:,.0f}".format)),
+        ("of bandwidth", cell("share_of_bandwidth", format_share)),
+        (
+            "tokens/s",
+            cell("tokens_per_s", "{:,.0f}".format if results.about.tokens_shown else lambda rate: ""),
+        ),
+        ("peak memory", cell("peak_bytes", format_bytes)),
+        ("of it temporary", cell("temporary_bytes", format_bytes)),
+        (results.about.unit, cell("peak_matrices", "{:.2f}".format)),
+        ("memory reduction", reduction),
     ]
-    head += ["GB/s", "of bandwidth", "tokens/s", "peak memory", "of it temporary", results.about.unit]
-    yield from markdown_section(sweep.fixed, _table([*head, "memory reduction"], rows, texts=2))
-
-
-def _throughput(row: dict[Any, Any], *, tokens: bool) -> list[str]:
-    if not math.isfinite(row["median_ns"]):
-        return [""] * 5
-    return [
-        tflops_cell(row),
-        share_cell(row),
-        f"{row['gb_per_s']:,.0f}",
-        _share(row["share_of_bandwidth"]),
-        f"{row['tokens_per_s']:,.0f}" if tokens else "",
-    ]
-
-
-def _memory(row: dict[Any, Any], base_peak: float) -> list[str]:
-    peak, temporary = row["peak_bytes"], row["temporary_bytes"]
-    if pd.isna(peak):
-        return [""] * 4
-    return [
-        format_bytes(peak),
-        "" if pd.isna(temporary) else format_bytes(temporary),
-        "" if math.isnan(row["peak_matrices"]) else f"{row['peak_matrices']:.2f}",
-        format_ratio(base_peak / peak) if base_peak > 0 else "",
-    ]
-
-
-def _peak_of(part: pd.DataFrame, configuration: str, backend: str) -> float:
-    rows = part[(part["configuration"] == configuration) & (part["backend"] == backend)][
-        "peak_bytes"
-    ].dropna()
-    return float(rows.iloc[0]) if len(rows) else math.nan
-
-
-def _share(value: float) -> str:
-    return "" if math.isnan(value) else format_share(value)
+    return _section(sweep.fixed, _table(part.to_dict("records"), columns, texts=2))
 
 
 def _decisions(results: BenchResults) -> Iterator[str]:
-    _, labels = shape_parts(results)
-    graph = results.decided("graph").set_index("configuration")
-    rows = []
-    for row in results.decided().to_dict("records"):
-        name = row["configuration"]
-        behind = known_text(row["runner_up"])
-        rows.append(
-            [
-                labels[name],
-                decision_words(results, name, row["decision"]),
-                f"{behind}, {ratio_cell(row, 'margin')}" if behind else "",
-                known_text(row["unsure"]),
-                decision_words(results, name, graph["decision"][name]) if name in graph.index else "",
-                known_text(row["least_memory"]),
-            ]
-        )
-    head = [
-        "shape",
-        "fastest",
-        "clearly beats",
-        "too few samples to tell",
-        "without launches",
-        "least memory",
+    graph = results.decided("graph").set_index("configuration")["decision"]
+
+    def fastest(row: dict[Any, Any]) -> str:
+        return decision_words(results, row["configuration"], row["decision"])
+
+    def beaten(row: dict[Any, Any]) -> str:
+        return f"{row['runner_up']}, {ratio_cell(row, 'margin')}" if known_text(row["runner_up"]) else ""
+
+    def of_graph(row: dict[Any, Any]) -> str:
+        return decision_words(results, row["configuration"], graph.get(row["configuration"], ""))
+
+    columns = [
+        ("shape", _label(results)),
+        ("fastest", fastest),
+        ("clearly beats", beaten),
+        ("too few samples to tell", cell("unsure")),
+        ("without launches", of_graph),
+        ("least memory", cell("least_memory")),
     ]
-    said = ["Backends joined by “or” cannot be told apart: no clear change between them.", ""] if rows else []
-    yield from markdown_section("Which backend at which shape", [*said, *_table(head, rows, texts=len(head))])
+    table = _table(results.decided().to_dict("records"), columns, texts=6)
+    note = "Backends joined by “or” cannot be told apart: no clear change between them."
+    return _section("Which backend at which shape", table, note)
 
 
 def _auto(results: BenchResults) -> Iterator[str]:
-    _, labels = shape_parts(results)
-    rows = []
-    for row in results.auto.to_dict("records"):
-        cells = [labels[row["configuration"]], picked_words(results, row["configuration"])]
-        for prefix in ("", "graph_"):
-            cells += [
-                _ns(row[f"{prefix}median_ns"]),
-                known_text(row[f"{prefix}best"]),
-                _ns(row[f"{prefix}best_ns"]),
-                ratio_cell(row, f"{prefix}speedup") if known_text(row[f"{prefix}best"]) else "",
-                known_text(row[f"{prefix}verdict"]),
-            ]
-        rows.append([*cells, "yes" if row["equivalent"] else "no"])
-    columns = ["auto", "best other", "its latency", "best over auto", "best is"]
-    head = ["shape", "auto picks", *columns, *(f"graph: {name}" for name in columns), "output right"]
-    yield from markdown_section("What PyTorch picks by itself", _table(head, rows, texts=2))
+    def best_over_auto(prefix: str) -> Cell:
+        return lambda row: ratio_cell(row, f"{prefix}speedup") if known_text(row[f"{prefix}best"]) else ""
 
-
-def _ns(value: float) -> str:
-    return "" if math.isnan(value) else format_ns(value)
+    columns = [
+        ("shape", _label(results)),
+        ("auto picks", lambda row: picked_words(results, row["configuration"])),
+    ]
+    for before, prefix in (("", ""), ("graph: ", "graph_")):
+        columns += [
+            (f"{before}auto", cell(f"{prefix}median_ns", format_ns)),
+            (f"{before}best other", cell(f"{prefix}best")),
+            (f"{before}its latency", cell(f"{prefix}best_ns", format_ns)),
+            (f"{before}best over auto", best_over_auto(prefix)),
+            (f"{before}best is", cell(f"{prefix}verdict")),
+        ]
+    columns.append(("output right", lambda row: "yes" if row["equivalent"] else "no"))
+    table = _table(results.auto.to_dict("records"), columns, texts=2)
+    return _section("What PyTorch picks by itself", table)
 
 
 def _outputs(results: BenchResults) -> Iterator[str]:
     """The largest error of each backend and dtype against float64."""
-    rows = []
+    rows: list[dict[Any, Any]] = []
     for (backend, dtype), group in results.results.groupby(["backend", "dtype"], sort=False):
         known = group[group["error_of_tolerance"].notna()]
         wrong = int((group["status"] == "wrong").sum())
         if known.empty and not wrong:
             continue
-        worst = largest(known, "error_of_tolerance") if len(known) else None
-        rows.append(
-            [
-                str(backend),
-                str(dtype),
-                str(len(known)),
-                "" if worst is None else f"{worst['error']:.1e}",
-                "" if worst is None else f"{worst['tolerance']:.0e}",
-                "no, at " + str(wrong) if wrong else "yes",
-            ]
-        )
-    head = ["backend", "dtype", "shapes", "largest error", "allowed", "equivalent"]
-    said = [
-        f"Relative error (Frobenius norm) against {results.about.reference or results.about.says} in float64,"
-        " checked before anything is timed.",
-        "",
+        worst = largest(known, "error_of_tolerance") if len(known) else {"error": None, "tolerance": None}
+        rows.append({**worst, "backend": backend, "dtype": dtype, "shapes": len(known), "wrong": wrong})
+    columns: Columns = [
+        ("backend", cell("backend")),
+        ("dtype", cell("dtype")),
+        ("shapes", cell("shapes")),
+        ("largest error", cell("error", "{:.1e}".format)),
+        ("allowed", cell("tolerance", "{:.0e}".format)),
+        ("equivalent", lambda row: f"no, at {row['wrong']}" if row["wrong"] else "yes"),
     ]
-    yield from markdown_section("Do the outputs agree", [*said, *_table(head, rows, texts=2)] if rows else [])
+    note = (
+        f"Relative error (Frobenius norm) against {results.about.reference or results.about.says} in float64,"
+        " checked before anything is timed."
+    )
+    return _section("Do the outputs agree", _table(rows, columns, texts=2), note)
 
 
 def _growth(results: BenchResults) -> Iterator[str]:
     several = results.exponents["sweep"].nunique() > 1
-    rows = [
-        [
-            row["sweep"] if several else "",
-            row["backend"],
-            row["dtype"],
-            row["metric"],
-            str(row["points"]),
-            exponent_words(row, results.about.short),
-            f"{row['last_exponent']:.2f}",
-            f"{row['r_squared']:.3f}",
-            row["growth"],
-        ]
-        for row in results.exponents.to_dict("records")
+    columns: Columns = [
+        ("sweep", lambda row: row["sweep"] if several else ""),
+        ("backend", cell("backend")),
+        ("dtype", cell("dtype")),
+        ("of", cell("metric")),
+        ("lengths", cell("points")),
+        ("exponent (95 %)", lambda row: exponent_words(row, results.about.short)),
+        ("last step", cell("last_exponent", "{:.2f}".format)),
+        ("R²", cell("r_squared", "{:.3f}".format)),
+        ("grows", cell("growth")),
     ]
-    head = ["sweep", "backend", "dtype", "of", "lengths", "exponent (95 %)", "last step", "R²", "grows"]
-    said = ["Fitted to all lengths, log over log; “last step” is the slope between the two largest.", ""]
-    yield from markdown_section(
-        f"Growth with {results.about.short}", [*said, *_table(head, rows, texts=4)] if rows else []
-    )
+    table = _table(results.exponents.to_dict("records"), columns, texts=4)
+    note = "Fitted to all lengths, log over log; “last step” is the slope between the two largest."
+    return _section(f"Growth with {results.about.short}", table, note)
 
 
 def _mixed(results: BenchResults) -> Iterator[str]:
-    rows = []
-    for row in mixed_rows(results).to_dict("records"):
-        base = backend_name(results, row["base"], [row["base_configuration"]])
-        new = backend_name(results, row["new"], [row["configuration"]])
-        parts = [ratio_cell(row, name) for name in ("total", "precision", "algorithm")]
-        rows.append(
-            [
-                f"{results.about.short}{row[results.about.size]}",
-                f"{base} {row['base_dtype']} → {new} {row['new_dtype']}",
-                *parts,
-            ]
-        )
-    head = [results.about.short, "from, to", "speed-up", "by the dtype", "by the algorithm"]
-    yield from markdown_section("What mixed dtypes hide", _table(head, rows, texts=2))
+    def from_to(row: dict[Any, Any]) -> str:
+        base = results.backend_name(row["base"], [row["base_configuration"]])
+        new = results.backend_name(row["new"], [row["configuration"]])
+        return f"{base} {row['base_dtype']} → {new} {row['new_dtype']}"
+
+    short = results.about.short
+    columns: Columns = [
+        (short, lambda row: f"{short}{row[results.about.size]}"),
+        ("from, to", from_to),
+        ("speed-up", partial(ratio_cell, name="total")),
+        ("by the dtype", partial(ratio_cell, name="precision")),
+        ("by the algorithm", partial(ratio_cell, name="algorithm")),
+    ]
+    table = _table(mixed_rows(results).to_dict("records"), columns, texts=2)
+    return _section("What mixed dtypes hide", table)
 
 
 def _pairs(results: BenchResults) -> Iterator[str]:
@@ -273,32 +233,27 @@ def _pairs(results: BenchResults) -> Iterator[str]:
             f"- A/A: each of {results.aa_compared} backends against a second, interleaved set of its own samples:"
             f" {results.aa_different} different"
         )
-    yield from markdown_section(
-        "Comparisons",
-        [
-            *lines,
-            "",
-            "Each with interval, shift, effect size and p-value in [comparisons.csv](comparisons.csv).",
-        ]
-        if lines
-        else [],
-    )
+    where = "Each with interval, shift, effect size and p-value in [comparisons.csv](comparisons.csv)."
+    yield from markdown_section("Comparisons", lines, [where] if lines else [])
 
 
 def _not_measured(results: BenchResults) -> Iterator[str]:
-    _, labels = shape_parts(results)
-    rows = [
-        [labels[row["configuration"]], str(row["backend"]), str(row["status"]), reason_words(row["reason"])]
-        for row in results.results[results.results["n"] == 0].to_dict("records")
+    columns: Columns = [
+        ("shape", _label(results)),
+        ("backend", cell("backend")),
+        ("is", cell("status")),
+        ("because", reason_cell),
     ]
-    yield from markdown_section("Not measured", _table(["shape", "backend", "is", "because"], rows, texts=4))
+    rows = results.results[results.results["n"] == 0].to_dict("records")
+    return _section("Not measured", _table(rows, columns, texts=4))
 
 
-def _method_part(results: BenchResults) -> Iterator[str]:
+def _method(results: BenchResults) -> Iterator[str]:
     """What the figures mean, and the rules that they were taken by."""
-    samples, rules = results.samples, results.rules
+    rules = results.rules
+    methods = [str(name) for name in results.results["interval"].dropna().unique()] or ["none"]
     lines = [
-        f"- ±: half the {interval_words(results)} ({', '.join(_methods(results.results))})",
+        f"- ±: half the {interval_words(results)} ({', '.join(methods)})",
         f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
         f" samples a side, when its interval leaves 1 out and p stays below {rules.alpha:g}",
         "- a difference between eager calls also has to exceed what either backend differs from itself by (A/A)",
@@ -308,23 +263,20 @@ def _method_part(results: BenchResults) -> Iterator[str]:
         "- peak memory: what PyTorch asked for at the peak of one call: inputs, outputs, temporaries, and what the"
         " backend's libraries keep from call to call (cuBLAS: a workspace)",
         f"- GB/s: {results.about.traffic_words}",
-        *(f"- {name}: {' '.join(str(rule).split())}" for name, rule in samples.rules.items()),
+        *(f"- {name}: {' '.join(str(rule).split())}" for name, rule in results.samples.rules.items()),
     ]
     yield from markdown_section("How it was measured", lines)
 
 
-def _methods(frame: pd.DataFrame) -> list[str]:
-    return [str(name) for name in frame["interval"].dropna().unique()] or ["none"]
-
-
-def _environment_part(results: BenchResults) -> Iterator[str]:
+def _environment(results: BenchResults) -> Iterator[str]:
     """Machine and software, and what the machine can do at most."""
     environment, limits = results.samples.environment, results.samples.limits
     software = environment.get("workload") or {}
     clocks = results.results["sm_clock_mhz"].dropna()
+    ends = dict.fromkeys(f"{value:,.0f}" for value in (clocks.min(), clocks.max()))
     facts = {
         "device": device_name(results),
-        "SM clock, sampled": f"{_range(clocks)} MHz" if len(clocks) else "",
+        "SM clock, sampled": f"{' to '.join(ends)} MHz" if len(clocks) else "",
         "SM clock, highest": _known(limits.max_sm_clock_mhz, "{:,.0f} MHz".format),
         "SMs": str(limits.sm_count or ""),
         "power limit": _known(software.get("power_limit_w"), "{:,.0f} W".format),
@@ -336,41 +288,20 @@ def _environment_part(results: BenchResults) -> Iterator[str]:
             f"{dtype} product, measured": f"{flops / 1e12:,.3g} TFLOP/s"
             for dtype, flops in (limits.measured_flops or {}).items()
         },
-        **{name: str(software[name]) for name in ("torch", "cuda", "cudnn", "triton") if software.get(name)},
-        **{
-            name: str(environment[name])
-            for name in ("driver", "os", "python", "cpu")
-            if environment.get(name)
-        },
+        **{name: str(software.get(name) or "") for name in ("torch", "cuda", "cudnn", "triton")},
+        **{name: str(environment.get(name) or "") for name in ("driver", "os", "python", "cpu")},
         "environment": results.samples.environment_hash,
         "nsysprof": __version__,
     }
-    rows = [[name, value] for name, value in facts.items() if value]
-    yield from markdown_section("Environment", _table(["", ""], rows, texts=2))
-
-
-def _range(clocks: pd.Series[float]) -> str:
-    """`1,980`, or `1,845 to 1,980`: the medians of the points."""
-    ends = dict.fromkeys(f"{value:,.0f}" for value in (clocks.min(), clocks.max()))
-    return " to ".join(ends)
+    rows = [{"fact": name, "value": value} for name, value in facts.items() if value]
+    return _section("Environment", _table(rows, [("", cell("fact")), ("", cell("value"))], texts=2))
 
 
 def _known(value: object, text: Callable[[float], str]) -> str:
     return text(value) if isinstance(value, int | float) else ""
 
 
-def _repeat_part(results: BenchResults) -> Iterator[str]:
+def _command(results: BenchResults) -> Iterator[str]:
     """The command."""
     command = results.samples.command
-    if command:
-        yield from markdown_section("How to repeat it", ["```sh", command, "```"])
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> list[str]:
-    """A table of Markdown, the first ``texts`` columns flush left and the others right, without empty columns."""
-
-    def escape(cell: str) -> str:
-        return cell.replace("|", "\\|").replace("\n", " ")
-
-    shown = without_empty(head, rows, ("l" * texts).ljust(len(head), "r"))
-    return markdown_table(*shown, escape=escape, even=False) if rows else []
+    return markdown_section("How to repeat it", ["```sh", command, "```"] if command else [])

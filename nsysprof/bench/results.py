@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from nsysprof.bench.pairs import AUTO, auto_frame, comparison_frame, decision_frame, repeating
+from nsysprof.bench.pairs import (
+    AUTO,
+    Speedups,
+    auto_frame,
+    comparison_frame,
+    decision_frame,
+    repeating,
+    speedups_of,
+)
 from nsysprof.bench.rows import result_frame
-from nsysprof.bench.samples import BenchSamples, read_bench_samples
 from nsysprof.bench.scaling import BenchSweep, crossover_frame, exponent_frame, find_sweeps
+from nsysprof.formats.samples import BenchSamples, BenchShape, read_bench_samples
 from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, SLOWER, TOO_FEW_SAMPLES, Rules
 
@@ -21,9 +32,9 @@ __all__ = ["BenchResults", "read_bench_results", "results_of_samples"]
 class BenchResults:
     """Everything that is known of one ``samples.json``.
 
-    ``results``: a row per configuration and backend (`nsysprof.bench.rows`). ``comparisons``, ``decisions``, ``auto``:
-    see `nsysprof.bench.pairs`. ``exponents``, ``crossovers``, ``sweeps``: see `nsysprof.bench.scaling`.
-    ``aa_compared`` and ``aa_different``: how many backends were held against themselves with samples enough to tell,
+    ``results``: a row per configuration and backend (`nsysprof.bench.rows`). ``comparisons``, ``decisions``, ``auto``,
+    ``speedups``: see `nsysprof.bench.pairs`. ``exponents``, ``crossovers``, ``sweeps``: see `nsysprof.bench.scaling`.
+    ``aa_compared`` and ``aa_different``: how many backends were compared with themselves by samples enough to tell,
     and for how many of these a difference was declared although there is none. ``repeats``: backends that show nothing
     of their own, which is `auto` where all that it picked was measured by name as well. ``warnings``: a line each.
     """
@@ -32,6 +43,7 @@ class BenchResults:
     rules: Rules
     results: pd.DataFrame
     comparisons: pd.DataFrame
+    speedups: Speedups
     decisions: pd.DataFrame
     auto: pd.DataFrame
     exponents: pd.DataFrame
@@ -47,13 +59,62 @@ class BenchResults:
         """The workload."""
         return self.samples.described
 
-    def pairs(self, kind: str = "eager") -> pd.DataFrame:
-        """The comparisons of a kind."""
-        return self.comparisons[self.comparisons["kind"] == kind]
+    @cached_property
+    def base(self) -> str:
+        """The backend that speed-ups and memory reductions are over."""
+        return self.base_of(self.results)
+
+    def base_of(self, rows: pd.DataFrame) -> str:
+        """The same of some rows: a backend of the workload's choice, or the first one."""
+        backends = [str(name) for name in rows["backend"].unique()]
+        return next((name for name in self.about.base if name in backends), backends[0])
+
+    @cached_property
+    def shapes(self) -> tuple[str, dict[str, str]]:
+        """The `shape_labels` of all configurations."""
+        return shape_labels(list({point.shape.id: point.shape for point in self.samples.points}.values()))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What tells each configuration from the others, by its id."""
+        return self.shapes[1]
+
+    def own(self, rows: pd.DataFrame, column: str = "backend") -> pd.DataFrame:
+        """The rows without those of backends that show nothing of their own."""
+        return rows[~rows[column].isin(self.repeats)]
+
+    def rows_of(self, sweep: BenchSweep) -> pd.DataFrame:
+        """The results of a sweep, in the order of its axis."""
+        return self.results.loc[list(sweep.rows)]
 
     def decided(self, kind: str = "eager") -> pd.DataFrame:
         """The decisions by a kind of samples."""
         return self.decisions[self.decisions["kind"] == kind]
+
+    def speedup(self, configuration: str, base: str, new: str, kind: str = "eager") -> dict[str, Any] | None:
+        """The speed-up of new over base with interval and verdict; None where they were not compared."""
+        return self.speedups.get((kind, configuration, base, new))
+
+    def backend_name(self, backend: str, configurations: Iterable[str]) -> str:
+        """The backend; `auto (cudnn)` for `auto` where it came to the same one on all these configurations."""
+        picked = {self.samples.auto.get(name) for name in configurations} if backend == AUTO else set()
+        [pick] = picked if len(picked) == 1 else [None]
+        return f"{backend} ({pick})" if pick else backend
+
+
+def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
+    """What all shapes have in common (`B1 H8 D64 fp16 causal`), and what tells each from the others (`S1024`).
+
+    The second is a mapping from the shape's id.
+    """
+    texts = [each.parts for each in shapes]
+    same = [len(shapes) > 1 and len(set(column)) == 1 for column in zip(*texts, strict=True)]
+    own = {
+        each.id: " ".join(part for part, shared in zip(parts, same, strict=True) if not shared)
+        for each, parts in zip(shapes, texts, strict=True)
+    }
+    shared = [part for part, shared in zip(texts[0], same, strict=True) if shared] if texts else []
+    return " ".join(shared), own
 
 
 def read_bench_results(path: Path, rules: Rules = DEFAULT_RULES) -> BenchResults:
@@ -63,48 +124,50 @@ def read_bench_results(path: Path, rules: Rules = DEFAULT_RULES) -> BenchResults
 
 def results_of_samples(samples: BenchSamples, rules: Rules = DEFAULT_RULES) -> BenchResults:
     """The results of samples; ``rules`` say what it takes to call one backend faster than another."""
+    about = samples.described
     results, warnings = result_frame(samples, rules)
     comparisons = comparison_frame(samples, results, rules)
+    speedups = speedups_of(comparisons)
+    sweeps = find_sweeps(results, about)
     aa = results["aa_verdict"]
+    again = results["median_ns"].isna() | repeating(samples, results)
+    auto = results["backend"] == AUTO
     return BenchResults(
         samples=samples,
         rules=rules,
         results=results,
         comparisons=comparisons,
-        decisions=decision_frame(samples, results, comparisons),
-        auto=auto_frame(samples, results, comparisons),
-        exponents=exponent_frame(results, samples.described),
-        crossovers=crossover_frame(results, comparisons, samples.described),
-        sweeps=tuple(find_sweeps(results, samples.described)),
+        speedups=speedups,
+        decisions=decision_frame(samples, results, speedups),
+        auto=auto_frame(samples, results, speedups),
+        exponents=exponent_frame(results, sweeps, about),
+        crossovers=crossover_frame(results, comparisons, sweeps, about),
+        sweeps=tuple(sweeps),
         aa_compared=int((aa.notna() & (aa != TOO_FEW_SAMPLES)).sum()),
         aa_different=int(aa.isin([FASTER, SLOWER]).sum()),
-        repeats=_repeats(samples, results),
+        repeats=frozenset([AUTO]) if auto.any() and again[auto].all() else frozenset(),
         warnings=(*_whole_run(samples, results), *warnings),
     )
 
 
-def _repeats(samples: BenchSamples, results: pd.DataFrame) -> frozenset[str]:
-    again = results["median_ns"].isna() | repeating(samples, results)
-    auto = results["backend"] == AUTO
-    return frozenset([AUTO]) if auto.any() and again[auto].all() else frozenset()
-
-
 def _whole_run(samples: BenchSamples, results: pd.DataFrame) -> list[str]:
-    """What is to be said of the run as a whole."""
-    found = []
+    """The warnings about the run as a whole."""
+    warnings = []
     missing = samples.planned - len(samples.points)
     if missing > 0:
-        found.append(f"{missing} of {samples.planned} points are not measured yet: nsysprof bench --resume")
+        warnings.append(
+            f"{missing} of {samples.planned} points are not measured yet: nsysprof bench --resume"
+        )
     if not len(samples.measured):
-        found.append("nothing was measured: every point is unsupported, out of memory, wrong or left out")
+        warnings.append("nothing was measured: every point is unsupported, out of memory, wrong or left out")
     wrong = results[results["status"] == "wrong"]
     for row in wrong.to_dict("records"):
-        found.append(
+        warnings.append(
             f"{row['backend']} at {row['configuration']} is wrong and was not timed: {row['reason']}"
         )
     watch = samples.gpu_watch
     if samples.device == "cuda" and watch is not None and not watch.get("answers"):
-        found.append(
-            f"clocks and throttling were not watched ({watch.get('reason')}): throttled samples cannot be told"
+        warnings.append(
+            f"clocks and throttling were not watched ({watch.get('reason')}): throttled samples are not known"
         )
-    return found
+    return warnings

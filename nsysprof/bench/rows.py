@@ -1,24 +1,30 @@
-"""The rows of ``results.csv``: a row per configuration and backend, the columns of `nsysprof.bench.tables`."""
+"""The rows of ``results.csv``, a row per configuration and backend, and the shares of the GPU's peaks in them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench.samples import MEMORY_PARTS, BenchPoint, BenchSamples
-from nsysprof.bench.shares import shares_of_peaks
 from nsysprof.bench.tables import RESULTS, columns_of
-from nsysprof.statistics.contrast import Control, Rules, control
+from nsysprof.core.units import format_ns
+from nsysprof.errors import NsysprofError
+from nsysprof.formats.samples import MEMORY_PARTS, BenchPoint, BenchSamples
+from nsysprof.hardware.peaks import GpuLimits, share_of_peak
+from nsysprof.statistics.contrast import Rules, control
 from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
 
-__all__ = ["result_frame"]
+__all__ = ["refused_calls", "refused_rates", "result_frame"]
 
 _NAN = float("nan")
 _LEFT_OUT = "left out"  # the status of a point of which every sample was
 # Columns of whole numbers that may be unknown.
 _WHOLE = {"n", "left_out", "outliers", "calls_per_sample", "graph_n", "flops"}
+# A call shorter than this is near what events resolve (half a microsecond).
+_SHORT_NS = 5_000
+_REMEASURE = ["the measured peak (measure it again: --measure-peaks)"]
 
 
 def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, list[str]]:
@@ -63,14 +69,14 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
         **shape.flags,
         "backward": samples.backward,
         "status": point.status if measured or point.status != "measured" else _LEFT_OUT,
-        "reason": point.reason,
+        "reason": point.reason or None,
         "n": len(point.latency_ns),
         "left_out": point.left_out,
         "graph_n": len(point.graph_latency_ns),
-        "graph_reason": point.graph_reason,
+        "graph_reason": point.graph_reason or None,
         "calls_per_sample": point.calls_per_sample if measured else None,
-        "clock": point.raw.get("latency_clock"),
-        "cache": point.raw.get("cache"),
+        "clock": point.latency_clock,
+        "cache": point.cache,
         "sm_clock_mhz": point.sm_clock_mhz,
         **_memory(point),
         **_error(point),
@@ -80,12 +86,12 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
     row["intensity"] = cost.flops / traffic
     if point.left_out:
         warnings.append(
-            f"{point.name}: {point.left_out} of {len(point.all_latency_ns)} samples were taken while the GPU was"
+            f"{point.name}: {point.left_out} of {len(point.eager or ())} samples were taken while the GPU was"
             " throttled, and are left out"
         )
-    if point.raw.get("alone_reason"):
-        warnings.append(f"{point.name}: not sampled in turn with the others: {point.raw['alone_reason']}")
-    if point.raw.get("warm_until") == "limit":
+    if point.alone_reason:
+        warnings.append(f"{point.name}: not sampled in turn with the others: {point.alone_reason}")
+    if point.warm_until == "limit":
         warnings.append(f"{point.name}: its latency had not settled when warming up was given up")
     if measured:
         row |= _measured(point, samples, rules, warnings)
@@ -101,10 +107,14 @@ def _measured(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: 
     # what is allowed for is counted once for each point, and so are samples that are few in both
     if graph and max(graph.n, summary.n) >= LEAST_SAMPLES:
         warnings += [line for line in graph.warnings if not line.endswith(ALLOWED_FOR)]
-    again = _aa_control(point, rules)
+    again = (
+        control(point.latency_ns, point.aa_latency_ns, rules, name=point.name)
+        if len(point.aa_latency_ns)
+        else None
+    )
     per_ns = 1e9 / summary.median
     graph_ns = graph.median if graph else _NAN
-    shares = shares_of_peaks(point, samples.limits, summary.median, graph_ns)
+    shares = _shares_of_peaks(point, samples.limits, summary.median, graph_ns)
     if shares["refused"]:
         warnings.append(f"{point.name}: {shares['refused']}")
     return {
@@ -120,13 +130,6 @@ def _measured(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: 
         "graph_tflops": cost.flops / graph_ns / 1e3,
         **shares,
     }
-
-
-def _aa_control(point: BenchPoint, rules: Rules) -> Control | None:
-    """The second set of samples of a backend against its first; None where there is none."""
-    if not (len(point.latency_ns) and len(point.aa_latency_ns)):
-        return None
-    return control(point.latency_ns, point.aa_latency_ns, rules, name=point.name)
 
 
 def _latency(summary: Summary) -> dict[str, Any]:
@@ -149,21 +152,118 @@ def _latency(summary: Summary) -> dict[str, Any]:
 
 def _memory(point: BenchPoint) -> dict[str, Any]:
     unit = point.shape.cost.unit_bytes
-    found: dict[str, Any] = {f"{part}_bytes": point.memory[part] for part in MEMORY_PARTS}
-    found["score_matrix_bytes"] = unit
-    for part in ("temporary", "peak"):
-        size = point.memory[part]
-        found[f"{part}_matrices"] = _NAN if size is None or not unit else size / unit
-    return found
+    sizes: dict[str, Any] = {f"{part}_bytes": point.memory_bytes(part) for part in MEMORY_PARTS}
+    matrices = {
+        f"{part}_matrices": _NAN if (size := sizes[f"{part}_bytes"]) is None or not unit else size / unit
+        for part in ("temporary", "peak")
+    }
+    return {**sizes, "score_matrix_bytes": unit, **matrices}
 
 
 def _error(point: BenchPoint) -> dict[str, Any]:
     """The error that is nearest to its tolerance, or furthest above it; NaN where it was NaN or infinite itself."""
-    found = [
-        (_NAN if error is None else error, point.tolerances.get(name) or point.tolerance or _NAN)
-        for name, error in point.errors.items()
+    limits = point.tolerances or {}
+    errors = [
+        (_NAN if error is None else error, limits.get(name) or point.tolerance or _NAN)
+        for name, error in (point.errors or {}).items()
     ]
-    if not found:
+    if not errors:
         return {"error": _NAN, "tolerance": point.tolerance, "error_of_tolerance": _NAN}
-    error, limit = max(found, key=lambda each: np.inf if np.isnan(each[0]) else each[0] / each[1])
+    error, limit = max(errors, key=lambda each: np.inf if np.isnan(each[0]) else each[0] / each[1])
     return {"error": error, "tolerance": limit, "error_of_tolerance": error / limit}
+
+
+# ---- shares of peaks
+
+
+def _shares_of_peaks(
+    point: BenchPoint, limits: GpuLimits, median_ns: float, graph_ns: float
+) -> dict[str, object]:
+    """The columns about peaks.
+
+    ``refused`` names each share above 100 % with the inputs that are suspect, and the share itself is NaN then. Parts
+    that are not known are NaN.
+    """
+    dtype, cost = point.shape.dtype, point.shape.cost
+    peak = limits.datasheet_flops(dtype, point.sm_clock_mhz) or _NAN
+    measured = limits.measured_peak(dtype) or _NAN
+    bandwidth, copied = limits.bytes_per_s or _NAN, limits.measured_bytes_per_s or _NAN
+    refused: list[str] = []
+
+    def share(
+        amount: float, lasted_ns: float, limit: float, what: str, suspects: Callable[[float], list[str]]
+    ) -> float:
+        achieved = amount / lasted_ns * 1e9
+        try:
+            return share_of_peak(
+                achieved, limit, what=what, suspects=suspects(lasted_ns) if achieved > limit else ()
+            )
+        except NsysprofError as error:
+            refused.append(error.message)
+            return _NAN
+
+    def wrong_flops(lasted_ns: float) -> list[str]:
+        return _flops_suspects(point, limits, cost.flops / lasted_ns * 1e9, peak, lasted_ns)
+
+    found: dict[str, object] = {
+        "peak_tflops": peak / 1e12,
+        "share_of_peak": share(cost.flops, median_ns, peak, "FLOP/s", wrong_flops),
+        "graph_share_of_peak": share(cost.flops, graph_ns, peak, "FLOP/s of the graph", wrong_flops),
+        "measured_peak_tflops": measured / 1e12,
+        "share_of_measured_peak": _NAN,
+        "peak_gb_per_s": bandwidth / 1e9,
+        "measured_gb_per_s": copied / 1e9,
+        "share_of_bandwidth": _NAN,
+        "share_of_measured_bandwidth": _NAN,
+    }
+    if not refused:  # otherwise it is not the measured peak that is wrong
+        found["share_of_measured_peak"] = share(
+            cost.flops, median_ns, measured, "FLOP/s against the measured peak", lambda _: _REMEASURE
+        )
+    if point.cache == "cold":
+        # What has to be read comes from memory then, so that more of it than memory can give is wrong. More traffic
+        # than that is not: score matrices may never leave the L2 cache.
+        share(cost.read_bytes, median_ns, bandwidth, "bytes read", lambda ns: _byte_suspects(point, ns))
+        moved = cost.traffic_bytes(point.backend) / median_ns * 1e9
+        for name, limit in (("share_of_bandwidth", bandwidth), ("share_of_measured_bandwidth", copied)):
+            found[name] = moved / limit if moved <= limit else _NAN
+    return {**found, "refused": "; ".join(refused) or None}
+
+
+def refused_calls(results: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows have FLOP/s of a call that were refused as a share of the peak: they are not shown either."""
+    return results["peak_tflops"].notna() & results["share_of_peak"].isna()
+
+
+def refused_rates(results: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows have FLOP/s, without launches where that is known, that were refused as a share of the peak."""
+    share = results["graph_share_of_peak"].where(results["graph_tflops"].notna(), results["share_of_peak"])
+    return results["peak_tflops"].notna() & share.isna()
+
+
+def _flops_suspects(
+    point: BenchPoint, limits: GpuLimits, achieved: float, peak: float, lasted_ns: float
+) -> list[str]:
+    """Which inputs of a share of FLOP/s may be wrong: those that would bring it below 100 % if they were."""
+    shape, clock, highest = point.shape, point.sm_clock_mhz, limits.max_sm_clock_mhz
+    found = []
+    if clock is None:
+        found.append("the clock (none was sampled, the highest is taken)")
+    elif highest and achieved <= peak * highest / clock:
+        found.append(f"the clock ({clock:,.0f} MHz were sampled, {highest:,.0f} MHz are possible)")
+    tensor = limits.datasheet_flops("tf32", clock) if shape.dtype == "fp32" else None
+    if tensor and achieved <= tensor:
+        found.append("the dtype (float32 products may have run on tensor cores, as TF32 or three of these)")
+    found += [suspect for suspect, flops in shape.cost.suspects.items() if flops / lasted_ns * 1e9 <= peak]
+    return (found + _timer(point, lasted_ns)) or ["the shape", "the timer", "the number of SMs"]
+
+
+def _byte_suspects(point: BenchPoint, lasted_ns: float) -> list[str]:
+    return ["the shape", "the cache (recorded as cold)", *(_timer(point, lasted_ns) or ["the timer"])]
+
+
+def _timer(point: BenchPoint, lasted_ns: float) -> list[str]:
+    """The timer, where it is no event on the GPU or the call is too short for it."""
+    clock = point.latency_clock
+    wrong = lasted_ns < _SHORT_NS or (clock == "perf_counter" and point.sm_clock_mhz is not None)
+    return [f"the timer ({format_ns(lasted_ns)} by {clock})"] if wrong else []

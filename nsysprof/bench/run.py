@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -13,17 +12,17 @@ from pathlib import Path
 from shlex import join, quote
 from typing import Any
 
-from nsysprof.bench.points import SweepFile, add_line, begin_points, read_points, resume_points
-from nsysprof.bench.samples import BENCH_SCHEMA
 from nsysprof.catalog import workload_kit
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.points import SweepFile, add_line, begin_points, read_points, resume_points
+from nsysprof.formats.samples import BENCH_SCHEMA
 from nsysprof.tools.child import Echo, Ended, run_child
 from nsysprof.tools.driver import ask_driver
 from nsysprof.tools.fingerprint import environment_hash, fingerprint
 from nsysprof.tools.interrupts import Interrupt, interrupts_raised
 from nsysprof.tools.nsight import last_line
 
-__all__ = ["SweepJob", "open_sweep", "run_sweep", "write_samples"]
+__all__ = ["SweepJob", "open_sweep", "run_sweep"]
 
 INTERRUPTED, START_ANEW = 130, 75  # exit codes of the program that measures
 POINTS, LOG = "points.jsonl", "output.log"
@@ -120,15 +119,6 @@ def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
         if not sweep.done and len(sweep.points) + sweep.deaths == before:
             raise _stopped(job, ended, sweep)
     return _document(job, sweep)
-
-
-def write_samples(document: Mapping[str, Any], path: Path) -> None:
-    """Write the document as JSON, each point on a line of its own."""
-    rest = {name: value for name, value in document.items() if name != "points"}
-    text = json.dumps(rest, indent=1, ensure_ascii=False, allow_nan=False)
-    points = ",\n".join(json.dumps(point, allow_nan=False) for point in document["points"])
-    whole = f'{text[:-2]},\n "points": [\n{points}\n ]\n}}\n'
-    path.write_text(whole, encoding="utf-8", errors="replace")  # names of files need not be UTF-8
 
 
 def _machine() -> dict[str, Any]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from nsysprof.bench.tables import CROSSOVERS, EXPONENTS, columns_of
 from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.distributions import Floats, t_quantile
 
 __all__ = [
     "CONSTANT",
+    "FEW_POINTS",
     "LEVEL",
     "NO_SINGLE_POWER",
     "UNSURE",
@@ -32,11 +35,11 @@ _METRICS = {
 }
 CONSTANT, NO_SINGLE_POWER = "constant", "no single power"
 LEVEL, UNSURE = "no clear difference", "too few samples to tell"  # of two backends
-_UNCLEAR, _FEW_POINTS = "unclear", "too few points"
-_NEAR = 0.1  # an exponent this close to a whole number is called by it
+UNCLEAR, FEW_POINTS = "unclear", "too few points"
+_NEAR_WHOLE = 0.1  # an exponent this close to a whole number is called by it
 # The points are no line in a log-log chart below this R², or where the last step is this much steeper or flatter.
-_STRAIGHT, _BEND = 0.95, 0.25
-_WIDE = 0.5  # an exponent that is no surer than this is not called by any word
+_LEAST_R_SQUARED, _LARGEST_BEND = 0.95, 0.25
+_MOST_UNSURE = 0.5  # an exponent that is no surer than this is not called by any word
 
 
 @dataclass(frozen=True)
@@ -72,25 +75,25 @@ class PowerLaw:
     def growth(self) -> str:
         """In words: `constant`, `as S`, `as S²`, `between S and S²`, `no single power, S^1.9 at the end`, and so on."""
         if self.points < 3:
-            return _FEW_POINTS
-        if max(abs(self.low), abs(self.high), abs(self.last)) <= _NEAR:
+            return FEW_POINTS
+        if max(abs(self.low), abs(self.high), abs(self.last)) <= _NEAR_WHOLE:
             return CONSTANT  # whatever R² says: there is nothing for the line to explain
-        if self.r_squared < _STRAIGHT or abs(self.last - self.exponent) > _BEND:
+        if self.r_squared < _LEAST_R_SQUARED or abs(self.last - self.exponent) > _LARGEST_BEND:
             return f"{NO_SINGLE_POWER}, {self.x}^{self.last:.1f} at the end"
-        if self.high - self.low > 2 * _WIDE:
-            return _UNCLEAR
+        if self.high - self.low > 2 * _MOST_UNSURE:
+            return UNCLEAR
         x, powers = self.x, {0: CONSTANT, 1: f"as {self.x}", 2: f"as {self.x}²"}
-        near = [word for power, word in powers.items() if abs(self.exponent - power) <= _NEAR]
+        near = [word for power, word in powers.items() if abs(self.exponent - power) <= _NEAR_WHOLE]
         held = near or [word for power, word in powers.items() if self.low <= power <= self.high]
         if held:
-            return held[0] if len(held) == 1 else _UNCLEAR
+            return held[0] if len(held) == 1 else UNCLEAR
         between = (f"slower than {x}", f"between {x} and {x}²", f"faster than {x}²")
         return between[int(self.exponent > 1) + int(self.exponent > 2)]
 
 
 def is_named(growth: str) -> bool:
     """Whether a growth is a power, or lies between two."""
-    return growth not in (_UNCLEAR, _FEW_POINTS) and not growth.startswith(NO_SINGLE_POWER)
+    return growth not in (UNCLEAR, FEW_POINTS) and not growth.startswith(NO_SINGLE_POWER)
 
 
 def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
@@ -139,13 +142,10 @@ def fit_exponent(x: Floats, y: Floats, name: str = "S") -> PowerLaw:
     return PowerLaw(slope, slope - reach, slope + reach, last, r_squared, len(x), name)
 
 
-def exponent_frame(results: pd.DataFrame, about: Described) -> pd.DataFrame:
-    """A row per sweep over S, backend, dtype and metric: the `PowerLaw` of latency and memory in S.
-
-    Columns: sweep, backend, dtype, metric, points, exponent, low, high, last_exponent, r_squared, growth.
-    """
+def exponent_frame(results: pd.DataFrame, sweeps: Sequence[BenchSweep], about: Described) -> pd.DataFrame:
+    """A row per sweep over S, backend, dtype and metric: the `PowerLaw` of latency and memory in S: `EXPONENTS`."""
     rows, size = [], about.size
-    for sweep in (each for each in find_sweeps(results, about) if each.axis == size):
+    for sweep in (each for each in sweeps if each.axis == size):
         part = results.loc[list(sweep.rows)]
         for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
             for metric, column in _METRICS.items():
@@ -156,12 +156,15 @@ def exponent_frame(results: pd.DataFrame, about: Described) -> pd.DataFrame:
                 law = fit_exponent(x, y, about.short)
                 figures = (law.points, law.exponent, law.low, law.high, law.last, law.r_squared, law.growth)
                 rows.append((sweep.fixed, backend, dtype, metric, *figures))
-    names = ["sweep", "backend", "dtype", "metric", "points", "exponent", "low", "high", "last_exponent"]
-    return pd.DataFrame(rows, columns=[*names, "r_squared", "growth"])
+    return pd.DataFrame(rows, columns=columns_of(EXPONENTS, about))
 
 
-def crossover_frame(results: pd.DataFrame, comparisons: pd.DataFrame, about: Described) -> pd.DataFrame:
+def crossover_frame(
+    results: pd.DataFrame, comparisons: pd.DataFrame, sweeps: Sequence[BenchSweep], about: Described
+) -> pd.DataFrame:
     """A row per sweep over S, pair of backends of one dtype, and kind: from which S on one of them beats the other.
+
+    The columns are those of `CROSSOVERS`.
 
     ``from_seq``: the smallest S from which the winner is faster at every S that both were measured at; ``status``:
     "everywhere" where that is the first S, "from there on", or "no clear difference" where nobody is ahead at the
@@ -170,7 +173,7 @@ def crossover_frame(results: pd.DataFrame, comparisons: pd.DataFrame, about: Des
     largest S.
     """
     rows, size = [], about.size
-    for sweep in (each for each in find_sweeps(results, about) if each.axis == size):
+    for sweep in (each for each in sweeps if each.axis == size):
         names = set(results.loc[list(sweep.rows), "configuration"])
         inside = comparisons[comparisons["configuration"].isin(names) & ~comparisons["mixed"]]
         for (kind, dtype, base, new), group in inside.groupby(
@@ -178,9 +181,7 @@ def crossover_frame(results: pd.DataFrame, comparisons: pd.DataFrame, about: Des
         ):
             row = _crossover(str(base), str(new), group.sort_values(size), size)
             rows.append({"sweep": sweep.fixed, "kind": kind, "dtype": dtype, **row})
-    columns = ["sweep", "kind", "dtype", "winner", "loser", "status"]
-    columns += [f"{place}_{size}" for place in ("from", "crossing", "first", "last")]
-    return pd.DataFrame(rows, columns=[*columns, "first_speedup", "last_speedup"])
+    return pd.DataFrame(rows, columns=columns_of(CROSSOVERS, about))
 
 
 def _crossover(base: str, new: str, group: pd.DataFrame, size: str) -> dict[str, object]:

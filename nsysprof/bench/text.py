@@ -1,56 +1,109 @@
-"""The results of a benchmark for a terminal, at most 110 columns wide."""
+"""What `nsysprof bench` prints, at most 110 columns wide: its plan, its results, and the difference of two runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-import pandas as pd
-
-from nsysprof.bench.findings import bench_findings, picked_words
-from nsysprof.bench.pairs import between
-from nsysprof.bench.results import BenchResults
+from nsysprof.bench.diff import BenchDiff, regressions
+from nsysprof.bench.findings import bench_findings
+from nsysprof.bench.results import BenchResults, shape_labels
 from nsysprof.bench.words import (
+    Cell,
+    Columns,
     about_run,
-    base_backend,
+    cell,
     clock_words,
     decision_words,
     fastest_words,
     interval_words,
     known_text,
+    picked_words,
     plus_minus,
     ratio_cell,
-    shape_parts,
     share_cell,
+    shown,
+    speedup_cell,
     tflops_cell,
 )
 from nsysprof.core.text import drop_repeats, one_line, visible
-from nsysprof.core.units import format_bytes, format_ns, format_ratio
-from nsysprof.results.table import text_table, without_empty
-from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
+from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
+from nsysprof.results.table import WIDTH, text_table
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
+from nsysprof.statistics.summary import LEAST_SAMPLES
 
-__all__ = ["bench_summary"]
+__all__ = ["bench_summary", "diff_table", "plan_matrix", "regression_lines"]
 
-_WIDTH = 110
-_MOST_WARNINGS = 12
+MAX_WARNINGS = 12
+MAX_POINTS_NAMED = 8
+
+
+def _plain(rows: Iterable[dict[Any, Any]], columns: Columns, texts: int) -> list[str]:
+    """The lines of a table; none without rows."""
+    table = shown(rows, columns, texts)
+    return text_table(*table, after_head=0).split("\n") if table[1] else []
+
+
+def _wrapped(lines: Iterable[str], first: str = "", others: str = "  ") -> Iterator[str]:
+    for line in lines:
+        yield from wrap(line, WIDTH, initial_indent=first, subsequent_indent=others)
+
+
+def _without_repeats(texts: Sequence[str]) -> list[str]:
+    """The texts, empty where one is the same as the one before."""
+    return ["" if text == before else text for before, text in zip(["", *texts], texts, strict=False)]
+
+
+def _joined(*parts: Iterable[str]) -> str:
+    """The parts that have lines, with an empty line between them."""
+    lines = [line for part in map(list, parts) if part for line in ("", *part)][1:]
+    return "".join(f"{visible(line)}\n" for line in lines)
+
+
+# ---- a plan
+
+
+def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes: int | None) -> str:
+    """Each configuration with what its backends need of memory, about, and which of them may not fit into the GPU."""
+    rows = described["configurations"]
+    held = {
+        (row["id"], name): row["cost"]["held_bytes"].get(name) for row in rows for name in row["backends"]
+    }
+    names = dict.fromkeys(name for row in rows for name in row["backends"])
+
+    def memory(name: str) -> Cell:
+        return lambda row: "" if (size := held.get((row["id"], name))) is None else format_bytes(size)
+
+    table = _plain(rows, [("configuration", cell("id")), *((name, memory(name)) for name in names)], texts=1)
+    until = f", until the interval is narrower than {plan['ci_width']:g}" if plan["ci_width"] else ""
+    mode = described["mode"]
+    called = (mode["on"] if plan[mode["option"]] else mode["off"] or "forward") if mode else described["says"]
+    cache = "warm" if plan["warm_cache"] or plan["device"] == "cpu" else "cold"
+    how = [
+        f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}, {plan['samples']} samples"
+        f" each{until}, each of {format_ns(plan['min_sample_ns'])} at least, {cache} cache.",
+        "Memory is about what one call needs at its peak, derived from the shapes.",
+    ]
+    too_large = [
+        f"  {name} at {where}"
+        for (where, name), size in held.items()
+        if gpu_bytes and (size or 0) > gpu_bytes
+    ]
+    if gpu_bytes and too_large:
+        how.append(f"May not fit into the {format_bytes(gpu_bytes)} of this GPU, and is then passed over:")
+    return _joined(table, [*how, *too_large])
+
+
+# ---- results
 
 
 def bench_summary(results: BenchResults) -> str:
     """What was measured, a table of all points, and what follows from it; the text ends with a newline."""
-    parts = [
-        [
-            about_run(results),
-            f"  {clock_words(results)}; ±: {interval_words(results)}",
-        ],
-        list(_warnings(results)),
-        [_points(results)],
-        [_decisions(results)],
-        [*_wrapped(bench_findings(results)), *_wrapped([_legend(results)])],
-    ]
-    lines = [line for part in parts if part for line in ("", *part)][1:]
-    return "".join(f"{visible(line)}\n" for block in lines for line in block.split("\n"))
+    about = [about_run(results), f"  {clock_words(results)}; ±: {interval_words(results)}"]
+    findings = _wrapped([*bench_findings(results), _legend(results)])
+    return _joined(about, _warnings(results), _points(results), _decisions(results), findings)
 
 
 def _legend(results: BenchResults) -> str:
@@ -62,86 +115,156 @@ def _legend(results: BenchResults) -> str:
     )
 
 
-def _wrapped(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        yield from wrap(line, _WIDTH, subsequent_indent="  ")
-
-
-def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
-    """Columns of text, the first ``texts`` flush left and the others right; empty columns are left out."""
-    return text_table(*without_empty(head, rows, ("l" * texts).ljust(len(head), "r")), after_head=0)
-
-
 def _warnings(results: BenchResults) -> Iterator[str]:
     warnings = drop_repeats(results.warnings)
-    for warning in warnings[:_MOST_WARNINGS]:
-        yield from wrap(f"  warning  {visible(warning)}", _WIDTH, subsequent_indent=" " * 11)
-    if len(warnings) > _MOST_WARNINGS:
-        yield f"  and {len(warnings) - _MOST_WARNINGS} warnings more: see report.md"
+    yield from _wrapped(map(visible, warnings[:MAX_WARNINGS]), "  warning  ", " " * 11)
+    if len(warnings) > MAX_WARNINGS:
+        yield f"  and {len(warnings) - MAX_WARNINGS} warnings more: see report.md"
 
 
-def _points(results: BenchResults) -> str:
-    frame = results.results
-    base = base_backend(results)
-    eager = results.pairs()
-    _, labels = shape_parts(results)
-    rows, before = [], None
-    for row in frame.to_dict("records"):
-        label = labels[row["configuration"]]
-        rows.append(["" if label == before else one_line(label, 30), *_point(row, base, eager)])
-        before = label
-    head = ["shape", "backend", "latency", "±", "graph", "TFLOP/s", "of peak", f"vs {base}", "peak"]
-    return plain_table([*head, results.about.unit.rpartition(" ")[2], "error"], rows, texts=2)
+def _points(results: BenchResults) -> list[str]:
+    base, rows = results.base, results.results.to_dict("records")
+    labels = _without_repeats([one_line(results.labels[row["configuration"]], 30) for row in rows])
+
+    def measured(of_row: Cell, otherwise: Cell = lambda row: "") -> Cell:
+        return lambda row: of_row(row) if math.isfinite(row["median_ns"]) else otherwise(row)
+
+    def versus(row: dict[Any, Any]) -> str:
+        compared = results.speedup(row["configuration"], base, row["backend"])
+        return speedup_cell(compared, lambda found: format_ratio(found["speedup"]), ("(", ")"))
+
+    columns: Columns = [
+        ("shape", cell("label")),
+        ("backend", lambda row: one_line(row["backend"], 14)),
+        ("latency", measured(cell("median_ns", format_ns), cell("status"))),
+        ("±", measured(lambda row: plus_minus(row).removeprefix("± "))),
+        ("graph", cell("graph_median_ns", format_ns)),
+        ("TFLOP/s", tflops_cell),
+        ("of peak", share_cell),
+        (f"vs {base}", versus),
+        ("peak", measured(cell("peak_bytes", format_bytes))),
+        (results.about.unit.rpartition(" ")[2], measured(cell("peak_matrices", "{:.2f}".format))),
+        ("error", measured(cell("error", "{:.0e}".format))),
+    ]
+    return _plain(
+        [{**row, "label": label} for row, label in zip(rows, labels, strict=True)], columns, texts=2
+    )
 
 
-def _point(row: dict[Any, Any], base: str, eager: pd.DataFrame) -> list[str]:
-    name = one_line(str(row["backend"]), 14)
-    if not math.isfinite(row["median_ns"]):
-        return [name, str(row["status"]), *[""] * 8]
-    found = between(eager, row["configuration"], base, row["backend"])
-    peak = row["peak_bytes"]
+def _decisions(results: BenchResults) -> list[str]:
+    graph = results.decided("graph").set_index("configuration")["decision"]
+
+    def beaten(row: dict[Any, Any]) -> str:
+        return f"{row['runner_up']} by {ratio_cell(row, 'margin')}" if known_text(row["runner_up"]) else ""
+
+    def of_graph(row: dict[Any, Any]) -> str:
+        name = row["configuration"]
+        return one_line(decision_words(results, name, graph.get(name, "")), 24)
+
+    columns: Columns = [
+        ("shape", lambda row: one_line(results.labels[row["configuration"]], 30)),
+        ("fastest", lambda row: one_line(fastest_words(results, row), 28)),
+        ("beats", beaten),
+        ("without launches", of_graph),
+        ("auto picks", lambda row: picked_words(results, row["configuration"])),
+    ]
+    return _plain(results.decided().to_dict("records"), columns, texts=5)
+
+
+# ---- the difference of two runs
+
+
+def diff_table(diff: BenchDiff) -> str:
+    """``shape | backend | metric | before | after | change | overlap | effect | verdict``, and what it adds up to."""
+    return _joined(_runs(diff), _differences(diff), _totals(diff))
+
+
+def regression_lines(diff: BenchDiff, max_regress: float) -> list[str]:
+    """A line for each significant regression above ``max_regress``; none where there is none."""
+    labels = _labels(diff)
     return [
-        name,
-        format_ns(row["median_ns"]),
-        plus_minus(row).removeprefix("± "),
-        format_ns(row["graph_median_ns"]) if math.isfinite(row["graph_median_ns"]) else "",
-        tflops_cell(row),
-        share_cell(row),
-        _versus(found),
-        "" if pd.isna(peak) else format_bytes(peak),
-        "" if math.isnan(row["peak_matrices"]) else f"{row['peak_matrices']:.2f}",
-        "" if math.isnan(row["error"]) else f"{row['error']:.0e}",
+        f"{labels[row['configuration']]} {row['backend']}: {row['metric']} {_value(row, 'before')} →"
+        f" {_value(row, 'after')}, {_percent(row['change'])} (above {format_share(max_regress)})"
+        for row in regressions(diff, max_regress).to_dict("records")
     ]
 
 
-def _versus(found: dict[str, Any] | None) -> str:
-    """The speed-up, in brackets where it is no clear change, with a question mark for too few samples."""
-    if found is None:
+def _runs(diff: BenchDiff) -> Iterator[str]:
+    for name, samples in (("before", diff.before), ("after", diff.after)):
+        yield f"{name:6}  {one_line(samples.name, 40)}  {one_line(str(samples.path), WIDTH - 50)}"
+    if diff.differences:
+        unlike = f"unlike: {'; '.join(diff.differences)}"
+        yield from wrap(unlike, WIDTH, subsequent_indent="  ", break_long_words=False)
+
+
+def _labels(diff: BenchDiff) -> dict[str, str]:
+    shapes = {point.shape.id: point.shape for point in (*diff.before.points, *diff.after.points)}
+    return shape_labels(list(shapes.values()))[1]
+
+
+def _differences(diff: BenchDiff) -> list[str]:
+    labels, metrics = _labels(diff), {"graph latency": "graph", "peak memory": "peak"}
+    rows = diff.rows.to_dict("records")
+    shapes = [one_line(labels[row["configuration"]], 24) for row in rows]
+    places = [f"{shape}\n{one_line(row['backend'], 14)}" for shape, row in zip(shapes, rows, strict=True)]
+    named = zip(rows, _without_repeats(shapes), _without_repeats(places), strict=True)
+    rows = [{**row, "shape": shape, "named": place.partition("\n")[2]} for row, shape, place in named]
+    columns: Columns = [
+        ("shape", cell("shape")),
+        ("backend", cell("named")),
+        ("metric", lambda row: str(metrics.get(row["metric"], row["metric"]))),
+        ("before", lambda row: _value(row, "before")),
+        ("after", lambda row: _value(row, "after")),
+        ("change", _change),
+        ("intervals", lambda row: "overlap" if row["overlap"] else "apart"),
+        ("effect", _effect),
+        ("verdict", cell("verdict")),
+    ]
+    return _plain(rows, columns, texts=3)
+
+
+def _value(row: Any, name: str) -> str:
+    if row["metric"] == "peak memory":
+        return format_bytes(row[name])
+    return format_ns(row[name])
+
+
+def _percent(change: float) -> str:
+    """`+5.1 %`, `-0.3 %`."""
+    decimals = 0 if abs(change) >= 0.9995 else 1
+    return f"{change * 100:+,.{decimals}f} %".replace("-0.0 %", "+0.0 %")
+
+
+def _change(row: Any) -> str:
+    """`+8.0 ± 0.4 %`; no interval of few samples, which holds less than it claims."""
+    if row["metric"] == "peak memory" or min(row["before_n"], row["after_n"]) < LEAST_SAMPLES:
+        return _percent(row["change"])
+    half = (row["change_high"] - row["change_low"]) / 2
+    return f"{_percent(row['change'])[:-2]} ± {half * 100:.{0 if half >= 0.0995 else 1}f} %"
+
+
+def _effect(row: Any) -> str:
+    """`+0.96 large`; nothing for memory, which is no sample."""
+    if math.isnan(row["adjusted_p"]):
         return ""
-    ratio = format_ratio(found["speedup"])
-    return {NO_CLEAR_CHANGE: f"({ratio})", TOO_FEW_SAMPLES: f"{ratio} ?"}.get(found["verdict"], ratio)
+    return f"{row['delta']:+.2f} {row['delta_word']}".replace("-0.00", "+0.00")
 
 
-def _decisions(results: BenchResults) -> str:
-    _, labels = shape_parts(results)
-    rows = []
-    eager = results.decided().to_dict("records")
-    graph = results.decided("graph").set_index("configuration")["decision"]
-    for row in eager:
-        behind = known_text(row["runner_up"])
-        rows.append(
-            [
-                one_line(labels[row["configuration"]], 30),
-                one_line(fastest_words(results, row), 28),
-                f"{behind} by {ratio_cell(row, 'margin')}" if behind else "",
-                one_line(
-                    decision_words(results, row["configuration"], graph.get(row["configuration"], "")), 24
-                ),
-                picked_words(results, row["configuration"]),
-            ]
-        )
-    return (
-        plain_table(["shape", "fastest", "beats", "without launches", "auto picks"], rows, texts=5)
-        if rows
-        else ""
+def _totals(diff: BenchDiff) -> Iterator[str]:
+    times = diff.rows[diff.rows["metric"] != "peak memory"]
+    counts = times["verdict"].value_counts()
+    verdicts = [
+        f"{counts[name]} {name}"
+        for name in (FASTER, SLOWER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES)
+        if name in counts
+    ]
+    yield (
+        f"{len(times)} times compared: {', '.join(verdicts)}; a difference counts from"
+        f" {format_share(diff.rules.least_effect)} on"
     )
+    yield "± 95 % interval of the change; effect: Cliff's delta. What differs from run to run is in no interval."
+    for name, only in (("before", diff.only_before), ("after", diff.only_after)):
+        if only:
+            rest = len(only) - MAX_POINTS_NAMED
+            more = f", and {rest} more" if rest > 0 else ""
+            yield from _wrapped([f"only {name}: {', '.join(only[:MAX_POINTS_NAMED])}{more}"])

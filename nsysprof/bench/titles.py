@@ -8,14 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults
+from nsysprof.bench.rows import refused_calls, refused_rates
 from nsysprof.bench.scaling import LEVEL, UNSURE, BenchSweep, is_named
-from nsysprof.bench.shares import refused_calls, refused_rates
 from nsysprof.bench.words import (
     about_run,
-    backend_name,
-    base_backend,
     clock_words,
     configurations_of,
     fastest_words,
@@ -47,42 +44,34 @@ def chart_subtitle(results: BenchResults) -> str:
 
 def latency_title(results: BenchResults) -> str:
     """Which backend is fastest where along the first sweep, and by how much at its end."""
-    found = _sweep_winners(results)
-    if found is None:
+    winners = _sweep_winners(results)
+    if winners is None:
         return _NOTHING
-    sweep, spans = found
-    times = _over_base(results, _last(results, sweep))
+    sweep, spans = winners
+    times, short = _over_base(results, _last(results, sweep)), results.about.shorts[sweep.axis]
     values, winner = spans[-1]
     if len(spans) == 1:
-        if len(values) == 1:
-            return f"{winner} is fastest at {_at(results, sweep, values[0])}{times}"
-        return f"{winner} is fastest at {results.about.shorts[sweep.axis]}={_many(values)}{times}"
-    end = (
-        f"at {_at(results, sweep, values[0])}"
-        if len(values) == 1
-        else f"from {_at(results, sweep, values[0])} on"
-    )
+        return f"{winner} is fastest at {short}={_many(values)}{times}"
+    end = f"at {short}={values[0]}" if len(values) == 1 else f"from {short}={values[0]} on"
     places, words = spans[0]
-    before = (
-        f" ({words} at {results.about.shorts[sweep.axis]}={_many(places)})" if len(spans) == 2 else ""
-    )  # more is too much
+    before = f" ({words} at {short}={_many(places)})" if len(spans) == 2 else ""  # more is too much
     return f"{winner} is fastest {end}{before}{times}"
 
 
 def memory_title(results: BenchResults) -> str:
     """Which backend needs most and least memory at the end of the first sweep, and how their temporaries grow."""
-    frame, base = results.results, base_backend(results)
-    first = frame.loc[list(results.sweeps[0].rows)] if results.sweeps else frame
-    part = first[first["peak_bytes"].notna() & ~first["backend"].isin(results.repeats)]
+    frame = results.results
+    first = results.rows_of(results.sweeps[0]) if results.sweeps else frame
+    part = results.own(first[first["peak_bytes"].notna()])
     if part.empty:
         return "Memory is not known: it is counted on GPUs only" if len(frame) else _NOTHING
     shapes = part.groupby("configuration", sort=False)["backend"].nunique()
     configuration = shapes[shapes == shapes.max()].index[-1]
     there = part[part["configuration"] == configuration]
-    most, least = largest(there, "peak_bytes"), _least(there, base)
+    most, least = largest(there, "peak_bytes"), _least(there, results.base)
     at = _where(results, most)
     if most["backend"] == least["backend"]:
-        return f"{(most['backend'])} needs {format_bytes(most['peak_bytes'])} at {at}"
+        return f"{most['backend']} needs {format_bytes(most['peak_bytes'])} at {at}"
     times = format_ratio(most["peak_bytes"] / least["peak_bytes"])
     growth = _growths(results, first, most, least)
     return f"{most['backend']} needs {times} the memory of {_who(results, least)} at {at}{growth}"
@@ -101,38 +90,39 @@ def throughput_title(results: BenchResults) -> str:
         "" if math.isnan(best["share_of_peak"]) else f", {format_share(best['share_of_peak'])} of the peak"
     )
     title = f"{_who(results, best)} reaches {tflops_text(best['tflops'])} TFLOP/s at {_where(results, best)}{share}"
-    base = part[
-        (part["backend"] == base_backend(results, part)) & (part["configuration"] == best["configuration"])
-    ]
-    if len(base) and base["backend"].iloc[0] != best["backend"]:
-        title += f"; {base['backend'].iloc[0]} {tflops_text(base['tflops'].iloc[0])} TFLOP/s"
+    name = results.base_of(part)
+    base = part[(part["backend"] == name) & (part["configuration"] == best["configuration"])]
+    if len(base) and name != best["backend"]:
+        title += f"; {name} {tflops_text(base['tflops'].iloc[0])} TFLOP/s"
     return title
 
 
 def speedup_title(results: BenchResults) -> str:
     """How the largest speed-up over the baseline develops along the first sweep."""
-    base = base_backend(results)
-    found = results.crossovers
-    found = found[(found["loser"] == base) & ~found["winner"].isin(results.repeats)]
-    found = found[found["kind"] == "eager"]
-    found = found[~found["status"].isin([LEVEL, UNSURE])]
-    if found.empty:
-        pairs = results.comparisons[(results.comparisons["kind"] == "eager") & ~results.comparisons["mixed"]]
-        pairs = pairs[(pairs["base"] == base) & ~pairs["new"].isin(results.repeats)]
-        if pairs.empty:
-            return f"Nothing to hold against {base}"
-        clear = pairs[pairs["verdict"].isin([FASTER, SLOWER])]
-        best = largest(clear if len(clear) else pairs, "speedup")
-        who = backend_name(results, best["new"], [best["configuration"]])
-        return f"{who}: {speed_words(best, base, f' at {_where(results, best)}')}"
-    best = largest(found, "last_speedup")
-    who = backend_name(results, best["winner"], configurations_of(results, best["sweep"], best["dtype"]))
-    last = best[f"last_{results.about.size}"]
-    if best[f"first_{results.about.size}"] == last:
-        return (
-            f"{who} is {format_ratio(best['last_speedup'])} as fast as {base} at {results.about.short}={last}"
-        )
+    base, about = results.base, results.about
+    eager = results.crossovers[results.crossovers["kind"] == "eager"]
+    won = results.own(eager[eager["loser"] == base], "winner")
+    won = won[~won["status"].isin([LEVEL, UNSURE])]
+    if won.empty:
+        return _speedup_without_crossover(results)
+    best = largest(won, "last_speedup")
+    who = results.backend_name(best["winner"], configurations_of(results, best["sweep"], best["dtype"]))
+    last = best[f"last_{about.size}"]
+    if best[f"first_{about.size}"] == last:
+        return f"{who} is {format_ratio(best['last_speedup'])} as fast as {base} at {about.short}={last}"
     return f"{who} over {base}: {', '.join(_end(results, best, end) for end in ('first', 'last'))}"
+
+
+def _speedup_without_crossover(results: BenchResults) -> str:
+    """The largest speed-up over the baseline, of the clear ones if there are any."""
+    base, pairs = results.base, results.comparisons
+    pairs = pairs[(pairs["kind"] == "eager") & ~pairs["mixed"] & (pairs["base"] == base)]
+    pairs = results.own(pairs, "new")
+    if pairs.empty:
+        return f"Nothing to compare with {base}"
+    clear = pairs[pairs["verdict"].isin([FASTER, SLOWER])]
+    best = largest(clear if len(clear) else pairs, "speedup")
+    return f"{_who(results, best, 'new')}: {speed_words(best, base, f' at {_where(results, best)}')}"
 
 
 def roofline_title(results: BenchResults) -> str:
@@ -143,8 +133,7 @@ def roofline_title(results: BenchResults) -> str:
     part = part[~refused_rates(part)]
     if part.empty:
         return "No roofline: every share of the peak is above 100 %, and refused"
-    base = base_backend(results)
-    dtypes = part["dtype"].value_counts()
+    base, dtypes = results.base, part["dtype"].value_counts()
     part = part[part["dtype"] == dtypes.index[0]]
     rate = part["graph_tflops"].fillna(part["tflops"])
     part = part.assign(
@@ -171,7 +160,7 @@ def violin_title(results: BenchResults) -> str:
     if not results.aa_compared:
         return spread
     none = "none of" if results.aa_different == 0 else f"{results.aa_different} of"
-    return f"{spread}; held against itself, {none} {results.aa_compared} differs"
+    return f"{spread}; compared with itself, {none} {results.aa_compared} differs"
 
 
 # ---- words
@@ -183,23 +172,17 @@ def _end(results: BenchResults, row: Mapping[str, Any], end: str) -> str:
     frame, about = results.results, results.about
     size = row[f"{end}_{about.size}"]
     there = frame.loc[frame["configuration"].isin(inside) & (frame[about.size] == size), "configuration"]
-    eager = results.pairs()
-    found = between(eager, str(there.iloc[0]), row["loser"], row["winner"]) or {"verdict": ""}
+    found = results.speedup(str(there.iloc[0]), row["loser"], row["winner"]) or {"verdict": ""}
     clear = f"{format_ratio(row[f'{end}_speedup'])} at {about.short}={size}"
     return word_by_verdict(clear, f"no clear difference at {about.short}={size}", found["verdict"])
-
-
-def _at(results: BenchResults, sweep: BenchSweep, value: Any) -> str:
-    return f"{results.about.shorts[sweep.axis]}={value}"
 
 
 def _where(results: BenchResults, row: Any) -> str:
     """`S=4096`, or `B=64`: the size that varies in the first sweep that has the configuration of a row."""
     there = results.results["configuration"] == row["configuration"]
     rows = set(results.results.index[there])
-    return next(
-        _at(results, sweep, row[sweep.axis]) for sweep in results.sweeps if rows.intersection(sweep.rows)
-    )
+    axis = next(sweep.axis for sweep in results.sweeps if rows.intersection(sweep.rows))
+    return f"{results.about.shorts[axis]}={row[axis]}"
 
 
 def _many(values: list[Any]) -> str:
@@ -209,19 +192,19 @@ def _many(values: list[Any]) -> str:
 def _named(results: BenchResults, column: str) -> pd.DataFrame:
     """What is known of backends asked for by name, or of auto where there is nothing else."""
     known = results.results[results.results[column].notna()]
-    named = known[~known["backend"].isin(results.repeats)]
+    named = results.own(known)
     return named if len(named) else known
 
 
-def _who(results: BenchResults, row: Mapping[str, Any]) -> str:
-    return backend_name(results, row["backend"], [row["configuration"]])
+def _who(results: BenchResults, row: Mapping[str, Any], column: str = "backend") -> str:
+    return results.backend_name(row[column], [row["configuration"]])
 
 
 def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[Any], str]]] | None:
     """The first sweep in which two backends were compared, and who is fastest over which of its values."""
     decided = results.decided().set_index("configuration")
     for sweep in results.sweeps:
-        part = results.results.loc[list(sweep.rows)]
+        part = results.rows_of(sweep)
         dtype = part["dtype"].value_counts().index[0]
         part = part[part["dtype"] == dtype].drop_duplicates("configuration")
         spans: list[tuple[list[Any], str]] = []
@@ -240,28 +223,22 @@ def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[A
 
 def _last(results: BenchResults, sweep: BenchSweep) -> str:
     """The last configuration of a sweep, in its most frequent dtype, at which the baseline was measured, if any."""
-    part = results.results.loc[list(sweep.rows)]
+    part = results.rows_of(sweep)
     part = part[(part["dtype"] == part["dtype"].value_counts().index[0]) & part["median_ns"].notna()]
-    with_base = part[part["backend"] == base_backend(results)]
+    with_base = part[part["backend"] == results.base]
     return str((with_base if len(with_base) else part)["configuration"].iloc[-1])
 
 
 def _over_base(results: BenchResults, configuration: str) -> str:
     """`: 86x as fast as math at S=8192`, of the fastest backend there."""
-    frame, base = results.results, base_backend(results)
-    eager = results.pairs()
-    best = results.decisions[
-        (results.decisions["kind"] == "eager") & (results.decisions["configuration"] == configuration)
-    ]
-    row = frame[frame["configuration"] == configuration].iloc[0]
-    if best.empty or best["best"].iloc[0] == base:
+    decided, frame = results.decided().set_index("configuration")["best"], results.results
+    best = decided.get(configuration, results.base)
+    compared = results.speedup(configuration, results.base, best)
+    if compared is None:
         return ""
-    found = between(eager, configuration, base, str(best["best"].iloc[0]))
-    if found is None:
-        return ""
-    median = frame[(frame["configuration"] == configuration) & (frame["backend"] == best["best"].iloc[0])]
-    took = format_ns(float(median["median_ns"].iloc[0]))
-    return f": {speed_words(found, base, f' at {_where(results, row)}')} ({took})"
+    rows = frame[frame["configuration"] == configuration]
+    took = format_ns(float(rows.loc[rows["backend"] == best, "median_ns"].iloc[0]))
+    return f": {speed_words(compared, results.base, f' at {_where(results, rows.iloc[0])}')} ({took})"
 
 
 def _least(there: pd.DataFrame, base: str) -> dict[str, Any]:
@@ -277,10 +254,10 @@ def _growths(
     ends = [_growth(results, frame, str(row["backend"]), str(row["dtype"])) for row in (most, least)]
     if not ends[0].startswith(results.about.short):
         return ""
-    said = f"; its temporaries grow as {ends[0]}"
+    words = f"; its temporaries grow as {ends[0]}"
     if ends[1] == _NONE:
-        return f"{said}, {least['backend']} has none"
-    return f"{said}, not {ends[1]}" if ends[1] else said
+        return f"{words}, {least['backend']} has none"
+    return f"{words}, not {ends[1]}" if ends[1] else words
 
 
 def _growth(results: BenchResults, frame: pd.DataFrame, backend: str, dtype: str) -> str:
@@ -288,9 +265,9 @@ def _growth(results: BenchResults, frame: pd.DataFrame, backend: str, dtype: str
     own = frame[(frame["backend"] == backend) & (frame["dtype"] == dtype)]
     if (own["temporary_bytes"].dropna() == 0).all():
         return _NONE
-    found = results.exponents
-    found = found[
-        (found["metric"] == "temporary memory") & (found["backend"] == backend) & (found["dtype"] == dtype)
+    laws = results.exponents
+    laws = laws[
+        (laws["metric"] == "temporary memory") & (laws["backend"] == backend) & (laws["dtype"] == dtype)
     ]
-    found = found[found["growth"].map(is_named).astype(bool)]
-    return f"{results.about.short}^{found['exponent'].iloc[0]:.2f}" if len(found) else ""
+    laws = laws[laws["growth"].map(is_named).astype(bool)]
+    return f"{results.about.short}^{laws['exponent'].iloc[0]:.2f}" if len(laws) else ""

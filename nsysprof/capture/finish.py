@@ -1,4 +1,4 @@
-"""The end of a capture: its export read, judged and scrubbed, its record completed, and all of it published."""
+"""The end of a capture: reads, judges and scrubs its export, completes its record, and gives all files their names."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from nsysprof.scrub.secrets import machine_secrets, redacted
 from nsysprof.tools.fingerprint import environment_hash
 from nsysprof.trace.report import Progress, open_report
 from nsysprof.trace.trace import KERNEL
-
-__all__ = ["Captured", "finish_capture"]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nsysprof.charts.marks import DPI, Axis
 from nsysprof.charts.palette import FAINT, RULE
-from nsysprof.charts.style import SMALL, TEXT, inches, size_of, text_width
+from nsysprof.charts.style import TEXT, inches, size_of, text_width, write, write_title
 from nsysprof.core.units import scale_ns
 
 _TICK, _PAD, _LINE = 3.0, 3.5, 7.5  # points: length of a tick, gap below it, height of its number
@@ -48,10 +48,8 @@ def draw_axis(
         )
     below = -(_TICK + _PAD) * point
     for tick in x.tolist():
-        axes.text(tick, below, text(tick), transform=where, ha="center", va="top", fontsize=SMALL)
-    axes.text(
-        0, below - (_LINE + gap) * point, label, transform=axes.transAxes, ha="left", va="top", fontsize=TEXT
-    )
+        write(axes, tick, below, text(tick), va="top", at=where)
+    write(axes, 0, below - (_LINE + gap) * point, label, "left", "top", size=TEXT, at=axes.transAxes)
 
 
 def draw_time_axis(axes: Axes, length: int, label: str) -> None:
@@ -77,10 +75,9 @@ def draw_plane(axes: Axes, x: Axis, y: Axis, title: str = "") -> None:
     axes.set_axisbelow(True)
     axes.set_xlabel(x.label, fontsize=TEXT + 0.5, loc="left")
     # Above the axis, to be read without turning the head.
-    axes.text(0, 1.015, y.label, transform=axes.transAxes, fontsize=TEXT + 0.5, color=FAINT)
+    write(axes, 0, 1.015, y.label, "left", "baseline", size=TEXT + 0.5, at=axes.transAxes, color=FAINT)
     if title:
-        _, high = size_of(axes)
-        axes.text(0, 1.02 + 0.2 / high, title, transform=axes.transAxes, fontsize=TEXT + 0.5, weight="bold")
+        write_title(axes, 1.02 + 0.2 / size_of(axes)[1], title)
 
 
 def _apart(axes: Axes, ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex
@@ -26,6 +24,7 @@ from nsysprof.charts.style import (
     shown_rows,
     size_of,
     text_width,
+    write,
 )
 
 _BAR = 0.74  # of a row
@@ -85,47 +84,48 @@ def _prepare(axes: Axes, panel: BarPanel) -> None:
 
 
 def _write_labels(axes: Axes, plan: Bars, width: float) -> None:
-    """Row labels as plain texts: tick labels take three times as long to draw."""
-    style: dict[str, Any] = {"ha": "right", "va": "center_baseline", "fontsize": TEXT}
+    """Write row labels as plain texts: tick labels take three times as long to draw."""
     where = axes.get_yaxis_transform()
     for row in shown_rows(len(plan.labels), plan.row, plan.strong):
         colour, weight = FAINT if row == plan.rest else INK, "bold" if row in plan.strong else "normal"
-        axes.text(-0.07 / width, row, plan.labels[row], transform=where, color=colour, weight=weight, **style)
+        write(
+            axes,
+            -0.07 / width,
+            row,
+            plan.labels[row],
+            "right",
+            size=TEXT,
+            at=where,
+            color=colour,
+            weight=weight,
+        )
 
 
 def _write_column(axes: Axes, column: Column, x: float) -> None:
     """``x`` is the right edge, in widths of the panel."""
     where = axes.get_yaxis_transform()
-    axes.text(x, -0.62, column.heading, transform=where, ha="right", va="bottom", fontsize=TEXT, color=FAINT)
+    write(axes, x, -0.62, column.heading, "right", "bottom", size=TEXT, at=where, color=FAINT)
     for row, text in enumerate(column.texts):
         if text:
-            axes.text(x, row, text, transform=where, ha="right", va="center_baseline", fontsize=TEXT)
+            write(axes, x, row, text, "right", size=TEXT, at=where)
 
 
 def _fill(axes: Axes, panel: BarPanel, thick: float) -> None:
     """Draw the bars, an artist per part (labelled with it), and what stands on them."""
     for part in panel.parts:
         low, high = part.rows - thick / 2, part.rows + thick / 2
-        look: dict[str, Any] = {
-            "colours": part.colour,
-            "label": part.label,
-            "edge": part.edge,
-            "line": 0.4,
-        }
-        boxes(axes, part.left, part.right, low, high, **look)
+        place = part.left, part.right, low, high
+        boxes(axes, *place, colours=part.colour, label=part.label, edge=part.edge, line=0.4)
     if panel.marks:
         label, x = panel.marks
         y = np.arange(len(x))
         axes.vlines(x, y - 0.45, y + 0.45, colors="white", linewidth=3.2, zorder=3)
         axes.vlines(x, y - 0.45, y + 0.45, colors=INK, linewidth=1.6, zorder=4, label=label)
     for middle, row, text, colour in panel.inside:
-        axes.text(middle, row, text, ha="center", va="center_baseline", fontsize=SMALL, color=colour)
+        write(axes, middle, row, text, color=colour)
     if panel.cut is not None:
-        where = axes.get_yaxis_transform()
-        axes.text(
-            1, panel.cut, " cut off »", transform=where, ha="right", va="center_baseline",
-            fontsize=SMALL, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-        )  # fmt: skip
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        write(axes, 1, panel.cut, " cut off »", "right", at=axes.get_yaxis_transform(), bbox=box)
 
 
 def _heat(axes: Axes, panel: Heat, row: float) -> None:
@@ -148,13 +148,12 @@ def _heat(axes: Axes, panel: Heat, row: float) -> None:
         for (at, column), value in np.ndenumerate(panel.values):
             texts = panel.texts[at][column] if np.isfinite(value) else ()
             text = next((each for each in texts if text_width(each, SMALL) <= wide / columns - 0.06), "")
-            look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": SMALL}
             if text:
-                axes.text(column, at, text, color=text_on(to_hex(colours((value + 1) / 2))), **look)
+                write(axes, column, at, text, color=text_on(to_hex(colours((value + 1) / 2))))
     for at, name in enumerate(panel.names):
-        axes.text(at, -0.5 - 0.06 / row, "\n".join(name), ha="center", va="bottom", fontsize=TEXT)
+        write(axes, at, -0.5 - 0.06 / row, "\n".join(name), va="bottom", size=TEXT)
     scale = axes.inset_axes((0, -0.28 / tall, min(2.6 / wide, 1), 0.1 / tall))
     scale.imshow(np.linspace(-1, 1, 101)[None, :], aspect="auto", cmap=colours, extent=(-1, 1, 0, 1))
     scale.set_axis_off()
     for x, text, side in zip((-1, 0, 1), panel.scale, ("left", "center", "right"), strict=True):
-        scale.text(x, -0.5, text, ha=side, va="top", fontsize=SMALL, color=INK if x else FAINT)
+        write(scale, x, -0.5, text, side, "top", color=INK if x else FAINT)

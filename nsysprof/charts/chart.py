@@ -1,4 +1,4 @@
-"""Charts of a room: each declared once, drawn in a process of its own, and written as files.
+"""Charts: each declared once, drawn in a process of its own, and written as files.
 
 Importing matplotlib takes as long as the whole analysis of a small report, and so does drawing. Both are done by a
 second Python that is started first of all, on the second core; it is sent plans through a pipe and answers with PNG
@@ -60,40 +60,33 @@ def plans_of(charts: Sequence[Chart[_A]], answer: _A) -> list[Plan]:
 
 def pictures_of(charts: Sequence[Chart[_A]], answer: _A) -> dict[str, bytes]:
     """Draw charts of an answer in this process: PNG pictures by the names of their files."""
-    with start_painter(apart=False) as painter:
-        painter.paint(plans_of(charts, answer))
-        return dict(zip(files_of(charts), painter.pictures(), strict=True))
-
-
-def write_pictures(pictures: Sequence[bytes], folder: Path, charts: Sequence[Chart[_A]]) -> list[Path]:
-    """Write the pictures of some charts into an existing folder: each at once or not at all."""
-    from nsysprof.core.files import whole_file  # noqa: PLC0415 (nor must this)
-
-    paths = [Path(folder, chart.file) for chart in charts]
-    for path, picture in zip(paths, pictures, strict=True):
-        with whole_file(path) as part:
-            part.write_bytes(picture)
-    return paths
+    return {chart.file: _picture()(chart.plan(answer)) for chart in charts}
 
 
 def save_charts(
     charts: Sequence[Chart[_A]], answer: _A, folder: Path, *, overwrite: bool = True
 ) -> list[Path]:
-    """Draw charts into a folder, which is made if need be, and return their paths.
+    """Draw charts into a folder, which is made if need be, each whole or not at all, and return their paths.
 
     Raises `NsysprofError` when a file cannot be written, and before anything is drawn when one exists and
     ``overwrite`` is False.
     """
-    existing = [path for name in files_of(charts) if (path := Path(folder, name)).exists()]
+    from nsysprof.core.files import whole_file  # noqa: PLC0415 (the other process must not wait for it)
+
+    paths = [Path(folder, name) for name in files_of(charts)]
+    existing = [path for path in paths if path.exists()]
     if existing and not overwrite:
         raise NsysprofError(f"{existing[0]} exists already", "choose another folder, or allow overwriting")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        return write_pictures(list(pictures_of(charts, answer).values()), folder, charts)
+        for path, picture in zip(paths, pictures_of(charts, answer).values(), strict=True):
+            with whole_file(path) as part:
+                part.write_bytes(picture)
     except OSError as error:
         raise NsysprofError(
             f"cannot write charts into {folder}: {error.strerror or error}", "choose another folder with -o"
         ) from error
+    return paths
 
 
 # ---- the process that draws
@@ -237,18 +230,18 @@ def _copy(picture: Callable[[Plan], bytes], plan: Plan, others: Sequence[BinaryI
     It keeps no end from which anybody could read, its own and those of the ``others`` before it: when this process
     is gone, writing fails, and the copy ends too.
     """
-    mine, theirs = os.pipe()
+    reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            os.close(mine)
+            os.close(reading)
             for other in others:
                 other.close()
-            with os.fdopen(theirs, "wb") as result:
+            with os.fdopen(writing, "wb") as result:
                 result.write(picture(plan))
             status = 0
         finally:
             os._exit(status)
-    os.close(theirs)
-    return pid, os.fdopen(mine, "rb")
+    os.close(writing)
+    return pid, os.fdopen(reading, "rb")

@@ -14,13 +14,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from nsysprof.charts.bars import draw_bars
-from nsysprof.charts.call_lanes import draw_calls
-from nsysprof.charts.lanes import draw_lanes
-from nsysprof.charts.lines import draw_lines
+from nsysprof.charts.lanes import draw_calls, draw_lanes
 from nsysprof.charts.marks import DPI, Bars, Calls, Lanes, Lines, Message, Plan, Roofs, Violins, Waterfalls
+from nsysprof.charts.panels import draw_lines, draw_violins
 from nsysprof.charts.roofs import draw_roofs
 from nsysprof.charts.style import MARGIN, TITLE, WIDTH, framed, heading_height, shown, style
-from nsysprof.charts.violins import draw_violins
 from nsysprof.charts.waterfall import draw_waterfalls
 
 _P = TypeVar("_P")

@@ -1,42 +1,75 @@
-"""Draws time axes with lanes: streams as pictures of busy columns, ranges and ops as boxes with their names in them."""
+"""Draws time axes with lanes: streams as pictures of busy columns, ranges, GPU ops and calls as boxes with names."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import Polygon
 
 from nsysprof.charts.axis import draw_time_axis
-from nsysprof.charts.marks import DPI, PLOT, STREAM, STREAM_LEVELS, LanePanel, Lanes, Marks, Ribbons, Stream
+from nsysprof.charts.marks import (
+    DPI,
+    PLOT,
+    STREAM,
+    STREAM_LEVELS,
+    CallBlock,
+    CallLane,
+    CallPanel,
+    Calls,
+    Flag,
+    LanePanel,
+    Lanes,
+    Marks,
+    Numbers,
+    Ribbons,
+    Stream,
+)
 from nsysprof.charts.palette import FAINT, IDLE, INK, RULE, text_on
-from nsysprof.charts.style import SMALL, TEXT, WIDTH, boxes, framed, heading_height, shown_rows, text_width
-from nsysprof.core.text import shorten
+from nsysprof.charts.style import (
+    SMALL,
+    TEXT,
+    WIDTH,
+    boxes,
+    fitting,
+    panel_column,
+    shown_rows,
+    text_width,
+    write,
+)
 
 _MANY, _FLAT = 14, 0.75  # above so many lanes they are flatter
 _INNER = 0.86  # of a lane
-_MOST_NAMES = 100  # names written into boxes, per panel
-_SHORTEST = 12  # characters of a shortened name
+_MAX_NAMES = 100  # written into boxes, per panel
+_MIN_LETTERS, _MIN_ALOFT = 12, 8  # of a shortened name, in a box and on a pole
 _LEFT = 2.56  # inches of labels
 _GAP_FROM = 0.12  # ribbons of so many inches have a gap between them
 _TITLE_ABOVE, _AXIS_BELOW = 0.3, 0.58  # inches above and below a panel
+# Inches where calls are drawn: of labels and of the axis; what is left holds texts that begin near its end.
+_CALL_LEFT, _CALL_PLOT = 1.85, 9.6
+_TITLE, _LINE, _BETWEEN = 0.26, 0.15, 0.2  # of a title, of a line of names, and between calls
+_BASE = 0.07  # between a lane and the names above it
+_CALL_AXIS = 0.62
+_PAD = 0.06
+_MAX_POLES, _MAX_LEVELS = 16, 8
+_NARROW, _APART = 0.05, 0.012  # the narrowest bracket, and from pole to pole
+_WEDGE = "#f1f1f1"
 
 
 def draw_lanes(plan: Lanes) -> Figure:
     """The chart as a figure with one `Axes` per panel: x in ns after the panel's start, y in inches from above."""
-    y = heading_height(plan.heading) + 0.2
-    above = [_TITLE_ABOVE if panel.title else 0 for panel in plan.panels]
-    lanes = [_tops(panel)[-1] for panel in plan.panels]
-    below = 0.2 if plan.heading.notes else 0.0
-    height = y + below + sum(high + title + _AXIS_BELOW for high, title in zip(lanes, above, strict=True))
-    figure = framed(plan.heading, height)
-    for panel, title, high in zip(plan.panels, above, lanes, strict=True):
-        y += title + high
-        axes = figure.add_axes((_LEFT / WIDTH, 1 - y / height, PLOT / WIDTH, high / height))
-        _draw_panel(axes, panel)
-        y += _AXIS_BELOW
+    sizes = [(_TITLE_ABOVE if panel.title else 0.0, _tops(panel)[-1]) for panel in plan.panels]
+    foot = 0.2 if plan.heading.notes else 0.0
+    figure, every = panel_column(
+        plan.heading, sizes, left=_LEFT, wide=PLOT, first=0.2, between=_AXIS_BELOW, foot=foot
+    )
+    for axes, panel in zip(every, plan.panels, strict=True):
+        _draw_lane_panel(axes, panel)
     return figure
 
 
@@ -47,7 +80,7 @@ def _tops(panel: LanePanel) -> list[float]:
     return np.append(0.0, np.cumsum(high) * flat).tolist()
 
 
-def _draw_panel(axes: Axes, panel: LanePanel) -> None:
+def _draw_lane_panel(axes: Axes, panel: LanePanel) -> None:
     """Draw the lanes of a panel from top to bottom, with a line between processes."""
     tops = _tops(panel)
     _prepare(axes, panel, tops)
@@ -63,8 +96,8 @@ def _draw_panel(axes: Axes, panel: LanePanel) -> None:
             _draw_ribbons(axes, lane, panel.length, top)
         else:
             names += _draw_marks(axes, lane, (top, low), panel.length)
-    for name in sorted(names, key=lambda name: name.rank)[:_MOST_NAMES]:
-        name.write(axes)
+    for name in sorted(names, key=lambda name: name.rank)[:_MAX_NAMES]:
+        write(axes, name.x, name.y, name.text, color=name.colour, zorder=3)
     if panel.title:
         axes.set_title(panel.title, loc="left", fontsize=TEXT + 1, weight="bold", color=INK, pad=5)
     draw_time_axis(axes, panel.length, panel.label)
@@ -86,9 +119,7 @@ def _prepare(axes: Axes, panel: LanePanel, tops: list[float]) -> None:
         labels = lane.labels if isinstance(lane, Ribbons) else [lane.label]
         for at in shown_rows(len(labels), lane.height):
             y = top + (low - top) * (at + 0.5) / len(labels)
-            axes.text(
-                -0.008, y, labels[at], transform=where, ha="right", va="center_baseline", fontsize=SMALL
-            )
+            write(axes, -0.008, y, labels[at], "right", at=where)
 
 
 def _draw_stream(axes: Axes, lane: Stream, length: int, top: float, low: float) -> None:
@@ -129,8 +160,7 @@ def _draw_ribbons(axes: Axes, lane: Ribbons, length: int, top: float) -> None:
             axes.axhline(top + lane.height * at, color="white", linewidth=gap, zorder=2)
 
 
-@dataclass(frozen=True)
-class _Name:
+class _Name(NamedTuple):
     """A name in the middle of its box, the ``rank``-th longest of its lane."""
 
     rank: int
@@ -138,10 +168,6 @@ class _Name:
     y: float
     text: str
     colour: str
-
-    def write(self, axes: Axes) -> None:
-        look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "zorder": 3}
-        axes.text(self.x, self.y, self.text, color=self.colour, **look)
 
 
 def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int) -> list[_Name]:
@@ -154,33 +180,31 @@ def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int
     top, low = place
     pad, length = (low - top) * (1 - _INNER) / 2, max(length, 1)
     pixel = length / (PLOT * DPI)
-    left = lane.start
-    right = np.maximum(lane.end, left + pixel)
-    line = np.where(right - left > 5 * pixel, 0.5, 0.0)
     edges = np.array(top + pad), np.array(low - pad)
-    marks = boxes(axes, left, right, *edges, colours=lane.colours, label=lane.label, edge="white", line=line)
-    marks.set_zorder(2)
+    left, right = lane.start, _draw_boxes(axes, lane, pixel, *edges)
     meets = lane.start[1:] < np.maximum.accumulate(lane.end)[:-1]
     alone = ~(np.append(False, meets) | np.append(meets, False))
     names: list[_Name] = []
-    for box in np.argsort(left - right, kind="stable")[:_MOST_NAMES].tolist():
+    for box in np.argsort(left - right, kind="stable")[:_MAX_NAMES].tolist():
         room = float(right[box] - left[box]) / length * PLOT - 0.06
         if room < 0.12:
             break
-        text = _fitting(lane.names[box], room) if alone[box] else ""
+        text = fitting(lane.names[box], SMALL, room, _MIN_LETTERS) if alone[box] else ""
         if text:
             middle = float(left[box] + right[box]) / 2
             names.append(_Name(len(names), middle, (top + low) / 2, text, text_on(lane.colours[box])))
     return names
 
 
-def _fitting(text: str, room: float) -> str:
-    """The text, shortened if need be, so that it fits into ``room`` inches; nothing if too little would be left."""
-    width = text_width(text, SMALL)
-    if width > room:
-        most = int(room / width * len(text)) - 1
-        text = shorten(text, most) if most >= _SHORTEST else ""
-    return text if text_width(text, SMALL) <= room else ""
+def _draw_boxes(axes: Axes, lane: Marks | CallLane, pixel: float, top: Numbers, low: Numbers) -> Numbers:
+    """Draw the boxes of a lane, at least a pixel wide, with edges where they are wide; returns where they end."""
+    right: Numbers = np.maximum(lane.end, lane.start + pixel)
+    line = np.where(right - lane.start > 5 * pixel, 0.5, 0.0)
+    marks = boxes(
+        axes, lane.start, right, top, low, colours=lane.colours, label=lane.label, edge="white", line=line
+    )
+    marks.set_zorder(2)
+    return right
 
 
 def _draw_frame(axes: Axes, start: int, end: int) -> None:
@@ -196,3 +220,196 @@ def _draw_frame(axes: Axes, start: int, end: int) -> None:
         "zoom", (middle, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
         ha="center", va="bottom", fontsize=SMALL, annotation_clip=False,
     )  # fmt: skip
+
+
+# ---- calls
+
+
+@dataclass(frozen=True)
+class _Pole:
+    """A name above a lane: where its pole stands (inches from the left of the axis), how high, what it says, and of
+    several boxes from where to where they go.
+    """
+
+    x: float
+    level: int
+    text: str
+    bracket: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """A lane with its place: ``top`` and ``low`` in inches from the top of the panel, and its names."""
+
+    lane: CallLane
+    top: float
+    low: float
+    poles: Sequence[_Pole]
+    inside: Sequence[Flag]
+
+
+@dataclass(frozen=True)
+class _LaidBlock:
+    """A call with its place in the panel."""
+
+    block: CallBlock
+    title: float
+    lanes: Sequence[_Laid]
+
+
+def draw_calls(plan: Calls) -> Figure:
+    """The chart as a figure with an `Axes` per panel: x in ns, y in inches from above."""
+    laid = [_lay_out(panel) for panel in plan.panels]
+    sizes = [
+        (0.0, blocks[-1].lanes[-1].low + 0.06 if blocks and blocks[-1].lanes else _TITLE) for blocks in laid
+    ]
+    foot = 0.2 if plan.heading.notes else 0.0
+    figure, every = panel_column(
+        plan.heading, sizes, left=_CALL_LEFT, wide=_CALL_PLOT, first=0.15, between=_CALL_AXIS, foot=foot
+    )
+    for axes, panel, blocks, (_, high) in zip(every, plan.panels, laid, sizes, strict=True):
+        axes.patch.set_visible(False)
+        _draw_call_panel(axes, panel, blocks, high)
+    if plan.zoomed:
+        closer, block = plan.zoomed
+        _draw_wedge(figure, every, laid, closer, block)
+    return figure
+
+
+def _lay_out(panel: CallPanel) -> list[_LaidBlock]:
+    """Where everything of a panel goes."""
+    out: list[_LaidBlock] = []
+    y = 0.0
+    for block in panel.blocks:
+        title = y
+        y += _TITLE
+        lanes = []
+        for lane in block.lanes:
+            poles, inside = _place(lane.flags, panel.length, lane.height)
+            levels = max((pole.level for pole in poles), default=-1) + 1
+            y += levels * _LINE + (_BASE if levels else 0.0)
+            lanes.append(_Laid(lane, y, y + lane.height, poles, inside))
+            y += lane.height + 0.05
+        out.append(_LaidBlock(block, title, lanes))
+        y += _BETWEEN
+    return out
+
+
+def _place(flags: Sequence[Flag], length: int, height: float) -> tuple[list[_Pole], list[Flag]]:
+    """Which names go on poles, and which into their boxes; the others are left out."""
+    inside: list[Flag] = []
+    wanted: list[_Pole] = []
+    for flag in flags:
+        fits = _fits(flag, length, height)
+        if fits and flag.count == 1:
+            inside.append(flag)
+            continue
+        tried = _levels([*wanted, _pole(flag, length)]) if flag.aloft and len(wanted) < _MAX_POLES else []
+        if tried and max(pole.level for pole in tried) < _MAX_LEVELS:
+            wanted = tried
+        elif fits:
+            inside.append(flag)
+    return wanted, inside
+
+
+def _fits(flag: Flag, length: int, height: float) -> bool:
+    room = (flag.outer - flag.inner) / length * _CALL_PLOT - 2 * _PAD
+    return max(text_width(flag.text, SMALL), text_width(flag.amount, SMALL)) <= room and height > 2 * _LINE
+
+
+def _pole(flag: Flag, length: int) -> _Pole:
+    """A pole in the middle of the box, or of the bracket over several."""
+    inch = _CALL_PLOT / length
+    wide = flag.count > 1 and (flag.end - flag.start) * inch >= _NARROW
+    left, right = (flag.start, flag.end) if wide else (flag.inner, flag.outer)
+    x = (left + right) / 2 * inch
+    text = fitting(flag.aloft, SMALL, WIDTH - _CALL_LEFT - x - 0.1, _MIN_ALOFT, spare=0.05, tries=2)
+    bracket = (left * inch, right * inch) if wide else None
+    return _Pole(x, 0, text, bracket)
+
+
+def _levels(wanted: Sequence[_Pole]) -> list[_Pole]:
+    """The poles from right to left, each higher than all whose poles would cross its text; none where two are in one
+    place, or a text has no room.
+    """
+    poles: list[_Pole] = []
+    for pole in sorted(wanted, key=lambda pole: -pole.x):
+        end = pole.x + text_width(pole.text, SMALL) + 0.12
+        if not pole.text or any(other.x - pole.x < _APART for other in poles):
+            return []
+        level = max((other.level for other in poles if other.x < end), default=-1) + 1
+        poles.append(replace(pole, level=level))
+    return poles
+
+
+def _draw_call_panel(axes: Axes, panel: CallPanel, blocks: Sequence[_LaidBlock], high: float) -> None:
+    axes.set_xlim(0, panel.length)
+    axes.set_ylim(high, 0)
+    for laid in blocks:
+        title = laid.block.title
+        write(axes, 0, laid.title + 0.06, title, "left", "top", size=TEXT + 0.5, weight="bold", color=INK)
+        for number, lane in enumerate(laid.lanes):
+            _draw_lane(axes, panel, laid.block, lane, ending=number == 0)
+    draw_time_axis(axes, panel.length, panel.label)
+
+
+def _draw_lane(axes: Axes, panel: CallPanel, block: CallBlock, laid: _Laid, *, ending: bool) -> None:
+    """The idle time behind, the boxes on it, their names, and at the end how long the call is."""
+    lane, inch = laid.lane, panel.length / _CALL_PLOT
+    pixel = inch / DPI
+    middle = (laid.top + laid.low) / 2
+    if lane.flags or ending:
+        back = boxes(
+            axes, np.array(0.0), np.array(max(block.length, pixel)), np.array(laid.top), np.array(laid.low),
+            colours=IDLE, label="call",
+        )  # fmt: skip
+        back.set_zorder(1)
+    write(axes, -0.1 * inch, middle, lane.label, "right")
+    if len(lane.start):
+        level = np.array(1.0) if lane.level is None else lane.level
+        _draw_boxes(axes, lane, pixel, laid.low - (laid.low - laid.top) * level, np.array(laid.low))
+    for flag in laid.inside:
+        colour = text_on(flag.colour) if flag.colour != IDLE else FAINT
+        x = (flag.inner + flag.outer) / 2
+        for text, y in ((flag.text, middle - _LINE / 2), (flag.amount, middle + _LINE / 2)):
+            write(axes, x, y, text, color=colour, zorder=3)
+    _draw_poles(axes, laid, inch)
+    if ending:
+        end = max(block.length, int(lane.end.max(initial=0)))
+        write(axes, end + 0.08 * inch, middle, block.amount, "left", size=TEXT + 0.5, weight="bold", zorder=4)
+
+
+def _draw_poles(axes: Axes, laid: _Laid, inch: float) -> None:
+    """The names above a lane, each beside the end of its pole, and brackets over boxes that share one."""
+    lines = []
+    for pole in laid.poles:
+        y = laid.top - _BASE - _LINE * (pole.level + 0.5)
+        foot = laid.top + 0.06
+        if pole.bracket:
+            foot = laid.top - 0.035
+            left, right = (x * inch for x in pole.bracket)
+            lines.append([(left, laid.top - 0.005), (left, foot), (right, foot), (right, laid.top - 0.005)])
+        lines.append([(pole.x * inch, foot), (pole.x * inch, y - 0.05)])
+        write(axes, (pole.x + 0.04) * inch, y, pole.text, "left", zorder=4)
+    if lines:
+        axes.add_collection(
+            LineCollection(lines, colors=INK, linewidths=0.6, zorder=3, label="poles", clip_on=False),
+            autolim=False,
+        )
+
+
+def _draw_wedge(
+    figure: Figure, axes: Sequence[Axes], laid: Sequence[Sequence[_LaidBlock]], closer: int, block: int
+) -> None:
+    """A pale wedge from the short call to the panel that shows it more closely."""
+    near, far = axes[closer], axes[1 - closer]
+    small = laid[1 - closer][block]
+    above = closer > 1 - closer  # the panel is below the call
+    y = small.lanes[-1].low if above else small.lanes[0].top
+    edge = 0.0 if above else near.get_ylim()[0]
+    corners = [(0.0, y, far), (float(small.block.length), y, far)]
+    corners += [(near.get_xlim()[1], edge, near), (0.0, edge, near)]
+    points = [
+        figure.transFigure.inverted().transform(one.transData.transform((x, at))) for x, at, one in corners
+    ]
+    figure.add_artist(Polygon(np.array(points), closed=True, facecolor=_WEDGE, edgecolor="none", zorder=-1))

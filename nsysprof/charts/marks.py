@@ -1,4 +1,4 @@
-"""What a chart shows, in plain numbers and words: all that the drawing needs, and nothing of pandas or matplotlib.
+"""Plans of charts, in plain numbers and words: all that the drawing needs, and nothing of pandas or matplotlib.
 
 A plan is made where the answer is and can be drawn in another process, so it must pickle and stay small.
 """
@@ -26,7 +26,7 @@ STREAM_LEVELS = 24  # how finely a stream's lane says how busy a column is
 
 @dataclass(frozen=True)
 class Heading:
-    """What stands around a chart: the finding, what it is about, ``legend`` as (label, colour), and footnotes."""
+    """The words around a chart: the finding, what it is about, ``legend`` as (label, colour), and footnotes."""
 
     title: str
     subtitle: str
@@ -299,13 +299,13 @@ def log_axis(
 def round_ticks(low: float, high: float) -> list[float]:
     """Between 3 and some 8 round numbers from low to high: powers of ten, or 1, 2 and 5 of each, or finer."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    found: list[float] = []
+    ticks: list[float] = []
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(np.arange(1, 10, 0.5).tolist())):
-        found = [step * 10.0**decade for decade in decades for step in steps]
-        found = [tick for tick in found if low <= tick <= high]
-        if len(found) >= 4:
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= 4:
             break
-    return found
+    return ticks
 
 
 def binary_ticks(low: float, high: float) -> list[float]:

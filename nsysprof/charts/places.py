@@ -25,7 +25,7 @@ class Box(NamedTuple):
 
 
 class Places:
-    """An area of ``wide`` × ``high`` inches, and what of it is taken: by marks and lines, and by names."""
+    """An area of ``wide`` × ``high`` inches, parts of which are taken: by marks and lines, and by names."""
 
     def __init__(self, wide: float, high: float) -> None:
         self.wide, self.high = wide, high
@@ -42,7 +42,7 @@ class Places:
         self._whole += boxes
 
     def put(self, name: Box, line: Line | None) -> None:
-        """A name, off which names and lines are kept, and a line, off which names are."""
+        """Keep names and lines off a name, and names off the line that leads to it."""
         self.mark(name)
         if line:
             self.take(*(Box(x - 0.02, x + 0.02, y - 0.02, y + 0.02) for x, y in _along(line)))
@@ -60,8 +60,8 @@ class Places:
     def crosses(self, line: Line) -> bool:
         """Whether a line goes through a name, or through a mark that it does not begin in."""
         (x, y), *others = _along(line)
-        found = [box for box in self._whole if not (box.left <= x <= box.right and box.low <= y <= box.high)]
-        return any(box.left < x < box.right and box.low < y < box.high for x, y in others for box in found)
+        whole = [box for box in self._whole if not (box.left <= x <= box.right and box.low <= y <= box.high)]
+        return any(box.left < x < box.right and box.low < y < box.high for x, y in others for box in whole)
 
 
 def free_place(places: Places, mark: Box, wide: float, tall: float) -> tuple[Box, Line | None] | None:
@@ -117,8 +117,8 @@ def around(point: Point, reach: float) -> Box:
     return Box(point[0] - reach, point[0] + reach, point[1] - reach, point[1] + reach)
 
 
-def pushed_apart(wanted: NDArray[np.float64], gap: float, end: float) -> NDArray[np.float64]:
-    """Places at least ``gap`` apart, in the same order, as near to those wanted as that allows, from 0 to ``end``."""
+def push_apart(wanted: NDArray[np.float64], gap: float, end: float) -> NDArray[np.float64]:
+    """Places from 0 to ``end``, at least ``gap`` apart, in the order of those wanted and as near to them as can be."""
     order = np.argsort(wanted, kind="stable")
     groups: list[tuple[float, int]] = []  # middle and number of labels that touch
     for place in wanted[order].tolist():
@@ -131,10 +131,9 @@ def pushed_apart(wanted: NDArray[np.float64], gap: float, end: float) -> NDArray
     placed = []
     for middle, count in groups:
         placed += [middle + (number - (count - 1) / 2) * gap for number in range(count)]
-    found = np.array(placed)
-    steps = np.arange(len(found)) * gap
-    found = np.maximum.accumulate(np.maximum(found, 0) - steps) + steps
-    found = np.minimum.accumulate((np.minimum(found, end) + steps[::-1])[::-1])[::-1] - steps[::-1]
+    steps = np.arange(len(placed)) * gap
+    inside = np.maximum.accumulate(np.maximum(placed, 0) - steps) + steps
+    inside = np.minimum.accumulate((np.minimum(inside, end) + steps[::-1])[::-1])[::-1] - steps[::-1]
     out = np.empty(len(wanted))
-    out[order] = found
+    out[order] = inside
     return out

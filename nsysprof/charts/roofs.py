@@ -11,36 +11,32 @@ from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
 
 from nsysprof.charts.axis import draw_axis, draw_plane
-from nsysprof.charts.lines import DASHES, along, draw_path, named_points, write_beside
 from nsysprof.charts.marks import Axis, Bubble, Roofs
 from nsysprof.charts.palette import INK
+from nsysprof.charts.panels import DASHES, along, draw_path, named_points, write_beside
 from nsysprof.charts.places import Box, Places, around, meet
-from nsysprof.charts.style import TEXT, WIDTH, framed, heading_height, inches, text_width
+from nsysprof.charts.style import TEXT, WIDTH, inches, panel_column, text_width, write
 
 _LEFT, _RIGHT = 0.85, 0.35  # inches
 _HIGH, _ROW, _AXIS, _TITLE = 5.2, 0.85, 0.62, 0.3
 _LARGEST, _SMALLEST = 0.62, 0.09  # inches across
 _LINE = 0.15  # of a text
 _ARROW = 0.32  # inches
-_MOST_NAMED = 40
+_MAX_NAMED = 40
 _WIDE = WIDTH - _LEFT - _RIGHT
 
 
 def draw_roofs(plan: Roofs) -> Figure:
     """The chart as a figure: an `Axes` with the bubbles, and one below with the flat ones, if there are any."""
     rows = sorted({bubble.y for bubble in plan.flat})
-    top = heading_height(plan.heading) + 0.35
-    low = _ROW * len(rows)
-    below = _TITLE + low + _AXIS if rows else 0.0
+    sizes = [(0.0, _HIGH), *([(_TITLE, _ROW * len(rows))] if rows else [])]
     notes = 0.25 if plan.heading.notes else 0.0
-    height = top + _HIGH + _AXIS + below + notes
-    figure = framed(plan.heading, height)
-    axes = figure.add_axes((_LEFT / WIDTH, 1 - (top + _HIGH) / height, _WIDE / WIDTH, _HIGH / height))
+    figure, (axes, *below) = panel_column(
+        plan.heading, sizes, left=_LEFT, wide=_WIDE, first=0.35, between=_AXIS, foot=notes
+    )
     _draw_logarithmic(axes, plan)
-    if rows:
-        bottom = _AXIS + notes
-        flat = figure.add_axes((_LEFT / WIDTH, bottom / height, _WIDE / WIDTH, low / height))
-        _draw_flat(flat, plan, rows, low)
+    for flat in below:
+        _draw_flat(flat, plan, rows, _ROW * len(rows))
     return figure
 
 
@@ -79,12 +75,12 @@ def _decades(low: float, high: float) -> list[tuple[float, str]]:
 def _draw_slope(axes: Axes, plan: Roofs, slope: float, text: str, places: Places) -> None:
     """A slope with its text, which no name may cross."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    mine = [each for each in plan.ceilings if each.slope == slope]
+    above = [each for each in plan.ceilings if each.slope == slope]
     begin = max(left, bottom / slope)
-    end = min(right, max((each.y for each in mine), default=top) / slope)
+    end = min(right, max((each.y for each in above), default=top) / slope)
     if begin >= end:
         return
-    dashed = bool(mine) and all(each.dashed for each in mine)
+    dashed = bool(above) and all(each.dashed for each in above)
     axes.plot(
         [begin, end], [begin * slope, end * slope], color=INK, linewidth=1.3, label=text, zorder=2,
         linestyle=DASHES["level" if dashed else "solid"],
@@ -138,13 +134,11 @@ def _draw_ceilings(axes: Axes, plan: Roofs, places: Places) -> None:
             for end in (_WIDE, start + 0.25 + wide, (start + _WIDE + wide) / 2)
             for low in (level + 0.04, level - 0.04 - _LINE)
         ]
-        others = [box for said, _, _, box in levels if said != text]
+        others = [box for name, _, _, box in levels if name != text]
         free = (box for box in tried if places.free(box) and not any(meet(box, other) for other in others))
         box = next(free, tried[0])
-        axes.text(
-            (box.left + box.right) / 2 / _WIDE, (box.low + box.high) / 2 / _HIGH, text, fontsize=TEXT,
-            transform=axes.transAxes, ha="center", va="center_baseline", zorder=6,
-        )  # fmt: skip
+        middle, up = (box.left + box.right) / 2 / _WIDE, (box.low + box.high) / 2 / _HIGH
+        write(axes, middle, up, text, size=TEXT, at=axes.transAxes, zorder=6)
         places.take(line, box)
 
 
@@ -165,25 +159,17 @@ def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> N
     )
     draw_axis(axes, np.arange(0, end, step).tolist(), lambda tick: f"{tick:,.6g}", plan.labels[2], gap=2)
     axes.spines["left"].set_visible(False)
-    axes.text(
-        0, 1 + 0.08 / high, plan.labels[3], transform=axes.transAxes, fontsize=TEXT + 0.5, weight="bold",
-        va="bottom",
-    )  # fmt: skip
+    where = axes.transAxes
+    write(
+        axes, 0, 1 + 0.08 / high, plan.labels[3], "left", "bottom", size=TEXT + 0.5, at=where, weight="bold"
+    )
     places = Places(_WIDE, high)
     if plan.flat_end:
         x, text = plan.flat_end
         axes.plot([x, x], [0, len(rows)], color=INK, linewidth=1.3, label=text, zorder=2)
         across = x / end * _WIDE
         places.take(Box(across - 0.03, across + 0.03, 0.0, high))
-        axes.text(
-            across / _WIDE,
-            1 + 0.05 / high,
-            text,
-            transform=axes.transAxes,
-            fontsize=TEXT,
-            ha="center",
-            va="bottom",
-        )
+        write(axes, across / _WIDE, 1 + 0.05 / high, text, va="bottom", size=TEXT, at=where)
     level = {row: len(rows) - 1 - number + 0.35 for number, row in enumerate(rows)}
     bubbles = [Bubble(one.x, level[one.y], one.size, one.colour, one.text) for one in plan.flat]
     marks = _marks(axes, bubbles)
@@ -231,5 +217,5 @@ def _draw_bubbles(axes: Axes, bubbles: Sequence[Bubble], marks: Sequence[Box], p
         ),
         autolim=False,
     )  # fmt: skip
-    for bubble, mark in zip(bubbles[:_MOST_NAMED], marks, strict=False):
+    for bubble, mark in zip(bubbles[:_MAX_NAMED], marks, strict=False):
         write_beside(axes, places, mark, bubble.text, bubble.colour)

@@ -16,9 +16,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
+from matplotlib.transforms import Transform
 
 from nsysprof.charts.marks import DPI, Heading, Numbers
 from nsysprof.charts.palette import FAINT, INK
+from nsysprof.core.text import shorten
 
 WIDTH = 12.8  # inches: 1,920 pixels
 MARGIN = 0.25
@@ -125,6 +127,43 @@ def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
     return lines
 
 
+def fitting(text: str, size: float, width: float, least: int, *, spare: float = 0.0, tries: int = 1) -> str:
+    """The text, shortened where it has no room in ``width`` inches; nothing where under ``least`` letters would stay.
+
+    ``spare`` inches are kept free; it is shortened up to ``tries`` times, as letters are not equally wide.
+    """
+    for left in range(tries, -1, -1):
+        wide = text_width(text, size) + spare
+        if wide <= width:
+            return text
+        most = int(len(text) * width / wide) - 1
+        if most < least or not left:
+            return ""
+        text = shorten(text, most)
+    return ""
+
+
+def write(
+    axes: Axes,
+    x: float,
+    y: float,
+    text: str,
+    ha: str = "center",
+    va: str = "center_baseline",
+    *,
+    size: float = SMALL,
+    at: Transform | None = None,
+    **look: Any,
+) -> None:
+    """Write a text around a point of the data, or of the transform ``at``, aligned as ``ha`` and ``va`` say."""
+    axes.text(x, y, text, ha=ha, va=va, fontsize=size, transform=at or axes.transData, **look)
+
+
+def write_title(axes: Axes, y: float, title: str) -> None:
+    """Write the title of a panel flush left; ``y`` is 1 at its upper edge."""
+    write(axes, 0, y, title, "left", "baseline", size=TEXT + 0.5, at=axes.transAxes, weight="bold")
+
+
 # ---- the frame
 
 
@@ -188,6 +227,31 @@ def _legend_places(labels: Sequence[str]) -> list[tuple[int, float]]:
         places.append((line, x))
         x += width
     return places
+
+
+def panel_column(
+    heading: Heading,
+    sizes: Sequence[tuple[float, float]],
+    *,
+    left: float,
+    wide: float,
+    first: float,
+    between: float,
+    foot: float = 0.0,
+) -> tuple[Figure, list[Axes]]:
+    """A figure with panels below each other, ``left`` and ``wide`` in inches.
+
+    ``sizes`` are the inches above each panel, for its title, and its own. ``first`` are those below the heading,
+    ``between`` those below each panel, ``foot`` those at the bottom.
+    """
+    y = heading_height(heading) + first
+    height = y + sum(above + high + between for above, high in sizes) + foot
+    figure, panels = framed(heading, height), []
+    for above, high in sizes:
+        y += above + high
+        panels.append(figure.add_axes((left / WIDTH, 1 - y / height, wide / WIDTH, high / height)))
+        y += between
+    return figure, panels
 
 
 def panel_grid(

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nsysprof.charts.marks import DPI, Numbers, Waterfall, Waterfalls
 from nsysprof.charts.palette import FAINT, INK, LESS, MORE, OTHERS, RULE, WHOLE
-from nsysprof.charts.style import MARGIN, SMALL, TEXT, WIDTH, boxes, framed, heading_height, text_width, wrap
+from nsysprof.charts.style import MARGIN, SMALL, TEXT, WIDTH, boxes, panel_column, text_width, wrap, write
 from nsysprof.core.text import shorten
 
 _TALL, _FLAT = 3.7, 1.25  # inches of the only panel, and of one among several
@@ -22,7 +22,7 @@ _WRITTEN = 0.36  # inches for two lines above a bar
 _TITLE, _LINE = 0.3, 0.155  # inches of a title, and of a line of text
 _THINNEST = 2.0  # pixels of a step that hardly changes anything
 _GRID = 4
-_MOST_LINES = 3
+_MAX_LINES = 3
 
 
 def draw_waterfalls(plan: Waterfalls) -> Figure:
@@ -33,16 +33,14 @@ def draw_waterfalls(plan: Waterfalls) -> Figure:
     feet = 0.1 + _LINE * (max(map(len, labels)) + remarks)
     high = _TALL if len(plan.panels) == 1 else _FLAT
     titles = [_TITLE if panel.title else 0.0 for panel in plan.panels]
-    top = heading_height(plan.heading) + 0.3
-    bottom = feet + 0.08 + (0.22 if plan.heading.notes else 0.0)
-    height = top + sum(high + title + 0.16 for title in titles) + bottom
-    figure = framed(plan.heading, height)
-    for panel, title in zip(plan.panels, titles, strict=True):
-        top += title + high
-        axes = figure.add_axes((_LEFT / WIDTH, 1 - top / height, width / WIDTH, high / height))
+    foot = feet + 0.08 + (0.22 if plan.heading.notes else 0.0)
+    sizes = [(title, high) for title in titles]
+    figure, every = panel_column(
+        plan.heading, sizes, left=_LEFT, wide=width, first=0.3, between=0.16, foot=foot
+    )
+    for axes, panel in zip(every, plan.panels, strict=True):
         _draw_panel(axes, panel, high)
-        top += 0.16
-    _write_columns(axes, labels, [remark for _, remark in plan.columns])
+    _write_columns(every[-1], labels, [remark for _, remark in plan.columns])
     return figure
 
 
@@ -59,7 +57,7 @@ def _label_lines(name: str, width: float) -> list[str]:
         for part in parts:
             wide = text_width(part, TEXT)
             words.append(part if wide <= room else shorten(part, max(int(len(part) * room / wide) - 1, 3)))
-    lines = wrap(" ".join(words), TEXT, room, _MOST_LINES)
+    lines = wrap(" ".join(words), TEXT, room, _MAX_LINES)
     while len(lines[-1]) > 2 and text_width(lines[-1], TEXT) > width:
         lines[-1] = lines[-1].removesuffix(" …")[:-1].rstrip() + " …"
     return lines
@@ -99,14 +97,9 @@ def _draw_axis(axes: Axes, panel: Waterfall, ticks: Sequence[float]) -> None:
         LineCollection(lines, colors=colours, linewidths=0.6, zorder=0.5, transform=where), autolim=False
     )
     for tick in ticks:
-        text = f"{tick:,.6g}"
-        axes.text(
-            -0.006, tick, text, transform=where, ha="right", va="center_baseline", fontsize=SMALL, color=FAINT
-        )
-    axes.text(
-        -(_LEFT - MARGIN) / (WIDTH - _LEFT - _RIGHT), 1.0, panel.label, transform=axes.transAxes,
-        ha="left", va="top", fontsize=SMALL, color=FAINT,
-    )  # fmt: skip
+        write(axes, -0.006, tick, f"{tick:,.6g}", "right", at=where, color=FAINT)
+    left = -(_LEFT - MARGIN) / (WIDTH - _LEFT - _RIGHT)
+    write(axes, left, 1.0, panel.label, "left", "top", at=axes.transAxes, color=FAINT)
 
 
 def _draw_totals(axes: Axes, panel: Waterfall, columns: int, pixel: float) -> None:
@@ -129,13 +122,13 @@ def _draw_steps(axes: Axes, panel: Waterfall, pixel: float) -> None:
     low, high = np.minimum(panel.before, panel.after), np.maximum(panel.before, panel.after)
     middle, half = (low + high) / 2, np.maximum((high - low) / 2, _THINNEST / 2 * pixel)
     shown = np.array([bool(text) for text in panel.texts], bool)
-    for label, colour, mine in (
+    for label, colour, steps in (
         ("less", LESS, shown & (panel.after <= panel.before)),
         ("more", MORE, shown & (panel.after > panel.before)),
     ):
-        if mine.any():
-            left = x[mine] - _BAR / 2
-            edges = (middle - half)[mine], (middle + half)[mine]
+        if steps.any():
+            left = x[steps] - _BAR / 2
+            edges = (middle - half)[steps], (middle + half)[steps]
             boxes(axes, left, left + _BAR, *edges, colours=colour, label=label)
 
 
@@ -163,11 +156,10 @@ def _written(panel: Waterfall, ends: Numbers) -> Iterator[tuple[float, float, li
 def _write(axes: Axes, x: float, y: float, lines: Sequence[tuple[str, str]], pixel: float) -> None:
     total = x in (0, round(axes.get_xlim()[1] - 0.5))
     for number, (text, colour) in enumerate(reversed(lines)):
-        axes.text(
-            x, y + (8 + _LINE * DPI * number) * pixel, text, color=colour, ha="center", va="baseline",
-            fontsize=TEXT if number or len(lines) == 1 else SMALL, weight="bold" if total else "normal", zorder=3,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
-        )  # fmt: skip
+        y_of = y + (8 + _LINE * DPI * number) * pixel
+        size, weight = TEXT if number or len(lines) == 1 else SMALL, "bold" if total else "normal"
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+        write(axes, x, y_of, text, va="baseline", size=size, color=colour, weight=weight, zorder=3, bbox=box)
 
 
 def _write_columns(axes: Axes, labels: Sequence[Sequence[str]], remarks: Sequence[str]) -> None:
@@ -176,10 +168,7 @@ def _write_columns(axes: Axes, labels: Sequence[Sequence[str]], remarks: Sequenc
     where = axes.get_xaxis_transform()
     for x, (lines, remark) in enumerate(zip(labels, remarks, strict=True)):
         weight = "bold" if x in (0, len(labels) - 1) else "normal"
-        for number, line in enumerate([*lines, remark]):
-            last = number == len(lines)
-            axes.text(
-                x, -(0.07 + _LINE * number) * inch, line, transform=where, ha="center", va="top",
-                fontsize=SMALL if last else TEXT, color=FAINT if last else INK,
-                weight="normal" if last else weight,
-            )  # fmt: skip
+        for number, line in enumerate(lines):
+            y = -(0.07 + _LINE * number) * inch
+            write(axes, x, y, line, va="top", size=TEXT, at=where, color=INK, weight=weight)
+        write(axes, x, -(0.07 + _LINE * len(lines)) * inch, remark, va="top", at=where, color=FAINT)

@@ -1,14 +1,17 @@
-"""``nsysprof bench``: backends measured against each other over a sweep of shapes, and two sweeps compared."""
+"""``nsysprof bench``: backends measured against each other over a sweep of shapes, and saved sweeps looked at again."""
 
 from __future__ import annotations
 
+import math
+import os
+import re
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nsysprof.commands.bench_saved import diff_benches, finite, report_bench
 from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption
 from nsysprof.commands.workload_options import (
     WORKLOAD,
@@ -30,79 +33,114 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nsysprof.bench.plan import BenchPreset, Grid
+    from nsysprof.bench.results import BenchResults
+    from nsysprof.bench.run import SweepJob
+    from nsysprof.results.folder import ResultFolder
 
 _SAMPLES, _SAMPLES_WITH_CI = 100, 1000
+
+
+def finite(value: float) -> float:
+    """The value of an option, refused where it is infinite or not a number: no limit catches these."""
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number")
+    return value
+
+
+def _part_of_median(value: float | None) -> float | None:
+    if value is not None and not 0 < value < 1:
+        raise typer.BadParameter(f"{value:g} is no part of the median between 0 and 1, such as 0.01")
+    return value
+
+
+PresetOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="A classic sweep: math-vs-flash, baseline, scaling, long, single-head."
+    ),
+]
+WorkloadOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE", help="What a call is: sdpa, transformer_block, or a file [default: sdpa]."
+    ),
+]
+DTypesOption = Annotated[
+    list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")
+]
+DeviceOption = Annotated[Device, typer.Option(metavar="cuda|cpu", help="Where it runs.")]
+SamplesOption = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Samples of each backend [default: 100; with --ci-width 1000]."),
+]
+WidthOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        callback=_part_of_median,
+        help="Stop once the 95 % interval of every median is narrower: 0.01 for 1 %.",
+    ),
+]
+MinSampleOption = Annotated[
+    float,
+    typer.Option(
+        metavar="US", min=0, max=1e6, callback=finite, help="Repeat shorter calls within a sample up to this."
+    ),
+]
+WarmCacheOption = Annotated[
+    bool, typer.Option("--warm-cache", help="Do not flush the L2 cache before a call.")
+]
+GraphOption = Annotated[
+    bool, typer.Option("--graph/--no-graph", help="Time replays of a CUDA graph as well.")
+]
+PeaksOption = Annotated[
+    bool,
+    typer.Option("--measure-peaks", help="First measure what the device reaches in copies and products."),
+]
+SeedOption = Annotated[int, typer.Option(metavar="N", min=0, max=2**63 - 1, help="Seed of inputs and order.")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted sweep.")]
+DatabaseOption = Annotated[
+    Path | None, typer.Option("--db", metavar="FILE", help="Append the results to this SQLite file.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be measured, and measure nothing.")
+]
+RegressOption = Annotated[
+    float,
+    typer.Option(
+        metavar="X", min=0, callback=finite, help="How much slower, or larger, it may become: 0.05 for 5 %."
+    ),
+]
+
 
 bench_app = typer.Typer(
     invoke_without_command=True, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
 )
-bench_app.command("diff")(diff_benches)
-bench_app.command("report")(report_bench)
 
 
 @bench_app.callback()
 def bench(
     context: typer.Context,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="A classic sweep: math-vs-flash, baseline, scaling, long, single-head."
-        ),
-    ] = None,
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE", help="What a call is: sdpa, transformer_block, or a file [default: sdpa]."
-        ),
-    ] = None,
+    preset: PresetOption = None,
+    workload: WorkloadOption = None,
     backend: BackendOption = None,
     seq: SeqOption = None,
     batch: BatchOption = None,
     heads: HeadsOption = None,
     head_dim: HeadDimOption = None,
     axis: AxisOption = None,
-    dtype: Annotated[
-        list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")
-    ] = None,
+    dtype: DTypesOption = None,
     causal: CausalOption = None,
     backward: BackwardOption = False,
     train: TrainOption = False,
-    device: Annotated[Device, typer.Option(metavar="cuda|cpu", help="Where it runs.")] = Device.CUDA,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="Samples of each backend [default: 100; with --ci-width 1000]."
-        ),
-    ] = None,
-    ci_width: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X", help="Stop once the 95 % interval of every median is narrower: 0.01 for 1 %."
-        ),
-    ] = None,
-    min_sample_us: Annotated[
-        float,
-        typer.Option(
-            metavar="US",
-            min=0,
-            max=1e6,
-            callback=finite,
-            help="Repeat shorter calls within a sample up to this.",
-        ),
-    ] = 20,
-    warm_cache: Annotated[
-        bool, typer.Option("--warm-cache", help="Do not flush the L2 cache before a call.")
-    ] = False,
-    graph: Annotated[
-        bool, typer.Option("--graph/--no-graph", help="Time replays of a CUDA graph as well.")
-    ] = True,
-    measure_peaks: Annotated[
-        bool,
-        typer.Option("--measure-peaks", help="First measure what the device reaches in copies and products."),
-    ] = False,
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, max=2**63 - 1, help="Seed of inputs and order.")
-    ] = 0,
+    device: DeviceOption = Device.CUDA,
+    samples: SamplesOption = None,
+    ci_width: WidthOption = None,
+    min_sample_us: MinSampleOption = 20,
+    warm_cache: WarmCacheOption = False,
+    graph: GraphOption = True,
+    measure_peaks: PeaksOption = False,
+    seed: SeedOption = 0,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Folder of the results [default: NAME.bench]."),
@@ -110,15 +148,11 @@ def bench(
     force: Annotated[
         bool, typer.Option("--force", help="Replace earlier results, or an unfinished sweep.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted sweep.")] = False,
-    database: Annotated[
-        Path | None, typer.Option("--db", metavar="FILE", help="Append the results to this SQLite file.")
-    ] = None,
+    resume: ResumeOption = False,
+    database: DatabaseOption = None,
     charts: ChartsOption = True,
     spreadsheet_safe: SpreadsheetOption = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be measured, and measure nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Measure the backends of a workload against each other over a sweep of shapes, without the profiler.
 
@@ -131,28 +165,26 @@ def bench(
     nsysprof bench report DIR
     """
     if context.invoked_subcommand:
-        _nothing_given(context)
+        _refuse_options(context)
         return
     from nsysprof.bench.plan import HowMeasured, bench_plan, find_preset
     from nsysprof.bench.run import SweepJob
     from nsysprof.catalog import find_workload
-    from nsysprof.commands.benched import run_job, show_matrix
 
     chosen = find_preset(preset) if preset else None
-    sizes = {"seq": seq, "batch": batch, "heads": heads, "head_dim": head_dim, "causal": causal}
-    given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None} | axis_values(
-        axis
-    )
-    if dtype:
-        given["dtype"] = [each.value for each in dtype]
+    sizes: dict[str, Any] = {
+        "seq": seq,
+        "batch": batch,
+        "heads": heads,
+        "head_dim": head_dim,
+        "causal": causal,
+    }
+    sizes["dtype"] = [each.value for each in dtype] if dtype else None
+    given = {name: value for name, value in sizes.items() if value is not None} | axis_values(axis)
     grids = _grids(chosen, backend, given)
     if chosen and workload not in (None, chosen.workload):
         raise typer.BadParameter(f"this preset runs {chosen.workload}: leave out --workload")
     program = find_workload(chosen.workload if chosen else workload or WORKLOAD)
-    if ci_width is not None and not 0 < ci_width < 1:
-        raise typer.BadParameter(
-            f"--ci-width {ci_width:g}: a part of the median between 0 and 1, such as 0.01"
-        )
     how = HowMeasured(
         device=device.value,
         seed=seed,
@@ -166,16 +198,18 @@ def bench(
     modes = [name for name, asked in (("backward", backward), ("train", train)) if asked]
     plan, described = bench_plan(program, grids, how, modes)
     if dry_run:
-        show_matrix(plan, described)
+        from nsysprof.bench.text import plan_matrix
+
+        print(plan_matrix(plan, described, _gpu_bytes() if how.device == "cuda" else None), end="")
         return
-    folder = output or Path(f"{preset or program.stem}.bench")
-    job = SweepJob(program, plan, described, _named(folder), ("nsysprof", *sys.argv[1:]), measure_peaks)
+    folder = _named(output or Path(f"{preset or program.stem}.bench"))
+    job = SweepJob(program, plan, described, folder, ("nsysprof", *sys.argv[1:]), measure_peaks)
     run_job(
         job, resume=resume, force=force, charts=charts, spreadsheet_safe=spreadsheet_safe, database=database
     )
 
 
-def _nothing_given(context: typer.Context) -> None:
+def _refuse_options(context: typer.Context) -> None:
     """Refuse options of a sweep in front of a subcommand: they would do nothing."""
     for parameter in context.params:
         source = context.get_parameter_source(parameter)
@@ -195,6 +229,15 @@ def _grids(
     return [{**grid, **chosen} for grid in (preset.grids if preset else [given])]
 
 
+def _gpu_bytes() -> int | None:
+    """The memory of the largest GPU, None where there is none."""
+    from nsysprof.tools.driver import ask_driver
+
+    driver, _ = ask_driver()
+    sizes = [re.match(r"(\d+)", gpu.get("memory.total", "")) for gpu in driver.gpus] if driver else []
+    return max((int(size[1]) << 20 for size in sizes if size), default=None)
+
+
 def _named(folder: Path) -> Path:
     """The folder of the results, with a name of its own."""
     if not folder.name:
@@ -202,3 +245,179 @@ def _named(folder: Path) -> Path:
     if folder.name in ("", ".."):
         raise typer.BadParameter(f"-o {folder}: not a name for a folder")
     return folder
+
+
+def run_job(
+    job: SweepJob,
+    *,
+    resume: bool,
+    force: bool,
+    charts: bool,
+    database: Path | None,
+    spreadsheet_safe: bool = False,
+) -> None:
+    """Measure, make the results and print them.
+
+    `typer.Exit` 3 where a backend computed something else than it should, 1 where nothing could be measured; the
+    results are there in both cases.
+    """
+    import shutil
+
+    from nsysprof.bench.run import open_sweep, run_sweep
+    from nsysprof.formats.samples import write_samples
+
+    folder = _folder(
+        job.results,
+        database,
+        charts=charts,
+        hint=f"--force to replace them, -o DIR for another folder, or rm -r {quote(str(job.results))}",
+        force=force,
+        otherwise=f"df -h; to go on: {job.resume_command}",
+        spreadsheet_safe=spreadsheet_safe,
+    )
+    with open_sweep(job, resume=resume, force=force) as sweep:
+        document = run_sweep(job, sweep, _echo)
+        with folder.making() as made:
+            write_samples(document, made / "samples.json")
+            results = _make_results(made, charts=charts)
+        shutil.rmtree(job.partial, ignore_errors=True)
+    _print_results(results, folder, database)
+    points = document["points"]
+    wrong = [
+        f"{each['backend']} at {each['configuration']['id']}" for each in points if each["status"] == "wrong"
+    ]
+    if wrong:
+        _message(f"nsysprof: wrong results, not measured: {', '.join(wrong)}")
+        raise typer.Exit(3)
+    if not any(point["status"] == "measured" for point in points):
+        _message("nsysprof: nothing could be measured, the table says why")
+        raise typer.Exit(1)
+
+
+# ---- saved sweeps
+
+
+@bench_app.command("diff")
+def diff_benches(
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", readable=False, help="A samples.json, or its folder.")
+    ],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", readable=False, help="The later one.")],
+    max_regress: RegressOption = 0.05,
+    unlike: Annotated[
+        bool, typer.Option("--unlike", help="Compare runs of unlike machines or software all the same.")
+    ] = False,
+) -> None:
+    """Compare two saved runs: a row per point and metric; exit code 3 on a significant regression or wrong results."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from nsysprof.bench.diff import compare_runs
+    from nsysprof.bench.text import diff_table, regression_lines
+    from nsysprof.formats.samples import read_bench_samples
+
+    diff = compare_runs(read_bench_samples(before), read_bench_samples(after), unlike=unlike)
+    print(diff_table(diff), end="", flush=True)
+    wrong = [f"{name}: wrong results after" for name in diff.now_wrong]
+    worse = [*regression_lines(diff, max_regress), *wrong]
+    for line in worse:
+        _message(f"nsysprof: {line}")
+    if worse:
+        raise typer.Exit(3)
+
+
+@bench_app.command("report")
+def report_bench(
+    samples: Annotated[
+        Path, typer.Argument(metavar="DIR", readable=False, help="A samples.json, or its folder.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder of the results [default: that of DIR]."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace results that are there.")] = False,
+    database: DatabaseOption = None,
+    charts: ChartsOption = True,
+    spreadsheet_safe: SpreadsheetOption = False,
+) -> None:
+    """Make tables, report and charts of saved samples, without measuring anything."""
+    import shutil
+
+    from nsysprof.errors import NsysprofError
+    from nsysprof.formats.samples import read_bench_samples
+    from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
+
+    source = samples / "samples.json" if samples.is_dir() else samples
+    if not source.is_file():
+        raise NsysprofError(f"{source}: no such file", "nsysprof bench writes it")
+    read_bench_samples(source)  # complaints name the file that was given, before anything is made
+    folder = _folder(
+        output or source.parent,
+        database,
+        source=source,
+        charts=charts,
+        hint=f"nsysprof bench report {quote(str(source))} --force, or -o DIR for another folder",
+        force=force,
+        spreadsheet_safe=spreadsheet_safe,
+    )
+    try:
+        with interrupts_raised(), folder.making() as made:
+            shutil.copyfile(source, made / "samples.json")
+            results = _make_results(made, charts=charts)
+    except Interrupt as interrupt:
+        raise interrupted(interrupt) from None
+    _print_results(results, folder, database)
+
+
+# ---- results of either
+
+
+def _folder(place: Path, database: Path | None, **more: Any) -> ResultFolder:
+    """The folder of the results; it and the database are refused before anything is made."""
+    from nsysprof.bench.files import bench_folder, check_database_place
+
+    if database:
+        check_database_place(database)
+    folder = bench_folder(place, **more)
+    folder.check()
+    return folder
+
+
+def _make_results(folder: Path, *, charts: bool) -> BenchResults:
+    """Make of the ``samples.json`` in a folder all that belongs beside it."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # starting more takes longer than what they do here
+    from nsysprof.bench.files import write_bench_results
+    from nsysprof.bench.results import read_bench_results
+    from nsysprof.commands.progress import progress_bar
+
+    with progress_bar() as progress:
+        progress("comparing", 0)
+        results = read_bench_results(folder)
+        write_bench_results(results, folder, charts=charts, progress=progress)
+    return results
+
+
+def _print_results(results: BenchResults, folder: ResultFolder, database: Path | None) -> None:
+    """Print the results and where they lie, and add them to the database where there is to be one."""
+    from dataclasses import replace
+
+    from nsysprof.bench.files import append_database
+    from nsysprof.bench.text import bench_summary
+
+    print(f"\n{bench_summary(results)}", end="", flush=True)
+    _message(folder.written(sorted(folder.names)))
+    if database:
+        final = replace(results, samples=replace(results.samples, path=folder.place / "samples.json"))
+        added = append_database(final, database)
+        _message(f"Added to {database}" if added else f"{database} holds this run already")
+
+
+def _echo(text: str) -> None:
+    """Pass on what the measuring program prints."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _message(text: str) -> None:
+    """Print lines for people on stderr."""
+    from nsysprof.core.text import visible
+
+    _echo("".join(f"{visible(line)}\n" for line in text.split("\n")))

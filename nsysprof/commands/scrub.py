@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
-import tempfile
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands.progress import say
 from nsysprof.commands.report_options import NsysOption
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def scrub(
     ] = None,
     nsys: NsysOption = None,
 ) -> None:
-    """Copy REPORT without what tells of the machine, its user and its other processes.
+    """Copy REPORT without what is private about the machine, its user and its other processes.
 
     Gone are environment variables, arguments, host, user and working folder, network addresses, ids of GPUs and
     adapters, other processes, what the program printed, the folders of paths, and every table, column and property
@@ -57,73 +57,34 @@ def scrub(
     and nsys, PCI addresses, process and thread numbers, and all times, those of day too.
     """
     from nsysprof.errors import NsysprofError
+    from nsysprof.results.folder import OTHER_NAME, new_files
     from nsysprof.scrub.scrub import scrub_report
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
     from nsysprof.trace.nsys.identify import identify
     from nsysprof.trace.report import open_report
 
-    kind = identify(report)
-    out = output or Path(f"{Path(os.path.realpath(report)).stem}.scrubbed.sqlite")
-    if kind == "parquet":
+    if identify(report) == "parquet":
         raise NsysprofError(
             f"{report}: a parquet export, and only an SQLite report can be scrubbed",
             "nsysprof scrub REPORT.nsys-rep, or export that again: nsys export --type sqlite REPORT.nsys-rep",
         )
-    _check(report, out, force=force)
-    try:
-        with interrupts_raised(), _folder_beside(out) as folder:
-            part = Path(folder, "scrubbed.sqlite")
-            with open_report(report, export_to=Path(folder, "export.sqlite"), nsys=nsys) as opened:
-                scrubbed = scrub_report(opened.file, part if force else out, keep=keep or (), names=names)
-            if force:
-                part.replace(out)
-    except Interrupt as interrupt:
-        raise interrupted(interrupt) from None
-    _tell(report, out, scrubbed)
-
-
-def _folder_beside(out: Path) -> tempfile.TemporaryDirectory[str]:
-    from shlex import quote
-
-    from nsysprof.errors import NsysprofError
-
-    try:
-        return tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent)
-    except OSError as error:
-        raise NsysprofError(
-            f"{out}: cannot be written: {error.strerror}", f"ls -ld {quote(str(out.parent))}"
-        ) from None
-
-
-def _check(report: Path, out: Path, *, force: bool) -> None:
-    """Refuse what would overwrite something: the report itself always."""
-    from shlex import quote
-
-    from nsysprof.errors import NsysprofError
-
-    if os.path.lexists(out):
-        if out.is_dir():
-            raise NsysprofError(
-                f"{out}: a folder", f"name a file in it: -o {quote(str(out / report.stem))}.sqlite"
-            )
-        if out.exists() and out.samefile(report):
-            raise NsysprofError(
-                f"{out}: the report itself, which is never changed", "name another file with -o"
-            )
-        if not force:
-            raise NsysprofError(
-                f"{out}: exists already, not overwritten", "--force, or name another file with -o"
-            )
-    elif not out.parent.is_dir():
-        raise NsysprofError(f"{out}: there is no folder {out.parent}", f"mkdir -p {quote(str(out.parent))}")
+    out = output or Path(f"{Path(os.path.realpath(report)).stem}.scrubbed.sqlite")
     for log in (Path(f"{out}-wal"), Path(f"{out}-journal")):
         if os.path.lexists(log):  # SQLite would take it for the copy's
-            raise NsysprofError(f"{log}: the log of another file of that name", "name another file with -o")
+            raise NsysprofError(f"{log}: the log of another file of that name", OTHER_NAME)
+    try:
+        with (
+            interrupts_raised(),
+            new_files(out, force=force, inputs=(report,)) as folder,
+            open_report(report, export_to=folder / "export.sqlite", nsys=nsys) as opened,
+        ):
+            scrubbed = scrub_report(opened.file, folder / out.name, keep=keep or (), names=names)
+    except Interrupt as interrupt:
+        raise interrupted(interrupt) from None
+    _report(report, out, scrubbed)
 
 
-def _tell(report: Path, out: Path, scrubbed: Scrubbed) -> None:
-    from shlex import quote
-
+def _report(report: Path, out: Path, scrubbed: Scrubbed) -> None:
     from nsysprof.core.text import visible
     from nsysprof.core.units import format_bytes, format_count
 
@@ -137,7 +98,5 @@ def _tell(report: Path, out: Path, scrubbed: Scrubbed) -> None:
     else:
         print(f"{visible(report.name)}: nothing private found")
     if scrubbed.unknown:
-        print("to keep something that nsysprof does not know: --keep NAME", file=sys.stderr)
-    size = format_bytes(out.stat().st_size)
-    print(f"Written to {visible(str(out))} ({size}); next:", file=sys.stderr)
-    print(f"  nsysprof analyze {visible(quote(str(out)))}", file=sys.stderr)
+        say("to keep something that nsysprof does not know: --keep NAME")
+    say(f"Written to {out} ({format_bytes(out.stat().st_size)}); next:\n  nsysprof analyze {quote(str(out))}")

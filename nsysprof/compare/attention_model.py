@@ -1,7 +1,7 @@
-"""What an attention call should move and multiply, cause by cause, from its shape: the model that a ledger is held to.
+"""The bytes and FLOPs that an attention call should need, cause by cause, by its shape.
 
 Fused attention reads Q, K and V and writes O: bytes grow with S·D. Unfused attention writes and reads the S × S score
-matrix again and again; each of its kernels is here with how often it does. What caches hold no model knows.
+matrix again and again: the model knows how often each of its kernels does. It does not know what caches hold.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from nsysprof.compare.op_causes import (
     SCALING,
     SOFTMAX,
 )
-from nsysprof.compare.selection import Side
+from nsysprof.compare.selection import Selection
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.hardware.attention_cost import AttentionShape, attention_flops, attention_traffic, item_bytes
 
 _DTYPES = ("fp16", "bf16", "fp32")
 _FLOAT32, _BOOL = 4, 1
-# A longer number is no size, and what is made of it would be too large for a float.
+# Longer numbers are no sizes: products of them would not fit into a float.
 _PART = re.compile(r"([BHSD])=?0*([1-9]\d{0,9})")
 # Sizes and types as names of ranges have them. `batch 3` counts batches and is no size, `batch=3` and `bs3` are.
 _NAMED_SIZE = re.compile(
@@ -46,13 +46,13 @@ _NAMED_DTYPE = re.compile(
 )
 _DTYPE_WORDS = {"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 _FIELDS = {"B": "batch", "H": "heads", "S": "seq", "D": "head_dim"}
-# As many kernels have these in PyTorch: isneginf, all, a scalar, where; and the casts of the weights and of the output.
-_KERNELS = {GUARD: 4, CAST_DOWN: 2}
+# The kernels of these causes in PyTorch: isneginf, all, a scalar, where; and the casts of the weights and the output.
+_KERNEL_COUNTS = {GUARD: 4, CAST_DOWN: 2}
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What one call should do: ``flops`` of its matrix products, ``least_bytes`` that any way of computing it moves,
+    """The expected work of one call: ``flops`` of its matrix products, ``least_bytes`` that every implementation moves,
     ``matrix_bytes`` of one score matrix as the side holds it (0 for a fused one) and ``bytes_of`` each cause.
     """
 
@@ -65,16 +65,24 @@ class Expected:
 
     @property
     def text(self) -> str:
-        """The shape in words: `B=1 H=8 S=4096 D=64, fp16, causal`."""
+        """The shape as text: `B=1 H=8 S=4096 D=64, fp16, causal`."""
         shape = self.shape
         sizes = f"B={shape.batch} H={shape.heads} S={shape.seq} D={shape.head_dim}"
         return f"{sizes}, {self.dtype}, {'causal' if shape.causal else 'not causal'}"
 
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of all causes, 0 where the model knows none."""
+        return sum(self.bytes_of.values())
+
+
+Models = tuple[Expected | None, Expected | None]
+
 
 def read_shape(text: str) -> RecordedRun:
-    """A shape that is given by hand, `B=1,H=8,D=64,fp16,causal`; what it leaves out stays open.
+    """Parse a shape such as `B=1,H=8,D=64,fp16,causal`; parts that it leaves out stay open.
 
-    Raises `NsysprofError` for a word that is none.
+    Raises `NsysprofError` for a word that is no part of a shape.
     """
     known: dict[str, Any] = {"causal": False, "backward": False}
     for word in filter(None, re.split(r"[,\s]+", text)):
@@ -91,44 +99,43 @@ def read_shape(text: str) -> RecordedRun:
 
 
 def shape_of(name: str, run: RecordedRun | None) -> RecordedRun | None:
-    """A run with the sizes that its range's name tells, `RUN::flash::B4::S4096`; those count before the run's own."""
-    if run is None:
-        return None
-    told: dict[str, Any] = {
-        _FIELDS[part[1]]: int(part[2]) for part in map(_PART.fullmatch, name.split("::")) if part
-    }
-    return msgspec.structs.replace(run, **told) if told else run
+    """The run with the sizes in its range's name, `RUN::flash::B4::S4096`; those take precedence over the run's own."""
+    return msgspec.structs.replace(run, **_sizes(name.split("::"))) if run else None
 
 
-def unlike_shapes(base: Side, new: Side) -> str:
-    """In what two sides do not have the same to compute, by their run records or the names in their paths.
+def _sizes(words: Iterable[str]) -> dict[str, Any]:
+    """The sizes among some words, such as `B4` and `S=4096`, by their field."""
+    return {_FIELDS[part[1]]: int(part[2]) for part in map(_PART.fullmatch, words) if part}
+
+
+def unlike_shapes(base: Selection, new: Selection) -> str:
+    """The differences between the shapes of two sides, by their run records or the names in their paths.
 
     Such as `S=1024 and S=4096, fp16 and bf16`; nothing where all that is known of both is the same.
     """
-    one, other = (_told(side) for side in (base, new))
-    found = []
-    for field, letter in {**{field: f"{letter}=" for letter, field in _FIELDS.items()}, "dtype": ""}.items():
+    one, other = (_known_shape(side) for side in (base, new))
+    differences = []
+    for field in (*_FIELDS.values(), "dtype", "causal", "backward"):
         both = one.get(field), other.get(field)
-        if None not in both and both[0] != both[1]:
-            found.append(" and ".join(f"{letter}{value}" for value in both))
-    for field in ("causal", "backward"):
-        both = one.get(field), other.get(field)
-        if None not in both and both[0] != both[1]:
-            found.append(f"{field} and not" if both[0] else f"not {field} and {field}")
-    return ", ".join(found)
+        if None in both or both[0] == both[1]:
+            continue
+        if field in ("causal", "backward"):
+            differences.append(f"{field} and not" if both[0] else f"not {field} and {field}")
+        else:
+            letter = next((f"{letter}=" for letter, name in _FIELDS.items() if name == field), "")
+            differences.append(" and ".join(f"{letter}{value}" for value in both))
+    return ", ".join(differences)
 
 
-def _told(side: Side) -> dict[str, Any]:
-    """What the run record says of a side and, which counts before that, the names in its path."""
-    run = side.examined.runs.get(side.name)
+def _known_shape(side: Selection) -> dict[str, Any]:
+    """The shape of a side by its run record and, taking precedence, by the names in its path."""
+    run = side.loaded.runs.get(side.name)
     known = {
         field: value
         for field, value in (msgspec.structs.asdict(run) if run else {}).items()
         if value is not None
     }
-    for word in re.split(r"::|[/\s,;|]+", side.text):
-        if part := _PART.fullmatch(word):
-            known[_FIELDS[part[1]]] = int(part[2])
+    known |= _sizes(re.split(r"::|[/\s,;|]+", side.text))
     for part in _NAMED_SIZE.finditer(side.text):
         known["batch" if part[1] else "seq"] = int(part[3])
     for part in _NAMED_DTYPE.finditer(side.text):
@@ -136,11 +143,11 @@ def _told(side: Side) -> dict[str, Any]:
     return known
 
 
-def shape_warnings(given: RecordedRun | None, sides: Iterable[Side]) -> Iterator[str]:
-    """Says where no model comes of a shape given by hand, and what is missing where the least is."""
+def shape_warnings(given: RecordedRun | None, sides: Iterable[Selection]) -> Iterator[str]:
+    """Warn where ``--shape`` yields no model, naming the parts that are missing on the side that lacks fewest."""
     if given is None:
         return
-    runs = [shape_of(side.name, given) for side in sides if side.name not in side.examined.runs]
+    runs = [shape_of(side.name, given) for side in sides if side.name not in side.loaded.runs]
     words = {**{field: f"{letter}=…" for letter, field in _FIELDS.items()}, "dtype": "|".join(_DTYPES)}
     lacking = [[word for field, word in words.items() if getattr(run, field) is None] for run in runs]
     if not lacking:
@@ -153,7 +160,7 @@ def shape_warnings(given: RecordedRun | None, sides: Iterable[Side]) -> Iterator
 
 
 def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:
-    """What a call of this shape should do on a side with these causes; None where the shape is not known in full."""
+    """The `Expected` work of a call of this shape with these causes; None where the shape is not known in full."""
     if run is None or run.dtype not in _DTYPES or run.causal is None:
         return None
     if run.batch is None or run.heads is None or run.seq is None or run.head_dim is None:
@@ -168,12 +175,12 @@ def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:
     held = _FLOAT32 if CAST_UP in ledger.entries else item_bytes(run.dtype)
     known = _unfused(shape, item_bytes(run.dtype), held)
     kernels = {cause: entry.kernels / ledger.calls for cause, entry in ledger.entries.items()}
-    found = {
+    bytes_of = {
         cause: size
         for cause, size in known.items()
-        if cause in kernels and kernels[cause] == _KERNELS.get(cause, kernels[cause])
+        if cause in kernels and kernels[cause] == _KERNEL_COUNTS.get(cause, kernels[cause])
     }
-    return Expected(shape, run.dtype, flops, least, _scores(shape) * held, found)
+    return Expected(shape, run.dtype, flops, least, _scores(shape) * held, bytes_of)
 
 
 def _scores(shape: AttentionShape) -> int:
@@ -181,10 +188,10 @@ def _scores(shape: AttentionShape) -> int:
 
 
 def _unfused(shape: AttentionShape, given: int, held: int) -> dict[str, int]:
-    """Bytes of each cause of PyTorch's math attention: ``given`` and ``held`` are bytes of an element.
+    """The bytes of each cause of PyTorch's math attention: ``given`` and ``held`` are bytes of an element.
 
-    Scores, per element: Q·Kᵀ writes; the mask is added in place; softmax reads and writes; its guard compares (a byte
-    each), looks for rows, and copies what it keeps; P·V reads; the weights are handed out in the dtype of the input.
+    Of each score: Q·Kᵀ writes it; the mask is added in place; softmax reads and writes it; its guard compares it (a
+    byte each), searches for rows, and copies the result; P·V reads it; the weights are returned in the input's dtype.
     """
     scores, mask = _scores(shape), shape.seq * shape.key_count
     q, k, v, out = shape.sizes

@@ -14,7 +14,7 @@ from nsysprof.charts.marks import CallBlock, CallLane, CallPanel, Calls, Flag, H
 from nsysprof.charts.palette import COLOURS, IDLE, INK, family_legend
 from nsysprof.compare.comparison import Comparison, compared_reports
 from nsysprof.compare.findings import compared
-from nsysprof.compare.selection import Side
+from nsysprof.compare.selection import Selection
 from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.core.text import plural, printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share
@@ -22,24 +22,102 @@ from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.causes import WAITING_FOR
 
-MOST_BOXES = 600  # of a lane: more of them, each at least a pixel wide, would hide how idle it is
-_MOST_STREAMS = 4
-_MOST_FLAGS = 60  # of a lane, that the drawing chooses from
+MAX_BOXES = 600  # of a lane: more of them, each at least a pixel wide, would hide how idle it is
+MAX_STREAMS = 4
+MAX_FLAGS = 60  # of a lane, that the drawing chooses from
 _COLUMNS = 1_440  # of a lane that has more: one per pixel
 _STREAM, _HOST = 0.5, 0.16  # inches
 _CLOSER = 3.0  # a call this much shorter than the other one is also shown by itself
 _NAME, _TITLED, _LABEL = 40, 30, 27
 
 
+@dataclass(frozen=True)
+class MedianCall:
+    """One call of a side; all times are int64 ns after its first GPU op.
+
+    ``length_ns`` is its span, to the first GPU op of the next call; ``of`` the number of calls it was chosen from;
+    ``kernels`` how many it runs. Per GPU op, by start: ``start``, ``end``, ``family`` uint8 into `FAMILIES`, ``cause``
+    int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into ``streams``, codes of `Trace.streams`.
+    ``gap_start``, ``gap_end``, ``gap_kind`` (of `Gaps`): where none of its GPU ops runs. ``launch_start``,
+    ``launch_end``: its host calls, which may lie long before 0.
+    """
+
+    length_ns: int
+    of: int
+    kernels: int
+    start: Ints
+    end: Ints
+    family: NDArray[np.uint8]
+    cause: NDArray[np.int32]
+    name: NDArray[np.int32]
+    stream: NDArray[np.intp]
+    causes: list[str]
+    names: list[str]
+    streams: list[int]
+    gap_start: Ints
+    gap_end: Ints
+    gap_kind: NDArray[np.uint8]
+    launch_start: Ints
+    launch_end: Ints
+
+    @property
+    def idle_ns(self) -> int:
+        """The part of ``length_ns`` in which none of its GPU ops runs."""
+        return int((self.gap_end - self.gap_start).sum())
+
+
+def median_call(side: Selection) -> MedianCall:
+    """The `MedianCall` of a side with GPU work: of the calls with a sample of the span, the lower median.
+
+    Where no call holds any of the work, each instance of the range is one.
+    """
+    work, gaps, pieces, trace = side.work, side.gaps, side.pieces, side.loaded.trace
+    of_op, start, end, sampled = pieces.of_op, pieces.start, pieces.end, np.flatnonzero(side.complete)
+    if not len(start):
+        of_op, start, end = np.searchsorted(work.windows, work.window), work.first_ns, work.last_ns
+        sampled = np.arange(len(start))
+    by_span = sampled[np.argsort((end - start)[sampled], kind="stable")]
+    number = int(by_span[(len(by_span) - 1) // 2])
+    begin = int(start[number])
+    rows = np.flatnonzero(of_op == number)
+    ops = work.op[rows]
+    family = np.array([FAMILIES.index(name) for name in side.loaded.kinds.family], np.uint8)
+    idle = np.flatnonzero(of_op[gaps.behind - 1] == number)
+    launches = np.unique(trace.ops.launch[ops])
+    launches = launches[launches >= 0]
+    streams, stream = np.unique(trace.ops.stream[ops], return_inverse=True)
+    return MedianCall(
+        length_ns=int(end[number]) - begin,
+        of=len(sampled),
+        kernels=int(np.count_nonzero(trace.ops.kind[ops] == KERNEL)),
+        start=work.start[rows] - begin,
+        end=work.end[rows] - begin,
+        family=family[trace.ops.name[ops]],
+        cause=side.causes.of[rows],
+        name=trace.ops.name[ops],
+        stream=stream,
+        causes=side.causes.texts,
+        names=trace.op_names,
+        streams=streams.tolist(),
+        gap_start=gaps.start[idle] - begin,
+        gap_end=gaps.end[idle] - begin,
+        gap_kind=gaps.kind[idle],
+        launch_start=trace.launches.start[launches] - begin,
+        launch_end=trace.launches.end[launches] - begin,
+    )
+
+
+# ---- the chart
+
+
 def plan_calls(comparison: Comparison) -> Calls:
     """The pair with the largest difference over all calls: its calls below each other, on one axis from 0."""
-    name = comparison.largest
-    pair = next(pair for pair in comparison.sides if pair.name == name)
-    calls = [median_call(pair.base), median_call(pair.new)]
+    difference = comparison.differences[comparison.largest]
+    sides = difference.pair.sides
+    calls = [median_call(side) for side in sides]
     reach = [max(call.length_ns, int(call.end.max(initial=0)), 1) for call in calls]
-    names = shorten_both(pair.base_name, pair.new_name, _NAME)
-    sides = [pair.base, pair.new]
-    labels = [stream_labels(side.examined.attribution.trace) for side in sides]
+    names = shorten_both(*difference.names, _NAME)
+    labels = [stream_labels(side.loaded.trace) for side in sides]
     short = int(reach[1] <= reach[0])
     closer = max(reach) / reach[short] >= _CLOSER
     blocks = [
@@ -53,41 +131,41 @@ def plan_calls(comparison: Comparison) -> Calls:
         block = _block(title, calls[short], labels[short], reach[short], named=True)
         panels.insert(short, CallPanel([block], reach[short], "the same, with an axis of its own"))
         zoomed = (short, short)
-    [row] = comparison.pairs[comparison.pairs["pair"] == name].to_dict("records")
-    title = _title({str(key): value for key, value in row.items()}, calls)
-    heading = Heading(title, _subtitle(comparison, calls), _legend(calls), _notes(comparison, calls))
+    heading = Heading(
+        _title(difference.row, calls), _subtitle(comparison, calls), _legend(calls), _notes(comparison, calls)
+    )
     return Calls(heading, panels, zoomed)
 
 
 def _block(name: str, call: MedianCall, labels: Sequence[str], length: int, *, named: bool) -> CallBlock:
     """The lanes of one call; only where ``named`` do its kernels get names, and its host calls a lane."""
     by_time = np.argsort(-np.bincount(call.stream, call.end - call.start, len(call.streams)), kind="stable")
-    streams = np.sort(by_time[:_MOST_STREAMS]).tolist()
+    streams = np.sort(by_time[:MAX_STREAMS]).tolist()
     lanes = [
         _stream_lane(call, stream, shorten(labels[call.streams[stream]], _LABEL), named) for stream in streams
     ]
     if named and len(lanes) == 1:
         lanes = [_with_gaps(lane, call) for lane in lanes]
-    said = f"{name}: {_kernels(call)}"
+    title = f"{name}: {_kernels(call)}"
     if call.idle_ns:
-        said += f", idle for {format_share(call.idle_ns / max(call.length_ns, 1))}"
+        title += f", idle for {format_share(call.idle_ns / max(call.length_ns, 1))}"
     hidden = len(call.streams) - len(streams)
     if hidden:
-        said += f", {plural(hidden, 'more stream')} not drawn"
+        title += f", {plural(hidden, 'more stream')} not drawn"
     late = call.launch_end > 0
     if named and len(late):
         if late.mean() >= 0.5:
             lanes.append(_host_lane(call, length))
         elif not late.any():
-            said += f"; launched {format_ns(-int(call.launch_end.max()))} ahead"
-    return CallBlock(said, call.length_ns, format_ns(call.length_ns), lanes)
+            title += f"; launched {format_ns(-int(call.launch_end.max()))} ahead"
+    return CallBlock(title, call.length_ns, format_ns(call.length_ns), lanes)
 
 
 def _stream_lane(call: MedianCall, stream: int, label: str, named: bool) -> CallLane:
-    mine = np.flatnonzero(call.stream == stream)
-    flags = _flags(call, mine) if named else []
-    start, end, family, level = call.start[mine], call.end[mine], call.family[mine], None
-    if len(mine) > MOST_BOXES:
+    ops = np.flatnonzero(call.stream == stream)
+    flags = _flags(call, ops) if named else []
+    start, end, family, level = call.start[ops], call.end[ops], call.family[ops], None
+    if len(ops) > MAX_BOXES:
         start, end, family, level = _columns(start, end, family)
     palette = list(COLOURS.values())
     colours = [palette[number] for number in family.tolist()]
@@ -97,7 +175,7 @@ def _stream_lane(call: MedianCall, stream: int, label: str, named: bool) -> Call
 def _columns(
     start: Ints, end: Ints, family: NDArray[np.uint8]
 ) -> tuple[Ints, Ints, NDArray[np.uint8], Numbers]:
-    """Of too many boxes a column per pixel: how busy it is, in the colour of the longest op that begins in it."""
+    """Columns of a pixel in place of too many boxes: how busy each is, and the family of the longest GPU op in it."""
     edges = np.unique(np.linspace(0, max(int(end.max()), 1), _COLUMNS + 1).astype(np.int64))
     first, last = merge(start, end)
     busy = np.diff(cover_before(first, last, edges))
@@ -113,36 +191,36 @@ def _columns(
     return edges[some], edges[some + 1], family[longest[some]], level
 
 
-def _flags(call: MedianCall, mine: NDArray[np.intp]) -> list[Flag]:
-    """A name for each run of ops that are called the same, the run with the most time first; of names with many runs
-    only one stands on a pole, and tells of all.
+def _flags(call: MedianCall, ops: NDArray[np.intp]) -> list[Flag]:
+    """A name for each run of GPU ops of one name, the run with the most time first; of names with many runs only one
+    stands on a pole, with the count and time of all.
     """
-    if not len(mine):
+    if not len(ops):
         return []
-    code = _text_codes(call, mine)
+    code = _text_codes(call, ops)
     begins = np.flatnonzero(np.append(True, np.diff(code) != 0))
-    ends = np.append(begins[1:], len(mine))
-    length = (call.end - call.start)[mine]
+    ends = np.append(begins[1:], len(ops))
+    length = (call.end - call.start)[ops]
     total = np.add.reduceat(length, begins)
     name, place = np.unique(code[begins], return_inverse=True)
-    runs = np.bincount(place.reshape(-1), minlength=len(name))
-    ops, time = (np.zeros(len(name), np.int64) for _ in range(2))
-    np.add.at(ops, place.reshape(-1), ends - begins)
-    np.add.at(time, place.reshape(-1), total)
+    runs = np.bincount(place, minlength=len(name))
+    count, time = (np.zeros(len(name), np.int64) for _ in range(2))
+    np.add.at(count, place, ends - begins)
+    np.add.at(time, place, total)
     seen = np.zeros(len(name), np.int64)
     flags = []
     for rank, run in enumerate(np.argsort(-total, kind="stable").tolist()):
-        which = int(place.reshape(-1)[run])
+        which = int(place[run])
         seen[which] += 1
         pole = seen[which] == 1 or (seen[which] == 2 and runs[which] == 2)
-        if pole or rank < _MOST_FLAGS:
-            every = (int(ops[which]), int(time[which])) if runs[which] > 2 else None
-            flags.append(_flag(call, mine[begins[run] : ends[run]], every, pole=pole))
+        if pole or rank < MAX_FLAGS:
+            every = (int(count[which]), int(time[which])) if runs[which] > 2 else None
+            flags.append(_flag(call, ops[begins[run] : ends[run]], every, pole=pole))
     return flags
 
 
 def _flag(call: MedianCall, ops: NDArray[np.intp], every: tuple[int, int] | None, *, pole: bool) -> Flag:
-    """The name of some ops in a row; ``every``: how many there are of that name in all, and their time."""
+    """The name of some GPU ops in a row; ``every``: the count and time of all of that name."""
     length = (call.end - call.start)[ops]
     longest = int(ops[np.argmax(length)])
     text, amount = _text(call, longest), format_ns(int(length.sum()))
@@ -163,10 +241,10 @@ def _flag(call: MedianCall, ops: NDArray[np.intp], every: tuple[int, int] | None
     )
 
 
-def _text_codes(call: MedianCall, mine: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Equal numbers for ops that are called the same: by their cause, or their name where that says nothing."""
-    own = np.array([cause == "other" for cause in call.causes], bool)[call.cause[mine]]
-    return np.where(own, -1 - call.name[mine].astype(np.int64), call.cause[mine])
+def _text_codes(call: MedianCall, ops: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Equal numbers for GPU ops with one name on the chart: their cause, or the kernel's where the cause is `other`."""
+    own = np.array([cause == "other" for cause in call.causes], bool)[call.cause[ops]]
+    return np.where(own, -1 - call.name[ops].astype(np.int64), call.cause[ops])
 
 
 def _text(call: MedianCall, op: int) -> str:
@@ -177,7 +255,7 @@ def _text(call: MedianCall, op: int) -> str:
 
 
 def _with_gaps(lane: CallLane, call: MedianCall) -> CallLane:
-    """The lane with what its longest gaps waited for, as far as that fits into them."""
+    """The lane with the causes of its longest gaps, for the gaps that have room for them."""
     length = call.gap_end - call.gap_start
     flags = [
         Flag(
@@ -189,16 +267,16 @@ def _with_gaps(lane: CallLane, call: MedianCall) -> CallLane:
             outer=int(call.gap_end[gap]),
             colour=IDLE,
         )
-        for gap in np.argsort(-length, kind="stable")[:_MOST_FLAGS].tolist()
+        for gap in np.argsort(-length, kind="stable")[:MAX_FLAGS].tolist()
     ]
     return replace(lane, flags=[*lane.flags, *flags])
 
 
 def _host_lane(call: MedianCall, length: int) -> CallLane:
-    """The host calls of the call, as far as they lie on the axis; of very many those close together as one."""
+    """The host calls of the call that lie on the axis; of very many, those close together as one."""
     inside = np.flatnonzero((call.launch_end > 0) & (call.launch_start < length))
     start, end = np.maximum(call.launch_start[inside], 0), np.minimum(call.launch_end[inside], length)
-    if len(start) > MOST_BOXES:
+    if len(start) > MAX_BOXES:
         order, pixel = np.argsort(start, kind="stable"), length // _COLUMNS + 1
         start, end = merge(start[order], np.maximum(end, start)[order] + pixel)
         end = end - pixel
@@ -210,13 +288,12 @@ def _host_lane(call: MedianCall, length: int) -> CallLane:
 
 def _kernels(call: MedianCall) -> str:
     others = len(call.start) - call.kernels
-    said = plural(call.kernels, "kernel")
-    more = plural(others, "other op")
-    return said if not others else more if not call.kernels else f"{said} and {more}"
+    kernels, more = plural(call.kernels, "kernel"), plural(others, "other op")
+    return kernels if not others else more if not call.kernels else f"{kernels} and {more}"
 
 
 def _title(pair: Mapping[str, Any], calls: Sequence[MedianCall]) -> str:
-    """The finding: what one call of either side takes, and how that compares over all calls, by the verdict."""
+    """The finding: the time of one call of either side, and the comparison over all calls, by the verdict."""
     names = shorten_both(pair["base_name"], pair["new_name"], _TITLED)
     where = f" at {shorten(pair['place'], _TITLED)}" if pair["place"] else ""
     parts = [
@@ -252,100 +329,9 @@ def _notes(comparison: Comparison, calls: Sequence[MedianCall]) -> list[str]:
         notes.append(
             f"of {pairs:,} pairs the one with the largest difference: {printable(comparison.largest)}"
         )
-    if any(int(np.bincount(call.stream).max(initial=0)) > MOST_BOXES for call in calls):
+    if any(int(np.bincount(call.stream).max(initial=0)) > MAX_BOXES for call in calls):
         notes.append(
-            f"of more than {MOST_BOXES:,} kernels there are columns, as high as they are busy, in the colour of the"
+            f"of more than {MAX_BOXES:,} kernels there are columns, as high as they are busy, in the colour of the"
             " longest kernel that begins there"
         )
     return notes
-
-
-@dataclass(frozen=True)
-class MedianCall:
-    """One call of a side; all times are int64 ns after its first op.
-
-    ``length_ns`` is its span, to the first op of the next call; ``of`` the number of calls it was chosen from;
-    ``kernels`` how many it runs. Per op, by start: ``start``, ``end``, ``family`` uint8 into `FAMILIES`, ``cause``
-    int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into ``streams``, codes of
-    `Trace.streams`. ``gap_start``, ``gap_end``,
-    ``gap_kind`` (of `waiting`): where none of its ops runs. ``launch_start``, ``launch_end``: its host calls, which
-    may lie long before 0.
-    """
-
-    length_ns: int
-    of: int
-    kernels: int
-    start: Ints
-    end: Ints
-    family: NDArray[np.uint8]
-    cause: NDArray[np.int32]
-    name: NDArray[np.int32]
-    stream: NDArray[np.intp]
-    causes: list[str]
-    names: list[str]
-    streams: list[int]
-    gap_start: Ints
-    gap_end: Ints
-    gap_kind: NDArray[np.uint8]
-    launch_start: Ints
-    launch_end: Ints
-
-    @property
-    def idle_ns(self) -> int:
-        """The part of ``length_ns`` in which none of its ops runs."""
-        return int((self.gap_end - self.gap_start).sum())
-
-
-def median_call(side: Side) -> MedianCall:
-    """The `MedianCall` of a side with GPU work; of an even number of calls the shorter one in the middle.
-
-    The last of several calls in a window has no next one, so its span is no sample, as in `Side.samples`.
-    """
-    work, gaps = side.work, side.gaps
-    trace = side.examined.attribution.trace
-    of_op, number, begin, end, count = _chosen(side)
-    mine = np.flatnonzero(of_op == number)
-    op = trace.ops.name[work.op[mine]]
-    family = np.array([FAMILIES.index(name) for name in side.examined.kinds.family], np.uint8)
-    idle = np.flatnonzero(of_op[gaps.behind - 1] == number)
-    calls = np.unique(trace.ops.launch[work.op[mine]])
-    calls = calls[calls >= 0]
-    streams, stream = np.unique(trace.ops.stream[work.op[mine]], return_inverse=True)
-    return MedianCall(
-        length_ns=end - begin,
-        of=count,
-        kernels=int(np.count_nonzero(trace.ops.kind[work.op[mine]] == KERNEL)),
-        start=work.start[mine] - begin,
-        end=work.end[mine] - begin,
-        family=family[op],
-        cause=side.causes.of[mine],
-        name=op,
-        stream=stream.reshape(-1),
-        causes=side.causes.texts,
-        names=trace.op_names,
-        streams=streams.tolist(),
-        gap_start=gaps.start[idle] - begin,
-        gap_end=gaps.end[idle] - begin,
-        gap_kind=gaps.kind[idle],
-        launch_start=trace.launches.start[calls] - begin,
-        launch_end=trace.launches.end[calls] - begin,
-    )
-
-
-def _chosen(side: Side) -> tuple[NDArray[np.int64], int, int, int, int]:
-    """The stretch of each op, the number of the median one, where it begins and ends, and of how many it is that.
-
-    A stretch is a call; where no call holds any of the work, the whole range is.
-    """
-    work, pieces = side.work, side.pieces
-    if not len(pieces.start):
-        stretch, start, end = np.searchsorted(work.windows, work.window), work.first_ns, work.last_ns
-        sampled = np.ones(len(start), bool)
-    else:
-        stretch, start, end = pieces.of_op, pieces.start, pieces.end
-        last = np.append(pieces.window[1:] != pieces.window[:-1], True)
-        sampled = ~last | np.append(True, last[:-1])
-    rows = np.flatnonzero(sampled)
-    by_span = rows[np.argsort((end - start)[rows], kind="stable")]
-    number = int(by_span[(len(by_span) - 1) // 2])
-    return stretch, number, int(start[number]), int(end[number]), len(rows)

@@ -3,53 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.marks import Heading, Numbers, Waterfall, Waterfalls
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.call_chart import plan_calls
 from nsysprof.compare.comparison import Comparison, compared_reports
-from nsysprof.compare.findings import calls_text, compared
-from nsysprof.compare.gap_ledger import apportion, untold_shares
+from nsysprof.compare.findings import Difference, calls_text, compared
+from nsysprof.compare.gap_ledger import apportion, mean_text
+from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.roofline import plan_roofline
 from nsysprof.core.text import join_words, plural, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share, scale_ns
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 
-MOST_PAIRS, MOST_STEPS = 6, 11
-_LEAST = 0.004  # of the longer side: what changes less is one step with others
-_ENOUGH, _MOST_NAMED = 0.7, 4  # of the difference that the title names, and how many causes
+MAX_PANELS, MAX_STEPS = 6, 11
+MIN_STEP = 0.004  # of the longer side: smaller changes share one step
+MIN_NAMED_SHARE, MAX_NAMES = 0.7, 4  # of the difference that the title names, and the causes in it
 _NAME, _CAUSE = 40, 60
 _MINUTES = 60 * 10**9
 
 
 def plan_gap(comparison: Comparison) -> Waterfalls:
     """A waterfall of the pair, or of the pairs with the largest differences over all calls."""
-    rows = _shown(comparison)
-    gaps = [comparison.gaps[comparison.gaps["pair"] == row["pair"]].set_index("cause") for row in rows]
-    single = len(rows) == 1
-    steps = _steps(gaps)
-    panels = [_panel(row, gap, steps, titled=not single) for row, gap in zip(rows, gaps, strict=True)]
-    title = _single_title(rows[0], gaps[0]) if single else _common_title(rows, gaps)
-    names = _common_names(rows)
-    remarks = _remarks(gaps[0], steps) if single else [""] * (len(steps) + 2)
+    ranked = comparison.ranked[:MAX_PANELS]
+    shown = [comparison.differences[pair.name] for pair in comparison.sides if pair.name in ranked]
+    single = shown[0] if len(shown) == 1 else None
+    steps = _steps(shown)
+    panels = [_panel(each, steps, titled=not single) for each in shown]
+    names = _common_names(shown)
+    remarks = _remarks(single, steps) if single else [""] * (len(steps) + 2)
     labels = [names[0], *[step.label for step in steps], names[1]]
-    return Waterfalls(
-        Heading(
-            title,
-            _subtitle(comparison, rows),
-            _legend(panels, names[1]),
-            _notes(comparison, rows, gaps, steps),
-        ),
-        list(zip(labels, remarks, strict=True)),
-        panels,
+    heading = Heading(
+        _single_title(single) if single else _common_title(shown),
+        _subtitle(comparison, shown),
+        _legend(panels, names[1]),
+        _notes(comparison, shown, steps),
     )
+    return Waterfalls(heading, list(zip(labels, remarks, strict=True)), panels)
 
 
 @dataclass(frozen=True)
@@ -59,24 +55,22 @@ class _Step:
     label: str
     causes: list[str]
 
-
-def _shown(comparison: Comparison) -> list[dict[str, Any]]:
-    """The pairs to draw, those that rank first, in their own order."""
-    pairs = comparison.pairs
-    rows = pairs[pairs["pair"].isin(comparison.ranked[:MOST_PAIRS])].to_dict("records")
-    return [{str(name): value for name, value in row.items()} for row in rows]
+    def of(self, difference: Difference, column: str) -> float:
+        """The sum of a column over these causes."""
+        gaps = difference.gaps
+        return float(gaps.loc[gaps["cause"].isin(self.causes), column].sum())
 
 
-def _steps(gaps: Sequence[pd.DataFrame]) -> list[_Step]:
-    """The columns between the totals: the causes by how much they change on average, the small ones together."""
+def _steps(shown: Sequence[Difference]) -> list[_Step]:
+    """The columns between the totals: the causes by their mean change, the small ones together."""
     weight: dict[str, float] = {}
-    for gap in gaps:
-        longer = max(int(gap["base_ns"].sum()), int(gap["new_ns"].sum()), 1)
-        for cause, delta in zip(gap.index.tolist(), gap["delta_ns"].tolist(), strict=True):
+    for gaps in (difference.gaps for difference in shown):
+        longer = max(int(gaps["base_ns"].sum()), int(gaps["new_ns"].sum()), 1)
+        for cause, delta in zip(gaps["cause"].tolist(), gaps["delta_ns"].tolist(), strict=True):
             if delta:
-                weight[cause] = weight.get(cause, 0.0) + abs(delta) / longer / len(gaps)
+                weight[cause] = weight.get(cause, 0.0) + abs(delta) / longer / len(shown)
     causes = sorted(weight, key=lambda cause: -weight[cause])
-    large = [cause for cause in causes if weight[cause] >= _LEAST][:MOST_STEPS]
+    large = [cause for cause in causes if weight[cause] >= MIN_STEP][:MAX_STEPS]
     small = causes[len(large) :]
     if len(small) == 1:
         large, small = causes, []
@@ -84,41 +78,37 @@ def _steps(gaps: Sequence[pd.DataFrame]) -> list[_Step]:
     return [*[_Step(shorten(cause, _CAUSE), [cause]) for cause in large], *rest]
 
 
-def _panel(row: dict[str, Any], gap: pd.DataFrame, steps: Sequence[_Step], *, titled: bool) -> Waterfall:
+def _panel(difference: Difference, steps: Sequence[_Step], *, titled: bool) -> Waterfall:
     """The waterfall of one pair; its texts add up like its bars, to the last digit."""
-    base, new = (
-        [int(gap[f"{side}_ns"].reindex(step.causes, fill_value=0).sum()) for step in steps]
-        for side in ("base", "new")
-    )
-    # what is the same on both sides is in the totals only
-    same = [row[f"{side}_span_ns"] - sum(found) for side, found in (("base", base), ("new", new))]
+    row = difference.row
+    base, new = ([int(step.of(difference, f"{side}_ns")) for step in steps] for side in SIDES)
+    # causes without a change are in the totals only
+    same = [row["base_span_ns"] - sum(base), row["new_span_ns"] - sum(new)]
     step, decimals, divisor, unit = _digits(row["base_span_ns"], row["new_span_ns"])
-    written = [apportion([*found, rest], step) for found, rest in zip((base, new), same, strict=True)]
+    written = [apportion([*times, rest], step) for times, rest in zip((base, new), same, strict=True)]
     delta = np.array(new, np.int64) - np.array(base, np.int64)
     after = row["base_span_ns"] + np.cumsum(delta)
-    difference = row["delta_ns"]
-    texts, shares, shared = [], [], not untold_shares(row, gap)
+    texts, shares = [], []
     for was, now, change in zip(*written, [*delta.tolist(), 0], strict=True):
         digits = f"{(now - was) * step / divisor:+,.{decimals}f}".replace("-", "−")
         texts.append("" if not change else digits if now != was else "≈ 0")
-        share = change / difference if difference and shared else 0.0
+        share = change / row["delta_ns"] if row["delta_ns"] and not difference.no_shares else 0.0
         shares.append(format_share(share).replace("-", "−") if abs(share) >= 0.001 else "")
     totals = [f"{sum(one) * step / divisor:,.{decimals}f} {unit}" for one in written]
+    busy = [row[f"{side}_busy_ns"] for side in SIDES]
     return Waterfall(
         title=_panel_title(row, totals) if titled else "",
         label=f"{unit} per call",
-        totals=(_busy_and_idle(row, "base", divisor), _busy_and_idle(row, "new", divisor)),
+        totals=(
+            (busy[0] / divisor, (row["base_span_ns"] - busy[0]) / divisor),
+            (busy[1] / divisor, (row["new_span_ns"] - busy[1]) / divisor),
+        ),
         total_texts=(totals[0], totals[1]),
         before=(after - delta) / divisor,
         after=after / divisor,
         texts=texts[:-1],
         shares=shares[:-1],
     )
-
-
-def _busy_and_idle(row: dict[str, Any], side: str, divisor: int) -> tuple[float, float]:
-    busy, span = row[f"{side}_busy_ns"], row[f"{side}_span_ns"]
-    return busy / divisor, (span - busy) / divisor
 
 
 def _digits(base: int, new: int) -> tuple[int, int, int, str]:
@@ -132,62 +122,49 @@ def _digits(base: int, new: int) -> tuple[int, int, int, str]:
     return 10**last, max(round(math.log10(divisor)) - last, 0), divisor, unit
 
 
-def _remarks(gap: pd.DataFrame, steps: Sequence[_Step]) -> list[str]:
-    """How many kernels a call runs, in all and for each cause, where it runs any."""
-    counts = [
-        [float(gap[f"{side}_kernels"].reindex(step.causes, fill_value=0).sum()) for side in ("base", "new")]
-        for step in steps
-    ]
-    totals = [_kernels(float(gap[f"{side}_kernels"].sum())) for side in ("base", "new")]
-    changed = [
-        ""
-        if not base and not new
-        else _kernels(base)
-        if base == new
-        else f"{_number(base)} → {_kernels(new)}"
-        for base, new in counts
-    ]
-    return [totals[0], *changed, totals[1]]
+def _remarks(difference: Difference, steps: Sequence[_Step]) -> list[str]:
+    """The kernels per call, in all and of each cause that has any."""
+    changed = []
+    for step in steps:
+        base, new = (step.of(difference, f"{side}_kernels") for side in SIDES)
+        text = _kernels(new) if base == new else f"{mean_text(base)} → {_kernels(new)}"
+        changed.append(text if base or new else "")
+    first, last = (_kernels(float(difference.gaps[f"{side}_kernels"].sum())) for side in SIDES)
+    return [first, *changed, last]
 
 
 def _kernels(count: float) -> str:
-    return f"{_number(count)} kernel{'' if count == 1 else 's'}"
-
-
-def _number(count: float) -> str:
-    return f"{count:,.0f}" if count == int(count) else f"{count:,.1f}"
+    return f"{mean_text(count)} kernel{'' if count == 1 else 's'}"
 
 
 # ---- words
 
 
-def _common_names(rows: Sequence[dict[str, Any]]) -> tuple[str, str]:
-    """What to call the sides where all pairs are drawn."""
-    names = {(row["base_name"], row["new_name"]) for row in rows}
-    one, other = next(iter(names)) if len(names) == 1 else ("base", "new")
-    return shorten_both(one, other, _NAME)
+def _common_names(shown: Sequence[Difference]) -> tuple[str, str]:
+    """The names of the sides where all pairs are drawn."""
+    names = {difference.names for difference in shown}
+    return shorten_both(*(next(iter(names)) if len(names) == 1 else SIDES), _NAME)
 
 
-def pair_headline(row: dict[str, Any]) -> str:
+def pair_headline(row: Mapping[str, Any]) -> str:
     """`math is 24.1x slower than flash at S=4096`, from a row of `Comparison.pairs`."""
     names = shorten_both(row["base_name"], row["new_name"], _NAME)
     return compared(row, names, shorten(row["place"], _NAME) if row["place"] else "")
 
 
-def _single_title(row: dict[str, Any], gap: pd.DataFrame) -> str:
+def _single_title(difference: Difference) -> str:
     """The finding: how much slower, and which causes make most of it."""
-    text = pair_headline(row)
+    row, text = difference.row, pair_headline(difference.row)
     if row["verdict"] == NO_CLEAR_CHANGE:
-        return (
-            f"{text}: {format_ns(row['base_median_ns'])} against {format_ns(row['new_median_ns'])} per call"
-        )
-    if untold_shares(row, gap):
+        base, new = (format_ns(row[f"{side}_median_ns"]) for side in SIDES)
+        return f"{text}: {base} against {new} per call"
+    if difference.no_shares:
         return text
-    found = gap["share"].sort_values(ascending=False, kind="stable")
+    largest = difference.gaps.sort_values("share", ascending=False, kind="stable")
     named: list[str] = []
     total = 0.0
-    for cause, share in zip(found.index.tolist(), found.tolist(), strict=True):
-        if not share > 0 or total >= _ENOUGH or len(named) == _MOST_NAMED:
+    for cause, share in zip(largest["cause"].tolist(), largest["share"].tolist(), strict=True):
+        if not share > 0 or total >= MIN_NAMED_SHARE or len(named) == MAX_NAMES:
             break
         named.append(_in_words(cause))
         total += share
@@ -197,73 +174,71 @@ def _single_title(row: dict[str, Any], gap: pd.DataFrame) -> str:
     return f"{text}: {join_words(named)} make{'s' * (len(named) == 1)} {format_share(total)} of it{offset}"
 
 
-def _common_title(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) -> str:
-    """The finding of many pairs: from how much to how much, or how many are what; and what makes most of it where."""
-    base, new = _common_names(rows)
+def _common_title(shown: Sequence[Difference]) -> str:
+    """The finding of many pairs: the range of ratios, or how many pairs have which verdict; and the largest causes."""
+    base, new = _common_names(shown)
+    rows = [difference.row for difference in shown]
     clear = [row for row in rows if row["verdict"] in (FASTER, SLOWER)]
     slower = [row for row in clear if row["verdict"] == FASTER]
-    level = [row for row in rows if row["verdict"] == NO_CLEAR_CHANGE]
     if len(clear) == len(rows) and len(slower) in (0, len(rows)):
         which = "slower" if slower else "faster"
         ratios = [row["base_median_ns"] / row["new_median_ns"] for row in rows]
         ratios = sorted(ratio if slower else 1 / ratio for ratio in ratios)
         text = f"{base} is {format_ratio(ratios[0])} to {format_ratio(ratios[-1])} {which} than {new}"
     else:
+        level = sum(row["verdict"] == NO_CLEAR_CHANGE for row in rows)
         counts = {
             "slower": len(slower),
             "faster": len(clear) - len(slower),
-            NO_CLEAR_CHANGE: len(level),
-            TOO_FEW_SAMPLES: len(rows) - len(clear) - len(level),
+            NO_CLEAR_CHANGE: level,
+            TOO_FEW_SAMPLES: len(rows) - len(clear) - level,
         }
-        (first, most), *more = [(said, count) for said, count in counts.items() if count]
+        (first, most), *more = [(verdict, count) for verdict, count in counts.items() if count]
         text = f"{base} against {new}: {first} in {most} of {len(rows)} pairs"
-        text += "".join(f", {said} in {count}" for said, count in more)
-    return "; ".join((text, *_most_of_it(rows, gaps)))
+        text += "".join(f", {verdict} in {count}" for verdict, count in more)
+    return "; ".join((text, *_largest_causes(shown)))
 
 
-def _most_of_it(rows: Sequence[dict[str, Any]], gaps: Sequence[pd.DataFrame]) -> Iterator[str]:
-    """The largest cause of what is clear, and where it is that; the most frequent ones first."""
+def _largest_causes(shown: Sequence[Difference]) -> Iterator[str]:
+    """The largest cause of what is clear, and in which pairs; the most frequent ones first."""
     places: dict[str, list[str]] = {}
-    for number, (row, gap) in enumerate(zip(rows, gaps, strict=True), 1):
-        if gap["share"].notna().any() and not untold_shares(row, gap):
-            place = shorten(row["place"], 20) if row["place"] else f"pair {number}"
-            places.setdefault(str(gap["share"].idxmax()), []).append(place)
+    for number, difference in enumerate(shown, 1):
+        place = difference.row["place"]
+        if difference.largest_cause:
+            text = shorten(place, 20) if place else f"pair {number}"
+            places.setdefault(difference.largest_cause[0], []).append(text)
     largest = sorted(places, key=lambda cause: -len(places[cause]))[:2]
     for at, cause in enumerate(largest):
         where = places[cause]
-        said = join_words(where) if len(where) <= 3 else f"{len(where)} of {len(rows)} pairs"
+        named = join_words(where) if len(where) <= 3 else f"{len(where)} of {len(shown)} pairs"
         most = "the largest part is " if not at else ""
-        everywhere = len(where) == len(rows)
-        yield f"{most}{_in_words(cause)}{' everywhere' if everywhere else f' at {said}'}"
+        everywhere = len(where) == len(shown)
+        yield f"{most}{_in_words(cause)}{' everywhere' if everywhere else f' at {named}'}"
 
 
 def _in_words(cause: str) -> str:
     return shorten(cause.replace("idle: ", "idle time "), _NAME)
 
 
-def _panel_title(row: dict[str, Any], totals: Sequence[str]) -> str:
+def _panel_title(row: Mapping[str, Any], totals: Sequence[str]) -> str:
     place = row["place"] or f"{row['base_name']} → {row['new_name']}"
-    said = compared(row, shorten_both(row["base_name"], row["new_name"], 24), "")
+    text = compared(row, shorten_both(row["base_name"], row["new_name"], 24), "")
     if row["verdict"] == NO_CLEAR_CHANGE:
-        said = "no clear change"
-    return f"{shorten(place, 80)}: {said}; means {totals[0]} → {totals[1]}"
+        text = "no clear change"
+    return f"{shorten(place, 80)}: {text}; means {totals[0]} → {totals[1]}"
 
 
-def _subtitle(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
-    """Where the numbers come from, how many they are, and by which clock."""
-    counts = list(dict.fromkeys(calls_text(row) for row in rows))
-    per = list(dict.fromkeys(row[f"{side}_per"] for row in rows for side in ("base", "new")))
+def _subtitle(comparison: Comparison, shown: Sequence[Difference]) -> str:
+    """The source of the numbers, their count, and their clock."""
+    counts = list(dict.fromkeys(calls_text(difference.row) for difference in shown))
+    sides = [side for difference in shown for side in difference.pair.sides]
     number = counts[0] if len(counts) == 1 else "n differs"
-    calls = f"mean of {number} calls ({shorten(' and '.join(per), 30)})"
-    if all(row[f"{side}_calls"] == 1 for row in rows for side in ("base", "new")):
+    per = " and ".join(dict.fromkeys(side.per for side in sides))
+    calls = f"mean of {number} calls ({shorten(per, 30)})"
+    if all(side.ledger.calls == 1 for side in sides):
         calls = "n = 1, a single call of each"
-    return " · ".join(
-        [
-            *compared_reports(comparison),
-            calls,
-            "clock: span, first op to last, divided by calls; title: the median call",
-        ]
-    )
+    clock = "clock: span, first op to last, divided by calls; title: the median call"
+    return " · ".join([*compared_reports(comparison), calls, clock])
 
 
 def _legend(panels: Sequence[Waterfall], new: str) -> list[tuple[str, str]]:
@@ -278,20 +253,15 @@ def _legend(panels: Sequence[Waterfall], new: str) -> list[tuple[str, str]]:
     return entries
 
 
-def _notes(
-    comparison: Comparison,
-    rows: Sequence[dict[str, Any]],
-    gaps: Sequence[pd.DataFrame],
-    steps: Sequence[_Step],
-) -> list[str]:
-    untold = any(untold_shares(row, gap) for row, gap in zip(rows, gaps, strict=True))
-    where = ", left out where there is no clear change or causes cancel" if untold else ""
+def _notes(comparison: Comparison, shown: Sequence[Difference], steps: Sequence[_Step]) -> list[str]:
+    without_shares = any(difference.no_shares for difference in shown)
+    where = ", left out where there is no clear change or causes cancel" if without_shares else ""
     notes = [f"per cent of the difference{where}; all steps add up to it"] if steps else []
     if steps and len(steps[-1].causes) > 1:
         some = [shorten(cause, 30) for cause in steps[-1].causes[:4]]
         more = len(steps[-1].causes) - len(some)
         notes.append(f"the {steps[-1].label}: {', '.join(some)}{f' and {more:,} more' if more else ''}")
-    left = len(comparison.pairs) - len(gaps)
+    left = len(comparison.pairs) - len(shown)
     if left:
         notes.insert(0, f"{plural(left, 'more pair')} with smaller differences are not drawn")
     return notes

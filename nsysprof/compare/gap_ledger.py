@@ -1,7 +1,7 @@
 """The gap ledger: why one side takes longer than the other, in rows that add up to the difference, to the nanosecond.
 
-A side's span is what its ops take, less what they take at the same time, plus the gaps between them. Every op has a
-cause and every gap a reason, so the rows of a side add up to its span; divided by its calls they become whole
+A side's span is the time of its GPU ops, less the time in which they overlap, plus the gaps between them. Every GPU op
+has a cause and every gap a reason, so the rows of a side add up to its span; divided by its calls they become whole
 nanoseconds again that add up to its span per call.
 """
 
@@ -26,14 +26,14 @@ from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.causes import OTHERS, WAITING_FOR, Gaps
 
 OVERLAP = "overlap"
-_MOST_NAMED = 4
-# Where causes gain and lose more than so many times the difference, shares of it say nothing.
-_CANCELS = 2.0
+MAX_NAMES = 4
+# Where causes gain and lose more than so many times the difference, shares of it mean nothing.
+MAX_CHANGE_TO_DIFFERENCE = 2.0
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What one cause takes on one side, over all calls; ``ns`` is negative for what ran at the same time."""
+    """The time of one cause on one side, over all calls; ``ns`` is negative for the overlap."""
 
     launches: int
     kernels: int
@@ -42,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class SideLedger:
-    """All entries of a side by cause; their ``ns`` add up to ``span_ns``. ``calls`` is what it is divided by."""
+    """All entries of a side by cause; their ``ns`` add up to ``span_ns``. ``calls`` is how many calls share it."""
 
     entries: dict[str, Entry]
     span_ns: int
@@ -54,9 +54,9 @@ class SideLedger:
         return sum(entry.ns for cause, entry in self.entries.items() if cause not in WAITING_FOR)
 
     def per_call(self, causes: Sequence[str]) -> list[int]:
-        """The time of each cause per call, in whole ns that add up to `span_per_call`; 0 for what it does not have.
+        """The time of each cause per call, in whole ns that add up to `span_per_call`; 0 for a cause that it lacks.
 
-        ``causes`` must name all that it has.
+        ``causes`` must name all of its causes.
         """
         totals = [self.entries[cause].ns if cause in self.entries else 0 for cause in causes]
         if sum(totals) != self.span_ns:
@@ -79,7 +79,7 @@ def side_ledger(index: WorkIndex, work: RangeWork, causes: Causes, gaps: Gaps) -
     kernels = np.bincount(causes.of, weights=ops.kind[work.op] == KERNEL, minlength=count)
     launches = _distinct(causes.of, ops.launch[work.op], count)
     rows = zip(causes.texts, launches.tolist(), kernels.tolist(), total.tolist(), strict=True)
-    # a cause whose ops all found a better one in the order has none left
+    # a cause whose GPU ops all found a finer one by their order has none left
     entries = {text: Entry(calls, int(many), ns) for text, calls, many, ns in rows if calls}
     idle = int(gaps.length_ns.sum())
     overlap = work.span_ns - idle - int(length.sum())
@@ -96,15 +96,15 @@ def side_ledger(index: WorkIndex, work: RangeWork, causes: Causes, gaps: Gaps) -
 
 
 def _distinct(code: NDArray[np.int32], launch: NDArray[np.int32], count: int) -> NDArray[np.int64]:
-    """How many different launches each code has."""
+    """The number of different launches of each code."""
     pair = np.unique(code.astype(np.int64) << 32 | launch.astype(np.int64))
     return np.bincount(pair >> 32, minlength=count)
 
 
 def apportion(totals: Sequence[int], parts: int) -> list[int]:
-    """Each total divided by ``parts``, in whole numbers that add up to the sum divided by it, to the nearest.
+    """Divide each total by ``parts`` into whole numbers that add up to the sum divided by it, to the nearest.
 
-    What is left over after rounding down goes to the largest remainders; a total of 0 stays 0.
+    The rest after rounding down goes to the largest remainders; a total of 0 stays 0.
     """
     out = [total // parts for total in totals]
     left = nearest(sum(totals), parts) - sum(out)
@@ -128,9 +128,9 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
     causes = list(dict.fromkeys((*base.entries, *new.entries)))
     columns: dict[str, Any] = {"cause": pd.Series(causes, dtype=object)}
     for name, side in (("base", base), ("new", new)):
-        found = [side.entries.get(cause, Entry(0, 0, 0)) for cause in causes]
-        columns[f"{name}_launches"] = [entry.launches / side.calls for entry in found]
-        columns[f"{name}_kernels"] = [entry.kernels / side.calls for entry in found]
+        entries = [side.entries.get(cause, Entry(0, 0, 0)) for cause in causes]
+        columns[f"{name}_launches"] = [entry.launches / side.calls for entry in entries]
+        columns[f"{name}_kernels"] = [entry.kernels / side.calls for entry in entries]
         columns[f"{name}_ns"] = np.array(side.per_call(causes), np.int64)
     frame = pd.DataFrame(columns)
     frame["delta_ns"] = frame["new_ns"] - frame["base_ns"]
@@ -144,16 +144,16 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
 
 
 def causes_cancel(gaps: pd.DataFrame) -> bool:
-    """Whether the causes of a pair gain and lose far more than is left as its difference; ``gaps`` as of `gap_rows`."""
+    """Whether the causes of a pair gain and lose far more than its difference; ``gaps`` as of `gap_rows`."""
     changes = gaps["delta_ns"]
-    return bool(changes.abs().sum() > _CANCELS * abs(int(changes.sum())))
+    return bool(changes.abs().sum() > MAX_CHANGE_TO_DIFFERENCE * abs(int(changes.sum())))
 
 
-def untold_shares(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
-    """Why the causes of a row of `Comparison.pairs` get no shares of its difference; nothing where they get some.
+def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
+    """Why the causes of a row of `Comparison.pairs` get no shares of its difference; empty where they get some.
 
-    The causes add up to the difference of means. Where that is no difference by the verdict, or one to the other side
-    than that of the medians, which headline and verdict are about, shares would explain what is not there.
+    The causes add up to the difference of means. Where the verdict denies that difference, or the medians of headline
+    and verdict differ the other way, shares would explain a difference that is not there.
     """
     if pair["verdict"] == NO_CLEAR_CHANGE:
         return "no clear change, so there are no shares of it"
@@ -169,23 +169,20 @@ def untold_shares(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
 def evidence_rows(
     index: WorkIndex, work: RangeWork, causes: Causes, kinds: Kinds, grids: NDArray[np.int64]
 ) -> tuple[pd.DataFrame, NDArray[np.intp]]:
-    """``cause, kernel, math_unit, grid, count, sum_ns``: what stands behind each cause over all calls, most time first.
+    """``cause, kernel, math_unit, grid, count, sum_ns``: the GPU ops behind each cause over all calls, most time first.
 
-    ``kernel`` is the full name (or that of a memory operation), ``grid`` the blocks as `32x32x8` where recorded. With
-    the row of each op.
+    ``kernel`` is the full name (or that of a memory operation), ``grid`` the blocks as `32x32x8` where recorded. Also
+    returns the row of each GPU op.
     """
     trace = index.attribution.trace
     name = trace.ops.name[work.op]
-    is_kernel = trace.ops.kind[work.op] == KERNEL
-    # kernels are the first ops, in the order of their table
-    some = bool(len(grids)) and len(grids) == int((trace.ops.kind == KERNEL).sum())
-    grid = (
-        np.where(is_kernel, grids[np.where(is_kernel, work.op, 0)], 0) if some else np.zeros(len(name), int)
-    )
+    grid = np.zeros(len(name), np.int64)
+    if len(grids):
+        is_kernel = trace.ops.kind[work.op] == KERNEL
+        grid[is_kernel] = grids[work.op[is_kernel]]
     blocks, block = np.unique(grid, return_inverse=True)
     key = (causes.of.astype(np.int64) * max(len(trace.op_names), 1) + name) * max(len(blocks), 1)
-    distinct, group = np.unique(key + block.reshape(-1), return_inverse=True)
-    group = group.reshape(-1)
+    distinct, group = np.unique(key + block, return_inverse=True)
     total = np.zeros(len(distinct), np.int64)
     np.add.at(total, group, work.end - work.start)
     rest, block = np.divmod(distinct, max(len(blocks), 1))
@@ -207,15 +204,15 @@ def evidence_rows(
 
 
 def evidence_texts(rows: pd.DataFrame, gaps: Gaps, work: RangeWork) -> dict[str, str]:
-    """For each cause of a side one line: its kernels with count per call, math unit and grid, or what its gaps are."""
-    found: dict[str, list[tuple[str, str, str, int]]] = {}
+    """One line for each cause of a side: its kernels with count per call, math unit and grid, or its gaps."""
+    kernels: dict[str, list[tuple[str, str, str, int]]] = {}
     columns = (rows[name].tolist() for name in ("cause", "kernel", "math_unit", "grid", "count"))
     for cause, *row in zip(*columns, strict=True):
-        found.setdefault(cause, []).append(tuple(row))
+        kernels.setdefault(cause, []).append(tuple(row))
     out = {}
-    for cause, mine in found.items():
-        named = [_kernel_text(*row, work.calls) for row in mine[:_MOST_NAMED]]
-        more = [f"and {len(mine) - _MOST_NAMED:,} more"] if len(mine) > _MOST_NAMED else []
+    for cause, named_rows in kernels.items():
+        named = [_kernel_text(*row, work.calls) for row in named_rows[:MAX_NAMES]]
+        more = [f"and {len(named_rows) - MAX_NAMES:,} more"] if len(named_rows) > MAX_NAMES else []
         out[cause] = ", ".join([*named, *more])
     return {**out, **dict(_gap_texts(gaps, work.calls))}
 
@@ -223,8 +220,8 @@ def evidence_texts(rows: pd.DataFrame, gaps: Gaps, work: RangeWork) -> dict[str,
 def _kernel_text(kernel: str, math_unit: str, grid: str, count: int, calls: int) -> str:
     facts = [math_unit] if math_unit != "unknown" else []
     facts += [f"grid {grid}"] if grid else []
-    told = f" ({', '.join(facts)})" if facts else ""
-    return f"{_short(kernel)} x {per_call_text(count, calls)}{told}"
+    known = f" ({', '.join(facts)})" if facts else ""
+    return f"{_short(kernel)} x {per_call_text(count, calls)}{known}"
 
 
 _short = lru_cache(maxsize=10_000)(short_name)
@@ -233,12 +230,12 @@ _short = lru_cache(maxsize=10_000)(short_name)
 def _gap_texts(gaps: Gaps, calls: int) -> Iterator[tuple[str, str]]:
     for kind, text in enumerate(WAITING_FOR):
         length = gaps.others_ns if kind == OTHERS else gaps.length_ns - gaps.others_ns
-        mine = (length > 0) & ((gaps.kind == kind) | (kind == OTHERS))
+        of_kind = (length > 0) & ((gaps.kind == kind) | (kind == OTHERS))
         parts = [
             f"{per_call_text(int(some.sum()), calls)} {where}, median {format_ns(float(np.median(length[some])))}"
             for where, some in (
-                ("within a call", mine & ~gaps.between_calls),
-                ("between calls", mine & gaps.between_calls),
+                ("within a call", of_kind & ~gaps.between_calls),
+                ("between calls", of_kind & gaps.between_calls),
             )
             if some.any()
         ]
@@ -247,8 +244,13 @@ def _gap_texts(gaps: Gaps, calls: int) -> Iterator[tuple[str, str]]:
 
 
 def per_call_text(count: float, calls: int) -> str:
-    """How many per call: `20`, `0.95`."""
+    """The number per call: `20`, `0.95`."""
     each = count / calls
-    if each == int(each):
-        return f"{each:,.0f}"
-    return "<0.01" if each < 0.01 else f"{each:,.1f}" if each >= 9.95 else f"{each:.2f}"
+    if 0 < each < 0.01:
+        return "<0.01"
+    return mean_text(each, 1 if each >= 9.95 else 2)
+
+
+def mean_text(count: float, decimals: int = 1) -> str:
+    """A mean of counts, with decimals only where it is no whole number: `20`, `0.9`."""
+    return f"{count:,.{0 if count == int(count) else decimals}f}"

@@ -1,8 +1,8 @@
-"""What each op is there for: the cause that a rule gives its name, made finer by its neighbours within one call.
+"""Assigns each GPU op a cause (Q·Kᵀ GEMM, softmax, mask, …) from its kernel name and its neighbours in the call.
 
 Unfused attention is a matrix product, a softmax and a matrix product, with nothing but small kernels between them.
-Where three such stand in a row, the first product is Q·Kᵀ, the second P·V, and what lies before, between and behind
-them gets its part from there: a fill before Q·Kᵀ builds the mask, one after the softmax belongs to its guard.
+Where three such kernels follow one another, the first product is Q·Kᵀ, the second P·V, and the kernels before, between
+and behind them belong to the same attention: a fill before Q·Kᵀ builds the mask, one after the softmax its guard.
 Everywhere else (convolutions, backward passes, optimizers) the rule's own cause stays.
 """
 
@@ -22,7 +22,7 @@ MASK_BUILD, MASK_ADD = "mask build", "mask add"
 QK, SOFTMAX, GUARD, PV = "Q·Kᵀ GEMM", "softmax", "safe-softmax guard", "P·V GEMM"
 FUSED, COMBINE = "fused attention", "split-KV combine"
 
-# What a name can be, as far as the order asks.
+# The roles of names that matter for the order.
 _PLAIN, _CORE_GEMM, _CORE_SOFTMAX, _ANCHOR, _SPLIT_K, _FILL, _MASK, _ADD, _SCALE, _GUARD, _ALL = range(11)
 _IS_ANCHOR = np.array([kind in (_CORE_GEMM, _CORE_SOFTMAX, _ANCHOR) for kind in range(11)])
 _ROLES = {
@@ -41,14 +41,10 @@ _WIDTH = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "uint8": 1, "int8":
 
 @dataclass(frozen=True)
 class Causes:
-    """``of`` int32: per op a code of ``texts``."""
+    """``of`` int32: per GPU op a code of ``texts``."""
 
     of: NDArray[np.int32]
     texts: list[str]
-
-    def code(self, text: str) -> int:
-        """The code of a cause, -1 where no op has it."""
-        return self.texts.index(text) if text in self.texts else -1
 
 
 def op_causes(
@@ -59,13 +55,12 @@ def op_causes(
     kind: NDArray[np.uint8],
     group: NDArray[np.integer],
 ) -> Causes:
-    """The `Causes` of ops that stand in the order of their groups and, within a group, of time.
+    """The `Causes` of GPU ops that are sorted by group and, within a group, by time.
 
-    A group is what one call ran on one stream. ``name`` counts in ``names``, to which ``kinds`` belongs; ``kind`` is
-    that of `Ops`: what is no kernel has its name for a cause.
+    A group is the GPU ops of one call on one stream. ``name`` counts in ``names``, to which ``kinds`` belongs; ``kind``
+    is that of `Ops`: GPU ops that are no kernels have their name as cause.
     """
     used, place = np.unique(name, return_inverse=True)
-    place = place.reshape(-1)
     codes: dict[str, int] = {}
     role, own = np.zeros(len(used), np.uint8), np.zeros(len(used), np.int32)
     kind_of_name = np.zeros(len(used), np.uint8)
@@ -81,7 +76,7 @@ def op_causes(
 
 
 def _own_cause(name: str, kinds: Kinds, code: int) -> str:
-    """The cause that the name alone tells."""
+    """The cause by the name alone."""
     cause = kinds.cause[code]
     if cause.startswith("cast "):
         return _direction(cause)
@@ -91,7 +86,10 @@ def _own_cause(name: str, kinds: Kinds, code: int) -> str:
 
 
 def _direction(cause: str) -> str:
-    """`cast half→float` is up, `cast to half` down: PyTorch casts to 16 bits from more, and to 32 from less."""
+    """Whether a cast goes up or down: PyTorch casts to 16 bits from wider types, and to 32 from narrower ones.
+
+    `cast half→float` is up, `cast to half` down.
+    """
     source, _, target = cause.removeprefix("cast ").removeprefix("to ").rpartition("→")
     to = _WIDTH.get(target, 1 if target.startswith("float8") else 0)
     since = _WIDTH.get(source, 1 if source.startswith("float8") else 0)
@@ -113,9 +111,9 @@ def _role(kinds: Kinds, code: int, cause: str) -> int:
 
 
 def _by_order(role: NDArray[np.uint8], group: NDArray[np.integer]) -> list[tuple[str, NDArray[np.bool_]]]:
-    """What the order makes of some ops: causes, and for each the ops that have it.
+    """Causes that follow from the order, each with the GPU ops that have it.
 
-    Every op is told the anchor before it and the one behind it: the matrix products, softmaxes and fused kernels.
+    They depend on the nearest anchors before and behind a GPU op: matrix products, softmaxes and fused kernels.
     """
     anchors = np.flatnonzero(_IS_ANCHOR[role])
     kind, of_group = role[anchors], group[anchors]
@@ -154,9 +152,9 @@ def _by_order(role: NDArray[np.uint8], group: NDArray[np.integer]) -> list[tuple
 def _neighbours(
     anchors: NDArray[np.intp], group: NDArray[np.integer]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """For each op the nearest anchor before it and the nearest behind it in its group, -1 where there is none.
+    """For each GPU op the nearest anchor before it and the nearest behind it in its group, -1 where there is none.
 
-    An anchor is its own neighbour on neither side.
+    An anchor is never its own neighbour.
     """
     at = np.arange(len(group))
     place = np.searchsorted(anchors, at, side="left")
@@ -180,7 +178,7 @@ def _at(mark: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 
 def _shared(behind: NDArray[np.intp], some: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which ops have one of ``some`` between the same anchors as they are."""
+    """Which GPU ops stand between the same anchors as one of ``some``."""
     stretch = np.zeros(len(some) + 1, bool)
     stretch[behind[some]] = True
     stretch[-1] = False

@@ -1,4 +1,4 @@
-"""Which sides stand against which: pairs of ranges of one report or of two, and in what they are not alike."""
+"""Pairs of selected ranges, of one report or of two: what is compared with what, and what makes that unfair."""
 
 from __future__ import annotations
 
@@ -9,32 +9,54 @@ from pathlib import Path
 from nsysprof.attribution.globs import Match, find_matches, listed, near_names, pair_up, side_names
 from nsysprof.attribution.paths import Instances, instances_text
 from nsysprof.compare.attention_model import unlike_shapes
-from nsysprof.compare.selection import Examined, Side, pick, side_warnings, sides
+from nsysprof.compare.selection import (
+    LoadedReport,
+    Selection,
+    select_calls,
+    select_ranges,
+    selection_warnings,
+)
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.trace import START_END
 
-MOST_PAIRS = 200
-_EVERYTHING = "*"
+SIDES = ("base", "new")
+MAX_PAIRS = 200
 Matched = list[tuple[Match, Match]]
+Wanted = tuple[Instances | None, Instances | None]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sides, and what to call them: ``name`` of the pair, of ``base``, of ``new``, and the ``place`` they share."""
+    """Two selections with their names: of the pair, of ``base``, of ``new``, and the ``place`` that they share."""
 
     name: str
     base_name: str
     new_name: str
     place: str
-    base: Side
-    new: Side
+    base: Selection
+    new: Selection
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of both sides."""
+        return self.base_name, self.new_name
+
+    @property
+    def sides(self) -> tuple[Selection, Selection]:
+        """Both sides, the base first."""
+        return self.base, self.new
+
+    @property
+    def one_report(self) -> bool:
+        """Whether both sides are of one report."""
+        return self.base.loaded is self.new.loaded
 
     @property
     def titles(self) -> tuple[str, str]:
         """The paths of both sides, with their files where these are two."""
-        if self.base.examined is self.new.examined:
+        if self.one_report:
             return self.base.title, self.new.title
-        return f"{self.base.examined.path}, {self.base.title}", f"{self.new.examined.path}, {self.new.title}"
+        return f"{self.base.loaded.path}, {self.base.title}", f"{self.new.loaded.path}, {self.new.title}"
 
 
 def check_request(base: str | None, new: str | None, select: str | None, *, one_report: bool) -> None:
@@ -52,31 +74,38 @@ def check_request(base: str | None, new: str | None, select: str | None, *, one_
 
 
 def match_ranges(
-    examined: Sequence[Examined],
+    reports: Sequence[LoadedReport],
     base: str | None,
     new: str | None,
     select: str | None,
     *,
     apart: bool = False,
 ) -> tuple[Matched, list[str]]:
-    """The pairs of merged paths, and what found no partner; ``apart``: a range may be compared with itself."""
-    first, last = examined[0], examined[-1]
-    if base is not None and new is not None:
-        ones = find_matches(first.merged, first.texts, base, str(first.path))
-        others = find_matches(last.merged, last.texts, new, str(last.path))
-        found, alone = pair_up(ones, others, (base, new))
-        pairs = _of_like_kinds(first, last, found)
-        if first is last:
-            pairs = [(one, another) for one, another in pairs if apart or one.code != another.code]
-            if not pairs:
-                raise NsysprofError(
-                    f"{base!r} and {new!r} are the same range, {ones[0].text!r}",
-                    "compare instances of it: --instance 0-9 --instance 10-19",
-                )
-            return pairs, alone
-        return pairs, [*alone, *_alone(examined, [list(side) for side in zip(*found, strict=True)], pairs)]
+    """The pairs of merged paths, and what has no partner; ``apart``: a range may be compared with itself."""
+    first, last = reports[0], reports[-1]
+    if base is None or new is None:
+        return _match_equal_paths(first, last, select)
+    ones = find_matches(first.merged, first.texts, base, str(first.path))
+    others = find_matches(last.merged, last.texts, new, str(last.path))
+    matched, alone = pair_up(ones, others, (base, new))
+    pairs = _of_like_kinds(first, last, matched)
+    if first is not last:
+        return pairs, [*alone, *_alone(reports, [list(side) for side in zip(*matched, strict=True)], pairs)]
+    pairs = [(one, another) for one, another in pairs if apart or one.code != another.code]
+    if not pairs:
+        raise NsysprofError(
+            f"{base!r} and {new!r} are the same range, {ones[0].text!r}",
+            "compare instances of it: --instance 0-9 --instance 10-19",
+        )
+    return pairs, alone
+
+
+def _match_equal_paths(
+    first: LoadedReport, last: LoadedReport, select: str | None
+) -> tuple[Matched, list[str]]:
+    """Pair the paths that two reports share; without a glob, only those that own work where any do."""
     ones, others = (
-        find_matches(side.merged, side.texts, select or _EVERYTHING, str(side.path)) for side in examined
+        find_matches(side.merged, side.texts, select or "*", str(side.path)) for side in (first, last)
     )
     by_text: dict[str, list[Match]] = {}
     for match in others:
@@ -88,14 +117,14 @@ def match_ranges(
             f"{first.path} and {last.path} share no range: {ones[0].text!r} is in the one, {near} in the other",
             "name what to compare: --base GLOB --new GLOB",
         )
-    alone = list(_alone(examined, (ones, others), pairs))
+    alone = list(_alone((first, last), (ones, others), pairs))
     if select is None:
         pairs = [pair for pair in pairs if _owns(first, pair[0]) or _owns(last, pair[1])] or pairs
     return pairs, alone
 
 
-def _of_like_kinds(first: Examined, last: Examined, pairs: Matched) -> Matched:
-    """Without pairs of one path as a push/pop and as a start/end range, where like kinds of it pair as well."""
+def _of_like_kinds(first: LoadedReport, last: LoadedReport, pairs: Matched) -> Matched:
+    """Leave out pairs of a push/pop with a start/end range of one path where like kinds of that path pair as well."""
 
     def like(pair: tuple[Match, Match]) -> bool:
         return bool(first.merged.kind[pair[0].code] == last.merged.kind[pair[1].code])
@@ -104,16 +133,18 @@ def _of_like_kinds(first: Examined, last: Examined, pairs: Matched) -> Matched:
     return [pair for pair in pairs if like(pair) or pair[0].text != pair[1].text or pair[0].text not in both]
 
 
-def _owns(examined: Examined, match: Match) -> bool:
-    """Whether ranges own work, or are start/end windows on what push/pop ranges own."""
-    if examined.merged.kind[match.code] != START_END:
+def _owns(loaded: LoadedReport, match: Match) -> bool:
+    """Whether ranges own work; start/end ranges may only span work that push/pop ranges own."""
+    if loaded.merged.kind[match.code] != START_END:
         return True
-    return bool(examined.attribution.exclusive_sum_ns[examined.instances([match.code])].any())
+    return bool(loaded.attribution.exclusive_sum_ns[loaded.instances([match.code])].any())
 
 
-def _alone(examined: Sequence[Examined], matches: Sequence[Sequence[Match]], pairs: Matched) -> Iterator[str]:
-    """What each of two reports has and the other one does not."""
-    for at, side in enumerate(examined):
+def _alone(
+    reports: Sequence[LoadedReport], matches: Sequence[Sequence[Match]], pairs: Matched
+) -> Iterator[str]:
+    """Name the ranges that only one of two reports has."""
+    for at, side in enumerate(reports):
         paired = {pair[at].code for pair in pairs}
         alone = {match.code: match for match in matches[at] if match.code not in paired}
         titles = [side.title(code) for code, match in alone.items() if _owns(side, match)]
@@ -121,71 +152,65 @@ def _alone(examined: Sequence[Examined], matches: Sequence[Sequence[Match]], pai
             yield f"only in {side.path}: {listed(titles)}"
 
 
-def largest_pairs(matched: Matched, examined: Sequence[Examined]) -> tuple[Matched, list[str]]:
-    """The pairs with the most GPU time, where there are more than anybody reads."""
-    if len(matched) <= MOST_PAIRS:
+def largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[Matched, list[str]]:
+    """The `MAX_PAIRS` pairs with the most GPU time, and a warning where there are more."""
+    if len(matched) <= MAX_PAIRS:
         return matched, []
-    first, last = examined[0], examined[-1]
 
     def weight(pair: tuple[Match, Match]) -> int:
         return sum(
             int(side.attribution.inclusive.sum_ns[side.instances([match.code])].sum())
-            for side, match in zip((first, last), pair, strict=True)
+            for side, match in zip((reports[0], reports[-1]), pair, strict=True)
         )
 
-    kept = sorted(range(len(matched)), key=lambda at: -weight(matched[at]))[:MOST_PAIRS]
-    left = len(matched) - MOST_PAIRS
-    note = f"pairs left out, with less GPU time than the {MOST_PAIRS} compared: {left:,}; a narrower glob picks others"
+    kept = sorted(range(len(matched)), key=lambda at: -weight(matched[at]))[:MAX_PAIRS]
+    left = len(matched) - MAX_PAIRS
+    note = f"pairs left out, with less GPU time than the {MAX_PAIRS} compared: {left:,}; a narrower glob picks others"
     return [matched[at] for at in sorted(kept)], [note]
 
 
-def pair_sides(
-    examined: Sequence[Examined],
-    matched: Matched,
-    per: str | None,
-    instances: tuple[Instances | None, Instances | None] = (None, None),
+def select_pairs(
+    reports: Sequence[LoadedReport], matched: Matched, per: str | None, instances: Wanted = (None, None)
 ) -> tuple[list[Pair], list[str]]:
-    """The pairs whose sides both have GPU work, and a sentence for each side that has none.
+    """The pairs whose sides both have GPU work, and a warning for each side that has none.
 
     ``instances``: of either side only these.
     """
-    first, last = examined[0], examined[-1]
-    asked = list(zip((first, last), instances, strict=True))
-    if first is last and instances[0] == instances[1]:
-        del asked[1]
-    codes: list[set[int]] = [set() for _ in asked]
+    requests = list(zip((reports[0], reports[-1]), instances, strict=True))
+    if len(reports) == 1 and instances[0] == instances[1]:
+        del requests[1]  # one selection serves both sides
+    codes: list[set[int]] = [set() for _ in requests]
     for one, another in matched:
         codes[0].add(one.code)
         codes[-1].add(another.code)
-    found = [
-        sides(side, [pick(side, code, per, wanted) for code in sorted(picked)])
-        for (side, wanted), picked in zip(asked, codes, strict=True)
+    selections = [
+        select_ranges(loaded, [select_calls(loaded, code, per, wanted) for code in sorted(chosen)])
+        for (loaded, wanted), chosen in zip(requests, codes, strict=True)
     ]
     pairs, empty = [], {}
     for one, another in matched:
-        base, new = found[0][one.code], found[-1][another.code]
+        base, new = selections[0][one.code], selections[-1][another.code]
         for side, wanted in zip((base, new), instances, strict=True):
             if side.ledger.span_ns <= 0:
                 lacks = "launched no GPU work"
                 if wanted and not len(side.windows):
                     lacks = f"has no {instances_text(wanted)}, counted from 0"
-                empty[id(side)] = f"{side.title} of {side.examined.path} {lacks}: not compared"
+                empty[id(side)] = f"{side.title} of {side.loaded.path} {lacks}: not compared"
         if not {id(base), id(new)} & empty.keys():
-            pairs.append(_pair(base, new, instances, one_report=first is last))
+            pairs.append(_pair(base, new, instances))
     return pairs, list(empty.values())
 
 
-def _pair(
-    base: Side, new: Side, instances: tuple[Instances | None, Instances | None], *, one_report: bool
-) -> Pair:
+def _pair(base: Selection, new: Selection, instances: Wanted) -> Pair:
     names, titles = (base.text, new.text), (base.title, new.title)
+    one_report = base.loaded is new.loaded
     if one_report and titles[0] == titles[1]:
         one, other = (instances_text(each) if each else "all instances" for each in instances)
         return Pair(f"{titles[0]}: {one} → {other}", one, other, titles[0], base, new)
     base_name, new_name, place = side_names(*names) if titles == names else (*titles, "")
     name = f"{base.title} → {new.title}"
     if not one_report:
-        files = _told_apart(base.examined.path, new.examined.path)
+        files = _distinct_names(base.loaded.path, new.loaded.path)
         if base.text == new.text:
             name, base_name, new_name, place = base.title, *files, base.title
         else:
@@ -193,30 +218,24 @@ def _pair(
     return Pair(name, base_name, new_name, place, base, new)
 
 
-def _told_apart(one: Path, other: Path) -> tuple[str, str]:
-    """The names of two files, with as many folders as it takes to tell them apart."""
-    if one.stem != other.stem:
-        return _text(one.stem), _text(other.stem)
+def _distinct_names(one: Path, other: Path) -> tuple[str, str]:
+    """The names of two files, with as many folders as make them differ; bytes that are no UTF-8 are spelt out."""
+    names = one.stem, other.stem
     parts = [path.absolute().parts for path in (one, other)]
-    for count in range(1, max(map(len, parts)) + 1):
-        tails = ["/".join(part[-count:]) for part in parts]
-        if tails[0] != tails[1]:
-            return _text(tails[0]), _text(tails[1])
-    return "base", "new"
-
-
-def _text(name: str) -> str:
-    """The name of a file as text that can be written anywhere: bytes that are no UTF-8 are spelt out."""
-    return name.encode("utf-8", "backslashreplace").decode()
+    for count in range(1, max(map(len, parts)) + 2):
+        if names[0] != names[1]:
+            base, new = (name.encode("utf-8", "backslashreplace").decode() for name in names)
+            return base, new
+        base, new = ("/".join(part[-count:]) for part in parts)
+        names = base, new
+    return SIDES
 
 
 def pair_warnings(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Of each side once, and of each pair."""
-    every = {
-        title: side for pair in pairs for title, side in zip(pair.titles, (pair.base, pair.new), strict=True)
-    }
+    """What a reader must know of the pairs: each side once, then each pair."""
+    every = {title: side for pair in pairs for title, side in zip(pair.titles, pair.sides, strict=True)}
     for title, side in every.items():
-        yield from (f"{title}: {text}" for text in side_warnings(side))
+        yield from (f"{title}: {text}" for text in selection_warnings(side))
     unlike: dict[str, list[str]] = {}
     for pair in pairs:
         for text in _unlike(pair):
@@ -226,24 +245,19 @@ def pair_warnings(pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def _unlike(pair: Pair) -> Iterator[str]:
-    """In what the two sides are not alike, apart from what is asked."""
+    """In what the two sides differ, apart from what is compared."""
     if pair.base.per != pair.new.per and (pair.base.per == pair.base.name) != (pair.new.per == pair.new.name):
         yield (
             f"per {pair.base.per} on one side and per {pair.new.per} on the other;"
             " choose what counts as a call with --per"
         )
-    gpus = [_gpu_names(side) for side in (pair.base, pair.new)]
+    gpus = [
+        [str(gpu.name) if gpu else "an unknown GPU" for gpu in side.described_gpus] for side in pair.sides
+    ]
     if set(gpus[0]) != set(gpus[1]):
         one, other = (" and ".join(sorted(set(names))) for names in gpus)
         yield f"different GPUs, {one} and {other}: the difference is also one of hardware"
-    elif pair.base.examined is pair.new.examined and pair.base.gpus != pair.new.gpus:
+    elif pair.one_report and pair.base.gpus != pair.new.gpus:
         yield f"the sides ran on different GPUs of one model ({gpus[0][0]})"
-    if shapes := unlike_shapes(pair.base, pair.new):
+    if shapes := unlike_shapes(*pair.sides):
         yield f"different shapes, {shapes}: the difference is also one of shape"
-
-
-def _gpu_names(side: Side) -> list[str]:
-    trace = side.examined.attribution.trace
-    devices = dict(zip(trace.gpu_numbers, trace.devices, strict=True))
-    gpus = [devices[number].gpu for number in side.gpus if number in devices]
-    return [str(trace.report.about.gpus[gpu].name) if gpu is not None else "an unknown GPU" for gpu in gpus]

@@ -1,8 +1,8 @@
-"""Where each kernel of a comparison stands below what its GPU can do: FLOPs per byte, and FLOPs per second.
+"""``roofline.png``: every kernel of a pair below the limits of memory and arithmetic, by hardware counters.
 
 A kernel that does few FLOPs for each byte of memory traffic cannot be faster than the memory, however fast the GPU
 multiplies (Williams, Waterman and Patterson 2009). Bytes and FLOPs are those that hardware counters counted; the time
-is that of the report; ceilings are made from what the report says of the GPU, at its highest clock.
+is that of the report; ceilings follow from the report's description of the GPU, at its highest clock.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import pandas as pd
 from nsysprof.charts.marks import Bubble, Ceiling, Heading, Message, Roofs
 from nsysprof.charts.palette import BASE, NEW
 from nsysprof.compare.comparison import Comparison, compared_reports
-from nsysprof.compare.pairs import Pair
-from nsysprof.compare.selection import Side
+from nsysprof.compare.findings import row_dicts
+from nsysprof.compare.pairs import SIDES, Pair
+from nsysprof.compare.selection import Selection
 from nsysprof.compare.traffic import SUSPECTS, Measured, flops_of, tensor_share
 from nsysprof.core.text import printable, shorten, shorten_both
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
@@ -27,8 +28,12 @@ from nsysprof.hardware.peaks import peak_flops, share_of_peak
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.report import Gpu
 
-__all__ = ["FlopCeiling", "Roofline", "roofline"]
-
+MAX_BUBBLES = 500
+MIN_INTENSITY = 0.02  # FLOPs per byte: kernels with fewer count as those without FLOPs
+EDGE_TO_RIDGE = 15  # the end of the axis, in multiples of the highest ridge
+MIN_LOST_SHARE = 0.01  # of the time: less without counters deserves no note
+_NAME, _CAUSE = 40, 32
+_COLOURS = {"base": BASE, "new": NEW}
 _TENSOR = {"fp16": "fp16", "bf16": "bf16", "fp32": "tf32"}
 
 
@@ -48,8 +53,8 @@ class Roofline:
     ``points``, a row per side, cause, kernel and grid: ``side`` base or new, ``cause, kernel, grid``, ``count``
     (launches per call), ``ns`` (per launch), ``sum_ns`` (per call), ``dram_bytes, flops, tensor_share`` of a launch,
     ``intensity`` (FLOPs per byte; NaN without bytes), ``flops_per_s``, ``bytes_per_s``. ``bytes_per_s`` of the GPU and
-    ``ceilings`` are None and empty where the report does not say enough. ``refused``: a sentence for each cause with
-    kernels that would be above a ceiling; these are no points. ``lost`` is the part of the kernels' time that has none.
+    ``ceilings`` are None and empty where the report does not describe it. ``refused``: a sentence for each cause with
+    kernels that would be above a ceiling; these are no points. ``lost`` is the part of the kernels' time without any.
     """
 
     pair: Pair
@@ -61,31 +66,29 @@ class Roofline:
     lost: float
 
     def ridge(self, ceiling: FlopCeiling) -> float | None:
-        """FLOPs per byte from which on memory is not what holds a kernel back."""
+        """FLOPs per byte from which on memory no longer limits a kernel."""
         return ceiling.flops_per_s / self.bytes_per_s if self.bytes_per_s else None
 
 
 def roofline(comparison: Comparison, pair: str | None = None) -> Roofline | None:
     """The `Roofline` of a pair, of the one with the largest difference where it is not named; None without counters."""
-    name = pair or comparison.largest
-    base, new = comparison.measured.get(name, (None, None))
-    if base is None and new is None:
-        return None
-    sides = next(each for each in comparison.sides if each.name == name)
+    difference = comparison.differences[pair or comparison.largest]
     frames = [
-        _side_points(which, side, found)
-        for which, side, found in (("base", sides.base, base), ("new", sides.new, new))
-        if found is not None
+        _side_points(side, selection, measured)
+        for side, selection, measured in zip(SIDES, difference.pair.sides, difference.measured, strict=True)
+        if measured is not None
     ]
+    if not frames:
+        return None
     points = pd.concat(frames, ignore_index=True)
-    gpu = sides.base.only_gpu or sides.new.only_gpu
-    dtypes = [model.dtype for model in comparison.models[name] if model]
+    gpu = difference.pair.base.only_gpu or difference.pair.new.only_gpu
+    dtypes = [model.dtype for model in difference.models if model]
     ceilings = _ceilings(gpu, dtypes[0] if dtypes else "fp16")
     bandwidth = gpu.bandwidth_bytes_per_s if gpu else None
     time = float(points["sum_ns"].sum())
     kept, refused = _possible(points[points["dram_bytes"].notna()], bandwidth, ceilings)
     return Roofline(
-        pair=sides,
+        pair=difference.pair,
         points=kept,
         bytes_per_s=bandwidth,
         ceilings=ceilings,
@@ -95,94 +98,78 @@ def roofline(comparison: Comparison, pair: str | None = None) -> Roofline | None
     )
 
 
-def _side_points(which: str, side: Side, found: Measured) -> pd.DataFrame:
-    rows = found.kernels
-    amounts: list[Mapping[str, Any]] = [
-        {str(name): value for name, value in row.items()} for row in rows.to_dict("records")
-    ]
-    ns = rows["sum_ns"] / rows["count"]
-    size = rows["dram_read_bytes"] + rows["dram_write_bytes"]
-    flops = pd.Series([flops_of(row) for row in amounts], index=rows.index, dtype=float)
-    return pd.DataFrame(
-        {
-            "side": which,
-            "cause": rows["cause"],
-            "kernel": rows["kernel"],
-            "grid": rows["grid"],
-            "count": rows["count"] / side.ledger.calls,
-            "ns": ns,
-            "sum_ns": rows["sum_ns"] / side.ledger.calls,
-            "dram_bytes": size,
-            "flops": flops,
-            "tensor_share": [tensor_share(row) for row in amounts],
-            "intensity": flops / size.where(size > 0),
-            "flops_per_s": flops / ns.where(ns > 0) * 1e9,
-            "bytes_per_s": size / ns.where(ns > 0) * 1e9,
-        }
-    )
+def _side_points(name: str, side: Selection, measured: Measured) -> pd.DataFrame:
+    rows = measured.kernels
+    amounts = row_dicts(rows)
+    points = rows[["cause", "kernel", "grid"]].copy()
+    points.insert(0, "side", name)
+    points["count"] = rows["count"] / side.ledger.calls
+    points["ns"] = rows["sum_ns"] / rows["count"]
+    points["sum_ns"] = rows["sum_ns"] / side.ledger.calls
+    points["dram_bytes"] = rows["dram_read_bytes"] + rows["dram_write_bytes"]
+    points["flops"] = np.array([flops_of(row) for row in amounts], float)
+    points["tensor_share"] = [tensor_share(row) for row in amounts]
+    points["intensity"] = points["flops"] / points["dram_bytes"].where(points["dram_bytes"] > 0)
+    ns = points["ns"].where(points["ns"] > 0)
+    return points.assign(flops_per_s=points["flops"] / ns * 1e9, bytes_per_s=points["dram_bytes"] / ns * 1e9)
 
 
 def _ceilings(gpu: Gpu | None, dtype: str) -> tuple[FlopCeiling, ...]:
-    """What CUDA cores and tensor cores can do at most, as far as it is known of the GPU."""
+    """The peaks of CUDA cores and tensor cores, as far as the GPU is known."""
     if gpu is None or not (gpu.compute_capability and gpu.sm_count and gpu.clock_hz):
         return ()
     capability = ".".join(map(str, gpu.compute_capability))
     unit = _TENSOR.get(dtype, "fp16")
-    found = []
+    ceilings = []
     for each, name, tensor in (("fp32", "FP32 units", False), (unit, f"tensor cores, {unit}", True)):
         try:
             peak = peak_flops(capability, gpu.sm_count, gpu.clock_hz, each, name=gpu.name)
         except NsysprofError:
             continue
-        found.append(FlopCeiling(name, peak, tensor))
-    return tuple(found)
+        ceilings.append(FlopCeiling(name, peak, tensor))
+    return tuple(ceilings)
 
 
 def _possible(
     points: pd.DataFrame, bandwidth: float | None, ceilings: tuple[FlopCeiling, ...]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The points that are below the ceilings, and a sentence for each cause with some that cannot be."""
+    """The points that are below the ceilings, and a sentence for each cause with some that are not."""
     highest = max((ceiling.flops_per_s for ceiling in ceilings), default=np.inf)
     refused: dict[str, str] = {}
     kept = []
-    for at, side, cause, rate, flops in zip(
-        *(points.index, points["side"], points["cause"], points["bytes_per_s"], points["flops_per_s"]),
-        strict=True,
-    ):
+    for row in row_dicts(points):
+        of = f"of {row['cause']} ({row['side']})"
         try:
-            share_of_peak(rate, bandwidth or np.inf, what=f"bytes of {cause} ({side})", suspects=SUSPECTS)
+            share_of_peak(row["bytes_per_s"], bandwidth or np.inf, what=f"bytes {of}", suspects=SUSPECTS)
             share_of_peak(
-                flops, highest, what=f"FLOPs of {cause} ({side})", suspects=["the counters", "the clock"]
+                row["flops_per_s"], highest, what=f"FLOPs {of}", suspects=["the counters", "the clock"]
             )
         except NsysprofError as error:
-            refused[cause] = error.message
+            refused[row["cause"]] = error.message
+            kept.append(False)
         else:
-            kept.append(at)
-    return points.loc[kept].reset_index(drop=True), refused
+            kept.append(True)
+    return points.loc[np.array(kept, bool)].reset_index(drop=True), refused
 
 
-MOST_BUBBLES = 500
-_LEAST = 0.02  # FLOPs per byte: what does fewer is with those that do none
-_BEYOND_RIDGE = 15  # times the highest ridge: how far the axis goes
-_TOLD = 0.01  # of the time: less without counters is not worth a note
-_NAME, _CAUSE = 40, 32
-_SIDES = {"base": BASE, "new": NEW}
+# ---- the chart
 
 
 def plan_roofline(comparison: Comparison) -> Roofs | Message:
     """The roofline of the pair with the largest difference over all calls; words where there is nothing to draw."""
-    found = roofline(comparison)
-    if found is None or not (found.points["flops"] > 0).any():
-        return Message(Heading("No roofline", " · ".join(compared_reports(comparison))), _why_none(found))
-    points = found.points.sort_values("sum_ns", ascending=False, kind="stable").head(MOST_BUBBLES)
-    flat = ~(points["flops"] > 0) | (points["intensity"] < _LEAST)
-    edge = _edge(found)
+    roofs = roofline(comparison)
+    if roofs is None or not (roofs.points["flops"] > 0).any():
+        return Message(Heading("No roofline", " · ".join(compared_reports(comparison))), _why_none(roofs))
+    points = roofs.points.sort_values("sum_ns", ascending=False, kind="stable").head(MAX_BUBBLES)
+    flat = ~(points["flops"] > 0) | (points["intensity"] < MIN_INTENSITY)
+    edge = _edge(roofs)
     largest = float(points["sum_ns"].max())
-    slope = found.bytes_per_s
-    bubbles = [_point(row, edge, largest) for row in _rows(points[~flat])]
+    slope = roofs.bytes_per_s
+    bubbles = [_point(row, edge, largest) for row in row_dicts(points[~flat])]
+    all_known = (roofs.points["flops"] >= 0).all()
     return Roofs(
         heading=Heading(
-            _title(found), _subtitle(comparison, found), _legend(found), _notes(comparison, found, bubbles)
+            _title(roofs), _subtitle(comparison, roofs), _legend(roofs), _notes(comparison, roofs, bubbles)
         ),
         bubbles=bubbles,
         slopes=[(slope / 1e12, f"DRAM {format_bandwidth(slope)}")] if slope else [],
@@ -192,35 +179,33 @@ def plan_roofline(comparison: Comparison) -> Roofs | Message:
                 f"{ceiling.name}: {ceiling.flops_per_s / 1e12:,.4g} TFLOP/s",
                 slope / 1e12 if slope else None,
             )
-            for ceiling in found.ceilings
+            for ceiling in roofs.ceilings
         ],
         flat=[
             _bubble(row, row["bytes_per_s"] / 1e9, 0.0 if row["side"] == "base" else 1.0, largest)
-            for row in _rows(points[flat])
+            for row in row_dicts(points[flat])
         ],
         flat_end=(slope / 1e9, f"at most {format_bandwidth(slope)}") if slope else None,
         labels=(
             "FLOP per byte of DRAM traffic",
             "TFLOP/s",
             "DRAM bandwidth reached (GB/s)",
-            "Kernels without FLOPs"
-            if (found.points["flops"] >= 0).all()
-            else "Kernels without FLOPs that are known",
+            "Kernels without FLOPs" if all_known else "Kernels without FLOPs that are known",
         ),
     )
 
 
-def _edge(found: Roofline) -> float:
-    """FLOPs per byte that the axis reaches: what does more of them has its data in caches, and no place to be at."""
-    ridges = [ridge for ceiling in found.ceilings if (ridge := found.ridge(ceiling)) is not None]
+def _edge(roofs: Roofline) -> float:
+    """FLOPs per byte at the end of the axis: kernels with more have their data in caches, and no place on it."""
+    ridges = [ridge for ceiling in roofs.ceilings if (ridge := roofs.ridge(ceiling)) is not None]
     if ridges:
-        return max(ridges) * _BEYOND_RIDGE
-    known = found.points.loc[found.points["dram_bytes"] > 0, "intensity"]
+        return max(ridges) * EDGE_TO_RIDGE
+    known = roofs.points.loc[roofs.points["dram_bytes"] > 0, "intensity"]
     return float(known.max()) * 2 if known.notna().any() else 1.0
 
 
 def _point(row: Mapping[str, Any], edge: float, largest: float) -> Bubble:
-    """A kernel with FLOPs; one beyond the edge stands there, and tells how little it moves."""
+    """A kernel with FLOPs; one beyond the edge stands there, with its bytes."""
     rate = row["flops_per_s"] / 1e12
     if row["intensity"] <= edge:
         return _bubble(row, row["intensity"], rate, largest)
@@ -230,44 +215,41 @@ def _point(row: Mapping[str, Any], edge: float, largest: float) -> Bubble:
     )
 
 
-def _rows(points: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in points.to_dict("records")]
-
-
 def _bubble(row: Mapping[str, Any], x: float, y: float, largest: float) -> Bubble:
     side, cause, count, ns = (row[name] for name in ("side", "cause", "count", "sum_ns"))
     cause = short_name(row["kernel"], _CAUSE) if cause == "other" else cause
     times = f" × {count:,.0f}" if count > 1 and count == int(count) else ""
     text = f"{shorten(cause, _CAUSE)}{times}  {format_ns(ns)}"
-    return Bubble(float(x), float(y), float(ns) / largest, _SIDES[side], text)
+    return Bubble(float(x), float(y), float(ns) / largest, _COLOURS[side], text)
 
 
 # ---- words
 
 
-def _names(found: Roofline) -> dict[str, str]:
-    base, new = shorten_both(found.pair.base_name, found.pair.new_name, _NAME)
-    return {"base": base, "new": new}
+def _names(roofs: Roofline) -> dict[str, str]:
+    return dict(zip(SIDES, shorten_both(*roofs.pair.names, _NAME), strict=True))
 
 
-def _title(found: Roofline) -> str:
-    """The finding: how much of the time of either side memory limits, and who uses tensor cores."""
-    names = _names(found)
-    where = f" at {shorten(found.pair.place, _NAME)}" if found.pair.place else ""
-    parts = _counted(found)
-    held = {side: _held_back(found, part) for side, part in parts.items()}
-    if any(share is None for share in held.values()):
-        told = [f"{names[side]} does {_intensity(part)} FLOP per byte" for side, part in parts.items()]
-        return f"{', '.join(told)} of memory traffic{where}"
-    shares = [f"{_part(share or 0.0)} of {names[side]}'s kernel time" for side, share in held.items()]
+def _title(roofs: Roofline) -> str:
+    """The finding: the part of either side's time that memory limits, and which side uses tensor cores."""
+    names = _names(roofs)
+    where = f" at {shorten(roofs.pair.place, _NAME)}" if roofs.pair.place else ""
+    parts = _with_flops(roofs)
+    bound = {side: _memory_bound(roofs, part) for side, part in parts.items()}
+    if any(share is None for share in bound.values()):
+        texts = [f"{names[side]} does {_intensity(part)} FLOP per byte" for side, part in parts.items()]
+        return f"{', '.join(texts)} of memory traffic{where}"
+    shares = [f"{_part(share or 0.0)} of {names[side]}'s kernel time" for side, share in bound.items()]
     shares[1:] = [text.removesuffix(" kernel time") for text in shares[1:]]
-    said = f"{' and '.join(shares)}{where} goes to kernels that move more than they compute"
-    return f"{said[0].upper()}{said[1:]}{_who_uses_tensor_cores(parts, names)}"
+    text = f"{' and '.join(shares)}{where} goes to kernels that move more than they compute"
+    users = [side for side, part in parts.items() if (part["tensor_share"] > 0).any()]
+    only = f"; only {names[users[0]]} uses tensor cores" if len(parts) == 2 and len(users) == 1 else ""
+    return f"{text[0].upper()}{text[1:]}{only}"
 
 
-def _counted(found: Roofline) -> dict[str, pd.DataFrame]:
+def _with_flops(roofs: Roofline) -> dict[str, pd.DataFrame]:
     """The kernels of each side whose FLOPs are known, of those sides that have any."""
-    known = found.points[found.points["flops"].notna()]
+    known = roofs.points[roofs.points["flops"].notna()]
     return {str(side): part for side, part in known.groupby("side", sort=False)}
 
 
@@ -275,10 +257,10 @@ def _part(share: float) -> str:
     return "none" if share == 0 else "all" if share == 1 else format_share(share)
 
 
-def _held_back(found: Roofline, points: pd.DataFrame) -> float | None:
-    """The part of the time of some kernels that do so few FLOPs per byte that memory is their limit."""
+def _memory_bound(roofs: Roofline, points: pd.DataFrame) -> float | None:
+    """The part of the time of some kernels with so few FLOPs per byte that memory limits them."""
     ridges = {
-        ceiling.tensor: ridge for ceiling in found.ceilings if (ridge := found.ridge(ceiling)) is not None
+        ceiling.tensor: ridge for ceiling in roofs.ceilings if (ridge := roofs.ridge(ceiling)) is not None
     }
     if len(ridges) < 2:
         return None
@@ -293,28 +275,22 @@ def _intensity(points: pd.DataFrame) -> str:
     return format_count(round(float((points["flops"] * points["count"]).sum()) / size)) if size else "no"
 
 
-def _who_uses_tensor_cores(parts: Mapping[str, pd.DataFrame], names: dict[str, str]) -> str:
-    """`; only flash uses tensor cores`, where that is so."""
-    users = [side for side, part in parts.items() if (part["tensor_share"] > 0).any()]
-    return f"; only {names[users[0]]} uses tensor cores" if len(parts) == 2 and len(users) == 1 else ""
-
-
-def _subtitle(comparison: Comparison, found: Roofline) -> str:
-    both = comparison.measured[found.pair.name]
+def _subtitle(comparison: Comparison, roofs: Roofline) -> str:
+    both = comparison.measured[roofs.pair.name]
     files = list(dict.fromkeys(side.path.name for side in both if side))
     counted = f"bytes and FLOP: {shorten(' and '.join(files), 40)}, by Nsight Compute"
     return " · ".join([*compared_reports(comparison), counted, "time: this report"])
 
 
-def _legend(found: Roofline) -> list[tuple[str, str]]:
-    present = found.points["side"].unique().tolist()
-    return [(name, _SIDES[side]) for side, name in _names(found).items() if side in present]
+def _legend(roofs: Roofline) -> list[tuple[str, str]]:
+    present = roofs.points["side"].unique().tolist()
+    return [(name, _COLOURS[side]) for side, name in _names(roofs).items() if side in present]
 
 
-def _why_none(found: Roofline | None) -> list[str]:
+def _why_none(roofs: Roofline | None) -> list[str]:
     """Why there is no roofline, and what to do."""
-    if found is None or found.points.empty:
-        refused = [f"{text}." for text in (found.refused.values() if found else ())]
+    if roofs is None or roofs.points.empty:
+        refused = [f"{text}." for text in (roofs.refused.values() if roofs else ())]
         return [
             "No kernel of the pair with the largest difference has counters of its memory traffic.",
             *refused,
@@ -322,20 +298,20 @@ def _why_none(found: Roofline | None) -> list[str]:
     return ["The counters hold no FLOPs.", "Measure them with:  nsysprof counters, without --quick"]
 
 
-def _notes(comparison: Comparison, found: Roofline, bubbles: Sequence[Bubble]) -> list[str]:
+def _notes(comparison: Comparison, roofs: Roofline, bubbles: Sequence[Bubble]) -> list[str]:
     notes = ["areas: time per call", "left of the ridge of its units a kernel moves more than it computes"]
-    unknown = set(found.points["side"]) - _counted(found).keys()
-    notes += [f"FLOPs of {name} are not known" for side, name in _names(found).items() if side in unknown]
-    if found.refused:
-        notes.append(f"left out, as above a ceiling: {', '.join(map(printable, found.refused))}")
-    if found.lost >= _TOLD:
-        notes.append(f"without counters: {format_share(found.lost)} of the kernels' time")
+    unknown = set(roofs.points["side"]) - _with_flops(roofs).keys()
+    notes += [f"FLOPs of {name} are not known" for side, name in _names(roofs).items() if side in unknown]
+    if roofs.refused:
+        notes.append(f"left out, as above a ceiling: {', '.join(map(printable, roofs.refused))}")
+    if roofs.lost >= MIN_LOST_SHARE:
+        notes.append(f"without counters: {format_share(roofs.lost)} of the kernels' time")
     if any(bubble.beyond for bubble in bubbles):
         notes.append("arrow: its data is in caches, far off the axis")
-    if len(found.points) > MOST_BUBBLES:
-        notes.append(f"{len(found.points) - MOST_BUBBLES:,} kernels with less time are not drawn")
-    if found.ceilings and found.gpu and found.gpu.clock_hz:
-        notes.append(f"ceilings at {found.gpu.clock_hz / 1e6:,.0f} MHz")
+    if len(roofs.points) > MAX_BUBBLES:
+        notes.append(f"{len(roofs.points) - MAX_BUBBLES:,} kernels with less time are not drawn")
+    if roofs.ceilings and roofs.gpu and roofs.gpu.clock_hz:
+        notes.append(f"ceilings at {roofs.gpu.clock_hz / 1e6:,.0f} MHz")
     if len(comparison.pairs) > 1:
         notes.append(f"of {len(comparison.pairs):,} pairs the one with the largest difference")
     return notes

@@ -10,28 +10,34 @@ import pandas as pd
 
 from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
-from nsysprof.compare.findings import calls_text
-from nsysprof.compare.gap_ledger import apportion, untold_shares
-from nsysprof.compare.pairs import Pair
+from nsysprof.compare.findings import Difference, calls_text, row_dicts
+from nsysprof.compare.gap_ledger import apportion, mean_text
+from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.traffic import Measured, flops_of, tensor_share
 from nsysprof.core.text import drop_repeats, one_line, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
-from nsysprof.results.table import TextTable, code_block, escape_markdown, spread_text, wrap
+from nsysprof.results.table import (
+    TextTable,
+    code_block,
+    escape_markdown,
+    spread_text,
+    without_empty,
+    wrap,
+)
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 from nsysprof.trace.report import Report
 
-_MOST_WARNINGS = 12
-_LEVEL = 0.9499  # of an interval that holds 95 % as far as anybody can tell
+MAX_WARNINGS = 12
+MIN_LEVEL = 0.9499  # of an interval that counts as one of 95 %
 _NAME_WIDTH, _SIDE_WIDTH = 60, 16
-# Units of a ledger: from this many ns on, one step of the last digit in ns, its decimals, and the unit.
-_STEPS = (
-    (100_000_000_000, 1_000_000, 3, "s"),
-    (100_000_000, 1_000, 3, "ms"),
-    (10_000, 100, 1, "µs"),
-    (0, 1, 0, "ns"),
+# Units of a ledger: from this many ns on, one step of the last digit in ns, its decimals, the unit and its ns.
+_UNITS = (
+    (100_000_000_000, 1_000_000, 3, "s", 10**9),
+    (100_000_000, 1_000, 3, "ms", 10**6),
+    (10_000, 100, 1, "µs", 10**3),
+    (0, 1, 0, "ns", 1),
 )
 _SPREAD = ("median_ns", "iqr_ns", "min_ns", "max_ns", "n")
-_LARGER = {"s": 10**9, "ms": 10**6, "µs": 10**3, "ns": 1}
 
 
 def comparison_text(
@@ -40,37 +46,30 @@ def comparison_text(
     """The whole answer: reports, warnings, a table of all pairs where there are many, and the ledger of the pair with
     the largest difference, or of ``every`` pair; ``top`` causes each, the rest in one row, so that it adds up.
 
-    What names hold that a terminal would obey is written out; the text ends with a newline.
+    Characters of names that a terminal would obey are written out; the text ends with a newline.
     """
     blocks = [*_head(comparison, escape_markdown if markdown else str)]
-    by_name = {pair.name: pair for pair in comparison.sides}
-    pairs = [by_name[name] for name in comparison.ranked]
-    if len(pairs) > 1:
+    differences = [*comparison.differences.values()]
+    if len(differences) > 1:
         blocks.append(pair_table(comparison).lines(markdown))
         if not every:
-            pairs = pairs[:1]
-            blocks.append([f"The largest difference, of {len(comparison.pairs):,} (--all shows the others):"])
-    for pair in pairs:
-        blocks += _pair(comparison, pair, top, markdown)
+            blocks.append([f"The largest difference, of {len(differences):,} (--all shows the others):"])
+            differences = differences[:1]
+    for difference in differences:
+        blocks += _difference(difference, top, markdown)
     lines = [line for block in blocks if block for line in ("", *block)][1:]
-    shown = (
-        str if markdown else visible
-    )  # what is escaped for Markdown is visible, but for what breaks mentions
+    # Markdown is escaped already, and visible but for the mark that breaks mentions
+    shown = str if markdown else visible
     return "".join(f"{shown(line)}\n" for text in lines for line in text.split("\n"))
 
 
 def _head(comparison: Comparison, shown: Callable[[str], str]) -> Iterator[list[str]]:
-    """The reports and the warnings; ``shown`` makes their texts fit for where they are printed."""
-    reports = [
-        pair.examined.attribution.trace.report for pair in (comparison.sides[0].base, comparison.sides[0].new)
-    ]
-    if comparison.one_report:
-        yield [shown(_report(reports[0]))]
-    else:
-        yield [f"base: {shown(_report(reports[0]))}", f"new:  {shown(_report(reports[1]))}"]
+    """The reports and the warnings, made fit for their place by ``shown``."""
+    reports = [shown(_report(loaded.report)) for loaded in comparison.reports]
+    yield reports if len(reports) == 1 else [f"base: {reports[0]}", f"new:  {reports[1]}"]
     warnings = drop_repeats(comparison.warnings)
-    lines = [wrap(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:_MOST_WARNINGS]]
-    more = len(warnings) - _MOST_WARNINGS
+    lines = [wrap(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:MAX_WARNINGS]]
+    more = len(warnings) - MAX_WARNINGS
     yield [*lines, f"and {more:,} warnings more: see gap.json"] if more > 0 else lines
 
 
@@ -78,126 +77,100 @@ def _report(report: Report) -> str:
     about = report.about
     gpus = ", ".join(dict.fromkeys(str(gpu.name) for gpu in about.cuda_gpus))
     facts = [gpus, f"nsys {about.nsys_version}" if about.nsys_version else ""]
-    return f"{report.path}: {', '.join(fact for fact in facts if fact)}".removesuffix(": ")
+    return f"{report.path}: {', '.join(filter(None, facts))}".removesuffix(": ")
 
 
 def pair_table(comparison: Comparison) -> TextTable:
-    """A row per pair, in the order of `Comparison.ranked`; where all call their sides alike, the head alone does."""
-    names = list(dict.fromkeys((pair.base_name, pair.new_name) for pair in comparison.sides))
+    """A row per pair, in the order of `Comparison.ranked`; names that all pairs share stand in the head alone."""
+    names = list(dict.fromkeys(pair.names for pair in comparison.sides))
     alike = len(names) == 1 and all(pair.place for pair in comparison.sides)
     rows = []
-    every = dict(iter(comparison.gaps.groupby("pair", sort=False)))
-    for row in _rows(comparison.pairs.set_index("pair", drop=False).loc[comparison.ranked]):
-        gaps = every[row.pair]
-        label = row.place if alike else f"{row.base_name} → {row.new_name} {row.place}".strip()
-        shared = not untold_shares(row._asdict(), gaps) and gaps["share"].notna().any()
-        largest = gaps.iloc[int(gaps["share"].argmax())] if shared else None
+    for difference in comparison.differences.values():
+        row = difference.row
+        label = row["place"] if alike else f"{row['base_name']} → {row['new_name']} {row['place']}".strip()
+        largest = ""
+        if difference.largest_cause:
+            cause, share = difference.largest_cause
+            largest = f"{one_line(cause, 30)} {format_share(share)}"
         rows.append(
             [
                 one_line(label, _NAME_WIDTH),
-                format_ns(row.base_median_ns),
-                format_ns(row.new_median_ns),
-                format_ratio(row.base_median_ns / row.new_median_ns) if row.new_median_ns else "-",
-                format_ratio(row.base_busy_median_ns / row.new_busy_median_ns)
-                if row.new_busy_median_ns
-                else "-",
-                row.verdict,
-                "" if largest is None else f"{one_line(largest.cause, 30)} {format_share(largest.share)}",
+                format_ns(row["base_median_ns"]),
+                format_ns(row["new_median_ns"]),
+                _ratio(row["base_median_ns"], row["new_median_ns"]),
+                _ratio(row["base_busy_median_ns"], row["new_busy_median_ns"]),
+                row["verdict"],
+                largest,
             ]
         )
-    heads = shorten_both(*names[0], _SIDE_WIDTH, one_line) if alike else ("base", "new")
-    head = [
-        "at" if alike else "pair",
-        *heads,
-        "by span",
-        "by busy",
-        f"{heads[1]} is",
-        "most of the difference",
-    ]
+    heads = shorten_both(*names[0], _SIDE_WIDTH, one_line) if alike else SIDES
+    label = "at" if alike else "pair"
+    head = [label, *heads, "by span", "by busy", f"{heads[1]} is", "most of the difference"]
     return TextTable(head, rows, "lrrrrll", f"median call by span, and {heads[0]}/{heads[1]}")
 
 
-def _pair(comparison: Comparison, pair: Pair, top: int, markdown: bool) -> Iterator[list[str]]:
-    gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
-    headline, *more = comparison.findings[pair.name]
+def _ratio(base: float, new: float) -> str:
+    return format_ratio(base / new) if new else "-"
+
+
+def _difference(difference: Difference, top: int, markdown: bool) -> Iterator[list[str]]:
+    headline, *more = difference.findings
     if markdown:
         yield [f"**{escape_markdown(headline)}**", "", *[f"- {escape_markdown(line)}" for line in more]]
     else:
         yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more]]
-    for table in (
-        gap_table(comparison, pair, top),
-        clock_table(comparison, pair),
-        *traffic_tables(comparison, pair),
-    ):
+    for table in (gap_table(difference, top), clock_table(difference), *traffic_tables(difference)):
         yield table.lines(markdown)
-    yield _evidence(gaps.head(top), markdown)
+    yield _evidence(difference.gaps.head(top), markdown)
 
 
-def gap_table(comparison: Comparison, pair: Pair, top: int) -> TextTable:
-    """The ``top`` causes of a pair, the others and the total, in one unit whose last digit adds up as well."""
-    row = next(_rows(comparison.pairs[comparison.pairs["pair"] == pair.name]))
-    gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
+def gap_table(difference: Difference, top: int) -> TextTable:
+    """The ``top`` causes of a pair, the others and the total, in one unit whose last digit adds up as well.
+
+    Its ``values`` are the ns of the causes.
+    """
+    row, gaps, pair = difference.row, difference.gaps, difference.pair
     shown, rest = gaps.head(top), gaps.iloc[top:]
-    _, step, decimals, unit = next(
-        each for each in _STEPS if max(row.base_span_ns, row.new_span_ns) >= each[0]
-    )
-    scale = step / _LARGER[unit]
+    longer = max(row["base_span_ns"], row["new_span_ns"])
+    _, step, decimals, unit, unit_ns = next(each for each in _UNITS if longer >= each[0])
     base, new = (
-        apportion([*shown[column].tolist(), int(rest[column].sum())], step)
-        for column in ("base_ns", "new_ns")
+        apportion([*shown[f"{side}_ns"].tolist(), int(rest[f"{side}_ns"].sum())], step) for side in SIDES
     )
-    untold = untold_shares(row._asdict(), gaps)
-    shares = gaps["share"] * float("nan") if untold else gaps["share"]
-    rows = []
-    for at, (cause, *counts, share) in enumerate(
-        zip(shown["cause"], shown["base_kernels"], shown["new_kernels"], shares.head(top), strict=True)
-    ):
-        rows.append(
-            [
-                one_line(cause, _NAME_WIDTH),
-                *_cells(counts, base[at], new[at], scale, decimals),
-                _share(share),
-            ]
-        )
+
+    def cells(counts: Sequence[float], base: int, new: int, share: float) -> list[str]:
+        one, other = (mean_text(count, 2) for count in counts)
+        kernels = "" if not any(counts) else one if one == other else f"{one} → {other}"
+        times = [f"{value * step / unit_ns:,.{decimals}f}" if value else "" for value in (base, new)]
+        change = f"{(new - base) * step / unit_ns:+,.{decimals}f}"
+        return [kernels, *times, change, "" if difference.no_shares else _share(share)]
+
+    kernels = gaps[["base_kernels", "new_kernels"]]
+    causes = zip(shown["cause"], kernels.to_numpy().tolist(), base, new, shown["share"], strict=False)
+    rows = [[one_line(cause, _NAME_WIDTH), *cells(*figures)] for cause, *figures in causes]
     if len(rest):
-        counts = [float(rest[column].sum()) for column in ("base_kernels", "new_kernels")]
-        cells = _cells(counts, base[-1], new[-1], scale, decimals)
-        rows.append(
-            [f"{len(rest):,} causes more", *cells, _share(float(shares.iloc[top:].sum(skipna=False)))]
-        )
-    counts = [float(gaps[column].sum()) for column in ("base_kernels", "new_kernels")]
-    total = _cells(counts, sum(base), sum(new), scale, decimals)
-    rows.append(["total", *total, _share(1.0 if row.delta_ns and not untold else float("nan"))])
-    names = shorten_both(pair.base_name, pair.new_name, _SIDE_WIDTH, one_line)
+        share = float(rest["share"].sum(skipna=False))
+        counts = kernels.iloc[top:].sum().tolist()
+        rows.append([f"{len(rest):,} causes more", *cells(counts, base[-1], new[-1], share)])
+    share = 1.0 if row["delta_ns"] else math.nan
+    rows.append(["total", *cells(kernels.sum().tolist(), sum(base), sum(new), share)])
+    names = shorten_both(*pair.names, _SIDE_WIDTH, one_line)
     head = ["cause", "kernels", *(f"{name}, {unit}" for name in names), f"change, {unit}", "share"]
-    per = pair.base.per if pair.base.per == pair.new.per else f"{pair.base.per} and {pair.new.per}"
-    note = f"mean {unit} per call ({calls_text(row._asdict())} of {per}), adding up to the span of the whole range"
-    if untold:
-        note += f"; {untold}"
-    return TextTable(head, rows, "lrrrrr", note, last_apart=True)
+    per = " and ".join(dict.fromkeys((pair.base.per, pair.new.per)))
+    note = f"mean {unit} per call ({calls_text(row)} of {per}), adding up to the span of the whole range"
+    exact = shown[["base_ns", "new_ns", "delta_ns"]].to_numpy().tolist()
+    values = [[None, None, *each, None] for each in exact] + [[None] * 6] * (len(rows) - len(shown))
+    notes = "; ".join(filter(None, (note, difference.no_shares)))
+    return TextTable(head, rows, "lrrrrr", notes, last_apart=True, values=values)
 
 
-def _cells(counts: Sequence[float], base: int, new: int, scale: float, decimals: int) -> list[str]:
-    one, other = (f"{count:,.0f}" if count == int(count) else f"{count:,.2f}" for count in counts)
-    kernels = "" if not any(counts) else one if one == other else f"{one} → {other}"
-    times = ["" if not value else f"{value * scale:,.{decimals}f}" for value in (base, new)]
-    return [kernels, *times, f"{(new - base) * scale:+,.{decimals}f}"]
-
-
-def _share(share: float) -> str:
-    return "" if math.isnan(share) else format_share(share)
-
-
-def clock_table(comparison: Comparison, pair: Pair) -> TextTable:
-    """What each clock says of a call of either side of a pair, and the verdict by it."""
+def clock_table(difference: Difference) -> TextTable:
+    """The time of a call of either side of a pair by each clock, and the verdict by it."""
     rows = []
-    for row in _rows(comparison.clocks[comparison.clocks["pair"] == pair.name]):
-        each = [
-            spread_text(*(getattr(row, f"{side}_{name}") for name in _SPREAD)) for side in ("base", "new")
-        ]
-        told = ["", ""] if math.isnan(row.ratio) else [format_ratio(row.ratio), _interval(row)]
-        rows.append([row.clock, *each, *told, row.verdict])
-    names = shorten_both(pair.base_name, pair.new_name, _SIDE_WIDTH, one_line)
+    for row in row_dicts(difference.clocks):
+        spreads = [spread_text(*(row[f"{side}_{name}"] for name in _SPREAD)) for side in SIDES]
+        ratio = ["", ""] if math.isnan(row["ratio"]) else [format_ratio(row["ratio"]), _interval(row)]
+        rows.append([row["clock"], *spreads, *ratio, row["verdict"]])
+    names = shorten_both(*difference.pair.names, _SIDE_WIDTH, one_line)
     few = "; (a–b): of fewer than 10 the shortest and the longest" if "–" in str(rows) else ""
     return TextTable(
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
@@ -207,132 +180,101 @@ def clock_table(comparison: Comparison, pair: Pair) -> TextTable:
     )
 
 
-def _interval(row: Any) -> str:
-    """From … to, with the level where it is less than 95 %; nothing where the samples are too few for anything."""
-    if row.verdict == TOO_FEW_SAMPLES:
+def _interval(row: Mapping[str, Any]) -> str:
+    """The interval, with its level where that is less than 95 %; nothing where the samples are too few."""
+    if row["verdict"] == TOO_FEW_SAMPLES:
         return ""
-    held = "" if row.level > _LEVEL else f" ({100 * row.level:.0f} %)"
-    return f"{format_ratio(row.ratio_low)} to {format_ratio(row.ratio_high)}{held}"
+    level = "" if row["level"] > MIN_LEVEL else f" ({100 * row['level']:.0f} %)"
+    return f"{format_ratio(row['ratio_low'])} to {format_ratio(row['ratio_high'])}{level}"
 
 
 def _evidence(gaps: pd.DataFrame, markdown: bool) -> list[str]:
-    """What stands behind each cause, beside it."""
-    told = [
-        (cause, text)
-        for cause, text in zip(gaps["cause"].tolist(), gaps["evidence"].tolist(), strict=True)
-        if text
-    ]
-    width = min(max((len(cause) for cause, _ in told), default=0), _NAME_WIDTH) + 2
+    """The evidence of each cause, beside it."""
+    texts = {cause: text for cause, text in zip(gaps["cause"], gaps["evidence"], strict=True) if text}
+    width = min(max(map(len, texts), default=0), _NAME_WIDTH) + 2
     lines = [
         wrap(one_line(text, 2000), one_line(cause, width - 2).ljust(width), " " * width)
-        for cause, text in told
+        for cause, text in texts.items()
     ]
     if not markdown:
         return ["Evidence, per call", *lines]
     return ["<details><summary>Evidence, per call</summary>", "", *code_block(lines), "", "</details>"]
 
 
-def _rows(frame: pd.DataFrame) -> Iterator[Any]:
-    return frame.itertuples(index=False)
+# ---- bytes and FLOPs, by the model and by hardware counters
 
 
-def traffic_tables(comparison: Comparison, pair: Pair) -> Iterator[TextTable]:
-    """One table for both sides of what the model expects; where there are counters, one for each side with both."""
-    both = comparison.measured.get(pair.name, (None, None))
+def traffic_tables(difference: Difference) -> Iterator[TextTable]:
+    """One table for both sides with the expected bytes; where there are counters, one for each side with both."""
+    both, gaps = difference.measured, difference.gaps
     if not any(both):
-        yield from _expected(comparison, pair)
+        if not difference.traffic.empty:
+            yield _expected(difference)
         return
-    gaps = comparison.gaps[comparison.gaps["pair"] == pair.name]
-    names = (pair.base_name, pair.new_name)
     last = both[1] or both[0]
-    for side, name, model, found in zip(
-        ("base", "new"), names, comparison.models[pair.name], both, strict=True
+    for side, name, model, measured in zip(
+        SIDES, difference.pair.names, difference.models, both, strict=True
     ):
-        causes = [
-            cause
-            for cause, kernels in zip(gaps["cause"].tolist(), gaps[f"{side}_kernels"].tolist(), strict=True)
-            if kernels
-        ]
-        if found:
-            yield _measured(name, causes, model, found, last=found is last)
+        causes = gaps.loc[gaps[f"{side}_kernels"] > 0, "cause"].tolist()
+        if measured:
+            yield _measured(name, causes, model, measured, last=measured is last)
 
 
-def _expected(comparison: Comparison, pair: Pair) -> Iterator[TextTable]:
-    """What each cause should move, and how fast that was, where the shape is known."""
-    frame = comparison.traffic[comparison.traffic["pair"] == pair.name]
-    models = comparison.models[pair.name]
-    if frame.empty:
-        return
-    rows, cached = [], False
-    for row in frame.itertuples(index=False):
-        cells = [one_line(str(row.cause), _NAME_WIDTH)]
-        for side, which in (("base", pair.base), ("new", pair.new)):
-            size, rate = getattr(row, f"{side}_bytes"), getattr(row, f"{side}_bytes_per_s")
-            most = which.only_gpu.bandwidth_bytes_per_s if which.only_gpu else None
-            beyond = bool(most and rate > most)
-            cached |= beyond
-            cells += [_size(size), "cache" if beyond else _share(rate / most) if most else ""]
+def _expected(difference: Difference) -> TextTable:
+    """The expected bytes of each cause, and their rate, where the shape is known."""
+    rows = []
+    for row in row_dicts(difference.traffic):
+        cells = [one_line(row["cause"], _NAME_WIDTH)]
+        for side, selection in zip(SIDES, difference.pair.sides, strict=True):
+            size, rate = row[f"{side}_bytes"], row[f"{side}_bytes_per_s"]
+            most = selection.only_gpu.bandwidth_bytes_per_s if selection.only_gpu else None
+            share = rate / most if most else math.nan
+            cells += [_size(size), "cache" if share > 1 else _share(share)]
         rows.append(cells)
-    names = shorten_both(pair.base_name, pair.new_name, _SIDE_WIDTH, one_line)
+    names = shorten_both(*difference.pair.names, _SIDE_WIDTH, one_line)
     head = ["expected traffic", *(text for name in names for text in (name, "of bandwidth"))]
-    notes = [f"bytes per call by the model of {model.text}" for model in models if model]
-    note = f"{' and '.join(dict.fromkeys(notes))}; that over time, of the GPU's memory bandwidth"
-    if cached:
+    shapes = [f"bytes per call by the model of {model.text}" for model in difference.models if model]
+    note = f"{' and '.join(dict.fromkeys(shapes))}; that over time, of the GPU's memory bandwidth"
+    if any("cache" in row[1:] for row in rows):
         note += "; cache: more than the memory gives"
-    yield TextTable(head, rows, "lrrrr", note)
+    return TextTable(head, rows, "lrrrr", note)
 
 
 def _measured(
-    name: str,
-    causes: list[str],
-    model: Expected | None,
-    found: Measured,
-    *,
-    last: bool,
+    name: str, causes: list[str], model: Expected | None, measured: Measured, *, last: bool
 ) -> TextTable:
-    """A side's causes with what the model expects and what was counted; columns without any figure are left out."""
-    rows = [[one_line(cause, _NAME_WIDTH), *_traffic_cells(_of(found.causes, cause))] for cause in causes]
-    rows.append(["total", *_traffic_cells(found.total)])
+    """A side's causes with expected and measured figures, without columns that have none."""
+    figures = row_dicts(measured.causes.reindex(causes))
+    rows = [
+        [one_line(cause, _NAME_WIDTH), *_figures(row)] for cause, row in zip(causes, figures, strict=True)
+    ]
+    rows.append(["total", *_figures(measured.total)])
     head = [
         f"measured, {one_line(name, _SIDE_WIDTH)}",
         *("expected", "DRAM", "of expected", "bandwidth", "L2", "FLOP", "tensor cores"),
     ]
-    shown = [at for at in range(len(head)) if at == 0 or any(row[at] for row in rows)]
-    rows = [[row[at] for at in shown] for row in rows]
-    return TextTable(
-        [head[at] for at in shown],
-        rows,
-        "l" + "r" * (len(shown) - 1),
-        "; ".join(_notes(model, found, last=last)),
-        last_apart=True,
-    )
+    notes = "; ".join(_notes(model, measured, last=last))
+    return TextTable(*without_empty(head, rows, "lrrrrrrr"), notes, last_apart=True)
 
 
-def _notes(model: Expected | None, found: Measured, *, last: bool) -> Iterator[str]:
-    """Where the figures come from and how many kernels have them; below the ``last`` table also what they mean."""
-    calls = f"median of {found.calls:,} calls" if found.calls > 1 else "one call"
-    yield f"per call, {calls} in {found.path.name}"
+def _notes(model: Expected | None, measured: Measured, *, last: bool) -> Iterator[str]:
+    """The sources of the figures and how many kernels have them; below the ``last`` table also their meaning."""
+    calls = f"median of {measured.calls:,} calls" if measured.calls > 1 else "one call"
+    yield f"per call, {calls} in {measured.path.name}"
     yield (
-        f"{found.matched:,} of {found.launches:,} kernels of this report have counters"
-        f" ({format_share(found.matched_share)} of their time)"
+        f"{measured.matched:,} of {measured.launches:,} kernels of this report have counters"
+        f" ({format_share(measured.matched_share)} of their time)"
     )
     if model and model.bytes_of:
         yield f"expected by the model of {model.text}"
-    if found.cold:
+    if measured.cold:
         yield "every kernel began with empty caches"
     if last:
         yield "DRAM: read and written while a kernel ran, which may be what an earlier one had left in L2"
         yield "bandwidth: of the GPU's, over the time in this report"
 
 
-def _of(causes: pd.DataFrame, cause: str) -> Mapping[str, float]:
-    """The figures of a cause, NaN for one without any."""
-    if cause not in causes.index:
-        return dict.fromkeys(causes.columns, math.nan)
-    return {str(name): float(causes[name][cause]) for name in causes.columns}
-
-
-def _traffic_cells(amounts: Mapping[str, Any]) -> list[str]:
+def _figures(amounts: Mapping[str, Any]) -> list[str]:
     size, expected = amounts["dram_bytes"], amounts["expected_bytes"]
     flops = flops_of(amounts)
     return [
@@ -348,3 +290,7 @@ def _traffic_cells(amounts: Mapping[str, Any]) -> list[str]:
 
 def _size(size: float) -> str:
     return "" if math.isnan(size) else format_bytes(size)
+
+
+def _share(share: float) -> str:
+    return "" if math.isnan(share) else format_share(share)

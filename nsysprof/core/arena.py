@@ -1,9 +1,8 @@
-"""Where long columns live: in memory, or, for reports that need more of it than they may have, in a scratch file.
+"""Memory for long columns: plain arrays, or arrays mapped from scratch files where a report needs more than its limit.
 
-A column in a scratch file is an array like any other, mapped into memory. The memory that shows it can be taken back at
-any moment, because the file still holds it, and comes back by itself where the column is read again. So one and the
-same computation runs on either kind, and gives the same numbers. Scratch files have no name: nothing is left of them
-when the program ends, however it ends.
+The system can take back the pages of a mapped column at any moment, because the file holds them, and reads them again
+when they are used. So the same computation runs on either kind and gives the same numbers. Scratch files have no name:
+nothing is left of them when the program ends, however it ends.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 
 DEFAULT_SHARE = 0.5  # of the machine's memory, or of what a control group leaves of it
-_PERIOD_S = 0.02
-# Mapped columns are let go of when the process holds this part of its limit, and they at least so much of it.
-_FULL, _WORTH = 0.6, 1 << 26
-_SMALL = 1 << 16  # bytes: what is shorter stays in memory
+_WATCH_PERIOD_S = 0.02
+# Pages of mapped columns are released when the process holds this share of its limit and they hold this many bytes.
+_MAX_FILL, _MIN_RELEASE_BYTES = 0.6, 1 << 26
+_MIN_FILE_BYTES = 1 << 16  # shorter columns stay in memory
 _CHUNK = 1 << 20  # rows at a time where temporaries would be large
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 class ColumnArena:
-    """Gives out arrays: in memory where ``limit`` is None, else in scratch files, shown in about ``limit`` bytes."""
+    """Allocates columns: in memory where ``limit`` is None, else in scratch files, mapped in about ``limit`` bytes."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
@@ -45,9 +44,9 @@ class ColumnArena:
         self._watched = False
 
     def empty(self, rows: int, dtype: DTypeLike) -> NDArray[Any]:
-        """A new column to be filled."""
+        """Allocate a column without setting its values."""
         size = rows * np.dtype(dtype).itemsize
-        if self.limit is None or size < _SMALL:
+        if self.limit is None or size < _MIN_FILE_BYTES:
             return np.empty(rows, dtype)
         with self.file() as file:
             with enough_space(size):
@@ -58,18 +57,18 @@ class ColumnArena:
             return self.mapped(file, rows, dtype)
 
     def zeros(self, rows: int, dtype: DTypeLike) -> NDArray[Any]:
-        """A new column of zeros, which takes no memory as long as nothing else is written to it."""
-        small = self.limit is None or rows * np.dtype(dtype).itemsize < _SMALL
+        """Allocate a column of zeros; it takes no memory until something else is written to it."""
+        small = self.limit is None or rows * np.dtype(dtype).itemsize < _MIN_FILE_BYTES
         return np.zeros(rows, dtype) if small else self.empty(rows, dtype)
 
     def full(self, rows: int, value: int, dtype: DTypeLike) -> NDArray[Any]:
-        """A new column that holds one value everywhere."""
+        """Allocate a column that holds one value everywhere."""
         out = self.empty(rows, dtype)
         out[:] = value
         return out
 
     def take(self, values: NDArray[Any], rows: NDArray[np.integer]) -> NDArray[Any]:
-        """``values[rows]`` as a new column; -1 stands for the last value."""
+        """Copy ``values[rows]`` into a new column; -1 stands for the last value."""
         out = self.empty(len(rows), values.dtype)
         for first in range(0, len(rows), _CHUNK):
             part = slice(first, first + _CHUNK)
@@ -77,13 +76,13 @@ class ColumnArena:
         return out
 
     def cast(self, values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
-        """The values as a new column of another type."""
+        """Copy the values into a new column of another type."""
         out = self.empty(len(values), dtype)
         out[:] = values
         return out
 
     def repeat(self, values: NDArray[Any], counts: NDArray[np.integer]) -> NDArray[Any]:
-        """Each value as often as its count says, as a new column."""
+        """Repeat each value as often as its count says, in a new column."""
         out = self.empty(int(counts.sum()), values.dtype)
         stop = 0
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
@@ -92,7 +91,7 @@ class ColumnArena:
         return out
 
     def file(self) -> IO[bytes]:
-        """A new scratch file; `NsysprofError` where it cannot be in the folder that was asked for."""
+        """Open a scratch file; raises `NsysprofError` where the folder that TMPDIR names cannot hold one."""
         asked = os.environ.get("TMPDIR")
         if asked and os.path.realpath(asked) != os.path.realpath(tempfile.gettempdir()):
             raise NsysprofError(
@@ -103,44 +102,44 @@ class ColumnArena:
             return tempfile.TemporaryFile(prefix="nsysprof-")
 
     def mapped(self, file: IO[bytes], rows: int, dtype: DTypeLike) -> NDArray[Any]:
-        """The column that a scratch file holds; the file may be closed then."""
+        """Map the column that a scratch file holds; the file may be closed afterwards."""
         if not rows:
             return np.empty(0, dtype)
-        shown = mmap.mmap(file.fileno(), rows * np.dtype(dtype).itemsize)
-        self._maps = [one for one in self._maps if one() is not None] + [weakref.ref(shown)]
+        pages = mmap.mmap(file.fileno(), rows * np.dtype(dtype).itemsize)
+        self._maps = [known for known in self._maps if known() is not None] + [weakref.ref(pages)]
         if not self._watched:
             self._watched = True
-            if held := _held():
-                threading.Thread(target=_watch, args=(weakref.ref(self), held[1]), daemon=True).start()
-        return np.frombuffer(shown, dtype)
+            if memory := _resident_memory():
+                threading.Thread(target=_watch, args=(weakref.ref(self), memory[1]), daemon=True).start()
+        return np.frombuffer(pages, dtype)
 
     def release(self) -> None:
-        """Give back all memory that shows columns of scratch files."""
+        """Release all pages of columns that scratch files hold."""
         if hasattr(mmap, "MADV_DONTNEED"):
-            for shown in [one() for one in self._maps]:
-                if shown is not None:
-                    shown.madvise(mmap.MADV_DONTNEED)
+            for pages in [known() for known in self._maps]:
+                if pages is not None:
+                    pages.madvise(mmap.MADV_DONTNEED)
 
 
 IN_MEMORY = ColumnArena()
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``3GB`` (powers of 1,000), ``3GiB`` (of 1,024) or a plain number; `NsysprofError` for anything else."""
-    found = _SIZE.fullmatch(text.strip())
-    size = round(float(found[1]) * (1024 if found[3] else 1000) ** _POWER[found[2].upper()]) if found else 0
+    """Parse ``3GB`` (powers of 1,000), ``3GiB`` (of 1,024) or a plain number of bytes; `NsysprofError` for the rest."""
+    match = _SIZE.fullmatch(text.strip())
+    size = round(float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].upper()]) if match else 0
     if not size:
         raise NsysprofError(f"{text!r} is no size of memory", "give one such as 3GB or 500MB")
     return size
 
 
 def default_limit() -> int:
-    """`DEFAULT_SHARE` of the memory that this process may use, in bytes."""
+    """Return `DEFAULT_SHARE` of the memory that this process may use, in bytes."""
     return int(DEFAULT_SHARE * min([_machine_memory(), *group_limits()]))
 
 
 def group_limits() -> Iterator[int]:
-    """What the control groups of this process, of version 1 or 2, and those around them allow."""
+    """Yield the memory limits of the control groups (version 1 or 2) of this process and of those around them."""
     for line in _read("/proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         kinds, _, group = rest.partition(":")
@@ -166,7 +165,7 @@ def _machine_memory() -> int:
 
 @contextmanager
 def enough_space(size: int = 0) -> Iterator[None]:
-    """Says where scratch files lie and what to do when there is no room for them; ``size`` is that of the next one."""
+    """Turn a failure to write a scratch file of ``size`` bytes into an error that names the folder and the way out."""
     try:
         yield
     except OSError as error:
@@ -177,8 +176,8 @@ def enough_space(size: int = 0) -> Iterator[None]:
         ) from None
 
 
-def _held() -> tuple[int, int] | None:
-    """The memory that this process holds, and the part of it that shows files, in bytes; None where nothing tells."""
+def _resident_memory() -> tuple[int, int] | None:
+    """Return the bytes that this process holds and those of them that map files; None where the system does not say."""
     fields = _read("/proc/self/statm").split()
     return (int(fields[1]) * mmap.PAGESIZE, int(fields[2]) * mmap.PAGESIZE) if len(fields) > 2 else None
 
@@ -191,15 +190,15 @@ def _read(path: str) -> str:
 
 
 def _watch(arena: weakref.ref[ColumnArena], libraries: int) -> None:
-    """Let go of mapped columns whenever the process comes near its limit, as long as there is a room.
+    """Release mapped columns whenever the process comes near its limit, as long as the arena lives.
 
-    ``libraries`` is how much memory showed other files before.
+    ``libraries`` is how many bytes mapped other files before.
     """
     while True:
-        time.sleep(_PERIOD_S)
-        mine, held = arena(), _held()
-        if mine is None or mine.limit is None or held is None:
+        time.sleep(_WATCH_PERIOD_S)
+        columns, memory = arena(), _resident_memory()
+        if columns is None or columns.limit is None or memory is None:
             return
-        if held[0] > _FULL * mine.limit and held[1] - libraries > _WORTH:
-            mine.release()
-        del mine
+        if memory[0] > _MAX_FILL * columns.limit and memory[1] - libraries > _MIN_RELEASE_BYTES:
+            columns.release()
+        del columns

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _CODER_BITS = 16
 _WORDS_BITS = 18
-_LONGEST = 128  # bytes: longer texts go through a dict; a hash word by word no longer pays
-_COLUMNS = _LONGEST // 8
-_MOST = (
+_MAX_BYTES = 128  # longer texts go through a dict: hashing them word by word no longer pays
+_MAX_KNOWN = (
     1 << 16
-)  # texts that the vectorised lookup knows; later ones go through the dict: memory stays bounded
+)  # texts in the vectorised lookup; later ones go through the dict, so that memory stays bounded
 _TAIL = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)  # keeps the first n bytes of a word
 # One odd multiplier per 8-byte word of a text, so that equal words at other places count otherwise.
-_FACTORS = [np.uint64((0x9E3779B97F4A7C15 * (2 * k + 1) | 1) % (1 << 64)) for k in range(_COLUMNS + 1)]
+_FACTORS = [np.uint64((0x9E3779B97F4A7C15 * (2 * k + 1) | 1) % (1 << 64)) for k in range(_MAX_BYTES // 8 + 1)]
 
 
 def first_appearances(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The int32 code of each value, equal for equal ones, in order of first appearance; and where each code appears
-    first. (`numpy.unique` takes twice as long for its inverse.)
+    """Code values as int32 in order of first appearance; returns the codes, and where each code appears first.
+
+    `numpy.unique` takes twice as long for its inverse.
     """
     order = np.argsort(values)
     ordered = values[order]
@@ -60,11 +60,11 @@ class Coder:
 
     @property
     def values(self) -> np.ndarray:
-        """The distinct values as int64; `values[code]` is what `code` stands for."""
+        """Return the distinct values as int64; `values[code]` is the value of `code`."""
         return np.fromiter(self._known, np.int64, len(self._known))
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """The int32 code of each of `values` (int64); new values get the next codes."""
+        """Return the int32 code of each of `values` (int64); new values get the next codes."""
         values = np.ascontiguousarray(values, np.int64)
         slots = _slots(values)
         codes = self._codes.take(slots)
@@ -115,24 +115,24 @@ class Words:
         return self._raw[code].decode("utf-8", "replace")
 
     def add(self, raw: bytes) -> int:
-        """The code of one text, a new one when the text is new."""
+        """Return the code of one text, a new code for a new text."""
         code = self._codes.setdefault(raw, len(self._raw))
         if code == len(self._raw):
             self._raw.append(raw)
         return code
 
     def encode(self, data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The int32 codes of the texts `data[start : start + length]`.
+        """Return the int32 codes of the texts `data[start : start + length]`.
 
         `data` is uint8 and reaches at least 8 bytes beyond the end of the last text. The hash only
         proposes a code: every text is compared with the one its code stands for.
         """
-        short = np.flatnonzero(lengths <= _LONGEST)
+        short = np.flatnonzero(lengths <= _MAX_BYTES)
         if len(short) == len(lengths):
             return self._encode_short(data, starts, lengths)
         codes = np.empty(len(starts), np.int32)
         codes[short] = self._encode_short(data, starts[short], lengths[short])
-        long = np.flatnonzero(lengths > _LONGEST)
+        long = np.flatnonzero(lengths > _MAX_BYTES)
         codes[long] = self._add_all(data, starts[long], lengths[long])
         return codes
 
@@ -143,7 +143,7 @@ class Words:
 
     def _encode_short(self, data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         # Longest first: the texts that have a k-th word are then the first so many rows.
-        order = np.argsort((_LONGEST - lengths).astype(np.uint8), kind="stable")
+        order = np.argsort((_MAX_BYTES - lengths).astype(np.uint8), kind="stable")
         starts, lengths = starts[order], lengths[order]
         columns = _columns(data, starts, lengths)
         hashes = lengths.view(np.uint64) * _FACTORS[-1]
@@ -162,7 +162,7 @@ class Words:
         wrong = np.flatnonzero(~same)
         if wrong.size:
             codes[wrong] = self._add_all(data, starts[wrong], lengths[wrong])
-            self._remember(wrong[codes[wrong] < _MOST], codes, lengths, columns, slots)
+            self._remember(wrong[codes[wrong] < _MAX_KNOWN], codes, lengths, columns, slots)
         out = np.empty_like(codes)
         out[order] = codes
         return out
@@ -176,7 +176,7 @@ class Words:
         slots: np.ndarray,
     ) -> None:
         """Let the table propose the codes of these rows from now on."""
-        while len(self._raw) > len(self._lengths) < _MOST:
+        while len(self._raw) > len(self._lengths) < _MAX_KNOWN:
             more = len(self._lengths)
             self._lengths = np.concatenate([self._lengths, np.full(more, -1, np.int64)])
             self._columns = [np.concatenate([known, np.zeros(more, np.uint64)]) for known in self._columns]
@@ -189,7 +189,7 @@ class Words:
 
 
 def _columns(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-    """The k-th 8 bytes of each text that has them, zero beyond its end; `lengths` must not increase."""
+    """Return the k-th 8 bytes of each text that has them, zero beyond its end; `lengths` must not increase."""
     every = np.ndarray((len(data) - 7,), "<u8", buffer=data, strides=(1,))
     columns = []
     for k in range(-(-int(lengths[0]) // 8) if len(lengths) else 0):
@@ -217,14 +217,14 @@ class Texts:
         return Texts(self.codes[rows], self.words)
 
     def tolist(self) -> list[str]:
-        """The text of each row; the strings are shared."""
+        """Return the text of each row; the strings are shared."""
         words = self.words
         return [words[code] for code in self.codes.tolist()]
 
     def equal(self, text: str) -> NDArray[np.bool_]:
-        """Which rows have this text."""
-        found: NDArray[np.bool_] = np.array([word == text for word in self.words], bool)[self.codes]
-        return found
+        """Return which rows have this text."""
+        rows: NDArray[np.bool_] = np.array([word == text for word in self.words], bool)[self.codes]
+        return rows
 
 
 Column = NDArray[Any] | Texts
@@ -240,41 +240,41 @@ class ColumnTable:
         return len(next(iter(self.columns.values())))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """A column of numbers."""
+        """Return a column of numbers."""
         column = self.columns[name]
         assert not isinstance(column, Texts), name
         return column
 
     def texts(self, name: str) -> Texts:
-        """A column of texts."""
+        """Return a column of texts."""
         column = self.columns[name]
         assert isinstance(column, Texts), name
         return column
 
     def take(self, rows: Rows) -> ColumnTable:
-        """Some rows, in the order asked for."""
+        """Return some rows, in the given order."""
         return ColumnTable({name: column[rows] for name, column in self.columns.items()})
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The rows as Python values, for the few that are shown."""
+        """Yield the rows as Python values, for the few that are shown."""
         for row in zip(*(column.tolist() for column in self.columns.values()), strict=True):
             yield dict(zip(self.columns, row, strict=True))
 
     def summed(self, keys: Sequence[str], sums: Sequence[str]) -> ColumnTable:
-        """The rows of equal keys as one, in order of first appearance: those columns, and the sums of others."""
+        """Merge rows of equal keys, in order of first appearance: the key columns, and the sums of others."""
         group, example = np.zeros(len(self), np.int64), np.zeros(0, np.intp)
         for name in keys:
             codes = _codes(self.columns[name])
             group, example = first_appearances(group * (codes.max(initial=0) + 1) + codes)
-        found: dict[str, Column] = {name: self.columns[name][example] for name in keys}
+        columns: dict[str, Column] = {name: self.columns[name][example] for name in keys}
         for name in sums:
             total = np.zeros(len(example), np.int64)
             np.add.at(total, group, self[name])
-            found[name] = total
-        return ColumnTable(found)
+            columns[name] = total
+        return ColumnTable(columns)
 
     def frame(self) -> pd.DataFrame:
-        """The table as a pandas frame with a default index; text is of type object, its strings shared between rows."""
+        """Make a pandas frame with a default index; texts are of type object, their strings shared between rows."""
         import pandas as pd  # noqa: PLC0415  takes a quarter of a second, and many answers need no frame
 
         arrays = {
@@ -290,17 +290,17 @@ class ColumnTable:
 
 
 def _codes(column: Column) -> NDArray[np.int64]:
-    """Numbers, not negative, that are equal where the column is."""
+    """Return non-negative numbers that are equal where the column is."""
     if not isinstance(column, Texts):
         return first_appearances(column)[0].astype(np.int64)
     known: dict[str, int] = {}
     codes = np.array([known.setdefault(word, len(known)) for word in column.words], np.int64)
-    found: NDArray[np.int64] = codes[column.codes]
-    return found
+    own: NDArray[np.int64] = codes[column.codes]
+    return own
 
 
 def stack_tables(tables: Sequence[ColumnTable]) -> ColumnTable:
-    """The rows of tables with the same columns; their texts are of the same words."""
+    """Stack tables with the same columns, and the same words of their texts, on top of each other."""
     if len(tables) == 1:
         return tables[0]
     return ColumnTable(

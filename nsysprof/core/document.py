@@ -1,4 +1,4 @@
-"""JSON and TOML documents: what may stand in one is a msgspec struct, and what does not fit is refused by its place."""
+"""JSON and TOML documents, validated against msgspec structs; errors name the place of what does not fit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Texts = Text | Annotated[list[Text], msgspec.Meta(min_length=1)]
-"""One text or several; `texts` makes a list of either."""
+"""One text or several; `texts` makes a list of it."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2.0**62)]
 
@@ -49,11 +49,11 @@ _UNKNOWN = object()
 
 
 def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = False) -> _T:
-    """A decoded value as the struct, or other type, that it must be; types of our own have a classmethod ``read``.
+    """Convert a decoded value to a struct or other type; custom types have a classmethod ``read``.
 
-    With ``cells`` numbers are written as texts, as in a row of a CSV table.
-    Raises `NsysprofError` that begins with ``where`` and the place inside, such as `a.json: points[3].seq`. For a key
-    or a word that is none the hint begins with those there are, the likely one first.
+    With ``cells`` numbers come as texts, as in a row of a CSV table.
+    Raises `NsysprofError` that begins with ``where`` and the place inside, such as `a.json: points[3].seq`. For an
+    unknown key or word the hint begins with the valid ones, the likely one first.
     """
     try:
         return msgspec.convert(value, kind, dec_hook=_read, strict=not cells)
@@ -78,23 +78,23 @@ def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool =
 
 
 def parse_leniently(value: dict[str, Any], kind: type[_T]) -> _T:
-    """The struct with those of its fields that fit; others have their defaults. For files that need not be right."""
-    found = {}
+    """Convert to a struct what fits, and leave other fields at their defaults: for files that need not be right."""
+    known = {}
     for field in _fields(kind):
         try:
-            found[field.name] = msgspec.convert(value[field.encode_name], field.type, dec_hook=_read)
+            known[field.name] = msgspec.convert(value[field.encode_name], field.type, dec_hook=_read)
         except (KeyError, msgspec.ValidationError):
             continue
-    return kind(**found)
+    return kind(**known)
 
 
 def texts(value: str | list[str] | None) -> list[str]:
-    """`Texts`, or nothing, as a list."""
+    """Make a list of `Texts`, empty for None."""
     return [value] if isinstance(value, str) else value or []
 
 
 def format_value(value: Any) -> str:
-    """A value of a file as a message shows it, in short."""
+    """Format a value of a file for a message, in short."""
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
@@ -103,7 +103,7 @@ def format_value(value: Any) -> str:
 
 
 def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """The object of a JSON file that states one of these schemas; NaN is None. ``what`` it is called in messages.
+    """Read the object of a JSON file that states one of these schemas; messages call it ``what``. NaN becomes None.
 
     Raises `NsysprofError` where the file cannot be read, is no JSON, or states another schema.
     """
@@ -113,16 +113,16 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
         raise NsysprofError(f"{path}: cannot read the {what}: {error.strerror}", hint) from None
     except ValueError as error:
         raise NsysprofError(f"{path}: not JSON, so no {what}: {error}", hint) from None
-    found = document.get("schema") if isinstance(document, dict) else None
-    if found not in schemas:
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema not in schemas:
         raise NsysprofError(
-            f"{path}: no {what}: its schema is {format_value(found)}, not {schemas[0]!r}", hint
+            f"{path}: no {what}: its schema is {format_value(schema)}, not {schemas[0]!r}", hint
         )
     return dict(document)
 
 
 def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """The object of a JSON file with one of these schemas, or any; empty where there is none. NaN is None."""
+    """Read the object of a JSON file with one of these schemas, or with any; empty where there is none. NaN is None."""
     try:
         document = read_json(path, most, parse_constant=lambda name: None)
     except (OSError, ValueError):
@@ -132,7 +132,7 @@ def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[s
 
 
 def members_at_head(path: Path) -> dict[str, Any]:
-    """The members of a JSON object that stand whole at the beginning of a file, however long; empty where none do."""
+    """Read the members of a JSON object that are complete within the first bytes of a file, which may be long."""
     decoder, members = json.JSONDecoder(), {}
     try:
         with open_regular(path) as file:
@@ -149,7 +149,7 @@ def members_at_head(path: Path) -> dict[str, Any]:
 
 
 def read_toml(path: Path, what: str, hint: str, missing: str | None = None) -> dict[str, Any]:
-    """The tables of a TOML file. ``missing`` is the hint where there is no file.
+    """Read the tables of a TOML file. ``missing`` is the hint where there is no file.
 
     Raises `NsysprofError` where it cannot be read or is no TOML.
     """
@@ -179,7 +179,7 @@ def _near(word: Any, words: list[str], are: str = "") -> str:
 
 
 def _inside(value: Any, kind: Any, place: str) -> tuple[Any, list[Any]]:
-    """What stands at a place such as ``points[3].seq``, and the types that it may be of."""
+    """Find the value at a place such as ``points[3].seq``, and the types that it may have."""
     kinds = [*_plain(kind)]
     for name, number in re.findall(r"(\w+)|\[(\d+|\.\.\.)\]", place):
         if name:
@@ -195,7 +195,7 @@ def _inside(value: Any, kind: Any, place: str) -> tuple[Any, list[Any]]:
 
 
 def _plain(kind: Any) -> Iterator[Any]:
-    """The types that make up a type."""
+    """Yield the types that a union or an annotated type is made of."""
     if get_origin(kind) in (Union, UnionType, Annotated):
         parts = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
         for part in parts:

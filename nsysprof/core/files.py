@@ -1,7 +1,7 @@
-"""Files: read with care, written whole, and the cells of CSV files that a spreadsheet may open.
+"""Files: read with care, written whole, and cells of CSV files that are safe in a spreadsheet.
 
-A name may stand for a pipe that nobody writes into, a device without end, or a file that is something else. What is
-read here is a regular file, or a link to one, of a size that such files have.
+A name may stand for a pipe that nobody writes into, an endless device, or some other file. Only regular files, and
+links to them, of a plausible size are read here.
 """
 
 from __future__ import annotations
@@ -18,15 +18,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-PART = ".nsysprof-"  # what the names of folders begin with in which results become whole
+PART = ".nsysprof-"  # prefix of the folders in which results are made
+MAX_BYTES = 64 << 20  # of records, budgets, rules, lists
+MAX_TABLE_BYTES = 1 << 30  # of tables: a row per kernel, per instance or per sample
+_MAX_LEVELS = 100  # of nested brackets: code that walks them must not run out of stack
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+_SPECIAL = re.compile(r'[,"\r\n]').search
+_FORMULA = r"[=+\-@\t\r\n＝＋－＠]"  # how a spreadsheet may take a formula to begin
+_BEGINS_FORMULA, _MADE_SAFE = re.compile(_FORMULA).match, re.compile(f"'{_FORMULA}").match
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)").fullmatch
+
+# ---- write
 
 
 @contextmanager
 def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
-    """A place for what becomes a file: it gets its name when it is whole, and else nothing is left of it.
+    """Yield a path to write a file to; it gets its name when it is whole, and nothing is left of it otherwise.
 
-    That is in a folder beside it that is new and of nobody else, so that no link lies there which writing would
-    follow. What has the name already is replaced, a link too, or, where ``replace`` is False, stays: then this raises
+    The path is in a new private folder beside the file, so that writing follows no link that somebody put there.
+    Whatever has the name already is replaced, a link too; where ``replace`` is False it stays, and this raises
     `FileExistsError`. An `OSError` names the file.
     """
     try:
@@ -38,12 +48,12 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
             else:
                 give_final_name(part, path)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None  # nobody has asked for the other
+        error.filename, error.filename2 = str(path), None  # the user has never seen the other
         raise
 
 
 def give_final_name(part: Path, final: Path) -> None:
-    """Give a file a name on its file system that no other has; it may keep its old one too.
+    """Give a file a new name on its file system, one that is free; it may keep its old one too.
 
     Raises `FileExistsError` where the name is taken, also by a link to nothing, and `OSError` where it cannot be given.
     """
@@ -57,25 +67,23 @@ def give_final_name(part: Path, final: Path) -> None:
         part.replace(final)
 
 
-MAX_BYTES = 64 << 20  # of records, budgets, rules, lists
-MAX_TABLE_BYTES = 1 << 30  # of tables: a row per kernel, per instance or per sample
-_MOST_LEVELS = 100  # of brackets in brackets: whoever walks through them must not run out of stack
-_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+# ---- read
 
 
 class TooDeepError(ValueError):
-    """JSON whose brackets are nested deeper than anything that is meant."""
+    """JSON whose brackets are nested deeper than in any sensible document."""
 
     def __init__(self) -> None:
         super().__init__("brackets nested too deeply")
 
 
 def open_regular(path: Path, most: int | None = None) -> BinaryIO:
-    """Open a regular file of at most so many bytes for reading. `OSError` says in words what else it is."""
-    _check_regular(path.stat(), path, most)  # first: to open a device may already do something
-    file = open(path, "rb", opener=_open)  # noqa: SIM115  Path.open has no opener; the caller closes it
+    """Open a regular file of at most ``most`` bytes for reading; raises an `OSError` that says what else it is."""
+    _check_regular(path.stat(), path, most)  # before opening: that alone may act on a device
+    # a pipe must not wait for a writer; Path.open has no opener; the caller closes the file
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NONBLOCK))  # noqa: SIM115
     try:
-        _check_regular(os.fstat(file.fileno()), path, most)  # it may be another by now
+        _check_regular(os.fstat(file.fileno()), path, most)  # it may have been replaced
     except OSError:
         file.close()
         raise
@@ -83,55 +91,51 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
 
 
 def read_small(path: Path, most: int = MAX_BYTES, *, pipes: bool = False) -> bytes:
-    """The content of a regular file of at most so many bytes. `OSError` says in words what else it is.
+    """Read a regular file of at most ``most`` bytes; raises an `OSError` that says what else it is.
 
-    With ``pipes`` it may be a pipe, as a shell's ``<(command)`` is one, or a device: to its end, or to so many bytes.
+    With ``pipes`` it may also be a pipe, such as a shell's ``<(command)``, or a device.
     """
     with path.open("rb") if pipes else open_regular(path, most) as file:
         content = file.read(most + 1)
-    if len(content) > most:  # it grows, or does not tell its size
+    if len(content) > most:  # it grows, or has no known size
         raise _too_large(path, most)
     return content
 
 
 def read_json(path: Path, most: int = MAX_BYTES, **how: Any) -> Any:
-    """What a JSON file in UTF-8 holds; ``how`` are `json.loads`'s keywords.
+    """Read a JSON file in UTF-8; ``how`` are keywords of `json.loads`.
 
-    Raises `OSError` as `read_small` does, and `ValueError` where it is no JSON; `TooDeepError` is one.
+    Raises `OSError` as `read_small` does and `ValueError`, such as `TooDeepError`, where it is no JSON.
     """
     return parse_json(read_small(path, most), **how)
 
 
 def parse_json(content: bytes, **how: Any) -> Any:
-    """The same of bytes."""
+    """Parse the content of a JSON file as `read_json` does."""
     try:
-        read = json.loads(content.decode("utf-8"), **how)
+        value = json.loads(content.decode("utf-8"), **how)
     except RecursionError:
         raise TooDeepError from None
-    level = [read] if isinstance(read, (dict, list)) else []
-    for _ in range(_MOST_LEVELS):
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(_MAX_LEVELS):
         parts = (each.values() if isinstance(each, dict) else each for each in level)
         level = [part for each in parts for part in each if isinstance(part, (dict, list))]
         if not level:
-            return read
+            return value
     raise TooDeepError
 
 
 def unusable_warning(path: Path) -> str | None:
-    """The warning about a JSON file beside a report that is none to read; None for one that is, or is not there."""
+    """Warn of a JSON file beside a report that cannot be read; None where it can, or where there is none."""
     try:
         read_json(path)
     except FileNotFoundError:
         return None
     except (OSError, TooDeepError) as error:
         return f"{path} is not used: {error.strerror if isinstance(error, OSError) else error}"
-    except ValueError:  # of something else: nsys, too, writes files with such names
+    except ValueError:  # not JSON: nsys, too, writes files with such names
         return None
     return None
-
-
-def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | _NONBLOCK)  # a pipe must not wait for somebody to write
 
 
 def _check_regular(found: os.stat_result, path: Path, most: int | None) -> None:
@@ -147,14 +151,11 @@ def _too_large(path: Path, most: int) -> OSError:
     return OSError(errno.EFBIG, f"larger than {most >> 20:,} MiB, which no such file is", str(path))
 
 
-_SPECIAL = re.compile(r'[,"\r\n]').search
-_FORMULA = r"[=+\-@\t\r\n＝＋－＠]"  # what a spreadsheet may take for the beginning of one
-_BEGINS_FORMULA, _MADE_SAFE = re.compile(_FORMULA).match, re.compile(f"'{_FORMULA}").match
-_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)").fullmatch
+# ---- cells of CSV
 
 
 def csv_field(text: object) -> str:
-    """A CSV field, in quotes where RFC 4180 asks for them.
+    """Write a CSV field, in quotes where RFC 4180 asks for them.
 
     The csv module takes ten times as long for long kernel names, and before Python 3.13 does not quote a lone CR.
     """
@@ -163,24 +164,21 @@ def csv_field(text: object) -> str:
 
 
 def make_spreadsheet_safe(path: Path) -> None:
-    """Rewrite a CSV file so that a spreadsheet takes no name in it for a formula: with a ``'`` in front of such texts.
+    """Rewrite a CSV file with a ``'`` in front of each text that a spreadsheet would take for a formula.
 
-    Quotes of CSV do not keep it from that. Numbers stay as they are.
+    Quotes of CSV do not prevent that. Numbers stay as they are.
     """
-    csv.field_size_limit(2**31 - 1)  # names of kernels are as long as they like
+    csv.field_size_limit(2**31 - 1)  # kernel names may be of any length
     with (
         whole_file(path) as part,
         path.open(newline="", encoding="utf-8") as rows,
         part.open("w", newline="", encoding="utf-8") as file,
     ):
         for row in csv.reader(rows):
-            file.write(",".join(csv_field(_safe(cell)) for cell in row) + "\n")
+            safe = (f"'{cell}" if _BEGINS_FORMULA(cell) and not _NUMBER(cell) else cell for cell in row)
+            file.write(",".join(map(csv_field, safe)) + "\n")
 
 
 def undo_spreadsheet_safe(text: str) -> str:
-    """The text of a cell without the ``'`` that `make_spreadsheet_safe` puts in front."""
+    """Remove the ``'`` that `make_spreadsheet_safe` puts in front of a cell."""
     return text[1:] if _MADE_SAFE(text) else text
-
-
-def _safe(cell: str) -> str:
-    return f"'{cell}" if _BEGINS_FORMULA(cell) and not _NUMBER(cell) else cell

@@ -16,11 +16,11 @@ Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 
 _FIRST = np.iinfo(np.int64).min
-_BLOCK = 256
+_BLOCK = 256  # values that `slice_reduce` reduces beforehand
 
 
 def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """The union of intervals as disjoint intervals ``(start, end)``, sorted; touching ones are joined.
+    """Merge intervals into their union, disjoint intervals ``(start, end)``, sorted; touching ones are joined.
 
     Intervals with ``end <= start`` are empty and left out.
     """
@@ -39,17 +39,17 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def union_length(start: Ints, end: Ints) -> int:
-    """The length of the union of the intervals, in their unit."""
+    """Return the length of the union of the intervals, in their unit."""
     first, last = merge(start, end)
     return int((last - first).sum())
 
 
 def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> NDArray[np.bool_]:
-    """For each asked ``[start, end]`` whether one of the intervals, in any order, contains it whole."""
+    """Return for each asked ``[start, end]`` whether one of the intervals, in any order, contains it whole."""
     order = np.argsort(start, kind="stable")
     reach = np.append(_FIRST, np.maximum.accumulate(end[order]))
-    found: NDArray[np.bool_] = reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
-    return found
+    inside: NDArray[np.bool_] = reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
+    return inside
 
 
 def layers(end: Ints) -> list[Index | None]:
@@ -71,7 +71,7 @@ def layers(end: Ints) -> list[Index | None]:
 
 
 def contained_slices(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints) -> tuple[Index, Index]:
-    """Which items lie wholly inside each outer interval, as slices ``[low, high)`` of the items.
+    """Find the items that lie wholly inside each outer interval, as slices ``[low, high)`` of the items.
 
     The items are one layer: sorted by start, with ends that do not decrease.
     """
@@ -81,10 +81,10 @@ def contained_slices(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints)
 
 
 def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: int) -> Ints:
-    """``ufunc`` (`numpy.minimum` or `numpy.maximum`) over ``values[low:high]`` for many slices, sorted by ``low``.
+    """Reduce ``values[low:high]`` by `numpy.minimum` or `numpy.maximum` for many slices, sorted by ``low``.
 
-    Empty slices give ``empty``, which must be the ufunc's neutral element. Long slices are put together from blocks,
-    so that the cost grows neither with nesting nor with the length of the slices.
+    Empty slices give ``empty``, which must be the ufunc's neutral element. Long slices are composed of blocks, so that
+    the cost grows neither with nesting nor with the length of the slices.
     """
     out = np.full(len(low), empty, np.int64)
     if len(values) == 0 or len(low) == 0:
@@ -96,9 +96,9 @@ def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: 
     def take(source: Ints, first: Index, stop: Index) -> Ints:
         edges = np.empty(2 * len(first), np.intp)
         edges[0::2], edges[1::2] = first, stop
-        found: Ints = ufunc.reduceat(source, edges)[::2]
-        found[first >= stop] = empty
-        return found
+        reduced: Ints = ufunc.reduceat(source, edges)[::2]
+        reduced[first >= stop] = empty
+        return reduced
 
     length = high - low
     short = np.flatnonzero((length > 0) & (length <= 4 * _BLOCK))
@@ -130,7 +130,7 @@ class Overlaps:
 
 
 def overlaps(start: Ints, end: Ints) -> Overlaps:
-    """The `Overlaps` of intervals whose index order is the order of their launches; they may start in any order."""
+    """Find the `Overlaps` of intervals whose index order is that of their launches; they may start in any order."""
     order = np.argsort(start, kind="stable") if (start[1:] < start[:-1]).any() else np.arange(len(start))
     order = order[end[order] > start[order]]
     begins, reach = start[order], np.maximum.accumulate(end[order]) if len(order) else end[order]
@@ -142,14 +142,14 @@ def overlaps(start: Ints, end: Ints) -> Overlaps:
     if len(members) == 0:
         none = np.empty(0, np.intp)
         return Overlaps(none, none, np.empty(0, np.int64))
-    found = _overlaps_by_segment(start[members], end[members])
-    if found is None:
-        found = _overlaps_by_sweep(start[members], end[members])
-    return Overlaps(members[found.first], members[found.second], found.ns)
+    pairs = _overlaps_by_segment(start[members], end[members])
+    if pairs is None:
+        pairs = _overlaps_by_sweep(start[members], end[members])
+    return Overlaps(members[pairs.first], members[pairs.second], pairs.ns)
 
 
 def _overlaps_by_segment(start: Ints, end: Ints) -> Overlaps | None:
-    """Cut time at every start and end and list who runs in each piece; None where that would be too long a list."""
+    """Cut time at every start and end and list the intervals of each piece; None where the list would be too long."""
     count = len(start)
     times = np.concatenate([start, end])
     order = np.argsort(times, kind="stable")
@@ -173,7 +173,7 @@ def _overlaps_by_segment(start: Ints, end: Ints) -> Overlaps | None:
 
 
 def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
-    """The same for crowds: one pass over the cuts with the running intervals in a sorted list."""
+    """Do the same for crowds: one pass over the cuts with the running intervals in a sorted list."""
     count = len(start)
     times = np.concatenate([start, end])
     # at equal times ends come first, so that touching intervals do not meet
@@ -214,7 +214,7 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
 
 
 def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
-    """How long disjoint, sorted intervals cover the time before each moment."""
+    """Return how long disjoint, sorted intervals cover the time before each moment."""
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
     last_end = np.append(_FIRST, end)[place]
@@ -223,7 +223,7 @@ def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
 
 
 def expand_ranges(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The numbers of all stretches: ``size`` of them from each ``first`` on."""
+    """List the numbers of many ranges one after the other: ``size`` numbers from each ``first`` on."""
     before = np.cumsum(size) - size
     out: NDArray[np.int64] = np.arange(int(size.sum())) + np.repeat(first - before, size)
     return out
@@ -233,23 +233,23 @@ NOTHING = 255  # the kind of a column in which nothing ran
 
 
 def column_edges(start: int, end: int, columns: int) -> Ints:
-    """Column edges such that `column` of a time is ``(time - start) * columns // length``."""
+    """Return column edges such that the `column` of a time is ``(time - start) * columns // length``."""
     length = max(end - start, 1)
     columns = max(1, min(columns, length))
-    # Python integers: the products of a long window do not fit into 64 bits
+    # Python integers: the products of a long time do not fit into 64 bits
     return np.array([start - (-k * length // columns) for k in range(columns + 1)], np.int64)
 
 
 def column(times: Ints, edges: Ints) -> Ints:
-    """The column that each time is in; times outside are in the first or the last one."""
+    """Return the column of each time; times outside are in the first or the last one."""
     out: Ints = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(edges) - 2)
     return out
 
 
 def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints) -> Ints:
-    """Op time in each (group, column), int64 ns of shape (groups, columns); as many groups as it takes.
+    """Sum the time of intervals in each (group, column): int64 ns of shape (groups, columns), for all groups there are.
 
-    Most ops lie in one column; of a longer one the whole columns are counted by where they begin and end.
+    Most intervals lie in one column; the whole columns of longer ones are counted by where they begin and end.
     """
     columns, groups = len(edges) - 1, int(group.max(initial=0)) + 1
     first, last = column(start, edges), column(np.maximum(end - 1, start), edges)

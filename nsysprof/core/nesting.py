@@ -13,20 +13,21 @@ from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Index, Ints
 
+Parents = NDArray[np.int32]
+
 _FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-_ROUNDS = 24
+_ROUNDS = 24  # of jumps in `enclosing`, before the rest is searched
 
 
-def enclosing(end: Ints) -> NDArray[np.int32]:
-    """For each interval the index of the innermost one that contains it whole, -1 where none does.
+def enclosing(end: Ints) -> Parents:
+    """Find for each interval the index of the innermost one that contains it whole, -1 where none does.
 
     The intervals are sorted by start and, where starts are equal, from the longest to the shortest; only their ends
-    are asked for. Of identical intervals the earlier contains the later. Partly overlapping ones do not contain
-    each other.
+    matter. Of identical intervals the earlier contains the later. Partly overlapping ones do not contain each other.
 
-    An interval's answer is the nearest earlier one that ends no sooner. All candidates jump together along the
-    candidates of their candidates, which nearly always takes a few rounds. What is left then, such as all that comes
-    after a deep stack was closed, is found by search.
+    The answer for an interval is the nearest earlier one that ends no sooner. All candidates jump together along the
+    candidates of their candidates, which nearly always takes a few rounds. The rest, such as whatever comes after a
+    deep stack was closed, is found by search.
     """
     count = len(end)
     up = np.arange(-1, count - 1, dtype=np.int32)
@@ -43,8 +44,8 @@ def enclosing(end: Ints) -> NDArray[np.int32]:
     return up
 
 
-def _last_reaching(end: Ints, rows: Index) -> NDArray[np.int32]:
-    """For each of some rows the last row before it whose end is no sooner, -1 for none, in log(n) steps.
+def _last_reaching(end: Ints, rows: Index) -> Parents:
+    """Find for each of some rows the last row before it whose end is no sooner, -1 for none, in log(n) steps.
 
     ``peaks[k]`` holds the latest end of every 2**k rows: go up until the block to the left is late enough, then down.
     """
@@ -72,15 +73,15 @@ def _last_reaching(end: Ints, rows: Index) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class Nest:
-    """Intervals sorted by (start, longest first), ready to be asked which of them encloses a moment or a span."""
+    """Intervals sorted by (start, longest first), prepared for finding which of them encloses a moment or a span."""
 
     start: Ints
     end: Ints
-    up: NDArray[np.int32]
-    lifts: tuple[NDArray[np.int32], ...]
+    up: Parents
+    lifts: tuple[Parents, ...]
 
-    def innermost(self, start: Ints, end: Ints) -> NDArray[np.int32]:
-        """For each asked ``[start, end]`` the index of the latest-started interval that contains it whole, or -1."""
+    def innermost(self, start: Ints, end: Ints) -> Parents:
+        """Find for each ``[start, end]`` the index of the latest-started interval that contains it whole, or -1."""
         at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
         bound = np.append(self.end, _LAST)
         pending = np.flatnonzero(bound[at] < end)
@@ -106,8 +107,11 @@ def nest(start: Ints, end: Ints) -> Nest:
     return Nest(start, end, up, tuple(lifts))
 
 
-def sum_ancestors(values: NDArray[np.int64], parent: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Each row's value plus those of all its ancestors; logarithmic rounds in depth."""
+# ---- parents
+
+
+def sum_ancestors(values: Ints, parent: Parents) -> Ints:
+    """Add to each row's value those of all its ancestors; logarithmic rounds in depth."""
     count = len(parent)
     up = np.append(np.where(parent < 0, count, parent), count)
     out = np.append(values, 0)
@@ -117,8 +121,8 @@ def sum_ancestors(values: NDArray[np.int64], parent: NDArray[np.int32]) -> NDArr
     return out[:-1]
 
 
-def ancestors_or_self(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which rows are marked or have a marked ancestor; logarithmic rounds in depth."""
+def ancestors_or_self(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which rows are marked or have a marked ancestor; logarithmic rounds in depth."""
     up = np.append(np.where(parent < 0, len(parent), parent), len(parent))
     out = np.append(marked, False)
     while (up[:-1] < len(parent)).any():
@@ -127,25 +131,25 @@ def ancestors_or_self(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> N
     return out[:-1]
 
 
-def outermost(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def outermost(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which marked rows have no marked ancestor."""
     within: NDArray[np.bool_] = np.append(ancestors_or_self(parent, marked), False)[parent]
     return marked & ~within
 
 
-def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
-    """How many ancestors each row has."""
+def depths(parent: Parents) -> NDArray[np.int32]:
+    """Count the ancestors of each row."""
     return (sum_ancestors(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)
 
 
-Parents = NDArray[np.int32]
+# ---- lanes
 
 
 @dataclass(frozen=True)
 class Lane:
-    """Some of the intervals that were stacked, in their order.
+    """Some of the stacked intervals, in their order.
 
-    ``members`` are their positions; ``up`` int32, for each the member of this lane that it is drawn in, -1 for none.
+    ``members`` are their positions; ``up`` is for each the member of this lane that it is drawn in, -1 for none.
     """
 
     members: Index
@@ -153,11 +157,11 @@ class Lane:
 
 
 def stack(start: Ints, end: Ints, parent: Parents) -> list[Lane]:
-    """Lanes for intervals sorted by start and from the longest to the shortest, each after its ``parent`` (-1: none).
+    """Stack intervals into lanes in which none cross: what lies inside another there is its descendant.
 
-    An interval lies inside its parent, where that is possible, or alone: nothing looks nested that is not. Intervals
-    that touch do not cross. There are few lanes, not the fewest. As long as parents are what encloses in time, which
-    nearly all are, this is numpy on whole arrays.
+    They are sorted by start and from the longest to the shortest, each after its ``parent`` (-1: none). An interval
+    lies inside its parent, where that is possible, or alone. Intervals that touch do not cross. There are few lanes,
+    not the fewest. Where parents enclose in time, which nearly all do, this is numpy on whole arrays.
     """
     lane = np.zeros(len(start), np.int32)
     up = parent.astype(np.int32)
@@ -174,11 +178,11 @@ def stack(start: Ints, end: Ints, parent: Parents) -> list[Lane]:
     place = np.empty(len(start), np.int32)
     place[by_lane] = np.arange(len(start)) - first[lane[by_lane]]
     drawn_in = np.where((up >= 0) & (lane[up] == lane), place[up], np.int32(-1)) if len(up) else up
-    return [Lane(mine, drawn_in[mine]) for mine in np.split(by_lane, first[1:-1])] if len(up) else []
+    return [Lane(rows, drawn_in[rows]) for rows in np.split(by_lane, first[1:-1])] if len(up) else []
 
 
 def _crossing(start: Ints, end: Ints, parent: Parents) -> NDArray[np.bool_]:
-    """Which intervals cross one in front of them, or lie in one that is not their parent."""
+    """Find the intervals that cross an earlier one, or lie in one that is not their parent."""
     around = enclosing(end)
     out: NDArray[np.bool_] = around != parent
     by_parent = np.argsort(around, kind="stable")
@@ -190,7 +194,7 @@ def _crossing(start: Ints, end: Ints, parent: Parents) -> NDArray[np.bool_]:
 def _sort_out(start: Ints, end: Ints, rows: Index, up: Parents, lane: Parents) -> None:
     """Give each row a lane, in time: that of its parent where nothing else is open in it, else the first free one."""
     open_in: list[list[int]] = []  # what is open in each lane, the innermost last
-    busy: list[tuple[int, int]] = []  # when the outermost of a lane ends, and the lane
+    busy: list[tuple[int, int]] = []  # the end of the outermost of a lane, and the lane
     free: list[int] = []
     for row, begin, stop, parent in zip(
         rows.tolist(), start[rows].tolist(), end[rows].tolist(), up[rows].tolist(), strict=True
@@ -214,9 +218,9 @@ def _sort_out(start: Ints, end: Ints, rows: Index, up: Parents, lane: Parents) -
 
 
 def walk(up: Parents) -> NDArray[np.int64]:
-    """The order in which the intervals of a lane begin and end: ``i`` where the i-th begins, ``~i`` where it ends.
+    """Order the begins and ends of the intervals of a lane: ``i`` where the i-th begins, ``~i`` where it ends.
 
-    An interval ends after all that it is around, and before the next one beside it begins, also where times are equal.
+    An interval ends after all inside it, and before the next one beside it begins, also where times are equal.
     """
     count = len(up)
     depth = depths(up) if (up >= 0).any() else np.zeros(count, np.int32)

@@ -1,4 +1,4 @@
-"""Work that several threads share: numpy lets go of the interpreter while it computes."""
+"""Work shared by several threads: numpy releases the interpreter while it computes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ MAX_THREADS = 4  # more gain little and take memory
 
 
 def cores() -> int:
-    """The cores that this process may use, `MAX_THREADS` at most."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(there, MAX_THREADS)
+    """Count the cores that this process may use, `MAX_THREADS` at most."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(count, MAX_THREADS)
 
 
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int
 ) -> Generator[Result, None, None]:
-    """The results for all items, in their order, computed by that many threads up to one item each ahead of the reader.
+    """Yield the results for all items in order; the threads compute up to one item each ahead of the reader.
 
-    With one thread nothing is computed ahead, and in the reader's own.
+    With one thread nothing is computed ahead, and the reader's own thread does it.
     """
     if threads <= 1:
         yield from map(function, items)

@@ -1,4 +1,4 @@
-"""Numbers to text, the only place that knows unit names: three digits, or all of a longer integer part.
+"""Formats of numbers, the only place that knows unit names: three digits, or all of a longer integer part.
 
 Display only: files keep plain integers.
 """
@@ -16,34 +16,34 @@ _MINUTES_FROM = 600 * 10**9
 
 
 def format_ns(ns: float) -> str:
-    """A duration: `830 ns`, `2.42 µs`, `56.5 ms`, `1.20 s`, `12.5 min`; `-` for what is not finite."""
+    """Format a duration: `830 ns`, `2.42 µs`, `56.5 ms`, `1.20 s`, `12.5 min`; `-` for what is not finite."""
     return _scaled(ns, _time_units(ns))
 
 
 def scale_ns(max_ns: float) -> tuple[int, str]:
-    """Divisor and unit for a chart axis that reaches `max_ns`: `(1_000_000, "ms")` for 56,000,000."""
+    """Return divisor and unit for a chart axis that reaches `max_ns`: `(1_000_000, "ms")` for 56,000,000."""
     return _unit(max_ns, _time_units(max_ns))
 
 
 def format_bytes(size: float) -> str:
-    """A size in powers of 1,024: `512 B`, `1.50 KiB`, `4.87 GiB`."""
+    """Format a size in powers of 1,024: `512 B`, `1.50 KiB`, `4.87 GiB`."""
     return _scaled(size, _BYTES)
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """A memory bandwidth in powers of 1,000, as data sheets give it: `4.81 TB/s`, `896 GB/s`."""
+    """Format a memory bandwidth in powers of 1,000, as data sheets give it: `4.81 TB/s`, `896 GB/s`."""
     return f"{_scaled(bytes_per_s, _BANDWIDTH)}/s"
 
 
 def format_count(count: int) -> str:
-    """A count: exact with separators below a million (`1,234`), then `1.23 M`, `4.56 G`."""
+    """Format a count: exact with separators below a million (`1,234`), then `1.23 M`, `4.56 G`."""
     if _nearest(abs(count), 1) < 10**6:
         return f"{count:,}"
     return _scaled(count, _COUNT)
 
 
 def format_share(share: float) -> str:
-    """A part of 1 as percent: `44 %`, `4.4 %`, `<0.1 %`, `100 %`; never rounded up to 100 nor down to 0.
+    """Format a part of 1 as percent: `44 %`, `4.4 %`, `<0.1 %`, `100 %`; never rounded up to 100 nor down to 0.
 
     `-` for what is not a number (a part of nothing).
     """
@@ -60,7 +60,7 @@ def format_share(share: float) -> str:
 
 
 def format_ratio(ratio: float) -> str:
-    """How many times: `24.2x`, `1.05x`, `0.95x`, `0.0042x`, `1,200x`; `-` for what is not finite."""
+    """Format how many times: `24.2x`, `1.05x`, `0.95x`, `0.0042x`, `1,200x`; `-` for what is not finite."""
     if not math.isfinite(ratio):
         return "-"
     # Two significant digits where two decimals would show less.
@@ -77,12 +77,12 @@ def _scaled(value: float, units: tuple[tuple[int, str], ...]) -> str:
         return "-"
     divisor, unit = _unit(value, units)
     if divisor == 1:
-        return f"{_whole(value)} {unit}"
-    return f"{_digits(value / divisor)} {unit}"
+        return f"{round(value):,} {unit}"
+    return f"{value / divisor:,.{_decimals(value / divisor)}f} {unit}"
 
 
 def _unit(value: float, units: tuple[tuple[int, str], ...]) -> tuple[int, str]:
-    """The largest unit that the value, as it will be printed, holds at least once; the first one for less."""
+    """Choose the largest unit of which the printed value holds at least one; the first one for less."""
     chosen = units[0]
     for (divisor, name), (smaller, _) in zip(units[1:], units[:-1], strict=True):
         # 999.96 µs prints as 1.00 ms, not as 1,000 µs: compare what is printed in the smaller unit.
@@ -92,20 +92,12 @@ def _unit(value: float, units: tuple[tuple[int, str], ...]) -> tuple[int, str]:
 
 
 def _nearest(value: float, divisor: int) -> float:
-    """`value / divisor` as its digits will show it."""
+    """Round `value / divisor` as its digits will show it."""
     scaled = value / divisor
     return round(scaled, 0 if divisor == 1 else _decimals(scaled))
 
 
 def _decimals(value: float) -> int:
-    """Decimals that make three digits in all."""
+    """Return how many decimals make three digits in all."""
     value = abs(value)
     return 0 if value >= 99.95 else 1 if value >= 9.995 else 2
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.{_decimals(value)}f}"
-
-
-def _whole(value: float) -> str:
-    return f"{round(value):,}"

@@ -1,4 +1,4 @@
-"""Which attention backend really ran in each ``RUN::<backend>::…`` range, by the names of its kernels.
+"""Attention backends that really ran in ``RUN::<backend>::…`` ranges, by the names of their kernels.
 
 The rules of `kernels.toml` say which fused backend a kernel belongs to. Math attention has no kernels of its own: it
 is matrix products together with a softmax. Matrix products alone are projections.
@@ -28,9 +28,9 @@ _MATH = "math"
 _STANDS_FOR = {"math_reduced": _MATH, "naive": _MATH, "flash_attn": "flash"}
 # Causes of softmax kernels that belong to a loss or a router, not to attention.
 _OTHER_SOFTMAX = ("log-softmax", "expert routing")
-# What is asked of every op; the fused backends follow, a column each.
+# What is asked of every GPU op; the fused backends follow, a column each.
 _IS_KERNEL, _IS_GRAPH, _IS_UNKNOWN, _IS_GEMM, _IS_SOFTMAX, _FUSED = range(6)
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class BackendVerdict:
 
     ``ranges``: a row per range name in order of first start, or several where its instances ran different backends:
     ``range, requested, observed, agrees, instances, kernels, evidence``. ``observed`` is a backend, several joined by
-    ``+``, or ``no attention``; ``none`` without kernels and ``unknown`` where names do not tell have no ``agrees``
+    ``+``, or ``no attention``; ``none`` without kernels and ``unknown`` where names do not show it have no ``agrees``
     (pandas' boolean). ``kernels`` counts all kernels inside. ``evidence`` lists what decided, ``name x count``.
     ``kernels``: that evidence with full names, ``row`` (of ``ranges``), ``kernel, count, sum_ns``, most time first.
     """
@@ -50,11 +50,11 @@ class BackendVerdict:
 
     @property
     def differences(self) -> pd.DataFrame:
-        """The rows of ``ranges`` that ran something else than asked for, with the index that they have there."""
+        """The rows of ``ranges`` that ran another backend than asked for, with the index that they have there."""
         return self.ranges[(~self.ranges["agrees"]).fillna(False)]
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows of ``ranges`` as JSON can hold them: ``agrees`` is None where nothing can be said."""
+        """The rows of ``ranges`` as JSON can hold them: ``agrees`` is None where that is not known."""
         agrees = [None if value is pd.NA else bool(value) for value in self.ranges["agrees"]]
         rows = self.ranges.assign(agrees=pd.Series(agrees, dtype=object)).to_dict("records")
         return [{str(name): value for name, value in row.items()} for row in rows]
@@ -152,7 +152,7 @@ def work_inside(
     """What was launched inside range instances, sorted: ``number``, ``name`` (a code), ``kind, count, sum_ns``.
 
     The instances ``rows`` count together that have the same ``number``, which is of every range and below ``count``:
-    an op counts once for it.
+    a GPU op counts once for it.
     """
     ops, names = attribution.trace.ops, max(len(attribution.trace.op_names), 1)
     parts = [_added_up(number[:0], ops.end[:0])]
@@ -186,7 +186,7 @@ def _traits(kinds: Kinds, backends: list[str]) -> NDArray[np.bool_]:
 def _labelled(
     count: int, run: NDArray[np.int64], traits: NDArray[np.bool_], backends: list[str]
 ) -> tuple[NDArray[np.int64], list[str], NDArray[np.bool_]]:
-    """What was observed in each of ``count`` runs, as a code of the texts beside it, and which work decided.
+    """What was observed in each of ``count`` runs, as a code of the labels that follow, and which work decided.
 
     ``run`` and ``traits`` are of the rows of `work_inside`.
     """
@@ -241,7 +241,7 @@ def _evidence(kernels: pd.DataFrame, rows: int) -> list[str]:
     columns = [kernels[column].tolist() for column in ("row", "kernel", "count")]
     for row, kernel, count in zip(*columns, strict=True):
         counts[row][short[kernel]] = counts[row].get(short[kernel], 0) + count
-    return [", ".join(f"{name} x {count:,}" for name, count in found.items()) for found in counts]
+    return [", ".join(f"{name} x {count:,}" for name, count in names.items()) for names in counts]
 
 
 def _warnings(attribution: Attribution, ranges: pd.DataFrame, seen: Observed) -> Iterator[str]:
@@ -263,11 +263,11 @@ def _warnings(attribution: Attribution, ranges: pd.DataFrame, seen: Observed) ->
         )
     lost = attribution.ledger[AMBIGUOUS].ops + attribution.ledger[NO_LAUNCH].ops
     if lost and len(ranges):
-        yield f"ops that belong to no range for sure, and so do not count for its backend: {lost:,}"
+        yield f"GPU ops that belong to no range for sure, and so do not count for its backend: {lost:,}"
 
 
 def _listed(texts: Sequence[Any]) -> str:
     """The first few different texts, and how many more there are."""
     texts = list(dict.fromkeys(texts))
-    more = f" and {len(texts) - _MOST_NAMED:,} more" if len(texts) > _MOST_NAMED else ""
-    return ", ".join(texts[:_MOST_NAMED]) + more
+    more = f" and {len(texts) - _MAX_NAMED:,} more" if len(texts) > _MAX_NAMED else ""
+    return ", ".join(texts[:_MAX_NAMED]) + more

@@ -1,4 +1,4 @@
-"""What a kernel is, by its name: family, math unit, attention backend and cause.
+"""Classifies kernels by their names: family, math unit, attention backend and cause; and groups them for charts.
 
 The rules are data (`kernels.toml`, ordered, the first match wins). Asking is by candidates: every expression
 needs some word of letters, and the words that occur in names are few and repeat, so each distinct word is
@@ -12,24 +12,37 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
 from nsysprof.kernels.names import dtype, function_name, is_plausible, own_words, short_name
 from nsysprof.kernels.rules import FAMILIES, MATH_UNITS, Family, Rule, Rules, fields_of, load_rules
+from nsysprof.trace.trace import Trace
 
 __all__ = [
-    "FAMILIES", "MATH_UNITS", "UNMATCHED", "Family", "Kinds", "Rules", "classify", "function_name", "load_rules",
-    "short_name",
+    "FAMILIES", "LAST", "MATH_UNITS", "NO_KERNELS", "OTHER", "UNMATCHED", "Family", "Kinds", "OpGroups", "Rules",
+    "classify", "function_name", "load_rules", "op_groups", "short_name",
 ]  # fmt: skip
 
 UNMATCHED = "unmatched"
 
 _TYPE_GROUPS = ("src", "dst")
+# Families of GPU ops that are no kernels: groups of their own, whether kernels are grouped by family or by name.
+NO_KERNELS = ("memcpy", "memset", "migration", "graph")
+OTHER = "other"
+LAST = (OTHER, *NO_KERNELS)  # what stands behind the names of kernels
+MAX_NAMES = 8
+_NAMED = 0.95  # of the kernels' time: what names beyond it share is one group
+_LABEL = 40
+_CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 
 
 @dataclass(frozen=True)
 class Kinds:
     """One entry per name asked, in the order asked.
 
-    `family` is one of FAMILIES, `math_unit` one of MATH_UNITS, `attention_backend` None unless the name tells,
+    `family` is one of FAMILIES, `math_unit` one of MATH_UNITS, `attention_backend` None unless the name says which,
     `cause` a finer label (the family where no rule says more), `rule` the rule that decided or "unmatched".
     """
 
@@ -57,11 +70,9 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
     for name in names:
         candidates = set(always)
         for word in set(_WORDS(name.lower())):
-            found = known.get(word)
-            if found is None:
-                found = frozenset(number for need in _inside(word, starts) for number in needs[need])
-                known[word] = found
-            candidates |= found
+            if word not in known:
+                known[word] = frozenset(number for need in _inside(word, starts) for number in needs[need])
+            candidates |= known[word]
         _append(kinds, *_first_match(rules, candidates, name))
     return kinds
 
@@ -92,7 +103,8 @@ def _first_match(
                 text["words"] = own_words(function)
         match = _compiled(pattern).search(text[rule.where])
         if match is not None and (
-            rule.only is None or is_plausible(text["function"], text["words"], rule.only)
+            isinstance(rule.only, msgspec.UnsetType)
+            or is_plausible(text["function"], text["words"], _word_set(rule.only))
         ):
             return rule, match
     return None, None
@@ -108,7 +120,7 @@ def _append(kinds: Kinds, rule: Rule | None, match: re.Match[str] | None) -> Non
         return
     kinds.family.append(rule.family)
     kinds.math_unit.append(rule.math_unit)
-    kinds.attention_backend.append(rule.attention_backend)
+    kinds.attention_backend.append(rule.attention_backend or None)
     kinds.cause.append(_cause(rule, match))
     kinds.rule.append(rule.name)
 
@@ -116,8 +128,8 @@ def _append(kinds: Kinds, rule: Rule | None, match: re.Match[str] | None) -> Non
 def _cause(rule: Rule, match: re.Match[str]) -> str:
     cause = rule.causes[0]
     if "{" in cause:
-        found = {key: text for key, text in match.groupdict().items() if text}
-        groups = {key: dtype(text) if key in _TYPE_GROUPS else text for key, text in found.items()}
+        groups = {key: text for key, text in match.groupdict().items() if text}
+        groups |= {key: dtype(groups[key]) for key in _TYPE_GROUPS if key in groups}
         fits = (cause for cause in rule.causes if groups.keys() >= set(fields_of(cause)))
         cause = re.sub(r"\{(\w+)\}", lambda field: groups[field[1]], next(fits, rule.family))
     return f"{cause} backward" if rule.backward and _BACKWARD(match.string) else cause
@@ -130,5 +142,59 @@ _BACKWARD = re.compile(
 
 
 @cache
+def _word_set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+@cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
+
+
+# ---- groups for charts
+
+
+@dataclass(frozen=True)
+class OpGroups:
+    """The groups: their ``labels``, and ``of`` uint8, the group of each name of a GPU op in the report.
+
+    ``by_name``: the first are names of kernels, then come all other kernels and the families of `NO_KERNELS`; otherwise
+    they are `FAMILIES`.
+    """
+
+    labels: tuple[str, ...]
+    of: NDArray[np.uint8]
+    by_name: bool
+
+    def place(self, family: str) -> int:
+        """The group of one of the families in `LAST`, which are groups in either case."""
+        return len(self.labels) - len(LAST) + LAST.index(family) if self.by_name else FAMILIES.index(family)
+
+
+def op_groups(trace: Trace, kinds: Kinds) -> OpGroups:
+    """The `OpGroups` of a report: by name where `OTHER` is more than half of the time of its kernels."""
+    total = np.zeros(len(trace.op_names), np.int64)
+    for first in range(0, len(trace.ops), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        np.add.at(total, trace.ops.name[part], trace.ops.end[part] - trace.ops.start[part])
+    kernel = np.array([family not in NO_KERNELS for family in kinds.family], bool)
+    other = np.array([family == OTHER for family in kinds.family], bool)
+    if 2 * int(total[other].sum()) <= int(total[kernel].sum()):
+        of = [FAMILIES.index(family) for family in kinds.family]
+        return OpGroups(FAMILIES, np.array(of, np.uint8), by_name=False)
+    names = [short_name(name, _LABEL) for name in trace.op_names]
+    times: dict[str, int] = {}
+    for code in np.flatnonzero(kernel).tolist():
+        times[names[code]] = times.get(names[code], 0) + int(total[code])
+    shown: list[str] = []
+    for name in sorted(times, key=lambda name: -times[name])[:MAX_NAMES]:
+        if shown and sum(times[each] for each in shown) >= _NAMED * sum(times.values()):
+            break
+        shown.append(name)
+    place = {name: number for number, name in enumerate(shown)}
+    rest = {family: len(shown) + number for number, family in enumerate(LAST)}
+    of = [
+        place.get(name, rest[OTHER]) if is_kernel else rest[family]
+        for name, is_kernel, family in zip(names, kernel.tolist(), kinds.family, strict=True)
+    ]
+    return OpGroups((*shown, "other kernels", *NO_KERNELS), np.array(of, np.uint8), by_name=True)

@@ -1,4 +1,4 @@
-"""Kernel names taken apart: the function's own name, and a short form for display."""
+"""Kernel names: the function's own name, its words, and a short form for display."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::|\bunnamed>::")
 _PLAIN = re.compile(r"(?:(?:void|static|const) )*([\w:~$.\-]+)(?=[<(\[]|$)")
 _LETTERS = "fdilmjsbhat"
 _TYPES = {"float", "double", "half", "bfloat16", "bool", "long", "int", "short", "uint8", "int8"}
-# Words of template arguments that every kernel of a library has, and so tell none apart.
+# Words of template arguments that every kernel of a library has, so that they distinguish none.
 _NOISE = frozenset(
     re.findall(
         r"\S+",
@@ -24,7 +24,7 @@ _NOISE = frozenset(
         """,
     )
 )
-# How functions of libraries begin whose names can be taken at their word.
+# The beginnings of functions of libraries whose names can be taken at their word.
 _LIBRARY = re.compile(
     r"(?:at|at_cuda_detail|c10|caffe2?|torch\w*|vision|vllm|sgl\w*|flashinfer|tensorrt_llm|fastertransformer|turbomind"
     r"|transformer_engine|apex|deep_gemm|fbgemm\w*|xformers|paddle|phi|tensorflow|stream_executor|xla|mxnet|mshadow"
@@ -32,7 +32,7 @@ _LIBRARY = re.compile(
     r"|cudnn\w*|cublas\w*|cusparse\w*|cusolver\w*|CUTENSOR_NAMESPACE|cutensor\w*|cutlass\w*|cub|thrust|dali)::|cu(?:blas|dnn|py)_"
 )
 _OWN_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-# Words of a function's own name that tell nothing of what it does.
+# Words of a function's own name that say nothing about what it does.
 _NEUTRAL = frozenset(
     re.findall(
         r"\S+",
@@ -134,7 +134,7 @@ def _mangled_path(name: str) -> tuple[list[str], int]:
 
 
 def short_name(name: str, width: int = 60) -> str:
-    """A name for display, at most `width` characters: the function and what tells its instances apart.
+    """A name for display, at most `width` characters: the function and what distinguishes its instances.
 
     `void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<bool>, …>(…)` becomes
     `vectorized_elementwise FillFunctor bool`. Different kernels may share it: never group by it.

@@ -19,7 +19,6 @@ Family = Literal[
     "communication", "memcpy", "memset", "migration", "graph", "other",
 ]  # fmt: skip
 _Unit = Literal["tensor core", "FP32 FMA", "unknown"]
-_Where = Literal["name", "function", "words"]
 FAMILIES: tuple[str, ...] = get_args(Family)
 MATH_UNITS: tuple[str, ...] = get_args(_Unit)
 SHIPPED_RULES = Path(__file__).with_name("kernels.toml")
@@ -27,19 +26,28 @@ SHIPPED_RULES = Path(__file__).with_name("kernels.toml")
 _COMMON = {"kernel", "cuda", "native", "triton", "fused", "cutlass", "cudnn", "lambda", "void", "functor"}
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One rule as read from a file; `patterns` are not compiled until a name needs them."""
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[rule]]`` table; its expressions are not compiled until a name needs them."""
 
     name: str
-    patterns: tuple[str, ...]
-    where: str
-    only: frozenset[str] | None  # the words that a plain name may have; None: any
-    family: str
-    math_unit: str
-    attention_backend: str | None
-    causes: tuple[str, ...]
-    backward: bool
+    match: Texts
+    family: Family
+    where: Literal["name", "function", "words"] = "name"
+    only: str | msgspec.UnsetType = msgspec.UNSET  # the words that a plain name may have; unset: any
+    math_unit: _Unit = "unknown"
+    attention_backend: str = ""
+    cause: Texts = []
+    backward: bool = False
+
+    @property
+    def patterns(self) -> list[str]:
+        """The expressions, of which any one is enough."""
+        return texts(self.match)
+
+    @property
+    def causes(self) -> list[str]:
+        """The causes, of which the first counts whose groups matched; the family where there are none."""
+        return texts(self.cause) or [self.family]
 
 
 @dataclass(frozen=True)
@@ -102,9 +110,9 @@ def _needed_word(pattern: str) -> str:
         depth += (char == "(") - (char == ")")
         at += 1
     runs.append(run)
-    runs = [found.lower() for found in runs if len(found) > 1]
+    words = [word.lower() for word in runs if len(word) > 1]
     return max(
-        (found for found in runs if found not in _COMMON), key=len, default=max(runs, key=len, default="")
+        (word for word in words if word not in _COMMON), key=len, default=max(words, key=len, default="")
     )
 
 
@@ -114,18 +122,6 @@ def _class_end(pattern: str, at: int) -> int:
     while at < len(pattern) and pattern[at] != "]":
         at += 2 if pattern[at] == "\\" else 1
     return at
-
-
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    match: Texts
-    family: Family
-    where: _Where = "name"
-    only: str = ""
-    math_unit: _Unit = "unknown"
-    attention_backend: str = ""
-    cause: Texts = []
-    backward: bool = False
 
 
 def _read_rules(path: Path, check: bool) -> tuple[Rule, ...]:
@@ -138,18 +134,7 @@ def _read_rules(path: Path, check: bool) -> tuple[Rule, ...]:
     for number, entry in enumerate(entries, 1):
         label = entry.get("name") if isinstance(entry, dict) else None
         where = f"{path}: rule {number}" + (f' ("{label}")' if isinstance(label, str) else "")
-        found = parse_as(entry, _Entry, where, hint)
-        rule = Rule(
-            found.name,
-            tuple(texts(found.match)),
-            found.where,
-            frozenset(found.only.split()) if "only" in entry else None,
-            found.family,
-            found.math_unit,
-            found.attention_backend or None,
-            tuple(texts(found.cause) or [found.family]),
-            found.backward,
-        )
+        rule = parse_as(entry, Rule, where, hint)
         reason = next(_reasons(rule), None) if check else None
         if reason is not None:
             raise NsysprofError(f"{where}: {reason}", hint)
@@ -159,7 +144,7 @@ def _read_rules(path: Path, check: bool) -> tuple[Rule, ...]:
 
 def _reasons(rule: Rule) -> Iterator[str]:
     """Why this is no rule; the first reason counts, later ones may follow from it."""
-    if rule.only is not None and rule.where != "words":
+    if rule.only is not msgspec.UNSET and rule.where != "words":
         yield "'only' needs where = \"words\""
     groups: set[str] = set()
     for pattern in rule.patterns:

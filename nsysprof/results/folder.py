@@ -209,11 +209,15 @@ def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -
     try:
         with tempfile.TemporaryDirectory(prefix=PART, dir=beside) as name:
             made = Path(name)
-            yield made
-            give_names(
-                {made / final.name: final for final in finals if os.path.lexists(made / final.name)},
-                force=force,
-            )
+            parts = {made / final.name: final for final in finals}
+            try:
+                yield made
+            except NsysprofError as error:  # nobody has asked for the folder
+                for part, final in parts.items():
+                    error.message = error.message.replace(str(part), str(final))
+                error.hint = error.hint and error.hint.replace(name, str(finals[0].parent))
+                raise
+            give_names({part: final for part, final in parts.items() if os.path.lexists(part)}, force=force)
     except OSError as error:
         if error.filename and not os.fsdecode(error.filename).startswith(str(beside / PART)):
             raise  # of something else than what is made here
@@ -268,6 +272,8 @@ def give_names(parts: Mapping[Path, Path], *, force: bool = False) -> None:
 def _not_written(path: Path, error: OSError) -> NsysprofError:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     folder = quote_path(path.parent)
+    if not path.parent.exists():
+        return NsysprofError(f"{path}: there is no folder {path.parent}", f"mkdir -p {folder}")
     return NsysprofError(
         f"{path}: cannot be written: {error.strerror or error}", f"{'df -h' if full else 'ls -ld'} {folder}"
     )

@@ -9,35 +9,35 @@ import json
 import re
 from typing import Any
 
-__all__ = [
-    "assignments",
-    "installation",
-    "is_absolute",
-    "is_system",
-    "kind_of_property",
-    "private_values",
-    "without_addresses",
-    "without_paths",
-    "without_private_keys",
-]
-
 REMOVED = b"[removed]"
-ENVIRONMENT, HOST, USER, HOME, FOLDER, PATH, COMMAND, PROCESS, ID = (
-    *("environment", "host", "user", "home", "working folder", "path", "command line", "process", "id"),
-)
+
+
+class Kind:
+    """The kinds of private texts; labels of what was cut are made of them."""
+
+    ENVIRONMENT = "environment"
+    HOST = "host"
+    USER = "user"
+    HOME = "home"
+    FOLDER = "working folder"
+    PATH = "path"
+    COMMAND = "command line"
+    PROCESS = "process"
+    ID = "id"
+
 
 # What a property (`PROCESS_0:ENVIRONMENT_VARIABLE`, `Hostname`, `EXPORT_PARAM_INPUT_PATH_ABS`) or a key in JSON holds,
 # by its name in lower case without `_`. Seen in reports of 2019 to 2025.
 _PROPERTIES = (
-    (re.compile(r"environ|envvar"), ENVIRONMENT),
-    (re.compile(r"(host|hostname|devicedisplayname|computername|machinename|nodename|fqdn)$"), HOST),
-    (re.compile(r"(uuid|guid|serial|serialnumber)$"), ID),
-    (re.compile(r"(systemuid|machineid|nicinfo)$|(mac|ip|remote|net|network)(address|addr)$"), HOST),
-    (re.compile(r"(user|username|login|logname|useraccount|email)$"), USER),
-    (re.compile(r"(workingdir|workingdirectory|workdir|currentdir|currentdirectory|cwd|pwd)$"), FOLDER),
-    (re.compile(r"home(dir|directory|path|folder)?$"), HOME),
-    (re.compile(r"argument\d*$|cmdline|commandline|^args?$|^argv$|^arguments$"), COMMAND),
-    (re.compile(r"(file|filename|path|dir|directory|folder)(abs)?$"), PATH),
+    (re.compile(r"environ|envvar"), Kind.ENVIRONMENT),
+    (re.compile(r"(host|hostname|devicedisplayname|computername|machinename|nodename|fqdn)$"), Kind.HOST),
+    (re.compile(r"(uuid|guid|serial|serialnumber)$"), Kind.ID),
+    (re.compile(r"(systemuid|machineid|nicinfo)$|(mac|ip|remote|net|network)(address|addr)$"), Kind.HOST),
+    (re.compile(r"(user|username|login|logname|useraccount|email)$"), Kind.USER),
+    (re.compile(r"(workingdir|workingdirectory|workdir|currentdir|currentdirectory|cwd|pwd)$"), Kind.FOLDER),
+    (re.compile(r"home(dir|directory|path|folder)?$"), Kind.HOME),
+    (re.compile(r"argument\d*$|cmdline|commandline|^args?$|^argv$|^arguments$"), Kind.COMMAND),
+    (re.compile(r"(file|filename|path|dir|directory|folder)(abs)?$"), Kind.PATH),
 )
 _ASSIGNMENT = re.compile(rb"[^\s=/\0\"']{1,200}=")
 # Folders that every machine has: a path that begins with one is not private.
@@ -78,13 +78,13 @@ _NSIGHT = re.compile(
 
 
 def installation(path: bytes) -> bytes | None:
-    """The product and version in the path of an nsys; None where the path does not name them."""
+    """Return the product and version in the path of an nsys; None where the path does not name them."""
     product = _NSIGHT.search(path)
     return None if product is None else path if is_system(path) else b"[path]/" + product[0]
 
 
 def without_addresses(text: bytes, *, ids_alone: bool) -> tuple[bytes, int]:
-    """The text without addresses of the network and ids of adapters and GPUs, or ids alone; how many there were."""
+    """Cut out addresses of the network and ids of adapters and GPUs, or ids alone; returns also how many."""
     count = 0
 
     def cut(match: re.Match[bytes]) -> bytes:
@@ -98,17 +98,17 @@ def without_addresses(text: bytes, *, ids_alone: bool) -> tuple[bytes, int]:
 
 
 def is_system(path: bytes) -> bool:
-    """Whether a path begins with a folder that every machine has."""
+    """Return whether a path begins with a folder that every machine has."""
     return _SYSTEM.match(path) is not None
 
 
 def is_absolute(path: bytes) -> bool:
-    """Whether a text begins as an absolute path does."""
+    """Return whether a text begins as an absolute path does."""
     return re.match(rb"/|[A-Za-z]:[\\/]", path) is not None
 
 
 def assignments(text: bytes) -> list[tuple[bytes, bytes]]:
-    """The variables in an environment: NUL-separated as the system keeps it, or ``A=b;C=d`` as nsys writes it.
+    """Read the variables of an environment: NUL-separated as the system keeps it, or ``A=b;C=d`` as nsys writes it.
 
     Empty where most of the text is something else. A single ``A=b`` counts: a process may have one variable.
     """
@@ -119,13 +119,13 @@ def assignments(text: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def kind_of_property(name: str) -> str | None:
-    """The kind of private thing that a property or a JSON key of that name holds; None for one that is not private."""
+    """Return the kind of private text in a property or under a JSON key of that name; None where it is not private."""
     plain = name.rpartition(":")[2].lower().replace("_", "").replace(" ", "").replace("-", "")
     return next((kind for pattern, kind in _PROPERTIES if pattern.search(plain)), None)
 
 
 def without_paths(text: bytes) -> tuple[bytes, int]:
-    """The text with each absolute path that is not the system's cut down to ``[path]/file``; how many were."""
+    """Cut each absolute path that is not the system's down to ``[path]/file``; returns also how many."""
     if text.startswith(b"/") and not is_system(text) and not re.search(rb"[\n\0]|: ", text):
         folder, _, name = text.rpartition(b"/")  # the path of a module, blanks and all
         if folder and folder not in (b"/home", b"/Users"):
@@ -143,19 +143,19 @@ def without_paths(text: bytes) -> tuple[bytes, int]:
 
 
 def private_values(text: bytes) -> list[tuple[str, Any]]:
-    """The values under private keys of JSON, each with its kind; paths are found without their keys."""
+    """Find the values under private keys of JSON, each with its kind; paths are found without their keys."""
     private: list[tuple[str, Any]] = []
     left = [_parsed(text)]
     while left:
         value = left.pop()
         left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         kinds = [(kind_of_property(name), value[name]) for name in value] if isinstance(value, dict) else []
-        private += [(kind, inner) for kind, inner in kinds if kind is not None and kind != PATH]
+        private += [(kind, inner) for kind, inner in kinds if kind is not None and kind != Kind.PATH]
     return private
 
 
 def without_private_keys(text: bytes) -> bytes:
-    """The text, where it is JSON, without the keys that are private; it is spelled anew only where one goes."""
+    """Leave private keys out of a text that is JSON; it is spelled anew only where one goes."""
     if text[:1] not in (b"{", b"[") or not _KEYS.search(text):
         return text
     value = _parsed(text)
@@ -181,7 +181,7 @@ def _public(value: Any) -> Any:
         name: _public(inner)
         for name, inner in value.items()
         # numbers are not private: `user` may be a time
-        if kind_of_property(name) in (None, PATH) or isinstance(inner, (int, float, type(None)))
+        if kind_of_property(name) in (None, Kind.PATH) or isinstance(inner, (int, float, type(None)))
     }
 
 

@@ -21,112 +21,54 @@ import os
 import re
 import sqlite3
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal
+from typing import Any
 
 from nsysprof.core.files import give_final_name
 from nsysprof.errors import NsysprofError
-from nsysprof.scrub.allow_list import (
-    EMPTIED,
-    LOCAL,
-    is_name,
-    known_column,
-    known_property,
-    known_table,
-    matches,
-)
+from nsysprof.scrub.allow_list import EMPTIED, LOCAL, known_column, known_property, known_table
 from nsysprof.scrub.private_text import (
-    COMMAND,
-    ENVIRONMENT,
-    FOLDER,
-    HOME,
-    HOST,
-    ID,
-    PATH,
-    PROCESS,
-    REMOVED,
-    USER,
+    Kind,
     assignments,
     installation,
     is_absolute,
     kind_of_property,
     private_values,
-    without_addresses,
-    without_paths,
-    without_private_keys,
 )
-from nsysprof.scrub.report_copy import Key, ReportCopy, copied_report, quoted
-from nsysprof.scrub.report_links import THREAD, profiled_processes, string_references
-from nsysprof.scrub.secrets import Secret, Secrets, environment_secrets, machine_secrets, redacted, secrets_of
-
-__all__ = ["Scrubbed", "machine_secrets", "redacted", "scrub_report"]
+from nsysprof.scrub.report_copy import THREAD, Key, copied_report, profiled_processes, quoted
+from nsysprof.scrub.secrets import Secret, secrets_of
+from nsysprof.scrub.work import ScrubWork
 
 _PROPERTIES = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV")
 _LAUNCHED = re.compile(r"PROCESS_\d+:COMMAND\Z")
 _CALLED = {
-    ENVIRONMENT: "environment variables",
-    HOST: "host names and machine ids",
-    USER: "user names",
-    FOLDER: "working folders",
-    HOME: "home folders",
-    COMMAND: "command-line arguments",
-    PATH: "paths of the export",
-    ID: "ids of GPUs and of the session",
+    Kind.ENVIRONMENT: "environment variables",
+    Kind.HOST: "host names and machine ids",
+    Kind.USER: "user names",
+    Kind.FOLDER: "working folders",
+    Kind.HOME: "home folders",
+    Kind.COMMAND: "command-line arguments",
+    Kind.PATH: "paths of the export",
+    Kind.ID: "ids of GPUs and of the session",
 }
-_UNKNOWN = {name: f"{name} that nsysprof does not know" for name in ("tables", "columns", "properties")}
 _HARDWARE = re.compile(r"(?i)(version|description|architecture|gpuinfo|cpuinfo|product_\w+|event_type)\Z")
 _INSTALLED = "TargetInstallDir"
-_Kind = Literal["name", "fact", "text"]
-_TEXT: _Kind = "text"
 
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """What is not in the copy: how many of each thing, in plain words, and which kinds of secrets were looked for.
+    """A scrubbed copy: how many of each thing were removed, in plain words, and the kinds of secrets looked for.
 
-    ``unknown``: of the things of which nsysprof does not know what they hold, their names, as ``keep`` takes them.
+    ``unknown`` has the names, as ``keep`` takes them, of things that went because nsysprof does not know them.
     """
 
     path: Path
     removed: Mapping[str, int]
     kinds: tuple[str, ...]
     unknown: Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True)
-class _Work:
-    """A copy while it is scrubbed: the secrets and variables known so far, and what was removed."""
-
-    copy: ReportCopy
-    keep: Sequence[str] = ()
-    names: bool = False
-    secrets: Secrets = field(default_factory=Secrets)
-    variables: set[tuple[bytes, bytes]] = field(default_factory=set)
-    removed: Counter[str] = field(default_factory=Counter)
-    unknown: dict[str, list[str]] = field(default_factory=dict)
-    kept: set[str] = field(default_factory=set)
-
-    def keeps(self, *names: str) -> bool:
-        """Whether one of the names of a thing is to be kept although nobody knows what it holds."""
-        asked = {pattern for pattern in self.keep for name in names if matches(name, [pattern])}
-        self.kept.update(asked)
-        return bool(asked)
-
-    def drops(self, kind: str, name: str) -> None:
-        """Take note of a thing that goes because nobody knows what it holds."""
-        names = self.unknown.setdefault(_UNKNOWN[kind], [])
-        if name not in names:
-            names.append(name)
-
-    def learn(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take environment variables for secrets."""
-        for name, value in pairs:
-            self.variables.add((name, value))
-            self.secrets.add(environment_secrets(name, value))
 
 
 def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bool = False) -> Scrubbed:
@@ -148,7 +90,7 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
         with tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent) as folder:
             part = Path(folder, "scrubbed.sqlite")
             with copied_report(source, Path(folder)) as copy:
-                work = _Work(copy, keep, names)
+                work = ScrubWork(copy, keep, names)
                 _scrub(work, source)
                 copy.finish(part)
             _check_kept(work)
@@ -172,7 +114,7 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
     return Scrubbed(out, removed, kinds, work.unknown)
 
 
-def _check_kept(work: _Work) -> None:
+def _check_kept(work: ScrubWork) -> None:
     for name in work.keep:
         if name not in work.kept:
             raise NsysprofError(
@@ -189,7 +131,7 @@ def _explained(source: Path, out: Path, error: Exception) -> NsysprofError:
     return NsysprofError(f"{source}: cannot be scrubbed: {message}", hint)
 
 
-def _scrub(work: _Work, source: Path) -> None:
+def _scrub(work: ScrubWork, source: Path) -> None:
     """Learn the secrets from where they are known to stand, delete that, then look for them in all that is left."""
     copy = work.copy
     if not copy.has("StringIds", "id", "value"):
@@ -209,25 +151,25 @@ def _scrub(work: _Work, source: Path) -> None:
     for table in [table for table in copy.tables if not work.keeps(table)]:
         _drop_unknown(work, table)
     _remove_processes(work)
-    _sweep_strings(work)
+    work.clean_strings()
     for table in properties:
         _remove_properties(work, table)
     done = {(table, "value") for table in (*properties, "StringIds")}
     for table, about in copy.tables.items():
         for column in about.texts:
             if (table, column) not in done:
-                _sweep_column(work, table, column)
+                work.clean_column(table, column)
     declarations = copy.declarations()
     work.removed["declarations with secrets"] = copy.declare(work.secrets.redactor(declarations, sure=True))
-    variables = _CALLED[ENVIRONMENT]
+    variables = _CALLED[Kind.ENVIRONMENT]
     work.removed[variables] = max(work.removed[variables], len(work.variables))
 
 
 # ---- what is not known to describe the work alone
 
 
-def _drop_unknown(work: _Work, table: str) -> None:
-    """Drop a table, or columns of it, of which nobody knows what they hold; of columns of numbers what is none."""
+def _drop_unknown(work: ScrubWork, table: str) -> None:
+    """Drop a table, or columns of it, that nsysprof does not know, and texts in columns of numbers."""
     copy = work.copy
     if not known_table(table):
         if copy.rows(f"SELECT 1 FROM {quoted(table)} LIMIT 1"):
@@ -252,13 +194,13 @@ def _drop_unknown(work: _Work, table: str) -> None:
             work.removed["texts in columns of numbers"] += count
 
 
-def _empty_columns(work: _Work) -> None:
+def _empty_columns(work: ScrubWork) -> None:
     """Empty the columns that say which one of all GPUs or machines it is; elsewhere that is a secret."""
     for table, columns in EMPTIED.items():
         for column in columns:
             if not work.copy.has(table, column) or work.keeps(f"{table}.{column}"):
                 continue
-            kind = HOST if table == "TARGET_INFO_SYSTEM_ENV" else ID
+            kind = Kind.HOST if table == "TARGET_INFO_SYSTEM_ENV" else Kind.ID
             for (value,) in work.copy.texts(table, column):
                 if value != LOCAL:
                     work.secrets.add(secrets_of(kind, value))
@@ -273,36 +215,36 @@ def _empty_columns(work: _Work) -> None:
 
 
 def _kind(name: bytes, value: bytes) -> str | None:
-    """What is private about a property; None for one that is not, or that nobody knows."""
+    """Return the kind of a private property; None for one that is not private, or not known."""
     if _text(name) == "DEVICE_ID" and value != LOCAL:
-        return HOST
+        return Kind.HOST
     if _text(name) == _INSTALLED and installation(value) is None:
-        return PATH
+        return Kind.PATH
     return None if known_property(_text(name)) else kind_of_property(_text(name))
 
 
-def _learn_properties(work: _Work, table: str) -> None:
+def _learn_properties(work: ScrubWork, table: str) -> None:
     for value, name in work.copy.texts(table, "value", "name"):
         _learn(work, _kind(name, value), value)
         for kind, inner in private_values(value):
-            if kind == ENVIRONMENT and isinstance(inner, dict):
+            if kind == Kind.ENVIRONMENT and isinstance(inner, dict):
                 work.learn((_raw(one), _raw(another)) for one, another in inner.items())
             else:
                 for text in inner if isinstance(inner, list) else [inner]:
                     _learn(work, kind, _raw(text))
         if (_LAUNCHED.match(_text(name)) or _text(name) == _INSTALLED) and is_absolute(value):
-            work.secrets.add(secrets_of(PATH, value))
+            work.secrets.add(secrets_of(Kind.PATH, value))
 
 
-def _learn(work: _Work, kind: str | None, value: bytes) -> None:
-    if kind == ENVIRONMENT:
+def _learn(work: ScrubWork, kind: str | None, value: bytes) -> None:
+    if kind == Kind.ENVIRONMENT:
         single = re.fullmatch(rb'([^=]+)="(.*)"', value, re.DOTALL)  # as META_DATA_CAPTURE has them
         work.learn([(single[1], single[2])] if single else assignments(value))
     elif kind is not None:
         work.secrets.add(secrets_of(kind, value))
 
 
-def _remove_properties(work: _Work, table: str) -> None:
+def _remove_properties(work: ScrubWork, table: str) -> None:
     """Delete the rows that are private by their name or not known, and clean the values of the others."""
     rows = work.copy.texts(table, "value", "name")
     private = {name: kind for value, name in rows if (kind := _kind(name, value))}
@@ -320,14 +262,14 @@ def _remove_properties(work: _Work, table: str) -> None:
     new: dict[Key, bytes] = {}
     for facts in (True, False):
         some = [row for row in left if bool(_HARDWARE.search(_text(row[1]))) == facts]
-        cleaned = _cleaned(work, {value for value, _ in some}, "fact" if facts else "text")
+        cleaned = work.cleaned({value for value, _ in some}, "fact" if facts else "text")
         new |= {row: cleaned[row[0]] for row in some if row[0] in cleaned}
     new |= {row: _program(row[0]) for row in left if _LAUNCHED.match(_text(row[1]))}
     new |= {row: installation(row[0]) or b"" for row in left if _text(row[1]) == _INSTALLED}
     work.copy.rewrite(table, "value", new, "name")
 
 
-def _remove_processes(work: _Work) -> None:
+def _remove_processes(work: ScrubWork) -> None:
     """Delete processes and threads that recorded nothing; of the others the name of the program stays."""
     copy = work.copy
     profiled = profiled_processes(copy)
@@ -335,7 +277,7 @@ def _remove_processes(work: _Work) -> None:
     if copy.has("PROCESSES", "globalPid", "name"):
         named = copy.texts("PROCESSES", "name", "globalPid")
         others = {name for name, pid in named if pid not in profiled}
-        work.secrets.add(Secret(name, PROCESS, sure=False) for name in others if len(name) > 1)
+        work.secrets.add(Secret(name, Kind.PROCESS, sure=False) for name in others if len(name) > 1)
         copy.rewrite("PROCESSES", "name", {(name, pid): _program(name) for name, pid in named}, "globalPid")
     pids = ", ".join(str(pid >> 24 & THREAD) for pid in profiled) or "NULL"
     for table, column, kept in (
@@ -352,71 +294,9 @@ def _remove_processes(work: _Work) -> None:
 
 
 def _program(name: bytes) -> bytes:
-    """The bare name of a program: no folder, no arguments."""
+    """Return the bare name of a program: no folder, no arguments."""
     path = re.split(rb"\s+-|\s+(?=/|[A-Za-z]:[\\/])", name.strip(), maxsplit=1)[0]
     return re.split(rb"[\\/]", path.rstrip(b"\\/"))[-1]
-
-
-# ---- what is left
-
-
-def _sweep_strings(work: _Work) -> None:
-    """Clean StringIds: what nothing refers to goes, nobody can miss it; names of work lose sure secrets alone."""
-    names, others = string_references(work.copy)
-    rows = work.copy.texts("StringIds", "value", "id")
-    unused = {row for row in rows if row[1] not in names and row[1] not in others}
-    blocks = {row for row in rows if row in unused or b"\0" in row[0]}
-    for value, _ in blocks:
-        work.learn(assignments(value))
-    new: dict[Key, bytes] = {row: REMOVED for row in blocks if row in unused or assignments(row[0])}
-    work.removed["strings that nothing refers to"] += sum(value not in (b"", REMOVED) for value, _ in new)
-    for some, kind in ((names, _names(work)), (others - names, _TEXT)):
-        referred = [row for row in rows if row[1] in some and row not in new]
-        cleaned = _cleaned(work, {value for value, _ in referred}, kind)
-        new |= {row: cleaned[row[0]] for row in referred if row[0] in cleaned}
-    work.copy.rewrite("StringIds", "value", new, "id")
-
-
-def _sweep_column(work: _Work, table: str, column: str) -> None:
-    kind = _TEXT
-    if is_name(table, column):
-        kind = _names(work) if table.startswith("NVTX_") else "name"
-    texts = {value for (value,) in work.copy.texts(table, column)}
-    cleaned = _cleaned(work, texts, kind)
-    work.copy.rewrite(table, column, {(old,): new for old, new in cleaned.items()})
-    blanked = {row: work.secrets.blank(row[0]) for row in work.copy.texts(table, column, kind="blob")}
-    work.copy.rewrite(table, column, {row: new for row, new in blanked.items() if row != (new,)}, kind="blob")
-
-
-def _names(work: _Work) -> _Kind:
-    """How the names of ranges and kernels are cleaned."""
-    return _TEXT if work.names else "name"
-
-
-def _cleaned(work: _Work, texts: set[bytes], kind: _Kind) -> dict[bytes, bytes]:
-    """Those of the texts that hold something private, each with what stays of it.
-
-    Names lose sure secrets alone, facts of hardware ids too, which are no versions; text all that looks private.
-    """
-    redactor = work.secrets.redactor(texts, sure=kind != "text")
-    new: dict[bytes, bytes] = {}
-    for text in sorted(texts):  # labels are numbered as they come
-        clean = text
-        if kind == "text" and b"\0" in text and assignments(text):
-            work.learn(assignments(text))
-            clean = REMOVED
-        elif kind == "text":
-            clean, paths = without_paths(without_private_keys(text))
-            work.removed["paths cut down to the file name"] += paths
-        elif kind == "fact":
-            clean = without_private_keys(text)
-        clean = redactor(clean)
-        if kind != "name":
-            clean, count = without_addresses(clean, ids_alone=kind == "fact")
-            work.removed["addresses and ids"] += count
-        if clean != text:
-            new[text] = clean
-    return new
 
 
 def _text(raw: Any) -> str:

@@ -19,38 +19,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nsysprof.scrub.private_text import (
-    ENVIRONMENT,
-    FOLDER,
-    HOME,
-    HOST,
-    ID,
-    PATH,
-    PROCESS,
-    REMOVED,
-    USER,
-    is_absolute,
-    is_system,
-    kind_of_property,
-)
-
-__all__ = [
-    "Secret",
-    "Secrets",
-    "environment_secrets",
-    "machine_secrets",
-    "redacted",
-    "secrets_of",
-]
+from nsysprof.scrub.private_text import REMOVED, Kind, is_absolute, is_system, kind_of_property
 
 # Characters that a name of a host or user, a credential, another value and one that is surely a secret must have.
 DISTINCT_FROM, CREDENTIAL_FROM, WEAK_FROM, SURE_FROM = 5, 6, 8, 16
 
 _VARIABLES = {
-    **dict.fromkeys((b"HOST", b"HOSTNAME", b"COMPUTERNAME", b"SLURMD_NODENAME"), HOST),
-    **dict.fromkeys((b"USER", b"USERNAME", b"LOGNAME", b"SUDO_USER"), USER),
-    **dict.fromkeys((b"HOME", b"USERPROFILE"), HOME),
-    **dict.fromkeys((b"PWD", b"OLDPWD", b"INIT_CWD"), FOLDER),
+    **dict.fromkeys((b"HOST", b"HOSTNAME", b"COMPUTERNAME", b"SLURMD_NODENAME"), Kind.HOST),
+    **dict.fromkeys((b"USER", b"USERNAME", b"LOGNAME", b"SUDO_USER"), Kind.USER),
+    **dict.fromkeys((b"HOME", b"USERPROFILE"), Kind.HOME),
+    **dict.fromkeys((b"PWD", b"OLDPWD", b"INIT_CWD"), Kind.FOLDER),
 }
 _CREDENTIAL = re.compile(
     rb"(?i)(^|_)(\w*(token|secret|passw|credential|apikey|cookie)\w*|key|pass|auth|pwd)(_|$)"
@@ -67,7 +45,7 @@ _W = rb"[\w\x80-\xff]"  # part of a word; what is not ASCII counts
 
 @dataclass(frozen=True)
 class Secret:
-    """One text that is to go, what it is (``environment``, ``host`` …), and whether it is sure to be one."""
+    """A text that is to go, its kind (``environment``, ``host`` …), and whether it is surely a secret."""
 
     text: bytes
     kind: str
@@ -76,21 +54,21 @@ class Secret:
 
 @dataclass
 class Secrets:
-    """Secrets, the label that stands for each once it was cut, and how many of each kind were."""
+    """Secrets, the label that replaces each where it was cut, and how many of each kind were cut."""
 
     known: dict[bytes, Secret] = field(default_factory=dict)
     labels: dict[bytes, bytes] = field(default_factory=dict)
     cuts: Counter[str] = field(default_factory=Counter)
 
     def add(self, secrets: Iterable[Secret]) -> None:
-        """Take secrets in; of one text, known from several places, the first kind stays, and sure is sure."""
+        """Add secrets; of one text from several places the first kind counts, and it is sure if it is anywhere."""
         for secret in secrets:
             first = self.known.setdefault(secret.text, secret)
             if secret.sure and not first.sure:
                 self.known[secret.text] = replace(first, sure=True)
 
     def redactor(self, texts: Iterable[bytes], *, sure: bool) -> Callable[[bytes], bytes]:
-        """A function that replaces secrets by labels, looking for those only that occur in some of the texts.
+        """Return a function that replaces secrets by labels, looking for those only that occur in some of the texts.
 
         With ``sure`` those alone are cut that are sure to be secrets. A secret ends where a word or a path
         component ends: ``/home/al`` is not in ``/home/alice``.
@@ -108,7 +86,7 @@ class Secrets:
         return lambda text: pattern.sub(label, text)
 
     def blank(self, raw: bytes) -> bytes:
-        """Binary data with every secret of some length overwritten, whether in UTF-8 or UTF-16; as long as before."""
+        """Overwrite every secret of some length in binary data, in UTF-8 and UTF-16; its length stays."""
         for one in self.known.values():
             if len(one.text) < CREDENTIAL_FROM:
                 continue
@@ -119,7 +97,7 @@ class Secrets:
         return raw
 
     def _label(self, secret: Secret) -> bytes:
-        """``[home]`` for the first of its kind, ``[home 2]`` for the next: what differed still does."""
+        """Return ``[home]`` for the first of its kind, ``[home 2]`` for the next: what differed still does."""
         self.cuts[secret.kind] += 1
         if secret.text not in self.labels:
             number = 1 + sum(text.startswith(f"[{secret.kind}".encode()) for text in self.labels.values())
@@ -129,8 +107,8 @@ class Secrets:
 
 
 def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
-    """What is secret about a value of that kind; nothing where it could be anybody's."""
-    if kind == ID:
+    """Find what is secret about a value of that kind; nothing where it could be anybody's."""
+    if kind == Kind.ID:
         text = text.strip().removeprefix(b"GPU-")
         if len(text) >= WEAK_FROM and len(set(text)) > 2:
             yield Secret(text, kind)
@@ -140,39 +118,39 @@ def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
         folders = [part for part in re.split(rb"[\\/]+", text) if part]
         plain = len(folders) < 2 and (not folders or folders[0].lower() in _PLAIN_ROOTS)
         if not plain and not is_system(text) and text not in (b"/var/tmp", b"/dev/shm"):
-            path = kind if kind in (HOME, FOLDER) else PATH
+            path = kind if kind in (Kind.HOME, Kind.FOLDER) else Kind.PATH
             yield Secret(text, path, len(folders) >= 2)
-    elif kind in (HOST, USER):
+    elif kind in (Kind.HOST, Kind.USER):
         short = text.partition(b".")[0]
-        for name in dict.fromkeys((text, short) if kind == HOST and not short.isdigit() else (text,)):
+        for name in dict.fromkeys((text, short) if kind == Kind.HOST and not short.isdigit() else (text,)):
             if re.fullmatch(rb"[\w.@\\ \x80-\xff-]{2,253}", name):
                 sure = re.search(rb"[\d.-]", name) and not _COMMON.fullmatch(name)
                 yield Secret(name, kind, bool(sure) and len(name) >= DISTINCT_FROM)
     elif len(text) >= WEAK_FROM and not re.fullmatch(rb"[\d\s.,:+-]*", text):
         mixed = re.search(rb"\d", text) and re.search(rb"[A-Za-z]", text) and not re.search(rb"\s", text)
-        yield Secret(text, kind, bool(mixed) and len(text) >= SURE_FROM and kind == ENVIRONMENT)
+        yield Secret(text, kind, bool(mixed) and len(text) >= SURE_FROM and kind == Kind.ENVIRONMENT)
 
 
 def environment_secrets(name: bytes, value: bytes) -> Iterator[Secret]:
-    """What is secret about an environment variable: its value, and each folder of a list of folders."""
-    kind = _VARIABLES.get(name.upper(), ENVIRONMENT)
+    """Find what is secret about an environment variable: its value, and each folder of a list of folders."""
+    kind = _VARIABLES.get(name.upper(), Kind.ENVIRONMENT)
     if _CREDENTIAL.search(name) and len(value.strip()) >= CREDENTIAL_FROM and not is_absolute(value):
-        yield Secret(value.strip(), ENVIRONMENT)
+        yield Secret(value.strip(), Kind.ENVIRONMENT)
         return
     folders = re.split(rb"[:;]" if value.startswith(b"/") else rb";", value)
-    if kind in (HOME, FOLDER) or len(folders) == 1:
+    if kind in (Kind.HOME, Kind.FOLDER) or len(folders) == 1:
         yield from secrets_of(kind, value)
     for part in (*folders, *re.split(rb"[:;,\s]+", value)):
         if is_absolute(part):
-            yield from secrets_of(PATH, part)
+            yield from secrets_of(Kind.PATH, part)
 
 
 def machine_secrets() -> Secrets:
-    """The secrets that a record made on this machine may hold: home and working folder, host, user, credentials."""
+    """Collect the secrets of this machine that a record may hold: home and working folder, host, user, credentials."""
     environ = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
     values = [(_VARIABLES[name], value) for name, value in environ.items() if name in _VARIABLES]
-    values.append((HOST, os.fsencode(socket.gethostname())))
-    for kind, ask in ((FOLDER, Path.cwd), (HOME, Path.home), (USER, getpass.getuser)):
+    values.append((Kind.HOST, os.fsencode(socket.gethostname())))
+    for kind, ask in ((Kind.FOLDER, Path.cwd), (Kind.HOME, Path.home), (Kind.USER, getpass.getuser)):
         try:
             values.append((kind, os.fsencode(ask())))
         except (OSError, KeyError, RuntimeError):  # a folder that was removed, a user without an entry
@@ -187,14 +165,14 @@ def machine_secrets() -> Secrets:
 
 
 def redacted(value: Any, secrets: Secrets) -> Any:
-    """A JSON value (nested dicts, lists, texts) with every secret in its texts and keys cut; a new value.
+    """Cut every secret out of the texts and keys of a JSON value (nested dicts, lists, texts); returns a new value.
 
     Keys and names of ranges lose sure secrets alone. A text that as a whole is the name of a host or user stays
     unless its key is a private one: ``"backend": "math"`` is no user.
     """
     texts = list(_texts(value))
     sure, every = (secrets.redactor(texts, sure=only) for only in (True, False))
-    unsure = [one for one in secrets.known.values() if one.kind in (HOST, USER) and not one.sure]
+    unsure = [one for one in secrets.known.values() if one.kind in (Kind.HOST, Kind.USER) and not one.sure]
     words = {one.text.decode("utf-8", "surrogateescape") for one in unsure}
 
     def clean(inner: Any, key: str, private: bool) -> Any:
@@ -231,14 +209,14 @@ def _cut(text: str, redactor: Callable[[bytes], bytes]) -> str:
 
 
 def _probe(text: bytes) -> bytes:
-    """The longest word of a secret: where that does not occur, however spelled, the secret does not."""
+    """Return the longest word of a secret: where that does not occur, however spelled, the secret does not."""
     return max(re.findall(rb"[A-Za-z0-9_]+", text), key=len, default=b"").lower()
 
 
 def _expression(secret: Secret) -> bytes:
-    """The regular expression that finds a secret, as it is and as JSON spells it."""
+    """Compose the regular expression that finds a secret, as it is and as JSON spells it."""
     text = secret.text
-    if secret.kind == PROCESS:
+    if secret.kind == Kind.PROCESS:
         return rb"(?<=[\"'])" + re.escape(text) + rb"(?=[\"'])"
     if is_absolute(text):
         drive = not text.startswith(b"/")
@@ -252,7 +230,7 @@ def _expression(secret: Secret) -> bytes:
     }
     forms = {text, *(form.encode("utf-8", "surrogateescape") for form in spelled)}
     body = b"|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
-    if secret.kind in (HOST, USER) and (len(text) < DISTINCT_FROM or _COMMON.fullmatch(text)):
+    if secret.kind in (Kind.HOST, Kind.USER) and (len(text) < DISTINCT_FROM or _COMMON.fullmatch(text)):
         return rb"(?<![^\"'@=])(?:%s)(?![^\"'@:])" % body
     before = rb"(?<!%s)" % _W if re.match(_W, text) else b""
     after = rb"(?!%s)" % _W if re.match(_W, text[-1:]) else b""

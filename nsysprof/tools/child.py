@@ -1,4 +1,4 @@
-"""Runs a program, hands its output on while it runs, keeps it in a log, and passes interrupts to it once."""
+"""A child process: its output is handed on and logged while it runs, and interrupts are passed to it once."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.interrupts import Interrupt, interrupts_to
-from nsysprof.tools.lost_launcher import LauncherWatch
 
 if TYPE_CHECKING:
     from psutil import Process
 
-__all__ = ["Echo", "Ended", "run_child"]
 
 Echo = Callable[[str], None]
 """Called with each piece of output as it comes."""
@@ -33,6 +31,9 @@ _PIECE, _TAIL = 1 << 16, 1 << 16
 _SILENCE_S = 2  # after a program has ended, for what others that it started still print
 _LOOK_S = 1  # how often to look whether nsys still gets on
 _PATIENCE_S = 10  # after an interrupt, for programs that nsys leaves running
+_LAUNCHER = "nsys-launcher"
+# An idle nsys takes about 40 ticks of CPU time (of 10 ms) in this time, one that is importing thousands.
+_IDLE_S, _IDLE_TICKS = 60.0, 120
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _waited(child: subprocess.Popen[bytes]) -> int:
 
 @contextlib.contextmanager
 def _ended_if_lost(child: subprocess.Popen[bytes]) -> Iterator[list[bool]]:
-    """Ends an nsys meanwhile that would wait for ever, and its agents, and notes that in the list."""
+    """End an nsys meanwhile that would wait for ever, with its agents, and note that in the list."""
     lost: list[bool] = []
     over = threading.Event()
 
@@ -129,7 +130,7 @@ def _ended_if_lost(child: subprocess.Popen[bytes]) -> Iterator[list[bool]]:
 
 
 class _Output:
-    """What a child prints, on its way through a thread: to a log, to an echo, and the last of it kept."""
+    """The output of a child, which a thread copies to a log and an echo; its end is kept."""
 
     def __init__(self, child: subprocess.Popen[bytes], log: Any, echo: Echo) -> None:
         self._child, self._log, self._echo = child, log, echo
@@ -146,7 +147,7 @@ class _Output:
         self._over = True
 
     def tail(self) -> str:
-        """The last 64 KiB."""
+        """Return the last 64 KiB."""
         return bytes(self._last[-_TAIL:]).decode("utf-8", "replace")
 
     def _copy(self) -> None:
@@ -171,7 +172,7 @@ class _Output:
 
 
 class _Stopping:
-    """What interrupts do to a child: the first asks it to end, the second kills it and what it started."""
+    """The effect of interrupts on a child: the first asks it to end, the second kills it and what it started."""
 
     def __init__(self, echo: Echo) -> None:
         self.came: list[int] = []
@@ -181,7 +182,7 @@ class _Stopping:
         self._below: list[Process] = []
 
     def begin(self, child: subprocess.Popen[bytes]) -> None:
-        """From now on there is a child; an interrupt that came while it was started is for it."""
+        """Take over a child; an interrupt that came while it was started is for it."""
         self._child = child
         if self.came:
             self._ask(child)
@@ -252,7 +253,7 @@ class _Stopping:
 
 
 def _below(child: subprocess.Popen[bytes]) -> list[Process]:
-    """All that a child has started, and what that has."""
+    """List all that a child has started, and what that has."""
     import psutil  # noqa: PLC0415  only after an interrupt
 
     try:
@@ -262,7 +263,7 @@ def _below(child: subprocess.Popen[bytes]) -> list[Process]:
 
 
 def _agents(child: subprocess.Popen[bytes]) -> Iterator[Process]:
-    """The process with which nsys records: not below it, named after it, and without it there for ever."""
+    """Find the process with which nsys records: not below it, named after it, and without it there for ever."""
     import psutil  # noqa: PLC0415  only after an interrupt
 
     session = re.compile(rf"--session-name=profile-(.*-)?{child.pid}")
@@ -270,3 +271,73 @@ def _agents(child: subprocess.Popen[bytes]) -> Iterator[Process]:
         line = process.info["cmdline"] or []  # None: it is somebody else's
         if "--start-agent" in line and any(session.fullmatch(one) for one in line):
             yield process
+
+
+# ---- an nsys that waits for ever
+
+
+class _Status(NamedTuple):
+    """The status of a process under Linux: its name and state, CPU time in ticks, when it began, and how it ended."""
+
+    name: str
+    state: str
+    ticks: int
+    began: str
+    code: int
+
+
+class LauncherWatch:
+    """A watch on an nsys; ``agents`` are the ids of the processes with which that nsys records."""
+
+    def __init__(self, nsys: int, agents: Callable[[], Iterable[int]]) -> None:
+        self._nsys, self._agents = nsys, agents
+        self._programs: dict[int, str] = {}
+        self._recording: list[int] | None = None
+        self._since, self._ticks = -_IDLE_S, -_IDLE_TICKS
+
+    def waits_for_ever(self) -> bool:
+        """Return whether nothing will end this nsys: its launcher and what that had started are gone, and nsys idles.
+
+        A launcher also dies of the signal of its program; then nsys works on, and ends. False where this is no nsys,
+        or no Linux.
+        """
+        children = {pid: status for pid in _children(self._nsys) if (status := _status(pid))}
+        launcher = next((pid for pid, status in children.items() if status.name == _LAUNCHER), None)
+        if launcher is None:
+            return False
+        if children[launcher].state != "Z":
+            self._programs = {pid: one.began for pid in _children(launcher) if (one := _status(pid))}
+            return False
+        if not children[launcher].code & 0x7F or any(self._runs(pid) for pid in self._programs):
+            return False
+        if self._recording is None:
+            self._recording = list(self._agents())
+        at_work = [_status(pid) for pid in (self._nsys, *children, *self._recording)]
+        ticks = sum(status.ticks for status in at_work if status)
+        now = time.monotonic()
+        if now - self._since < _IDLE_S:
+            return False
+        idle = ticks - self._ticks < _IDLE_TICKS
+        self._since, self._ticks = now, ticks
+        return idle
+
+    def _runs(self, program: int) -> bool:
+        status = _status(program)
+        return status is not None and status.began == self._programs[program] and status.state not in "ZX"
+
+
+def _children(process: int) -> Iterator[int]:
+    """Yield the ids of what the threads of a process have started, without children of what has ended."""
+    with contextlib.suppress(OSError):
+        for listed in Path(f"/proc/{process}/task").glob("*/children"):
+            yield from map(int, listed.read_text(encoding="ascii").split())
+
+
+def _status(process: int) -> _Status | None:
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    fields = rest.split()
+    return _Status(name, fields[0], int(fields[11]) + int(fields[12]), fields[19], int(fields[-1]))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import TypeAlias
 
 from nsysprof.core.files import give_final_name
 from nsysprof.errors import NsysprofError
@@ -25,21 +27,6 @@ from nsysprof.tools.nsight import (
     run_tool,
     version_numbers,
 )
-
-__all__ = [
-    "ENVIRONMENT",
-    "PRINT_ELSEWHERE",
-    "TOO_BIG",
-    "Nsys",
-    "all_nsys",
-    "export",
-    "find_importer",
-    "find_nsys",
-    "header_version",
-    "import_stream",
-    "newer_than",
-    "version_in",
-]
 
 ENVIRONMENT = "NSYSPROF_NSYS"
 PRINT_ELSEWHERE = "send its output to a file (-- sh -c 'PROGRAM > FILE 2>&1')"
@@ -64,15 +51,27 @@ NEWER = re.compile(
     r"|Version not supported: (?P<build>\d+)"
 )
 
+# What a report was called before 2023, where both names give the same table. The old gpukernsum splits by
+# grid and block, so it is not here; nvtxgpuproj was a trace, and there was no projected summary.
+OLD_NAMES = {
+    "cuda_api_sum": "cudaapisum",
+    "cuda_gpu_mem_size_sum": "gpumemsizesum",
+    "cuda_gpu_mem_time_sum": "gpumemtimesum",
+    "cuda_gpu_trace": "gputrace",
+    "nvtx_gpu_proj_trace": "nvtxgpuproj",
+    "nvtx_kern_sum": "nvtxkernsum",
+    "nvtx_pushpop_sum": "nvtxppsum",
+    "nvtx_pushpop_trace": "nvtxpptrace",
+    "nvtx_startend_sum": "nvtxsesum",
+    "nvtx_sum": "nvtxsum",
+}
+CHATTER = re.compile(r"(NOTICE|WARNING|SKIPPED|ERROR|Generating)\b")
+FAILED = re.compile(r"^ERROR: (.*internal error.*)", re.MULTILINE)
 
-@dataclass(frozen=True)
-class Nsys(Tool):
-    """An nsys that answered."""
 
-
+Nsys: TypeAlias = Tool
 NSYS = ToolKind(
     name="nsys",
-    made=Nsys,
     environment=ENVIRONMENT,
     get_it=GET_IT,
     version_pattern=r"Nsight Systems version (\d\S*)",
@@ -96,19 +95,19 @@ NSYS = ToolKind(
 
 
 def header_version(path: Path) -> str | None:
-    """The nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``; None where none stands."""
+    """Return the nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``; None where there is none."""
     with path.open("rb") as file:
         return version_in(file.read(256))
 
 
 def version_in(head: bytes) -> str | None:
-    """The same of the first bytes of a file."""
+    """Return the same of the first bytes of a file."""
     found = re.search(rb"(?:Profiler Report|Systems Stream) (20\d\d[.@]\d+[.@0-9]*(?:-[0-9a-v]*)?)", head)
     return found[1].decode("ascii").replace("@", ".").rstrip(".") if found else None
 
 
 def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
-    """The nsys to use: the one named, else ``NSYSPROF_NSYS``'s, else the PATH's, else the newest installed.
+    """Find the nsys to use: the one named, else ``NSYSPROF_NSYS``'s, else the PATH's, else the newest installed.
 
     Raises `NsysprofError` where the one that was named does not work, or where there is none.
     """
@@ -116,7 +115,7 @@ def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
 
 
 def all_nsys() -> list[Nsys]:
-    """Every working nsys, each once: ``NSYSPROF_NSYS``'s, the PATH's, then the installed, newest first."""
+    """Find every working nsys, each once: ``NSYSPROF_NSYS``'s, the PATH's, then the installed, newest first."""
     named = [name for name in (os.environ.get(ENVIRONMENT), shutil.which("nsys")) if name]
     first = [ask_tool(NSYS, name)[0] for name in named]
     unique: dict[str, Nsys] = {}
@@ -127,7 +126,7 @@ def all_nsys() -> list[Nsys]:
 
 
 def find_importer(nsys: Nsys | None = None) -> Path | None:
-    """The QdstrmImporter that belongs to an nsys, None where it is not installed.
+    """Find the QdstrmImporter that belongs to an nsys; None where it is not installed.
 
     nsys looks for it in ``../host-linux-x64``. Debian keeps nsys's own folder apart from the host folder, so
     that nsys itself does not find the importer and leaves a .qdstrm; Debian's place is tried here too, and that
@@ -180,7 +179,7 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
 
 
 def _installation(libraries: Sequence[str]) -> str:
-    """What to install for libraries; those of unknown packages are nsys's own, as a rule."""
+    """Name what to install for libraries; those of unknown packages are nsys's own, as a rule."""
     known = dict.fromkeys(_PACKAGES[library] for library in libraries if library in _PACKAGES)
     other = [library for library in libraries if library not in _PACKAGES]
     debian, fedora = (" ".join(names) for names in zip(*known, strict=True)) if known else ("", "")
@@ -190,26 +189,16 @@ def _installation(libraries: Sequence[str]) -> str:
 
 
 def missing_libraries(program: Path) -> list[str]:
-    """The shared libraries that a program of Linux needs and that the loader does not find, by their names."""
-    ldd = shutil.which("ldd")
-    if ldd is None:
-        return []
+    """List the shared libraries that a program of Linux needs and that the loader does not find."""
     try:
-        done = subprocess.run(
-            [ldd, str(program)],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = run_tool(Path(shutil.which("ldd") or "ldd"), [str(program)], timeout=60)
+    except NsysprofError:
         return []
     return list(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)))
 
 
 def _reason(output: str) -> str:
-    """Why an import failed: the text within nsys's error report, else its last line."""
+    """Return why an import failed: the text within nsys's error report, else its last line."""
     texts = re.findall(r'ErrorText"?\s*\n\s*Value: "([^"]+)"', output)
     closing = re.search(r"File is corrupted", output)
     return "; ".join([*texts[:1], *(["the file is truncated or damaged"] if closing else [])]) or last_line(
@@ -247,7 +236,7 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
 
 
 def _build(report: Path) -> str:
-    """The build of the nsys that made a report, where its header says that in place of a version."""
+    """Return the build of the nsys that made a report, where its header has that in place of a version."""
     with report.open("rb") as file:
         found = re.search(rb"Profiler Report (\d{6,})\.", file.read(256))
     return f" (build {found[1].decode()})" if found else ""
@@ -279,7 +268,7 @@ def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofE
     what = last_line(output) or f"exit code {code}"
     return NsysprofError(
         f"{report}: nsys {nsys.version_text} could not export it: {what}",
-        f"see what nsys says: {_by_hand(report, str(nsys.path))}",
+        f"see nsys's own message: {_by_hand(report, str(nsys.path))}",
     )
 
 
@@ -288,10 +277,67 @@ def _by_hand(report: Path, nsys: str = "nsys") -> str:
 
 
 def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
-    """The error for a report that this nsys is too old to read; both versions are in it."""
+    """Return the error for a report that this nsys is too old to read; both versions are in it."""
     numbers = version_numbers(made_by)[:2]
     wanted = f"nsys {'.'.join(map(str, numbers))} or newer" if numbers else "a newer nsys"
     return NsysprofError(
         f"{report}: made by nsys {made_by}, newer than the installed {nsys.version_text} ({nsys.path})",
         f"install {wanted} and name it with --nsys PATH, or export where it was made: {_by_hand(report)}",
     )
+
+
+# ---- nsys stats
+
+
+def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) -> list[dict[str, str]]:
+    """Return the rows of ``nsys stats --report NAME``, as text; empty where the report has no data for it.
+
+    Runs on a private copy, since nsys may write into the file or beside it. Old versions are asked under the
+    old name. JSON is asked for first: in CSV nsys does not double the quotes that a name holds, and in JSON it writes
+    some names as numbers that are none. Raises `NsysprofError` where this nsys has no such report or fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
+        copy = Path(folder, "report.sqlite")
+        try:
+            shutil.copyfile(sqlite, copy)
+        except OSError as error:
+            raise NsysprofError(f"{sqlite}: cannot copy it for nsys stats: {error.strerror}") from None
+        printed = _printed(nsys, sqlite, copy, report_name, "json", timeout)
+        if printed.startswith("["):
+            try:
+                rows = json.loads(printed, strict=False, parse_int=str, parse_float=str)
+                return [{name: str(value) for name, value in row.items()} for row in rows]
+            except ValueError:
+                printed = _printed(nsys, sqlite, copy, report_name, "csv", timeout)
+    try:
+        return list(csv.DictReader(io.StringIO(printed, newline=""), restval=""))
+    except csv.Error as error:
+        raise NsysprofError(f"{sqlite}: cannot read what nsys stats printed: {error}") from None
+
+
+def _printed(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, timeout: float) -> str:
+    """Run `nsys stats` on the report's copy; returns what it printed, without the lines before the table."""
+    base, _, options = report_name.partition(":")
+    names = [base, OLD_NAMES[base]] if base in OLD_NAMES else [base]
+    for name in names:
+        asked = f"{name}:{options}" if options else name
+        done = run_tool(nsys.path, ["stats", "--report", asked, "--format", form, str(copy)], timeout)
+        if "could not be found" not in done.stdout + done.stderr:
+            break
+    else:
+        raise NsysprofError(
+            f"nsys {nsys.version_text} has no report named {base}: not supported",
+            "use a newer nsys: --nsys PATH",
+        )
+    failed = FAILED.search(done.stderr)  # with exit code 0
+    if done.returncode != 0 or failed:
+        what = failed[1] if failed else last_line(done.stderr) or last_line(done.stdout)
+        raise NsysprofError(
+            f"nsys stats --report {name} failed on {sqlite}: {what or f'exit code {done.returncode}'}"
+        )
+    table = done.stdout.replace("\0", "\ufffd").splitlines(keepends=True)
+    starts = [at for at, line in enumerate(table) if line.startswith("Processing [")]
+    del table[: starts[0] + 1 if starts else 0]
+    while table and (not table[0].strip() or CHATTER.match(table[0])):
+        del table[0]
+    return "".join(table)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
+from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, idle_shares
 from nsysprof.analyze.text import summary
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report

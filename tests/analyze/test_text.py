@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.highlights import kernels_inside, top_rows
-from nsysprof.analyze.idle_shares import LAUNCH_BOUND_IDLE, idle_shares
+from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, idle_shares, kernels_inside, top_rows
 from nsysprof.analyze.ledger import slow_starts
 from nsysprof.analyze.text import summary, verification
 from nsysprof.attribution.verify import Verification

@@ -12,8 +12,7 @@ from nsysprof import cli
 from nsysprof.analyze.text import verification
 from nsysprof.attribution import verify
 from nsysprof.errors import NsysprofError
-from nsysprof.tools.nsys import Nsys, find_nsys
-from nsysprof.tools.nsys_stats import stats
+from nsysprof.tools.nsys import Nsys, find_nsys, stats
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report

@@ -11,13 +11,13 @@ import pytest
 from matplotlib.axes import Axes
 
 from nsysprof.bench.charts import BENCH_CHARTS
-from nsysprof.bench.looks import LOOKS, OTHER_LOOK, backend_looks
+from nsysprof.bench.lines import LOOKS, OTHER_LOOK, backend_looks
 from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.charts.marks import binary_ticks, round_ticks
 from nsysprof.charts.palette import readable
-from nsysprof.charts.places import pushed_apart
+from nsysprof.charts.panels import density
+from nsysprof.charts.places import push_apart
 from nsysprof.charts.style import size_of
-from nsysprof.charts.violins import density
 from nsysprof.core.units import format_share
 from tests.kit.bench_samples import made_up, merged, point_of, write_samples
 from tests.kit.figures import SIGHT, contrast, lab, texts, title_of
@@ -106,7 +106,7 @@ def test_the_title_states_the_finding(sweep: BenchResults) -> None:
     assert "of the FLOP/s at S=4096; math 0.5 %, and 22 % of the bandwidth" in title_of(
         ROOFLINE.figure(sweep)
     )
-    assert "held against itself, none of 25 differs" in title_of(VIOLINS.figure(sweep))
+    assert "compared with itself, none of 25 differs" in title_of(VIOLINS.figure(sweep))
 
 
 def test_crossings_are_marked_where_the_lines_cross(sweep: BenchResults) -> None:
@@ -300,18 +300,18 @@ def test_texts_in_colours_can_be_read() -> None:
     assert all(contrast(readable(colour), white=True) >= 4.45 for colour, _ in [*LOOKS.values(), OTHER_LOOK])
 
 
-def test_labels_are_pushed_apart_but_no_further() -> None:
+def test_labels_are_push_apart_but_no_further() -> None:
     """At least the gap between neighbours, the same order, inside of the panel, and unmoved where there is room."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         wanted = rng.random(rng.integers(1, 8))
-        put = pushed_apart(wanted, 0.1, 1)
+        put = push_apart(wanted, 0.1, 1)
         order = np.argsort(wanted, kind="stable")
         assert (np.diff(put[order]) >= 0.1 - 1e-9).all()
         assert put.min() >= -1e-9
         assert put.max() <= 1 + 1e-9
-    assert pushed_apart(np.array([0.9, 0.1, 0.5]), 0.1, 1) == pytest.approx([0.9, 0.1, 0.5])
-    assert pushed_apart(np.array([0.5, 0.5]), 0.1, 1) == pytest.approx([0.45, 0.55])
+    assert push_apart(np.array([0.9, 0.1, 0.5]), 0.1, 1) == pytest.approx([0.9, 0.1, 0.5])
+    assert push_apart(np.array([0.5, 0.5]), 0.1, 1) == pytest.approx([0.45, 0.55])
 
 
 def test_ticks_are_round_and_not_too_many() -> None:

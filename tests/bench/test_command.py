@@ -21,7 +21,7 @@ import typer
 
 from nsysprof.bench.plan import HowMeasured, bench_plan
 from nsysprof.bench.run import SweepJob, open_sweep, run_sweep
-from nsysprof.commands.benched import run_job
+from nsysprof.commands.bench import run_job
 from nsysprof.errors import NsysprofError
 from tests.kit.bench_samples import made_up, point_of, write_samples
 from tests.kit.command_line import Run, runner

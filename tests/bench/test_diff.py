@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from nsysprof.bench.diff import DIFF_COLUMNS, BenchDiff, compare_runs, regressions
-from nsysprof.bench.diff_text import diff_table, regression_lines
-from nsysprof.bench.samples import read_bench_samples
+from nsysprof.bench.text import diff_table, regression_lines
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.samples import read_bench_samples
 from tests.kit.bench_samples import made_up, point_of, write_samples
 
 METRICS = ("latency", "graph latency")

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysprof.bench.pairs import between
 from nsysprof.bench.results import BenchResults, read_bench_results, results_of_samples
-from nsysprof.bench.samples import read_bench_samples
 from nsysprof.bench.scaling import find_sweeps, fit_exponent
 from nsysprof.bench.tables import TABLES, columns_of
+from nsysprof.formats.samples import read_bench_samples
 from nsysprof.hardware.attention_cost import AttentionShape, attention_flops
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, Rules
 from nsysprof.statistics.distributions import Floats
@@ -50,9 +49,7 @@ def pair_of(results: BenchResults, base: str, new: str, seq: int, kind: str = "e
     """One comparison in one dtype, whichever way round it is."""
     rows = results.comparisons[(results.comparisons["kind"] == kind) & (results.comparisons["seq"] == seq)]
     (name,) = set(rows["configuration"])
-    found = between(rows, name, base, new)
-    assert found is not None
-    return found
+    return results.speedups[kind, name, base, new]
 
 
 # ---- the table
@@ -118,7 +115,7 @@ def test_a_training_block_counts_its_projections(tmp_path: Path) -> None:
     assert bool(row["backward"])
 
 
-def test_errors_are_held_against_their_own_tolerances(tmp_path: Path) -> None:
+def test_errors_are_compared_with_their_own_tolerances(tmp_path: Path) -> None:
     """The one nearest to its limit is shown, not the largest; a NaN error is the worst there is."""
     data = made_up(("flash", "math"), (512,), samples=10)
     point_of(data, "flash", 512).update(
@@ -253,7 +250,7 @@ def test_speedups_are_ratios_of_medians_with_verdicts(sweep: BenchResults) -> No
 
 
 def test_every_pair_is_judged_in_one_family_with_its_controls(sweep: BenchResults) -> None:
-    """10 pairs of 5 backends at 5 lengths; each side has been held against itself."""
+    """10 pairs of 5 backends at 5 lengths; each of the two has been compared with itself."""
     for kind in ("eager", "graph"):
         rows = sweep.comparisons[sweep.comparisons["kind"] == kind]
         assert len(rows) == 50

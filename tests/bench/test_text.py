@@ -82,7 +82,7 @@ temporary memory grows as S²: math S^2.00
 temporary memory grows as S: flash S^1.00
 launches: 21 % of a call of flash at S1024 is launching; flash is 19.9x as fast as math with launches and
   25.0x without, at S1024
-A/A: held against themselves, 0 of 6 differ; chance allows 1 in 20
+A/A: compared with themselves, 0 of 6 differ; chance allows 1 in 20
 (1.01x): no clear change; 1.3x ?: too few samples. of peak: of SMs × sampled clock × FLOPs per clock.
   matrices: peak memory in score matrices of the dtype. error: relative, against float64.
 """

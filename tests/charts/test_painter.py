@@ -16,13 +16,13 @@ import pytest
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
 from nsysprof.charts import chart as module
-from nsysprof.charts.chart import Painter, files_of, plans_of, start_painter, write_pictures
+from nsysprof.charts.chart import Chart, Painter, plans_of, save_charts, start_painter
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Heading, Message, Plan
+from nsysprof.errors import NsysprofError
 from tests.kit.reports import RUN, broken_down
 
 ROOT = Path(__file__).parents[2]
-FILES = files_of(analysis_charts())
 WORDS = Message(Heading("A title", "about it"), ["one sentence"])
 
 
@@ -195,10 +195,11 @@ def test_ctrl_c_leaves_no_process_behind() -> None:
 
 def test_a_picture_is_written_at_once_or_not_at_all(tmp_path: Path) -> None:
     """Where the second file cannot be replaced, nothing unfinished stays, and what was there is as it was."""
-    (tmp_path / FILES[1]).mkdir()
-    (tmp_path / FILES[2]).write_bytes(b"old")
-    with pytest.raises(OSError, match=FILES[1]):
-        write_pictures([b"one", b"two", b"three"], tmp_path, analysis_charts())
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
-    assert (tmp_path / FILES[0]).read_bytes() == b"one"
-    assert (tmp_path / FILES[2]).read_bytes() == b"old"
+    charts = [Chart[None](f"{name}.png", name, lambda _: WORDS) for name in "abc"]
+    (tmp_path / "b.png").mkdir()
+    (tmp_path / "c.png").write_bytes(b"old")
+    with pytest.raises(NsysprofError, match="cannot write charts into"):
+        save_charts(charts, None, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "c.png"]
+    assert (tmp_path / "a.png").read_bytes() == picture(WORDS)
+    assert (tmp_path / "c.png").read_bytes() == b"old"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nsysprof import cli
 from nsysprof.compare import call_chart
-from nsysprof.compare.call_chart import MOST_BOXES, MedianCall, median_call, plan_calls
+from nsysprof.compare.call_chart import MAX_BOXES, MedianCall, median_call, plan_calls
 from nsysprof.compare.charts import GAP_CHARTS
 from nsysprof.compare.comparison import Comparison
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
@@ -234,7 +234,7 @@ def test_thousands_of_kernels_become_columns(trace: MakeTrace) -> None:
     assert float(((other.end - other.start) * other.level).sum()) == pytest.approx(1000 * 30)
     assert len(host.start) <= 1440
     assert host.end.max() > 249_000 - 100
-    assert f"more than {MOST_BOXES} kernels" in " ".join(plan.heading.notes)
+    assert f"more than {MAX_BOXES} kernels" in " ".join(plan.heading.notes)
     check_texts(CALLS.figure(found))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import nsysprof
 from nsysprof.attribution.attribute import attribute
-from nsysprof.compare import pairs as side_pairs
+from nsysprof.compare import pairs
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.text import comparison_text, pair_table
 from nsysprof.errors import NsysprofError
@@ -340,7 +340,7 @@ def test_sides_on_different_gpus_are_told(trace: MakeTrace) -> None:
         duration=END,
     )
     assert (
-        "b: ran on 2 GPUs at once; busy is when at least one of them ran an op of it"
+        "b: ran on 2 GPUs at once; busy is when at least one of them ran a GPU op of it"
         in answer(path, base="a/iter*", new="b").warnings
     )
 
@@ -355,14 +355,14 @@ def test_work_that_cannot_be_told_is_warned_of(trace: MakeTrace) -> None:
     )
     assert answer(path, base="a/iter*", new="b").warnings == (
         "a/iter*: 50 % of its span is kernels that no rule knows (frobnicate); name them in a rule file: --rules FILE",
-        "b: CUDA graphs traced whole take 100 % of its span, and what runs in them cannot be told; capture with"
-        " --cuda-graph-trace=node",
+        "b: CUDA graphs traced whole take 100 % of its span, and the report does not say what runs in them; capture"
+        " with --cuda-graph-trace=node",
     )
 
 
 def test_more_pairs_than_anybody_reads_are_cut(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pairs with the most GPU time are kept, and a warning says how many are not."""
-    monkeypatch.setattr(side_pairs, "MOST_PAIRS", 3)
+    monkeypatch.setattr(pairs, "MAX_PAIRS", 3)
     items: list[Items] = []
     for number, length in enumerate((50, 10, 60, 20, 70)):
         at = 1000 * number

@@ -179,7 +179,7 @@ def test_counters_that_stop_within_a_call_leave_the_rest_without_figures(trace: 
     assert (values["Q·Kᵀ GEMM"], values["softmax"]) == (100, 200)
     assert np.isnan(values["P·V GEMM"])
     assert not measured(found).complete
-    path = found.sides[0].base.examined.path
+    path = found.sides[0].base.loaded.path
     assert found.warnings == (
         f"{path.with_suffix('.counters.csv')} has no kernels of 'RUN::flash::S8'; it has those of 'RUN::math::S8'",
         "RUN::math::S8: only 83 % of its kernels' time has counters, so that totals are not those of a call: no"

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysprof.compare.attention_model import expected
+from nsysprof.compare.attention_model import Models, expected
 from nsysprof.compare.clocks import CLOCKS
-from nsysprof.compare.findings import findings, speed
-from nsysprof.compare.gap_ledger import Entry, SideLedger, untold_shares
+from nsysprof.compare.findings import Difference, speed
+from nsysprof.compare.gap_ledger import Entry, SideLedger, no_shares_reason
 from nsysprof.compare.op_causes import CAST_UP, FUSED, QK
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
@@ -57,10 +57,18 @@ def clocks(**span: Any) -> pd.DataFrame:
     return pd.DataFrame([{"clock": clock, **row} for clock, row in rows.items()])
 
 
-def said(gaps: pd.DataFrame = GAPS, frame: pd.DataFrame | None = None, **pair: Any) -> list[str]:
+def said(
+    gaps: pd.DataFrame = GAPS,
+    frame: pd.DataFrame | None = None,
+    evidence: pd.DataFrame = EVIDENCE,
+    models: Models = (None, None),
+    **pair: Any,
+) -> list[str]:
     """The sentences of the pair with some things changed."""
     gaps = gaps.assign(delta_ns=gaps["new_ns"] - gaps["base_ns"])
-    return list(findings({**PAIR, **pair}, gaps, clocks() if frame is None else frame, EVIDENCE))
+    no_pair: Any = None
+    frames = (gaps, clocks() if frame is None else frame, evidence, pd.DataFrame())
+    return [*Difference(no_pair, {**PAIR, **pair}, *frames, models=models).findings]
 
 
 def test_what_a_clear_difference_amounts_to() -> None:
@@ -173,11 +181,11 @@ def test_headline_and_causes_are_about_one_difference() -> None:
 )
 def test_shares_of_what_is_no_difference_are_not_told(changed: dict[str, Any], why: str) -> None:
     """Only of a difference that the verdict does not deny, and that medians and means agree on."""
-    assert untold_shares({**PAIR, **changed}, GAPS) == why
+    assert no_shares_reason({**PAIR, **changed}, GAPS) == why
     much = GAPS.assign(
         delta_ns=[-500_000, -150_000, -40_000, 349_000, -9_000]
     )  # 1,048 for a difference of 350
-    assert untold_shares({**PAIR, **changed}, much) == (
+    assert no_shares_reason({**PAIR, **changed}, much) == (
         why or "what the causes gain and lose cancels for the most part, so there are no shares"
     )
 
@@ -196,7 +204,7 @@ def test_without_a_difference_no_cause_is_named() -> None:
 def test_the_same_units_on_both_sides_are_not_news() -> None:
     """Units are named where they differ; where nobody knows them, they are not."""
     both = EVIDENCE.assign(math_unit="tensor core")
-    line = findings(PAIR, GAPS, clocks(), both)[3]
+    line = said(evidence=both)[3]
     assert line == "per call math runs 4 kernels and flash 1"
 
 
@@ -207,9 +215,9 @@ def test_traffic_is_told_where_both_shapes_are_known() -> None:
         expected(run, SideLedger({QK: Entry(1, 1, 1), CAST_UP: Entry(3, 3, 1)}, 2, 1)),
         expected(run, SideLedger({FUSED: Entry(1, 1, 1)}, 1, 1)),
     )
-    lines = findings(PAIR, GAPS, clocks(), EVIDENCE, models)
+    lines = said(models=models)
     assert lines[-1] == (
         "expected memory traffic per call at B=1 H=8 S=4096 D=64, fp16, causal: math 564 MiB (1.1 times its score"
         " matrix of 512 MiB), flash 16.0 MiB"
     )
-    assert len(findings(PAIR, GAPS, clocks(), EVIDENCE, (models[0], None))) == len(lines) - 1
+    assert len(said(models=(models[0], None))) == len(lines) - 1

@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from numpy.typing import NDArray
 
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
-from nsysprof.compare.charts import GAP_CHARTS, MOST_PAIRS, MOST_STEPS, plan_gap
+from nsysprof.compare.charts import GAP_CHARTS, MAX_PANELS, MAX_STEPS, plan_gap
 from nsysprof.compare.comparison import Comparison, compare
 from tests.analyze.test_charts import UGLY
 from tests.compare.test_comparison import answer
@@ -219,7 +219,7 @@ def test_many_pairs_share_their_columns(shipped: dict[str, Comparison]) -> None:
 def test_more_pairs_than_fit_are_counted(trace: MakeTrace) -> None:
     """The largest differences are drawn, in their own order, and a note says how many are not."""
     items: list[Items] = []
-    for n in range(MOST_PAIRS + 3):
+    for n in range(MAX_PANELS + 3):
         for at, length in ((0, 500), (50_000, 500 - 40 * n)):
             start = 1000 * n + at
             items.append(Range(f"{'new' if at else 'old'}::k{n}", start, start + 900))
@@ -227,7 +227,7 @@ def test_more_pairs_than_fit_are_counted(trace: MakeTrace) -> None:
                 launch_kernel("gemm", (start + 1, start + 2), (start + 9, start + 9 + length), id=start + 1)
             )
     plan = plan_gap(answer(trace(*items), base="old::*", new="new::*"))
-    assert [panel.title[:2] for panel in plan.panels] == [f"k{n}" for n in range(3, MOST_PAIRS + 3)]
+    assert [panel.title[:2] for panel in plan.panels] == [f"k{n}" for n in range(3, MAX_PANELS + 3)]
     assert plan.heading.notes[0] == "3 more pairs with smaller differences are not drawn"
 
 
@@ -256,9 +256,9 @@ def test_many_causes_become_one_step(trace: MakeTrace) -> None:
     base = [(name, 40 + n) for n, name in enumerate(names)]
     found = answer(trace(*run("a", 0, base), *run("b", 9000, base[:1], first_id=90)), base="a", new="b")
     plan = plan_gap(found)
-    assert len(plan.columns) <= MOST_STEPS + 3
+    assert len(plan.columns) <= MAX_STEPS + 3
     (panel,) = plan.panels
-    if len(found.gaps) > MOST_STEPS:
+    if len(found.gaps) > MAX_STEPS:
         assert plan.columns[-2][0].endswith(" others")
     assert panel.after[-1] == pytest.approx(sum(panel.totals[1]))
 

@@ -19,7 +19,7 @@ from nsysprof.compare.gap_ledger import (
     gap_rows,
     nearest,
 )
-from nsysprof.compare.selection import Pick, Side, examine, pick, sides
+from nsysprof.compare.selection import SelectedCalls, Selection, load_report, select_calls, select_ranges
 from nsysprof.kernels.classify import load_rules
 from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import HOST, QUEUE, WAITING_FOR
@@ -28,12 +28,12 @@ from tests.kit.random_reports import random_report
 from tests.kit.trace import Range, launch_graph, launch_kernel, launch_memcpy
 
 
-def side(path: Path, text: str) -> Side:
+def side(path: Path, text: str) -> Selection:
     """A merged range of a report as a side."""
     with open_report(path) as report:
-        examined = examine(attribute(report), load_rules(), ("iter*", "step*"), {})
-        code = examined.texts.index(text)
-        return sides(examined, [pick(examined, code, None)])[code]
+        loaded = load_report(attribute(report), load_rules(), ("iter*", "step*"), {})
+        code = loaded.texts.index(text)
+        return select_ranges(loaded, [select_calls(loaded, code, None)])[code]
 
 
 def table(frame: pd.DataFrame, *columns: str) -> list[tuple[object, ...]]:
@@ -128,9 +128,10 @@ def test_a_ledger_that_does_not_add_up_is_refused() -> None:
 def test_the_ledger_of_any_range_adds_up(seed: int, trace: MakeTrace) -> None:
     """On random reports with crossing, unclosed and overlapping ranges, on several GPUs: sums are exact."""
     with open_report(trace(*random_report(seed))) as report:
-        examined = examine(attribute(report), load_rules(), None, {})
-        picks = [Pick(code, examined.instances([code]), None, "") for code in range(len(examined.texts))]
-        found = list(sides(examined, picks).values())
+        loaded = load_report(attribute(report), load_rules(), None, {})
+        every = [(code, loaded.instances([code])) for code in range(len(loaded.texts))]
+        selected = [SelectedCalls(code, windows, windows, "") for code, windows in every]
+        found = list(select_ranges(loaded, selected).values())
     for one in found:
         total = sum(entry.ns for entry in one.ledger.entries.values())
         assert total == one.ledger.span_ns == one.work.span_ns

@@ -16,7 +16,7 @@ from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Message, Roofs
 from nsysprof.charts.palette import BASE, NEW
 from nsysprof.charts.places import Box, Places, free_place
-from nsysprof.compare import roofline as kernel_roofline_module
+from nsysprof.compare import roofline as roofline_module
 from nsysprof.compare.charts import ROOFLINE, comparison_charts
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.roofline import Roofline, plan_roofline, roofline
@@ -275,7 +275,7 @@ def test_names_stay_inside_and_apart(kernels: int, trace: MakeTrace) -> None:
 
 def test_thousands_of_kernels_are_not_all_drawn(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those with the most time are; how many are not is said."""
-    monkeypatch.setattr(kernel_roofline_module, "MOST_BUBBLES", 20)
+    monkeypatch.setattr(roofline_module, "MAX_BUBBLES", 20)
     names = [(f"kernel_{n}", 3 + n % 7) for n in range(90)]
     path = trace(*run("a", 0, names, calls=1), *run("b", 9000, [(FLASH, 9)], first_id=900), duration=90_000)
     rows = [

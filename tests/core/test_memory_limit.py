@@ -40,7 +40,7 @@ FRAMES = ("ranges", "merged", "families", "kernels", "merged_kernels", "ledger",
 @pytest.fixture(autouse=True)
 def nothing_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns of tiny reports live in scratch files too."""
-    monkeypatch.setattr(arena_module, "_SMALL", 0)
+    monkeypatch.setattr(arena_module, "_MIN_FILE_BYTES", 0)
 
 
 def answer(path: Path, arena: ColumnArena, threads: str = "follow", by: str | None = None) -> Breakdown:
@@ -111,8 +111,8 @@ def test_pieces_smaller_than_the_report_give_the_same_answer(monkeypatch: pytest
     path = TRACES / "block.sqlite"
     other = answer(path, IN_MEMORY)
     modules = (
-        *("core.arena", "attribution.attribute", "analyze.kernel_table", "analyze.family_table"),
-        *("analyze.stream_lanes", "analyze.breakdown", "trace.nsys.build", "trace.nsys.host_calls"),
+        *("core.arena", "attribution.attribute", "analyze.kernel_tables", "kernels.groups"),
+        *("trace.nsys.build", "trace.nsys.host_calls"),
     )
     for size, module in enumerate(modules, 97):
         monkeypatch.setattr(f"nsysprof.{module}._CHUNK", size)
@@ -156,13 +156,13 @@ def test_the_limit_decides() -> None:
 def test_release_gives_memory_back_and_keeps_what_was_written() -> None:
     """64 MB of a column leave memory, and are there again when they are read."""
     arena = ColumnArena(TINY)
-    before = arena_module._held()
+    before = arena_module._resident_memory()
     if before is None or not hasattr(mmap, "MADV_DONTNEED"):
         pytest.skip("this system does not tell how much memory a process holds")
     values = ColumnArena.empty(arena, 1 << 23, np.int64)
     values[:] = np.arange(len(values))
     arena.release()
-    after = arena_module._held()
+    after = arena_module._resident_memory()
     assert after is not None
     assert after[1] - before[1] < 1 << 24
     assert np.array_equal(values, np.arange(len(values)))
@@ -170,12 +170,12 @@ def test_release_gives_memory_back_and_keeps_what_was_written() -> None:
 
 def test_memory_is_released_near_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has to ask: a process that holds too much for its limit is relieved of mapped columns soon."""
-    monkeypatch.setattr(arena_module, "_held", lambda: (10**8, 10**8))
+    monkeypatch.setattr(arena_module, "_resident_memory", lambda: (10**8, 10**8))
     freed: list[int] = []
     monkeypatch.setattr(ColumnArena, "release", lambda arena: freed.append(arena.limit or 0))
     arena = ColumnArena(10**9)
     kept = arena.empty(10, np.int64)
-    monkeypatch.setattr(arena_module, "_held", lambda: (10**9, 10**9))
+    monkeypatch.setattr(arena_module, "_resident_memory", lambda: (10**9, 10**9))
     end = time.monotonic() + 10
     while not freed and time.monotonic() < end:
         time.sleep(0.01)
@@ -185,7 +185,7 @@ def test_memory_is_released_near_the_limit(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_short_columns_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file for a handful of rows would cost time and save nothing."""
-    monkeypatch.setattr(arena_module, "_SMALL", 1 << 16)
+    monkeypatch.setattr(arena_module, "_MIN_FILE_BYTES", 1 << 16)
     arena = ColumnArena(TINY)
     for make in (arena.empty, arena.zeros):
         assert make((1 << 13) - 1, np.int64).base is None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.attribution import cover
+from nsysprof.attribution import range_work
 from nsysprof.attribution.attribute import attribute
 from nsysprof.capture.text import backend_table, difference_lines
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
@@ -297,7 +297,7 @@ def test_work_without_a_clear_owner_is_told(trace: MakeTrace) -> None:
     verdict = judged(path)
     assert observed(verdict) == [("RUN::flash::S64", "flash")]
     assert verdict.warnings == (
-        "ops that belong to no range for sure, and so do not count for its backend: 1",
+        "GPU ops that belong to no range for sure, and so do not count for its backend: 1",
     )
 
 
@@ -322,7 +322,7 @@ def test_overlapping_windows_each_count_all(
     trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, pieces: int
 ) -> None:
     """Counts are those of plain loops, also when the work is added up in small pieces."""
-    monkeypatch.setattr(cover, "_PIECE", pieces)
+    monkeypatch.setattr(range_work, "_PIECE", pieces)
     random = np.random.default_rng(7)
     starts = random.integers(0, 900, 40).tolist()
     windows = [

@@ -46,7 +46,7 @@ def title_of(figure: Figure) -> str:
     return " ".join(bold).replace("\u00a0", " ")
 
 
-def check_texts(figure: Figure, *, apart: bool = True) -> None:
+def check_texts(figure: Figure) -> None:
     """No text leaves the picture, and no two lie on each other."""
     with style():
         figure.canvas.draw()
@@ -63,7 +63,7 @@ def check_texts(figure: Figure, *, apart: bool = True) -> None:
         assert box.x1 <= figure.bbox.width, said
         assert box.y0 >= 0, said
         assert box.y1 <= figure.bbox.height, said
-    for (one, first), (other, second) in combinations(drawn, 2) if apart else ():
+    for (one, first), (other, second) in combinations(drawn, 2):
         across = min(first.x1, second.x1) - max(first.x0, second.x0)
         down = min(first.y1, second.y1) - max(first.y0, second.y0)
         assert across <= 1 or down <= 4, (one, other)  # boxes of lines have room above and below the letters

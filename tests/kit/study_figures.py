@@ -10,9 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.bench.findings import exponent_words
-from nsysprof.bench.pairs import between
-from nsysprof.bench.words import ratio_cell, tflops_text
+from nsysprof.bench.pairs import speedups_of
+from nsysprof.bench.words import exponent_words, ratio_cell, tflops_text
 from nsysprof.compare.gap_ledger import apportion
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
@@ -58,10 +57,8 @@ class StudyFigures:
         self, base: str, new: str, seq: int, dtype: str = "fp16", *, graph: bool = False
     ) -> dict[str, Any]:
         """The comparison of two backends."""
-        of_kind = self.comparisons[self.comparisons["kind"] == ("graph" if graph else "eager")]
-        found = between(of_kind, self.row(base, seq, dtype)["configuration"], base, new)
-        assert found is not None
-        return found
+        configuration = self.row(base, seq, dtype)["configuration"]
+        return speedups_of(self.comparisons)["graph" if graph else "eager", configuration, base, new]
 
     def mixed(self, base: str, base_dtype: str, new: str, new_dtype: str, seq: int) -> str:
         """The same of two dtypes."""

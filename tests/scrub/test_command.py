@@ -833,7 +833,7 @@ def test_what_is_no_sqlite_report_is_refused_by_name(trace: MakeTrace, run: Run,
             assert said in err.splitlines()[0]
         assert path.name == "loop.sqlite" or err.splitlines()[1].startswith("  hint: ")
     source = planted(trace)
-    for name, said in {"no/where.sqlite": "there is no folder no", "run_pqtdir": "a folder"}.items():
+    for name, said in {"no/where.sqlite": "there is no folder no", "run_pqtdir": "exists already"}.items():
         code, _, err = run("scrub", source, "-o", name)
         assert code == 1
         assert said in err

@@ -14,8 +14,7 @@ import pytest
 from nsysprof.errors import NsysprofError
 from nsysprof.tools import nsys as module
 from nsysprof.tools.nsight import last_line, version_numbers
-from nsysprof.tools.nsys import Nsys, all_nsys, export, find_importer, find_nsys
-from nsysprof.tools.nsys_stats import stats
+from nsysprof.tools.nsys import Nsys, all_nsys, export, find_importer, find_nsys, stats
 from nsysprof.trace.nsys.reader import export_report
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the made-up nsys are shell scripts")

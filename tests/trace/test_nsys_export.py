@@ -11,8 +11,7 @@ import pytest
 
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
-from nsysprof.tools.nsys import Nsys, export, find_importer, find_nsys, header_version
-from nsysprof.tools.nsys_stats import stats
+from nsysprof.tools.nsys import Nsys, export, find_importer, find_nsys, header_version, stats
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.sources import source_of

@@ -1,4 +1,4 @@
-"""Draws lines over logarithmic axes: bands around them, levels across, and a name at the end of each."""
+"""Draws panels three in a row: lines over logarithmic axes with a name at the end of each, or violins of samples."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsysprof.charts.axis import draw_plane
-from nsysprof.charts.marks import Line, LinePanel, Lines
-from nsysprof.charts.palette import FAINT, INK, readable
-from nsysprof.charts.places import Box, Places, around, free_place, pushed_apart
-from nsysprof.charts.style import SMALL, TEXT, inches, panel_grid, size_of, text_width
+from nsysprof.charts.axis import draw_axis, draw_plane
+from nsysprof.charts.marks import Line, LinePanel, Lines, Numbers, Violin, ViolinPanel, Violins
+from nsysprof.charts.palette import FAINT, INK, RULE, readable
+from nsysprof.charts.places import Box, Places, around, free_place, push_apart
+from nsysprof.charts.style import SMALL, TEXT, inches, panel_grid, size_of, text_width, write, write_title
 
 DASHES: dict[str, Any] = {
     "solid": "-",
@@ -28,6 +28,13 @@ _ONE, _SEVERAL = 4.6, 3.6  # inches of a panel
 _GAP, _LINE = 0.17, 0.15  # inches between names at the right, and of a line of words
 _LEAD = 0.18  # from the end of a line to its name
 _RING = 0.077
+_BOX = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}  # behind a text
+_ROW = 0.62  # inches
+_GRID = 256  # points at which a density is drawn
+_STEPS = (0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+_TICK = 0.62  # inches of a tick's text, with some room
+_MIN_FOR_VIOLIN = 8  # fewer samples are drawn one by one
+_BESIDE = TEXT - 0.5
 
 
 def draw_lines(plan: Lines) -> Figure:
@@ -40,7 +47,7 @@ def draw_lines(plan: Lines) -> Figure:
     for axes, panel in zip(every, plan.panels, strict=True):
         draw_plane(axes, panel.x, panel.y, panel.title)
         if not panel.lines:
-            axes.text(0.5, 0.5, "no figures", transform=axes.transAxes, ha="center", color=FAINT)
+            write(axes, 0.5, 0.5, "no figures", va="baseline", size=TEXT, at=axes.transAxes, color=FAINT)
             continue
         for line in panel.lines:
             draw_line(axes, line)
@@ -97,16 +104,15 @@ def _write_ends(axes: Axes, panel: LinePanel) -> list[Box]:
             by_end.setdefault(wide, []).append((inches(axes, last, level)[1], text, INK))
     taken = []
     for across, labels in by_end.items():
-        put = pushed_apart(np.array([up for up, *_ in labels]), _GAP, high).tolist()
+        put = push_apart(np.array([up for up, *_ in labels]), _GAP, high).tolist()
         for (up, text, colour), at in zip(labels, put, strict=True):
             axes.plot(
                 [across / wide, (across + 0.12) / wide], [up / high, at / high], transform=axes.transAxes,
                 color=colour, linewidth=0.7, clip_on=False,
             )  # fmt: skip
-            axes.text(
-                (across + 0.16) / wide, at / high, text, transform=axes.transAxes, fontsize=TEXT,
-                color=readable(colour), va="center", label="end label", zorder=6,
-                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
+            write(
+                axes, (across + 0.16) / wide, at / high, text, "left", "center", size=TEXT, at=axes.transAxes,
+                color=readable(colour), label="end label", zorder=6, bbox={**_BOX, "alpha": 0.85},
             )  # fmt: skip
             end = across + 0.2 + text_width(text, TEXT)
             taken.append(Box(across, end, at - _GAP / 2, at + _GAP / 2))
@@ -129,10 +135,10 @@ def _draw_spots(axes: Axes, panel: LinePanel, places: Places) -> None:
 
 def write_beside(axes: Axes, places: Places, mark: Box, text: str, colour: str) -> None:
     """Write a name where the nearest free place is, with a line to it where it stands apart; nothing without one."""
-    found = free_place(places, mark, text_width(text, SMALL), _LINE)
-    if found is None:
+    place = free_place(places, mark, text_width(text, SMALL), _LINE)
+    if place is None:
         return
-    box, line = found
+    box, line = place
     places.put(box, line)
     size = np.array([places.wide, places.high])
     if line:
@@ -142,10 +148,7 @@ def write_beside(axes: Axes, places: Places, mark: Box, text: str, colour: str) 
             label="to its name",
         )  # fmt: skip
     across, up = (np.array([box.left + box.right, box.low + box.high]) / 2 / size).tolist()
-    axes.text(
-        across, up, text, transform=axes.transAxes, fontsize=SMALL, color=colour, ha="center",
-        va="center_baseline", zorder=5,
-    )  # fmt: skip
+    write(axes, across, up, text, at=axes.transAxes, color=colour, zorder=5)
 
 
 def draw_path(axes: Axes, path: Line) -> None:
@@ -158,15 +161,95 @@ def draw_path(axes: Axes, path: Line) -> None:
 
 def named_points(axes: Axes, paths: Sequence[Line]) -> list[tuple[Box, str, str]]:
     """The points of paths that have names: where each is, the name, its colour; of equal names close by the first."""
-    found: list[tuple[Box, str, str]] = []
+    points: list[tuple[Box, str, str]] = []
     for path in paths:
         for x, y, name in zip(path.x, path.y, path.names, strict=True):
             mark = around(inches(axes, x, y), 0.05)
             near = [
                 other
-                for other, said, _ in found
-                if said == name and np.hypot(other.left - mark.left, other.low - mark.low) < 0.1
+                for other, same, _ in points
+                if same == name and np.hypot(other.left - mark.left, other.low - mark.low) < 0.1
             ]
             if name and not near:
-                found.append((mark, name, readable(path.colour)))
-    return found
+                points.append((mark, name, readable(path.colour)))
+    return points
+
+
+# ---- violins
+
+
+def draw_violins(plan: Violins) -> Figure:
+    """The chart as a figure with an `Axes` per panel; violins are at y = 0, 1, … from top to bottom."""
+    every = [violin for panel in plan.panels for violin in panel.violins]
+    rows = max((len(panel.violins) for panel in plan.panels), default=1)
+    left = max((text_width(violin.label, TEXT) for violin in every), default=0.0) + 0.3
+    beside = [line for violin in every for line in violin.texts]
+    right = max((text_width(line, _BESIDE) for line in beside), default=0.0) + 0.2
+    high = 0.35 + _ROW * rows
+    figure, panels = panel_grid(
+        plan.heading, max(len(plan.panels), 1), high=high, left=max(left, 0.4), right=right
+    )
+    for axes, panel in zip(panels, plan.panels, strict=False):
+        _draw_panel(axes, panel)
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: ViolinPanel) -> None:
+    wide, high = size_of(axes)
+    axes.set_xlim(-panel.reach, panel.reach)
+    axes.set_ylim(len(panel.violins) - 0.45, -0.55)
+    # A tick or two on either side, as there is room for their texts. Steps grow by up to 2.5.
+    side, most = (2, 3.0) if wide >= 5 * _TICK else (1, 2.5)
+    step = next(step for step in _STEPS if panel.reach / step < most or step == _STEPS[-1])
+    ticks = [step * number for number in range(-side, side + 1)]
+    draw_axis(axes, ticks, lambda tick: f"{tick * 100:+g} %" if tick else "0", panel.label, gap=4)
+    write_title(axes, 1 + 0.06 / high, panel.title)
+    where = axes.get_yaxis_transform()
+    for row, violin in enumerate(panel.violins):
+        axes.plot([-panel.reach, panel.reach], [row, row], color=RULE, linewidth=0.6)
+        write(axes, -0.07 / wide, row, violin.label, "right", size=TEXT, at=where)
+        look: dict[str, Any] = {"linespacing": 1.25, "color": FAINT}
+        texts = "\n".join(violin.texts)
+        write(axes, 1 + 0.1 / wide, row - 0.02, texts, "left", "center", size=_BESIDE, at=where, **look)
+        _half(axes, violin.values, row, -1, violin.colour, 0.85)
+        if len(violin.second):
+            _half(axes, violin.second, row, 1, violin.colour, 0.35)
+        _summary(axes, violin, row)
+
+
+def _half(axes: Axes, values: Numbers, row: int, side: int, colour: str, strength: float) -> None:
+    """Half a violin above (-1) or below (1) its row; of a few samples each."""
+    reach = axes.get_xlim()[1]
+    if len(values) < _MIN_FOR_VIOLIN:
+        inside = values[np.abs(values) <= reach]
+        where = np.full(len(inside), row + side * 0.15)
+        axes.plot(inside, where, "o", color=colour, alpha=strength, markersize=4)
+        return
+    grid = np.linspace(-reach, reach, _GRID)
+    shape = row + side * 0.4 * density(values, grid)
+    axes.fill_between(grid, row, shape, color=colour, alpha=strength, linewidth=0, label="violin")
+
+
+def _summary(axes: Axes, violin: Violin, row: int) -> None:
+    """The middle half of the samples, their median, and how many lie farther out than the axis goes."""
+    values, reach = violin.values, axes.get_xlim()[1]
+    if len(values) < _MIN_FOR_VIOLIN:
+        return
+    first, middle, third = np.quantile(values, [0.25, 0.5, 0.75])
+    axes.plot([first, third], [row - 0.06] * 2, color=INK, linewidth=3.2, solid_capstyle="butt", zorder=4)
+    axes.plot([middle], [row - 0.06], "o", color="white", markersize=3.4, mec=INK, mew=0.7, zorder=5)
+    for count, edge, text, align in (
+        ((values > reach).sum(), reach, "{} ›", "right"),
+        ((values < -reach).sum(), -reach, "‹ {}", "left"),
+    ):
+        if count:
+            box = {**_BOX, "alpha": 0.8}
+            write(axes, edge, row - 0.16, text.format(count), align, "center", color=INK, bbox=box)
+
+
+def density(values: Numbers, grid: Numbers) -> Numbers:
+    """A Gaussian kernel density at the places of the grid, 1 at its highest; Silverman's bandwidth, at least a step."""
+    spread = min(values.std(), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.349 or np.inf)
+    width = max(0.9 * spread * len(values) ** -0.2, grid[1] - grid[0])
+    dense: Numbers = np.exp(-(((grid[:, None] - values) / width) ** 2) / 2).sum(axis=1)
+    return dense / dense.max() if dense.max() > 0 else dense

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.bench.samples import read_bench_samples
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.samples import read_bench_samples
 from tests.kit.bench_samples import made_up, point_of, write_samples
 
 Change = Callable[[dict[str, Any]], None]
@@ -87,7 +87,7 @@ def test_throttled_samples_are_left_out_of_every_set(tmp_path: Path) -> None:
         each for each in samples.points if each.backend == "flash" and each.shape.sizes["seq"] == 2048
     )
     assert (len(point.latency_ns), len(point.aa_latency_ns), len(point.graph_latency_ns)) == (9, 11, 10)
-    assert (point.left_out, len(point.all_latency_ns), point.sm_clock_mhz) == (3, 12, 1980)
+    assert (point.left_out, len(point.sets["eager"][0]), point.sm_clock_mhz) == (3, 12, 1980)
 
 
 WRONG: dict[str, tuple[Change, str]] = {

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nsysprof.bench.points import add_line, begin_points, differing, read_points, resume_points
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.points import add_line, begin_points, differing, read_points, resume_points
 
 if TYPE_CHECKING:
     from _bench_points import Progress

@@ -1,0 +1,439 @@
+"""``samples.json``, what `nsysprof bench` measured: written when a sweep is whole, read back checked.
+
+Every complaint names the file, the point and the field. NaN, infinite and non-positive latencies are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.document import Amount, Count, Text, parse_as
+from nsysprof.core.files import MAX_TABLE_BYTES, parse_json, read_small
+from nsysprof.errors import NsysprofError
+from nsysprof.formats.workload import Axis, Backend, Cost, Described, Flag, Mode, check_countable, described
+from nsysprof.hardware.attention_cost import (
+    UNFUSED,
+    AttentionShape,
+    attention_flops,
+    attention_traffic,
+    block_flops,
+    block_traffic,
+    score_matrix_bytes,
+    score_pairs,
+    score_traffic_bytes,
+)
+from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
+from nsysprof.statistics.distributions import Floats
+
+__all__ = ["BENCH_SCHEMA", "BenchPoint", "BenchSamples", "BenchShape", "read_bench_samples", "write_samples"]
+
+BENCH_SCHEMA = "nsysprof-bench/1"
+MEMORY_PARTS = ("before", "inputs", "outputs", "temporary", "peak")
+_AGAIN = "measure it again: nsysprof bench"
+
+Kind = Literal["eager", "aa", "graph"]
+"""A set of samples: of calls, of the same backend a second time, and of replays of a CUDA graph."""
+KINDS: tuple[Kind, ...] = ("eager", "aa", "graph")
+
+_Duration = Annotated[float, msgspec.Meta(ge=1e-3, le=1e18)]  # ns: from a picosecond to 30 years
+_Durations = list[_Duration] | None
+_Marks = list[bool] | None
+_Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]  # of a wrong output, which may be anything
+
+
+class GpuState(msgspec.Struct):
+    """The GPU when a sample was taken."""
+
+    sm_clock_mhz: Amount | None = None
+    temperature_c: Amount | None = None
+    power_w: Amount | None = None
+
+
+@dataclass(frozen=True)
+class BenchShape:
+    """One configuration: the problem that every backend was given; ``parts`` name it in words (`S1024`, `fp16`)."""
+
+    id: str
+    sizes: Mapping[str, int]
+    dtype: str
+    flags: Mapping[str, bool]
+    parts: Sequence[str]
+    cost: Cost
+
+
+class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
+    """One backend on one configuration, as the file has it: all but the shape, which is made of its configuration.
+
+    Latencies are in ns per call, with a mark for each that was taken while the GPU was throttled; `samples` are the
+    others. ``graph_reason`` says why there are none of CUDA graph replay, ``sampled_with`` which backends it took turns
+    with.
+    """
+
+    shape: BenchShape
+    backend: str
+    status: Literal["measured", "unsupported", "out of memory", "wrong"]
+    reason: str | None = None
+    eager: _Durations = msgspec.field(name="latency_ns", default=None)
+    aa: _Durations = msgspec.field(name="aa_latency_ns", default=None)
+    graph: _Durations = msgspec.field(name="graph_latency_ns", default=None)
+    eager_marks: _Marks = msgspec.field(name="throttled", default=None)
+    aa_marks: _Marks = msgspec.field(name="aa_throttled", default=None)
+    graph_marks: _Marks = msgspec.field(name="graph_throttled", default=None)
+    gpu: list[GpuState | None] | None = None
+    calls_per_sample: Count = 1
+    graph_reason: str | None = None
+    errors: dict[str, _Error | None] | None = None
+    tolerance: Amount | None = None
+    tolerances: dict[str, Amount | None] | None = None
+    memory: dict[str, Amount | None] | None = None
+    sampled_with: list[str] | None = None
+    latency_clock: str | None = None
+    cache: str | None = None
+    alone_reason: str | None = None
+    warm_until: str | None = None
+    started: Any = None
+
+    @property
+    def name(self) -> str:
+        """`flash at B1.H8.S1024.D64.fp16.causal`."""
+        return f"{self.backend} at {self.shape.id}"
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Configuration and backend."""
+        return self.shape.id, self.backend
+
+    @cached_property
+    def sets(self) -> dict[Kind, tuple[Floats, NDArray[np.bool_]]]:
+        """All latencies of each set, and which of them were taken while the GPU was throttled."""
+        found: dict[Kind, tuple[Floats, NDArray[np.bool_]]] = {}
+        for kind in KINDS:
+            values, marks = getattr(self, kind) or [], getattr(self, f"{kind}_marks")
+            throttled = [False] * len(values) if marks is None else marks
+            found[kind] = np.array(values, np.float64), np.array(throttled, np.bool_)
+        return found
+
+    def samples(self, kind: Kind) -> Floats:
+        """The latencies of a set that count."""
+        values, throttled = self.sets[kind]
+        return values[~throttled]
+
+    @property
+    def latency_ns(self) -> Floats:
+        """The samples of calls."""
+        return self.samples("eager")
+
+    @property
+    def aa_latency_ns(self) -> Floats:
+        """The second set of the same backend."""
+        return self.samples("aa")
+
+    @property
+    def graph_latency_ns(self) -> Floats:
+        """The samples of CUDA graph replays."""
+        return self.samples("graph")
+
+    @property
+    def left_out(self) -> int:
+        """How many samples of calls were left out."""
+        return int(self.sets["eager"][1].sum())
+
+    @property
+    def sm_clock_mhz(self) -> float | None:
+        """The median SM clock of the samples that count; None where it was not sampled."""
+        states = zip(self.gpu or [], self.sets["eager"][1], strict=False)
+        known = [state.sm_clock_mhz for state, skip in states if state and state.sm_clock_mhz and not skip]
+        return float(np.median(known)) if known else None
+
+    def memory_bytes(self, part: str) -> int | None:
+        """The memory of one call, of one of `MEMORY_PARTS`."""
+        size = (self.memory or {}).get(f"{part}_bytes")
+        return None if size is None else round(size)
+
+
+# What a point has only where it was measured: a wrong result is no fast one.
+_OF_SAMPLES = {
+    *("latency_ns", "aa_latency_ns", "graph_latency_ns", "throttled", "aa_throttled", "graph_throttled"),
+    *("gpu", "calls_per_sample"),
+}
+
+
+@dataclass(frozen=True)
+class BenchSamples:
+    """One ``samples.json``: its points in the order they were measured, and what they were measured on."""
+
+    path: Path
+    name: str
+    command: str | None
+    workload: str
+    described: Described
+    device: str
+    backward: bool
+    seed: int
+    plan: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    environment_hash: str
+    limits: GpuLimits
+    points: Sequence[BenchPoint]
+    auto: Mapping[str, str | None]
+    gpu_watch: Mapping[str, Any] | None
+    rules: Mapping[str, str]
+    planned: int
+    digest: str
+
+    @property
+    def measured(self) -> list[BenchPoint]:
+        """The points that have samples."""
+        return [point for point in self.points if len(point.latency_ns)]
+
+
+class _Planned(msgspec.Struct):
+    backends: list[str] = []
+
+
+class _Plan(msgspec.Struct):
+    workload: Text
+    device: Text
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    configurations: list[_Planned]
+    backward: bool | None = None
+    train: bool | None = None
+
+
+class _Environment(msgspec.Struct):
+    gpus: list[dict[str, Any]] | None = None
+    workload: dict[str, Any] | None = None
+
+
+class _Named(msgspec.Struct):
+    device: str | None = None
+    name: str | None = None
+
+
+class _Peaks(msgspec.Struct):
+    bandwidth_bytes_per_s: Amount | None = None
+    flops: dict[str, Amount | None] | None = None
+
+
+class _File(msgspec.Struct):
+    name: Text
+    plan: _Plan
+    environment: _Environment
+    environment_hash: Text
+    points: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    command: str | None = None
+    peaks: _Peaks | None = None
+    auto: dict[str, str | None] | None = None
+    gpu_watch: dict[str, Any] | None = None
+    rules: dict[str, Any] | None = None
+    workload: dict[str, Any] | None = None
+
+
+# ---- write
+
+
+def write_samples(document: Mapping[str, Any], path: Path) -> None:
+    """Write the document as JSON, each point on a line of its own."""
+    rest = {name: value for name, value in document.items() if name != "points"}
+    text = json.dumps(rest, indent=1, ensure_ascii=False, allow_nan=False)
+    points = ",\n".join(json.dumps(point, allow_nan=False) for point in document["points"])
+    whole = f'{text[:-2]},\n "points": [\n{points}\n ]\n}}\n'
+    path.write_text(whole, encoding="utf-8", errors="replace")  # names of files need not be UTF-8
+
+
+# ---- read
+
+
+def read_bench_samples(path: Path) -> BenchSamples:
+    """Read a ``samples.json``, or the one in a folder.
+
+    Raises `NsysprofError` for a file that cannot be read, is no JSON, comes from another program, or holds a value that
+    cannot be; the message names file, point and field.
+    """
+    path = path / "samples.json" if path.is_dir() else path
+    try:
+        content = read_small(path, MAX_TABLE_BYTES)
+    except OSError as error:
+        raise NsysprofError(f"cannot read {path}: {error.strerror}", "nsysprof bench writes it") from None
+    try:
+        data = parse_json(content)
+    except ValueError as error:
+        raise NsysprofError(f"{path} is corrupt: {error}", _AGAIN) from None
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != BENCH_SCHEMA:
+        stated = f"its schema is {schema!r}" if schema is not None else "it states no schema"
+        raise NsysprofError(
+            f"{path} holds no samples of nsysprof bench: {stated}, not {BENCH_SCHEMA!r}",
+            "samples.json in the folder that nsysprof bench wrote is meant",
+        )
+    return _samples(data, path, hashlib.sha256(content).hexdigest()[:16])
+
+
+def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
+    file = parse_as(data, _File, str(path), _AGAIN)
+    plan, backward = file.plan, bool(file.plan.backward or file.plan.train)
+    if file.workload is None:
+        about = _attention(plan.workload)
+    else:
+        about = described(file.workload, f"{path}: workload", _AGAIN)
+    points: dict[tuple[str, str], BenchPoint] = {}
+    for number, raw in enumerate(file.points):
+        point = _point(raw, f"{path}: points[{number}]", about, file.workload is None, backward)
+        if point.place in points:
+            raise NsysprofError(f"{path} is corrupt: {point.name} is in it twice", _AGAIN)
+        points[point.place] = point
+    return BenchSamples(
+        path=path,
+        name=_written(file.name),
+        command=_written(file.command) if file.command else None,
+        workload=plan.workload,
+        device=plan.device,
+        described=about,
+        backward=backward,
+        seed=plan.seed,
+        plan=data["plan"],
+        environment=data["environment"],
+        environment_hash=file.environment_hash,
+        limits=_limits(file.environment, file.peaks or _Peaks(), f"{path}: environment"),
+        points=list(points.values()),
+        auto=file.auto or {},
+        gpu_watch=file.gpu_watch or None,
+        rules=file.rules or {},
+        planned=sum(len(each.backends) for each in plan.configurations),
+        digest=digest,
+    )
+
+
+def _written(text: str) -> str:
+    return text.encode(errors="replace").decode()  # half a surrogate pair cannot be written
+
+
+def _point(
+    raw: dict[str, Any], where: str, about: Described, undescribed: bool, backward: bool
+) -> BenchPoint:
+    case = msgspec.defstruct("Case", [("configuration", about.configuration), ("backend", Text)])
+    at = msgspec.structs.asdict(parse_as(raw, case, where, _AGAIN).configuration)  # type: ignore[attr-defined]
+    where = f"{where} ({raw['backend']} at {at['id']})"
+    if undescribed:
+        cost: Cost | None = _attention_cost(about.name, at, backward=backward)
+    else:
+        cost = next((each.cost for each in about.configurations if each.id == at["id"]), None)
+    if cost is None:
+        raise NsysprofError(f"{where}: workload.configurations: none of this id", _AGAIN)
+    check_countable(cost, f"{where}: configuration.{about.sweep}: {at[about.sweep]}", _AGAIN)
+    sizes = {axis.column: at[axis.name] for axis in about.axes}
+    flags = {flag.column: at[flag.name] for flag in about.flags}
+    shape = BenchShape(at["id"], sizes, at["dtype"], flags, about.parts(at), cost)
+    measured = raw.get("status") == "measured"
+    kept = raw if measured else {name: raw[name] for name in raw if name not in _OF_SAMPLES}
+    point = parse_as({**kept, "backend": _written(raw["backend"]), "shape": shape}, BenchPoint, where, _AGAIN)
+    if measured and not point.eager:
+        raise NsysprofError(f"{where}: latency_ns: holds no sample although the point is measured", _AGAIN)
+    for kind, field in zip(KINDS, ("throttled", "aa_throttled", "graph_throttled"), strict=True):
+        _check_length(getattr(point, f"{kind}_marks"), getattr(point, kind), f"{where}: {field}")
+    _check_length(point.gpu, point.eager, f"{where}: gpu")
+    return point
+
+
+def _check_length(entries: list[Any] | None, samples: list[float] | None, where: str) -> None:
+    if entries is not None and len(entries) != len(samples or ()):
+        raise NsysprofError(f"{where}: {len(entries)} entries for {len(samples or ())} samples", _AGAIN)
+
+
+def _limits(environment: _Environment, peaks: _Peaks, where: str) -> GpuLimits:
+    """The limits of the GPU by environment and measured peaks; the workload's own facts come before the driver's."""
+    facts = {**((environment.gpus or [{}])[0]), **(environment.workload or {})}
+    named = parse_as(facts, _Named, where, _AGAIN)
+    name = named.device or named.name
+
+    def number(*names: str) -> float | None:
+        for name in names:
+            try:
+                value = float(str(facts.get(name)).split()[0])
+            except (ValueError, IndexError):
+                continue
+            if math.isfinite(value) and value > 0:
+                return value
+        return None
+
+    clock, bus = number("memory_clock_mhz"), number("memory_bus_width_bits")
+    sms = number("sm_count", "multi_processor_count")
+    capability = facts.get("compute_capability") or facts.get("compute_cap")
+    return GpuLimits(
+        name=_written(name) if name else None,
+        compute_capability=str(capability) if capability else None,
+        sm_count=int(sms) if sms else None,
+        bytes_per_s=number("bandwidth_bytes_per_s")
+        or (memory_bandwidth(clock, int(bus)) if clock and bus else None),
+        measured_bytes_per_s=peaks.bandwidth_bytes_per_s,
+        measured_flops={name: value for name, value in (peaks.flops or {}).items() if value is not None},
+        max_sm_clock_mhz=number("max_sm_clock_mhz"),
+    )
+
+
+# ---- samples that were written before workloads described themselves: of attention
+
+_BLOCK = "transformer_block"
+_NAMES = {"sdpa": "attention", _BLOCK: "transformer block"}
+_MODES = {"sdpa": Mode("backward", "forward and backward", "forward"), _BLOCK: Mode("train", "training step")}
+_AXES = (
+    Axis("batch", "B", "batch", 1),
+    Axis("heads", "H", "heads", 8),
+    Axis("seq", "S", "sequence length", 1024),
+    Axis("head_dim", "D", "head dimension", 64),
+)
+
+
+def _attention(workload: str) -> Described:
+    """Describe a workload of this name as it would have done itself."""
+    return Described(
+        schema="nsysprof-describe/1",
+        name=workload,
+        says=_NAMES.get(workload, workload),
+        axes=[*_AXES],
+        sweep="seq",
+        flags=[Flag("causal", "causal", "full")],
+        dtypes=["fp16", "bf16", "fp32"],
+        mode=_MODES.get(workload),
+        backends={name: Backend() for name in ("math", "flash")},
+        default_backends=["math", "flash"],
+        base=["math", "naive"],
+        reference="attention",
+        flops="of the matrix products, masked scores not counted",
+        traffic="the score matrices of unfused backends as often as they must be moved",
+        unit="score matrices",
+        tokens_shown=workload == _BLOCK,
+    )
+
+
+def _attention_cost(workload: str, at: Mapping[str, Any], *, backward: bool) -> Cost:
+    """The cost of a call of a configuration, as its workload would have declared it."""
+    sizes = [at[name] for name in ("batch", "heads", "seq", "head_dim", "causal")]
+    shape, dtype = AttentionShape(*sizes), at["dtype"]
+    if workload == _BLOCK:
+        flops, least = block_flops(shape, train=backward), block_traffic(shape, dtype, train=backward)
+    else:
+        flops = attention_flops(shape, backward=backward)
+        least = attention_traffic(shape, dtype, backward=backward)
+    masked = score_pairs(replace(shape, causal=True))
+    uncounted = "causal counting (all scores are counted, a mask would halve them)"
+    return Cost(
+        flops=flops,
+        read_bytes=least.read_bytes,
+        written_bytes=least.written_bytes,
+        tokens=shape.batch * shape.seq,
+        unit_bytes=score_matrix_bytes(shape, dtype),
+        extra_bytes={name: score_traffic_bytes(shape, dtype, name, backward=backward) for name in UNFUSED},
+        suspects={} if shape.causal else {uncounted: flops * masked // score_pairs(shape)},
+    )

@@ -1,0 +1,114 @@
+"""A copy of a report while it is scrubbed: what is known to be secret, what was removed, and how text is cleaned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from nsysprof.scrub.allow_list import is_name, matches
+from nsysprof.scrub.private_text import (
+    REMOVED,
+    assignments,
+    without_addresses,
+    without_paths,
+    without_private_keys,
+)
+from nsysprof.scrub.report_copy import Key, ReportCopy, string_references
+from nsysprof.scrub.secrets import Secrets, environment_secrets
+
+_UNKNOWN = {name: f"{name} that nsysprof does not know" for name in ("tables", "columns", "properties")}
+Form = Literal["name", "fact", "text"]
+"""How a text is cleaned: names lose sure secrets alone, facts of hardware ids too, texts all that looks private."""
+
+
+@dataclass(frozen=True)
+class ScrubWork:
+    """A copy while it is scrubbed: the secrets and variables known so far, and what was removed.
+
+    ``keep`` and ``names`` as in `scrub_report`; ``unknown`` has the names of things that went because nobody knows what
+    they hold, ``kept`` the patterns of ``keep`` that something matched.
+    """
+
+    copy: ReportCopy
+    keep: Sequence[str] = ()
+    names: bool = False
+    secrets: Secrets = field(default_factory=Secrets)
+    variables: set[tuple[bytes, bytes]] = field(default_factory=set)
+    removed: Counter[str] = field(default_factory=Counter)
+    unknown: dict[str, list[str]] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+
+    def keeps(self, *names: str) -> bool:
+        """Return whether one of the names of a thing is to be kept although nsysprof does not know it."""
+        asked = {pattern for pattern in self.keep for name in names if matches(name, [pattern])}
+        self.kept.update(asked)
+        return bool(asked)
+
+    def drops(self, kind: str, name: str) -> None:
+        """Note a thing that goes because nsysprof does not know it."""
+        names = self.unknown.setdefault(_UNKNOWN[kind], [])
+        if name not in names:
+            names.append(name)
+
+    def learn(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take environment variables for secrets."""
+        for name, value in pairs:
+            self.variables.add((name, value))
+            self.secrets.add(environment_secrets(name, value))
+
+    def cleaned(self, texts: set[bytes], form: Form) -> dict[bytes, bytes]:
+        """Clean texts; returns those of them that change, each with what stays of it."""
+        redactor = self.secrets.redactor(texts, sure=form != "text")
+        new: dict[bytes, bytes] = {}
+        for text in sorted(texts):  # labels are numbered as they come
+            clean = text
+            if form == "text" and b"\0" in text and assignments(text):
+                self.learn(assignments(text))
+                clean = REMOVED
+            elif form == "text":
+                clean, paths = without_paths(without_private_keys(text))
+                self.removed["paths cut down to the file name"] += paths
+            elif form == "fact":
+                clean = without_private_keys(text)
+            clean = redactor(clean)
+            if form != "name":
+                clean, count = without_addresses(clean, ids_alone=form == "fact")
+                self.removed["addresses and ids"] += count
+            if clean != text:
+                new[text] = clean
+        return new
+
+    def clean_strings(self) -> None:
+        """Clean StringIds: what nothing refers to goes, nobody can miss it; names of work lose sure secrets alone."""
+        names, others = string_references(self.copy)
+        rows = self.copy.texts("StringIds", "value", "id")
+        unused = {row for row in rows if row[1] not in names and row[1] not in others}
+        blocks = {row for row in rows if row in unused or b"\0" in row[0]}
+        for value, _ in blocks:
+            self.learn(assignments(value))
+        new: dict[Key, bytes] = {row: REMOVED for row in blocks if row in unused or assignments(row[0])}
+        self.removed["strings that nothing refers to"] += sum(value not in (b"", REMOVED) for value, _ in new)
+        forms: tuple[tuple[set[int], Form], ...] = ((names, self._form_of_names), (others - names, "text"))
+        for ids, form in forms:
+            referred = [row for row in rows if row[1] in ids and row not in new]
+            cleaned = self.cleaned({value for value, _ in referred}, form)
+            new |= {row: cleaned[row[0]] for row in referred if row[0] in cleaned}
+        self.copy.rewrite("StringIds", "value", new, "id")
+
+    def clean_column(self, table: str, column: str) -> None:
+        """Clean the texts of a column, and overwrite secrets in its binary data."""
+        form: Form = "text"
+        if is_name(table, column):
+            form = self._form_of_names if table.startswith("NVTX_") else "name"
+        cleaned = self.cleaned({value for (value,) in self.copy.texts(table, column)}, form)
+        self.copy.rewrite(table, column, {(old,): new for old, new in cleaned.items()})
+        blanked = {row: self.secrets.blank(row[0]) for row in self.copy.texts(table, column, kind="blob")}
+        changed = {row: new for row, new in blanked.items() if row != (new,)}
+        self.copy.rewrite(table, column, changed, kind="blob")
+
+    @property
+    def _form_of_names(self) -> Form:
+        """How the names of ranges and kernels are cleaned."""
+        return "text" if self.names else "name"
