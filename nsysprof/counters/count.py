@@ -43,7 +43,7 @@ _NO_TIMES = "latencies are left out: under ncu kernels run one at a time, counte
 
 @dataclass(frozen=True)
 class StagedCounters:
-    """What a count made, not yet under its final names: files by the ending they get, rows and record."""
+    """The results of a count before they get their final names: files by their endings, rows and record."""
 
     files: Mapping[str, Path]
     rows: list[CounterRow]
@@ -60,13 +60,13 @@ class _Counted:
 
 
 def counter_endings(request: CountRequest) -> list[str]:
-    """The endings of the files of a count."""
+    """Return the endings of the files of a count."""
     runs = plan_runs(None, quick=request.quick) if request.keep_reports else []
     return [_TABLE, _RECORD, *(f".{run.name}{_REPORT}" for run in runs)]
 
 
 def counting_commands(request: CountRequest, outputs: Outputs) -> Iterator[list[str]]:
-    """The ncu command of each run, for the GPU that is here, or for an H100 where there is none."""
+    """Compose the ncu command of each run, for the GPU that is here, or for an H100 where there is none."""
     options = ncu_options(request.ncu)
     try:
         available: Collection[str] | None = chip_metrics(request.ncu)
@@ -151,7 +151,7 @@ def _counted(
     outputs: Outputs,
     echo: Echo,
 ) -> _Counted:
-    """One run of the program under ncu, and what ncu's report holds."""
+    """Run the program once under ncu, and read ncu's report."""
     out, log = folder / run.name, folder / LOG
     results = folder / f"{run.name}-results.json" if request.results else None
     since = log.stat().st_size if log.exists() else 0
@@ -178,7 +178,7 @@ def _counted(
 
 
 def _rows(request: CountRequest, run: CountingRun, options: Collection[str], report: Path) -> list[NcuRow]:
-    """The rows of ncu's report, as ncu itself prints them."""
+    """Read the rows of ncu's report, which ncu itself prints."""
     done = run_tool(request.ncu.path, ncu_import(options, report), _READING_S)
     try:
         return read_ncu_csv(done.stdout, run.columns)
@@ -196,7 +196,7 @@ def _warnings(
     lost: int,
     unclear: int,
 ) -> Iterator[str]:
-    """Sentences about what the table lacks, or holds with a caveat."""
+    """Describe what the table lacks, or holds with a caveat."""
     passes = max(counted[0].facts["passes"], default=1)
     if passes > 1:
         yield (
@@ -218,7 +218,7 @@ def _warnings(
 
 
 def _without_times(results: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What a workload wrote, but for times, which mean nothing here."""
+    """Return what a workload wrote, without times, which mean nothing here."""
     if results is None:
         return None
     runs = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -60,12 +59,10 @@ def test_an_nsys_that_waits_for_ever_is_ended(tmp_path: Path) -> None:
 
 def test_an_nsys_at_work_is_left_alone(tmp_path: Path) -> None:
     """A launcher also dies of the signal of its program; then nsys imports, which may take its time."""
-    ended = run(tmp_path, "0", "5", "works")
+    ended = run(tmp_path, "0", "3", "works")
     assert (ended.lost, ended.code, ended.output) == (False, 0, "came to its end\n")
 
 
 def test_the_program_may_run_to_its_end(tmp_path: Path) -> None:
     """Though its launcher is gone."""
-    began = time.monotonic()
-    assert run(tmp_path, "4", "60", "idles").lost
-    assert time.monotonic() - began > 4
+    assert run(tmp_path, "2", "60", "idles").wall_ns > 2 * 10**9
