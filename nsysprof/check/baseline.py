@@ -82,7 +82,7 @@ def read_analysis(path: Path, budget: Budget) -> Baseline:
 
 
 def _check_options(path: Path, options: Mapping[str, Any], budget: Budget) -> None:
-    """Refuse an analysis whose calls are others, or count otherwise, than those that the budget is about."""
+    """Refuse an analysis whose calls were chosen or merged in another way than the budget's."""
     merge = None if budget.merge is None else list(budget.merge)
     instances = None if budget.instances is None else list(budget.instances)
     wanted = {"threads": "follow", "by": None, "skip": budget.skip, "merge": merge, "instances": instances}
@@ -140,7 +140,7 @@ def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, l
 
 @dataclass(frozen=True)
 class Growth:
-    """How much the median of a time has grown, as a part of that of the baseline; None where that cannot be said.
+    """How much the median of a time has grown, as a part of that of the baseline; None where it is not known.
 
     ``slower``: whether a test says so, None where there are too few calls for one; only what exceeds its tolerance is
     tested. ``why`` holds medians, counts and the reason of the verdict.

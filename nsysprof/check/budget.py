@@ -1,4 +1,4 @@
-"""Budgets: what must hold in every report of a program, read from TOML.
+"""Budgets: limits that every report of a program must keep, read from TOML.
 
     # All limits are per call: per instance of the range. Counts and times include inner ranges.
     stat = "median"              # of calls that a limit is on: median (default), p95 or max
@@ -9,8 +9,8 @@
     path = "RUN::flash::*/iter*"      # a glob on merged paths and names, as of `analyze --range`; must match something
     max_kernels = 2                   # also max_launches, max_memops, max_graph_launches
     max_span = "300 us"               # or max_span_ns = 300_000; also max_busy and max_cpu; ns, us, ms, s
-    max_idle = "20 %"                 # of the span in which the GPUs run none of the range's ops; or 0.2
-    forbid = ["memcpy", "softmax"]    # families of ops, as `analyze` names them
+    max_idle = "20 %"                 # of the span in which the GPUs run none of the range's GPU ops; or 0.2
+    forbid = ["memcpy", "softmax"]    # families of GPU ops, as `analyze` names them
     forbid_causes = ["cast*"]         # causes, finer than families; globs
     forbid_kernels = ['^void cunn_']  # regular expressions, searched in full kernel names
     backend = "flash"                 # the attention backend that must be seen by its kernels
@@ -54,11 +54,11 @@ _Whole = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
 
 
 class Nanoseconds(int):
-    """A time as a number with a unit; what lies between two nanoseconds is the lower one."""
+    """A time in ns, written as a number with a unit, and rounded down."""
 
     @classmethod
     def read(cls, value: Any) -> Nanoseconds:
-        """Raises `ValueError` for what is none."""
+        """The value of a file as one of these; raises `ValueError` where it is none."""
         match = re.fullmatch(rf"{_NUMBER}({'|'.join(_NS)})\s*", value) if isinstance(value, str) else None
         if match is None:
             raise ValueError('must be a number with a unit, ns, us, ms or s: "2.5 ms"')
@@ -69,28 +69,28 @@ class Nanoseconds(int):
 
 
 class Part(float):
-    """A part of 1, or a percentage."""
+    """A part of 1, written as that or as a percentage."""
 
     most = math.inf
 
     @classmethod
     def read(cls, value: Any) -> Part:
-        """Raises `ValueError` for what is none."""
-        found = math.nan
+        """The value of a file as one of these; raises `ValueError` where it is none."""
+        part = math.nan
         if isinstance(value, str):
             match = re.fullmatch(rf"{_NUMBER}%\s*", value)
-            found = float(Decimal(match[1]) / 100) if match else math.nan
+            part = float(Decimal(match[1]) / 100) if match else math.nan
         elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
-            found = float(value)
-        if not math.isfinite(found):
+            part = float(value)
+        if not math.isfinite(part):
             raise ValueError('must be a percentage, "20 %", or a number from 0 to 1')
-        if found > cls.most:
+        if part > cls.most:
             raise ValueError("cannot be more than 100 %")
-        return cls(found)
+        return cls(part)
 
 
 class Share(Part):
-    """A part that is not more than all."""
+    """A part that is at most all."""
 
     most = 1.0
 
@@ -102,7 +102,7 @@ class Expression(str):
 
     @classmethod
     def read(cls, value: Any) -> Expression:
-        """Raises `ValueError` for what is none."""
+        """The value of a file as one of these; raises `ValueError` where it is none."""
         text = msgspec.convert(value, Text)
         try:
             matches_all = re.compile(text).search("") is not None
@@ -115,7 +115,7 @@ class Expression(str):
 
 @dataclass(frozen=True)
 class Forbidden:
-    """Ops that a range must not hold: ``by`` family, cause (``text`` is a glob) or kernel (a regular expression)."""
+    """GPU ops that a range must not hold: ``by`` family, cause (``text`` is a glob) or kernel (an expression)."""
 
     by: str
     text: str
@@ -151,7 +151,7 @@ class RangeBudget:
 
     @property
     def is_limited(self) -> bool:
-        """Whether more is asked than that the range is there."""
+        """Whether the table asks for more than that the range is there."""
         return bool(
             self.caps or self.forbidden or self.backend or self.units or self.growth or self.min_instances
         )
@@ -159,7 +159,7 @@ class RangeBudget:
 
 @dataclass(frozen=True)
 class Budget:
-    """What `read_budget` gives: the ranges in the order of the file, and how instances are chosen and merged.
+    """The answer of `read_budget`: the ranges in the order of the file, and how instances are chosen and merged.
 
     ``merge``: None merges nothing. ``instances``: only these of each range, None for all.
     """
@@ -178,7 +178,7 @@ class _Growth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Range(msgspec.Struct, forbid_unknown_fields=True):
-    """A table as it stands in the file. Of limits that it does not hold the values here mean nothing."""
+    """A table as it stands in the file; the defaults of limits that it lacks mean nothing."""
 
     path: Text
     optional: bool = False
@@ -211,9 +211,9 @@ class _Top(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_budget(path: Path) -> Budget:
-    """The budget in a TOML file; the docstring of this module shows all that it can say.
+    """The budget in a TOML file, whose keys the docstring of this module shows.
 
-    Raises `NsysprofError` with file, table and reason where it cannot be read or does not say what it can mean.
+    Raises `NsysprofError` with file, table and reason where it cannot be read or a value means nothing.
     """
     path = Path(path)
     content = read_toml(path, "budget", "nsysprof check REPORT budget.toml", "nsysprof check --init REPORT")
@@ -232,7 +232,7 @@ def read_budget(path: Path) -> Budget:
 
 
 def _listed(values: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """The same where one stands for a list of one."""
+    """The values, with a list in place of a single value of ``keys``."""
     return {
         key: [value] if key in keys and not isinstance(value, list) else value
         for key, value in values.items()
@@ -245,7 +245,7 @@ def _range(path: Path, number: int, values: dict[str, Any], stat: str) -> RangeB
     where = f"{path}: {label}"
     several = ("forbid", "forbid_causes", "forbid_kernels", "math_unit")
     table = parse_as({"stat": stat, **_listed(values, *several)}, _Range, where, _BEGIN)
-    found = RangeBudget(
+    limits = RangeBudget(
         glob=table.path,
         label=label,
         stat=table.stat,
@@ -265,11 +265,11 @@ def _range(path: Path, number: int, values: dict[str, Any], stat: str) -> RangeB
         units=tuple(table.math_unit),
         growth={time: getattr(table.max_growth, time) for time in values.get("max_growth", ())},
     )
-    if "max_growth" in values and not found.growth:
+    if "max_growth" in values and not limits.growth:
         raise NsysprofError(f"{where}: max_growth: must be a table with at least one entry", _BEGIN)
-    if found.optional and not found.is_limited:
+    if limits.optional and not limits.is_limited:
         raise NsysprofError(f"{where}: optional, and without a limit: nothing is asked of it", _BEGIN)
-    return found
+    return limits
 
 
 def _caps(table: _Range, values: Mapping[str, Any], where: str) -> Iterator[tuple[str, float]]:

@@ -90,7 +90,7 @@ class BudgetCheck:
             raise AssertionError(f"\n{self}")
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows as JSON can hold them: ``ok`` and ``found`` are None where nothing can be said."""
+        """The rows as JSON can hold them: ``ok`` and ``found`` are None where they are not known."""
         ok = [None if value is pd.NA else bool(value) for value in self.rows["ok"]]
         rows = self.rows.assign(ok=pd.Series(ok, dtype=object)).to_dict("records")
         return [{str(name): value for name, value in row.items()} for row in rows]
@@ -184,9 +184,9 @@ def _checked(breakdown: Breakdown, budget: Budget, baseline: Baseline | None, ru
     )
 
 
-def _frame(found: list[Outcome]) -> pd.DataFrame:
+def _frame(outcomes: list[Outcome]) -> pd.DataFrame:
     columns: dict[str, list[Any]] = dict(
-        zip(Outcome._fields, map(list, zip(*found, strict=True)), strict=True)
+        zip(Outcome._fields, map(list, zip(*outcomes, strict=True)), strict=True)
     )
     frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
     return frame.assign(
@@ -204,7 +204,7 @@ def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: b
 
 
 def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
-    """A report without ranges or GPU work, or with a part that cannot be read, must not keep a budget for want."""
+    """Refuse a report without ranges or GPU work, or with an unreadable part: it would keep to any budget."""
     for lost in breakdown.attribution.trace.unread:
         what = f"{report}: cannot be checked: {lost.table} lacks {' and '.join(lost.lacks)}, and has {lost.rows:,} rows"
         raise NsysprofError(what, "export it again: nsys export --type sqlite REPORT.nsys-rep")
@@ -228,7 +228,7 @@ def _asks_of_ops(asked: RangeBudget) -> bool:
 
 
 def _check_words(budget: Budget, rules: Rules) -> None:
-    """Backends and causes must be some that a rule can give: a misspelt one would never be found, nor missed."""
+    """Refuse backends and causes that no rule gives: a misspelt one would never be found, nor missed."""
     backends = {rule.attention_backend for rule in rules.rules if rule.attention_backend} | {_MATH}
     folded = {backend.casefold() for backend in backends}
     templates = sorted({cause for rule in rules.rules for cause in rule.causes})

@@ -22,8 +22,8 @@ from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
 _SLACK = Decimal("1.2")
-_MOST_RANGES = 200  # those with the most busy time
-_MOST_OF_IT = 0.5  # of the launches of a range, for what repeats in it to stand for it
+_MAX_RANGES = 200  # those with the most busy time
+_MIN_COVERED = 0.5  # of the launches of a range, for what repeats in it to stand for it
 _RUN = "RUN::"
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
 _HEAD = """\
@@ -31,7 +31,7 @@ _HEAD = """\
 #     nsysprof check REPORT budget.toml
 # Drafted {of}: counts as found there, times 20 % more. Limits are on what
 # repeats: another number of iterations breaks none. Times of ranges with fewer than {least} calls have no limit:
-# so few do not tell how much calls differ.
+# so few do not show how much calls differ.
 #
 # All limits are per call, that is per instance of the range, and include inner ranges. `path` is a glob on the paths
 # that `nsysprof analyze` prints. Change what does not fit; also possible in a [[range]]:
@@ -65,7 +65,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
             "record both: nsys profile --trace=cuda,nvtx PROGRAM",
         )
     busy = breakdown.merged["busy_ns"].to_numpy()[rows]
-    kept = rows[np.argsort(-busy, kind="stable")[:_MOST_RANGES]]
+    kept = rows[np.argsort(-busy, kind="stable")[:_MAX_RANGES]]
     gpus = _writable_text(" and ".join(sorted(gpu_names(breakdown))), "?")
     of = f"from a report of {gpus}" if gpus else "from a report"
     parts = [_HEAD.format(of=of, least=LEAST_SAMPLES)]
@@ -99,7 +99,7 @@ def _chosen(breakdown: Breakdown) -> NDArray[np.intp]:
     repeats[repeats] = single[top[repeats]]
     repeats = outermost(parent, repeats)
     covered = np.bincount(top[repeats], launches[repeats], len(merged))
-    loops = single & (covered >= _MOST_OF_IT * launches)
+    loops = single & (covered >= _MIN_COVERED * launches)
     repeats[repeats] = loops[top[repeats]]
     return np.flatnonzero((tops & ~loops) | chosen | repeats)
 

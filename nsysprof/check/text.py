@@ -120,7 +120,7 @@ def _more(frame: pd.DataFrame, shown: int) -> list[str]:
 
 
 def _unmatched(broken: pd.DataFrame) -> Iterator[str]:
-    """What there is instead of the first few globs that match nothing: the table has no room for it."""
+    """The near names of the first few globs that match nothing, for which the table has no room."""
     lacking = broken[(broken["rule"] == "must exist") & (broken["instances"] == 0)]
     for row in _rows(lacking.head(_MAX_UNMATCHED)):
         yield f"  {one_line(row.range, _MAX_RANGE)}: {row.evidence}"
@@ -156,7 +156,7 @@ def _rule(row: Any) -> str:
 
 
 def _values(row: Any) -> tuple[str, str]:
-    """What was allowed and what was found, with as many digits as it takes to tell them apart."""
+    """What was allowed and what was found, with as many digits as distinguish them."""
     allowed, found = _value(row.allowed, row), _value(row.found, row)
     if allowed == found and row.allowed != row.found:
         allowed, found = _exact(row.allowed, row.unit), _exact(row.found, row.unit)

@@ -62,8 +62,6 @@ def check(
     nsysprof check REPORT budget.toml --baseline EARLIER
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nsysprof.attribution.paths import read_instances
-
     reading: dict[str, Any] = {
         "threads": threads.value,
         "rules": rules,
@@ -83,31 +81,18 @@ def check(
         raise typer.BadParameter("give --json or --md, not both")
     if instance and skip:
         raise typer.BadParameter("give --skip or --instance, not both")
-    changed: dict[str, Any] = {} if skip is None else {"skip": skip}
-    changed |= {"merge": None} if no_merge else {}
-    changed |= {"skip": 0, "instances": read_instances(instance)} if instance else {}
-    _check(report, budget, baseline, changed, reading, as_json=as_json, as_md=as_md)
-
-
-def _check(
-    report: Path,
-    budget: Path,
-    baseline: Path | None,
-    changed: dict[str, Any],
-    reading: dict[str, Any],
-    *,
-    as_json: bool,
-    as_md: bool,
-) -> None:
-    """Check with the budget, in which some of what it says on instances is ``changed``; ``reading``: see `check`."""
     import json
     from dataclasses import replace
 
+    from nsysprof.attribution.paths import read_instances
     from nsysprof.check.budget import read_budget
     from nsysprof.check.check import check as check_report
     from nsysprof.check.text import check_document, check_markdown, check_summary
     from nsysprof.commands.progress import progress_bar
 
+    changed: dict[str, Any] = {} if skip is None else {"skip": skip}
+    changed |= {"merge": None} if no_merge else {}
+    changed |= {"skip": 0, "instances": read_instances(instance)} if instance else {}
     asked = replace(read_budget(budget), **changed)
     with progress_bar() as progress:
         answer = check_report(report, asked, baseline=baseline, **reading, progress=progress)
@@ -132,9 +117,6 @@ def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> 
             text = draft(report, **reading, progress=progress)
         (folder / out.name).write_text(text, encoding="utf-8")
     tables = text.count("\n[[range]]")
-    print(
-        f"Written to {visible(str(out))}: limits on {plural(tables, 'range')}; next:",
-        file=sys.stderr,
-    )
+    print(f"Written to {visible(str(out))}: limits on {plural(tables, 'range')}; next:", file=sys.stderr)
     options = [f" --{name} {quote(str(reading[name]))}" for name in ("rules", "nsys") if reading[name]]
     print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}{''.join(options)}"))

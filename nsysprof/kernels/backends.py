@@ -54,7 +54,7 @@ class BackendVerdict:
         return self.ranges[(~self.ranges["agrees"]).fillna(False)]
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows of ``ranges`` as JSON can hold them: ``agrees`` is None where nothing can be said."""
+        """The rows of ``ranges`` as JSON can hold them: ``agrees`` is None where that is not known."""
         agrees = [None if value is pd.NA else bool(value) for value in self.ranges["agrees"]]
         rows = self.ranges.assign(agrees=pd.Series(agrees, dtype=object)).to_dict("records")
         return [{str(name): value for name, value in row.items()} for row in rows]
@@ -186,7 +186,7 @@ def _traits(kinds: Kinds, backends: list[str]) -> NDArray[np.bool_]:
 def _labelled(
     count: int, run: NDArray[np.int64], traits: NDArray[np.bool_], backends: list[str]
 ) -> tuple[NDArray[np.int64], list[str], NDArray[np.bool_]]:
-    """What was observed in each of ``count`` runs, as a code of the texts beside it, and which work decided.
+    """What was observed in each of ``count`` runs, as a code of the labels that follow, and which work decided.
 
     ``run`` and ``traits`` are of the rows of `work_inside`.
     """
@@ -241,7 +241,7 @@ def _evidence(kernels: pd.DataFrame, rows: int) -> list[str]:
     columns = [kernels[column].tolist() for column in ("row", "kernel", "count")]
     for row, kernel, count in zip(*columns, strict=True):
         counts[row][short[kernel]] = counts[row].get(short[kernel], 0) + count
-    return [", ".join(f"{name} x {count:,}" for name, count in found.items()) for found in counts]
+    return [", ".join(f"{name} x {count:,}" for name, count in names.items()) for names in counts]
 
 
 def _warnings(attribution: Attribution, ranges: pd.DataFrame, seen: Observed) -> Iterator[str]:

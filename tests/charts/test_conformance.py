@@ -87,13 +87,13 @@ def study(name: str) -> Make:
 
 def fleet(ranks: int, count: int = 6) -> Make:
     def make(folder: Path) -> Any:
-        answers = []
-        for rank in range(ranks):
-            slow = rank == 1
-            items = steps(count, compute=300 if slow else 200, waits=50 if slow else 150)
-            path = write(folder / f"rank_{rank}.sqlite", items)
-            answers.append(ranked(f"job/{rank}", rank, examined(path)))
-        return fleet_answer(answers)
+        usual, slow = (
+            examined(write(folder / f"{compute}.sqlite", steps(count, compute=compute, waits=350 - compute)))
+            for compute in (200, 300)
+        )
+        return fleet_answer(
+            [ranked(f"job/{rank}", rank, slow if rank == 1 else usual) for rank in range(ranks)]
+        )
 
     return make
 
