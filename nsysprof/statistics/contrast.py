@@ -74,8 +74,8 @@ class Contrast:
     by Holm's correction over ``family`` comparisons.
 
     ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about new, as `judge` rules;
-    ``reason`` in one line. ``warnings``: caveats of the two samples. ``worth``: the number of independent samples that those of
-    either side count as; ``drift``: the drift of the side that drifts most, as a share, 0 for none.
+    ``reason`` in one line. ``warnings``: caveats of the two samples. ``worth``: the number of independent
+    samples that those of either side count as; ``drift``: that of the side that drifts most, as a share, 0 for none.
     """
 
     base_n: int
