@@ -1,1 +1,1 @@
-"""Benchmarks: what to measure, what was measured, and what that says."""
+"""Benchmarks: a sweep of backends over shapes, its plan, its samples, and the answers made of them."""

@@ -187,7 +187,7 @@ def _violin(point: BenchPoint, colour: str) -> Violin:
     cv = values.std(ddof=1) / values.mean() if len(values) > 1 else 0.0
     left_out = f", {point.left_out} left out" if point.left_out else ""
     texts = [format_ns(median), f"n {len(values)}{left_out}, CV {format_share(float(cv))}"]
-    return Violin(point.backend, colour, values / median - 1, point.aa_latency_ns / median - 1, texts)
+    return Violin(point.backend, colour, values / median - 1, point.samples("aa") / median - 1, texts)
 
 
 # In the order in which a report shows them.

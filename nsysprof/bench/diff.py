@@ -25,11 +25,6 @@ from nsysprof.statistics.summary import summarize
 __all__ = ["BenchDiff", "compare_runs", "regressions"]
 
 MORE, LESS = "more", "less"
-DIFF_COLUMNS = [  # after configuration and size
-    "dtype", "backend", "metric", "before", "before_low", "before_high", "before_n",
-    "after", "after_low", "after_high", "after_n", "change", "change_low", "change_high", "overlap",
-    "delta", "delta_word", "p", "adjusted_p", "verdict", "reason",
-]  # fmt: skip
 # What two runs must have in common to be about the same thing.
 _SAME = ("workload", "device", "backward")
 MAX_DIFFERENCES = 6
@@ -42,7 +37,7 @@ _Points = Mapping[_Place, BenchPoint]
 
 @dataclass(frozen=True)
 class BenchDiff:
-    """``rows``: a row per configuration, backend and metric that both runs have, `DIFF_COLUMNS`.
+    """``rows``: a row per configuration, backend and metric that both runs have.
 
     Metrics are "latency" and "graph latency" (ns; verdicts of `statistics.contrast`) and "peak memory" (bytes; "more",
     "less" or "no clear change" by the least effect alone, since it does not vary). ``change`` is after over before less
@@ -98,9 +93,7 @@ def compare_runs(
         before=before,
         after=after,
         rules=rules,
-        rows=pd.DataFrame(
-            _rows(old, new, common, rules), columns=["configuration", before.described.size, *DIFF_COLUMNS]
-        ),
+        rows=pd.DataFrame(_rows(old, new, common, rules)),
         differences=differences,
         only_before=tuple(_missing(before, new, after)),
         only_after=tuple(_missing(after, old, before)),
@@ -170,8 +163,8 @@ def _missing(samples: BenchSamples, others: _Points, other: BenchSamples) -> Ite
 
 def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> list[dict[str, Any]]:
     """A row per place and metric, place by place."""
-    found = {metric: _times(old, new, common, metric, rules) for metric in _METRICS[:2]}
-    found[_METRICS[2]] = {
+    rows = {metric: _times(old, new, common, metric, rules) for metric in _METRICS[:2]}
+    rows[_METRICS[2]] = {
         place: _memory(before, after, rules)
         for place in common
         if (before := old[place].memory_bytes("peak")) and (after := new[place].memory_bytes("peak"))
@@ -180,7 +173,7 @@ def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> lis
         {**_where(old[place]), "metric": metric, "overlap": _overlap(row), **row}
         for place in common
         for metric in _METRICS
-        if (row := found[metric].get(place))
+        if (row := rows[metric].get(place))
     ]
 
 
@@ -201,10 +194,10 @@ def _times(
         else rules
         for place in pairs
     ]
-    found = {}
+    rows = {}
     for (place, pair), one in zip(pairs.items(), judge(contrasts, widened), strict=True):
         before, after = (summarize(values, name) for values, name in zip(pair, names, strict=True))
-        found[place] = {
+        rows[place] = {
             **_ends(before.median, before.interval.low, before.interval.high, before.n, "before"),
             **_ends(after.median, after.interval.low, after.interval.high, after.n, "after"),
             "change": one.ratio - 1,
@@ -217,14 +210,14 @@ def _times(
             "verdict": one.verdict,
             "reason": one.reason,
         }
-    return found
+    return rows
 
 
 def _aa_noise(point: BenchPoint) -> float:
     """By how much the second set of samples of a backend differs from its first; NaN where there is none."""
-    if not len(point.aa_latency_ns):
+    if not len(point.samples("aa")):
         return np.nan
-    return noise_of(float(np.median(point.aa_latency_ns) / np.median(point.latency_ns)))
+    return noise_of(float(np.median(point.samples("aa")) / np.median(point.latency_ns)))
 
 
 def _where(point: BenchPoint) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _auto(results: BenchResults) -> Iterator[str]:
 
 
 def _auto_and_best(results: BenchResults, auto: pd.DataFrame, prefix: str) -> str:
-    """At how many shapes it cannot be told apart, is ahead, or is behind, and where and by how much."""
+    """At how many shapes it differs in nothing, is ahead, or is behind, and where and by how much."""
     verdict = auto[f"{prefix}verdict"]
     behind = auto[verdict == FASTER]
     counts = {

@@ -1,4 +1,4 @@
-"""The charts along a sweep, a line per backend, and how all charts of a benchmark tell backends and dtypes apart."""
+"""The charts along a sweep, a line per backend, and the looks of backends and dtypes in all charts of a benchmark."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from nsysprof.bench.titles import chart_subtitle, latency_title, memory_title, s
 from nsysprof.bench.words import tflops_text
 from nsysprof.charts.marks import Axis, Heading, Line, LinePanel, Lines, Spot, log_axis
 from nsysprof.charts.palette import INK
-from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
+from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share, scale_bytes, scale_ns
 
 MAX_PANELS = 6
 MAX_PASSINGS = 2
 _NO_SPEEDUP = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), math.nan)
 
-# Colour and marker of each backend. Colours are told apart by readers of all kinds (a test measures it); where lines
-# lie on each other, markers tell them. Other backends get what is free (`backend_looks`).
+# Colour and marker of each backend. Readers of all kinds can distinguish the colours (a test measures it), and
+# markers the lines that lie on each other. Other backends get what is free (`backend_looks`).
 LOOKS = {
     "math": ("#c44916", "o"),
     "flash": ("#0127bb", "s"),
@@ -77,7 +77,7 @@ def dtype_dash(dtypes: Sequence[str], dtype: str) -> str:
 
 
 def dtype_notes(dtypes: Sequence[str]) -> list[str]:
-    """A footnote that says how the dtypes are dashed, where there are several."""
+    """A footnote on how the dtypes are dashed, where there are several."""
     if len(dtypes) < 2:
         return []
     return [f"solid: {dtypes[0]}, dashed: {' and '.join(dtypes[1:])}"]
@@ -311,18 +311,14 @@ def _passings(
 
 def ns_tick(value: float) -> str:
     """`10 µs`."""
-    for divisor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if value >= divisor * 0.999:
-            return f"{value / divisor:g} {unit}"
-    return f"{value:g} ns"
+    divisor, unit = scale_ns(value)
+    return f"{value / divisor:g} {unit}"
 
 
 def byte_tick(value: float) -> str:
     """`64 MiB`."""
-    for divisor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if value >= divisor * 0.999:
-            return f"{value / divisor:.3g} {unit}"
-    return f"{value:g} B"
+    divisor, unit = scale_bytes(value)
+    return f"{value / divisor:.3g} {unit}"
 
 
 def plain_tick(value: float) -> str:

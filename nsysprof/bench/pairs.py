@@ -136,8 +136,8 @@ def repeating(samples: BenchSamples, results: pd.DataFrame) -> NDArray[np.bool_]
 def decision_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups) -> pd.DataFrame:
     """Which backend to take at which shape: a row per configuration and kind ("eager", "graph"): `DECISIONS`.
 
-    ``best`` has the smallest median; ``as_good`` are those that nobody can tell from it ("no clear change"), ``unsure``
-    those with too few samples to tell; ``decision`` is best with as_good. ``runner_up`` is the fastest that is clearly
+    ``best`` has the smallest median; ``as_good`` are those without a clear difference from it, ``unsure`` those with
+    too few samples for a verdict; ``decision`` is best with as_good. ``runner_up`` is the fastest that is clearly
     slower, and ``margin`` how many times faster best is, with its interval. ``least_memory``: whose peak is lowest, of
     all that run. `auto` takes no part where what it picked was measured under its own name.
     """

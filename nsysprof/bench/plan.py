@@ -19,9 +19,8 @@ Grid = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class BenchPreset:
-    """A sweep with a name: what it is for, the program it runs, and the grids it goes through."""
+    """A sweep with a name: the grids it goes through, and the program it runs."""
 
-    says: str
     grids: tuple[Grid, ...]
     workload: str = "sdpa"
 
@@ -48,31 +47,25 @@ _ALL = ("math", "flash", "efficient", "cudnn", "auto")
 _SCALING_SEQ = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 PRESETS: Mapping[str, BenchPreset] = {
-    "math-vs-flash": BenchPreset(
-        "flash against math: B1 H8 D64 fp16 causal, S 1024 to 4096", ({"seq": (1024, 2048, 4096)},)
-    ),
+    "math-vs-flash": BenchPreset(({"seq": (1024, 2048, 4096)},)),
     "baseline": BenchPreset(
-        "every backend, fp16: S 128 to 2048 at B32 H8 D64, then B 8 to 64 and H 4 to 16 at S512",
         (
             {"backend": _ALL, "batch": [32], "seq": (128, 256, 512, 1024, 2048), "causal": False},
             {"backend": _ALL, "batch": (8, 16, 32, 64), "seq": [512], "causal": False},
             {"backend": _ALL, "batch": [32], "heads": (4, 8, 16), "seq": [512], "causal": False},
-        ),
+        )
     ),
+    # a transformer block until memory runs out: naive and auto in fp32 against flash in fp16, and all in fp16
     "scaling": BenchPreset(
-        "a transformer block until memory runs out: naive and auto in fp32 against flash in fp16, and all in fp16",
         (
             {"backend": ("naive", "auto"), "batch": [8], "seq": _SCALING_SEQ, "dtype": ["fp32"]},
             {"backend": ("naive", "auto", "flash"), "batch": [8], "seq": _SCALING_SEQ},
         ),
         workload="transformer_block",
     ),
-    "long": BenchPreset(
-        "long sequences: B1 H8 D64 fp16 causal, S 1024 to 32768",
-        ({"backend": _ALL, "seq": (1024, 2048, 4096, 8192, 16384, 32768)},),
-    ),
+    "long": BenchPreset(({"backend": _ALL, "seq": (1024, 2048, 4096, 8192, 16384, 32768)},)),
+    # what hand-written tiled kernels are measured at
     "single-head": BenchPreset(
-        "one head, B1 D64 fp32, S 512 to 2048: what hand-written tiled kernels are measured at",
         (
             {
                 "backend": ("naive", "math", "efficient", "auto"),
@@ -81,7 +74,7 @@ PRESETS: Mapping[str, BenchPreset] = {
                 "dtype": ["fp32"],
                 "causal": False,
             },
-        ),
+        )
     ),
 }
 
@@ -96,7 +89,7 @@ def find_preset(name: str) -> BenchPreset:
 def bench_plan(
     program: Path, grids: Sequence[Grid], how: HowMeasured, modes: Sequence[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The plan as JSON has it, and what the workload says of itself and of the cost of each configuration.
+    """The plan as JSON has it, and the workload's own description with the cost of each configuration.
 
     Short ones come first; what several grids ask for is measured once. Raises `NsysprofError` for what the workload
     does not have: backends, axes, dtypes, or ``modes``, the options that were given of these.
@@ -110,10 +103,10 @@ def bench_plan(
             raise NsysprofError(f"{about.name} has no --{name}", has)
     about, raw = ask_workload(program, [{**grid, "training": how.training} for grid in grids])
     configurations = []
-    for said, one in zip(raw["configurations"], about.configurations, strict=True):
-        sizes = " ".join(part for part, _ in zip(about.parts(said), about.axes, strict=False))
+    for asked, one in zip(raw["configurations"], about.configurations, strict=True):
+        sizes = " ".join(part for part, _ in zip(about.parts(asked), about.axes, strict=False))
         check_countable(one.cost, sizes, "choose smaller sizes")
-        configurations.append({name: value for name, value in said.items() if name != "cost"})
+        configurations.append({name: value for name, value in asked.items() if name != "cost"})
     plan = {
         "schema": PLAN_SCHEMA,
         "workload": about.name,
@@ -134,8 +127,8 @@ def _check_grid(about: Described, grid: Grid) -> None:
     named = {"backend": list(about.backends), "dtype": about.dtypes}
     for option, known in named.items():
         if unknown := [name for name in dict.fromkeys(grid.get(option, ())) if name not in known]:
-            said = ", ".join(map(repr, unknown))
-            raise NsysprofError(f"no {option} {said}", f"--{option} is one of: {', '.join(known)}")
+            names = ", ".join(map(repr, unknown))
+            raise NsysprofError(f"no {option} {names}", f"--{option} is one of: {', '.join(known)}")
     if unknown := [name for name in grid if name not in (*named, *about.names)]:
         raise NsysprofError(
             f"{about.name} has no axis {', '.join(map(repr, unknown))}", f"its axes: {', '.join(about.names)}"

@@ -34,7 +34,7 @@ class BenchResults:
 
     ``results``: a row per configuration and backend (`nsysprof.bench.rows`). ``comparisons``, ``decisions``, ``auto``,
     ``speedups``: see `nsysprof.bench.pairs`. ``exponents``, ``crossovers``, ``sweeps``: see `nsysprof.bench.scaling`.
-    ``aa_compared`` and ``aa_different``: how many backends were compared with themselves by samples enough to tell,
+    ``aa_compared`` and ``aa_different``: how many backends were compared with themselves by enough samples,
     and for how many of these a difference was declared although there is none. ``repeats``: backends that show nothing
     of their own, which is `auto` where all that it picked was measured by name as well. ``warnings``: a line each.
     """
@@ -76,7 +76,7 @@ class BenchResults:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What tells each configuration from the others, by its id."""
+        """The parts in which each configuration differs from others, by its id."""
         return self.shapes[1]
 
     def own(self, rows: pd.DataFrame, column: str = "backend") -> pd.DataFrame:
@@ -103,7 +103,7 @@ class BenchResults:
 
 
 def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
-    """What all shapes have in common (`B1 H8 D64 fp16 causal`), and what tells each from the others (`S1024`).
+    """What all shapes have in common (`B1 H8 D64 fp16 causal`), and the parts in which each differs (`S1024`).
 
     The second is a mapping from the shape's id.
     """
@@ -123,7 +123,7 @@ def read_bench_results(path: Path, rules: Rules = DEFAULT_RULES) -> BenchResults
 
 
 def results_of_samples(samples: BenchSamples, rules: Rules = DEFAULT_RULES) -> BenchResults:
-    """The results of samples; ``rules`` say what it takes to call one backend faster than another."""
+    """The results of samples; ``rules`` are those for calling one backend faster than another."""
     about = samples.described
     results, warnings = result_frame(samples, rules)
     comparisons = comparison_frame(samples, results, rules)

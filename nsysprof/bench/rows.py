@@ -72,7 +72,7 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
         "reason": point.reason or None,
         "n": len(point.latency_ns),
         "left_out": point.left_out,
-        "graph_n": len(point.graph_latency_ns),
+        "graph_n": len(point.samples("graph")),
         "graph_reason": point.graph_reason or None,
         "calls_per_sample": point.calls_per_sample if measured else None,
         "clock": point.latency_clock,
@@ -103,13 +103,13 @@ def _measured(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: 
     cost, traffic = point.shape.cost, point.shape.cost.traffic_bytes(point.backend)
     summary = summarize(point.latency_ns, point.name)
     warnings += summary.warnings
-    graph = summarize(point.graph_latency_ns, f"{point.name}, graph") if len(point.graph_latency_ns) else None
+    graph = summarize(point.samples("graph"), f"{point.name}, graph") if len(point.samples("graph")) else None
     # what is allowed for is counted once for each point, and so are samples that are few in both
     if graph and max(graph.n, summary.n) >= LEAST_SAMPLES:
         warnings += [line for line in graph.warnings if not line.endswith(ALLOWED_FOR)]
     again = (
-        control(point.latency_ns, point.aa_latency_ns, rules, name=point.name)
-        if len(point.aa_latency_ns)
+        control(point.latency_ns, point.samples("aa"), rules, name=point.name)
+        if len(point.samples("aa"))
         else None
     )
     per_ns = 1e9 / summary.median
@@ -205,7 +205,7 @@ def _shares_of_peaks(
     def wrong_flops(lasted_ns: float) -> list[str]:
         return _flops_suspects(point, limits, cost.flops / lasted_ns * 1e9, peak, lasted_ns)
 
-    found: dict[str, object] = {
+    shares: dict[str, object] = {
         "peak_tflops": peak / 1e12,
         "share_of_peak": share(cost.flops, median_ns, peak, "FLOP/s", wrong_flops),
         "graph_share_of_peak": share(cost.flops, graph_ns, peak, "FLOP/s of the graph", wrong_flops),
@@ -217,7 +217,7 @@ def _shares_of_peaks(
         "share_of_measured_bandwidth": _NAN,
     }
     if not refused:  # otherwise it is not the measured peak that is wrong
-        found["share_of_measured_peak"] = share(
+        shares["share_of_measured_peak"] = share(
             cost.flops, median_ns, measured, "FLOP/s against the measured peak", lambda _: _REMEASURE
         )
     if point.cache == "cold":
@@ -226,8 +226,8 @@ def _shares_of_peaks(
         share(cost.read_bytes, median_ns, bandwidth, "bytes read", lambda ns: _byte_suspects(point, ns))
         moved = cost.traffic_bytes(point.backend) / median_ns * 1e9
         for name, limit in (("share_of_bandwidth", bandwidth), ("share_of_measured_bandwidth", copied)):
-            found[name] = moved / limit if moved <= limit else _NAN
-    return {**found, "refused": "; ".join(refused) or None}
+            shares[name] = moved / limit if moved <= limit else _NAN
+    return {**shares, "refused": "; ".join(refused) or None}
 
 
 def refused_calls(results: pd.DataFrame) -> pd.Series[bool]:
@@ -246,16 +246,18 @@ def _flops_suspects(
 ) -> list[str]:
     """Which inputs of a share of FLOP/s may be wrong: those that would bring it below 100 % if they were."""
     shape, clock, highest = point.shape, point.sm_clock_mhz, limits.max_sm_clock_mhz
-    found = []
+    suspects = []
     if clock is None:
-        found.append("the clock (none was sampled, the highest is taken)")
+        suspects.append("the clock (none was sampled, the highest is taken)")
     elif highest and achieved <= peak * highest / clock:
-        found.append(f"the clock ({clock:,.0f} MHz were sampled, {highest:,.0f} MHz are possible)")
+        suspects.append(f"the clock ({clock:,.0f} MHz were sampled, {highest:,.0f} MHz are possible)")
     tensor = limits.datasheet_flops("tf32", clock) if shape.dtype == "fp32" else None
     if tensor and achieved <= tensor:
-        found.append("the dtype (float32 products may have run on tensor cores, as TF32 or three of these)")
-    found += [suspect for suspect, flops in shape.cost.suspects.items() if flops / lasted_ns * 1e9 <= peak]
-    return (found + _timer(point, lasted_ns)) or ["the shape", "the timer", "the number of SMs"]
+        suspects.append(
+            "the dtype (float32 products may have run on tensor cores, as TF32 or three of these)"
+        )
+    suspects += [suspect for suspect, flops in shape.cost.suspects.items() if flops / lasted_ns * 1e9 <= peak]
+    return (suspects + _timer(point, lasted_ns)) or ["the shape", "the timer", "the number of SMs"]
 
 
 def _byte_suspects(point: BenchPoint, lasted_ns: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""One sweep: starts the program that measures, again where it was killed, and makes one document of what it wrote."""
+"""A sweep: the program that measures, started again where it was killed, and one document made of what it wrote."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POINTS, LOG = "points.jsonl", "output.log"
 
 @dataclass(frozen=True)
 class SweepJob:
-    """A sweep to run: the file of the workload, the plan, what the workload says of itself, and what the user typed.
+    """A sweep to run: the file of the workload, the plan, the workload's own description, and the command as typed.
 
     ``results`` is the folder that the results will be in. Until they are whole, all there is lies in ``partial``.
     """
@@ -56,11 +56,11 @@ class SweepJob:
 
 @contextmanager
 def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFile]:
-    """The sweep in its folder, new or taken up again; nobody else can have it meanwhile.
+    """Open the sweep in its folder, new or resumed, and lock it against other processes.
 
-    Raises `NsysprofError` where an unfinished sweep is there already and neither ``resume`` nor ``force`` says what to
-    do about it, where there is nothing to resume, and where that has another plan or machine. An
-    interrupt becomes an error that says what is kept, and how to go on.
+    Raises `NsysprofError` where an unfinished sweep is there already and neither ``resume`` nor ``force`` is given,
+    where there is nothing to resume, and where that has another plan or machine. An interrupt becomes an error that
+    names what is kept, and the command to go on with.
     """
     points = job.partial / POINTS
     if os.path.lexists(job.partial) and not resume and not force:
@@ -124,8 +124,8 @@ def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
 def _machine() -> dict[str, Any]:
     """The fingerprint of a capture without nsys, which has no part in this, and without the workload's software."""
     driver, _ = ask_driver()
-    found = fingerprint(None, driver, None)
-    return {name: value for name, value in found.items() if name not in ("nsys", "workload")}
+    machine = fingerprint(None, driver, None)
+    return {name: value for name, value in machine.items() if name not in ("nsys", "workload")}
 
 
 def _document(job: SweepJob, sweep: SweepFile) -> dict[str, Any]:
@@ -174,10 +174,10 @@ def _drop_if_empty(job: SweepJob, sweep: SweepFile) -> bool:
 
 
 def _stopped(job: SweepJob, ended: Ended, sweep: SweepFile) -> NsysprofError:
-    said = last_line("\n".join(line for line in ended.output.splitlines() if not line.startswith("  hint: ")))
+    last = last_line("\n".join(line for line in ended.output.splitlines() if not line.startswith("  hint: ")))
     at = f" at {sweep.trying}" if sweep.trying else ""
     return NsysprofError(
-        f"the measuring program failed{at} with exit code {ended.code}{f': {said}' if said else ''}"
+        f"the measuring program failed{at} with exit code {ended.code}{f': {last}' if last else ''}"
         f"; {_so_far(job, sweep)}",
         f"its output: {quote(str(job.partial / LOG))}; to go on: {job.resume_command}",
     )
@@ -185,7 +185,7 @@ def _stopped(job: SweepJob, ended: Ended, sweep: SweepFile) -> NsysprofError:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Holds the folder against other processes, where the system can do that."""
+    """Lock the folder against other processes, where the system can do that."""
     try:
         import fcntl  # noqa: PLC0415  not on Windows
     except ImportError:

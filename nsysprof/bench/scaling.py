@@ -77,7 +77,7 @@ class PowerLaw:
         if self.points < 3:
             return FEW_POINTS
         if max(abs(self.low), abs(self.high), abs(self.last)) <= _NEAR_WHOLE:
-            return CONSTANT  # whatever R² says: there is nothing for the line to explain
+            return CONSTANT  # whatever R² is: there is nothing for the line to explain
         if self.r_squared < _LEAST_R_SQUARED or abs(self.last - self.exponent) > _LARGEST_BEND:
             return f"{NO_SINGLE_POWER}, {self.x}^{self.last:.1f} at the end"
         if self.high - self.low > 2 * _MOST_UNSURE:
@@ -101,7 +101,7 @@ def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
 
     So every configuration is in at least one sweep, and a full matrix is shown by its lengths alone.
     """
-    found: list[BenchSweep] = []
+    sweeps: list[BenchSweep] = []
     covered: set[str] = set()
     shape = [*about.shorts, *about.flag_names]
     for axis in about.shorts:
@@ -109,11 +109,11 @@ def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
         for _, group in results.groupby(others, sort=False):
             names = set(group["configuration"])
             if group[axis].nunique() > 1 and names - covered:
-                found.append(_sweep(group, axis, about))
+                sweeps.append(_sweep(group, axis, about))
                 covered |= names
     for _, group in results[~results["configuration"].isin(covered)].groupby(shape, sort=False):
-        found.append(_sweep(group, about.size, about))
-    return found
+        sweeps.append(_sweep(group, about.size, about))
+    return sweeps
 
 
 def _sweep(group: pd.DataFrame, axis: str, about: Described) -> BenchSweep:
@@ -167,7 +167,7 @@ def crossover_frame(
     The columns are those of `CROSSOVERS`.
 
     ``from_seq``: the smallest S from which the winner is faster at every S that both were measured at; ``status``:
-    "everywhere" where that is the first S, "from there on", or "no clear difference" where nobody is ahead at the
+    "everywhere" where that is the first S, "from there on", or "no clear difference" where neither is ahead at the
     largest S, or "too few samples to tell" there. ``crossing_seq``: where the lines cross between measured S (by their
     logarithms), NaN where they do not. ``first_speedup`` and ``last_speedup``: of the winner at the smallest and the
     largest S.

@@ -131,7 +131,7 @@ def _points(results: BenchResults) -> list[str]:
 
     def versus(row: dict[Any, Any]) -> str:
         compared = results.speedup(row["configuration"], base, row["backend"])
-        return speedup_cell(compared, lambda found: format_ratio(found["speedup"]), ("(", ")"))
+        return speedup_cell(compared, lambda pair: format_ratio(pair["speedup"]), ("(", ")"))
 
     columns: Columns = [
         ("shape", cell("label")),

@@ -172,9 +172,9 @@ def _end(results: BenchResults, row: Mapping[str, Any], end: str) -> str:
     frame, about = results.results, results.about
     size = row[f"{end}_{about.size}"]
     there = frame.loc[frame["configuration"].isin(inside) & (frame[about.size] == size), "configuration"]
-    found = results.speedup(str(there.iloc[0]), row["loser"], row["winner"]) or {"verdict": ""}
+    pair = results.speedup(str(there.iloc[0]), row["loser"], row["winner"]) or {"verdict": ""}
     clear = f"{format_ratio(row[f'{end}_speedup'])} at {about.short}={size}"
-    return word_by_verdict(clear, f"no clear difference at {about.short}={size}", found["verdict"])
+    return word_by_verdict(clear, f"no clear difference at {about.short}={size}", pair["verdict"])
 
 
 def _where(results: BenchResults, row: Any) -> str:

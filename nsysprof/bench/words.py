@@ -162,22 +162,22 @@ def interval_words(results: BenchResults) -> str:
 
 
 def speedup_cell(
-    found: dict[str, Any] | None,
+    pair: dict[str, Any] | None,
     text: Callable[[Any], str] = ratio_cell,
     brackets: Sequence[str] = ("[", "]"),
 ) -> str:
     """A speed-up with its interval; in brackets where it is no clear change, marked `?` with too few samples."""
-    if found is None:
+    if pair is None:
         return ""
-    ratio = text(found)
+    ratio = text(pair)
     marked = {NO_CLEAR_CHANGE: ratio.join(brackets), TOO_FEW_SAMPLES: f"{ratio} ?"}
-    return marked.get(found["verdict"], ratio)
+    return marked.get(pair["verdict"], ratio)
 
 
-def speed_words(found: Any, base: str, where: str) -> str:
+def speed_words(pair: Any, base: str, where: str) -> str:
     """`24.2x as fast as math at S=4096`, of a row of the comparisons, and no more than its verdict allows."""
-    clear = f"{format_ratio(found['speedup'])} as fast as {base}{where}"
-    return word_by_verdict(clear, f"no clear difference from {base}{where}", found["verdict"])
+    clear = f"{format_ratio(pair['speedup'])} as fast as {base}{where}"
+    return word_by_verdict(clear, f"no clear difference from {base}{where}", pair["verdict"])
 
 
 def decision_words(results: BenchResults, configuration: str, decision: str) -> str:

@@ -1,4 +1,4 @@
-"""What to capture, and the command line of ``nsys profile`` for it."""
+"""A request for a capture, and the command line of ``nsys profile`` for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONG = {
 
 @dataclass(frozen=True)
 class Request:
-    """What to capture: a program with its arguments, with which nsys, and what that is to record.
+    """A capture to be made: the program with its arguments, the nsys to record it with, and what that is to record.
 
     ``trace`` is what nsys's ``--trace`` lists, ``extra`` are further arguments for ``nsys profile``: an option in there
     takes the place of the same one here, as nsys takes none of them twice. ``capture_range`` limits the recording:
@@ -45,7 +45,7 @@ class Request:
 
 
 def nsys_command(request: Request, out: Path, results: Path | None = None) -> list[str]:
-    """The whole ``nsys profile`` command that runs a program and leaves ``out`` with .nsys-rep appended.
+    """Compose the ``nsys profile`` command that runs a program and leaves ``out`` with .nsys-rep appended.
 
     The program writes its own measurements to ``results``. CPU sampling and context switches stay off: they cost time
     and answer other questions. CUDA graphs are traced node by node, since a graph traced as a whole hides its kernels.
@@ -76,7 +76,7 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
 
 
 def _name(argument: str) -> str:
-    """``--sample`` of ``--sample=cpu`` as of ``-s`` and ``-scpu``; what is no option is its own name."""
+    """Return the long name of an option, ``--sample`` for ``--sample=cpu``, ``-s`` and ``-scpu``; else the argument."""
     if argument.startswith("--"):
         return argument.partition("=")[0]
     return _LONG.get(argument[:2], argument)

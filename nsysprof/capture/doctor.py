@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from typing import Any, Literal
 from nsysprof.capture.compose import Request
 from nsysprof.capture.failure import why_no_ranges
 from nsysprof.capture.outputs import Outputs
+from nsysprof.capture.program import with_results
 from nsysprof.capture.session import capture_program
 from nsysprof.catalog import workload_command
 from nsysprof.core.document import read_if_document
@@ -46,13 +48,14 @@ while time.monotonic() < end:
         time.sleep(0.01)
 """
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+_INSTALL_AGAIN = "pip install --force-reinstall nsysprof"
 _INSTALL_WORKLOADS = "pip install 'nsysprof[workloads]'"
 _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: what was looked for, how it stands, what was found, and a fix on one line (None where all is well).
+    """A finding: what was looked for, its state, what was found, and a fix on one line (None where all is well).
 
     ``needed``: without it nothing can be captured at all.
     """
@@ -89,7 +92,7 @@ def check_machine(
 
 
 def capture_works(checks: list[Check]) -> bool:
-    """Whether a capture would work here: nothing that it needs is missing."""
+    """Return whether a capture would work here: nothing that it needs is missing."""
     return not any(check.needed and check.state == "missing" for check in checks)
 
 
@@ -103,45 +106,39 @@ def _nsys(nsys: Nsys, announce: Callable[[str], None]) -> Iterator[Check]:
             yield _trial(nsys, Path(folder))
     except OSError as error:
         where = error.filename or tempfile.gettempdir()
-        yield Check(
-            "capture", "missing", f"cannot write {where}: {error.strerror or error}",
-            f"df -h {tempfile.gettempdir()}, or TMPDIR=FOLDER for another folder", needed=True,
-        )  # fmt: skip
+        message = f"cannot write {where}: {error.strerror or error}"
+        fix = f"df -h {tempfile.gettempdir()}, or TMPDIR=FOLDER for another folder"
+        yield Check("capture", "missing", message, fix, needed=True)
 
 
 def _trial(nsys: Nsys, folder: Path) -> Check:
-    """A real capture of NVTX ranges, imported and exported, in a folder that is thrown away."""
+    """Capture NVTX ranges for real, with import and export, in a folder that is thrown away."""
+    checked = partial(Check, "capture", needed=True)
     request = Request((sys.executable, "-c", _TRIAL), nsys)
     try:
         staged = capture_program(request, folder, Outputs(folder, "trial"), (), lambda text: None)
         ranges, none = _ranges_in(staged.sqlite), why_no_ranges(staged.sqlite)
     except NsysprofError as error:
-        found = error.message.replace(f"{folder}{os.sep}", "")
-        return Check("capture", "missing", found, error.hint or _by_hand(nsys), needed=True)
+        message = error.message.replace(f"{folder}{os.sep}", "")
+        return checked("missing", message, error.hint or _by_hand(nsys))
     except sqlite3.Error as error:
-        return Check(
-            "capture", "missing", f"nsys's export cannot be read: {error}", _by_hand(nsys), needed=True
-        )
+        return checked("missing", f"nsys's export cannot be read: {error}", _by_hand(nsys))
     rescued = staged.record["rescued"]
     how = "imported by its importer, which nsys itself does not find" if rescued else "imported"
     took = format_ns(staged.record["wall_ns"])
     version = _nvtx_version()
     if version is None:
-        return Check(
-            "capture", "warn", f"made a report in {took} ({how}); no nvtx here, so ranges were not tried",
-            f"{sys.executable} -m pip install nvtx", needed=True,
-        )  # fmt: skip
+        finding = f"made a report in {took} ({how}); no nvtx here, so ranges were not tried"
+        return checked("warn", finding, f"{sys.executable} -m pip install nvtx")
     if not ranges:
-        return Check(
-            "capture", "warn",
-            f"made a report in {took} ({how}), without the ranges of nvtx {version}{f': {none[0]}' if none else ''}",
-            "pip install 'nvtx<0.2.12', or a newer nsys: --nsys PATH", needed=True,
-        )  # fmt: skip
-    return Check("capture", "ok", f"{ranges:,} NVTX ranges in {took}, {how}", needed=True)
+        why = f": {none[0]}" if none else ""
+        finding = f"made a report in {took} ({how}), without the ranges of nvtx {version}{why}"
+        return checked("warn", finding, "pip install 'nvtx<0.2.12', or a newer nsys: --nsys PATH")
+    return checked("ok", f"{ranges:,} NVTX ranges in {took}, {how}")
 
 
 def _by_hand(nsys: Nsys) -> str:
-    return f"see what nsys says: {quote(str(nsys.path))} profile --trace=nvtx --output=trial true"
+    return f"see nsys's own message: {quote(str(nsys.path))} profile --trace=nvtx --output=trial true"
 
 
 def _ranges_in(sqlite: Path) -> int:
@@ -174,27 +171,26 @@ def _gpu(driver: Driver | None, why: str, nsys: Nsys | None) -> Iterator[Check]:
 
 
 def _counters(driver: Driver | None) -> Check:
-    """Nsight Compute, and whether the driver lets this user read hardware counters."""
+    """Check Nsight Compute, and whether the driver lets this user read hardware counters."""
+    checked = partial(Check, "ncu")
     try:
         ncu = find_ncu()
     except NsysprofError as error:
-        return Check("ncu", "missing", f"{error.message}: no hardware counters", error.hint)
-    found = f"{ncu.version_text} at {ncu.path}"
+        return checked("missing", f"{error.message}: no hardware counters", error.hint)
+    there = f"{ncu.version_text} at {ncu.path}"
     if driver is None:
-        return Check("ncu", "warn", f"{found}; no GPU to read counters of", _GET_GPU)
+        return checked("warn", f"{there}; no GPU to read counters of", _GET_GPU)
     if counters_kept_from_us():
-        return Check(
-            "ncu", "warn", f"{found}; the driver keeps hardware counters for administrators", PERMISSION_FIX
+        return checked(
+            "warn", f"{there}; the driver keeps hardware counters for administrators", PERMISSION_FIX
         )
-    return Check("ncu", "ok", f"{found}; counters may be read")
+    return checked("ok", f"{there}; counters may be read")
 
 
 def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str], None]) -> Iterator[Check]:
-    """torch and each backend of the workload, by a tiny run in a process of its own."""
+    """Check torch and each backend of the workload by a tiny run in a process of its own."""
     if workload is None:
-        yield Check(
-            "workloads", "missing", "none beside the package", "pip install --force-reinstall nsysprof"
-        )
+        yield Check("workloads", "missing", "none beside the package", _INSTALL_AGAIN)
         return
     try:
         about, _ = ask_workload(workload)
@@ -213,13 +209,10 @@ def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str
         return
     facts = results["environment"]
     built = f"built for CUDA {facts['cuda']}" if facts.get("cuda") else "built without CUDA"
-    wrong = bool(driver) and not facts.get("cuda")
-    yield Check(
-        "torch",
-        "warn" if wrong else "ok",
-        f"{facts['torch']}, {built}",
-        _INSTALL_WORKLOADS if wrong else None,
-    )
+    if driver and not facts.get("cuda"):
+        yield Check("torch", "warn", f"{facts['torch']}, {built}", _INSTALL_WORKLOADS)
+    else:
+        yield Check("torch", "ok", f"{facts['torch']}, {built}")
     yield from _backends(results, about, device)
 
 
@@ -231,20 +224,12 @@ def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, 
             part for axis, size in about.trial.items() for part in (f"--{axis.replace('_', '-')}", str(size))
         ]
         tiny = [*sizes, "--iterations", "1", "--warmup", "1", "--dtype", dtype, "--device", device]
-        command = [
-            *workload_command(workload),
-            "--backend",
-            *about.backends,
-            *tiny,
-            "--results",
-            str(results),
-        ]
-        ended = run_child(command, Path(name, "log"), lambda text: None)
-        read = read_if_document(results)
-    if not read:
-        lines = ended.output.strip().splitlines()
-        return None, lines[-1] if lines else "the workload printed nothing"
-    return read, ""
+        program = [*workload_command(workload), "--backend", *about.backends, *tiny]
+        ended = run_child(with_results(program, results), Path(name, "log"), lambda text: None)
+        if measured := read_if_document(results):
+            return measured, ""
+    lines = ended.output.strip().splitlines()
+    return None, lines[-1] if lines else "the workload printed nothing"
 
 
 def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iterator[Check]:
@@ -269,30 +254,27 @@ def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iter
 
 
 def _disk(folder: Path) -> Check:
-    """Room for captures where they will be written, and whether they can be."""
+    """Check the space where captures will be written, and whether that is allowed."""
+    checked = partial(Check, "disk", needed=True)
     there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir()).absolute()
     free = shutil.disk_usage(there).free
-    found = f"{format_bytes(free)} free in {there}"
     elsewhere = "-o FOLDER/NAME writes to another folder or disk"
     if not os.access(there, os.W_OK | os.X_OK):
-        return Check("disk", "missing", f"no permission to write in {there}", elsewhere, needed=True)
+        return checked("missing", f"no permission to write in {there}", elsewhere)
+    space = f"{format_bytes(free)} free in {there}"
     if free >= _FREE_BYTES:
-        return Check("disk", "ok", found, needed=True)
-    state: State = "missing" if free < _MIN_FREE_BYTES else "warn"
-    return Check("disk", state, found, elsewhere, needed=True)
+        return checked("ok", space)
+    return checked("missing" if free < _MIN_FREE_BYTES else "warn", space, elsewhere)
 
 
 def _paranoid() -> Check:
-    """How much the kernel lets users sample; captures do not sample, so that nothing depends on it."""
+    """Check how much the kernel lets users sample; captures do not sample, so that nothing depends on it."""
+    checked = partial(Check, "perf_event_paranoid")
     try:
         level = int(_PARANOID.read_text(encoding="ascii"))
     except (OSError, ValueError):
-        return Check(
-            "perf_event_paranoid", "warn", "cannot be read", "only --nsys-arg=--sample=process-tree needs it"
-        )
+        return checked("warn", "cannot be read", "only --nsys-arg=--sample=process-tree needs it")
     if level <= 2:
-        return Check("perf_event_paranoid", "ok", f"{level}: CPU sampling would be allowed")
-    return Check(
-        "perf_event_paranoid", "warn", f"{level}: no CPU sampling, which captures leave off anyway",
-        "sudo sysctl kernel.perf_event_paranoid=2",
-    )  # fmt: skip
+        return checked("ok", f"{level}: CPU sampling would be allowed")
+    fix = "sudo sysctl kernel.perf_event_paranoid=2"
+    return checked("warn", f"{level}: no CPU sampling, which captures leave off anyway", fix)

@@ -25,14 +25,14 @@ _NSYS_CHATTER = re.compile(
 
 
 def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
-    """The report and the stream that nsys left, None for what is not there."""
+    """Return the report and the stream that nsys left, None for what is not there."""
     found = [folder / name for name in (REPORT, STREAM)]
     report, stream = (path if path.is_file() and path.stat().st_size else None for path in found)
     return report, stream
 
 
 def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
-    """Raises `NsysprofError` for an nsys that made nothing, whatever the program did.
+    """Raise `NsysprofError` for an nsys that made nothing, whatever the program did.
 
     Where it could not write into the folder it leaves a stream in the one for temporary files: that is returned.
     """
@@ -60,7 +60,7 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
 
 
 def check_ended(ended: Ended, request: Request, folder: Path) -> None:
-    """Raises `NsysprofError`, with its own exit code, for a program that did not end well, or not before its nsys."""
+    """Raise `NsysprofError`, with its own exit code, for a program that did not end well, or not before its nsys."""
     if ended.lost:
         raise NsysprofError(
             f"{shown_program(request.program)}: nsys-launcher was killed, by which nsys learns of the end of a program;"
@@ -76,7 +76,7 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
 
 
 def last_message(ended: Ended) -> str:
-    """The last line that was printed, or nsys's complaint where it did not take its own options."""
+    """Return the last line that was printed, or nsys's complaint where it did not take its own options."""
     lines = [line.strip() for line in ended.output.splitlines()]
     usage = next((number for number, line in enumerate(lines) if line.startswith("usage: nsys")), None)
     if usage is not None:
@@ -88,7 +88,7 @@ def last_message(ended: Ended) -> str:
 
 
 def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
-    """Why an export of nsys holds no NVTX range, and what helps; None where it holds one, or NVTX was not traced.
+    """Explain why an export holds no NVTX range, and what helps; None where it holds one, or NVTX was not traced.
 
     nsys gives the reason in diagnostics, before 2024 in strings that nothing refers to: scrubbing removes those.
     """

@@ -1,4 +1,4 @@
-"""The end of a capture: its export read, judged and scrubbed, its record completed, and all of it published."""
+"""The end of a capture: reads, judges and scrubs its export, completes its record, and gives all files their names."""
 
 from __future__ import annotations
 

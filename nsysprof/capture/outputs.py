@@ -1,4 +1,4 @@
-"""The files of one capture: their names, the folder they are made in, and what a failure leaves of them."""
+"""The files of one capture: their names, the folder in which they are made, and what is kept after a failure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from nsysprof.tools.nsys import TOO_BIG
 ENDINGS = (".nsys-rep", ".sqlite", ".json")
 # What lies in the folder of a capture while it is made, apart from what is only of use there.
 REPORT, STREAM, IMPORTED = "report.nsys-rep", "report.qdstrm", "imported.nsys-rep"
-_LONGEST_ENDING = ".partial-999.nsys-rep"
+_LONG_ENDING = ".partial-999.nsys-rep"
 LOG, RECORD, RECORD_ENDING = "output.log", "record.json", ".run.json"
 _FOLDER = Path("traces")
-_LONGEST = 100
-_LITTLE_BYTES = 64 << 20
+_MAX_NAME_BYTES = 100
+_MIN_FREE_BYTES = 64 << 20
 _FULL = re.compile(r"(?i)no space left|disk (is )?full|disk quota")
 
 
@@ -38,12 +38,12 @@ class Outputs:
     name: str
 
     def path(self, ending: str) -> Path:
-        """The file of this capture that ends so."""
+        """Return the file of this capture with that ending."""
         return self.folder / f"{self.name}{ending}"
 
 
 def outputs_of(named: str | None, default: str) -> Outputs:
-    """Where the results go: in ``traces`` under the default name, or under the name, or at the path, that was given.
+    """Choose where the results go: in ``traces`` under the default or the given name, or at the path that was given.
 
     An ending that a capture writes is not taken for a part of the name: ``-o a.sqlite`` and ``-o a`` are the same.
     A path that ends with a slash is a folder. Raises `NsysprofError` for what cannot be the name of a file.
@@ -57,7 +57,7 @@ def outputs_of(named: str | None, default: str) -> Outputs:
         name = name.removesuffix(ending)
     if named is None:
         shown = "".join(letter if letter.isprintable() else "_" for letter in name)
-        return Outputs(_FOLDER, shown.encode()[:_LONGEST].decode(errors="ignore"))
+        return Outputs(_FOLDER, shown.encode()[:_MAX_NAME_BYTES].decode(errors="ignore"))
     if not name.strip(".") or not given.isprintable():
         raise NsysprofError(f"-o {given}: not a name for files", "-o NAME, or -o FOLDER/NAME")
     bare = path.parent == Path() and not given.startswith(".")
@@ -66,19 +66,19 @@ def outputs_of(named: str | None, default: str) -> Outputs:
 
 @contextmanager
 def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = ENDINGS) -> Iterator[Path]:
-    """A folder beside the results to make them in; it is gone afterwards, however that ends.
+    """Provide a folder beside the results to make them in; it is gone afterwards, however that ends.
 
     ``endings`` are those of the results. Raises `NsysprofError` at once where a result exists already (unless
     ``force``), or its folder cannot be written.
     Later, whatever stops the capture, what there is of the log, of what nsys recorded and of the record is kept as
-    ``NAME.partial.*``, and known failures and interrupts are raised as `NsysprofError` that says so.
+    ``NAME.partial.*``, and known failures and interrupts are raised as `NsysprofError` with a hint about that.
     """
     _check_names(outputs, endings, force=force)
     new = not os.path.lexists(outputs.folder)
     try:
         outputs.folder.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # a name that is too long is told now, not after hours
-            outputs.path(_LONGEST_ENDING).lstat()
+        with suppress(FileNotFoundError):  # a name that is too long is refused now, not after hours
+            outputs.path(_LONG_ENDING).lstat()
         folder = Path(tempfile.mkdtemp(prefix=".nsysprof-", dir=outputs.folder)).absolute()
     except OSError as error:
         raise NsysprofError(
@@ -110,9 +110,9 @@ def _check_names(outputs: Outputs, endings: Sequence[str], *, force: bool) -> No
 
 
 def _keep(folder: Path, outputs: Outputs) -> dict[Path, Path]:
-    """Give what a failed capture left names of its own, ``name.partial.log`` and so on: what it was, what it is now.
+    """Give what a failed capture left names of its own, ``name.partial.log`` and so on; returns the new name of each.
 
-    Both are the same where that cannot be: then the folder is what is kept.
+    The names stay the same where that fails: then the folder is what is kept.
     """
     there = _left(folder)
     taken = [path.name for path in outputs.folder.glob("*")]
@@ -130,7 +130,7 @@ def _keep(folder: Path, outputs: Outputs) -> dict[Path, Path]:
 
 
 def _left(folder: Path) -> dict[Path, str]:
-    """What of a folder is worth keeping, each with the ending that it gets."""
+    """Find the files of a folder that are worth keeping, each with the ending that it gets."""
     recorded = [path for path in sorted(folder.glob("report*")) if path.stat().st_size]
     streams = [path for path in recorded if path.suffix == ".qdstrm"]
     # A report beside a stream is what a broken importer left; with several capture ranges there are several.
@@ -150,7 +150,7 @@ def _is_kept(folder: Path, kept: Mapping[Path, Path]) -> bool:
 def _known(
     error: BaseException, folder: Path, outputs: Outputs, kept: Mapping[Path, Path]
 ) -> NsysprofError | None:
-    """The error that tells what happened, what was kept and how to go on; None for what no user can cause."""
+    """Return an error about what happened, what was kept and how to go on; None for what no user can cause."""
     names = [quote_path(final) for final in kept.values()]
     recorded = [quote_path(final) for final in kept.values() if final.suffix in (".qdstrm", ".nsys-rep")]
     on = [f"kept: {' '.join(names)}"] if names else []
@@ -182,7 +182,7 @@ def _known(
 
 
 def _space(message: str, outputs: Outputs) -> str | None:
-    """What to look at where a disk may be what is full."""
+    """Return a hint where the reason may be a full disk, else None."""
     try:
         above = outputs.folder.absolute().parents
         there = next(place for place in (outputs.folder, *above) if place.is_dir())
@@ -192,5 +192,5 @@ def _space(message: str, outputs: Outputs) -> str | None:
     if _FULL.search(message):
         return f"the disk is full: df -h {quote_path(there)} {quote(tempfile.gettempdir())}"
     return (
-        f"only {format_bytes(free)} free there: df -h {quote_path(there)}" if free < _LITTLE_BYTES else None
+        f"only {format_bytes(free)} free there: df -h {quote_path(there)}" if free < _MIN_FREE_BYTES else None
     )

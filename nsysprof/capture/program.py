@@ -25,7 +25,7 @@ _MAX_SHOWN = 120
 
 
 def check_program(program: str, profiler: str) -> None:
-    """Raises `NsysprofError` for a program that a profiler could not even start."""
+    """Raise `NsysprofError` for a program that a profiler could not even start."""
     if shutil.which(program) is None:
         raise NsysprofError(
             f"{quote(program)}: no such program, or it cannot be run", f"ls -l {quote_path(Path(program))}"
@@ -37,12 +37,12 @@ def check_program(program: str, profiler: str) -> None:
 
 
 def with_results(program: Sequence[str], results: Path | None) -> list[str]:
-    """The command of a program; that of a workload writes its own measurements to ``results``."""
+    """Return the command of a program; that of a workload writes its own measurements to ``results``."""
     return [*program, "--results", str(results)] if results else list(program)
 
 
 def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, Any] | None:
-    """The measurements that a workload wrote; None for a program that writes none."""
+    """Return the measurements that a workload wrote; None for a program that writes none."""
     if results is None:
         return None
     measured = read_if_document(results, WORKLOAD_SCHEMA)
@@ -52,7 +52,7 @@ def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, 
 
 
 def check_input(once: str, echo: Echo) -> None:
-    """Raises `NsysprofError` where a program is to run twice and its second run would miss what a pipe holds.
+    """Raise `NsysprofError` where a program is to run twice and its second run would miss what a pipe holds.
 
     ``once`` is the option with which it runs once. An open pipe that holds nothing yet may be one that nobody reads,
     as under many a batch system: ``echo`` gets a message about that.
@@ -68,7 +68,7 @@ def check_input(once: str, echo: Echo) -> None:
 
 
 def _waits() -> bool | None:
-    """Whether a pipe on the standard input holds something; False for all that is none, None for nothing so far."""
+    """Return whether a pipe on the standard input holds something; None for nothing so far, False for no pipe."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:  # closed
@@ -96,10 +96,10 @@ def input_kept() -> Iterator[None]:
 
 
 def failed_program(program: Sequence[str], code: int, message: str, log: Path | None) -> NsysprofError:
-    """The error, with its own exit code, for a program that failed; ``message`` is what it printed last.
+    """Return the error, with the program's exit code, for one that failed; ``message`` is what it printed last.
 
-    ``log`` is that of a workload, None for any other program: where it was called wrongly there is nothing else in it,
-    and it is removed.
+    ``log`` is that of a workload, None for any other program. Where the workload was called wrongly, the log holds
+    nothing else and is removed.
     """
     if log is not None and code == _USAGE:
         log.unlink(missing_ok=True)
@@ -115,6 +115,6 @@ def failed_program(program: Sequence[str], code: int, message: str, log: Path | 
 
 
 def shown_program(program: Sequence[str]) -> str:
-    """A command on a line that can be read."""
+    """Return a command as a line that people can read."""
     text = " ".join(join(program).split())
     return cut(text, _MAX_SHOWN)

@@ -42,7 +42,7 @@ _MAX_PRINTED = 512 << 20
 
 @dataclass(frozen=True)
 class Staged:
-    """What a capture made, not yet under its final names: the report, its export, and the record so far."""
+    """The results of a capture before they get their final names: report, export, and the record so far."""
 
     report: Path
     sqlite: Path
@@ -102,7 +102,7 @@ def capture_program(
 
 
 def _introduced(nsys: Nsys, echo: Echo) -> Driver | None:
-    """The driver; reports which nsys and which driver will be at work, and what will not go well between them."""
+    """Report which nsys and which driver will be at work, and what will not go well between them; return the driver."""
     driver, why = ask_driver()
     shown = f"driver {driver.version}" if driver else f"no GPU ({why})"
     echo(visible(f"nsys {nsys.version_text} ({nsys.path}); {shown}") + "\n")
@@ -113,7 +113,7 @@ def _introduced(nsys: Nsys, echo: Echo) -> Driver | None:
 
 
 def _warned(echo: Echo) -> Echo:
-    """An echo that warns once when a program prints more than its report can hold: nsys puts all of it in there."""
+    """Return an echo that warns once when a program prints more than its report, which gets all of it, can hold."""
     printed = 0
 
     def warn(text: str) -> None:
@@ -165,7 +165,7 @@ def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | 
 
 
 def _version(recorded: Path) -> str:
-    """The nsys that recorded a stream or report, by its header; empty for a report without one."""
+    """Return the version of the nsys that recorded a stream or report; empty for a report that does not have it."""
     try:
         version = header_version(recorded)
     except OSError as error:
@@ -219,7 +219,7 @@ def _report(nsys: Nsys, folder: Path, record: dict[str, Any], echo: Echo) -> Sta
 
 
 def _stranded(recorded: Path, record: dict[str, Any], ended: Ended) -> NsysprofError:
-    """The error for an nsys that could write nowhere but among the temporary files; the record goes there too."""
+    """Return the error for an nsys that could write only among the temporary files; the record goes there too."""
     with contextlib.suppress(OSError):
         write_record(recorded.with_suffix(RECORD_ENDING), record)
     return NsysprofError(
@@ -240,7 +240,7 @@ def overhead_of(
     plain_results: Mapping[str, Any] | None,
     profiled_results: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Ratios of times under nsys to times without: of the whole run, and per range of a workload that measured both.
+    """Compute the ratios of times under nsys to times without: of the whole run, and per range of a workload.
 
     ``ranges``: a mapping per range with ``range, samples, plain_median_ns, profiled_median_ns, ratio``;
     ``median_ratio``: the median over them, None where there are none. The whole run includes starting the program,

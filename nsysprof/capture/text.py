@@ -23,7 +23,7 @@ _LINE_KERNELS, _LINE_WIDTH = 3, 200
 
 
 def captured_summary(record: Mapping[str, Any]) -> str:
-    """The record of a capture (`nsysprof-run/1`) in a few sentences, without the verdict; ends with a newline."""
+    """Describe the record of a capture (`nsysprof-run/1`) in a few sentences, without the verdict."""
     lines = [_what(record["report"])]
     if record.get("exit_code"):
         lines.append(f"the program ended with exit code {record['exit_code']}: this may not be all of it")
@@ -43,7 +43,7 @@ def _what(report: Mapping[str, Any]) -> str:
 
 
 def _overhead(overhead: Mapping[str, Any] | None) -> Iterator[str]:
-    """What nsys costs; a ratio of medians where a workload timed its calls, else of whole runs."""
+    """Describe what nsys costs: a ratio of medians where a workload timed its calls, else of whole runs."""
     if overhead is None:
         return
     walls = f"{format_ns(overhead['plain_wall_ns'])} without nsys, {format_ns(overhead['profiled_wall_ns'])} with it"
@@ -62,7 +62,7 @@ def _overhead(overhead: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
-    """What could not be measured, each with its reason."""
+    """List what could not be measured, each with its reason."""
     missed = [run for run in (workload or {}).get("runs", []) if run["status"] != "measured"]
     for run in missed[:_MAX_NOT_RUN]:
         yield f"{visible(run['range'])}: {run['status']}: {one_line(run.get('reason') or 'no reason given', 160)}"
@@ -71,7 +71,7 @@ def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def backend_table(verdict: BackendVerdict) -> str:
-    """``range | requested | ran | evidence``, made for 100 columns, then the warnings; empty where no range asks.
+    """Show ``range | requested | ran | evidence`` in 100 columns, then the warnings; empty where no range asks.
 
     Evidence is the kernel that took most of the time among those that decided. The text ends with a newline.
     """
@@ -88,15 +88,15 @@ def backend_table(verdict: BackendVerdict) -> str:
     used = sum(
         max(map(len, column)) + 2 for column in zip([f"{name}  " for name in head], *rows, strict=True)
     )
-    room = max(_WIDTH - used, _MIN_EVIDENCE)
-    cells = [[*row, _evidence(verdict, number, 1, room)] for number, row in enumerate(rows)]
+    width = max(_WIDTH - used, _MIN_EVIDENCE)
+    cells = [[*row, _evidence(verdict, number, 1, width)] for number, row in enumerate(rows)]
     lines = text_table([*head, "evidence"], cells, "llll").splitlines()
     lines += [f"  warning  {one_line(warning, 400)}" for warning in verdict.warnings]
     return "".join(f"{line}\n" for line in lines)
 
 
 def difference_lines(verdict: BackendVerdict) -> list[str]:
-    """A line for each range that ran another backend than its name asks for: which, and by which kernels."""
+    """Describe each range that ran another backend than its name asks for: which, and by which kernels."""
     parts = _parts(verdict)
     return [
         f"{one_line(row.range, 100)}: requested {one_line(row.requested, 40)}, ran {visible(row.observed)}"
@@ -111,25 +111,25 @@ def _rows(frame: pd.DataFrame) -> Iterator[Any]:
 
 
 def _parts(verdict: BackendVerdict) -> list[str]:
-    """For each row ``1 of 3`` where other instances of its range ran something else, otherwise nothing."""
+    """Return for each row ``1 of 3`` where other instances of its range ran something else, otherwise nothing."""
     all_of_name = verdict.ranges.groupby("range")["instances"].transform("sum").tolist()
     counts = zip(verdict.ranges["instances"].tolist(), all_of_name, strict=True)
     return [f"{count:,} of {total:,}" if count < total else "" for count, total in counts]
 
 
-def _evidence(verdict: BackendVerdict, row: int, most: int, room: int) -> str:
-    """The first kernels of a row's evidence with their counts, and how many more there are, in ``room`` characters."""
+def _evidence(verdict: BackendVerdict, row: int, most: int, width: int) -> str:
+    """List the first kernels of a row's evidence with their counts, and how many more there are, in ``width``."""
     first, last = verdict.kernels["row"].searchsorted([row, row + 1]).tolist()
     kernels = verdict.kernels.iloc[first:last]
     shown = kernels.head(most)
     more = f" and {len(kernels) - len(shown):,} more" if len(kernels) > len(shown) else ""
-    each = (room - len(more)) // most - 2 * (most > 1)
+    each = (width - len(more)) // most - 2 * (most > 1)
     counted = zip(shown["kernel"].tolist(), shown["count"].tolist(), strict=True)
     return ", ".join(_counted(kernel, count, each) for kernel, count in counted) + more
 
 
 def _counted(kernel: str, count: int, width: int) -> str:
-    """``name x count``. What a kernel does stands at the start of its name: unlike elsewhere, the end is left out."""
+    """Return ``name x count``; the end of a long name is left out, as what a kernel does stands at its start."""
     tail = f" x {count:,}"
     name, most = visible(short_name(kernel, 200)), max(width - len(tail), 8)
     return cut(name, most) + tail

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nsysprof.commands.progress import echo, progress_bar, say
 from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption
 from nsysprof.commands.workload_options import (
     WORKLOAD,
@@ -276,7 +277,7 @@ def run_job(
         spreadsheet_safe=spreadsheet_safe,
     )
     with open_sweep(job, resume=resume, force=force) as sweep:
-        document = run_sweep(job, sweep, _echo)
+        document = run_sweep(job, sweep, echo)
         with folder.making() as made:
             write_samples(document, made / "samples.json")
             results = _make_results(made, charts=charts)
@@ -287,10 +288,10 @@ def run_job(
         f"{each['backend']} at {each['configuration']['id']}" for each in points if each["status"] == "wrong"
     ]
     if wrong:
-        _message(f"nsysprof: wrong results, not measured: {', '.join(wrong)}")
+        say(f"nsysprof: wrong results, not measured: {', '.join(wrong)}")
         raise typer.Exit(3)
     if not any(point["status"] == "measured" for point in points):
-        _message("nsysprof: nothing could be measured, the table says why")
+        say("nsysprof: nothing could be measured, the table says why")
         raise typer.Exit(1)
 
 
@@ -319,7 +320,7 @@ def diff_benches(
     wrong = [f"{name}: wrong results after" for name in diff.now_wrong]
     worse = [*regression_lines(diff, max_regress), *wrong]
     for line in worse:
-        _message(f"nsysprof: {line}")
+        say(f"nsysprof: {line}")
     if worse:
         raise typer.Exit(3)
 
@@ -386,7 +387,6 @@ def _make_results(folder: Path, *, charts: bool) -> BenchResults:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # starting more takes longer than what they do here
     from nsysprof.bench.files import write_bench_results
     from nsysprof.bench.results import read_bench_results
-    from nsysprof.commands.progress import progress_bar
 
     with progress_bar() as progress:
         progress("comparing", 0)
@@ -403,21 +403,8 @@ def _print_results(results: BenchResults, folder: ResultFolder, database: Path |
     from nsysprof.bench.text import bench_summary
 
     print(f"\n{bench_summary(results)}", end="", flush=True)
-    _message(folder.written(sorted(folder.names)))
+    say(folder.written(sorted(folder.names)))
     if database:
         final = replace(results, samples=replace(results.samples, path=folder.place / "samples.json"))
         added = append_database(final, database)
-        _message(f"Added to {database}" if added else f"{database} holds this run already")
-
-
-def _echo(text: str) -> None:
-    """Pass on what the measuring program prints."""
-    sys.stderr.write(text)
-    sys.stderr.flush()
-
-
-def _message(text: str) -> None:
-    """Print lines for people on stderr."""
-    from nsysprof.core.text import visible
-
-    _echo("".join(f"{visible(line)}\n" for line in text.split("\n")))
+        say(f"Added to {database}" if added else f"{database} holds this run already")

@@ -38,7 +38,7 @@ def capture(
         bool | None,
         typer.Option(
             "--overhead/--no-overhead",
-            help="Time it without nsys first, to tell what nsys costs [default: workloads only].",
+            help="Time it without nsys first, to find what nsys costs [default: workloads only].",
         ),
     ] = None,
     keep_environment: Annotated[
@@ -55,7 +55,7 @@ def capture(
     rules: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Kernel rules (TOML) that tell backends, asked before the shipped ones."
+            metavar="FILE", help="Kernel rules (TOML) that name backends, asked before the shipped ones."
         ),
     ] = None,
     dry_run: Annotated[
@@ -114,7 +114,7 @@ def capture(
 
 
 def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:
-    """The names of a resumed capture's results: beside what an earlier one left, unless another name is given."""
+    """Choose the names of a resumed capture's results: beside what was left, unless another name is given."""
     from nsysprof.capture.outputs import Outputs, outputs_of
     from nsysprof.errors import NsysprofError
 

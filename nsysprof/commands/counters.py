@@ -131,7 +131,7 @@ def counters(
 
 
 def _outputs(output: str | None, default: str) -> Outputs:
-    """The names of the results: `NAME.counters`, whichever of the files of a name was given."""
+    """Choose the names of the results: `NAME.counters`, whichever of the files of a name was given."""
     from nsysprof.capture.outputs import Outputs, outputs_of
 
     named = outputs_of(output, default)

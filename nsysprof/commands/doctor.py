@@ -1,4 +1,4 @@
-"""``nsysprof doctor``: what this machine can do, and how to mend what it cannot."""
+"""``nsysprof doctor``: whether this machine can capture, and how to mend what is missing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _announce(what: str) -> None:
 
 
 def _finding(check: Check) -> str:
-    """A line of [ok], [warn] or [missing], and below it the fix where there is one."""
+    """Show a finding as a line of [ok], [warn] or [missing], and below it the fix where there is one."""
     from nsysprof.core.text import visible
 
     line = f"{f'[{check.state}]':<{_MARK}} {visible(f'{check.name}: {check.found}')}"

@@ -46,7 +46,7 @@ def scrub(
     ] = None,
     nsys: NsysOption = None,
 ) -> None:
-    """Copy REPORT without what tells of the machine, its user and its other processes.
+    """Copy REPORT without what is private about the machine, its user and its other processes.
 
     Gone are environment variables, arguments, host, user and working folder, network addresses, ids of GPUs and
     adapters, other processes, what the program printed, the folders of paths, and every table, column and property

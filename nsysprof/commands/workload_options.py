@@ -87,7 +87,7 @@ class ProgramOptions:
 
     @property
     def given(self) -> bool:
-        """Whether a program, a workload or an option of one was given."""
+        """Whether a program, a workload or an option of one was given at all."""
         return bool(self.program) or self.workload != WORKLOAD or any(self._typed())
 
     @property
@@ -102,7 +102,7 @@ class ProgramOptions:
         return "-".join([name, *(self.backend or ()), *lengths, *sizes])
 
     def command(self, **defaults: int) -> tuple[str, ...]:
-        """The command of a workload with its options, or of the program that was given in its place.
+        """Return the command of a workload with its options, or of the program that was given in its place.
 
         What was not given is the workload's to choose, but for ``defaults``. Raises `typer.BadParameter` where a
         program is given and options of a workload as well.
@@ -116,7 +116,7 @@ class ProgramOptions:
         return tuple(self.program)
 
     def _typed(self, **defaults: int) -> Iterator[str]:
-        """The options of the workload as they are typed."""
+        """Yield the options of the workload as they are typed."""
         for field in fields(self):
             value: Any = getattr(self, field.name)
             value = defaults.get(field.name) if value is None else value
@@ -136,7 +136,7 @@ class ProgramOptions:
 
 
 def axis_values(given: Sequence[str] | None) -> dict[str, list[int]]:
-    """The sizes that `--axis` gives: `m=64,128` is {"m": [64, 128]}. Raises `typer.BadParameter`."""
+    """Read the sizes that `--axis` gives: `m=64,128` is {"m": [64, 128]}. Raises `typer.BadParameter`."""
     axes: dict[str, list[int]] = {}
     for text in given or ():
         name, _, values = text.partition("=")

@@ -25,6 +25,11 @@ def scale_ns(max_ns: float) -> tuple[int, str]:
     return _unit(max_ns, _time_units(max_ns))
 
 
+def scale_bytes(max_bytes: float) -> tuple[int, str]:
+    """The same for bytes: `(1_048_576, "MiB")` for 64 MiB."""
+    return _unit(max_bytes, _BYTES)
+
+
 def format_bytes(size: float) -> str:
     """Format a size in powers of 1,024: `512 B`, `1.50 KiB`, `4.87 GiB`."""
     return _scaled(size, _BYTES)

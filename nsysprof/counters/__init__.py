@@ -1,1 +1,1 @@
-"""What did the hardware count?"""
+"""Counts, with Nsight Compute, what the hardware does for each kernel of a program."""

@@ -1,4 +1,4 @@
-"""Which metrics of Nsight Compute make which column of the counters, on which chip, and in which of the two runs.
+"""Metrics of Nsight Compute: which of them make which column of the counters, on which chip, and in which run.
 
 The run for *traffic* asks for so little that one pass counts it all. Where a kernel has to be replayed, ncu saves and
 restores its memory in between, and that empties the L2 cache whatever ``--cache-control`` says: a kernel would seem to
@@ -28,7 +28,7 @@ def _threads(prefix: str, factors: Mapping[str, int]) -> Terms:
 
 
 def _flops(letter: str) -> list[Terms]:
-    """Adds, products, and multiply-adds twice; newer chips count packed pairs of float32 apart."""
+    """List the metrics of adds, products and (twice) multiply-adds; newer chips count packed pairs of float32 apart."""
     single = {f"{letter}add": 1, f"{letter}mul": 1, f"{letter}fma": 2}
     pairs = {f"{name}2": 2 * factor for name, factor in single.items()} if letter == "f" else {}
     factors = [{**single, **pairs}, single] if pairs else [single]
@@ -63,7 +63,7 @@ _CHOICES: dict[str, dict[str, list[Terms]]] = {
 
 @dataclass(frozen=True)
 class CountingRun:
-    """One run under ncu: ``columns`` are made of these metrics; ``missing`` are those that the chip has nothing for."""
+    """A run under ncu: ``columns`` with the metrics they are made of; ``missing`` are those without any on the chip."""
 
     name: str
     columns: Mapping[str, Terms]
@@ -71,12 +71,12 @@ class CountingRun:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """All metrics of the run, each once."""
+        """Every metric of the run once."""
         return tuple(dict.fromkeys(metric for terms in self.columns.values() for metric in terms))
 
 
 def plan_runs(available: Collection[str] | None, *, quick: bool = False) -> list[CountingRun]:
-    """The runs for a chip that has these metrics (names without suffixes; None: not known, so those of an H100).
+    """Plan the runs for a chip that has these metrics (names without suffixes; None: not known, so those of an H100).
 
     ``quick`` leaves out the one in which kernels are replayed.
     """
@@ -99,7 +99,7 @@ def _chosen(options: list[Terms], available: Collection[str] | None) -> Terms:
 
 
 def _tensor_flops(available: Collection[str] | None) -> Terms:
-    """Operations on tensor cores by type of input, integers left out; of a type and its subtypes the type alone."""
+    """Choose the operations on tensor cores by type of input, without integers; a type stands for its subtypes."""
     if available is None:
         return {f"{_OPS}{kind}.sum": 1 for kind in ("bf16_dst_fp32", "fp16", "fp64", "fp8", "tf32_dst_fp32")}
     names = sorted(name for name in available if re.match(rf"{_OPS}(fp|bf|tf)", name))

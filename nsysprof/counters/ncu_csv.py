@@ -1,4 +1,4 @@
-"""Reads what ``ncu --csv --page raw`` prints: a row per kernel, with its ranges and its metrics.
+"""The reader of what ``ncu --csv --page raw`` prints: a row per kernel, with its ranges and its metrics.
 
 ncu doubles the quotes that it writes itself, but not those in names, and names may hold newlines: rows are therefore
 taken apart from both ends, which are plain, and a doubled quote is one of ncu's own.
@@ -36,7 +36,7 @@ _SCALES = {
 
 @dataclass(frozen=True)
 class NcuRow:
-    """One profiled kernel: ``ranges`` are the names of those it ran in, outermost first, as far as ncu knows.
+    """A profiled kernel: ``ranges`` are the names of those it ran in, outermost first, as far as ncu knows.
 
     ``clear`` is False where several threads had ranges open, or ncu wrote what cannot be read: then there are none.
     ``values`` are the columns that were asked for, None where ncu has no number.
@@ -57,7 +57,7 @@ class NcuRow:
 
 
 def read_ncu_csv(text: str, columns: Mapping[str, Terms]) -> list[NcuRow]:
-    """The rows, in the order of the launches of each process; ``columns`` are made of these metrics.
+    """Read the rows, in the order of the launches of each process; ``columns`` are made of these metrics.
 
     Raises `NsysprofError` where this is not what ncu prints, or is cut off.
     """
@@ -73,7 +73,7 @@ def read_ncu_csv(text: str, columns: Mapping[str, Terms]) -> list[NcuRow]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Head, units, and each row; a row may be several lines."""
+    """Yield head, units, and each row; a row may be several lines."""
     head, _, rest = text.partition("\n")
     yield head.rstrip("\r")
     units, *rows = _ROW.split(f"\n{rest.rstrip()}".replace("\r\n", "\n"))
@@ -92,7 +92,7 @@ class _Table:
         self._before = min([*self._nvtx, self._kernel])
 
     def row(self, line: str) -> NcuRow:
-        """A row of the table."""
+        """Read a row of the table."""
         before = line[1:].split(_BETWEEN, self._before)
         after = before[-1].removesuffix('"').rsplit(_BETWEEN, len(self._names) - self._kernel - 1)
         if len(before) != self._before + 1 or len(after) != len(self._names) - self._kernel:
@@ -106,13 +106,13 @@ class _Table:
             ranges=ranges or (),
             clear=ranges is not None,
             kernel=kernel.replace('""', '"'),
-            grid=_sides(cells.get("Grid Size", "")),
-            block=_sides(cells.get("Block Size", "")),
+            grid=_dimensions(cells.get("Grid Size", "")),
+            block=_dimensions(cells.get("Block Size", "")),
             values={column: self._value(terms, cells) for column, terms in self._columns.items()},
         )
 
     def _value(self, terms: Terms, cells: Mapping[str, str]) -> float | None:
-        """The terms added up, None where one of them is no number."""
+        """Add up the terms; None where one of them is no number."""
         total = 0.0
         for metric, factor in terms.items():
             number = _number(cells.get(metric, ""))
@@ -123,7 +123,7 @@ class _Table:
 
 
 def _middle(text: str, nvtx: int) -> tuple[str, str, str]:
-    """The ranges pushed, the ranges started and the kernel's name: what may hold anything."""
+    """Part the cells that may hold anything: the ranges pushed, the ranges started and the kernel's name."""
     if not nvtx:
         return "", "", text
     ranges, _, kernel = text.rpartition(_BETWEEN)
@@ -136,7 +136,7 @@ def _middle(text: str, nvtx: int) -> tuple[str, str, str]:
 
 
 def _ranges(pushed: str, started: str) -> tuple[str, ...] | None:
-    """Names of the ranges a kernel ran in: those pushed on one thread, else the one started last; None if unclear.
+    """Name the ranges a kernel ran in: those pushed on one thread, else the one started last; None if unclear.
 
     ncu lists the pushed ranges of a thread domain by domain, so that those of other domains than the default one come
     last: libraries have such, and theirs are the innermost.
@@ -161,7 +161,7 @@ def _ranges(pushed: str, started: str) -> tuple[str, ...] | None:
 
 
 def _threads(pushed: str) -> list[list[str]] | None:
-    """The ranges open on each thread; None where the text is not what ncu writes."""
+    """List the ranges open on each thread; None where the text is not what ncu writes."""
     threads: list[list[str]] = []
     at, text = 0, pushed.rstrip()
     while at < len(text):
@@ -179,18 +179,18 @@ def _threads(pushed: str) -> list[list[str]] | None:
 
 @lru_cache(maxsize=20_000)
 def _name(text: str) -> tuple[str, str] | None:
-    """Domain and name of a range; where its message was not registered, the name stands there once only."""
+    """Return domain and name of a range; where its message was not registered, the name stands there once only."""
     found = _NAMED.fullmatch(text) or _UNNAMED.fullmatch(text)
     return (found["domain"], found["name"]) if found else None
 
 
-def _sides(text: str) -> str:
-    """``(32, 32, 8)`` as ``32x32x8``."""
+def _dimensions(text: str) -> str:
+    """Return ``(32, 32, 8)`` as ``32x32x8``."""
     return "x".join(re.findall(r"\d+", text))
 
 
 def _number(text: str) -> float | None:
-    """A number with its commas, None for `n/a`, `nan` and what else is none."""
+    """Read a number with its commas; None for `n/a`, `nan` and whatever else is no number."""
     try:
         number = float(text.replace(",", ""))
     except ValueError:

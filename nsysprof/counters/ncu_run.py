@@ -58,7 +58,7 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class CountRequest:
-    """What to count of which program, with which ncu.
+    """A count to be made: the program, the ncu, and what it is to count.
 
     Kernels in ranges that ``select`` matches (None: all), with ranges of other ``threads`` as in `attribute`.
     ``cache_control`` (none, all) and ``clock_control`` (none, base) are ncu's; ``extra`` goes to it as it is.
@@ -88,7 +88,7 @@ def ncu_command(
     out: Path,
     results: Path | None = None,
 ) -> list[str]:
-    """The ncu command that runs a program and leaves ``out`` with .ncu-rep appended.
+    """Compose the ncu command that runs a program and leaves ``out`` with .ncu-rep appended.
 
     ``options`` are those that this ncu knows; the program writes its own measurements to ``results``. Clocks are left
     alone, the boost of the tensor cores too, unless asked otherwise. Raises `NsysprofError` for further arguments that
@@ -125,14 +125,14 @@ def ncu_command(
 
 
 def ncu_import(options: Collection[str], report: Path) -> list[str]:
-    """The arguments with which ncu prints a report as CSV: a row per kernel, names in full, base units."""
+    """Return the arguments with which ncu prints a report as CSV: a row per kernel, names in full, base units."""
     chosen = ["--config-file=off", "--csv", "--page=raw", "--print-units=base", "--rename-kernels=off"]
     known = [each for each in chosen if each.partition("=")[0] in options]
     return [f"--import={report}", *known]
 
 
 def _filters(select: str | None) -> Iterator[str]:
-    """Expressions of ncu for every range that a glob may match, push/pop and start/end, in every domain.
+    """Compose expressions of ncu for every range that a glob may match, push/pop and start/end, in every domain.
 
     They match more: ncu looks for them anywhere in a name and knows no paths. What the glob does not match is
     dropped once it is counted. In place of characters that have a meaning for ncu stands any character.
@@ -148,14 +148,14 @@ def _filters(select: str | None) -> Iterator[str]:
 
 
 def ncu_messages(log: Path, since: int) -> str:
-    """The messages of ncu itself in a log, from that byte on; all of them, however much the program printed."""
+    """Read the messages of ncu itself in a log, from that byte on, however much the program printed."""
     with log.open(encoding="utf-8", errors="replace") as file:
         file.seek(since)
         return "".join(line for line in file if "==" in line)
 
 
 def check_counted(ended: Ended, messages: str, request: CountRequest, report: Path) -> None:
-    """Raises `NsysprofError` for a run after which there is nothing to read; ``messages`` are ncu's own.
+    """Raise `NsysprofError` for a run after which there is nothing to read; ``messages`` are ncu's own.
 
     A program that failed gives its own exit code, unless ncu was the reason. Nothing is wrong with an ncu that warns.
     """
@@ -191,7 +191,7 @@ def check_counted(ended: Ended, messages: str, request: CountRequest, report: Pa
 
 
 def profiled_kernels(messages: str) -> tuple[int, tuple[int, ...]]:
-    """How many kernels ncu profiled by its messages, and the numbers of passes that it took, without repetitions."""
+    """Return the number of kernels that ncu profiled by its messages, and the different numbers of passes it took."""
     profiled = _PASSES.findall(messages)
     kernels = max((int(number) + 1 for number, _ in profiled), default=0)
     return kernels, tuple(sorted({int(passes) for _, passes in profiled if passes}))

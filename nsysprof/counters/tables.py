@@ -34,7 +34,7 @@ COUNTERS = table(
 
 
 def in_ranges(rows: Iterable[NcuRow], select: str | None) -> list[NcuRow]:
-    """The rows in ranges whose path or name a glob matches, and in ranges inside those; all for None.
+    """Select the rows in ranges whose path or name a glob matches, and in ranges inside those; all for None.
 
     Those whose ranges are not clear stay: one of them may match.
     """
@@ -48,7 +48,7 @@ def _matches(names: Sequence[str], select: str) -> bool:
 
 
 def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[list[CounterRow], int]:
-    """The rows of the first run with the values of their partners in the second, and how many have none there.
+    """Join the rows of the first run with their partners in the second; returns also how many have none there.
 
     A partner has the same process (by order of appearance), range, kernel, grid and block, and comes after as many of
     the same: two runs of a program need not launch in the same order, as threads go their own ways.
@@ -69,7 +69,7 @@ def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[lis
 
 
 def without_secrets(rows: Sequence[CounterRow], secrets: Secrets) -> list[CounterRow]:
-    """The rows with every sure secret cut out of the names of ranges and kernels."""
+    """Cut every sure secret out of the names of ranges and kernels."""
     names = {name for row in rows for name in (row.path, row.kernel)}
     redactor = secrets.redactor([name.encode("utf-8", "surrogatepass") for name in names], sure=True)
     cut = {
@@ -80,7 +80,7 @@ def without_secrets(rows: Sequence[CounterRow], secrets: Secrets) -> list[Counte
 
 
 def _keys(rows: Sequence[NcuRow]) -> Iterator[tuple[object, ...]]:
-    """For each row what its partner in another run has too."""
+    """Yield for each row the key that its partner in another run has too."""
     processes: dict[int, int] = {}
     times: dict[tuple[object, ...], int] = {}
     for row in rows:

@@ -37,7 +37,7 @@ _UNKNOWN = "-"
 def counters_summary(
     rows: Sequence[CounterRow], record: Mapping[str, Any], families: Mapping[str, str]
 ) -> str:
-    """A count in a table, with how it was made; ``families`` by kernel name. Ends with a newline."""
+    """Show a count as a table, with how it was made; ``families`` by kernel name. Ends with a newline."""
     runs = record["runs"]
     many = [run for run in runs if max(run["passes"], default=1) > 1]
     parts = [
@@ -64,7 +64,7 @@ def counters_summary(
 
 
 def compare_command(rows: Iterable[CounterRow], report: str, table: str) -> str:
-    """The command that puts the counters beside the times of a report: of the first two kinds of ranges there are."""
+    """Compose the command that matches the counters with a report, for the first two kinds of ranges there are."""
     paths = dict.fromkeys(row.path for row in rows if row.path)
     outer = list(dict.fromkeys(merged_names([split_path(path)[0] for path in paths])))
     kinds = list(dict.fromkeys("::".join(name.split("::")[:2]) for name in outer if name.startswith("RUN::")))
@@ -84,7 +84,7 @@ def _cache_sentence(record: Mapping[str, Any]) -> str:
 
 
 def _frame(rows: Sequence[CounterRow], families: Mapping[str, str]) -> pd.DataFrame:
-    """The metrics of each kernel, NaN for what was not measured, with its merged path, its call and its family."""
+    """Make a frame of the metrics of each kernel (NaN: not measured), with its merged path, its call and its family."""
     frame = pd.DataFrame([row.values for row in rows], columns=list(METRICS), dtype=float)
     merged = {path: "/".join(merged_names(split_path(path))) for path in {row.path for row in rows}}
     frame["path"] = [merged[row.path] or _NO_RANGE for row in rows]
@@ -94,7 +94,7 @@ def _frame(rows: Sequence[CounterRow], families: Mapping[str, str]) -> pd.DataFr
 
 
 def _lines(path: str, kernels: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """A line for the range, and, where it has several families, one for each of the slowest."""
+    """Yield a line for the range, and, where it has several families, one for each of the slowest."""
     calls = kernels["call"].nunique()
     yield {"path": path, **_figures(kernels, calls)}
     by_family = [(str(name), rows) for name, rows in kernels.groupby("family", sort=False)]
@@ -109,7 +109,7 @@ def _lines(path: str, kernels: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _figures(kernels: pd.DataFrame, calls: int) -> dict[str, Any]:
-    """The figures of a call by `_COLUMNS`, NaN where one of the kernels was not measured."""
+    """Compute the figures of a call by `_COLUMNS`, NaN where one of the kernels was not measured."""
     total = kernels[list(METRICS)].sum(skipna=False)
     flops = total[_FLOPS].sum()
     if not np.isnan(total["tensor_flops"]):

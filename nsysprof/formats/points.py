@@ -1,4 +1,4 @@
-"""The file that a sweep grows in, as `nsysprof bench` sees it: begun, taken up again, and read when it is whole."""
+"""``points.jsonl``, the file of a sweep that is not finished: a line per point and event, written by both processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from nsysprof.errors import NsysprofError
 __all__ = ["SweepFile", "add_line", "begin_points", "differing", "read_points", "resume_points"]
 
 POINTS_SCHEMA = "nsysprof-bench-points/1"
-_AGAIN = "--force starts over"
-_SHOWN = 5
+_START_OVER = "--force starts over"
+MAX_DIFFERENCES = 5
 
 
 @dataclass
@@ -44,7 +44,7 @@ class SweepFile:
 
 
 def begin_points(path: Path, head: Mapping[str, Any]) -> None:
-    """Make the file of a new sweep. ``head`` has the plan, and what only this side knows of the machine."""
+    """Make the file of a new sweep. ``head`` has the plan, and what only this process knows of the machine."""
     path.write_text(
         json.dumps({"kind": "sweep", "schema": POINTS_SCHEMA, **head}, allow_nan=False) + "\n",
         encoding="utf-8",
@@ -58,7 +58,7 @@ def add_line(path: Path, kind: str, **content: Any) -> None:
 
 
 def resume_points(path: Path, head: Mapping[str, Any]) -> SweepFile:
-    """Take up a sweep again, after cutting off a line that was not written to its end.
+    """Resume a sweep, after cutting off a line that was not written to its end.
 
     Raises `NsysprofError` where the plan or the machine is another one, naming what differs.
     """
@@ -69,12 +69,12 @@ def resume_points(path: Path, head: Mapping[str, Any]) -> SweepFile:
     ):
         if differ := differing(there, json.loads(json.dumps(here))):
             shown = [
-                *differ[:_SHOWN],
-                *([f"and {len(differ) - _SHOWN} more"] if len(differ) > _SHOWN else []),
+                *differ[:MAX_DIFFERENCES],
+                *([f"and {len(differ) - MAX_DIFFERENCES} more"] if len(differ) > MAX_DIFFERENCES else []),
             ]
-            raise NsysprofError(f"{path.parent}: begun with another {what}: {'; '.join(shown)}", _AGAIN)
+            raise NsysprofError(f"{path.parent}: begun with another {what}: {'; '.join(shown)}", _START_OVER)
     if head["measure_peaks"] and not sweep.head["measure_peaks"]:
-        raise NsysprofError(f"{path.parent}: begun without --measure-peaks", _AGAIN)
+        raise NsysprofError(f"{path.parent}: begun without --measure-peaks", _START_OVER)
     return sweep
 
 
@@ -90,46 +90,48 @@ def read_points(path: Path, *, cut: bool = False) -> SweepFile:
             with path.open("r+b") as file:
                 file.truncate(len(whole))
     except OSError as error:
-        raise NsysprofError(f"{path}: cannot be read: {error.strerror}", _AGAIN) from None
+        raise NsysprofError(f"{path}: cannot be read: {error.strerror}", _START_OVER) from None
     sweep: SweepFile | None = None
     for number, line in enumerate(whole.splitlines(), 1):
         where = f"{path}:{number}: not a line of a sweep"
         try:
             read = json.loads(line, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
-            raise NsysprofError(f"{where}: {error!r:.80}", _AGAIN) from None
-        parse_as(read, _Line, where, _AGAIN)
+            raise NsysprofError(f"{where}: {error!r:.80}", _START_OVER) from None
+        parse_as(read, _Line, where, _START_OVER)
         if sweep is None:
-            sweep = _begun(read, where)
+            if read["kind"] != "sweep" or read["schema"] != POINTS_SCHEMA:
+                raise NsysprofError(f"{where}: schema {read.get('schema')!r}", _START_OVER)
+            sweep = SweepFile(read)
         else:
             _take(sweep, read)
     if sweep is None:
-        raise NsysprofError(f"{path}: empty, not the file of a sweep", _AGAIN)
+        raise NsysprofError(f"{path}: empty, not the file of a sweep", _START_OVER)
     return sweep
 
 
 def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """What is not the same in two mappings, in words: `samples 100 there, 50 here`."""
-    found = []
+    words = []
     for name in dict.fromkeys([*there, *here]):
         old, new = there.get(name), here.get(name)
         if old == new:
             continue
         if name == "configurations" and isinstance(old, list) and isinstance(new, list):
-            found += _differing_configurations(old, new)
+            words += _differing_configurations(old, new)
         else:
-            found.append(f"{name} {json.dumps(old)} there, {json.dumps(new)} here")
-    return found
+            words.append(f"{name} {json.dumps(old)} there, {json.dumps(new)} here")
+    return words
 
 
 def _differing_configurations(there: list[dict[str, Any]], here: list[dict[str, Any]]) -> list[str]:
-    old, new = ({each["id"]: each["backends"] for each in side} for side in (there, here))
-    found = [f"{name} only there" for name in old if name not in new]
-    found += [f"{name} only here" for name in new if name not in old]
+    old, new = ({each["id"]: each["backends"] for each in those} for those in (there, here))
+    words = [f"{name} only there" for name in old if name not in new]
+    words += [f"{name} only here" for name in new if name not in old]
     for name, backends in old.items():
         if name in new and backends != new[name]:
-            found.append(f"backends of {name}: {' '.join(backends)} there, {' '.join(new[name])} here")
-    return found or ["the order of the configurations"]
+            words.append(f"backends of {name}: {' '.join(backends)} there, {' '.join(new[name])} here")
+    return words or ["the order of the configurations"]
 
 
 class _Place(msgspec.Struct):
@@ -162,12 +164,6 @@ _LINES: dict[str, list[tuple[str, Any]]] = {
 }
 _STRUCTS = (msgspec.defstruct(kind, fields, tag_field="kind", tag=kind) for kind, fields in _LINES.items())
 _Line: Any = reduce(or_, _STRUCTS)
-
-
-def _begun(line: dict[str, Any], where: str) -> SweepFile:
-    if line["kind"] != "sweep" or line["schema"] != POINTS_SCHEMA:
-        raise NsysprofError(f"{where}: schema {line.get('schema')!r}", _AGAIN)
-    return SweepFile(line)
 
 
 def _take(sweep: SweepFile, line: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ __all__ = ["BENCH_SCHEMA", "BenchPoint", "BenchSamples", "BenchShape", "read_ben
 
 BENCH_SCHEMA = "nsysprof-bench/1"
 MEMORY_PARTS = ("before", "inputs", "outputs", "temporary", "peak")
-_AGAIN = "measure it again: nsysprof bench"
+_MEASURE_AGAIN = "measure it again: nsysprof bench"
 
 Kind = Literal["eager", "aa", "graph"]
 """A set of samples: of calls, of the same backend a second time, and of replays of a CUDA graph."""
@@ -76,8 +76,7 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
     """One backend on one configuration, as the file has it: all but the shape, which is made of its configuration.
 
     Latencies are in ns per call, with a mark for each that was taken while the GPU was throttled; `samples` are the
-    others. ``graph_reason`` says why there are none of CUDA graph replay, ``sampled_with`` which backends it took turns
-    with.
+    others. ``graph_reason``: why there are none of CUDA graph replays; ``sampled_with``: those it took turns with.
     """
 
     shape: BenchShape
@@ -117,12 +116,12 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
     @cached_property
     def sets(self) -> dict[Kind, tuple[Floats, NDArray[np.bool_]]]:
         """All latencies of each set, and which of them were taken while the GPU was throttled."""
-        found: dict[Kind, tuple[Floats, NDArray[np.bool_]]] = {}
+        sets: dict[Kind, tuple[Floats, NDArray[np.bool_]]] = {}
         for kind in KINDS:
             values, marks = getattr(self, kind) or [], getattr(self, f"{kind}_marks")
             throttled = [False] * len(values) if marks is None else marks
-            found[kind] = np.array(values, np.float64), np.array(throttled, np.bool_)
-        return found
+            sets[kind] = np.array(values, np.float64), np.array(throttled, np.bool_)
+        return sets
 
     def samples(self, kind: Kind) -> Floats:
         """The latencies of a set that count."""
@@ -133,16 +132,6 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
     def latency_ns(self) -> Floats:
         """The samples of calls."""
         return self.samples("eager")
-
-    @property
-    def aa_latency_ns(self) -> Floats:
-        """The second set of the same backend."""
-        return self.samples("aa")
-
-    @property
-    def graph_latency_ns(self) -> Floats:
-        """The samples of CUDA graph replays."""
-        return self.samples("graph")
 
     @property
     def left_out(self) -> int:
@@ -180,7 +169,6 @@ class BenchSamples:
     described: Described
     device: str
     backward: bool
-    seed: int
     plan: Mapping[str, Any]
     environment: Mapping[str, Any]
     environment_hash: str
@@ -269,7 +257,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
     try:
         data = parse_json(content)
     except ValueError as error:
-        raise NsysprofError(f"{path} is corrupt: {error}", _AGAIN) from None
+        raise NsysprofError(f"{path} is corrupt: {error}", _MEASURE_AGAIN) from None
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != BENCH_SCHEMA:
         stated = f"its schema is {schema!r}" if schema is not None else "it states no schema"
@@ -281,17 +269,17 @@ def read_bench_samples(path: Path) -> BenchSamples:
 
 
 def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
-    file = parse_as(data, _File, str(path), _AGAIN)
+    file = parse_as(data, _File, str(path), _MEASURE_AGAIN)
     plan, backward = file.plan, bool(file.plan.backward or file.plan.train)
     if file.workload is None:
         about = _attention(plan.workload)
     else:
-        about = described(file.workload, f"{path}: workload", _AGAIN)
+        about = described(file.workload, f"{path}: workload", _MEASURE_AGAIN)
     points: dict[tuple[str, str], BenchPoint] = {}
     for number, raw in enumerate(file.points):
         point = _point(raw, f"{path}: points[{number}]", about, file.workload is None, backward)
         if point.place in points:
-            raise NsysprofError(f"{path} is corrupt: {point.name} is in it twice", _AGAIN)
+            raise NsysprofError(f"{path} is corrupt: {point.name} is in it twice", _MEASURE_AGAIN)
         points[point.place] = point
     return BenchSamples(
         path=path,
@@ -301,7 +289,6 @@ def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
         device=plan.device,
         described=about,
         backward=backward,
-        seed=plan.seed,
         plan=data["plan"],
         environment=data["environment"],
         environment_hash=file.environment_hash,
@@ -323,23 +310,27 @@ def _point(
     raw: dict[str, Any], where: str, about: Described, undescribed: bool, backward: bool
 ) -> BenchPoint:
     case = msgspec.defstruct("Case", [("configuration", about.configuration), ("backend", Text)])
-    at = msgspec.structs.asdict(parse_as(raw, case, where, _AGAIN).configuration)  # type: ignore[attr-defined]
+    at = msgspec.structs.asdict(parse_as(raw, case, where, _MEASURE_AGAIN).configuration)  # type: ignore[attr-defined]
     where = f"{where} ({raw['backend']} at {at['id']})"
     if undescribed:
         cost: Cost | None = _attention_cost(about.name, at, backward=backward)
     else:
         cost = next((each.cost for each in about.configurations if each.id == at["id"]), None)
     if cost is None:
-        raise NsysprofError(f"{where}: workload.configurations: none of this id", _AGAIN)
-    check_countable(cost, f"{where}: configuration.{about.sweep}: {at[about.sweep]}", _AGAIN)
+        raise NsysprofError(f"{where}: workload.configurations: none of this id", _MEASURE_AGAIN)
+    check_countable(cost, f"{where}: configuration.{about.sweep}: {at[about.sweep]}", _MEASURE_AGAIN)
     sizes = {axis.column: at[axis.name] for axis in about.axes}
     flags = {flag.column: at[flag.name] for flag in about.flags}
     shape = BenchShape(at["id"], sizes, at["dtype"], flags, about.parts(at), cost)
     measured = raw.get("status") == "measured"
     kept = raw if measured else {name: raw[name] for name in raw if name not in _OF_SAMPLES}
-    point = parse_as({**kept, "backend": _written(raw["backend"]), "shape": shape}, BenchPoint, where, _AGAIN)
+    point = parse_as(
+        {**kept, "backend": _written(raw["backend"]), "shape": shape}, BenchPoint, where, _MEASURE_AGAIN
+    )
     if measured and not point.eager:
-        raise NsysprofError(f"{where}: latency_ns: holds no sample although the point is measured", _AGAIN)
+        raise NsysprofError(
+            f"{where}: latency_ns: holds no sample although the point is measured", _MEASURE_AGAIN
+        )
     for kind, field in zip(KINDS, ("throttled", "aa_throttled", "graph_throttled"), strict=True):
         _check_length(getattr(point, f"{kind}_marks"), getattr(point, kind), f"{where}: {field}")
     _check_length(point.gpu, point.eager, f"{where}: gpu")
@@ -348,13 +339,15 @@ def _point(
 
 def _check_length(entries: list[Any] | None, samples: list[float] | None, where: str) -> None:
     if entries is not None and len(entries) != len(samples or ()):
-        raise NsysprofError(f"{where}: {len(entries)} entries for {len(samples or ())} samples", _AGAIN)
+        raise NsysprofError(
+            f"{where}: {len(entries)} entries for {len(samples or ())} samples", _MEASURE_AGAIN
+        )
 
 
 def _limits(environment: _Environment, peaks: _Peaks, where: str) -> GpuLimits:
     """The limits of the GPU by environment and measured peaks; the workload's own facts come before the driver's."""
     facts = {**((environment.gpus or [{}])[0]), **(environment.workload or {})}
-    named = parse_as(facts, _Named, where, _AGAIN)
+    named = parse_as(facts, _Named, where, _MEASURE_AGAIN)
     name = named.device or named.name
 
     def number(*names: str) -> float | None:

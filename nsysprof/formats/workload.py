@@ -1,4 +1,4 @@
-"""What a workload says of itself when asked by `--describe`: its axes, backends, and what each shape costs."""
+"""The description that a workload prints with `--describe`: its axes, its backends, and the cost of each shape."""
 
 from __future__ import annotations
 
@@ -219,12 +219,12 @@ def described(value: Any, where: str, hint: str) -> Described:
 
 
 def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tuple[Described, dict[str, Any]]:
-    """What a workload says of itself, and of the cost of all shapes in some grids; checked, and as it said it.
+    """Ask a workload for its description, and for the cost of all shapes in some grids: checked, and as printed.
 
     Raises `NsysprofError` where it does not answer, or not as a workload does.
     """
     command = [*workload_command(program), "--describe", *([json.dumps(list(grids))] if grids else [])]
-    hint = f"see what it says: {join(command)}"
+    hint = f"see what it prints: {join(command)}"
     ended = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     try:
         raw = json.loads(ended.stdout)
@@ -232,11 +232,11 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
         raw = None
     if ended.returncode or not isinstance(raw, dict):
         lines = (ended.stderr or ended.stdout).decode(errors="replace").splitlines()
-        said = (
+        last = (
             last_line("\n".join(line for line in lines if not line.startswith("  hint: ")))
             or "it prints nothing"
         )
-        raise NsysprofError(f"{program}: does not describe itself: {said}", hint)
+        raise NsysprofError(f"{program}: does not describe itself: {last}", hint)
     found = described(raw, f"{program}: --describe", hint)
     for number, each in enumerate(raw.get("configurations", ())):
         at = {name: value for name, value in each.items() if name not in ("backends", "cost")}

@@ -121,28 +121,28 @@ _PROPERTIES = re.compile(
 
 
 def known_table(table: str) -> bool:
-    """Whether a table may stay."""
+    """Return whether a table may stay."""
     return matches(table, _TABLES.split())
 
 
 def known_column(table: str, column: str) -> str | None:
-    """What a column of a known table may hold: ``text`` or ``number``; None for what nobody knows."""
+    """Return what a column of a known table may hold: ``text`` or ``number``; None for an unknown column."""
     texts = [*_columns(_NAMES, table), *_columns(_TEXTS, table), *EMPTIED.get(table, ())]
     return "text" if column in texts else "number" if column in _NUMBERS.split() else None
 
 
 def is_name(table: str, column: str) -> bool:
-    """Whether a column names work or hardware."""
+    """Return whether a column names work or hardware."""
     return column in _columns(_NAMES, table)
 
 
 def known_property(name: str) -> bool:
-    """Whether a property of the capture, the export or the system may stay."""
+    """Return whether a property of the capture, the export or the system may stay."""
     return _PROPERTIES.fullmatch(name) is not None
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether one of the patterns, with ``*`` and ``?``, is the name."""
+    """Return whether one of the patterns, with ``*`` and ``?``, matches the name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -13,7 +13,7 @@ REMOVED = b"[removed]"
 
 
 class Kind:
-    """What is private about a text; `Secrets` puts it into the labels of what was cut."""
+    """The kinds of private texts; labels of what was cut are made of them."""
 
     ENVIRONMENT = "environment"
     HOST = "host"
@@ -78,13 +78,13 @@ _NSIGHT = re.compile(
 
 
 def installation(path: bytes) -> bytes | None:
-    """The product and version in the path of an nsys; None where the path does not name them."""
+    """Return the product and version in the path of an nsys; None where the path does not name them."""
     product = _NSIGHT.search(path)
     return None if product is None else path if is_system(path) else b"[path]/" + product[0]
 
 
 def without_addresses(text: bytes, *, ids_alone: bool) -> tuple[bytes, int]:
-    """The text without addresses of the network and ids of adapters and GPUs, or ids alone; how many there were."""
+    """Cut out addresses of the network and ids of adapters and GPUs, or ids alone; returns also how many."""
     count = 0
 
     def cut(match: re.Match[bytes]) -> bytes:
@@ -98,17 +98,17 @@ def without_addresses(text: bytes, *, ids_alone: bool) -> tuple[bytes, int]:
 
 
 def is_system(path: bytes) -> bool:
-    """Whether a path begins with a folder that every machine has."""
+    """Return whether a path begins with a folder that every machine has."""
     return _SYSTEM.match(path) is not None
 
 
 def is_absolute(path: bytes) -> bool:
-    """Whether a text begins as an absolute path does."""
+    """Return whether a text begins as an absolute path does."""
     return re.match(rb"/|[A-Za-z]:[\\/]", path) is not None
 
 
 def assignments(text: bytes) -> list[tuple[bytes, bytes]]:
-    """The variables in an environment: NUL-separated as the system keeps it, or ``A=b;C=d`` as nsys writes it.
+    """Read the variables of an environment: NUL-separated as the system keeps it, or ``A=b;C=d`` as nsys writes it.
 
     Empty where most of the text is something else. A single ``A=b`` counts: a process may have one variable.
     """
@@ -119,13 +119,13 @@ def assignments(text: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def kind_of_property(name: str) -> str | None:
-    """The kind of private thing that a property or a JSON key of that name holds; None for one that is not private."""
+    """Return the kind of private text in a property or under a JSON key of that name; None where it is not private."""
     plain = name.rpartition(":")[2].lower().replace("_", "").replace(" ", "").replace("-", "")
     return next((kind for pattern, kind in _PROPERTIES if pattern.search(plain)), None)
 
 
 def without_paths(text: bytes) -> tuple[bytes, int]:
-    """The text with each absolute path that is not the system's cut down to ``[path]/file``; how many were."""
+    """Cut each absolute path that is not the system's down to ``[path]/file``; returns also how many."""
     if text.startswith(b"/") and not is_system(text) and not re.search(rb"[\n\0]|: ", text):
         folder, _, name = text.rpartition(b"/")  # the path of a module, blanks and all
         if folder and folder not in (b"/home", b"/Users"):
@@ -143,7 +143,7 @@ def without_paths(text: bytes) -> tuple[bytes, int]:
 
 
 def private_values(text: bytes) -> list[tuple[str, Any]]:
-    """The values under private keys of JSON, each with its kind; paths are found without their keys."""
+    """Find the values under private keys of JSON, each with its kind; paths are found without their keys."""
     private: list[tuple[str, Any]] = []
     left = [_parsed(text)]
     while left:
@@ -155,7 +155,7 @@ def private_values(text: bytes) -> list[tuple[str, Any]]:
 
 
 def without_private_keys(text: bytes) -> bytes:
-    """The text, where it is JSON, without the keys that are private; it is spelled anew only where one goes."""
+    """Leave private keys out of a text that is JSON; it is spelled anew only where one goes."""
     if text[:1] not in (b"{", b"[") or not _KEYS.search(text):
         return text
     value = _parsed(text)

@@ -1,4 +1,4 @@
-"""A private copy of an SQLite report, for rewriting what it holds, and what it holds; the report itself is only read.
+"""A private copy of an SQLite report, for looking into it and rewriting it; the report itself is only read.
 
 Text passes through here as bytes in UTF-8, whatever the encoding of the file and whether or not it is valid.
 """
@@ -32,7 +32,7 @@ THREAD = (1 << 24) - 1  # of a globalTid; the rest is the globalPid
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """A table of the copy: how it was declared, its columns, those that hold text or blobs, those that hold numbers."""
+    """A table of the copy: its declaration, its columns, those that hold text or blobs, those that hold numbers."""
 
     sql: str
     columns: tuple[str, ...]
@@ -52,15 +52,15 @@ class ReportCopy:
     dropped: int
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether there is such a table with all these columns."""
+        """Return whether there is such a table with all these columns."""
         return table in self.tables and set(columns) <= set(self.tables[table].columns)
 
     def rows(self, sql: str) -> list[Key]:
-        """The rows of a query; text as bytes."""
+        """Return the rows of a query; text as bytes."""
         return self.connection.execute(sql).fetchall()
 
     def delete(self, table: str, where: str = "1") -> int:
-        """Delete rows; how many."""
+        """Delete rows; returns how many."""
         return self.connection.execute(f"DELETE FROM {quoted(table)} WHERE {where}").rowcount
 
     def drop(self, table: str) -> None:
@@ -78,7 +78,7 @@ class ReportCopy:
         self.tables[table] = CopiedTable(about.sql, tuple(columns), texts, numbers)
 
     def empty(self, table: str, column: str, where: str, *, otherwise: str) -> int:
-        """Take the value of a column away where it has one: NULL, or ``otherwise`` where that may not be; how many."""
+        """Empty a column where a condition holds: NULL, or ``otherwise`` where that may not be; returns how many."""
         [(required,)] = self.rows(
             f'SELECT "notnull" FROM pragma_table_xinfo({_literal(table)}) WHERE name = {_literal(column)}'
         )
@@ -95,7 +95,7 @@ class ReportCopy:
         self.delete(table, "NOT stays(CAST(name AS BLOB))")
 
     def texts(self, table: str, column: str, *beside: str, kind: str = "text") -> list[Key]:
-        """The distinct values of a column that are text (or blobs), each with what stands beside it."""
+        """Return the distinct texts (or blobs) of a column, each with the values of the columns ``beside`` it."""
         wanted = ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_plain, beside)])
         rows = self.rows(
             f"SELECT DISTINCT {wanted} FROM {quoted(table)} WHERE typeof({quoted(column)}) = '{kind}'"
@@ -125,7 +125,7 @@ class ReportCopy:
         )
 
     def declarations(self) -> list[bytes]:
-        """The SQL of everything that is declared, with its name."""
+        """Return the SQL of everything that is declared, with its name."""
         raw = self.rows("SELECT CAST(name || ' ' || sql AS BLOB) FROM sqlite_master WHERE sql NOTNULL")
         return [*(self.read(text) for (text,) in raw), *self.indexes]
 
@@ -205,7 +205,7 @@ def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
 
 
 def _regular(path: str) -> BinaryIO:
-    """A file opened for reading; a device or a pipe has no end, and is none."""
+    """Open a file for reading; a device or a pipe has no end, and is refused."""
     number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
@@ -214,17 +214,17 @@ def _regular(path: str) -> BinaryIO:
 
 
 def quoted(name: str) -> str:
-    """A name as SQL writes it."""
+    """Return a name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _literal(text: str) -> str:
-    """A text as SQL writes it."""
+    """Return a text as SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def _plain(column: str) -> str:
-    """A column as it is, its text as bytes: Python's functions get text that is not UTF-8 in no other way."""
+    """Return SQL for a column with its text as bytes: Python gets text that is not UTF-8 in no other way."""
     name = quoted(column)
     return f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END"
 
@@ -249,7 +249,7 @@ def _drop_what_acts(connection: sqlite3.Connection) -> tuple[list[bytes], int]:
 
 
 def _without_constraints(connection: sqlite3.Connection) -> dict[str, str]:
-    """Make tables in which texts must be unique ordinary ones, for the same reason; how they were declared.
+    """Make tables in which texts must be unique ordinary ones, for the same reason; returns how they were declared.
 
     nsys declares none such. Names of columns, values and the order of the rows stay.
     """
@@ -291,7 +291,7 @@ def _table(connection: sqlite3.Connection, name: str, sql: str) -> CopiedTable:
 
 
 def profiled_processes(copy: ReportCopy) -> list[int]:
-    """The globalPid of each process that recorded something of what programs do."""
+    """Return the globalPid of each process that recorded something of what programs do."""
     found: set[Any] = set()
     for table, about in copy.tables.items():
         if _PROFILED.match(table):
@@ -301,7 +301,7 @@ def profiled_processes(copy: ReportCopy) -> list[int]:
 
 
 def string_references(copy: ReportCopy) -> tuple[set[Any], set[Any]]:
-    """The ids of strings that name work (kernels, ranges, calls, functions), and of all others that are in use."""
+    """Return the ids of strings that name work (kernels, ranges, calls, functions), and of all others in use."""
     names: set[Any] = set()
     others: set[Any] = set()
     for table, about in copy.tables.items():
@@ -320,6 +320,6 @@ def string_references(copy: ReportCopy) -> tuple[set[Any], set[Any]]:
 
 
 def _last_word(column: str) -> str:
-    """What a column holds: `name` of `endNameId` and of `name_id`, `context` of `contextId`."""
+    """Return the last word of a column's name: `name` of `endNameId` and of `name_id`, `context` of `contextId`."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", column)]
     return next((word for word in reversed(words) if word not in ("id", "ids")), "")

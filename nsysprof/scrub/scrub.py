@@ -60,9 +60,9 @@ _INSTALLED = "TargetInstallDir"
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """What is not in the copy: how many of each thing, in plain words, and which kinds of secrets were looked for.
+    """A scrubbed copy: how many of each thing were removed, in plain words, and the kinds of secrets looked for.
 
-    ``unknown``: of the things of which nsysprof does not know what they hold, their names, as ``keep`` takes them.
+    ``unknown`` has the names, as ``keep`` takes them, of things that went because nsysprof does not know them.
     """
 
     path: Path
@@ -169,7 +169,7 @@ def _scrub(work: ScrubWork, source: Path) -> None:
 
 
 def _drop_unknown(work: ScrubWork, table: str) -> None:
-    """Drop a table, or columns of it, of which nobody knows what they hold; of columns of numbers what is none."""
+    """Drop a table, or columns of it, that nsysprof does not know, and texts in columns of numbers."""
     copy = work.copy
     if not known_table(table):
         if copy.rows(f"SELECT 1 FROM {quoted(table)} LIMIT 1"):
@@ -215,7 +215,7 @@ def _empty_columns(work: ScrubWork) -> None:
 
 
 def _kind(name: bytes, value: bytes) -> str | None:
-    """What is private about a property; None for one that is not, or that nobody knows."""
+    """Return the kind of a private property; None for one that is not private, or not known."""
     if _text(name) == "DEVICE_ID" and value != LOCAL:
         return Kind.HOST
     if _text(name) == _INSTALLED and installation(value) is None:
@@ -294,7 +294,7 @@ def _remove_processes(work: ScrubWork) -> None:
 
 
 def _program(name: bytes) -> bytes:
-    """The bare name of a program: no folder, no arguments."""
+    """Return the bare name of a program: no folder, no arguments."""
     path = re.split(rb"\s+-|\s+(?=/|[A-Za-z]:[\\/])", name.strip(), maxsplit=1)[0]
     return re.split(rb"[\\/]", path.rstrip(b"\\/"))[-1]
 

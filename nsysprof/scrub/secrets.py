@@ -45,7 +45,7 @@ _W = rb"[\w\x80-\xff]"  # part of a word; what is not ASCII counts
 
 @dataclass(frozen=True)
 class Secret:
-    """One text that is to go, what it is (``environment``, ``host`` …), and whether it is sure to be one."""
+    """A text that is to go, its kind (``environment``, ``host`` …), and whether it is surely a secret."""
 
     text: bytes
     kind: str
@@ -54,21 +54,21 @@ class Secret:
 
 @dataclass
 class Secrets:
-    """Secrets, the label that stands for each once it was cut, and how many of each kind were."""
+    """Secrets, the label that replaces each where it was cut, and how many of each kind were cut."""
 
     known: dict[bytes, Secret] = field(default_factory=dict)
     labels: dict[bytes, bytes] = field(default_factory=dict)
     cuts: Counter[str] = field(default_factory=Counter)
 
     def add(self, secrets: Iterable[Secret]) -> None:
-        """Take secrets in; of one text, known from several places, the first kind stays, and sure is sure."""
+        """Add secrets; of one text from several places the first kind counts, and it is sure if it is anywhere."""
         for secret in secrets:
             first = self.known.setdefault(secret.text, secret)
             if secret.sure and not first.sure:
                 self.known[secret.text] = replace(first, sure=True)
 
     def redactor(self, texts: Iterable[bytes], *, sure: bool) -> Callable[[bytes], bytes]:
-        """A function that replaces secrets by labels, looking for those only that occur in some of the texts.
+        """Return a function that replaces secrets by labels, looking for those only that occur in some of the texts.
 
         With ``sure`` those alone are cut that are sure to be secrets. A secret ends where a word or a path
         component ends: ``/home/al`` is not in ``/home/alice``.
@@ -86,7 +86,7 @@ class Secrets:
         return lambda text: pattern.sub(label, text)
 
     def blank(self, raw: bytes) -> bytes:
-        """Binary data with every secret of some length overwritten, whether in UTF-8 or UTF-16; as long as before."""
+        """Overwrite every secret of some length in binary data, in UTF-8 and UTF-16; its length stays."""
         for one in self.known.values():
             if len(one.text) < CREDENTIAL_FROM:
                 continue
@@ -97,7 +97,7 @@ class Secrets:
         return raw
 
     def _label(self, secret: Secret) -> bytes:
-        """``[home]`` for the first of its kind, ``[home 2]`` for the next: what differed still does."""
+        """Return ``[home]`` for the first of its kind, ``[home 2]`` for the next: what differed still does."""
         self.cuts[secret.kind] += 1
         if secret.text not in self.labels:
             number = 1 + sum(text.startswith(f"[{secret.kind}".encode()) for text in self.labels.values())
@@ -107,7 +107,7 @@ class Secrets:
 
 
 def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
-    """What is secret about a value of that kind; nothing where it could be anybody's."""
+    """Find what is secret about a value of that kind; nothing where it could be anybody's."""
     if kind == Kind.ID:
         text = text.strip().removeprefix(b"GPU-")
         if len(text) >= WEAK_FROM and len(set(text)) > 2:
@@ -132,7 +132,7 @@ def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
 
 
 def environment_secrets(name: bytes, value: bytes) -> Iterator[Secret]:
-    """What is secret about an environment variable: its value, and each folder of a list of folders."""
+    """Find what is secret about an environment variable: its value, and each folder of a list of folders."""
     kind = _VARIABLES.get(name.upper(), Kind.ENVIRONMENT)
     if _CREDENTIAL.search(name) and len(value.strip()) >= CREDENTIAL_FROM and not is_absolute(value):
         yield Secret(value.strip(), Kind.ENVIRONMENT)
@@ -146,7 +146,7 @@ def environment_secrets(name: bytes, value: bytes) -> Iterator[Secret]:
 
 
 def machine_secrets() -> Secrets:
-    """The secrets that a record made on this machine may hold: home and working folder, host, user, credentials."""
+    """Collect the secrets of this machine that a record may hold: home and working folder, host, user, credentials."""
     environ = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
     values = [(_VARIABLES[name], value) for name, value in environ.items() if name in _VARIABLES]
     values.append((Kind.HOST, os.fsencode(socket.gethostname())))
@@ -165,7 +165,7 @@ def machine_secrets() -> Secrets:
 
 
 def redacted(value: Any, secrets: Secrets) -> Any:
-    """A JSON value (nested dicts, lists, texts) with every secret in its texts and keys cut; a new value.
+    """Cut every secret out of the texts and keys of a JSON value (nested dicts, lists, texts); returns a new value.
 
     Keys and names of ranges lose sure secrets alone. A text that as a whole is the name of a host or user stays
     unless its key is a private one: ``"backend": "math"`` is no user.
@@ -209,12 +209,12 @@ def _cut(text: str, redactor: Callable[[bytes], bytes]) -> str:
 
 
 def _probe(text: bytes) -> bytes:
-    """The longest word of a secret: where that does not occur, however spelled, the secret does not."""
+    """Return the longest word of a secret: where that does not occur, however spelled, the secret does not."""
     return max(re.findall(rb"[A-Za-z0-9_]+", text), key=len, default=b"").lower()
 
 
 def _expression(secret: Secret) -> bytes:
-    """The regular expression that finds a secret, as it is and as JSON spells it."""
+    """Compose the regular expression that finds a secret, as it is and as JSON spells it."""
     text = secret.text
     if secret.kind == Kind.PROCESS:
         return rb"(?<=[\"'])" + re.escape(text) + rb"(?=[\"'])"

@@ -41,13 +41,13 @@ class ScrubWork:
     kept: set[str] = field(default_factory=set)
 
     def keeps(self, *names: str) -> bool:
-        """Whether one of the names of a thing is to be kept although nobody knows what it holds."""
+        """Return whether one of the names of a thing is to be kept although nsysprof does not know it."""
         asked = {pattern for pattern in self.keep for name in names if matches(name, [pattern])}
         self.kept.update(asked)
         return bool(asked)
 
     def drops(self, kind: str, name: str) -> None:
-        """Take note of a thing that goes because nobody knows what it holds."""
+        """Note a thing that goes because nsysprof does not know it."""
         names = self.unknown.setdefault(_UNKNOWN[kind], [])
         if name not in names:
             names.append(name)
@@ -59,7 +59,7 @@ class ScrubWork:
             self.secrets.add(environment_secrets(name, value))
 
     def cleaned(self, texts: set[bytes], form: Form) -> dict[bytes, bytes]:
-        """Those of the texts that hold something private, each with what stays of it."""
+        """Clean texts; returns those of them that change, each with what stays of it."""
         redactor = self.secrets.redactor(texts, sure=form != "text")
         new: dict[bytes, bytes] = {}
         for text in sorted(texts):  # labels are numbered as they come

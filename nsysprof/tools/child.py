@@ -1,4 +1,4 @@
-"""Runs a program, hands its output on while it runs, keeps it in a log, and passes interrupts to it once."""
+"""A child process: its output is handed on and logged while it runs, and interrupts are passed to it once."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _waited(child: subprocess.Popen[bytes]) -> int:
 
 @contextlib.contextmanager
 def _ended_if_lost(child: subprocess.Popen[bytes]) -> Iterator[list[bool]]:
-    """Ends an nsys meanwhile that would wait for ever, and its agents, and notes that in the list."""
+    """End an nsys meanwhile that would wait for ever, with its agents, and note that in the list."""
     lost: list[bool] = []
     over = threading.Event()
 
@@ -130,7 +130,7 @@ def _ended_if_lost(child: subprocess.Popen[bytes]) -> Iterator[list[bool]]:
 
 
 class _Output:
-    """What a child prints, on its way through a thread: to a log, to an echo, and the last of it kept."""
+    """The output of a child, which a thread copies to a log and an echo; its end is kept."""
 
     def __init__(self, child: subprocess.Popen[bytes], log: Any, echo: Echo) -> None:
         self._child, self._log, self._echo = child, log, echo
@@ -147,7 +147,7 @@ class _Output:
         self._over = True
 
     def tail(self) -> str:
-        """The last 64 KiB."""
+        """Return the last 64 KiB."""
         return bytes(self._last[-_TAIL:]).decode("utf-8", "replace")
 
     def _copy(self) -> None:
@@ -172,7 +172,7 @@ class _Output:
 
 
 class _Stopping:
-    """What interrupts do to a child: the first asks it to end, the second kills it and what it started."""
+    """The effect of interrupts on a child: the first asks it to end, the second kills it and what it started."""
 
     def __init__(self, echo: Echo) -> None:
         self.came: list[int] = []
@@ -182,7 +182,7 @@ class _Stopping:
         self._below: list[Process] = []
 
     def begin(self, child: subprocess.Popen[bytes]) -> None:
-        """From now on there is a child; an interrupt that came while it was started is for it."""
+        """Take over a child; an interrupt that came while it was started is for it."""
         self._child = child
         if self.came:
             self._ask(child)
@@ -253,7 +253,7 @@ class _Stopping:
 
 
 def _below(child: subprocess.Popen[bytes]) -> list[Process]:
-    """All that a child has started, and what that has."""
+    """List all that a child has started, and what that has."""
     import psutil  # noqa: PLC0415  only after an interrupt
 
     try:
@@ -263,7 +263,7 @@ def _below(child: subprocess.Popen[bytes]) -> list[Process]:
 
 
 def _agents(child: subprocess.Popen[bytes]) -> Iterator[Process]:
-    """The process with which nsys records: not below it, named after it, and without it there for ever."""
+    """Find the process with which nsys records: not below it, named after it, and without it there for ever."""
     import psutil  # noqa: PLC0415  only after an interrupt
 
     session = re.compile(rf"--session-name=profile-(.*-)?{child.pid}")
@@ -287,7 +287,7 @@ class _Status(NamedTuple):
 
 
 class LauncherWatch:
-    """Looks at an nsys now and then; ``agents`` are the ids of the processes with which that nsys records."""
+    """A watch on an nsys; ``agents`` are the ids of the processes with which that nsys records."""
 
     def __init__(self, nsys: int, agents: Callable[[], Iterable[int]]) -> None:
         self._nsys, self._agents = nsys, agents
@@ -296,7 +296,7 @@ class LauncherWatch:
         self._since, self._ticks = -_IDLE_S, -_IDLE_TICKS
 
     def waits_for_ever(self) -> bool:
-        """Whether nothing will end this nsys: its launcher was killed, what that had started is gone, and nsys idles.
+        """Return whether nothing will end this nsys: its launcher and what that had started are gone, and nsys idles.
 
         A launcher also dies of the signal of its program; then nsys works on, and ends. False where this is no nsys,
         or no Linux.
@@ -327,7 +327,7 @@ class LauncherWatch:
 
 
 def _children(process: int) -> Iterator[int]:
-    """What the threads of a process have started; the children of what ended are not among them."""
+    """Yield the ids of what the threads of a process have started, without children of what has ended."""
     with contextlib.suppress(OSError):
         for listed in Path(f"/proc/{process}/task").glob("*/children"):
             yield from map(int, listed.read_text(encoding="ascii").split())

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsysprof.errors import NsysprofError
+from nsysprof.tools.nsight import run_tool
 from nsysprof.tools.nsys import Nsys
 
 PERMISSION_FIX = (
@@ -43,12 +44,12 @@ class Driver:
 
 
 def ask_driver() -> tuple[Driver | None, str]:
-    """The driver, and why there is none where it is None."""
+    """Return the driver, or None and why there is none."""
     smi = _smi()
     if smi is None:
         return None, "no nvidia-smi: no NVIDIA driver is installed, or this container was not given it"
     # The banner alone names the CUDA that the driver runs.
-    banner, why = _run([smi])
+    banner, why = _run(smi)
     rows = _query(smi, ("driver_version", *_FACTS)) or _query(smi, ("driver_version", "name"))
     if not rows:
         return None, f"{smi}: {why or 'no GPU answers'}"
@@ -61,7 +62,7 @@ def ask_driver() -> tuple[Driver | None, str]:
 
 
 def gpu_states() -> list[dict[str, float]]:
-    """Clocks (MHz), temperature (°C) and power (W) of each GPU at this moment; empty without nvidia-smi."""
+    """Return clocks (MHz), temperature (°C) and power (W) of each GPU at this moment; empty without nvidia-smi."""
     smi = _smi()
     if smi is None:
         return []
@@ -72,7 +73,7 @@ def gpu_states() -> list[dict[str, float]]:
 
 
 def counters_kept_from_us() -> bool:
-    """Whether the driver keeps counters for administrators, and this process is none of them."""
+    """Return whether the driver keeps counters for administrators, and this process is none of them."""
     try:
         restricted = "RmProfilingAdminOnly: 1" in _PARAMS.read_text(encoding="utf-8")
     except OSError:
@@ -81,7 +82,7 @@ def counters_kept_from_us() -> bool:
 
 
 def _is_admin() -> bool:
-    """Whether this process has what the driver asks for: CAP_SYS_ADMIN, which root in a container often lacks."""
+    """Return whether this process has CAP_SYS_ADMIN, which the driver asks for and root in a container often lacks."""
     try:
         held = re.search(r"^CapEff:\s*([0-9a-f]+)", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
     except OSError:
@@ -92,7 +93,7 @@ def _is_admin() -> bool:
 
 
 def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
-    """The newest CUDA that an nsys can trace, by the CUPTI libraries in its own folder; () where none lies there."""
+    """Return the newest CUDA that an nsys can trace, by the CUPTI libraries in its folder; () where there is none."""
     folder = Path(os.path.realpath(nsys.path)).parent
     libraries = [
         re.fullmatch(r"libcupti\.so\.(\d+)\.(\d+)", path.name) for path in folder.glob("libcupti.so.*")
@@ -103,7 +104,7 @@ def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
 
 
 def too_new_for(driver: Driver, nsys: Nsys) -> str | None:
-    """One sentence where the driver runs a newer CUDA than the nsys was made for, else None."""
+    """Return a warning where the driver runs a newer CUDA than the nsys was made for, else None."""
     known = newest_cuda(nsys)
     if not known or not driver.cuda or driver.cuda[:2] <= known:
         return None
@@ -122,8 +123,8 @@ def _smi() -> str | None:
 
 
 def _query(smi: str, names: tuple[str, ...]) -> list[dict[str, str]]:
-    """A mapping per GPU of what was asked and is known."""
-    listed, _ = _run([smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"])
+    """Return a mapping per GPU of what was asked and is known."""
+    listed, _ = _run(smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits")
     rows = [[value.strip() for value in line.split(",")] for line in listed.splitlines() if line.strip()]
     return [
         {name: value for name, value in zip(names, row, strict=True) if value not in _ABSENT}
@@ -132,20 +133,12 @@ def _query(smi: str, names: tuple[str, ...]) -> list[dict[str, str]]:
     ]
 
 
-def _run(command: list[str]) -> tuple[str, str]:
-    """What a command printed, and why it failed where it did (then nothing was printed)."""
+def _run(smi: str, *arguments: str) -> tuple[str, str]:
+    """Return what nvidia-smi printed, and why it failed where it did (then nothing was printed)."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            encoding="utf-8",
-            errors="replace",
-            timeout=30,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", str(error)
+        done = run_tool(Path(smi), arguments, timeout=30)
+    except NsysprofError as error:
+        return "", error.message
     if done.returncode:
         return "", " ".join((done.stderr + done.stdout).split())[:200]
     return done.stdout, ""

@@ -1,4 +1,4 @@
-"""What a capture was made on: the machine and the software, and a hash by which two captures are comparable or not."""
+"""The machine and the software of a capture, and a hash by which two captures are comparable or not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLACE_VARIABLES = {
 def fingerprint(
     nsys: Nsys | None, driver: Driver | None, workload: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """GPUs, driver, nsys, Python, OS and CPU of this machine, and what a workload reports of its own software.
+    """Collect GPUs, driver, nsys, Python, OS and CPU of this machine, and what a workload reports of its own software.
 
     A plain mapping for JSON, without anything that changes from run to run; ``workload`` is the ``environment`` of
     its results: torch, CUDA, cuDNN, precision flags. What is not known is None.
@@ -45,13 +45,13 @@ def fingerprint(
 
 
 def environment_hash(environment: Mapping[str, Any]) -> str:
-    """The first 16 digits of the SHA-256 of a fingerprint, whatever the order of its keys."""
+    """Return the first 16 digits of the SHA-256 of a fingerprint, whatever the order of its keys."""
     text = json.dumps(environment, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def rank_in_job(variables: Mapping[str, str]) -> dict[str, int] | None:
-    """``rank``, ``local_rank`` and ``world_size`` of a process that a launcher started, as far as that is known.
+    """Return ``rank``, ``local_rank`` and ``world_size`` of a process that a launcher started, as far as known.
 
     None where no rank is set. It is recorded apart because scrubbing a report removes the variables.
     """

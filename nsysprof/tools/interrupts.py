@@ -22,13 +22,13 @@ class Interrupt(KeyboardInterrupt):
 
 
 def interrupted(interrupt: Interrupt) -> NsysprofError:
-    """The error to end with, whose exit code is a shell's: 130 for Ctrl-C, 143 for SIGTERM."""
+    """Return the error to end with, whose exit code is a shell's: 130 for Ctrl-C, 143 for SIGTERM."""
     return NsysprofError("interrupted", exit_code=128 + interrupt.number)
 
 
 @contextmanager
 def interrupts_to(handler: Callable[[int], None]) -> Iterator[None]:
-    """Interrupts go to ``handler`` meanwhile; those that are ignored, as SIGHUP is under nohup, stay ignored.
+    """Pass interrupts to ``handler`` meanwhile; those that are ignored, as SIGHUP is under nohup, stay ignored.
 
     Only the main thread may handle signals: in another one nothing is changed.
     """
@@ -47,7 +47,7 @@ def interrupts_to(handler: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def interrupts_raised() -> Iterator[None]:
-    """Interrupts raise `Interrupt` meanwhile, so that all of them, not only Ctrl-C, let files be cleaned up."""
+    """Raise `Interrupt` for interrupts meanwhile, so that all of them, not only Ctrl-C, let files be cleaned up."""
     came: list[Interrupt] = []
 
     def stop(number: int) -> NoReturn:
@@ -65,6 +65,6 @@ def interrupts_raised() -> Iterator[None]:
 
 @contextmanager
 def interrupts_ignored() -> Iterator[None]:
-    """Interrupts do nothing meanwhile: what is being put in its place takes no time and must not stop half-way."""
+    """Ignore interrupts meanwhile: what is being put in its place takes no time and must not stop half-way."""
     with interrupts_to(lambda number: None):
         yield

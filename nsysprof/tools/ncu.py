@@ -1,10 +1,10 @@
-"""Finds NVIDIA's ``ncu`` (Nsight Compute), and asks it for its version, its options and the metrics of a chip."""
+"""NVIDIA's ``ncu`` (Nsight Compute): finds it, and asks for its version, its options and the metrics of a chip."""
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import Tool, ToolKind, find_tool, last_line, run_tool
@@ -26,14 +26,9 @@ _NEEDED = (
 _METRIC = re.compile(r"[a-z][a-z0-9]*__\w+")
 
 
-@dataclass(frozen=True)
-class Ncu(Tool):
-    """An ncu that answered."""
-
-
+Ncu: TypeAlias = Tool
 NCU = ToolKind(
     name="ncu",
-    made=Ncu,
     environment=NCU_ENVIRONMENT,
     get_it=GET_NCU,
     version_pattern=r"Nsight Compute.*?^Version (\d[\d.]*)",
@@ -49,7 +44,7 @@ NCU = ToolKind(
 
 
 def find_ncu(explicit: str | os.PathLike[str] | None = None) -> Ncu:
-    """The ncu to use: the one named, else ``NSYSPROF_NCU``'s, else the PATH's, else the newest in the usual places.
+    """Find the ncu to use: the one named, else ``NSYSPROF_NCU``'s, else the PATH's, else the newest installed.
 
     Raises `NsysprofError` where the one that was named does not work, or where there is none.
     """
@@ -57,7 +52,7 @@ def find_ncu(explicit: str | os.PathLike[str] | None = None) -> Ncu:
 
 
 def ncu_options(ncu: Ncu) -> frozenset[str]:
-    """The long options that an ncu knows. Raises `NsysprofError` for one that lacks what a count needs."""
+    """Return the long options that an ncu knows. Raises `NsysprofError` for one that lacks what a count needs."""
     known = frozenset(re.findall(r"--[a-z][a-z0-9-]+", run_tool(ncu.path, ["--help"], timeout=60).stdout))
     missing = [name for name in _NEEDED if name not in known]
     if missing:
@@ -68,7 +63,7 @@ def ncu_options(ncu: Ncu) -> frozenset[str]:
 
 
 def chip_metrics(ncu: Ncu) -> frozenset[str]:
-    """The metrics, without suffixes, that every GPU here has; `NsysprofError` where ncu does not know."""
+    """Return the metrics, without suffixes, that every GPU here has; `NsysprofError` where ncu does not know."""
     done = run_tool(ncu.path, ["--query-metrics"], timeout=300)
     chips: list[set[str]] = []
     for line in done.stdout.splitlines():

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from nsysprof.errors import NsysprofError
 
@@ -26,19 +25,15 @@ class Tool:
     version_text: str
 
 
-Found = TypeVar("Found", bound=Tool)
-
-
 @dataclass(frozen=True)
-class ToolKind(Generic[Found]):
-    """One of the tools: what is made of it when it is found, and all that is needed to find it.
+class ToolKind:
+    """One of the tools, with all that is needed to find it.
 
     ``version_pattern`` finds its version, the first group, in what it prints. ``linux`` are patterns of the usual
     places from the root, ``windows`` those below the program folders.
     """
 
     name: str
-    made: type[Found]
     environment: str
     get_it: str
     version_pattern: str
@@ -46,8 +41,8 @@ class ToolKind(Generic[Found]):
     windows: Sequence[str]
 
 
-def find_tool(kind: ToolKind[Found], explicit: str | os.PathLike[str] | None = None) -> Found:
-    """The tool to use: the one named, else the environment variable's, else the PATH's, else the newest installed.
+def find_tool(kind: ToolKind, explicit: str | os.PathLike[str] | None = None) -> Tool:
+    """Find the tool to use: the one named, else the environment variable's, the PATH's, or the newest installed.
 
     "Installed" means in one of the usual places of Linux and Windows. Raises `NsysprofError` where the one that was
     named does not work, or where there is none.
@@ -72,9 +67,9 @@ def find_tool(kind: ToolKind[Found], explicit: str | os.PathLike[str] | None = N
     return installed[0]
 
 
-def installed_tools(kind: ToolKind[Found]) -> list[Found]:
-    """Every working one in the usual places, each once, newest first."""
-    found: dict[str, Found] = {}
+def installed_tools(kind: ToolKind) -> list[Tool]:
+    """Find every working one in the usual places, each once, newest first."""
+    found: dict[str, Tool] = {}
     for path in _usual_places(kind):
         real = os.path.realpath(path)
         if real not in found:
@@ -84,7 +79,7 @@ def installed_tools(kind: ToolKind[Found]) -> list[Found]:
     return sorted(found.values(), key=lambda tool: tool.version, reverse=True)
 
 
-def _usual_places(kind: ToolKind[Found]) -> Iterator[Path]:
+def _usual_places(kind: ToolKind) -> Iterator[Path]:
     if sys.platform == "win32":
         roots = {os.environ.get(name) for name in ("ProgramFiles", "ProgramW6432")}
         places = [(Path(root), place) for root in sorted(filter(None, roots)) for place in kind.windows]
@@ -94,8 +89,8 @@ def _usual_places(kind: ToolKind[Found]) -> Iterator[Path]:
         yield from sorted(root.glob(place))
 
 
-def ask_tool(kind: ToolKind[Found], named: str | os.PathLike[str]) -> tuple[Found | None, str]:
-    """The tool at a path (or in a folder), and why not where it is None; ``~`` is somebody's home."""
+def ask_tool(kind: ToolKind, named: str | os.PathLike[str]) -> tuple[Tool | None, str]:
+    """Ask the tool at a path (or in a folder) for its version; None and why where it does not answer."""
     path = Path(os.path.expanduser(named))  # noqa: PTH111  that of Path raises where there is no such home
     try:
         if path.is_dir():
@@ -112,17 +107,17 @@ def ask_tool(kind: ToolKind[Found], named: str | os.PathLike[str]) -> tuple[Foun
     version = re.search(kind.version_pattern, done.stdout + done.stderr, re.S | re.M)
     if not version:
         return None, last_line(done.stderr) or last_line(done.stdout) or "it does not answer --version"
-    return kind.made(path, version_numbers(version[1]), version[1]), ""
+    return Tool(path, version_numbers(version[1]), version[1]), ""
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version, whichever way nsys writes it: 2024.2.3.38-v0, 2024@2@3@38-v0."""
-    found = re.match(r"\d+(?:[.@]\d+)*", text)
-    return tuple(int(part) for part in re.split(r"[.@]", found.group())) if found else ()
+    """Return the leading numbers of a version, whichever way nsys writes it: 2024.2.3.38-v0, 2024@2@3@38-v0."""
+    numbers = re.match(r"\d+(?:[.@]\d+)*", text)
+    return tuple(map(int, re.split(r"[.@]", numbers[0]))) if numbers else ()
 
 
 def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """What a tool or nsys's importer printed, and its exit code; `NsysprofError` if it cannot run or takes too long."""
+    """Run a tool, or nsys's importer, to its end; `NsysprofError` if it cannot run or takes too long."""
     try:
         return subprocess.run(
             [str(tool), *arguments],
@@ -134,13 +129,14 @@ def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NsysprofError(f"{tool} {arguments[0]} did not end within {timeout:g} s: stopped") from None
+        shown = " ".join([str(tool), *arguments[:1]])
+        raise NsysprofError(f"{shown} did not end within {timeout:g} s: stopped") from None
     except OSError as error:
         raise NsysprofError(f"{tool} cannot be run: {error.strerror}") from None
 
 
 def last_line(output: str) -> str:
-    """The last message of a failed tool: its error where it names one, without progress bars and stack details."""
+    """Return the last message of a failed tool: its error where there is one, without progress and stack details."""
     lines = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip()]
     lines = [line for line in lines if not _PROGRESS.search(line)]
     errors = [line for line in lines if re.search(r"\berror\b|std::exception::what|^FATAL", line, re.I)]

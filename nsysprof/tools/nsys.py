@@ -8,13 +8,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import TypeAlias
 
 from nsysprof.core.files import give_final_name
 from nsysprof.errors import NsysprofError
@@ -70,14 +69,9 @@ CHATTER = re.compile(r"(NOTICE|WARNING|SKIPPED|ERROR|Generating)\b")
 FAILED = re.compile(r"^ERROR: (.*internal error.*)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Nsys(Tool):
-    """An nsys that answered."""
-
-
+Nsys: TypeAlias = Tool
 NSYS = ToolKind(
     name="nsys",
-    made=Nsys,
     environment=ENVIRONMENT,
     get_it=GET_IT,
     version_pattern=r"Nsight Systems version (\d\S*)",
@@ -101,19 +95,19 @@ NSYS = ToolKind(
 
 
 def header_version(path: Path) -> str | None:
-    """The nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``; None where none stands."""
+    """Return the nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``; None where there is none."""
     with path.open("rb") as file:
         return version_in(file.read(256))
 
 
 def version_in(head: bytes) -> str | None:
-    """The same of the first bytes of a file."""
+    """Return the same of the first bytes of a file."""
     found = re.search(rb"(?:Profiler Report|Systems Stream) (20\d\d[.@]\d+[.@0-9]*(?:-[0-9a-v]*)?)", head)
     return found[1].decode("ascii").replace("@", ".").rstrip(".") if found else None
 
 
 def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
-    """The nsys to use: the one named, else ``NSYSPROF_NSYS``'s, else the PATH's, else the newest installed.
+    """Find the nsys to use: the one named, else ``NSYSPROF_NSYS``'s, else the PATH's, else the newest installed.
 
     Raises `NsysprofError` where the one that was named does not work, or where there is none.
     """
@@ -121,7 +115,7 @@ def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
 
 
 def all_nsys() -> list[Nsys]:
-    """Every working nsys, each once: ``NSYSPROF_NSYS``'s, the PATH's, then the installed, newest first."""
+    """Find every working nsys, each once: ``NSYSPROF_NSYS``'s, the PATH's, then the installed, newest first."""
     named = [name for name in (os.environ.get(ENVIRONMENT), shutil.which("nsys")) if name]
     first = [ask_tool(NSYS, name)[0] for name in named]
     unique: dict[str, Nsys] = {}
@@ -132,7 +126,7 @@ def all_nsys() -> list[Nsys]:
 
 
 def find_importer(nsys: Nsys | None = None) -> Path | None:
-    """The QdstrmImporter that belongs to an nsys, None where it is not installed.
+    """Find the QdstrmImporter that belongs to an nsys; None where it is not installed.
 
     nsys looks for it in ``../host-linux-x64``. Debian keeps nsys's own folder apart from the host folder, so
     that nsys itself does not find the importer and leaves a .qdstrm; Debian's place is tried here too, and that
@@ -185,7 +179,7 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
 
 
 def _installation(libraries: Sequence[str]) -> str:
-    """What to install for libraries; those of unknown packages are nsys's own, as a rule."""
+    """Name what to install for libraries; those of unknown packages are nsys's own, as a rule."""
     known = dict.fromkeys(_PACKAGES[library] for library in libraries if library in _PACKAGES)
     other = [library for library in libraries if library not in _PACKAGES]
     debian, fedora = (" ".join(names) for names in zip(*known, strict=True)) if known else ("", "")
@@ -195,26 +189,16 @@ def _installation(libraries: Sequence[str]) -> str:
 
 
 def missing_libraries(program: Path) -> list[str]:
-    """The shared libraries that a program of Linux needs and that the loader does not find, by their names."""
-    ldd = shutil.which("ldd")
-    if ldd is None:
-        return []
+    """List the shared libraries that a program of Linux needs and that the loader does not find."""
     try:
-        done = subprocess.run(
-            [ldd, str(program)],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = run_tool(Path(shutil.which("ldd") or "ldd"), [str(program)], timeout=60)
+    except NsysprofError:
         return []
     return list(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)))
 
 
 def _reason(output: str) -> str:
-    """Why an import failed: the text within nsys's error report, else its last line."""
+    """Return why an import failed: the text within nsys's error report, else its last line."""
     texts = re.findall(r'ErrorText"?\s*\n\s*Value: "([^"]+)"', output)
     closing = re.search(r"File is corrupted", output)
     return "; ".join([*texts[:1], *(["the file is truncated or damaged"] if closing else [])]) or last_line(
@@ -252,7 +236,7 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
 
 
 def _build(report: Path) -> str:
-    """The build of the nsys that made a report, where its header says that in place of a version."""
+    """Return the build of the nsys that made a report, where its header has that in place of a version."""
     with report.open("rb") as file:
         found = re.search(rb"Profiler Report (\d{6,})\.", file.read(256))
     return f" (build {found[1].decode()})" if found else ""
@@ -284,7 +268,7 @@ def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofE
     what = last_line(output) or f"exit code {code}"
     return NsysprofError(
         f"{report}: nsys {nsys.version_text} could not export it: {what}",
-        f"see what nsys says: {_by_hand(report, str(nsys.path))}",
+        f"see nsys's own message: {_by_hand(report, str(nsys.path))}",
     )
 
 
@@ -293,7 +277,7 @@ def _by_hand(report: Path, nsys: str = "nsys") -> str:
 
 
 def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
-    """The error for a report that this nsys is too old to read; both versions are in it."""
+    """Return the error for a report that this nsys is too old to read; both versions are in it."""
     numbers = version_numbers(made_by)[:2]
     wanted = f"nsys {'.'.join(map(str, numbers))} or newer" if numbers else "a newer nsys"
     return NsysprofError(
@@ -306,7 +290,7 @@ def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
 
 
 def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) -> list[dict[str, str]]:
-    """The rows of ``nsys stats --report NAME``, as text; empty where the report has no data for it.
+    """Return the rows of ``nsys stats --report NAME``, as text; empty where the report has no data for it.
 
     Runs on a private copy, since nsys may write into the file or beside it. Old versions are asked under the
     old name. JSON is asked for first: in CSV nsys does not double the quotes that a name holds, and in JSON it writes
@@ -332,7 +316,7 @@ def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) 
 
 
 def _printed(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, timeout: float) -> str:
-    """What `nsys stats` printed of the report's copy, without the lines before the table."""
+    """Run `nsys stats` on the report's copy; returns what it printed, without the lines before the table."""
     base, _, options = report_name.partition(":")
     names = [base, OLD_NAMES[base]] if base in OLD_NAMES else [base]
     for name in names:

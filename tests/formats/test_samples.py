@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.samples import read_bench_samples
+from nsysprof.formats.samples import KINDS, read_bench_samples
 from tests.kit.bench_samples import made_up, point_of, write_samples
 
 Change = Callable[[dict[str, Any]], None]
@@ -86,7 +86,7 @@ def test_throttled_samples_are_left_out_of_every_set(tmp_path: Path) -> None:
     point = next(
         each for each in samples.points if each.backend == "flash" and each.shape.sizes["seq"] == 2048
     )
-    assert (len(point.latency_ns), len(point.aa_latency_ns), len(point.graph_latency_ns)) == (9, 11, 10)
+    assert [len(point.samples(kind)) for kind in KINDS] == [9, 11, 10]
     assert (point.left_out, len(point.sets["eager"][0]), point.sm_clock_mhz) == (3, 12, 1980)
 
 
@@ -273,5 +273,5 @@ def test_samples_of_what_is_not_measured_do_not_count(tmp_path: Path) -> None:
     """A wrong result is no fast one."""
     samples = read_bench_samples(changed(tmp_path, of_flash("status", "wrong")))
     point = next(each for each in samples.points if each.status == "wrong")
-    assert [len(point.latency_ns), len(point.aa_latency_ns), len(point.graph_latency_ns)] == [0, 0, 0]
+    assert [len(point.samples(kind)) for kind in KINDS] == [0, 0, 0]
     assert point not in samples.measured
