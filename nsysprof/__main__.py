@@ -28,7 +28,7 @@ def main() -> None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done, or being cleaned up
 
 
-def _unraisable(found: sys.UnraisableHookArgs) -> None:
+def _unraisable(raised: sys.UnraisableHookArgs) -> None:
     """An interrupt that came where nothing can be raised, as in a callback of the import system, comes once more."""
     import _thread
     import time
@@ -38,12 +38,12 @@ def _unraisable(found: sys.UnraisableHookArgs) -> None:
             time.sleep(0.01)  # until this has returned too
             _thread.interrupt_main()
 
-    if isinstance(found.exc_value, KeyboardInterrupt):
+    if isinstance(raised.exc_value, KeyboardInterrupt):
         here = _thread.allocate_lock()
-        with here:  # a thread that is waited for would interrupt the waiting, and nobody hears of that
+        with here:  # a thread that is waited for would interrupt the waiting, and the interrupt would be lost
             _thread.start_new_thread(again, ())
     else:
-        sys.__unraisablehook__(found)
+        sys.__unraisablehook__(raised)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ _HARNESS = "_harness.py"
 def list_workloads() -> dict[str, Path]:
     """The workloads by name; a wheel ships them inside the package, a checkout has them beside it."""
     for folder in (_HERE / "workloads", _HERE.parent / "workloads"):
-        found = {path.stem: path for path in sorted(folder.glob("[a-z]*.py"))}
-        if found:
-            return found
+        workloads = {path.stem: path for path in sorted(folder.glob("[a-z]*.py"))}
+        if workloads:
+            return workloads
     return {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class NsysprofError(Exception):
-    """A known failure: one line that says what and where, and a hint, a command where possible.
+    """A known failure: one line (what and where) and a hint, which is a command where possible.
 
     The command line prints both and exits with ``exit_code``: 1, but for the code that a profiled program ended with.
     Library users catch it as an ordinary exception.

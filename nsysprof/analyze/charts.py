@@ -43,13 +43,13 @@ _LABEL = 34  # characters of the name of a lane
 _NAME = 80  # of a range
 _ZOOMED = 80  # of what is close up, so that the line also has room for the numbers
 _KERNEL = 40
-_MOST_ZOOMED = 8  # streams
+_MAX_ZOOMED = 8  # streams
 
 
 def analysis_charts(top: int = TOP) -> tuple[Chart[Breakdown], ...]:
     """The charts, in the order of the page, with ``top`` ranges in those that have a row for each.
 
-    Where there is no GPU work they say why.
+    Where there is no GPU work they give the reason.
     """
     counts, breakdown = (partial(_rows, plan, top) for plan in (plan_kernel_counts, plan_kernel_breakdown))
     return (
@@ -158,7 +158,7 @@ def _legend(answer: Timeline) -> list[tuple[str, str]]:
     entries = group_legend(answer.breakdown.groups, _groups(answer).tolist())
     if answer.zoom and len(answer.zoom.gap_start):
         entries.append(("gap: none of its ops runs", IDLE))
-    if answer.zoom and not answer.zoom.op_mine.all():
+    if answer.zoom and not answer.zoom.op_own.all():
         entries.append(("ops of others", OTHERS))
     return entries
 
@@ -173,8 +173,8 @@ def _notes(answer: Timeline) -> list[str]:
     if answer.zoom and answer.zoom.left_out:
         notes.append(f"{answer.zoom.left_out:,} more ops of others are not drawn in the zoom")
     streams = len(np.unique(answer.zoom.op_stream)) if answer.zoom else 0
-    if streams > _MOST_ZOOMED:
-        notes.append(f"{streams - _MOST_ZOOMED} more streams are not drawn in the zoom")
+    if streams > _MAX_ZOOMED:
+        notes.append(f"{streams - _MAX_ZOOMED} more streams are not drawn in the zoom")
     return notes
 
 
@@ -183,7 +183,7 @@ def _groups(answer: Timeline) -> NDArray[np.bool_]:
     for lane in answer.streams:
         shown[lane.group] = True
     if answer.zoom:
-        shown[answer.breakdown.groups.of[answer.zoom.op_name[answer.zoom.op_mine]]] = True
+        shown[answer.breakdown.groups.of[answer.zoom.op_name[answer.zoom.op_own]]] = True
     return shown[: len(answer.breakdown.groups.labels)]
 
 
@@ -209,10 +209,10 @@ def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
     texts = _box_texts(zoom, breakdown)
     out = []
     streams, stream_of = np.unique(zoom.op_stream, return_inverse=True)
-    busiest = np.argsort(-np.bincount(stream_of, zoom.op_mine), kind="stable")[:_MOST_ZOOMED]
+    busiest = np.argsort(-np.bincount(stream_of, zoom.op_own), kind="stable")[:_MAX_ZOOMED]
     for stream in np.sort(streams[busiest]).tolist():
         at = np.flatnonzero(zoom.op_stream == stream)
-        own, name = zoom.op_mine[at], zoom.op_name[at]
+        own, name = zoom.op_own[at], zoom.op_name[at]
         start = np.maximum(zoom.op_start[at], zoom.start_ns) - zoom.start_ns
         end = np.minimum(zoom.op_end[at], zoom.end_ns) - zoom.start_ns
         colours = np.where(own, colour[group[name]], OTHERS).tolist()
@@ -225,7 +225,7 @@ def _box_texts(zoom: Zoom, breakdown: Breakdown) -> NDArray[Any]:
     """By op name the text in its boxes: its cause or, where its family is not known, its name."""
     names, kinds, by_name = breakdown.attribution.trace.op_names, breakdown.kinds, breakdown.groups.by_name
     texts = np.full(len(names), "", object)
-    for code in np.unique(zoom.op_name[zoom.op_mine]).tolist():
+    for code in np.unique(zoom.op_name[zoom.op_own]).tolist():
         unknown = kinds.family[code] == OTHER or (by_name and kinds.family[code] not in NO_KERNELS)
         name = shorten(short_name(names[code], _KERNEL), _KERNEL) if unknown else printable(kinds.cause[code])
         texts[code] = name
@@ -233,10 +233,10 @@ def _box_texts(zoom: Zoom, breakdown: Breakdown) -> NDArray[Any]:
 
 
 def _zoom_title(zoom: Zoom) -> str:
-    mine = zoom.op_mine
+    own = zoom.op_own
     gap = int((zoom.gap_end - zoom.gap_start).sum())
-    span = int(zoom.op_end[mine].max() - zoom.op_start[mine].min())
-    ops = int(mine.sum())
+    span = int(zoom.op_end[own].max() - zoom.op_start[own].min())
+    ops = int(own.sum())
     some = f"{ops:,} of {zoom.of:,} ops" if ops < zoom.of else plural(ops, "op")
     text = f"Zoom: {shorten(zoom.what, _ZOOMED)}: {some} in {format_ns(span)}"
     text += f", idle for {format_share(gap / span)}" if gap else ", without a gap" if ops > 1 else ""

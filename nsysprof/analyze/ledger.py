@@ -21,9 +21,9 @@ from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION, Trace
 
 # A thread's range starts slowly when the first of so many instances takes so many times the median, and half of all.
 _LEAST_INSTANCES, _TIMES_MEDIAN = 4, 5
-_MOST_JUDGED = 50  # ranges, those with the most time
+_MAX_JUDGED = 50  # ranges, those with the most time
 InstancesOf = Callable[[int], tuple[Attribution, NDArray[np.intp]]]
-# nsys's ENUM_CUDA_UNIF_MEM_MIGRATION; the first stands for what is none of it
+# by the numbers of nsys's ENUM_CUDA_UNIF_MEM_MIGRATION; the first for any other number
 _CAUSES = (
     *("", "asked for by the program", "for page faults", "ahead of page faults", "evicted"),
     "for access counters",
@@ -120,7 +120,7 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
     parent, work = merged["parent"], merged["sum_ns"]
     outermost = repeats & ~np.append(ancestors_or_self(parent, repeats), False)[parent]
     rows = np.flatnonzero(outermost & (work > 0))
-    for row in np.sort(rows[np.argsort(-work[rows], kind="stable")[:_MOST_JUDGED]]).tolist():
+    for row in np.sort(rows[np.argsort(-work[rows], kind="stable")[:_MAX_JUDGED]]).tolist():
         attribution, instances = instances_of(row)
         slow = _slowest(attribution, instances)
         if slow is not None:
@@ -139,7 +139,7 @@ def _slowest(attribution: Attribution, instances: NDArray[np.intp]) -> tuple[int
     threads = ranges.thread[instances]
     for thread in np.flatnonzero(np.bincount(threads) >= _LEAST_INSTANCES).tolist():
         rows = instances[threads == thread]
-        span = attribution.inclusive.span_ns[rows]
+        span = attribution.inclusive.last_op_ns[rows] - attribution.inclusive.first_op_ns[rows]
         first, median = int(span[np.argmin(ranges.start[rows])]), int(np.median(span))
         if median > 0 and first > _TIMES_MEDIAN * median and 2 * first > int(span.sum()):
             slow.append((first, median, len(rows)))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.highlights import launch_bound, top_rows, tree_order
-from nsysprof.analyze.page_rows import range_windows, report_timeline
+from nsysprof.analyze.page_rows import range_extents, report_timeline
 from nsysprof.analyze.subject import subtitle
 from nsysprof.analyze.text import ledger_table, range_cells, range_notes, warning_lines, work_line
 from nsysprof.core.text import one_line, visible
@@ -110,11 +110,11 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
         numbers = tree_order(parent, np.arange(len(merged)))
     shown = merged.take(numbers)
     waiting = _launch_bound(breakdown, numbers)
-    windows = range_windows(breakdown, numbers.tolist())
+    extents = range_extents(breakdown, numbers.tolist())
     level: dict[int, int] = {}
     rows = []
-    for number, row, waits, window in zip(
-        numbers.tolist(), shown.records(), waiting.tolist(), windows, strict=True
+    for number, row, waits, extent in zip(
+        numbers.tolist(), shown.records(), waiting.tolist(), extents, strict=True
     ):
         up = int(parent[number])
         while up >= 0 and up not in level:
@@ -126,8 +126,8 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
                 "id": number,
                 "parent": up,
                 "level": level[number],
-                "start": window[0],
-                "end": window[1],
+                "start": extent[0],
+                "end": extent[1],
                 "name": one_line(row["name"], _NAME) or "(no name)",
                 "path": one_line(row["merged_path"], _PATH),
                 "notes": _row_notes(row),

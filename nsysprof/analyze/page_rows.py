@@ -31,7 +31,7 @@ _NAME, _LABEL = 160, 44
 
 
 def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
-    """What the page's timeline of a report shows, packed, its finding in one sentence, and notes on what is left out.
+    """Pack what the timeline of a page shows; with its finding in one sentence, and notes on what is left out.
 
     The first text is empty where there is nothing to show.
     """
@@ -40,7 +40,7 @@ def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
         return "", "", []
     origin, length = answer.start_ns, max(answer.end_ns - answer.start_ns, 1)
     rows = _Rows(breakdown, origin, length)
-    found = [*rows.of_processes()]
+    shown = [*rows.of_processes()]
     zoom = answer.zoom
     views = [(shorten(zoom.what, 100), zoom.start_ns - origin, zoom.end_ns - origin)] if zoom else []
     head = {
@@ -52,7 +52,7 @@ def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
         "tints": TINTS,
         **rows.texts(),
     }
-    return pack(found, length, head), timeline_title(answer), [*rows.notes, *group_notes(breakdown.groups)]
+    return pack(shown, length, head), timeline_title(answer), [*rows.notes, *group_notes(breakdown.groups)]
 
 
 class _Rows:
@@ -90,12 +90,12 @@ class _Rows:
         }
 
     def gpus(self) -> list[dict[str, Any]]:
-        """For each GPU in which part of each column of the window it ran something."""
+        """For each GPU the share of each column in which it ran something."""
         ops, out = self.trace.ops, []
         for number, label in device_labels(self.trace).items():
-            mine = self.trace.op_gpu == number
-            start = ops.start[mine] - self.origin
-            end = np.maximum(ops.end[mine] - self.origin, start)
+            rows = self.trace.op_gpu == number
+            start = ops.start[rows] - self.origin
+            end = np.maximum(ops.end[rows] - self.origin, start)
             out.append({"label": label, "busy": busy_shares(start, end, self.length)})
         return out
 
@@ -142,25 +142,25 @@ class _Rows:
 
     def _stream_row(self, stream: int, group: str, label: str, kept: NDArray[np.bool_]) -> PageRow:
         ops, launches, paths = self.trace.ops, self.trace.launches, self.breakdown.paths
-        mine = np.flatnonzero(ops.stream == stream)
-        mine = mine[np.argsort(ops.start[mine], kind="stable")]
-        start = ops.start[mine]
-        launch = ops.launch[mine]
-        path = np.append(paths.of, np.int32(-1))[self.breakdown.attribution.op_owner[mine]]
-        lead = start - launches.start[launch] + 1 if len(launches) else np.zeros(len(mine), np.int64)
+        rows = np.flatnonzero(ops.stream == stream)
+        rows = rows[np.argsort(ops.start[rows], kind="stable")]
+        start = ops.start[rows]
+        launch = ops.launch[rows]
+        path = np.append(paths.of, np.int32(-1))[self.breakdown.attribution.op_owner[rows]]
+        lead = start - launches.start[launch] + 1 if len(launches) else np.zeros(len(rows), np.int64)
         lead = np.where(launch >= 0, np.maximum(lead, 0), 0)  # 0: no launch, or by its clock a later one
         return PageRow(
             group,
             label,
             "ops",
-            *self._clipped(start, np.maximum(ops.end[mine], start)),
-            columns=(ops.name[mine], path + 1, lead),
-            family=self.breakdown.groups.of[ops.name[mine]],
-            kept=None if kept.all() else kept[mine],
+            *self._clipped(start, np.maximum(ops.end[rows], start)),
+            columns=(ops.name[rows], path + 1, lead),
+            family=self.breakdown.groups.of[ops.name[rows]],
+            kept=None if kept.all() else kept[rows],
         )
 
     def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Times from the beginning of the window, none outside."""
+        """Times from the beginning of the timeline, none outside."""
         first = np.clip(start - self.origin, 0, self.length)
         return first, np.clip(end - self.origin, first, self.length)
 
@@ -172,27 +172,29 @@ class _Rows:
         rows = first + np.flatnonzero(self.kept_ranges[first:last])
         who = f"thread {tid_of(int(trace.threads[thread]))}"
         for kind, word in ((PUSH_POP, "NVTX"), (START_END, "NVTX start/end")):
-            mine = rows[trace.ranges.kind[rows] == kind]
-            start, end = trace.ranges.start[mine], trace.ranges.end[mine]
-            yield from self._range_rows(mine, start, end, group, f"{who} · {word}", self.levels[0])
+            of_kind = rows[trace.ranges.kind[rows] == kind]
+            start, end = trace.ranges.start[of_kind], trace.ranges.end[of_kind]
+            yield from self._range_rows(of_kind, start, end, group, f"{who} · {word}", self.levels[0])
             if kind == PUSH_POP:
                 yield from self._call_row(thread, group, f"{who} · launches")
-            mine = mine[inside.launches[mine] > 0]
-            start, end = inside.first_op_ns[mine], inside.last_op_ns[mine]
-            yield from self._range_rows(mine, start, end, group, f"{who} · {word} on the GPU", self.levels[1])
+            working = of_kind[inside.launches[of_kind] > 0]
+            start, end = inside.first_op_ns[working], inside.last_op_ns[working]
+            yield from self._range_rows(
+                working, start, end, group, f"{who} · {word} on the GPU", self.levels[1]
+            )
 
     def _range_rows(
-        self, mine: Index, start: Ints, end: Ints, group: str, label: str, levels: int
+        self, rows: Index, start: Ints, end: Ints, group: str, label: str, levels: int
     ) -> Iterator[PageRow]:
         """A row per level; what crosses without nesting lies in rows of its own."""
         seen = (end >= self.origin) & (start <= self.origin + self.length)
-        mine, start, end = mine[seen], start[seen], np.maximum(end, start)[seen]
-        order = np.lexsort((mine, -end, start))
-        mine, start, end = mine[order], start[order], end[order]
+        rows, start, end = rows[seen], start[seen], np.maximum(end, start)[seen]
+        order = np.lexsort((rows, -end, start))
+        rows, start, end = rows[order], start[order], end[order]
         attribution, inside = self.breakdown.attribution, self.breakdown.attribution.inclusive
         place = np.full(len(self.trace.ranges) + 1, -1, np.int32)
-        place[mine] = np.arange(len(mine), dtype=np.int32)
-        up = place[attribution.parent[mine]]
+        place[rows] = np.arange(len(rows), dtype=np.int32)
+        up = place[attribution.parent[rows]]
         lanes = stack(start, end, np.where(up < np.arange(len(up)), up, -1).astype(np.int32))
         lanes.sort(key=lambda lane: -len(lane.members))
         self.hidden += sum(len(lane.members) for lane in lanes[_LANES:])
@@ -201,13 +203,8 @@ class _Rows:
             self.hidden += int((depth >= levels).sum())
             for level in range(min(int(depth.max(initial=-1)) + 1, levels)):
                 at = lane.members[depth == level]
-                rows = mine[at]
-                columns = (
-                    self.breakdown.paths.of[rows],
-                    inside.launches[rows],
-                    inside.kernels[rows],
-                    inside.busy_ns[rows],
-                )
+                values = self.breakdown.paths.of, inside.launches, inside.kernels, inside.busy_ns
+                columns = [value[rows[at]] for value in values]
                 yield PageRow(group, label, "ranges", *self._clipped(start[at], end[at]), columns=columns)
 
     def _call_row(self, thread: int, group: str, label: str) -> Iterator[PageRow]:
@@ -215,19 +212,16 @@ class _Rows:
         launches = self.trace.launches
         ops = np.bincount(self.trace.ops.launch + 1, minlength=len(launches) + 1)[1:]
         first, last = np.searchsorted(launches.thread, [thread, thread + 1]).tolist()
-        mine = np.arange(first, last)
-        if not len(mine):
+        rows = np.arange(first, last)
+        if not len(rows):
             return
-        mine = mine[self.kept_calls[mine]]
-        start, end = launches.start[mine], np.maximum(launches.end[mine], launches.start[mine])
-        yield PageRow(group, label, "calls", *self._clipped(start, end), columns=(ops[mine],))
+        rows = rows[self.kept_calls[rows]]
+        start, end = launches.start[rows], np.maximum(launches.end[rows], launches.start[rows])
+        yield PageRow(group, label, "calls", *self._clipped(start, end), columns=(ops[rows],))
 
 
-def range_windows(breakdown: Breakdown, rows: list[int]) -> list[tuple[int, int]]:
+def range_extents(breakdown: Breakdown, rows: list[int]) -> list[tuple[int, int]]:
     """For each row of ``merged`` when the first of its instances begins and the last one ends, in ns of the report."""
     ranges = breakdown.attribution.trace.ranges
-    out = []
-    for row in rows:
-        _, mine = breakdown.instances_of(row)
-        out.append((int(ranges.start[mine].min()), int(ranges.end[mine].max())))
-    return out
+    instances = (breakdown.instances_of(row)[1] for row in rows)
+    return [(int(ranges.start[each].min()), int(ranges.end[each].max())) for each in instances]

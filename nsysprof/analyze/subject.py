@@ -1,4 +1,4 @@
-"""What every chart says of the report that it is about."""
+"""Describes the report that a chart is about: its subtitle, and its groups of GPU ops as colours and legend."""
 
 from __future__ import annotations
 

@@ -124,7 +124,9 @@ class PathRows:
         """How many GPUs ran ops of each path: the bits that the masks of its instances have together."""
         masks = np.zeros(len(self.paths), np.int64)
         np.bitwise_or.at(masks, self.of[self.instances], self.values("devices"))
-        return np.array([int(mask).bit_count() for mask in masks.tolist()], np.int64)
+        if hasattr(np, "bitwise_count"):  # since numpy 2
+            return np.bitwise_count(masks).astype(np.int64)
+        return np.array([mask.bit_count() for mask in masks.tolist()], np.int64)
 
 
 # What start/end ranges of one path that overlap share: the number of each launch.

@@ -23,13 +23,13 @@ from nsysprof.trace.report import Diagnostic, Report
 from nsysprof.trace.trace import PUSH_POP
 
 _NAME_WIDTH = 48
-_MOST_INDENTS = 12
+_MAX_INDENTS = 12
 _TOP_RANGES, _TOP_KERNELS = 4, 5
 # The kernels that no range owns are shown when they take at least this share of the time.
 _UNOWNED_SHARE = 0.1
-_MOST_DIFFERENCES = 20
-_MOST_DIAGNOSTICS = 3
-# What nsys says of each process, even of a shell that starts the program: the report as a whole has its own sentences.
+_MAX_DIFFERENCES = 20
+_MAX_DIAGNOSTICS = 3
+# Messages of nsys on each process, even a shell that starts the program: the report as a whole has its own.
 _OF_ONE_PROCESS = re.compile(
     r"No .+ events collected|Not all (?!CUDA|NVTX).+ events might have been collected"
 )
@@ -60,7 +60,7 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
 
 
 def report_lines(report: Report) -> Iterator[str]:
-    """What the report says of itself: its file, GPUs, system and command."""
+    """Describe the report: its file, GPUs, system and command."""
     about = report.about
     made = f"report of {report.reader.recorder}, version not recorded"
     if about.nsys_version:
@@ -105,10 +105,10 @@ def warning_lines(breakdown: Breakdown, *, verbose: bool = False) -> Iterator[st
     diagnostics = breakdown.attribution.trace.report.about.diagnostics
     shown: Sequence[Diagnostic] = diagnostics
     if not verbose:
-        shown = [found for found in diagnostics if _bears_on_numbers(found)][:_MOST_DIAGNOSTICS]
-    for found in shown:
-        times = f" ({found.count} times)" if found.count > 1 else ""
-        yield f"  nsys {found.severity}: {one_line(found.text, 160)}{times}"
+        shown = [each for each in diagnostics if _bears_on_numbers(each)][:_MAX_DIAGNOSTICS]
+    for each in shown:
+        times = f" ({each.count} times)" if each.count > 1 else ""
+        yield f"  nsys {each.severity}: {one_line(each.text, 160)}{times}"
     more = len(diagnostics) - len(shown)
     if more:
         yield f"  nsys recorded {plural(more, 'message')} more: --verbose shows, and analysis.json holds them"
@@ -116,10 +116,10 @@ def warning_lines(breakdown: Breakdown, *, verbose: bool = False) -> Iterator[st
         yield f"  warning  {one_line(warning, 400)}"
 
 
-def _bears_on_numbers(found: Diagnostic) -> bool:
-    if _OF_ONE_PROCESS.match(found.text):
+def _bears_on_numbers(each: Diagnostic) -> bool:
+    if _OF_ONE_PROCESS.match(each.text):
         return False
-    return found.severity == "error" or _OF_GPU_WORK.search(found.text) is not None
+    return each.severity == "error" or _OF_GPU_WORK.search(each.text) is not None
 
 
 def work_line(breakdown: Breakdown) -> str:
@@ -173,7 +173,7 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
             around.pop()
         left_out = row.depth - around[-1] - 1 if around else 0
         if left_out:
-            indent = "  " * min(row.depth - left_out, _MOST_INDENTS)
+            indent = "  " * min(row.depth - left_out, _MAX_INDENTS)
             gap = f"{indent}… {left_out:,} more, each inside the one above"
             rows.append([*([""] if by else []), gap, *[""] * len(cells)])
         around.append(row.depth)
@@ -182,7 +182,7 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
     head = [by, *head] if by else head
     yield text_table(head, rows, ("ll" if by else "l").ljust(len(head), "r"))
     yield from range_notes(shown, waiting)
-    if (shown["depth"] > _MOST_INDENTS).any():
+    if (shown["depth"] > _MAX_INDENTS).any():
         yield "[n]: n ranges are around this one."
     if len(merged) > len(shown):
         more = f"--top {len(merged)}, or " if len(top_rows(breakdown, len(merged))) > len(shown) else ""
@@ -232,7 +232,7 @@ def _each(row: Any, name: str) -> str:
 
 def _label(row: Any) -> str:
     """The name, indented by its depth, with what makes the row's numbers differ from those of its neighbours."""
-    lead = "  " * min(row.depth, _MOST_INDENTS) + (f"[{row.depth}] " if row.depth > _MOST_INDENTS else "")
+    lead = "  " * min(row.depth, _MAX_INDENTS) + (f"[{row.depth}] " if row.depth > _MAX_INDENTS else "")
     notes = " (start/end)" if row.kind == "start_end" else ""
     if row.unclosed:
         notes += " (never closed)" if row.instances == 1 else f" ({row.unclosed:,} never closed)"
@@ -243,7 +243,7 @@ def _label(row: Any) -> str:
 def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
     """The longest kernels of the longest outermost ranges, and of what no range owns when that is much."""
     merged = breakdown.columns("merged")
-    # a start/end range is only a window on work that push/pop ranges own: what it owns itself is all there is to list
+    # a start/end range is only a view of work that push/pop ranges own: what it owns itself is all there is to list
     owning = (merged.texts("kind").codes == PUSH_POP) | (merged["exclusive_sum_ns"] > 0)
     roots = np.flatnonzero((merged["parent"] < 0) & (merged["sum_ns"] > 0) & owning)
     roots = roots[np.argsort(-merged["busy_ns"][roots], kind="stable")][:_TOP_RANGES]
@@ -290,8 +290,8 @@ def verification(result: Verification) -> str:
     ]
     lines += [f"  {count:,} differ as known ({reason})" for reason, count in sorted(result.explained.items())]
     lines += [
-        f"  differs: {' '.join(difference.split())}" for difference in result.differences[:_MOST_DIFFERENCES]
+        f"  differs: {' '.join(difference.split())}" for difference in result.differences[:_MAX_DIFFERENCES]
     ]
-    if len(result.differences) > _MOST_DIFFERENCES:
-        lines.append(f"  and {len(result.differences) - _MOST_DIFFERENCES:,} more")
+    if len(result.differences) > _MAX_DIFFERENCES:
+        lines.append(f"  and {len(result.differences) - _MAX_DIFFERENCES:,} more")
     return "".join(f"{visible(line)}\n" for line in lines)

@@ -25,19 +25,19 @@ from nsysprof.core.intervals import Ints, merge
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Ops, Trace
 
-# An instance is shown whole if it has at most so many ops; of a longer one, and without ranges, so many are shown.
-_WHOLE, READABLE_OPS = 600, 200
-# Without ranges so many of the ops are shown, or a few.
-_PARTS, _FEW_OPS = 4, 12
+# An instance with at most so many ops is shown whole; of a longer one, and without ranges, so many are shown.
+_MAX_OPS, READABLE_OPS = 600, 200
+# Without ranges one in so many ops is shown, but at least so many.
+_PART_SHOWN, _MIN_OPS = 4, 12
 # Ranges with at least this part of the busy time are worth showing.
-_WORTH = 0.1
+_MIN_SHARE_OF_BUSY = 0.1
 _SETTING_UP = re.compile(r"(?i)(?:^|[^a-z])(?:init(?:iali[sz]\w*)?|set_?up|warm_?-?up)(?![a-z])")
 # Inner ranges with at least this part of the busy time stand for the range around them.
-_NEARLY_ALL = 0.9
-# Where host and GPU are further apart than this many lengths of the GPU's part, each has a window of its own.
-_FAR_AHEAD = 2
-_MOST_MARKS = 2000
-_INNER_LEVELS = 3
+_MIN_SHARE_OF_OUTER = 0.9
+# Where host and GPU are further apart than this many lengths of the GPU's part, each has an extent of its own.
+_MAX_LENGTHS_APART = 2
+_MAX_MARKS = 2000
+_MAX_LEVELS = 3
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class ZoomRanges:
 class Zoom:
     """A stretch of time with its ops, sorted by start.
 
-    ``what`` says which stretch; ``row`` is the row of its range among all ranges, None without; ``instances`` how many
-    it stands for, ``of`` how many ops it has, of which some may be shown; ``start_ns``, ``end_ns`` the window. Per op:
-    ``op_start``, ``op_end`` int64 ns, ``op_name`` int32, ``op_stream`` a code of ``trace.streams``, ``op_mine`` bool,
+    ``what`` names the stretch; ``row`` is the row of its range among all ranges, None without; ``instances`` how many
+    it stands for, ``of`` how many ops it has, of which some may be shown; ``start_ns``, ``end_ns`` its extent. Per op:
+    ``op_start``, ``op_end`` int64 ns, ``op_name`` int32, ``op_stream`` a code of ``trace.streams``, ``op_own`` bool,
     False for what others launched. ``launch_start``, ``launch_end``: the host calls. ``gap_start``, ``gap_end``: where
-    between the first and the last op of the range none of its ops ran. ``host_start_ns``, ``host_end_ns``: the window
-    of what the host did, the same one unless the host was far ahead of the GPU.
+    between the first and the last op of the range none of its ops ran. ``host_start_ns``, ``host_end_ns``: the
+    extent of what the host did, the same one unless the host was far ahead of the GPU.
     """
 
     what: str
@@ -74,7 +74,7 @@ class Zoom:
     op_end: Ints
     op_name: NDArray[np.int32]
     op_stream: NDArray[np.integer]
-    op_mine: NDArray[np.bool_]
+    op_own: NDArray[np.bool_]
     launch_start: Ints
     launch_end: Ints
     gap_start: Ints
@@ -86,7 +86,7 @@ class Zoom:
 
     @property
     def ahead_ns(self) -> int:
-        """How long before the window the host began, where host and GPU have windows of their own; else 0."""
+        """How long before the ops the host began, where host and GPU have extents of their own; else 0."""
         return self.start_ns - self.host_start_ns if self.host_start_ns != self.start_ns else 0
 
 
@@ -111,10 +111,10 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
         np.count_nonzero(launches) != attribution.inclusive.launches[row]
     ):  # ranges that cross it own the others
         launches = launches_inside(attribution, np.array([row]))
-    mine = np.flatnonzero(trace.arena.take(np.append(launches, False), trace.ops.launch))
+    rows = np.flatnonzero(trace.arena.take(np.append(launches, False), trace.ops.launch))
     text = breakdown.path_texts[int(breakdown.paths.of[row])]
     what = f"{text}, the median of {instances:,} by span" if instances > 1 else text
-    return _stretch(breakdown, what, mine, row, instances)
+    return _stretch(breakdown, what, rows, row, instances)
 
 
 def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
@@ -130,7 +130,7 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
         if breakdown.options["select"] is not None
         else max(breakdown.totals["busy_ns"], busy.max())
     )
-    worth = busy >= _WORTH * whole
+    worth = busy >= _MIN_SHARE_OF_BUSY * whole
     first = preparing(merged) | np.array([_SETTING_UP.search(text) is not None for text in texts])
     main, several = worth & ~first, instances > 1
     choices = (main & several, main, worth)
@@ -140,10 +140,12 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
     best = int(pool[np.argmax(busy[pool])])
     parent, depth = merged["parent"], merged["depth"]
     inner = _inside(parent, best) & (main | ~main[best])
-    if ops[best] > _WHOLE and len(shorter := np.flatnonzero(inner & (ops <= _WHOLE) & (ops >= 2))):
+    if ops[best] > _MAX_OPS and len(shorter := np.flatnonzero(inner & (ops <= _MAX_OPS) & (ops >= 2))):
         best = int(shorter[np.argmax(busy[shorter])])
         inner = _inside(parent, best)
-    nearly = np.flatnonzero(inner & (busy >= _NEARLY_ALL * busy[best]) & ((ops >= 2) | (ops >= ops[best])))
+    nearly = np.flatnonzero(
+        inner & (busy >= _MIN_SHARE_OF_OUTER * busy[best]) & ((ops >= 2) | (ops >= ops[best]))
+    )
     best = int(nearly[np.argmax(depth[nearly])])
     wanted = np.array([one == texts[best] for one in breakdown.merged_texts], bool)
     inclusive = breakdown.attribution.inclusive
@@ -165,25 +167,25 @@ def _of_stream(breakdown: Breakdown) -> Zoom:
     total = np.zeros(len(trace.streams), np.int64)
     np.add.at(total, trace.ops.stream, trace.ops.end - trace.ops.start)
     total[trace.stream_gpu < 0] = -1  # migrations of unified memory
-    mine = np.flatnonzero(trace.ops.stream == int(np.argmax(total)))
-    part = _together(trace, mine)
-    part = _typical(trace, part, min(max(len(part) // _PARTS, _FEW_OPS), READABLE_OPS))
-    return replace(_stretch(breakdown, "the busiest stream", part, None, 1), of=len(mine))
+    rows = np.flatnonzero(trace.ops.stream == int(np.argmax(total)))
+    part = _together(trace, rows)
+    part = _typical(trace, part, min(max(len(part) // _PART_SHOWN, _MIN_OPS), READABLE_OPS))
+    return replace(_stretch(breakdown, "the busiest stream", part, None, 1), of=len(rows))
 
 
-def _together(trace: Trace, mine: NDArray[np.intp]) -> NDArray[np.intp]:
+def _together(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """Some ops of one stream without what a wait longer than all else keeps apart from most kernel time."""
     ops = trace.ops
-    mine = mine[np.argsort(ops.start[mine], kind="stable")]
-    while len(mine) > 1:
-        start, reach = ops.start[mine], np.maximum.accumulate(ops.end[mine])
+    rows = rows[np.argsort(ops.start[rows], kind="stable")]
+    while len(rows) > 1:
+        start, reach = ops.start[rows], np.maximum.accumulate(ops.end[rows])
         wait = start[1:] - reach[:-1]
         at = int(np.argmax(wait)) + 1
         if 2 * int(wait[at - 1]) <= int(reach[-1] - start[0]):
             break
-        parts = mine[:at], mine[at:]
-        mine = max(parts, key=lambda part: _kernel_time(ops, part))
-    return mine
+        parts = rows[:at], rows[at:]
+        rows = max(parts, key=lambda part: _kernel_time(ops, part))
+    return rows
 
 
 def _kernel_time(ops: Ops, rows: NDArray[np.intp]) -> tuple[int, int]:
@@ -192,20 +194,20 @@ def _kernel_time(ops: Ops, rows: NDArray[np.intp]) -> tuple[int, int]:
     return int(length[(ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)].sum()), int(length.sum())
 
 
-def _typical(trace: Trace, mine: NDArray[np.intp], most: int) -> NDArray[np.intp]:
+def _typical(trace: Trace, rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
     """So many consecutive ops, of those sorted by start, as are busy for the median part of their time.
 
     Stretches that hold the longest wait, or in which kernels run for less than half of the op time, do not count where
     there are others.
     """
-    count = len(mine) - most + 1
+    count = len(rows) - most + 1
     if count < 2:
-        return mine
+        return rows
     ops = trace.ops
-    start, end = ops.start[mine], np.maximum(ops.end[mine], ops.start[mine])
+    start, end = ops.start[rows], np.maximum(ops.end[rows], ops.start[rows])
     reach = np.maximum.accumulate(end)
     fresh = end - np.maximum(start, np.append(start[0], reach[:-1]))  # that no op before it covers
-    computes = (ops.kind[mine] == KERNEL) | (ops.kind[mine] == GRAPH)
+    computes = (ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)
     sums = [
         np.append(0, np.cumsum(each))
         for each in (np.maximum(fresh, 0), end - start, (end - start) * computes)
@@ -221,34 +223,34 @@ def _typical(trace: Trace, mine: NDArray[np.intp], most: int) -> NDArray[np.intp
     )
     by_density = usable[np.argsort(dense[usable], kind="stable")]
     first = int(by_density[(len(by_density) - 1) // 2])
-    return mine[first : first + most]
+    return rows[first : first + most]
 
 
 def _stretch(
-    breakdown: Breakdown, what: str, mine: NDArray[np.intp], row: int | None, instances: int
+    breakdown: Breakdown, what: str, rows: NDArray[np.intp], row: int | None, instances: int
 ) -> Zoom:
-    """The stretch of the ops ``mine``, or of typical ones if they are too many."""
+    """The stretch of the ops ``rows``, or of typical ones if they are too many."""
     trace = breakdown.attribution.trace
     ops, launches = trace.ops, trace.launches
-    mine, of = mine[np.argsort(ops.start[mine], kind="stable")], len(mine)
-    cut = of > _WHOLE
+    rows, of = rows[np.argsort(ops.start[rows], kind="stable")], len(rows)
+    cut = of > _MAX_OPS
     if cut:
-        mine = _typical(trace, mine, READABLE_OPS)
-    first, last = int(ops.start[mine].min()), int(ops.end[mine].max())
-    calls = np.unique(ops.launch[mine])
+        rows = _typical(trace, rows, READABLE_OPS)
+    first, last = int(ops.start[rows].min()), int(ops.end[rows].max())
+    calls = np.unique(ops.launch[rows])
     calls = calls[calls >= 0]
-    host, apart = _host_window(breakdown, calls, None if cut else row, first, last)
+    host, apart = _host_extent(breakdown, calls, None if cut else row, first, last)
     margin = (last - first) // 50
     begin, end = (first - margin, last + margin) if apart else host
     own = np.zeros(len(ops), bool)
-    own[mine] = True
+    own[rows] = True
     streams = np.zeros(len(trace.streams), bool)
-    streams[ops.stream[mine]] = True
+    streams[ops.stream[rows]] = True
     others = np.flatnonzero(streams[ops.stream] & ~own & (ops.end > begin) & (ops.start < end))
-    left_out = max(len(others) - _MOST_MARKS, 0)
-    shown = np.sort(np.append(mine, others[:_MOST_MARKS]))
+    left_out = max(len(others) - _MAX_MARKS, 0)
+    shown = np.sort(np.append(rows, others[:_MAX_MARKS]))
     shown = shown[np.argsort(ops.start[shown], kind="stable")]
-    busy_start, busy_end = merge(ops.start[mine], ops.end[mine])
+    busy_start, busy_end = merge(ops.start[rows], ops.end[rows])
     return Zoom(
         what=what,
         row=row,
@@ -260,7 +262,7 @@ def _stretch(
         op_end=np.maximum(ops.end[shown], ops.start[shown]),
         op_name=ops.name[shown],
         op_stream=ops.stream[shown],
-        op_mine=own[shown],
+        op_own=own[shown],
         launch_start=launches.start[calls],
         launch_end=launches.end[calls],
         gap_start=busy_end[:-1],
@@ -272,27 +274,29 @@ def _stretch(
     )
 
 
-def _host_window(
+def _host_extent(
     breakdown: Breakdown, calls: NDArray[np.integer], row: int | None, first: int, last: int
 ) -> tuple[tuple[int, int], bool]:
-    """When the host was at it, and whether that is so far from ``first`` … ``last`` on the GPU that one axis cannot
+    """When the host worked on it, and whether that is so far from ``first`` … ``last`` on the GPU that one axis cannot
     show both. What it does long after the last op is left out.
     """
     launches, ranges = breakdown.attribution.trace.launches, breakdown.attribution.trace.ranges
-    far = _FAR_AHEAD * max(last - first, 1)
+    far = _MAX_LENGTHS_APART * max(last - first, 1)
     start = int(launches.start[calls].min(initial=first))
     end = int(launches.end[calls].max(initial=start))
     if row is not None:
         start = min(start, int(ranges.start[row]))
     apart = first - start > far or end - last > far
     latest = end if apart else max(end, last)
-    if row is not None and int(ranges.end[row]) - latest <= (_FAR_AHEAD * (latest - start) if apart else far):
+    if row is not None and int(ranges.end[row]) - latest <= (
+        _MAX_LENGTHS_APART * (latest - start) if apart else far
+    ):
         latest = max(latest, int(ranges.end[row]))
     return (start, latest), apart
 
 
 def _ranges_around(breakdown: Breakdown, row: int | None, begin: int, end: int) -> ZoomRanges:
-    """The range and the levels inside it that reach into the window."""
+    """The range and the levels inside it that reach into the extent."""
     empty = np.empty(0, np.int64)
     if row is None:
         return ZoomRanges(empty, empty, empty.astype(np.int32), empty.astype(np.int32))
@@ -300,11 +304,11 @@ def _ranges_around(breakdown: Breakdown, row: int | None, begin: int, end: int) 
     ranges = attribution.trace.ranges
     level = {row: 0}
     generation = [row]
-    for number in range(1, _INNER_LEVELS):
+    for number in range(1, _MAX_LEVELS):
         generation = np.flatnonzero(np.isin(attribution.parent, generation)).tolist()
         level.update((child, number) for child in generation)
     rows = np.array(sorted(level), np.intp)
-    rows = rows[(ranges.end[rows] > begin) & (ranges.start[rows] < end)][:_MOST_MARKS]
+    rows = rows[(ranges.end[rows] > begin) & (ranges.start[rows] < end)][:_MAX_MARKS]
     return ZoomRanges(
         start=np.maximum(ranges.start[rows], begin),
         end=np.minimum(ranges.end[rows], end),

@@ -21,7 +21,7 @@ from nsysprof.core.document import parse_as, parse_leniently, read_document
 from nsysprof.core.files import MAX_TABLE_BYTES, read_small, undo_spreadsheet_safe
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.distributions import Floats
-from nsysprof.trace.details import grid_number
+from nsysprof.trace.details import packed
 
 COUNTER_SCHEMA = "nsysprof-counters/1"
 _AGAIN = "nsysprof counters measures them"
@@ -40,7 +40,7 @@ class Grid(int):
         sides = value.split("x")
         if len(sides) > 3 or not all(side.isascii() and side.isdigit() and len(side) < 11 for side in sides):
             raise ValueError("is no grid such as 32x32x8")
-        return cls(grid_number(*map(int, sides)))
+        return cls(packed(*map(int, sides)))
 
 
 class CounterCells(msgspec.Struct, kw_only=True):

@@ -1,1 +1,1 @@
-"""The HTML kit: templates, packed timelines and what a page says of its sources."""
+"""The HTML kit: templates, packed timelines and the facts about its sources."""

@@ -1,4 +1,4 @@
-"""What a page says of where its numbers come from: the report, and the record of the run where there is one."""
+"""Lists where the numbers of a page come from: the report, and the record of the run where there is one."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def report_facts(report: Report, threads: str, record: Path | None = None) -> Fa
     if about["duration_ns"]:
         facts.append(("duration", format_ns(about["duration_ns"])))
     facts += [*_flat({name: value for name, value in about.items() if name not in _HIDDEN}, "")]
-    found = record or record_beside(report.path)
-    recorded = read_if_document(found) if found else {}
+    beside = record or record_beside(report.path)
+    recorded = read_if_document(beside) if beside else {}
     command = report.about.command
     if command and not _keeps_arguments(recorded):
         command = " ".join(program_alone(shlex.split(command)))
     facts += [*_flat({"os": report.about.os, "command": command}, "")]
     facts.append(("threads", threads))
     groups = [("Report", facts), *_gpus(about["gpus"])]
-    return [*groups, *_record(found, recorded)] if found and recorded else groups
+    return [*groups, *_record(beside, recorded)] if beside and recorded else groups
 
 
 def _gpus(gpus: list[dict[str, Any]]) -> Iterator[tuple[str, list[tuple[str, str]]]]:

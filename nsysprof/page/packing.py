@@ -25,7 +25,7 @@ COARSEST, STEP, FINEST = (
     65_536,
 )  # columns of the levels, each with `STEP` times as many as the one above
 _OPS_PER_COLUMN = 8  # of the finest level that a row needs
-_FEW = 500  # ops, that are always drawn one by one
+_MIN_OPS = 500  # ops, that are always drawn one by one
 _FULL = 255
 
 
@@ -33,7 +33,7 @@ _FULL = 255
 class PageRow:
     """A row of a timeline: marks of one ``kind`` (``ops``, ``ranges``, ``calls``, ``gaps``), sorted by start.
 
-    ``start``, ``end`` int64 ns from the beginning of the window; ``columns`` are whole numbers, not negative, that the
+    ``start``, ``end`` int64 ns from the beginning of the timeline; ``columns`` whole numbers, not negative, that the
     kind has. ``family`` uint8, the number of its colour, of ops only: with them the row has levels.
     """
 
@@ -48,7 +48,7 @@ class PageRow:
 
 
 def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
-    """The rows of a window of ``length`` ns as base64 of zlib; ``head`` are further facts for the header.
+    """Pack the rows of ``length`` ns as base64 of zlib; ``head`` are further facts for the header.
 
     Inside: the length of the header in four bytes (little-endian), the header, and for each row its levels, finest
     first, and its columns: how much later each mark begins than the one before, how long it is, and the others.
@@ -103,7 +103,7 @@ def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[
     columns = COARSEST * STEP
     while columns < FINEST and columns * _OPS_PER_COLUMN < len(row.start):
         columns *= STEP
-    if len(row.start) < _FEW or length < columns:
+    if len(row.start) < _MIN_OPS or length < columns:
         return []
     edges = column_edges(0, length, columns)
     first, last = merge(row.start, row.end)

@@ -1,4 +1,4 @@
-"""Fills the templates of a page: everything a report says is escaped, everything else comes from this folder."""
+"""Fills the templates of a page: all that comes from a report is escaped, all else comes from this folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SCRIPTS = {
     False: ("tables.js",),
 }
 _STYLES = {True: ("uPlot.min.css", "page.css"), False: ("page.css",)}
-_MOST_COLOURS, _FREQUENT = 256, 160
+_MAX_COLOURS, _FREQUENT = 256, 160
 
 
 def fill(template: str, *, with_timeline: bool = True, **values: Any) -> str:
@@ -94,9 +94,9 @@ def inline(picture: bytes) -> str:
     """
     width, height, pixels = _pixels(picture)
     code = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
-    place, found = pd.factorize(code)
+    place, colours = pd.factorize(code)
     count = np.bincount(place)
-    palette, near = _palette(found, count)
+    palette, near = _palette(colours, count)
     rows = np.zeros((height, 1 + width), np.uint8)
     rows[:, 1:] = near[place.reshape(height, width)]
     head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
@@ -130,17 +130,17 @@ def _pixels(picture: bytes) -> tuple[int, int, NDArray[np.uint8]]:
 
 
 def _palette(
-    found: NDArray[np.uint32], count: NDArray[np.int64]
+    colours: NDArray[np.uint32], count: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """At most 256 of the colours, and for each colour the place of the nearest of these.
 
     First the frequent ones, then always the one that is worst off.
     """
-    rgb = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=-1).astype(np.int64)
-    chosen = np.argsort(-count, kind="stable")[: min(_FREQUENT, len(found))].tolist()
+    rgb = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=-1).astype(np.int64)
+    chosen = np.argsort(-count, kind="stable")[: min(_FREQUENT, len(colours))].tolist()
     distance = ((rgb[:, None] - rgb[None, chosen]) ** 2).sum(-1)
     near, least = distance.argmin(1), distance.min(1)
-    while len(chosen) < _MOST_COLOURS and least.any():
+    while len(chosen) < _MAX_COLOURS and least.any():
         worst = int((least * np.sqrt(count)).argmax())
         off = ((rgb - rgb[worst]) ** 2).sum(-1)
         near = np.where(off < least, len(chosen), near)

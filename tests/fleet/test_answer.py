@@ -15,8 +15,8 @@ from nsysprof.errors import NsysprofError
 from nsysprof.fleet import range_iterations
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.charts import FLEET_CHARTS
-from nsysprof.fleet.examine import ReportFailure
-from nsysprof.fleet.files import FLEET_FILES, check_unfinished, fleet_folder, write_fleet
+from nsysprof.fleet.examine import ReportFailure, check_unfinished
+from nsysprof.fleet.files import FLEET_FILES, fleet_folder, write_fleet
 from nsysprof.fleet.findings import straggler_state
 from nsysprof.fleet.page import fleet_page
 from nsysprof.fleet.range_iterations import Choice
@@ -98,7 +98,7 @@ def test_text_names_failures_and_marks_the_straggler(fleet: Fleet) -> None:
     """Whole lines of the text; with fewer rows than ranks the slowest are shown."""
     text = fleet_text(fleet, 3)
     assert text.startswith(
-        "6 ranks in 6 reports; told apart by the run record beside each report; clocks aligned"
+        "6 ranks in 6 reports; numbered by the run record beside each report; clocks aligned"
     )
     assert "  unreadable  job/rank_6.sqlite: empty file (ls)\n" in text
     table = text[text.index("rank      span each") :].splitlines()
@@ -123,14 +123,13 @@ def test_files_say_what_the_answer_says(fleet: Fleet, tmp_path: Path) -> None:
         assert list(read.columns) == list(frame.columns)
         assert len(read) == len(frame)
     assert pd.read_csv(tmp_path / "ranks.csv")["waiting_ns"].tolist() == fleet.ranks["waiting_ns"].tolist()
-    names = {"possible": FLEET_FILES[::-1], "wanted": FLEET_FILES}
-    assert fleet_folder(tmp_path, asked[::-1], **names).check()
+    assert fleet_folder(tmp_path, asked[::-1]).check()
     with pytest.raises(NsysprofError, match="not written about these reports"):
-        fleet_folder(tmp_path, asked[1:], **names).check()
+        fleet_folder(tmp_path, asked[1:]).check()
     (tmp_path / ".answers").mkdir()
     (tmp_path / ".answers" / "a.npz").touch()
     with pytest.raises(NsysprofError, match="of 1 report of an unfinished run"):
-        check_unfinished(tmp_path, ".answers")
+        check_unfinished(tmp_path)
 
 
 def test_charts_show_every_rank(fleet: Fleet, tmp_path: Path) -> None:
@@ -242,7 +241,7 @@ def test_more_iterations_than_are_kept_are_no_table(
     trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Where all ranks have too many there is nothing per iteration, and text and charts do without."""
-    monkeypatch.setattr(range_iterations, "MOST_ROWS", 3)
+    monkeypatch.setattr(range_iterations, "MAX_ROWS", 3)
     found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(4)))) for at in range(2)])
     assert "4 iterations are more than the 3 that are kept" in fleet_text(found)
     assert fleet_page(found)
@@ -259,7 +258,7 @@ def test_iterations_that_were_asked_for_must_be_there(trace: MakeTrace) -> None:
     answers = [ranked("a", 0, plain), ranked("b", 1, plain), ranked("c", 2, around)]
     found = fleet_answer(answers, options={"per": "train*"})
     assert found.iteration_path == "train"
-    assert "no 'train' in ranks 0, 1: nothing is said of their iterations" in found.warnings
+    assert "no 'train' in ranks 0, 1: the findings do not cover their iterations" in found.warnings
 
 
 def test_the_slowest_rank_is_the_slowest_per_iteration(trace: MakeTrace) -> None:
@@ -282,7 +281,7 @@ def test_a_name_that_is_no_utf8_is_written_out(trace: MakeTrace, tmp_path: Path)
     assert found.ranks["report"].tolist() == ["rank_\\udcff0.sqlite", "rank_\\udcfe0.sqlite"]
     assert "2 ranks in 2 reports" in fleet_text(found)
     write_fleet(found, names, tmp_path)
-    assert fleet_folder(tmp_path, names, possible=FLEET_FILES[::-1], wanted=FLEET_FILES).check()
+    assert fleet_folder(tmp_path, names).check()
 
 
 def test_nothing_but_failures_is_an_error() -> None:
