@@ -55,7 +55,7 @@ class ReportFailure:
     hint: str | None = None
 
 
-def dask_setup(worker: object) -> None:
+def dask_setup(worker: object) -> None:  # noqa: ARG001  Dask calls it with that
     """Prepare a local worker of Dask, which asks for this as its ``preload``.
 
     Leave Ctrl-C, which a terminal sends to all processes, to the one that started this worker and ends it. And look for
