@@ -43,8 +43,8 @@ def threads_to_blame(
 ) -> tuple[NDArray[np.intp], Ints, Ints, NDArray[np.int32]]:
     """Stretches of host time with the thread that was to act in each: ``(piece, start, end, thread)``.
 
-    A piece ends where its ``launch`` was made; where that is -1 it is of the ``thread`` given. Usually its thread is the
-    one that launched. PyTorch hands backward to a thread of autograd: before the range that owns the launch began, a
+    A piece ends where its ``launch`` was made; where that is -1, it is of the ``thread`` given. Usually its thread is
+    the one that launched. PyTorch hands backward to a thread of autograd: before the range that owns the launch began, a
     thread that had launched nothing for it waited for the thread of that range; and where helpers launched for a range
     until some moment, its own thread waited for the last of them.
     """
@@ -78,10 +78,10 @@ def threads_to_blame(
     number = np.arange(len(launch))
     piece = np.concatenate([number, number])
     begin, stop = np.concatenate([start, cut]), np.concatenate([cut, end])
-    thread = np.concatenate([earlier_thread, own])
+    whose = np.concatenate([earlier_thread, own])
     some = np.flatnonzero(begin < stop)
     some = some[np.lexsort((begin[some], piece[some]))]
-    return piece[some], begin[some], stop[some], thread[some]
+    return piece[some], begin[some], stop[some], whose[some]
 
 
 def host_time(
@@ -141,7 +141,7 @@ def host_time(
 def ranges_around(
     attribution: Attribution, thread: NDArray[np.integer], start: Ints, end: Ints
 ) -> NDArray[np.int64]:
-    """The innermost push/pop range that is open on each thread (a code of `Trace.threads`) all the while; -1 for none."""
+    """The innermost push/pop range open on each thread (a code of `Trace.threads`) all the while; -1 for none."""
     ranges = attribution.trace.ranges
     out = np.full(len(start), -1, np.int64)
     for code in np.flatnonzero(np.bincount(thread[thread >= 0])).tolist():

@@ -66,8 +66,8 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
     op[order[1:][same]] = order[:-1][same]
     edge = np.where(op >= 0, STREAM, NO_EDGE).astype(np.uint8)
     for other, kind in (
-        (_barriers(trace, dependencies, lanes), BARRIER),
-        (_told(dependencies, lanes), EVENT),
+        (_barriers(dependencies, lanes), BARRIER),
+        (_awaited(dependencies, lanes), EVENT),
     ):
         rows = np.flatnonzero(other >= 0)
         rows = rows[(op[rows] < 0) | (ops.end[other[rows]] > ops.end[op[rows]])]
@@ -141,11 +141,8 @@ class _Lanes:
 
     def __post_init__(self) -> None:
         """Let nothing be called before what runs before it in its stream."""
-        edges = (
-            np.flatnonzero(np.append(True, self.stream[1:] != self.stream[:-1])) if len(self.stream) else []
-        )
-        for first, last in zip(edges, [*edges[1:], len(self.stream)], strict=True):
-            np.maximum.accumulate(self.called[first:last], out=self.called[first:last])
+        for calls in np.split(self.called, np.flatnonzero(np.diff(self.stream)) + 1):
+            np.maximum.accumulate(calls, out=calls)
 
     def before(self, stream: NDArray[np.integer], time: Ints) -> NDArray[np.intp]:
         """For each stream and moment of the host the place in ``order`` of the last op called before; -1 for none."""
@@ -158,7 +155,7 @@ class _Lanes:
         return out
 
 
-def _told(dependencies: Dependencies, lanes: _Lanes) -> NDArray[np.int32]:
+def _awaited(dependencies: Dependencies, lanes: _Lanes) -> NDArray[np.int32]:
     """For each op the one that ends last of those that its stream was told to wait for since its predecessor."""
     found = np.full(len(lanes.order), -1, np.int32)
     waits, records = dependencies.waits, dependencies.records
@@ -199,7 +196,7 @@ def _mark(found: NDArray[np.int32], lanes: _Lanes, lane: int, since: int, awaite
         found[lanes.order[following]] = awaited
 
 
-def _barriers(trace: Trace, dependencies: Dependencies, lanes: _Lanes) -> NDArray[np.int32]:
+def _barriers(dependencies: Dependencies, lanes: _Lanes) -> NDArray[np.int32]:
     """For each op what the legacy default stream makes it wait for: that of a blocking stream, or all of these."""
     found = np.full(len(lanes.order), -1, np.int32)
     null, blocking = dependencies.null, dependencies.blocking

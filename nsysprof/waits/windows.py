@@ -79,20 +79,13 @@ def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[
 def whole_windows(trace: Trace) -> Windows:
     """One window per GPU, from its first op to its last."""
     ops, gpu = trace.ops, trace.op_gpu
-    found = []
-    for number in np.unique(gpu[gpu >= 0]).tolist():
-        rows = np.flatnonzero(gpu == number)
-        last = rows[np.argmax(ops.end[rows])]
-        found.append((number, int(ops.start[rows].min()), int(ops.end[last]), int(last)))
-    number, start, end, last_op = (
-        (np.array(column, np.int64) for column in zip(*found, strict=True))
-        if found
-        else (np.empty(0, np.int64),) * 4
-    )
-    none = np.full(len(start), -1)
-    return Windows(
-        none, np.zeros(len(start), np.int32), number.astype(np.int32), start, end, last_op.astype(np.int32)
-    )
+    numbers = np.flatnonzero(np.bincount(gpu[gpu >= 0]))
+    rows = [np.flatnonzero(gpu == number) for number in numbers.tolist()]
+    last = np.array([mine[np.argmax(ops.end[mine])] for mine in rows], np.int32)
+    start = np.array([ops.start[mine].min() for mine in rows], np.int64)
+    end, count = ops.end[last].astype(np.int64), len(rows)
+    nowhere = np.full(count, -1, np.int64)
+    return Windows(nowhere, np.zeros(count, np.int32), numbers.astype(np.int32), start, end, end, last)
 
 
 @dataclass(frozen=True)

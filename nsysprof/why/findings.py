@@ -99,7 +99,7 @@ def _launch_bound(path: str, name: str, rows: pd.DataFrame) -> Finding:
 
 
 def _finding(path: str, rows: pd.DataFrame, culprit: str, text: str) -> Finding:
-    top = rows.loc[rows["waited_ns"].idxmax()]
+    top = rows.iloc[int(rows["waited_ns"].to_numpy().argmax())]
     ns, share = float(rows["per_instance_ns"].sum()), float(rows["share_of_span"].sum())
     counted = int(rows["waits"].sum())
     claim = str(top["claim"])
@@ -108,37 +108,53 @@ def _finding(path: str, rows: pd.DataFrame, culprit: str, text: str) -> Finding:
     return Finding(path, str(top["cause"]), culprit, sentence, ns, share, claim, hint)
 
 
-_HINTS = (
-    # cause, words of which the culprit, or what exposes it, has one, and what usually helps
-    ("host", (".item()",), "keep the value on the GPU, or read it once every so many steps"),
-    ("host", ("cudaMalloc", "cudaFree", "cuMemAlloc", "cuMemFree"), "let the allocator keep its memory: no empty_cache in the loop, and warm it up"),
-    ("host", ("cudaHostAlloc", "cudaHostRegister", "cudaMallocHost"), "pin memory once, before the loop"),
-    ("host", ("emcpy",), "copy from pinned memory with non_blocking=True, in a stream of its own, ahead of need"),
-    ("host", ("cuLibraryLoad", "cuModuleLoad"), "kernels are loaded at first use: leave warm-up out, or set CUDA_MODULE_LOADING=EAGER"),
-    ("host", ("launch-bound", "LaunchKernel"), "capture a CUDA graph, compile, or fuse small kernels"),
-    ("host", ("Synchronize",), "drop the synchronization, or move it to where the host has nothing else to do"),
-    ("host", ("sem_wait", "sem_clockwait", "futex", "pthread_cond", "pthread_mutex", "poll", "select"), "another thread or process is late: look at what it does (more loader workers, a shorter lock)"),
-    ("host", ("nanosleep", "usleep", "sleep"), "the program sleeps: take it out of the loop"),
-    ("host", ("read", "write", "open", "fsync", "ioctl"), "move input and output to another thread, ahead of need"),
-    ("host", ("",), "make this code shorter, move it to another thread, or launch ahead of it"),
-    ("copy", ("HtoD", "DtoH"), "copy in a stream of its own, so that it runs beside compute; check that memory is pinned"),
-    ("copy", ("",), "fuse the copy into a kernel, or keep the layout that is needed"),
-    ("communication", ("",), "start it earlier (smaller buckets), or wait for the slow peer: nsysprof fleet says who is late"),
-    ("kernel", ("",), "this kernel runs elsewhere, and the next one depends on it"),
-    ("latency", ("",), "fewer and longer kernels: capture a CUDA graph, compile, or fuse"),
-    ("profiler", ("",), "the profiler's own work: not there without it"),
-)  # fmt: skip
+# Cause; words of which the culprit, or what exposed it, has one; and what usually helps. The first that fits counts.
+_HINTS: tuple[tuple[str, str, str], ...] = (
+    ("host", ".item()", "keep the value on the GPU, or read it once every so many steps"),
+    (
+        "host",
+        "cudaMalloc cudaFree cuMemAlloc cuMemFree",
+        "let the allocator keep its memory: no empty_cache in the loop, and warm it up",
+    ),
+    ("host", "cudaHostAlloc cudaHostRegister", "pin memory once, before the loop"),
+    (
+        "host",
+        "emcpy",
+        "copy from pinned memory with non_blocking=True, in a stream of its own, ahead of need",
+    ),
+    (
+        "host",
+        "cuLibraryLoad cuModuleLoad",
+        "kernels are loaded at first use: leave warm-up out, or set CUDA_MODULE_LOADING=EAGER",
+    ),
+    ("host", "launch-bound Launch", "capture a CUDA graph, compile, or fuse small kernels"),
+    ("host", "Synchronize", "drop the synchronization, or move it to where the host has nothing else to do"),
+    (
+        "host",
+        "sem_wait sem_clockwait sem_timedwait futex pthread_ poll select epoll_wait",
+        "another thread or process is late: see what it does (more loader workers, a shorter lock)",
+    ),
+    ("host", "sleep", "the program sleeps: take that out of the loop"),
+    ("host", "read write open fsync", "move input and output to another thread, ahead of need"),
+    ("host", "", "make this code shorter, move it to another thread, or launch ahead of it"),
+    ("copy", "HtoD DtoH", "copy in a stream of its own, beside compute, and from pinned memory"),
+    ("copy", "", "fuse the copy into a kernel, or keep the layout that is needed"),
+    (
+        "communication",
+        "",
+        "start it earlier (smaller buckets); `nsysprof fleet` says whether a peer was late",
+    ),
+    ("kernel", "", "the next kernel depends on this one, which runs elsewhere"),
+    ("latency", "", "fewer and longer kernels: capture a CUDA graph, compile, or fuse"),
+    ("profiler", "", "the profiler's own work: not there without it"),
+)
 
 
 def hint_for(cause: str, activity: str, culprit: str, exposed_by: str = "") -> str:
     """What usually helps against a wait; empty where nothing is known."""
-    if activity == "code" and ".item()" not in exposed_by and "launch-bound" not in culprit:
-        culprit, exposed_by = "", exposed_by if "Synchronize" in exposed_by else ""
-    return next(
-        (
-            text
-            for of, words, text in _HINTS
-            if of == cause and any(w in culprit or (w and w in exposed_by) for w in words)
-        ),
-        "",
-    )
+    text = "" if activity == "code" and not culprit.startswith("launch-bound") else culprit
+    text = f"{text} {exposed_by}"
+    for of, words, hint in _HINTS:
+        if of == cause and (not words or any(word in text for word in words.split())):
+            return hint
+    return ""

@@ -1,4 +1,4 @@
-"""Says why the GPU waits as text: a tree whose children add up at every level, and sentences about the largest waits."""
+"""Why the GPU waits as text: a tree whose children add up at every level, and sentences about the largest waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import text_table, wrap
-from nsysprof.why.findings import findings
+from nsysprof.why.findings import Finding, findings
 from nsysprof.why.why import Why
 
 MAX_PATHS = 3
@@ -90,7 +90,7 @@ def _tree(path: str, gpu: int, windows: pd.DataFrame, rows: pd.DataFrame, top: i
             shown = shown[shown >= _MIN_SHARE * span]
             if len(below) == 1 and not below.index[0][0]:
                 continue
-            for (culprit, exposed), each in shown.items():
+            for (culprit, exposed), each in zip(shown.index.to_list(), shown.tolist(), strict=True):
                 add(3, f"{culprit}{f' ← {exposed}' if exposed and exposed != culprit else ''}", each)
             rest = int(below.sum() - shown.sum())
             if rest and len(shown):
@@ -104,7 +104,7 @@ _LABELS = {
 }
 
 
-def _sentences(found: list) -> Iterator[str]:
+def _sentences(found: list[Finding]) -> Iterator[str]:
     if not found:
         yield "Nothing to gain: no wait takes 3 % of a window."
     for number, finding in enumerate(found, 1):

@@ -56,7 +56,8 @@ def _rows(
     source: Source, table: str, needs: tuple[str, ...], others: tuple[str, ...]
 ) -> dict[str, NDArray[np.int64]]:
     """The columns of a table; the ``others`` are 0 where it has them not."""
-    rows = Growing(**dict.fromkeys((*needs, *others), "i8"))
+    types = dict.fromkeys((*needs, *others), "i8")
+    rows = Growing(**types)  # type: ignore[arg-type]
     for block in read_blocks(source, table, needs, others):
         rows.add(block.rows, **{name: column(block, name) for name in (*needs, *others)})
     return rows.take_rest()

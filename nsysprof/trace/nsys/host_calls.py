@@ -252,7 +252,7 @@ def read_host_activity(source: Source) -> HostActivity:
     for each, first in zip(lists, (None, OS, PROFILER), strict=True):
         kinds = [_kind(name) if first is None else first for name in each.names]
         kept = _outermost(each)
-        rows = {
+        rows: dict[str, NDArray[Any]] = {
             "thread": np.searchsorted(threads, each.threads)[each.thread].astype(np.int32),
             "start": each.start,
             "end": each.end,

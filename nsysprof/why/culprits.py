@@ -1,0 +1,302 @@
+"""Says who is to blame for each piece of a wait: calls and code of the host, copies, collectives, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.paths import merged_names
+from nsysprof.core.text import one_line
+from nsysprof.core.units import format_bytes
+from nsysprof.kernels.classify import Kinds, short_name
+from nsysprof.trace.details import PROFILER, Dependencies, HostActivity, OpDetails
+from nsysprof.trace.trace import MEMCPY, MEMSET, tid_of
+from nsysprof.waits.exposure import exposed_by
+from nsysprof.waits.host import ACTIVITIES, host_time, ranges_around, threads_to_blame
+from nsysprof.waits.walk import HOST, LATENCY, RUNS, UNKNOWN, Pieces, Reasons, reasons
+from nsysprof.waits.windows import Windows
+
+CAUSES = ("compute", "communication", "copy", "kernel", "host", "latency", "profiler", "unknown")
+COMPUTE, COMMUNICATION, COPY, OTHER_KERNEL, LATE_HOST, QUEUED, OVERHEAD, NOBODY = range(len(CAUSES))
+CLAIMS = ("dependency", "order", "abstain", "counted")
+BY_EDGE, BY_ORDER, ABSTAINS, COUNTED = range(len(CLAIMS))
+# The columns of a piece of a wait.
+PIECE = (
+    *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
+    "op",
+)
+_ITEM_BYTES = 64  # what `.item()` and its kin copy at most
+
+
+class Texts:
+    """Texts as codes: each is made once, and equal ones are one."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {"": 0}
+
+    def code(self, text: str) -> int:
+        """The code of a text."""
+        return self._codes.setdefault(text, len(self._codes))
+
+    def each(self, make: Callable[..., str], *columns: NDArray[Any]) -> NDArray[np.int64]:
+        """The codes of what ``make`` says of each row of columns; it is asked once for equal rows."""
+        if len(columns[0]) == 0:
+            return np.empty(0, np.int64)
+        first, inverse = distinct(*columns)
+        rows = (np.asarray(column, np.int64)[first].tolist() for column in columns)
+        codes = [self.code(make(*row)) for row in zip(*rows, strict=True)]
+        return np.array(codes, np.int64)[inverse]
+
+    @property
+    def words(self) -> list[str]:
+        """The texts, by their codes."""
+        return list(self._codes)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a trace: ``communication`` says of each op name whether it is a collective.
+
+    ``names`` are the merged names of ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what
+    `Trace.threads` are called; ``texts`` are all texts that pieces refer to.
+    """
+
+    attribution: Attribution
+    kinds: Kinds
+    communication: NDArray[np.bool_]
+    dependencies: Dependencies
+    activity: HostActivity
+    reasons: Reasons
+    details: OpDetails
+    names: list[str]
+    name_code: NDArray[np.int64]
+    threads: list[str]
+    texts: Texts
+
+    @property
+    def words(self) -> dict[str, Sequence[str]]:
+        """What the codes of columns stand for."""
+        texts = dict.fromkeys(("activity", "culprit", "range", "exposed_by"), self.texts.words)
+        return {**texts, "cause": CAUSES, "claim": CLAIMS}
+
+
+def read_facts(attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None) -> Facts:
+    """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it."""
+    trace = attribution.trace
+    reader = trace.report.reader
+    dependencies, thread_names = reader.dependencies(trace), reader.thread_names()
+    merged = merged_names([name.text for name in trace.range_names], merge_names)
+    place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
+    return Facts(
+        attribution=attribution,
+        kinds=kinds,
+        communication=np.array([family == "communication" for family in kinds.family], bool),
+        dependencies=dependencies,
+        activity=reader.host_activity(),
+        reasons=reasons(trace, dependencies),
+        details=reader.op_details(trace),
+        names=list(place),
+        name_code=np.array([place[name] for name in merged], np.int64),
+        threads=[thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
+        texts=Texts(),
+    )
+
+
+def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first of equal rows of whole numbers from -1 on, and for each row the place of its like among them."""
+    key, most = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        column = column.astype(np.int64)
+        size = int(column.max(initial=-1)) + 2
+        if most * size >= 1 << 62:
+            key = np.unique(key, return_inverse=True)[1].reshape(-1)
+            most = int(key.max(initial=0)) + 1
+        key, most = key * size + column + 1, most * size
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return first, place.reshape(-1)
+
+
+def account(
+    facts: Facts, pieces: Pieces, window: NDArray[np.intp], windows: Windows
+) -> dict[str, NDArray[Any]]:
+    """The columns `PIECE` of the pieces of gaps, those of host time cut by what the host did."""
+    trace = facts.attribution.trace
+    rest = np.flatnonzero(pieces.kind != HOST)
+    op, kind = pieces.op[rest].astype(np.int64), pieces.kind[rest]
+    runs, op_kind = kind == RUNS, trace.ops.kind[op]
+    cause = np.select(
+        [
+            kind == LATENCY,
+            kind == UNKNOWN,
+            (op_kind == MEMCPY) | (op_kind == MEMSET),
+            facts.communication[trace.ops.name[op]],
+        ],
+        [QUEUED, NOBODY, COPY, COMMUNICATION],
+        OTHER_KERNEL,
+    )
+    culprit, range_name = np.zeros(len(rest), np.int64), np.zeros(len(rest), np.int64)
+    culprit[runs], range_name[runs] = _op_texts(facts, op[runs])
+    none = np.zeros(len(rest), np.int64)
+    parts = [
+        {
+            "window": window[pieces.gap[rest]],
+            "start_ns": pieces.start[rest],
+            "end_ns": pieces.end[rest],
+            "cause": cause,
+            "activity": none,
+            "culprit": culprit,
+            "range": range_name,
+            "exposed_by": none,
+            "claim": np.select([runs, kind == UNKNOWN], [BY_EDGE, ABSTAINS], BY_ORDER),
+            "op": op,
+        },
+        _host_parts(facts, pieces, window, windows),
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in PIECE}
+
+
+def _host_parts(
+    facts: Facts, pieces: Pieces, window: NDArray[np.intp], windows: Windows
+) -> dict[str, NDArray[Any]]:
+    trace, calls = facts.attribution.trace, facts.activity.calls
+    late = np.flatnonzero(pieces.kind == HOST)
+    launch = np.append(trace.ops.launch, np.int32(-1))[pieces.op[late]].astype(np.int64)
+    start, end = pieces.start[late], pieces.end[late]
+    of = windows.range[window[pieces.gap[late]]]
+    thread = np.where(of >= 0, np.append(trace.ranges.thread, 0)[of], 0)
+    time = host_time(
+        facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end, thread)
+    )
+    name = np.append(calls.name, -1)[time.call]
+    copies, where = _copies_of(facts, time.call), _merged_name(facts, time.range)
+    owner = np.append(facts.attribution.owner, np.int32(-1))[launch]
+    own = np.where(launch >= 0, np.append(trace.launches.thread, 0)[launch], thread)
+    of_range = np.where(owner >= 0, np.append(trace.ranges.thread, 0)[owner], own)
+    helps = np.where((time.thread != of_range[time.piece]) & (time.range < 0), time.thread, -1)
+
+    def describe(call: int, copied: int, row: int, helper: int) -> str:
+        what = "code" if call < 0 else calls.names[call]
+        if copied >= 0:
+            what += f" ({_copy_text(facts, copied)})"
+        return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what} {_where(facts, row)}"
+
+    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread)
+    return {
+        "window": window[pieces.gap[late]][time.piece],
+        "start_ns": time.start,
+        "end_ns": time.end,
+        "cause": np.where(time.activity == PROFILER, OVERHEAD, LATE_HOST),
+        "activity": facts.texts.each(lambda number: ACTIVITIES[number], time.activity),
+        "culprit": facts.texts.each(describe, name, copies, where, helps),
+        "range": facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where),
+        "exposed_by": _exposing(facts, exposing)[time.piece],
+        "claim": np.full(len(time.piece), BY_ORDER),
+        "op": pieces.op[late][time.piece].astype(np.int64),
+    }
+
+
+def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A text for each op: what it is, and in which range it was launched; and the name of that."""
+    trace = facts.attribution.trace
+    owner = np.append(facts.attribution.owner, np.int32(-1))[trace.ops.launch[op]]
+    size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.details.size[op]), -1)
+
+    def describe(name: int, size: int, row: int) -> str:
+        text = short_name(trace.op_names[name])
+        return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''} {_where(facts, row)}"
+
+    where = _merged_name(facts, owner)
+    of = facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where)
+    return facts.texts.each(describe, trace.ops.name[op], size, where), of
+
+
+def _bucket(size: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sizes to two binary digits, so that copies of about the same size are one culprit."""
+    step = np.maximum(1, 1 << np.maximum(np.log2(np.maximum(size, 1)).astype(np.int64) - 1, 0))
+    return np.where(size > 0, (size + step // 2) // step * step, size)
+
+
+def _copies_of(facts: Facts, call: NDArray[np.int32]) -> NDArray[np.int64]:
+    """For each call the copy that it started, -1 for none; one op for copies of the same kind and about one size."""
+    trace, calls = facts.attribution.trace, facts.activity.calls
+    out = np.full(len(call), -1, np.int64)
+    copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
+    if len(copies) == 0 or len(call) == 0:
+        return out
+    launch = trace.ops.launch[copies]
+    made = calls.find(
+        trace.threads[trace.launches.thread[launch]], trace.launches.start[launch], trace.launches.end[launch]
+    )
+    of_call = np.full(len(calls) + 1, -1, np.int64)
+    first, inverse = distinct(trace.ops.name[copies], _bucket(facts.details.size[copies]))
+    of_call[made] = copies[first][inverse]
+    of_call[-1] = -1
+    return of_call[call]
+
+
+def _copy_text(facts: Facts, op: int) -> str:
+    size = int(_bucket(facts.details.size[op : op + 1])[0])
+    name = facts.attribution.trace.op_names[facts.attribution.trace.ops.name[op]]
+    return (
+        f"{name.removeprefix('memcpy ')}, {format_bytes(size)}" if size > 0 else name.removeprefix("memcpy ")
+    )
+
+
+def _where(facts: Facts, name: int) -> str:
+    return f"in {one_line(facts.names[name], 60)}" if name >= 0 else "outside every range"
+
+
+def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+    """The merged name of each range, as its place in `Facts.names`; -1 for none."""
+    names = facts.attribution.trace.ranges.name
+    return np.where(rows >= 0, np.append(facts.name_code[names], -1)[rows], -1)
+
+
+def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The texts of calls that let the GPU run dry: `.item()` where one waits for the copy of a few bytes."""
+    trace, calls = facts.attribution.trace, facts.activity.calls
+    tid = np.append(calls.threads, 0)[np.append(calls.thread, -1)[call]]
+    thread = np.searchsorted(trace.threads, tid)
+    known = (call >= 0) & (np.append(trace.threads, -1)[thread] == tid)
+    thread = np.where(known, thread, -1)
+    start = np.append(calls.start, 0)[call]
+    rows = ranges_around(facts.attribution, thread, start, np.append(calls.end, 0)[call])
+    small = np.zeros(len(call), bool)
+    copies = _small_copies(facts)
+    for code in np.unique(thread[known]).tolist():
+        mine = np.flatnonzero(thread == code)
+        first, last = np.searchsorted(trace.launches.thread, [code, code + 1]).tolist()
+        before = first + np.searchsorted(trace.launches.start[first:last], start[mine]) - 1
+        small[mine] = (before >= first) & copies[np.maximum(before, 0)]
+
+    def describe(name: int, item: int, row: int) -> str:
+        if name < 0:
+            return ""
+        what = (
+            f".item() or the like: a copy of a few bytes and {calls.names[name]}"
+            if item
+            else calls.names[name]
+        )
+        return f"{what} {_where(facts, row)}"
+
+    return facts.texts.each(describe, np.append(calls.name, -1)[call], small, _merged_name(facts, rows))
+
+
+def _small_copies(facts: Facts) -> NDArray[np.bool_]:
+    """Which launches copy a few bytes to the host."""
+    trace = facts.attribution.trace
+    to_host = np.array(["DtoH" in name for name in trace.op_names], bool)
+    small = (
+        (trace.ops.kind == MEMCPY)
+        & to_host[trace.ops.name]
+        & (facts.details.size <= _ITEM_BYTES)
+        & (trace.ops.launch >= 0)
+    )
+    out = np.zeros(max(len(trace.launches), 1), bool)
+    out[trace.ops.launch[small]] = True
+    return out
