@@ -44,8 +44,8 @@ def threads_to_blame(
     """Stretches of host time with the thread that was to act in each: ``(piece, start, end, thread)``.
 
     A piece ends where its ``launch`` was made; where that is -1, it is of the ``thread`` given. Usually its thread is
-    the one that launched. PyTorch hands backward to a thread of autograd: before the range that owns the launch began, a
-    thread that had launched nothing for it waited for the thread of that range; and where helpers launched for a range
+    the one that launched. PyTorch hands backward to a thread of autograd: before the range that owns the launch began,
+    a thread that had launched nothing for it waited for the thread of that range; and where helpers launched for a range
     until some moment, its own thread waited for the last of them.
     """
     trace = attribution.trace
@@ -104,9 +104,10 @@ def host_time(
         rows = np.flatnonzero(thread == code)
         mine = calls.of_thread(int(trace.threads[code]))
         low, high = _push_pop(attribution, code)
-        edges = np.unique(
+        edges = np.sort(
             np.concatenate([calls.start[mine], calls.end[mine], ranges.start[low:high], ranges.end[low:high]])
         )
+        edges = edges[np.append(True, edges[1:] != edges[:-1])[: len(edges)]]
         inner = np.searchsorted(edges, start[rows], side="right")
         count = np.maximum(np.searchsorted(edges, end[rows], side="left") - inner, 0)
         whose = np.repeat(rows, count + 1)

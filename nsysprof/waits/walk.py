@@ -147,7 +147,7 @@ class _Lanes:
     def before(self, stream: NDArray[np.integer], time: Ints) -> NDArray[np.intp]:
         """For each stream and moment of the host the place in ``order`` of the last op called before; -1 for none."""
         out = np.full(len(stream), -1)
-        for code in np.unique(stream).tolist():
+        for code in np.flatnonzero(np.bincount(stream)).tolist():
             first, last = np.searchsorted(self.stream, [code, code + 1]).tolist()
             rows = np.flatnonzero(stream == code)
             place = first + np.searchsorted(self.called[first:last], time[rows], side="left") - 1

@@ -73,7 +73,7 @@ def why(
     windows, paths, chosen = _choose(attribution, select, merge_names)
     facts = read_facts(attribution, classify(rules or load_rules(None), trace.op_names), merge_names)
     pieces = {name: [np.empty(0, np.int64)] for name in (*PIECE, "communication_ns", "copies_ns")}
-    computed = {name: [np.empty(0, np.int64)] for name in ("window", "name", "ns")}
+    computed = {name: [np.empty(0, np.int64)] for name in ("window", "name", "ns", "waits")}
     compute_ns = np.zeros(len(windows), np.int64)
     for gpu in np.unique(windows.gpu).tolist():
         lines = gpu_lines(trace, facts.communication, gpu)
@@ -92,7 +92,7 @@ def why(
     compute = {name: np.concatenate(parts) for name, parts in computed.items()}
     frame = _window_frame(facts, windows, paths, waits, compute_ns)
     rows = _rows(facts, frame, waits, compute)
-    for name, words in facts.words.items():
+    for name, words in facts.words.items():  # a code each, not a text each
         waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
     return Why(attribution, frame, waits, rows, chosen, facts.dependencies.lacks)
 
@@ -167,7 +167,10 @@ def _computed(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict
     count = np.maximum(np.searchsorted(start, windows.end[mine], side="left") - first, 0)
     at, window = expand_ranges(first, count), np.repeat(mine, count)
     inside = np.minimum(end[at], windows.end[window]) - np.maximum(start[at], windows.start[window])
-    return {"window": window, "name": name[at].astype(np.int64), "ns": inside}
+    first, place = distinct(window, name[at])  # a row per window and kernel
+    ns, count = np.zeros(len(first), np.int64), np.bincount(place, minlength=len(first))
+    np.add.at(ns, place, inside)
+    return {"window": window[first], "name": name[at[first]].astype(np.int64), "ns": ns, "waits": count}
 
 
 def _window_frame(
@@ -200,15 +203,13 @@ def _rows(
     """The rows of why.csv: waits and compute of each path and GPU, added up; they add up to its windows."""
     length = (waits["end_ns"] - waits["start_ns"]).to_numpy()
     communication, copies = waits["communication_ns"].to_numpy(), waits["copies_ns"].to_numpy()
-    keys = {name: waits[name].to_numpy() for name in ("window", *_KEYS)}
-    parts = [
-        {**keys, "meanwhile": np.full(len(waits), number), "ns": ns, "waits": np.ones(len(waits), np.int64)}
-        for number, ns in enumerate((length - communication - copies, copies, communication))
-    ]
-    parts.append(_compute_keys(facts, compute))
-    whole = {name: np.concatenate([part[name] for part in parts]).astype(np.int64) for name in parts[0]}
-    some = np.flatnonzero(whole["ns"])
-    whole = {name: values[some] for name, values in whole.items()}
+    parts = [_compute_keys(facts, compute)]
+    for number, ns in enumerate((length - communication - copies, copies, communication)):
+        some = np.flatnonzero(ns)
+        keys = {name: waits[name].to_numpy()[some] for name in ("window", *_KEYS)}
+        same = {"meanwhile": np.full(len(some), number), "waits": np.ones(len(some), np.int64)}
+        parts.append({**keys, **same, "ns": ns[some]})
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     group = windows.groupby(_PLACE, sort=False).ngroup().to_numpy()[whole["window"]]
     first, place = distinct(group, *(whole[name] for name in (*_KEYS, "meanwhile")))
     out = windows.iloc[whole["window"][first]][_PLACE].reset_index(drop=True)
@@ -247,5 +248,5 @@ def _compute_keys(facts: Facts, compute: dict[str, NDArray[np.int64]]) -> dict[s
         "claim": np.full(count, COUNTED),
         "meanwhile": np.full(count, MEANWHILE.index("compute")),
         "ns": compute["ns"],
-        "waits": np.ones(count, np.int64),
+        "waits": compute["waits"],
     }
