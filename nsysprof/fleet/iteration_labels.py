@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
+from nsysprof.core.nesting import innermost_marked
 
 
 def iteration_labels(
@@ -24,7 +25,7 @@ def iteration_labels(
     itself = np.flatnonzero(numbered[of])
     count = np.zeros(len(paths.of), np.int64)
     count[rows[itself]] = places_among(thread[itself], code[itself], text[itself])
-    again = count[_nearest(attribution.parent, numbered[paths.of])[rows]]
+    again = count[innermost_marked(attribution.parent, numbered[paths.of])[rows]]
     most = int(again.max(initial=0)) + 1
     used, found = np.unique(text * most + again, return_inverse=True)
     labels = [texts[each // most] + (f" #{each % most + 1}" if each % most else "") for each in used.tolist()]
@@ -62,14 +63,3 @@ def places_among(*keys: NDArray[np.integer]) -> NDArray[np.int64]:
     found = np.empty(len(order), np.int64)
     found[order] = np.arange(len(order)) - first
     return found
-
-
-def _nearest(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.integer]:
-    """The innermost marked row around each row, which may be that itself, else its outermost one; logarithmic rounds
-    in depth.
-    """
-    rows = np.arange(len(parent))
-    up = np.where(marked | (parent < 0), rows, parent)
-    while (up[up] != up).any():
-        up = up[up]
-    return up
