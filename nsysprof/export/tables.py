@@ -21,7 +21,7 @@ from nsysprof.attribution.split import device_labels
 from nsysprof.core.columns import Texts
 from nsysprof.export.source import ExportSource
 from nsysprof.results.table import Table, table
-from nsysprof.trace.details import sides
+from nsysprof.trace.details import unpacked
 from nsysprof.trace.trace import pid_of, tid_of
 
 OP_KINDS = ("kernel", "memcpy", "memset", "graph", "migration")
@@ -187,7 +187,7 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
         shape = {
             f"{what}_{axis}": _optional(side, packed > 0)
             for what, packed in (("grid", grid), ("block", block))
-            for axis, side in zip("xyz", sides(packed), strict=True)
+            for axis, side in zip("xyz", unpacked(packed), strict=True)
         }
         return {
             "op": Column(np.arange(len(ops))[rows]),

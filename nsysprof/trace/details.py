@@ -1,8 +1,10 @@
-"""What a trace tells beyond ranges, launches and GPU ops: each is read when a question asks for it."""
+"""What a trace holds beyond ranges, launches and GPU ops: each is read when a question asks for it."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class OpDetails:
-    """What the report tells of each op besides when and where it ran, in the order of `Trace.ops`.
+    """What each GPU op was launched with, in the order of `Trace.ops`.
 
     ``correlation`` int64, 0 where the row has none; ``grid``, ``block`` int64, three numbers packed into one as
     `grid_text` takes them, 0 where there is none; int64 with -1 where there is none: ``registers`` per thread,
@@ -54,9 +56,9 @@ class CallList:
         out = np.full(len(start), -1, np.int32)
         bounds = np.searchsorted(self.thread, np.arange(len(self.threads) + 1))
         for code, tid in enumerate(self.threads.tolist()):
-            mine = np.flatnonzero(thread == tid)
+            asked = np.flatnonzero(thread == tid)
             first, last = bounds[code : code + 2].tolist()
-            out[mine] = _find(self.start[first:last], self.end[first:last], start[mine], end[mine], first)
+            out[asked] = _find(self.start[first:last], self.end[first:last], start[asked], end[asked], first)
         return out
 
 
@@ -68,17 +70,16 @@ def _find(
     first: int,
 ) -> NDArray[np.int64]:
     at = np.searchsorted(start, wanted_start)
-    last = np.append(start, 0), np.append(end, 0)
-    found: NDArray[np.int64] = np.full(len(at), -1)
+    rows: NDArray[np.int64] = np.full(len(at), -1)
     todo = np.arange(len(at))
     while len(todo):  # once, but for calls that begin at the same time
         todo = todo[at[todo] < len(start)]
-        todo = todo[last[0][at[todo]] == wanted_start[todo]]
-        hit = last[1][at[todo]] == wanted_end[todo]
-        found[todo[hit]] = at[todo[hit]] + first
+        todo = todo[start[at[todo]] == wanted_start[todo]]
+        hit = end[at[todo]] == wanted_end[todo]
+        rows[todo[hit]] = at[todo[hit]] + first
         todo = todo[~hit]
         at[todo] += 1
-    return found
+    return rows
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,11 @@ class Waits:
         out = np.full(len(moment), np.iinfo(np.int64).min)
         for tid in np.unique(thread).tolist() if len(self.thread) else ():
             first, last = np.searchsorted(self.thread, [tid, tid + 1]).tolist()
-            mine = np.flatnonzero(thread == tid)
-            before = np.searchsorted(self.start[first:last], moment[mine], side="right") - 1
-            some = before >= 0
-            reach = self.reach[first:last][before[some]]
-            out[mine[some]] = np.where(reach >= moment[mine[some]], reach, out[mine[some]])
+            asked = np.flatnonzero(thread == tid)
+            before = np.searchsorted(self.start[first:last], moment[asked], side="right") - 1
+            asked, before = asked[before >= 0], before[before >= 0]
+            reach = self.reach[first:last][before]
+            out[asked] = np.where(reach >= moment[asked], reach, out[asked])
         return out
 
 
@@ -133,7 +134,7 @@ class Job:
 
 
 def no_op_details(count: int) -> OpDetails:
-    """The details of that many ops of which nothing is known."""
+    """The details of that many GPU ops of which nothing is known."""
     known = {name: np.zeros(count, np.int64) for name in ("correlation", "grid", "block")}
     unknown = ("registers", "static_shared", "dynamic_shared", "size")
     return OpDetails(**known, **{name: np.full(count, -1) for name in unknown})
@@ -145,24 +146,19 @@ NO_CALLS = CallList(_NO_CODES, _NONE, _NONE, _NO_CODES, _NONE, _NONE, [], _NONE)
 NO_WAITS = Waits(_NONE, _NONE, _NONE)
 
 
-def sides(packed: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The three numbers of each packed grid or block."""
-    return packed >> 32, packed >> 16 & 0xFFFF, packed & 0xFFFF
+Number = TypeVar("Number", int, NDArray[np.int64])
 
 
-def grid_number(x: int, y: int = 1, z: int = 1) -> int:
-    """A grid as the number that `packed` makes of it."""
-    return int(packed(np.array(x), np.array(y), np.array(z)))
-
-
-def packed(x: NDArray[np.int64], y: NDArray[np.int64], z: NDArray[np.int64]) -> NDArray[np.int64]:
+def packed(x: Number, y: Number, z: Number) -> Number:
     """A grid or block as one number: CUDA allows 2^31 blocks in x and 2^16 in y and z, which fits into 63 bits."""
     return (x & 0x7FFFFFFF) << 32 | (y & 0xFFFF) << 16 | z & 0xFFFF
 
 
+def unpacked(grid: Number) -> tuple[Number, Number, Number]:
+    """The three numbers of a packed grid or block, or of each of an array."""
+    return grid >> 32, grid >> 16 & 0xFFFF, grid & 0xFFFF
+
+
 def grid_text(grid: int) -> str:
     """`32x32x8`; without the trailing ones of a flat grid: `4096`. Empty where it is not recorded."""
-    sides = [grid >> 32, grid >> 16 & 0xFFFF, grid & 0xFFFF]
-    while len(sides) > 1 and sides[-1] == 1:
-        sides.pop()
-    return "x".join(map(str, sides)) if grid else ""
+    return re.sub(r"(x1){1,2}$", "", "x".join(map(str, unpacked(grid)))) if grid else ""

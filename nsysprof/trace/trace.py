@@ -14,14 +14,7 @@ from nsysprof.core.intervals import merge
 from nsysprof.statistics.summary import clock_step
 from nsysprof.trace.report import Report
 
-_ENOUGH_OPS = 20_000  # to tell the step of a clock
-
-__all__ = [
-    "DEFAULT_DOMAIN", "GRAPH", "KERNEL", "MEMCPY", "MEMSET", "MIGRATION", "PUSH_POP", "START_END",
-    "Device", "Launches", "Migrations", "Ops", "RangeName", "Ranges", "Stream", "Tables", "Trace", "only_ops",
-    "pid_of", "tid_of",
-]  # fmt: skip
-
+_CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
 
 # Kinds of GPU ops. MIGRATION: the driver moves pages of unified memory; nobody launched that, on no stream.
 KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION = range(5)
@@ -40,7 +33,7 @@ class RangeName:
 
 @dataclass(frozen=True)
 class Unread:
-    """A table whose rows are missing from the answer, and the columns without which they say nothing."""
+    """A table whose rows are missing from the answer, and the columns without which they cannot be read."""
 
     table: str
     rows: int
@@ -175,28 +168,28 @@ class Trace:
     @cached_property
     def clock_step(self) -> int:
         """The step of the GPUs' clock in ns, read off the first kernels; 0 where they show none."""
-        kernels = np.flatnonzero(self.ops.kind[:_ENOUGH_OPS] == KERNEL)
+        kernels = np.flatnonzero(self.ops.kind[:_CLOCK_SAMPLE] == KERNEL)
         return clock_step(self.ops.end[kernels] - self.ops.start[kernels])
 
     @cached_property
     def op_gpu(self) -> NDArray[np.int32]:
-        """The GPU number of each op; -1 for migrations, which keep no GPU busy."""
+        """The GPU number of each GPU op; -1 for migrations, which keep no GPU busy."""
         return self.arena.take(self.stream_gpu, self.ops.stream)
 
     def ops_of_gpu(self, number: int) -> NDArray[np.bool_]:
-        """Which ops ran on the GPU of that number; migrations ran on none."""
-        mine: NDArray[np.bool_] = (self.stream_gpu == number)[self.ops.stream]
-        return mine
+        """Which GPU ops ran on the GPU of that number; migrations ran on none."""
+        chosen: NDArray[np.bool_] = (self.stream_gpu == number)[self.ops.stream]
+        return chosen
 
     @cached_property
     def gpu_busy(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """When each GPU, by its number, runs at least one op: the disjoint, sorted stretches ``(start, end)``."""
-        found = {}
+        """When each GPU, by its number, runs at least one GPU op: the disjoint, sorted stretches ``(start, end)``."""
+        busy = {}
         for number in sorted(set(self.gpu_numbers)):
-            mine = np.flatnonzero(self.op_gpu == number)
-            start, end = merge(self.ops.start[mine], self.ops.end[mine])
-            found[number] = self.arena.cast(start, np.int64), self.arena.cast(end, np.int64)
-        return found
+            ops = np.flatnonzero(self.op_gpu == number)
+            start, end = merge(self.ops.start[ops], self.ops.end[ops])
+            busy[number] = self.arena.cast(start, np.int64), self.arena.cast(end, np.int64)
+        return busy
 
     @cached_property
     def stream_gpu(self) -> NDArray[np.int32]:
@@ -206,7 +199,7 @@ class Trace:
 
     @property
     def op_process(self) -> NDArray[np.int32]:
-        """The process of each op, as far as its row tells."""
+        """The process of each GPU op, as its row has it."""
         return self.stream_process.take(self.ops.stream)
 
     @cached_property
@@ -235,17 +228,17 @@ def tid_of(global_id: Id) -> Id:
     return global_id & 0xFFFFFF
 
 
-def only_ops(trace: Trace, mine: NDArray[np.bool_]) -> Trace:
-    """The same report with only some of its ops, and the launches that caused those."""
+def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
+    """The same trace with only some of its GPU ops, and the launches that caused those."""
     ops, launches, arena = trace.ops, trace.launches, trace.arena
-    rows = np.flatnonzero(mine)
+    rows = np.flatnonzero(chosen)
     launch = arena.take(ops.launch, rows)
     used = np.zeros(len(launches) + 1, bool)
     used[launch] = True
-    used[-1] = False  # where ops without a launch point
+    used[-1] = False  # where GPU ops without a launch point
     place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
     calls = np.flatnonzero(used)
-    moved = mine[ops.kind == MIGRATION]
+    moved = chosen[ops.kind == MIGRATION]
     kept = {name: arena.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
     return replace(
         trace,

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.trace.details import CallList, OpDetails, grid_text, sides
+from nsysprof.trace.details import CallList, OpDetails, grid_text, unpacked
 from nsysprof.trace.nsys.about import read_thread_names
-from nsysprof.trace.nsys.gpu_work import TABLES, read_memory_use, read_op_details
+from nsysprof.trace.nsys.gpu_work import WORK, read_memory_use, read_op_details
 from nsysprof.trace.nsys.host_calls import read_call_list
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
@@ -61,7 +61,7 @@ def test_details_stand_beside_the_ops(trace: MakeTrace) -> None:
     assert kinds == [0, 1, 2, 3]
     assert found.correlation.tolist() == [1, 0, 3, 4]
     assert [grid_text(grid) for grid in found.grid.tolist()] == ["3x2", "", "", ""]
-    assert [side.tolist() for side in sides(found.block)] == [[64, 0, 0, 0], [4, 0, 0, 0], [1, 0, 0, 0]]
+    assert [side.tolist() for side in unpacked(found.block)] == [[64, 0, 0, 0], [4, 0, 0, 0], [1, 0, 0, 0]]
     assert found.registers.tolist() == [40, -1, -1, -1]
     assert (found.static_shared.tolist(), found.dynamic_shared.tolist()) == (
         [8, -1, -1, -1],
@@ -87,7 +87,7 @@ def test_details_of_real_reports(name: str) -> None:
     path = TRACES / f"{name}.sqlite"
     found = details_of(path)
     with open_report(path) as report, closing(sqlite3.connect(path)) as connection:
-        count = sum(source_of(report).rows(table) for table in TABLES)
+        count = sum(source_of(report).rows(table) for table in WORK)
         [size] = connection.execute(
             "SELECT (SELECT SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY) + SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMSET"
         ).fetchone()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 
 import numpy as np
@@ -12,16 +12,10 @@ from nsysprof.core.arena import ColumnArena
 from nsysprof.core.columns import Coder
 from nsysprof.trace.nsys.about import gpus_of_devices
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
-from nsysprof.trace.nsys.gpu_work import NEEDS as WORK_NEEDS
-from nsysprof.trace.nsys.gpu_work import TABLES as WORK
-from nsysprof.trace.nsys.gpu_work import Work, read_work
-from nsysprof.trace.nsys.host_calls import NEEDS as CALLS_NEEDS
-from nsysprof.trace.nsys.host_calls import TABLE as CALLS
-from nsysprof.trace.nsys.host_calls import launch_keys, read_calls, recorded_calls
+from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, read_work
+from nsysprof.trace.nsys.host_calls import CALLS, CALLS_NEEDS, launch_keys, read_calls, recorded_calls
 from nsysprof.trace.nsys.identify import reading
-from nsysprof.trace.nsys.nvtx import NEEDS as NVTX_NEEDS
-from nsysprof.trace.nsys.nvtx import TABLE as NVTX
-from nsysprof.trace.nsys.nvtx import NvtxRanges, read_ranges
+from nsysprof.trace.nsys.nvtx import NVTX, NVTX_NEEDS, NvtxRanges, read_ranges
 from nsysprof.trace.report import Progress, Report
 from nsysprof.trace.trace import (
     PROCESS_OF_THREAD,
@@ -37,13 +31,13 @@ from nsysprof.trace.trace import (
 )
 
 _NEEDS = {**dict.fromkeys(WORK, WORK_NEEDS), CALLS: CALLS_NEEDS, NVTX: NVTX_NEEDS}
-_MOST_OPEN = 16  # ranges of one name in one another that a program may have open when it is stopped
-_MOST_TOLD = 3
+_MAX_OPEN = 16  # ranges of one name in one another that a program may have open when it is stopped
+_MAX_NAMES_SHOWN = 3  # of ranges that are never popped
 _CHUNK = 1 << 17  # rows at a time where temporaries would be large
 # What an analysis takes with the process that draws charts, measured at 1 to 10 million kernels: bytes in all, per row.
 _ANY_REPORT = 450_000_000
 _BYTES_PER_ROW = {**dict.fromkeys(WORK, 80), CALLS: 35, NVTX: 115}
-_AT_MOST = 4  # times the size of an SQLite file, whose rows take 30 bytes at least
+_MEMORY_PER_FILE = 4  # times the size of an SQLite file at most: its rows take 30 bytes at least
 
 
 def build_trace(report: Report, source: Source, progress: Progress | None, arena: ColumnArena) -> Trace:
@@ -77,11 +71,6 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
     ]
     warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice, unread, no_work)
     ranges, never_popped = _folded(_ranges(nvtx, thread_code, session_end, duration, arena), arena)
-    for name, count in list(never_popped.items())[:_MOST_TOLD]:
-        more = f"{count:,} more of it, pushed inside the first, count as one range with that"
-        warnings += (f"`{nvtx.names[name].text}` is never popped: {more}",)
-    if len(never_popped) > _MOST_TOLD:
-        warnings += (f"never popped, and folded like these: {len(never_popped) - _MOST_TOLD:,} more names",)
     return Trace(
         report=report,
         ranges=ranges,
@@ -96,12 +85,21 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
         streams=[Stream(*stream) for stream in work.streams],
         migrations=Migrations(work.moved, work.moved_for),
         session_end=session_end,
-        warnings=warnings,
+        warnings=(*warnings, *_never_popped(never_popped, nvtx)),
         unread=unread,
         no_work=no_work,
         never_popped=sum(never_popped.values()),
         arena=arena,
     )
+
+
+def _never_popped(counts: dict[int, int], nvtx: NvtxRanges) -> Iterator[str]:
+    """Warnings of ranges that were folded, by the code of their name."""
+    for name, count in list(counts.items())[:_MAX_NAMES_SHOWN]:
+        more = f"{count:,} more of it, pushed inside the first, count as one range with that"
+        yield f"`{nvtx.names[name].text}` is never popped: {more}"
+    if len(counts) > _MAX_NAMES_SHOWN:
+        yield f"never popped, and folded like these: {len(counts) - _MAX_NAMES_SHOWN:,} more names"
 
 
 def steps(source: Source) -> int:
@@ -111,7 +109,7 @@ def steps(source: Source) -> int:
 
 def bytes_needed(source: Source, file_size: int, enough: int) -> int:
     """About how much memory an analysis takes, see `Reader.bytes_needed`; ``file_size`` is that of an SQLite file."""
-    most = _ANY_REPORT + _AT_MOST * file_size
+    most = _ANY_REPORT + _MEMORY_PER_FILE * file_size
     if file_size and most <= enough:  # whatever its rows are, and counting them takes a while
         return most
     return _ANY_REPORT + sum(source.rows(table) * size for table, size in _BYTES_PER_ROW.items())
@@ -141,8 +139,8 @@ def _adopt(work: Work, process_ids: Coder, source: Source) -> Work:
 def _read_gpu_work(
     source: Source, process_ids: Coder, tids: Coder, progress: Progress | None, arena: ColumnArena
 ) -> tuple[Ops, Launches, Work, int]:
-    """The ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows tell, and how many
-    host calls were given up because a shorter one has their id.
+    """The GPU ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows hold, and how
+    many host calls were given up because a shorter one has their id.
 
     What joins the two is given up as soon as it is used: this is where memory peaks.
     """
@@ -220,14 +218,14 @@ def _folded(ranges: Ranges, arena: ColumnArena) -> tuple[Ranges, dict[int, int]]
     A program that forgets a pop in a loop would otherwise have paths as deep as the loop is long, each with a row.
     """
     rows = np.flatnonzero(ranges.unclosed & (ranges.kind == PUSH_POP))
-    if len(rows) <= _MOST_OPEN:
+    if len(rows) <= _MAX_OPEN:
         return ranges, {}
     key = (ranges.thread[rows].astype(np.int64) << 32) | ranges.name[rows]
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
     outer = first[group.reshape(-1)]
     inner = (ranges.end[rows] <= ranges.end[rows[outer]]) & (outer != np.arange(len(rows)))
     again = np.bincount(outer[inner], minlength=len(rows))
-    gone = rows[inner & (again[outer] > _MOST_OPEN)]
+    gone = rows[inner & (again[outer] > _MAX_OPEN)]
     if len(gone) == 0:
         return ranges, {}
     keep = np.ones(len(ranges), bool)
@@ -275,12 +273,12 @@ def _warnings(
     no_work: str,
 ) -> tuple[str, ...]:
     out = [
-        f"{found.table} lacks {' and '.join(found.lacks)}: its {found.rows:,} rows cannot be read and are missing from"
+        f"{table.table} lacks {' and '.join(table.lacks)}: its {table.rows:,} rows cannot be read and are missing from"
         " all numbers"
-        for found in unread
+        for table in unread
     ]
     out += work.warnings
-    lost = {found.table for found in unread}
+    lost = {table.table for table in unread}
     if no_work and not lost & WORK.keys():
         out.append(no_work)
     if not ranges and NVTX not in lost:
@@ -300,8 +298,8 @@ def _warnings(
 
 
 def _why_no_work(source: Source, unread: Sequence[Unread]) -> str:
-    """A sentence for a report without ops: launches that were recorded say that there was GPU work all the same."""
-    if any(found.table in WORK for found in unread):
+    """A sentence for a report without GPU ops: recorded launches say that there was GPU work all the same."""
+    if any(table.table in WORK for table in unread):
         return "the report holds no GPU work that can be read"
     calls, launches, failed = recorded_calls(source)
     if launches:

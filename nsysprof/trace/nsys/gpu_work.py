@@ -18,13 +18,13 @@ from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
-TABLES = {
+WORK = {
     _KERNELS: KERNEL,
     "CUPTI_ACTIVITY_KIND_MEMCPY": MEMCPY,
     "CUPTI_ACTIVITY_KIND_MEMSET": MEMSET,
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": GRAPH,
 }
-NEEDS = ("start", "end")  # without them a row is no GPU op
+WORK_NEEDS = ("start", "end")  # without them a row is no GPU op
 # The columns that tell two GPU ops of a kind apart by name: what is NULL in one may stand in the next.
 _NAMED_BY = {
     KERNEL: ("demangledName", "shortName", "mangledName"),
@@ -85,10 +85,10 @@ def read_work(
     streams = _Streams(processes)
     names = _Names(source)
     untimed = 0
-    for table, kind in TABLES.items():
+    for table, kind in WORK.items():
         naming = present(source, table, _NAMED_BY[kind])
         others = [*_OTHERS, *naming, *(("bytes", "migrationCause") if kind == MEMCPY else ())]
-        for block in read_blocks(source, table, NEEDS, others, progress):
+        for block in read_blocks(source, table, WORK_NEEDS, others, progress):
             start, end = times(block)
             lacking = [null for name, null in block.nulls.items() if name in ("start", "end")]
             untimed += int(np.logical_or.reduce(lacking).sum()) if lacking else 0
@@ -228,10 +228,10 @@ _NUMBERS = {
 def read_op_details(source: Source) -> OpDetails:
     """The `OpDetails` of a report: a row for each row that `read_work` finds."""
     rows = Growing(IN_MEMORY, **dict.fromkeys(("correlation", "grid", "block", *_NUMBERS), "i8"))
-    for table in TABLES:
-        if has_all(source, table, NEEDS):
+    for table in WORK:
+        if has_all(source, table, WORK_NEEDS):
             for block in read_blocks(
-                source, table, NEEDS[:1], ("correlationId", *_GRID, *_BLOCK, *_NUMBERS.values())
+                source, table, WORK_NEEDS[:1], ("correlationId", *_GRID, *_BLOCK, *_NUMBERS.values())
             ):
                 rows.add(
                     block.rows,
@@ -245,7 +245,7 @@ def read_op_details(source: Source) -> OpDetails:
 
 def read_grids(source: Source) -> NDArray[np.int64]:
     """The grid of each kernel in the order of the file as one number, for `grid_text`; empty where not recorded."""
-    blocks = read_blocks(source, _KERNELS, _GRID) if has_all(source, _KERNELS, NEEDS) else ()
+    blocks = read_blocks(source, _KERNELS, _GRID) if has_all(source, _KERNELS, WORK_NEEDS) else ()
     grids = [packed(*(column(block, name) for name in _GRID)) for block in blocks]
     return np.concatenate([np.empty(0, np.int64), *grids])
 

@@ -19,8 +19,8 @@ from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_bloc
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import PROCESS_OF_THREAD
 
-TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
-NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
+CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
+CALLS_NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
 _LAUNCHES = re.compile(r"(?:cuda|cu)(?:GraphLaunch|Launch(?!HostFunc)|Memcpy|Memset).*", re.DOTALL)
 # cudaFree and blocking copies wait for the device like cudaDeviceSynchronize does; their Async forms do not.
 _WAITS = re.compile(
@@ -136,7 +136,7 @@ def read_calls(
     same call recorded twice) the shortest is taken.
     """
     rows = Growing(arena, start="i8", end="i8", thread="i4", slot=str(np.dtype(keys.type)))
-    for block in read_blocks(source, TABLE, NEEDS, progress=progress):
+    for block in read_blocks(source, CALLS, CALLS_NEEDS, progress=progress):
         code = threads.encode(column(block, "globalTid"))
         process = processes.encode(threads.values & PROCESS_OF_THREAD)[code]  # asked once per distinct thread
         slot = keys.slots(process, column(block, "correlationId"))
@@ -196,7 +196,7 @@ def _named_blocks(
 ) -> Iterator[tuple[Block, NDArray[np.bool_]]]:
     """Blocks of host calls, and which of them have a name that the pattern matches whole."""
     matching: dict[int, bool] = {}
-    for block in read_blocks(source, TABLE, needs, others):
+    for block in read_blocks(source, CALLS, needs, others):
         name = column(block, "nameId", missing=-1)
         new = [number for number in np.unique(name).tolist() if number not in matching]
         texts = source.strings(new)
@@ -209,7 +209,7 @@ def read_call_list(source: Source, progress: Progress | None = None) -> CallList
     rows = Growing(thread="i4", start="i8", end="i8", name="i4", correlation="i8", result="i8")
     threads, names = Coder(), Coder()
     others = ("nameId", "correlationId", "returnValue")
-    for block in read_blocks(source, TABLE, ("start", "end", "globalTid"), others, progress):
+    for block in read_blocks(source, CALLS, ("start", "end", "globalTid"), others, progress):
         start, end = times(block)
         rows.add(
             block.rows,

@@ -1,4 +1,4 @@
-"""Says what a file is by its content, and refuses by name whatever is not a report that can be read."""
+"""Identifies a file by its content, and names whatever is not a report that can be read."""
 
 from __future__ import annotations
 
@@ -13,21 +13,9 @@ from shlex import quote
 from typing import Literal
 
 from nsysprof.core.files import open_regular
+from nsysprof.core.text import cut
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import version_in
-
-__all__ = [
-    "DamagedError",
-    "Kind",
-    "Stamp",
-    "changed",
-    "check_tables",
-    "fold",
-    "identify",
-    "reading",
-    "stamp",
-    "told",
-]
 
 Kind = Literal["sqlite", "parquet", "nsys-rep"]
 
@@ -35,8 +23,8 @@ SQLITE = b"SQLite format 3\0"
 REPORT = b"NVIDIA Tegra Profiler Report "
 STREAM = b"NVIDIA Nsight Systems Stream "
 POINTER = b"version https://git-lfs.github.com/spec/"
-FEW = 5  # names shown
-MOST_TOLD = 160  # characters
+_MAX_NAMES = 5
+_MAX_MESSAGE = 161  # characters
 EXPORT = "nsys export --type sqlite"
 REPORT_ENDINGS = (".sqlite", "_pqtdir", ".nsys-rep", ".qdrep")
 ENDINGS = (*REPORT_ENDINGS, ".qdstrm")  # the last is a raw stream, which must be imported first
@@ -59,7 +47,7 @@ OTHERS: tuple[tuple[bytes, str, str], ...] = (
 
 
 class DamagedError(Exception):
-    """What a table holds cannot be true; the message says in what. `reading` adds the file."""
+    """A table holds what cannot be true, which the message names. `reading` adds the file."""
 
 
 def identify(path: Path) -> Kind:
@@ -93,11 +81,11 @@ def identify(path: Path) -> Kind:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns what is found out about a damaged file, at whatever point, into a `NsysprofError`."""
+    """Turn whatever shows that a file is damaged, at whatever point, into a `NsysprofError`."""
     try:
         yield
     except sqlite3.Error as error:
-        what = f"{path}: reading failed part-way: {told(error)}"
+        what = f"{path}: reading failed part-way: {message_of(error)}"
         raise NsysprofError(f"{what}: the file is damaged", _again(path)) from None
     except DamagedError as error:
         raise NsysprofError(f"{path}: {error}: the file is damaged", _again(path)) from None
@@ -105,10 +93,9 @@ def reading(path: Path) -> Iterator[None]:
         raise NsysprofError(f"{path}: reading failed part-way: {error.strerror or error}") from None
 
 
-def told(error: BaseException) -> str:
-    """What an error says, on one line and not at length: SQLite quotes whole declarations."""
-    said = " ".join(str(error).split())
-    return said if len(said) <= MOST_TOLD else f"{said[:MOST_TOLD]}…"
+def message_of(error: BaseException) -> str:
+    """The message of an error on one line, cut where it is long: SQLite quotes whole declarations."""
+    return cut(" ".join(str(error).split()), _MAX_MESSAGE)
 
 
 def fold(name: str) -> str:
@@ -120,7 +107,7 @@ Stamp = tuple[int, int, int, int, bytes]
 
 
 def stamp(path: Path) -> Stamp:
-    """What differs between two states of a file: device, inode, size, time of change, and SQLite's change counter."""
+    """The state of a file: device, inode, size, time of change, and SQLite's change counter."""
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (Path.open hides that this is unbuffered)
         status = os.fstat(file.fileno())
         head = file.read(28)
@@ -256,7 +243,7 @@ def _tables(path: Path) -> list[tuple[str, str]]:
             rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')")
             return [(str(name), str(sql or "")) for name, sql in rows]
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where sqlite3 quotes a damaged name
-        raise NsysprofError(f"{path}: a damaged SQLite file: {told(error)}", _again(path)) from None
+        raise NsysprofError(f"{path}: a damaged SQLite file: {message_of(error)}", _again(path)) from None
 
 
 def check_tables(path: Path, names: Sequence[str]) -> None:
@@ -265,7 +252,9 @@ def check_tables(path: Path, names: Sequence[str]) -> None:
         return
     if not names:
         raise NsysprofError(f"{path}: half-written export or empty database: no tables", _again(path))
-    shown = ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
+    shown = ", ".join(names[:_MAX_NAMES]) + (
+        f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    )
     if "StringTable" in names and any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in names):
         hint = "this is nvprof's: profile again with nsys profile --trace=cuda,nvtx"
     else:

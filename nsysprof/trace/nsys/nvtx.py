@@ -13,8 +13,8 @@ from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, 
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, RangeName
 
-TABLE = "NVTX_EVENTS"
-NEEDS = ("start", "end", "eventType", "globalTid")  # without them a row is no range
+NVTX = "NVTX_EVENTS"
+NVTX_NEEDS = ("start", "end", "eventType", "globalTid")  # without them a row is no range
 _KIND_OF_EVENT = {
     59: PUSH_POP,
     60: START_END,
@@ -52,35 +52,30 @@ def read_ranges(
     rows = Growing(arena, start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
     names = _Names(source)
     ints = ["start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"]
-    columns = present(source, TABLE, ints), present(source, TABLE, ["text"])
+    columns = present(source, NVTX, ints), present(source, NVTX, ["text"])
     kinds = np.full(256, 255, np.uint8)
     kinds[list(_KIND_OF_EVENT)] = list(_KIND_OF_EVENT.values())
-    for block in source.blocks(TABLE, *columns, names.words) if has_all(source, TABLE, NEEDS) else ():
+    for block in source.blocks(NVTX, *columns, names.words) if has_all(source, NVTX, NVTX_NEEDS) else ():
         event = column(block, "eventType")
         kind = np.where((event >= 0) & (event < 256), kinds[event & 255], np.uint8(255))
         names.note_domains(block, np.flatnonzero(event == _DOMAIN_CREATE))
-        mine = np.flatnonzero(kind != 255)
+        ranges = np.flatnonzero(kind != 255)
         start, end = times(block)
         unended = block.nulls.get("end")
-        other = block.values.get("endGlobalTid")
         rows.add(
-            len(mine),
-            start=start[mine],
-            end=end[mine],
-            open=np.zeros(len(mine), bool) if unended is None else unended[mine],
-            kind=kind[mine],
-            thread=threads.encode(column(block, "globalTid")[mine]),
-            name=names.encode(block, mine),
-            moved=np.zeros(len(mine), bool) if other is None else other[mine] != 0,
+            len(ranges),
+            start=start[ranges],
+            end=end[ranges],
+            open=False if unended is None else unended[ranges],
+            kind=kind[ranges],
+            thread=threads.encode(column(block, "globalTid")[ranges]),
+            name=names.encode(block, ranges),
+            moved=column(block, "endGlobalTid")[ranges] != 0,
         )
         if progress:
-            progress(TABLE, block.rows)
+            progress(NVTX, block.rows)
     code, distinct = names.resolve(rows.take("name"), arena)
-    return NvtxRanges(
-        **{name: rows.take(name) for name in ("start", "end", "open", "kind", "thread", "moved")},
-        name=code,
-        names=distinct,
-    )
+    return NvtxRanges(**rows.take_rest(), name=code, names=distinct)
 
 
 class _Names:

@@ -26,13 +26,13 @@ from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages, slices
 from nsysprof.trace.nsys.blocks import Block
-from nsysprof.trace.nsys.identify import Stamp, changed, fold, stamp, told
+from nsysprof.trace.nsys.identify import Stamp, changed, fold, message_of, stamp
 from nsysprof.trace.nsys.records import RefusedError
 
-_WAIT = 1.0  # seconds for a program that holds a lock on the file
+_LOCK_TIMEOUT_S = 1.0  # for a program that holds a lock on the file
 # What a write-ahead log and a journal begin with; anything else of their name is nothing to SQLite.
 _LOGS = {"-wal": b"\x37\x7f\x06", "-journal": b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"}
-_IDS = 500  # ids in one query: old versions of SQLite take 999
+_MAX_IDS = 500  # in one query: old versions of SQLite take 999
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class SqliteSource:
         found: list[tuple[int | None, str | None]] = []
         with self._connection("StringIds") as connection:
             if layout is not None and fold(layout.rowid or "") == "id":
-                for at in range(0, len(wanted), _IDS):
-                    some = wanted[at : at + _IDS]
+                for at in range(0, len(wanted), _MAX_IDS):
+                    some = wanted[at : at + _MAX_IDS]
                     found += connection.execute(f"{query} WHERE id IN ({','.join('?' * len(some))})", some)
             else:  # a copy without its key: one pass instead of one for each query
                 found += connection.execute(query)
@@ -187,7 +187,9 @@ class SqliteSource:
         path, options, _ = self._place
         try:
             uri = f"{Path(path).as_uri()}?{options}"
-            with closing(sqlite3.connect(uri, timeout=_WAIT, uri=True, isolation_level=None)) as connection:
+            with closing(
+                sqlite3.connect(uri, timeout=_LOCK_TIMEOUT_S, uri=True, isolation_level=None)
+            ) as connection:
                 connection.text_factory = text_factory or _tolerant
                 connection.execute("BEGIN")
                 yield connection
@@ -208,7 +210,7 @@ class SqliteSource:
 
     def _explained(self, table: str | None, error: BaseException) -> NsysprofError:
         self._check_unchanged()
-        reason = told(error) or "out of memory"
+        reason = message_of(error) or "out of memory"
         if "unable to open" in reason:
             return NsysprofError(f"{self.path} cannot be opened ({reason})")
         if "locked" in reason:
@@ -296,7 +298,7 @@ def _table(connection: sqlite3.Connection, name: str, root: Any) -> _Table:
     except (
         sqlite3.OperationalError
     ) as error:  # a view of something absent, a virtual table of an unknown kind
-        return _Table(name, (), None, told(error))
+        return _Table(name, (), None, message_of(error))
     columns = tuple(row[0] for row in listed)
     if not columns and root:
         raise sqlite3.DatabaseError(f"no columns of {name!r}")
