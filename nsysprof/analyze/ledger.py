@@ -102,7 +102,8 @@ def warnings(
     if attribution.ledger[AMBIGUOUS].ops:
         yield f"GPU ops of helper threads, with ranges open on several threads: {ops(AMBIGUOUS)}; no range owns them"
     if attribution.ledger[FOLLOWED].ops:
-        yield f"GPU ops of helper threads, owned by the one range open on another thread: {ops(FOLLOWED)}; see --threads"
+        owner = "owned by the one range open on another thread"
+        yield f"GPU ops of helper threads, {owner}: {ops(FOLLOWED)}; see --threads"
     if left_out.any():
         yield f"warm-up instances left out: {int(left_out.sum()):,} (--skip {skip})"
     if select is not None:

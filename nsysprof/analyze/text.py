@@ -197,8 +197,8 @@ def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]
     if ((shown["instances"] > 1) & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
     if waiting.any():
-        idle = format_share(LAUNCH_BOUND_IDLE)
-        yield f"* launch-bound: for more than {idle} of the span the GPU runs nothing, not even GPU ops of other ranges."
+        idle = f"for more than {format_share(LAUNCH_BOUND_IDLE)} of the span the GPU runs nothing"
+        yield f"* launch-bound: {idle}, not even GPU ops of other ranges."
     if (shown["busy_ns"] > shown["span_ns"]).any():
         yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
 
