@@ -12,7 +12,7 @@ from nsysprof.trace.nsys.gpu_work import read_grids
 from nsysprof.trace.nsys.host_calls import read_waits, waits_for_gpu
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
-from tests.kit.sources import source_of
+from tests.kit.reports import source_of
 from tests.kit.trace import Launch, Range, global_tid, launch_kernel, launch_memcpy
 
 NONE = np.iinfo(np.int64).min

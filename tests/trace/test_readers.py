@@ -16,7 +16,7 @@ from nsysprof.trace.nsys.gpu_work import WORK, read_memory_use, read_op_details
 from nsysprof.trace.nsys.host_calls import read_call_list
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
-from tests.kit.sources import source_of
+from tests.kit.reports import source_of
 from tests.kit.trace import (
     Item,
     Kernel,
