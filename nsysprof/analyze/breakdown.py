@@ -198,7 +198,7 @@ def break_down(
     merged = merged_paths(paths, merge)
     merged_of = merged.of[paths.of]
     selected = _selected(paths, merged, select, trace)[paths.of]
-    left_out = warm_up(attribution, merged, merged_of, skip)
+    left_out = warm_up(attribution, merged_of, skip)
     keep = selected & ~left_out
     notes = [*warnings(attribution, paths, left_out, skip, select, int(selected.sum()))]
     options: dict[str, Any] = {

@@ -226,9 +226,7 @@ def instance_numbers(path: NDArray[np.int32], start: NDArray[np.int64]) -> NDArr
     return out
 
 
-def warm_up(
-    attribution: Attribution, merged: Paths, merged_of: NDArray[np.int32], skip: int
-) -> NDArray[np.bool_]:
+def warm_up(attribution: Attribution, merged_of: NDArray[np.int32], skip: int) -> NDArray[np.bool_]:
     """True for range instances to leave out of statistics when the first ``skip`` of what repeats are warm-up.
 
     Instances repeat when more than ``skip`` of them have one merged path and one parent instance (at the top: one

@@ -7,7 +7,7 @@ import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -28,13 +28,6 @@ from nsysprof.commands.report_options import (
     bytes_of,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nsysprof.charts.chart import Painter
-    from nsysprof.compare.comparison import Comparison
-    from nsysprof.results.folder import ResultFolder
-
 
 def compare(
     report: ReportArgument,
@@ -52,7 +45,7 @@ def compare(
     ] = None,
     new: Annotated[
         str | None,
-        typer.Option(metavar="GLOB", help="Ranges to hold them against, paired by what the stars stand for."),
+        typer.Option(metavar="GLOB", help="Ranges to compare them with, paired by what the stars stand for."),
     ] = None,
     select: Annotated[
         str | None,
@@ -125,7 +118,7 @@ def compare(
         raise typer.BadParameter("give --range, or --base and --new")
     if base is None and other is None:
         raise typer.BadParameter("give --base and --new, or a second report")
-    # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
+    # numpy's linear algebra has work for one thread only here; starting more takes 40 ms.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.charts.chart import start_painter
 
@@ -137,7 +130,7 @@ def compare(
         from nsysprof.commands.progress import progress_bar
         from nsysprof.compare.charts import CHARTS, comparison_charts
         from nsysprof.compare.comparison import compare as compare_ranges
-        from nsysprof.compare.files import GAP_FILES
+        from nsysprof.compare.files import GAP_FILES, write_gaps
         from nsysprof.compare.text import comparison_text
         from nsysprof.formats.answers import GAP_SCHEMA
         from nsysprof.kernels.classify import load_rules
@@ -162,10 +155,10 @@ def compare(
         )
         results.check()
         with progress_bar() as progress:
-            found = [attribute(one, threads.value, progress, limit) for one in opened]
+            attributions = [attribute(each, threads.value, progress, limit) for each in opened]
             progress("comparing", 0)
             comparison = compare_ranges(
-                *found,
+                *attributions,
                 base=base,
                 new=new,
                 select=select,
@@ -178,29 +171,19 @@ def compare(
                 shape=shape,
                 counters=counters or (),
             )
+            drawn = comparison_charts(comparison)
             if charts:
                 progress("drawing charts", 0)
-                painter.paint(plans_of(comparison_charts(comparison), comparison))
+                painter.paint(plans_of(drawn, comparison))
         print(comparison_text(comparison, top=top, every=every, markdown=markdown), end="", flush=True)
-        _write(comparison, results, painter if charts else None, html=html)
+        page = None
+        if html:
+            from nsysprof.compare.page import comparison_page
 
+            page = partial(comparison_page, comparison)
 
-def _write(comparison: Comparison, results: ResultFolder, painter: Painter | None, *, html: bool) -> None:
-    """Write the files, the charts that are being painted among them, and say so on stderr."""
-    from nsysprof.charts.chart import files_of
-    from nsysprof.compare.charts import comparison_charts
-    from nsysprof.compare.files import write_gaps
+        def pictures() -> dict[str, bytes]:
+            return dict(zip(files_of(drawn), painter.pictures(), strict=True))
 
-    def page(pictures: Sequence[bytes]) -> str:
-        from nsysprof.compare.page import comparison_page
-
-        return comparison_page(comparison, pictures)
-
-    def pictures() -> dict[str, bytes]:
-        assert painter is not None
-        return dict(zip(files_of(comparison_charts(comparison)), painter.pictures(), strict=True))
-
-    written = results.write(
-        partial(write_gaps, comparison), pictures if painter else None, page if html else None
-    )
-    print(written, file=sys.stderr)
+        written = results.write(partial(write_gaps, comparison), pictures if charts else None, page)
+        print(written, file=sys.stderr)

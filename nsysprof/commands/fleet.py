@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,15 +25,13 @@ from nsysprof.commands.report_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from nsysprof.fleet.answer import Fleet
     from nsysprof.fleet.cluster import ClusterChoice
-    from nsysprof.fleet.examine import ReportAnswer, ReportFailure, ReportTask
+    from nsysprof.fleet.examine import ReportFailure, ReportTask
+    from nsysprof.formats.rank_answer import ReportAnswer
     from nsysprof.results.folder import ResultFolder
-
-# Where answers of single reports lie until all are there.
-_KEPT = ".answers"
 
 
 def fleet(
@@ -104,40 +101,35 @@ def fleet(
     names = list(reports or ())
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.attribution.paths import DEFAULT_MERGE
-    from nsysprof.fleet.charts import FLEET_CHARTS
-    from nsysprof.fleet.cluster import ClusterChoice, check_dask, worker_count, worker_memory
-    from nsysprof.fleet.examine import ReportTask
-    from nsysprof.fleet.files import FLEET_FILES, check_unfinished, fleet_folder
+    from nsysprof.commands.progress import progress_bar, say
+    from nsysprof.fleet.answer import fleet_answer
+    from nsysprof.fleet.cluster import ClusterChoice, check_dask
+    from nsysprof.fleet.examine import ReportTask, check_unfinished, kept_in, remove_kept
+    from nsysprof.fleet.files import default_folder, fleet_folder
     from nsysprof.fleet.identity import rank_pattern
     from nsysprof.fleet.inputs import find_reports, names_in
-    from nsysprof.fleet.kept_answers import answers_in, forget_answers
     from nsysprof.fleet.range_iterations import Choice
     from nsysprof.fleet.text import fleet_text
     from nsysprof.kernels.classify import load_rules
-    from nsysprof.results.folder import PAGE
 
     check_dask(local=scheduler is None)
-    load_rules(rules)  # what is wrong with it is told once, not per report
+    load_rules(rules)  # what is wrong with it is reported once, not per report
     pattern = rank_pattern(rank_from) if rank_from is not None else None
     names += names_in(listed) if listed is not None else []
     if not names:
         raise typer.BadParameter("name reports, or a file of their names with --from")
     files, notes = find_reports(names)
-    asked, drawn = [file.name for file in files], [chart.file for chart in FLEET_CHARTS]
-    folder = output or _default_folder(names, asked)
+    asked = [file.name for file in files]
+    folder = output or default_folder(names, asked)
+    kept = kept_in(folder)
     results = fleet_folder(
-        folder,
-        asked,
-        possible=(*reversed(FLEET_FILES), *drawn, PAGE),
-        wanted=[*FLEET_FILES, *(drawn if charts else ()), *((PAGE,) if html else ())],
-        force=force,
-        spreadsheet_safe=spreadsheet_safe,
+        folder, asked, charts=charts, html=html, force=force, spreadsheet_safe=spreadsheet_safe
     )
     results.check()
     if not resume and not force:
-        check_unfinished(folder, _KEPT)
+        check_unfinished(folder)
     choice = Choice(per, tuple(merge or DEFAULT_MERGE), skip)
-    options: dict[str, Any] = {
+    options = {
         "per": per,
         "merge": list(choice.merge),
         "skip": skip,
@@ -147,104 +139,64 @@ def fleet(
     ruled, exporter = (str(path.absolute()) if path else None for path in (rules, nsys))
     limit = bytes_of(memory_limit) if memory_limit else None
     tasks = [ReportTask(file, choice, threads.value, ruled, exporter, limit) for file in files]
-    _say(*notes)
-    with _telling_what_is_kept(folder, len(tasks)):
-        known = answers_in(folder / _KEPT, tasks) if resume else {}
-        count = worker_count(ClusterChoice(workers), len(tasks) - len(known))
-        where = ClusterChoice(count, scheduler, worker_memory(count))
-        answers = _answers(tasks, known, where, folder, resume=resume, strict=strict)
-        answer = _together(answers, pattern, options)
+    for note in notes:
+        say(note)
+    with _interruptible(kept, len(tasks)):
+        answers, where = _answers(
+            tasks, kept, ClusterChoice(workers, scheduler), resume=resume, strict=strict
+        )
+        with progress_bar() as progress:
+            progress("comparing ranks", 0)
+            answer = fleet_answer(answers, rank_from=pattern, options=options)
     print(fleet_text(answer, top), end="", flush=True)
     _write(answer, asked, results, charts=charts, html=html)
-    if len(known) < len(tasks):
-        _tell_cost(answer, where)
+    if where is not None:
+        say(_cost(answer, where))
     if answer.failures:
-        _say(
+        say(
             f"nsysprof: {len(answer.failures):,} of {len(tasks):,} reports could not be read;"
             " the others' answers are kept for --resume"
         )
         raise typer.Exit(1)
-    forget_answers(folder / _KEPT)
+    remove_kept(kept)
 
 
 @contextlib.contextmanager
-def _telling_what_is_kept(folder: Path, total: int) -> Iterator[None]:
-    """An interrupt meanwhile ends the command, with a line that says how to go on."""
+def _interruptible(kept: Path, total: int) -> Iterator[None]:
+    """Lets an interrupt end the command, with a line that says how to go on."""
+    from nsysprof.commands.progress import say
+    from nsysprof.fleet.examine import count_kept
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
 
     try:
         with interrupts_raised():
             yield
     except Interrupt as stop:
-        if kept := sum(1 for _ in (folder / _KEPT).glob("*.npz")):
-            _say(f"{kept:,} of {total:,} reports are done and kept: the same command with --resume goes on")
+        if done := count_kept(kept):
+            say(f"{done:,} of {total:,} reports are done and kept: the same command with --resume goes on")
         raise interrupted(stop) from None
 
 
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Interrupts wait until this is over."""
-    from nsysprof.tools.interrupts import Interrupt, interrupts_to
-
-    came: list[int] = []
-    with interrupts_to(came.append):
-        yield
-    if came:
-        raise Interrupt(came[0])
-
-
 def _answers(
-    tasks: Sequence[ReportTask],
-    known: Mapping[int, ReportAnswer],
-    where: ClusterChoice,
-    folder: Path,
-    *,
-    resume: bool,
-    strict: bool,
-) -> list[ReportAnswer | ReportFailure]:
-    """The answers of all reports, each kept in the folder as soon as it is there."""
+    tasks: Sequence[ReportTask], kept: Path, choice: ClusterChoice, *, resume: bool, strict: bool
+) -> tuple[list[ReportAnswer | ReportFailure], ClusterChoice | None]:
+    """The answers of all reports, each kept as soon as it is there; and the cluster, None where all were there."""
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.fleet.cluster import examine_all
-    from nsysprof.fleet.kept_answers import forget_answers
-    from nsysprof.results.files import writing
+    from nsysprof.fleet.cluster import ClusterChoice, examine_all, worker_count, worker_memory
+    from nsysprof.fleet.examine import keeping, kept_answers
 
-    kept = folder / _KEPT
-    with writing(folder):
-        if not resume:
-            forget_answers(kept)
-        kept.mkdir(parents=True, exist_ok=True)
-    try:
-        with progress_bar(lambda: len(tasks)) as progress:
-            return examine_all(
-                tasks,
-                where,
-                known=known,
-                keep=kept,
-                strict=strict,
-                uninterrupted=_interrupts_held,
-                progress=progress,
-            )
-    finally:
-        for empty in (kept, folder):  # nothing is left of a run that kept nothing
-            with contextlib.suppress(OSError):
-                empty.rmdir()
-
-
-def _together(
-    answers: Sequence[ReportAnswer | ReportFailure], pattern: Any, options: dict[str, Any]
-) -> Fleet:
-    from nsysprof.commands.progress import progress_bar
-    from nsysprof.fleet.answer import fleet_answer
-
-    with progress_bar() as progress:
-        progress("comparing ranks", 0)
-        return fleet_answer(answers, rank_from=pattern, options=options)
+    known = kept_answers(kept, tasks) if resume else {}
+    count = worker_count(choice, len(tasks) - len(known))
+    where = ClusterChoice(count, choice.scheduler, worker_memory(count))
+    with keeping(kept, anew=not resume), progress_bar(lambda: len(tasks)) as progress:
+        answers = examine_all(tasks, where, known=known, keep=kept, strict=strict, progress=progress)
+    return answers, where if len(known) < len(tasks) else None
 
 
 def _write(answer: Fleet, asked: Sequence[str], results: ResultFolder, *, charts: bool, html: bool) -> None:
     """Write the files and say so on stderr."""
     from nsysprof.charts.chart import pictures_of
-    from nsysprof.commands.progress import progress_bar
+    from nsysprof.commands.progress import progress_bar, say
     from nsysprof.fleet.charts import FLEET_CHARTS
     from nsysprof.fleet.files import write_fleet
 
@@ -260,48 +212,18 @@ def _write(answer: Fleet, asked: Sequence[str], results: ResultFolder, *, charts
             page if html else None,
             progress,
         )
-    _say(written)
+    say(written)
 
 
-def _tell_cost(answer: Fleet, where: ClusterChoice) -> None:
+def _cost(answer: Fleet, where: ClusterChoice) -> str:
     """What the workers took: the most memory of any, and what it may have been."""
     from nsysprof.core.text import plural
     from nsysprof.core.units import format_bytes
 
     most = format_bytes(int(answer.ranks["peak_bytes"].max()))
-    if where.scheduler is None:
-        many = plural(where.workers or 0, "worker")
-        limit = format_bytes(where.memory_bytes or 0)
-        _say(f"{many}, {most} of memory at most in one; the limit is {limit} each")
-    else:
-        _say(f"workers of {where.scheduler}, {most} of memory at most in one")
-
-
-def _default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
-    """After the one folder or report that was named, else after the folder of all reports and how their names begin.
-
-    What every fleet of files was named after before stays where it is about these reports.
-    """
-    from nsysprof.fleet.files import is_about
-    from nsysprof.fleet.inputs import without_ending
-
-    earlier = Path("reports.fleet")
-    if len(names) == 1 and Path(names[0]).is_dir():
-        return Path(f"{Path(os.path.realpath(names[0])).name or 'reports'}.fleet")
-    if is_about(earlier, reports):
-        return earlier
-    paths = [without_ending(name if "://" in name else os.path.realpath(name)) for name in reports]
-    if len(paths) == 1:
-        return Path(f"{paths[0].rpartition('/')[2] or 'reports'}.fleet")
-    folder, _, start = os.path.commonprefix(paths).rpartition("/")  # noqa: RUF071  names begin alike, not only folders
-    parts = (folder.rpartition("/")[2], start.rstrip("0123456789_-. "))
-    return Path(f"{'-'.join(filter(None, parts)) or 'reports'}.fleet")
-
-
-def _say(*texts: str) -> None:
-    """Lines for people, on stderr."""
-    from nsysprof.core.text import visible
-
-    print(
-        "".join(f"{visible(line)}\n" for text in texts for line in text.split("\n")), end="", file=sys.stderr
+    if where.scheduler is not None:
+        return f"workers of {where.scheduler}, {most} of memory at most in one"
+    limit = format_bytes(where.memory_bytes or 0)
+    return (
+        f"{plural(where.workers or 0, 'worker')}, {most} of memory at most in one; the limit is {limit} each"
     )

@@ -124,7 +124,7 @@ def plan_calls(comparison: Comparison) -> Calls:
         _block(one, calls[at], labels[at], max(reach), named=not (closer and at == short))
         for at, one in enumerate(names)
     ]
-    panels = [CallPanel(blocks, max(reach), "time since the first op of the call")]
+    panels = [CallPanel(blocks, max(reach), "time since the first GPU op of the call")]
     zoomed = None
     if closer:
         title = f"{names[short]}, {format_ratio(max(reach) / reach[short])} closer"
@@ -288,7 +288,7 @@ def _host_lane(call: MedianCall, length: int) -> CallLane:
 
 def _kernels(call: MedianCall) -> str:
     others = len(call.start) - call.kernels
-    kernels, more = plural(call.kernels, "kernel"), plural(others, "other op")
+    kernels, more = plural(call.kernels, "kernel"), plural(others, "other GPU op")
     return kernels if not others else more if not call.kernels else f"{kernels} and {more}"
 
 
@@ -308,7 +308,7 @@ def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:
     of = f"{base:,}" if base == new else f"{base:,} and {new:,}"
     chosen = f"the median by span of n = {of} calls" if max(base, new) > 1 else "the only call of each"
     return " · ".join(
-        [*compared_reports(comparison), chosen, "a call lasts until the first op of the next one"]
+        [*compared_reports(comparison), chosen, "a call lasts until the first GPU op of the next one"]
     )
 
 
@@ -318,7 +318,7 @@ def _legend(calls: Sequence[MedianCall]) -> list[tuple[str, str]]:
         present[call.family] = True
     entries = family_legend(present.tolist())
     if any(call.idle_ns for call in calls):
-        entries.append(("idle: none of its ops runs", IDLE))
+        entries.append(("idle: none of its GPU ops runs", IDLE))
     return entries
 
 

@@ -237,7 +237,7 @@ def _subtitle(comparison: Comparison, shown: Sequence[Difference]) -> str:
     calls = f"mean of {number} calls ({shorten(per, 30)})"
     if all(side.ledger.calls == 1 for side in sides):
         calls = "n = 1, a single call of each"
-    clock = "clock: span, first op to last, divided by calls; title: the median call"
+    clock = "clock: span, first GPU op to last, divided by calls; title: the median call"
     return " · ".join([*compared_reports(comparison), calls, clock])
 
 

@@ -1,4 +1,4 @@
-"""How long a call takes by four clocks, side by side: the host's, CUDA events, from first op to last, and busy."""
+"""The time of a call by four clocks: the host's, CUDA events, from first GPU op to last, and busy; with verdicts."""
 
 from __future__ import annotations
 
@@ -17,48 +17,55 @@ from nsysprof.statistics.contrast import DEFAULT_RULES, TOO_FEW_SAMPLES, Contras
 CPU, EVENTS, SPAN, BUSY = CLOCKS = ("CPU", "CUDA events", "span", "busy")
 Samples = Mapping[str, Ints]
 # Values to draw in all, so that hundreds of pairs, or hundreds of thousands of calls, take seconds; and the fewest
-# resamples that an interval is read from.
-_DRAWS, _FEWEST = 200_000_000, 1_000
+# resamples that make an interval.
+MAX_DRAWS, MIN_RESAMPLES = 200_000_000, 1_000
 
 
 def clock_rows(
-    pairs: Sequence[tuple[str, tuple[str, str], Samples, Samples]], steps: Sequence[int] = ()
+    pairs: Sequence[tuple[str, tuple[str, str], Samples, Samples]], steps: Sequence[float] = ()
 ) -> tuple[pd.DataFrame, list[str]]:
-    """A row per pair and clock, and what must be known of the samples of the span before its verdicts are believed.
+    """A row per pair and clock, and warnings about the samples of the span.
 
-    A pair is its name, what to call its sides in warnings, and the samples of both; ``steps`` are of the GPU's clock, a
-    `clock_step` for each. Columns: ``pair, clock``, of each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``;
+    A pair is its name, the names of its sides for warnings, and the samples of both; ``steps`` are of the GPU's clock,
+    a `clock_step` for each. Columns: ``pair, clock``, of each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``;
     ``ratio`` of the medians, base/new, from ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p``
     and ``adjusted_p`` (by Holm over the pairs of a clock), ``verdict`` on the new side and its ``reason``. A clock
     without samples on a side, or with a median of 0, has NaN and empty texts there.
     """
     total = sum(len(samples) for _, _, *both in pairs for side in both for samples in side.values())
-    resamples = max(_FEWEST, min(RESAMPLES, _DRAWS // max(total, 1)))
-    rows: list[dict[str, Any]] = []
-    warnings: list[str] = []
-    rules = [replace(DEFAULT_RULES, clock_step=step) for step in steps] or [DEFAULT_RULES] * len(pairs)
+    resamples = max(MIN_RESAMPLES, min(RESAMPLES, MAX_DRAWS // max(total, 1)))
+    steps = steps or [DEFAULT_RULES.clock_step] * len(pairs)
+    verdicts: dict[tuple[str, str], Contrast] = {}
     for clock in CLOCKS:
-        found = [_contrast(names, base[clock], new[clock], resamples) for _, names, base, new in pairs]
-        known = [
-            (one, rule if clock != CPU else DEFAULT_RULES)
-            for one, rule in zip(found, rules, strict=True)
-            if one is not None
-        ]
-        verdicts = iter(judge([one for one, _ in known], [rule for _, rule in known]))
-        for (pair, _, base, new), one in zip(pairs, found, strict=True):
-            verdict = None if one is None else next(verdicts)
-            sides = {**_described("base", base[clock]), **_described("new", new[clock])}
-            rows.append({"pair": pair, "clock": clock, **sides, **_judged(verdict)})
-            if clock == SPAN and verdict is not None and verdict.verdict != TOO_FEW_SAMPLES:
-                warnings += verdict.warnings
-    frame = pd.DataFrame(rows)
-    order = {pair: at for at, (pair, *_) in enumerate(pairs)}
-    frame = frame.sort_values("pair", key=lambda names: names.map(order), kind="stable", ignore_index=True)
-    return frame, list(dict.fromkeys(warnings))
+        contrasts, rules = {}, []
+        for (pair, names, base, new), step in zip(pairs, steps, strict=True):
+            both = _contrast(names, base[clock], new[clock], resamples)
+            if both is not None:
+                contrasts[pair, clock] = both
+                rules.append(DEFAULT_RULES if clock == CPU else replace(DEFAULT_RULES, clock_step=step))
+        verdicts |= zip(contrasts, judge([*contrasts.values()], rules), strict=True)
+    rows = [
+        {
+            "pair": pair,
+            "clock": clock,
+            **_summary("base", base[clock]),
+            **_summary("new", new[clock]),
+            **_numbers(verdicts.get((pair, clock))),
+        }
+        for pair, _, base, new in pairs
+        for clock in CLOCKS
+    ]
+    warnings = [
+        text
+        for (_, clock), verdict in verdicts.items()
+        if clock == SPAN and verdict.verdict != TOO_FEW_SAMPLES
+        for text in verdict.warnings
+    ]
+    return pd.DataFrame(rows), list(dict.fromkeys(warnings))
 
 
 def _contrast(names: tuple[str, str], base: Ints, new: Ints, resamples: int) -> Contrast | None:
-    """The two samples against each other; None where there are none, or a median of 0, which has no ratio."""
+    """The contrast of two samples; None where one is empty, or has a median of 0, which has no ratio."""
     if not len(base) or not len(new):
         return None
     try:
@@ -67,7 +74,7 @@ def _contrast(names: tuple[str, str], base: Ints, new: Ints, resamples: int) -> 
         return None
 
 
-def _described(side: str, samples: Ints) -> dict[str, int]:
+def _summary(side: str, samples: Ints) -> dict[str, int]:
     low, middle, high = np.percentile(samples, [25, 50, 75]) if len(samples) else (0, 0, 0)
     return {
         f"{side}_n": len(samples),
@@ -79,12 +86,12 @@ def _described(side: str, samples: Ints) -> dict[str, int]:
     }
 
 
-def _judged(found: Contrast | None) -> dict[str, Any]:
-    """A contrast's numbers with the ratio the other way up: how many times as long the base takes."""
+def _numbers(verdict: Contrast | None) -> dict[str, Any]:
+    """The numbers of a contrast, its ratio inverted: how many times as long the base takes."""
     numbers = ("ratio", "ratio_low", "ratio_high", "level", "delta", "p", "adjusted_p")
-    if found is None:
+    if verdict is None:
         return {**dict.fromkeys(numbers, np.nan), "verdict": "", "reason": ""}
-    interval = found.ratio_interval
+    interval = verdict.ratio_interval
     low, high = (1 / end if end else np.inf for end in (interval.high, interval.low))
-    values = (1 / found.ratio, low, high, interval.level, found.delta, found.p, found.adjusted_p)
-    return {**dict(zip(numbers, values, strict=True)), "verdict": found.verdict, "reason": found.reason}
+    values = (1 / verdict.ratio, low, high, interval.level, verdict.delta, verdict.p, verdict.adjusted_p)
+    return {**dict(zip(numbers, values, strict=True)), "verdict": verdict.verdict, "reason": verdict.reason}

@@ -34,8 +34,8 @@ MIN_NOTABLE_BYTES = 0.05
 _IN_WORDS = {
     WAITING_FOR[HOST]: "waiting for the host",
     WAITING_FOR[SYNC]: "waiting for a synchronization to return",
-    WAITING_FOR[QUEUE]: "idling between queued ops",
-    WAITING_FOR[OTHERS]: "waiting while ops of others run",
+    WAITING_FOR[QUEUE]: "idling between queued GPU ops",
+    WAITING_FOR[OTHERS]: "waiting while GPU ops of others run",
     WAITING_FOR[EXPOSED]: "waiting for the host after a synchronization",
 }
 _UNITS = {"tensor core": "tensor cores", "FP32 FMA": "FP32 units (CUDA cores)"}

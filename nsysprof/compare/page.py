@@ -173,7 +173,7 @@ def call_timeline_data(pair: Pair) -> tuple[str, str]:
         f"{title} {format_ns(call.length_ns)} (the median of {call.of:,})"
         for title, call in zip(titles, calls, strict=True)
     )
-    return pack(rows, length, head), f"One call of either side, from its first op on: {each}"
+    return pack(rows, length, head), f"One call of either side, from its first GPU op on: {each}"
 
 
 def _rows(side: Selection, call: MedianCall, group: str, length: int, names: _Names) -> Iterator[PageRow]:

@@ -120,7 +120,7 @@ def load_report(
     merged = merged_paths(paths, merge)
     code_of = merged.of[paths.of]
     kinds = classify(rules, attribution.trace.op_names)
-    left_out = warm_up(attribution, merged, code_of, skip) if skip else None
+    left_out = warm_up(attribution, code_of, skip) if skip else None
     return LoadedReport(attribution, merged, merged.texts(), kinds, runs, left_out, code_of)
 
 

@@ -176,7 +176,7 @@ def clock_table(difference: Difference) -> TextTable:
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
         rows,
         "lrrrrl",
-        f"median call ± half the IQR{few}; span: from its first op to that of the next call",
+        f"median call ± half the IQR{few}; span: from its first GPU op to that of the next call",
     )
 
 

@@ -106,7 +106,7 @@ def count_program(
         times = "each kernel once" if run.name == TRAFFIC else "each kernel replayed, which takes its time"
         echo(f"running under ncu, {number} of {len(runs)}, for its {run.name}: {times}\n")
         with input_kept():
-            counted.append(_counted(request, run, options, folder, outputs, echo))
+            counted.append(_run_once(request, run, options, folder, outputs, echo))
         if not counted[0].rows:
             raise NsysprofError(
                 f"no kernel ran in a range that matches {request.select!r}",
@@ -114,7 +114,6 @@ def count_program(
             )
     first, *others = counted
     rows, lost = counter_rows(first.rows, others[0].rows if others else [])
-    unclear = sum(not row.clear for row in first.rows)
     record = {
         "schema": COUNTER_SCHEMA,
         "nsysprof": __version__,
@@ -133,17 +132,18 @@ def count_program(
         "kernels": len(rows),
         "ranges": len({row.path for row in rows}),
         "unmatched": lost,
-        "unclear": unclear,
-        "warnings": list(_warnings(request, options, runs, counted, lost, unclear)),
+        "unclear": sum(not row.clear for row in first.rows),
+        "warnings": [],
         "environment": fingerprint(None, driver, (first.results or {}).get("environment")),
         "environment_hash": None,
         "gpu_state": {"before": before, "after": gpu_states()},
         "workload": _without_times(first.results),
     }
+    record["warnings"] = list(_warnings(record, options))
     return _staged(request, folder, outputs, rows, record, spreadsheet_safe)
 
 
-def _counted(
+def _run_once(
     request: CountRequest,
     run: CountingRun,
     options: Collection[str],
@@ -165,10 +165,9 @@ def _counted(
         raise NsysprofError(
             f"ncu's report holds {len(rows):,} of {kernels:,} kernels that it profiled", "df -h"
         )
-    shown = ncu_command(request, options, run.metrics, outputs.path(f".{run.name}"))
     facts = {
         "name": run.name,
-        "ncu_command": join(shown),
+        "ncu_command": join(ncu_command(request, options, run.metrics, outputs.path(f".{run.name}"))),
         "wall_ns": ended.wall_ns,
         "kernels": len(rows),
         "passes": list(passes),
@@ -188,33 +187,25 @@ def _rows(request: CountRequest, run: CountingRun, options: Collection[str], rep
         raise NsysprofError(f"ncu {request.ncu.version_text} does not read its own report: {why}") from None
 
 
-def _warnings(
-    request: CountRequest,
-    options: Collection[str],
-    runs: Sequence[CountingRun],
-    counted: Sequence[_Counted],
-    lost: int,
-    unclear: int,
-) -> Iterator[str]:
+def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[str]:
     """Describe what the table lacks, or holds with a caveat."""
-    passes = max(counted[0].facts["passes"], default=1)
+    passes = max(record["runs"][0]["passes"], default=1)
     if passes > 1:
         yield (
             f"traffic took {passes} passes on this chip: kernels were replayed, so that each found its inputs in DRAM"
             " even where the kernel before it had left them in L2"
         )
-    missing = [name for run in runs for name in run.missing]
-    if missing:
-        yield f"this chip has no metric for {', '.join(missing)}: left out"
-    if unclear:
+    if record["missing"]:
+        yield f"this chip has no metric for {', '.join(record['missing'])}: left out"
+    if record["unclear"]:
         yield (
-            f"{unclear:,} kernels ran while several threads had ranges open, and ncu does not know which launched them:"
-            " their range is empty; --threads strict goes by the launching thread alone"
+            f"{record['unclear']:,} kernels ran while several threads had ranges open, and ncu does not know which"
+            " launched them: their range is empty; --threads strict goes by the launching thread alone"
         )
-    if request.threads == "follow" and PROCESS_SCOPE not in options:
+    if record["threads"] == "follow" and PROCESS_SCOPE not in options:
         yield "this ncu knows the ranges of the launching thread only: a newer one has --nvtx-push-pop-scope"
-    if lost:
-        yield f"{lost:,} kernels of the first run had no equal in the second: they have no FLOPs"
+    if record["unmatched"]:
+        yield f"{record['unmatched']:,} kernels of the first run had no equal in the second: they have no FLOPs"
 
 
 def _without_times(results: Mapping[str, Any] | None) -> dict[str, Any] | None:

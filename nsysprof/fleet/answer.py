@@ -15,29 +15,42 @@ from numpy.typing import NDArray
 
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.fleet.collectives import Waiting, find_waiting, iteration_rows
-from nsysprof.fleet.examine import ReportAnswer, ReportFailure
+from nsysprof.fleet.examine import ReportFailure
 from nsysprof.fleet.findings import fleet_findings
-from nsysprof.fleet.gpu_activity import COMMUNICATION, COMPUTE, COPIES, EXPOSED, HOST, PARTS, QUEUE, SYNC
 from nsysprof.fleet.identity import Identity, Ranked, identify_ranks
-from nsysprof.fleet.range_iterations import WHOLE
 from nsysprof.fleet.rank_part import FAR_LONGER
-from nsysprof.fleet.rank_table import (
+from nsysprof.fleet.stragglers import (
+    NOT_PROVEN,
+    Waiting,
+    find_waiting,
+    iteration_rows,
+    outlier_rows,
+    straggler_rows,
+)
+from nsysprof.fleet.tables import (
     OWN_PARTS,
+    SUMS,
+    WAITS,
     iteration_frame,
     own_matrix,
     path_frame,
     rank_rows,
     spread_frame,
 )
-from nsysprof.fleet.stragglers import NOT_PROVEN, outlier_rows, straggler_rows
+from nsysprof.formats.rank_answer import (
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    EXPOSED,
+    IDLE_PARTS,
+    PARTS,
+    WHOLE,
+    ReportAnswer,
+)
 
-# Ranks whose clocks put their iterations further apart than this many times their length are of no common time.
-_FAR = 4
-_MOST_WARNINGS = 3  # of one kind
-_SUMS = ("cpu", "span", "own", COMMUNICATION, *PARTS, "idle")
-_WAITS = ("collectives", "collective_ns", "waiting_ns", "caused_ns")
-USUAL = ("rank", "iterations", *(f"{name}_ns" for name in _SUMS), *_WAITS, "times_awaited")
+# Ranks whose clocks put their iterations further apart than this many times their length have no common time.
+_MAX_APART = 4
+_MAX_RANKS_NAMED = 3  # in a warning
 
 
 @dataclass(frozen=True)
@@ -63,12 +76,12 @@ class Fleet:
     ``outliers``: iterations of single ranks that stand out. ``split``: per part of the time the mean per iteration of
     the slowest rank and of the median one, in ns.
 
-    ``iteration_path`` is the path of the iterations, `WHOLE` where nothing repeats. ``source`` says how ranks were
-    told apart, ``clock`` how their clocks were aligned. ``lanes`` is a lane per rank on the common clock.
+    ``iteration_path`` is the path of the iterations, `WHOLE` where nothing repeats. ``source`` says where the numbers
+    of ranks are from, ``clock`` how their clocks were aligned. ``lanes`` is a lane per rank on the common clock.
     ``failures`` are reports without an answer.
 
-    ``usual`` are the ``ranks`` with all sums over the usual iterations alone, of which text, page and charts tell:
-    without those of ``left_out``, which take more than `FAR_LONGER` times the median on some rank, as warm-up does.
+    ``usual`` are the ``ranks`` with all sums over the usual iterations alone, which text, page and charts show: without
+    those of ``left_out``, which take more than `FAR_LONGER` times the median on some rank, as warm-up does.
     """
 
     iteration_path: str
@@ -115,17 +128,18 @@ def fleet_answer(
     paths = path_frame(rows, iterations)
     own = own_matrix(rows, path)
     waiting = find_waiting(identity.ranks, path)
-    slow = straggler_rows(own if own.shape[1] else _whole_own(paths))
-    ranks = _rank_frame(identity, paths, path, waiting, slow)
+    whole = paths[paths["path"] == WHOLE].set_index("rank")
+    slow = straggler_rows(own if own.shape[1] else whole[["own_ns"]].astype(float))
+    ranks = _rank_frame(identity, whole, paths[paths["path"] == path].set_index("rank"), waiting, slow)
     left_out = _left_out(iterations, path)
     usual, usual_waiting = ranks, waiting
     if left_out:
         usual_waiting = replace(waiting, each=waiting.each[~waiting.each["label"].isin(left_out)])
         usual = _usual(identity.ranks, ranks, path, left_out, usual_waiting)
     lanes, clock = _lanes(identity.ranks, waiting)
-    spread = spread_frame(paths, iterations)
-    split = _split(usual)
-    outliers = outlier_rows(own)
+    spread, split, outliers = spread_frame(paths, iterations), _split(usual), outlier_rows(own)
+    findings = fleet_findings(path, usual, left_out, iterations, spread, split, outliers, usual_waiting)
+    warnings = (*identity.warnings, *_warnings(identity.ranks, path, own, waiting))
     return Fleet(
         iteration_path=path,
         ranks=ranks,
@@ -140,14 +154,8 @@ def fleet_answer(
         source=identity.source,
         clock=clock,
         lanes=lanes,
-        findings=tuple(
-            fleet_findings(path, usual, left_out, iterations, spread, split, outliers, usual_waiting)
-        ),
-        warnings=(
-            *identity.warnings,
-            *_warnings(identity.ranks, path, own, waiting),
-            *_outside(path, ranks, options),
-        ),
+        findings=tuple(findings),
+        warnings=(*warnings, *_outside(path, ranks, options)),
         failures=tuple(failures),
         options=dict(options or {}),
     )
@@ -169,15 +177,10 @@ def _iteration_path(ranks: Sequence[Ranked], per: str | None) -> str:
     return max(votes, key=lambda path: (votes[path], path != WHOLE))
 
 
-def _whole_own(paths: pd.DataFrame) -> pd.DataFrame:
-    mine = paths[paths["path"] == WHOLE]
-    return pd.DataFrame({WHOLE: mine["own_ns"].to_numpy(np.float64)}, index=mine["rank"].tolist())
-
-
 def _rank_frame(
-    identity: Identity, paths: pd.DataFrame, path: str, waiting: Waiting, slow: pd.DataFrame
+    identity: Identity, whole: pd.DataFrame, iterations: pd.DataFrame, waiting: Waiting, slow: pd.DataFrame
 ) -> pd.DataFrame:
-    """The columns of ``ranks.csv``; times are those of the iterations, but for ``report_…``."""
+    """The columns of ``ranks.csv``: times are those of the ``iterations``, but for ``report_…`` of the ``whole``."""
     rows = []
     for each in identity.ranks:
         part, answer = each.part, each.answer
@@ -195,19 +198,16 @@ def _rank_frame(
             }
         )
     frame = pd.DataFrame(rows)
-    whole = paths[paths["path"] == WHOLE].set_index("rank")
-    frame["report_span_ns"] = whole["span_ns"].reindex(frame["rank"]).to_numpy()
-    frame["report_busy_ns"] = whole["busy_ns"].reindex(frame["rank"]).to_numpy()
-    mine = paths[paths["path"] == path].set_index("rank").reindex(frame["rank"])
-    frame["iterations"] = mine["iterations"].fillna(0).astype(np.int64).to_numpy()
-    for name in _SUMS:
-        frame[f"{name}_ns"] = mine[f"{name}_ns"].fillna(0).astype(np.int64).to_numpy()
-    frame["own_median_ns"] = mine["own_median_ns"].to_numpy()
-    frame["span_median_ns"] = mine["span_median_ns"].to_numpy()
-    frame["times_slowest"] = mine["times_slowest"].fillna(0).astype(np.int64).to_numpy()
+    whole, sums = whole.reindex(frame["rank"]), iterations.reindex(frame["rank"])
+    for name in ("span_ns", "busy_ns"):
+        frame[f"report_{name}"] = whole[name].to_numpy()
+    for name in ("iterations", *(f"{name}_ns" for name in SUMS)):
+        frame[name] = sums[name].fillna(0).to_numpy(np.int64)
+    for name in ("own_median_ns", "span_median_ns"):
+        frame[name] = sums[name].to_numpy()
+    frame["times_slowest"] = sums["times_slowest"].fillna(0).to_numpy(np.int64)
     frame = frame.assign(**_waited(frame["rank"], waiting))
-    offsets = frame["rank"].map(dict(waiting.offset_ns))
-    frame["clock_offset_ns"] = offsets
+    frame["clock_offset_ns"] = frame["rank"].map(dict(waiting.offset_ns))
     frame = frame.merge(slow, on="rank", how="left", validate="one_to_one")
     frame["straggler"] = frame["straggler"].eq(True)  # NaN of a rank without iterations is no straggler
     frame = frame.fillna({"verdict": NOT_PROVEN, "basis": ""})
@@ -219,40 +219,37 @@ def _rank_frame(
 
 def _waited(numbers: pd.Series, waiting: Waiting) -> dict[str, NDArray[np.int64]]:
     """Per rank its collectives, and in how many iterations it comes last to them."""
-    together = waiting.each.groupby("rank")[list(_WAITS)].sum().reindex(numbers, fill_value=0)
+    together = waiting.each.groupby("rank")[list(WAITS)].sum().reindex(numbers, fill_value=0)
     last = waiting.each.sort_values(["collective_ns", "rank"], kind="stable").drop_duplicates("label")
     times = numbers.map(last["rank"].value_counts()).fillna(0)
     return {
-        **{name: together[name].to_numpy(np.int64) for name in _WAITS},
+        **{name: together[name].to_numpy(np.int64) for name in WAITS},
         "times_awaited": times.to_numpy(np.int64),
     }
 
 
 def _left_out(iterations: pd.DataFrame, path: str) -> tuple[str, ...]:
     """The labels of the iterations that are not usual."""
-    mine = iterations[iterations["path"] == path]
-    far = mine["span_max_ns"] > FAR_LONGER * mine["span_max_ns"].median()
-    return tuple(mine["iteration"][far].tolist())
+    own = iterations[iterations["path"] == path]
+    far = own["span_max_ns"] > FAR_LONGER * own["span_max_ns"].median()
+    return tuple(own["iteration"][far].tolist())
 
 
 def _usual(
     ranks: Sequence[Ranked], frame: pd.DataFrame, path: str, left_out: Sequence[str], waiting: Waiting
 ) -> pd.DataFrame:
     """The frame of ranks with its sums over the iterations that are not left out."""
-    without = set(left_out)
-    sums: dict[str, list[int]] = {name: [] for name in ("iterations", *_SUMS)}
+    sums = []
     for each in ranks:
         part = each.part
         rows = iteration_rows(part, path)
-        out = np.array([text in without for text in part.labels])
-        rows = rows[~out[part.label[rows]]]
-        found = {name: int(part.columns[name][rows].sum()) for name in ("cpu", "span", COMMUNICATION, *PARTS)}
-        found["own"] = sum(found[name] for name in OWN_PARTS)
-        found["idle"] = sum(found[name] for name in (HOST, SYNC, QUEUE))
-        sums["iterations"].append(int((part.label[rows] > 0).sum()))
-        for name in _SUMS:
-            sums[name].append(found[name])
-    columns = {name if name == "iterations" else f"{name}_ns": values for name, values in sums.items()}
+        rows = rows[~np.isin(np.array(part.labels)[part.label[rows]], left_out)]
+        total = {name: int(part.columns[name][rows].sum()) for name in ("cpu", "span", COMMUNICATION, *PARTS)}
+        total["own"] = sum(total[name] for name in OWN_PARTS)
+        total["idle"] = sum(total[name] for name in IDLE_PARTS)
+        row = {f"{name}_ns": total[name] for name in SUMS}
+        sums.append({"iterations": int((part.label[rows] > 0).sum()), **row})
+    columns = {str(name): values for name, values in pd.DataFrame(sums).items()}
     return frame.assign(**columns, **_waited(frame["rank"], waiting))
 
 
@@ -265,13 +262,13 @@ def _split(ranks: pd.DataFrame) -> pd.DataFrame:
     """The parts of an iteration's time in the slowest rank by own time per iteration, or in all where there are none,
     and in the median rank, which is one of them.
     """
-    mine = ranks[ranks["span_ns"] > 0]
-    by = "own_median_ns" if mine["own_median_ns"].notna().any() else "own_ns"
-    mine = mine.sort_values([by, "own_ns", "rank"], kind="stable", na_position="first")
+    timed = ranks[ranks["span_ns"] > 0]
+    by = "own_median_ns" if timed["own_median_ns"].notna().any() else "own_ns"
+    timed = timed.sort_values([by, "own_ns", "rank"], kind="stable", na_position="first")
     names = ["part", "slowest_ns", "median_ns", "slowest_rank", "median_rank"]
-    if len(mine) < 2:
+    if len(timed) < 2:
         return pd.DataFrame(columns=names)
-    slowest, middle = mine.iloc[-1], mine.iloc[(len(mine) - 1) // 2]
+    slowest, middle = timed.iloc[-1], timed.iloc[(len(timed) - 1) // 2]
     rows = [
         {
             "part": part,
@@ -302,7 +299,7 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
         shift, clock = [-start for start in starts], "each rank from its own first iteration"
     lengths = [each.part.timeline_ns[1] - each.part.timeline_ns[0] for each in ranks]
     begins = [start + by for start, by in zip(starts, shift, strict=True)]
-    if max(begins) - min(begins) > _FAR * max(lengths):
+    if max(begins) - min(begins) > _MAX_APART * max(lengths):
         shift, clock = (
             [-start for start in starts],
             "each rank from its own first iteration: they ran at other times",
@@ -328,7 +325,7 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
 def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     others = [each.rank for each in ranks if path not in each.part.paths]
     if others:
-        yield f"no {path!r} in {_ranks(others)}: nothing is said of their iterations"
+        yield f"no {path!r} in {_ranks(others)}: the findings do not cover their iterations"
     known = own.notna()
     lacking = [rank for rank in known.index[(~known).any(axis=1)].tolist() if rank not in others]
     if lacking and own.shape[1]:
@@ -344,32 +341,26 @@ def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Wa
     gpus = Counter(name for each in ranks for name in each.part.gpus)
     if len(gpus) > 1:
         yield f"ranks on unlike GPUs: {', '.join(f'{count} x {name}' for name, count in gpus.most_common())}"
-    texts: dict[str, list[int]] = {}
+    alike: dict[str, dict[int, str]] = {}  # but for their numbers
     for each in ranks:
         for text in (*each.answer.warnings, *each.part.warnings):
-            texts.setdefault(re.sub(r"[\d,.]+", "#", text), []).append(each.rank)
-    first = {
-        re.sub(r"[\d,.]+", "#", text): text
-        for each in reversed(ranks)
-        for text in (*each.answer.warnings, *each.part.warnings)
-    }
-    for kind, where in texts.items():
-        yield f"{_ranks(sorted(set(where)))}: {first[kind]}"
+            alike.setdefault(re.sub(r"[\d,.]+", "#", text), {}).setdefault(each.rank, text)
+    for texts in alike.values():
+        yield f"{_ranks(sorted(texts))}: {next(iter(texts.values()))}"
 
 
 def _outside(path: str, ranks: pd.DataFrame, options: Mapping[str, Any] | None) -> Iterator[str]:
-    """A warning where most of what the GPUs do is in no iteration, and nobody asked to leave it out."""
+    """Warn where most of what the GPUs do is in no iteration, and nobody asked to leave it out."""
     busy = int(ranks[ranks["iterations"] > 0]["report_busy_ns"].sum())
     inside = sum(int(ranks[f"{part}_ns"].sum()) for part in (COMPUTE, EXPOSED, COPIES))
     if 2 * inside < busy and not (options or {}).get("skip"):
         share = format_share(inside / busy)
-        yield f"iterations of {path!r} hold {share} of the GPUs' busy time: nothing is said of the rest"
+        yield f"iterations of {path!r} hold {share} of the GPUs' busy time: the findings do not cover the rest"
 
 
 def _ranks(numbers: Sequence[int]) -> str:
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
-    shown = ", ".join(map(str, numbers[:_MOST_WARNINGS]))
-    return f"ranks {shown}" + (
-        f" and {len(numbers) - _MOST_WARNINGS:,} more" if len(numbers) > _MOST_WARNINGS else ""
-    )
+    more = len(numbers) - _MAX_RANKS_NAMED
+    shown = ", ".join(map(str, numbers[:_MAX_RANKS_NAMED]))
+    return f"ranks {shown} and {more:,} more" if more > 0 else f"ranks {shown}"

@@ -1,11 +1,216 @@
-"""The charts over all ranks."""
+"""The charts over all ranks: ranks against ranges, and ranks over time."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
 from nsysprof.charts.chart import Chart
-from nsysprof.fleet.answer import Fleet
-from nsysprof.fleet.heatmap import plan_heatmap
-from nsysprof.fleet.timeline import plan_rank_lanes
+from nsysprof.charts.marks import PLOT_COLUMNS, BarPanel, Bars, Heading, Heat, LanePanel, Lanes, Part, Ribbons
+from nsysprof.charts.palette import COLOURS, IDLE, LESS, MORE, OTHERS
+from nsysprof.core.text import one_line
+from nsysprof.core.units import format_ns, format_ratio, format_share
+from nsysprof.fleet.answer import Fleet, RankLane
+from nsysprof.fleet.findings import awaited_rank, middle_rank, straggler_state, without_text
+from nsysprof.fleet.rank_part import TIMELINE_ITERATIONS
+from nsysprof.fleet.text import iteration_paths, rank_mark
+from nsysprof.formats.rank_answer import WHOLE
+
+# What a rank spends its time on, and its colour in the charts of a fleet.
+_PART_COLOURS = {
+    "compute": ("compute", LESS),
+    "exposed": ("exposed communication", MORE),
+    "copies": ("copies", OTHERS),
+    "idle": ("idle", IDLE),
+}
+_FAST_AND_SLOW = COLOURS["norm"], COLOURS["softmax"]  # of fast and of slow: no colour of the parts
+_MAX_PATHS = 10
+_ROWS_INCHES, _MAX_ROW, _MIN_ROW = 6.6, 0.42, 0.03  # inches of all rows, and of one
+_DARKEST_RATIO = 1.5  # times the median rank: where the colours end
+_PATH_WIDTH, _MAX_WIDTH = 0.1, 0.6  # of the width: a column, and all of them
+
+
+def plan_heatmap(fleet: Fleet) -> Bars:
+    """Ranks from top to bottom, ranges of an iteration from left to right, coloured by own time over that of the median
+    rank (of two ranks over their mean); beside them what each rank spends its time on.
+    """
+    columns = _heatmap_paths(fleet)
+    values, times = _cells(fleet, columns)
+    marks = [rank_mark(row) for row in fleet.ranks.to_dict("records")]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shades = np.clip(np.log(values) / math.log(_DARKEST_RATIO), -1, 1)
+    wide = min(_PATH_WIDTH * len(columns), _MAX_WIDTH)
+    heat = Heat(
+        share=wide,
+        names=[_wrapped_name(fleet, path) for path in columns],
+        values=np.where(np.isfinite(values), shades, np.nan),
+        texts=[
+            [_cell_texts(*cell) for cell in zip(*row, strict=True)] for row in zip(values, times, strict=True)
+        ],
+        colours=_FAST_AND_SLOW,
+        scale=(
+            f"{1 / _DARKEST_RATIO:.2f}x or less",
+            middle_rank(len(fleet.ranks)),
+            f"{_DARKEST_RATIO:.1f}x or more",
+        ),
+    )
+    return Bars(
+        heading=Heading(_heatmap_title(fleet), _heatmap_subtitle(fleet), legend=list(_PART_COLOURS.values())),
+        labels=[
+            f"rank {rank} {mark}".rstrip() for rank, mark in zip(fleet.ranks["rank"], marks, strict=True)
+        ],
+        rest=None,
+        panels=[heat, _shares(fleet, 1 - wide)],
+        strong=[row for row, mark in enumerate(marks) if mark == "!"],
+        row=min(_MAX_ROW, max(_MIN_ROW, _ROWS_INCHES / len(marks))),
+    )
+
+
+def _heatmap_paths(fleet: Fleet) -> list[str]:
+    """The iterations, and the ranges in them with the most own time, in the order of their paths."""
+    spread = iteration_paths(fleet)
+    if spread.empty:
+        return [WHOLE]
+    most = spread.sort_values("own_median_ns", ascending=False, kind="stable")["path"].tolist()[:_MAX_PATHS]
+    return [path for path in spread["path"].tolist() if path in set(most)]
+
+
+def _cells(fleet: Fleet, columns: list[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How each rank compares to the median one, and its own time in ns; a row per rank, a column per path."""
+    paths = fleet.paths[fleet.paths["path"].isin(columns)]
+    own = paths["own_median_ns"].where(paths["own_median_ns"].notna(), paths["own_ns"])
+    order = fleet.ranks["rank"].tolist()
+    relative, times = (
+        paths.assign(own=own)
+        .pivot(index="rank", columns="path", values=name)
+        .reindex(index=order, columns=columns)
+        .to_numpy(np.float64)
+        for name in ("relative", "own")
+    )
+    return relative, times
+
+
+def _cell_texts(ratio: float, own: float) -> tuple[str, ...]:
+    """The text of a cell, and a shorter one."""
+    short = format_ratio(ratio) if math.isfinite(ratio) else ""
+    return (f"{format_ns(own)} · {short}", short) if short else ()
+
+
+def _heatmap_title(fleet: Fleet) -> str:
+    ranks = fleet.ranks
+    slow = ranks[ranks["straggler"]].sort_values("ratio", ascending=False, kind="stable")
+    if len(slow) == 1:
+        row = slow.iloc[0]
+        return f"Rank {int(row['rank'])} is a straggler: {format_ratio(row['ratio'])} the own time of the other ranks"
+    if len(slow):
+        named = ", ".join(str(rank) for rank in slow["rank"].head(4).tolist())
+        return f"{len(slow)} stragglers: ranks {named}{' …' if len(slow) > 4 else ''}"
+    iterations = fleet.iterations[fleet.iterations["path"] == fleet.iteration_path]
+    shared = iterations[iterations["ranks"] > 1]
+    if shared.empty:
+        return f"Own time of each rank against the {middle_rank(len(ranks))}"
+    state = straggler_state(ranks)
+    if state.rank is not None:
+        return state.short
+    apart = format_ratio(float(shared["max_over_min"].median()))
+    return f"{state.short}; within an iteration the slowest rank takes {apart} the fastest one's own time"
+
+
+def _heatmap_subtitle(fleet: Fleet) -> str:
+    count = len(fleet.iterations[fleet.iterations["path"] == fleet.iteration_path])
+    what = f"{count:,} iterations of {fleet.iteration_path}" if count else "whole reports"
+    gpus = ", ".join(fleet.ranks["gpu_name"].drop_duplicates().tolist()[:2])
+    return one_line(
+        f"{len(fleet.ranks):,} ranks · {what} · {gpus} · own time: all but exposed communication",
+        160,
+    )
+
+
+def _wrapped_name(fleet: Fleet, path: str) -> list[str]:
+    """A path below that of the iterations, its parts below each other, innermost last."""
+    inner = path.removeprefix(f"{fleet.iteration_path}/")
+    parts = inner.split("/")[-3:]
+    return [one_line(part, 18) for part in parts]
+
+
+def _shares(fleet: Fleet, share: float) -> BarPanel:
+    """What each rank spends the time of its iterations on, as stacked bars that add up to 100 %."""
+    ranks = fleet.usual
+    whole = np.maximum(sum(ranks[f"{part}_ns"].to_numpy(np.float64) for part in _PART_COLOURS), 1)
+    whose = f"of the time in iterations{f' without {without_text(fleet.left_out)}' if fleet.left_out else ''}"
+    left, parts = np.zeros(len(ranks)), []
+    for part, (label, colour) in _PART_COLOURS.items():
+        right = left + ranks[f"{part}_ns"].to_numpy(np.float64) / whole
+        parts.append(Part(label, colour, "none", np.arange(len(ranks)), left, right))
+        left = right
+    return BarPanel(one_line(whose, 80), share, 1, parts, percent=True)
+
+
+# ---- ranks over time
+
+_LANES_INCHES, _MAX_LANE, _MIN_LANE = 6.8, 0.6, 0.03  # inches of all lanes, and of one
+_HOST_WIDTH = 24
+
+
+def plan_rank_lanes(fleet: Fleet) -> Lanes:
+    """Lanes of ranks on one time axis; every column is coloured by how much of it each kind takes."""
+    end = max(1, *(each.end_ns for each in fleet.lanes))
+    hosts = dict(zip(fleet.ranks["rank"], fleet.ranks["host"], strict=True))
+    several = len(set(hosts.values())) > 1
+    kinds = [_PART_COLOURS[name] for name in ("compute", "exposed")]
+    kinds.append(("idle or copies", _PART_COLOURS["idle"][1]))
+    lanes = Ribbons(
+        labels=[
+            f"rank {each.rank}{f' · {one_line(hosts[each.rank], _HOST_WIDTH)}' if several else ''}"
+            for each in fleet.lanes
+        ],
+        shares=np.stack([_column_shares(each, end) for each in fleet.lanes]),
+        colours=[colour for _, colour in kinds],
+        height=min(_MAX_LANE, max(_MIN_LANE, _LANES_INCHES / len(fleet.lanes))),
+    )
+    return Lanes(
+        Heading(_lanes_title(fleet), _lanes_subtitle(fleet), kinds),
+        [LanePanel([lanes], end, "", "time since the first rank began")],
+    )
+
+
+def _column_shares(lane: RankLane, end: int) -> NDArray[np.uint8]:
+    """How much of each column of the axis is compute, exposed communication, or neither, where the rank has any."""
+    edges = np.linspace(0, end, PLOT_COLUMNS + 1)
+    own = np.linspace(lane.start_ns, max(lane.end_ns, lane.start_ns + 1), len(lane.compute) + 1)
+    width = np.diff(own)
+    shares = []
+    for values in (lane.compute, lane.exposed, np.ones(len(lane.compute))):
+        before = np.append(0.0, np.cumsum(values * width))
+        shares.append(np.diff(np.interp(edges, own, before)) / np.diff(edges))
+    compute, exposed, inside = shares
+    parts: NDArray[np.float64] = np.clip([compute, exposed, inside - compute - exposed], 0, 1)
+    return (255 * parts).astype(np.uint8)
+
+
+def _lanes_title(fleet: Fleet) -> str:
+    ranks = fleet.usual
+    inside, waits, caused = (int(ranks[f"{name}_ns"].sum()) for name in ("collective", "waiting", "caused"))
+    whole = max(float((ranks["own_ns"] + ranks["exposed_ns"]).sum()), 1)
+    if inside and caused:
+        most = awaited_rank(ranks)
+        who = "the ranks take turns at being last" if most is None else f"mostly for rank {most}"
+        return f"{format_share(waits / inside)} of the time in collectives is waiting: {who}"
+    if ranks["communication_ns"].any():
+        return f"Exposed communication takes {format_share(float(ranks['exposed_ns'].sum()) / whole)} of the time"
+    return f"The ranks idle for {format_share(float(ranks['idle_ns'].sum()) / whole)} of the time"
+
+
+def _lanes_subtitle(fleet: Fleet) -> str:
+    count = int(fleet.usual["iterations"].max())
+    what = "whole reports"
+    if fleet.iteration_path != WHOLE and count:
+        some = f"the middle {TIMELINE_ITERATIONS} of " if count > TIMELINE_ITERATIONS else ""
+        what = f"{some}{count:,} iterations of {fleet.iteration_path}"
+    return one_line(f"{len(fleet.ranks):,} ranks · {what} · {fleet.clock}", 160)
+
 
 FLEET_CHARTS: tuple[Chart[Fleet], ...] = (
     Chart("fleet_heatmap.png", "Ranks against ranges, by own time", plan_heatmap),

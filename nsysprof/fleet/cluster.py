@@ -1,4 +1,4 @@
-"""Reports on Dask: a cluster of local processes, or a scheduler that is there already."""
+"""Dask for the reports of a fleet: a cluster of local processes, or a scheduler that is there already."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -19,18 +19,19 @@ import psutil
 from nsysprof import __version__
 from nsysprof.core.arena import group_limits
 from nsysprof.errors import NsysprofError
-from nsysprof.fleet.examine import ReportAnswer, ReportFailure, ReportTask, examine_report
-from nsysprof.fleet.inputs import missing_dask
-from nsysprof.fleet.kept_answers import answer_file, keep_answer
+from nsysprof.fleet.examine import ReportFailure, ReportTask, answer_file, examine_report, keep_answer
+from nsysprof.fleet.inputs import first_line, missing_dask
+from nsysprof.formats.rank_answer import ReportAnswer
+from nsysprof.tools.interrupts import Interrupt, interrupts_to
 
 if TYPE_CHECKING:
     from distributed import Client
 
 # A report is tried again when a worker dies on it, until as many workers have.
-_MOST_DEATHS = 3
-_PATIENCE = "20s"
+_MAX_DEATHS = 3
+_TIMEOUT = "20s"
 # How many reports per worker are handed out at a time: an interrupt then leaves few to give up.
-_AHEAD = 4
+_REPORTS_AHEAD = 4
 
 
 @dataclass(frozen=True)
@@ -75,30 +76,29 @@ def examine_all(
     known: Mapping[int, ReportAnswer] | None = None,
     keep: Path | None = None,
     strict: bool = False,
-    uninterrupted: Callable[[], AbstractContextManager[None]] = nullcontext,
     progress: Callable[[str, int], None] = lambda step, done: None,
 ) -> list[ReportAnswer | ReportFailure]:
     """The answers to tasks, in their order. ``known`` are those that are there, by number; ``keep`` is a folder for
-    the others. While local workers start and end, ``uninterrupted`` holds interrupts back.
+    the others. Interrupts wait while local workers start and end.
 
     A worker that dies is replaced and its report tried again elsewhere. With ``strict`` the first failure raises its
     `NsysprofError`. Raises one too where no scheduler answers, or its workers have no nsysprof.
     """
-    found: dict[int, ReportAnswer | ReportFailure] = dict(known or {})
-    progress("analysing reports", len(found))
-    rest = [number for number in range(len(tasks)) if number not in found]
+    answers: dict[int, ReportAnswer | ReportFailure] = dict(known or {})
+    progress("analysing reports", len(answers))
+    rest = [number for number in range(len(tasks)) if number not in answers]
     memory = choice.memory_bytes if choice.scheduler is None else None
     if rest:
-        with _client(choice, len(rest), uninterrupted) as client:
+        with _client(choice, len(rest)) as client:
             for number, answer in _results(client, tasks, rest, memory):
                 if isinstance(answer, ReportFailure):
                     if strict:
                         raise NsysprofError(answer.reason, answer.hint)
                 elif keep is not None:
                     keep_answer(answer, answer_file(keep, tasks[number]))
-                found[number] = answer
+                answers[number] = answer
                 progress("analysing reports", 1)
-    return [found[number] for number in range(len(tasks))]
+    return [answers[number] for number in range(len(tasks))]
 
 
 def _results(
@@ -108,7 +108,7 @@ def _results(
     from distributed import as_completed  # noqa: PLC0415 (an extra)
 
     waiting = iter(numbers)
-    mine = uuid4().hex  # a scheduler may be shared, and takes equal keys for equal work
+    run = uuid4().hex  # a scheduler may be shared, and takes equal keys for equal work
     workers = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
 
     def next_one() -> list[Any]:
@@ -118,12 +118,12 @@ def _results(
         task = tasks[number]
         if task.memory_limit is None and memory_bytes:
             task = replace(task, memory_limit=memory_bytes // 2)  # as a program of its own would
-        future = client.submit(examine_report, task, pure=False, key=f"report-{mine}-{number}")
+        future = client.submit(examine_report, task, pure=False, key=f"report-{run}-{number}")
         under_way[future.key] = number
         return [future]
 
     under_way: dict[str, int] = {}
-    first = [future for _ in range(_AHEAD * workers) for future in next_one()]
+    first = [future for _ in range(_REPORTS_AHEAD * workers) for future in next_one()]
     queue = as_completed(first)
     for future in queue:
         number = under_way.pop(future.key)
@@ -141,40 +141,34 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
     except KilledWorker:
         return ReportFailure(
             task.file.name,
-            f"{_MOST_DEATHS} workers died on it, of too little memory perhaps",
+            f"{_MAX_DEATHS} workers died on it, of too little memory perhaps",
             "fewer workers with more memory each: --workers N",
         )
     except (FutureCancelledError, TimeoutError, OSError) as error:
         raise NsysprofError(
-            f"the scheduler is gone: {_first_line(error)}", "start it, and go on: --resume"
+            f"the scheduler is gone: {first_line(error)}", "start it, and go on: --resume"
         ) from None
     except (ImportError, AttributeError) as error:
         raise NsysprofError(
-            f"the workers cannot run nsysprof: {_first_line(error)}",
+            f"the workers cannot run nsysprof: {first_line(error)}",
             f"pip install 'nsysprof[fleet]=={__version__}' where they run",
         ) from None
     except Exception as error:  # one report must not lose the others, whatever is wrong with it
-        return ReportFailure(task.file.name, f"{type(error).__name__}: {_first_line(error)}")
+        return ReportFailure(task.file.name, f"{type(error).__name__}: {first_line(error)}")
     if not isinstance(answer, ReportAnswer | ReportFailure) or answer.report != task.file.name:
         raise NsysprofError("the workers run another nsysprof", f"pip install nsysprof=={__version__} there")
     return answer
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 @contextmanager
-def _client(
-    choice: ClusterChoice, reports: int, uninterrupted: Callable[[], AbstractContextManager[None]]
-) -> Iterator[Client]:
+def _client(choice: ClusterChoice, reports: int) -> Iterator[Client]:
     """A client of the scheduler, or of local processes that end with it."""
     check_dask(local=choice.scheduler is None)
     import dask  # noqa: PLC0415 (an extra)
 
     settings = {
-        "distributed.scheduler.allowed-failures": _MOST_DEATHS - 1,
-        "distributed.comm.timeouts.connect": _PATIENCE,
+        "distributed.scheduler.allowed-failures": _MAX_DEATHS - 1,
+        "distributed.comm.timeouts.connect": _TIMEOUT,
         "distributed.worker.memory.spill": False,  # answers are small, and what a report takes cannot be spilled
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.pause": False,
@@ -186,15 +180,13 @@ def _client(
         stack.enter_context(_quiet())
         stack.enter_context(dask.config.set(settings))
         if choice.scheduler is None:
-            yield stack.enter_context(_own_workers(choice, reports, uninterrupted))
+            yield stack.enter_context(_own_workers(choice, reports))
         else:
             yield stack.enter_context(_connected(choice.scheduler))
 
 
 @contextmanager
-def _own_workers(
-    choice: ClusterChoice, reports: int, uninterrupted: Callable[[], AbstractContextManager[None]]
-) -> Iterator[Client]:
+def _own_workers(choice: ClusterChoice, reports: int) -> Iterator[Client]:
     """A client of local processes. Dask takes an interrupt while they start or end for a fault of its own.
 
     Dask runs whatever is sent to its ports, and imports from its scratch folders. So that no other user of the machine
@@ -208,7 +200,7 @@ def _own_workers(
     workers = worker_count(choice, reports)
     stack = ExitStack()
     try:
-        with uninterrupted(), _deaf_children():
+        with _interrupts_held(), _deaf_children():
             scratch = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="nsysprof-", ignore_cleanup_errors=True)
             )
@@ -228,19 +220,29 @@ def _own_workers(
                 dashboard_address="127.0.0.1:0",  # None takes a port that may be in use, and warns
                 scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.CRITICAL,
-                preload=["nsysprof.fleet.worker_setup"],
+                preload=["nsysprof.fleet.examine"],  # for its dask_setup
             )
             stack.enter_context(cluster)
             client = stack.enter_context(Client(cluster))
         yield client
     finally:
-        with uninterrupted():
+        with _interrupts_held():
             stack.close()
 
 
 @contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Lets interrupts wait until this is over."""
+    came: list[int] = []
+    with interrupts_to(came.append):
+        yield
+    if came:
+        raise Interrupt(came[0])
+
+
+@contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Processes that threads of meanwhile start, now or later, never hear of Ctrl-C, which a terminal sends to all."""
+    """Keeps Ctrl-C, which a terminal sends to all, from processes that are started now, or later by threads of now."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -256,13 +258,13 @@ def _connected(address: str) -> Client:
     from distributed import Client  # noqa: PLC0415 (an extra)
 
     try:
-        client = Client(address, timeout=_PATIENCE)
+        client = Client(address, timeout=_TIMEOUT)
     except Exception as error:  # each kind of address has errors of its own
         raise NsysprofError(
-            f"no scheduler at {address}: {_first_line(error)}", "dask scheduler   (prints its address)"
+            f"no scheduler at {address}: {first_line(error)}", "dask scheduler   (prints its address)"
         ) from None
     try:
-        client.wait_for_workers(1, timeout=_PATIENCE)
+        client.wait_for_workers(1, timeout=_TIMEOUT)
     except TimeoutError:
         client.close()
         raise NsysprofError(
@@ -273,7 +275,7 @@ def _connected(address: str) -> Client:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Dask's log tells of workers that end, which is no news for a user."""
+    """Silences Dask's log, which reports workers that end: no news for a user."""
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
     before = [each.level for each in loggers]
     for each in loggers:

@@ -1,29 +1,34 @@
-"""What a worker does with one report: opens it where it lies, attributes it, and answers in a few kilobytes."""
+"""The work of a worker on one report: opens it where it lies, attributes it, and answers in a few kilobytes."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import hashlib
+import json
+import os
 import shutil
-import tempfile
+import signal
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof import __version__
+from nsysprof.attribution.attribute import attribute
 from nsysprof.core.arena import default_limit
-from nsysprof.core.files import MAX_BYTES, unusable_warning
+from nsysprof.core.files import PART, read_small, unusable_warning
+from nsysprof.core.text import plural
 from nsysprof.errors import NsysprofError
-from nsysprof.fleet.gpu_activity import gpu_lines
-from nsysprof.fleet.inputs import ReportFile, fetching, file_system, record_path
+from nsysprof.fleet.inputs import ReportFile, local_copy, record_path
 from nsysprof.fleet.range_iterations import Choice
-from nsysprof.fleet.rank_part import RankPart, rank_part
+from nsysprof.fleet.rank_part import rank_part
+from nsysprof.formats.rank_answer import FORMAT, RankPart, ReportAnswer, read_answer, write_answer
 from nsysprof.formats.run_record import rank_in_record
-from nsysprof.kernels.classify import Rules, classify, load_rules
-from nsysprof.trace.details import Waits
+from nsysprof.kernels.classify import classify, load_rules
+from nsysprof.results.files import writing
 from nsysprof.trace.report import Report, open_report
 
 
@@ -42,28 +47,6 @@ class ReportTask:
 
 
 @dataclass(frozen=True)
-class ReportAnswer:
-    """What comes back of a report: a `RankPart` for each process with GPU work, and what tells which rank it is.
-
-    ``start_utc_ns`` is when its clock read 0, None where it does not say; ``seconds`` and ``peak_bytes`` are what it
-    took: wall time, and the most memory that the worker has held so far.
-    """
-
-    report: str
-    size_bytes: int
-    nsys_version: str | None
-    start_utc_ns: int | None
-    duration_ns: int | None
-    host: str | None
-    record_rank: int | None
-    environment_rank: int | None
-    parts: tuple[RankPart, ...]
-    warnings: tuple[str, ...]
-    seconds: float
-    peak_bytes: int
-
-
-@dataclass(frozen=True)
 class ReportFailure:
     """Why a report has no answer: one line, and a hint that may be a command."""
 
@@ -72,11 +55,22 @@ class ReportFailure:
     hint: str | None = None
 
 
+def dask_setup(worker: object) -> None:  # noqa: ARG001  Dask calls it with that
+    """Prepare a local worker of Dask, which asks for this as its ``preload``.
+
+    Leave Ctrl-C, which a terminal sends to all processes, to the one that started this worker and ends it. And look for
+    garbage less often: what Dask has imported is none, and arrays make little.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
 def examine_report(task: ReportTask) -> ReportAnswer | ReportFailure:
     """The answer of one report; whatever makes it unreadable comes back as a `ReportFailure`, not as an error."""
     began = time.monotonic()
     try:
-        with _here(task.file) as path, open_report(path, nsys=task.nsys) as report:
+        with local_copy(task.file) as path, open_report(path, nsys=task.nsys) as report:
             return _answer(task, report, path, began)
     except NsysprofError as error:
         return ReportFailure(task.file.name, error.message, error.hint)
@@ -87,11 +81,8 @@ def examine_report(task: ReportTask) -> ReportAnswer | ReportFailure:
 
 
 def _answer(task: ReportTask, report: Report, path: Path, began: float) -> ReportAnswer:
-    rules = load_rules(Path(task.rules) if task.rules else None)
-    attribution = attribute(report, task.threads, memory_limit=task.memory_limit or default_limit())
-    trace = attribution.trace
-    waits, job = report.reader.waits(), report.reader.job()
-    parts = _parts(attribution, communication_names(rules, trace.op_names), waits, task.choice)
+    job, record = report.reader.job(), record_path(path)
+    parts, warnings = _parts(task, report)
     return ReportAnswer(
         report=task.file.name,
         size_bytes=path.stat().st_size if path.is_file() else 0,
@@ -99,62 +90,30 @@ def _answer(task: ReportTask, report: Report, path: Path, began: float) -> Repor
         start_utc_ns=job.start_utc_ns,
         duration_ns=report.about.duration_ns,
         host=job.host,
-        record_rank=rank_in_record(record_path(path)),
+        record_rank=rank_in_record(record),
         environment_rank=job.rank,
         parts=parts,
-        warnings=(
-            *report.about.warnings,
-            *trace.warnings,
-            *filter(None, [unusable_warning(record_path(path))]),
-        ),
+        warnings=(*report.about.warnings, *warnings, *filter(None, [unusable_warning(record)])),
         seconds=time.monotonic() - began,
         peak_bytes=_peak_bytes(),
     )
 
 
-def communication_names(rules: Rules, names: list[str]) -> NDArray[np.bool_]:
-    """Which op names are kernels that communicate between GPUs."""
-    return np.array([family == "communication" for family in classify(rules, names).family], bool)
-
-
-def _parts(
-    attribution: Attribution, communication: NDArray[np.bool_], waits: Waits, choice: Choice
-) -> tuple[RankPart, ...]:
-    """A part for each process with GPU work, by GPU and pid; for the first of all where there is no such work."""
-    trace = attribution.trace
+def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tuple[str, ...]]:
+    """A part for each process with GPU work, by GPU and pid, and what was wrong with the trace."""
+    rules = load_rules(Path(task.rules) if task.rules else None)
+    attribution = attribute(report, task.threads, memory_limit=task.memory_limit or default_limit())
+    trace, waits = attribution.trace, report.reader.waits()
     processes = np.unique(trace.stream_process[trace.stream_gpu >= 0]).tolist() if trace.streams else []
     if not processes:
         raise NsysprofError(
-            f"{trace.report.path}: no GPU work, so nothing to compare: {trace.no_work}",
+            f"{report.path}: no GPU work, so nothing to compare: {trace.no_work}",
             "capture with --trace=cuda,nvtx",
         )
-    parts = [
-        rank_part(
-            attribution, communication, process, gpu_lines(trace, communication, process, waits), choice
-        )
-        for process in processes
-    ]
-    return tuple(sorted(parts, key=lambda part: (part.gpu_ids, part.pid)))
-
-
-@contextlib.contextmanager
-def _here(file: ReportFile) -> Iterator[Path]:
-    """The report as a local path: where it lies, or for the time being a copy, with its record, of what a URL names."""
-    if not file.is_url:
-        yield Path(file.name)
-        return
-    system, path = file_system(file.name)
-    folder = Path(tempfile.mkdtemp(prefix="nsysprof-"))
-    try:
-        copy = folder / Path(path).name
-        record = str(record_path(Path(path)))
-        with fetching(file.name, "cannot be fetched"):
-            system.get(path, str(copy), recursive=system.isdir(path))
-            if system.exists(record) and (system.size(record) or 0) <= MAX_BYTES:
-                system.get(record, str(record_path(copy)))
-        yield copy
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    families = classify(rules, trace.op_names).family
+    communication = np.array([family == "communication" for family in families], bool)
+    parts = [rank_part(attribution, communication, process, waits, task.choice) for process in processes]
+    return tuple(sorted(parts, key=lambda part: (part.gpu_ids, part.pid))), trace.warnings
 
 
 def _peak_bytes() -> int:
@@ -166,3 +125,83 @@ def _peak_bytes() -> int:
     import psutil  # noqa: PLC0415 (only where there is no such file)
 
     return int(psutil.Process().memory_info().rss)
+
+
+# ---- answers kept on the disk, so that an interrupted fleet goes on where it stopped
+
+
+def kept_in(folder: Path) -> Path:
+    """Where the answers of single reports lie until all are there."""
+    return folder / ".answers"
+
+
+def answer_file(kept: Path, task: ReportTask) -> Path:
+    """The file of the answer to a task: its name depends on file, size, time, options and version."""
+    name = task.file.name if task.file.is_url else os.path.realpath(task.file.name)
+    key = {
+        **asdict(task),
+        "file": name,
+        "memory_limit": None,
+        "stamp": task.file.stamp,
+        "version": __version__,
+        "format": FORMAT,
+    }
+    if task.rules:
+        key["rules"] = hashlib.sha256(read_small(Path(task.rules))).hexdigest()
+    return kept / f"{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]}.npz"
+
+
+def keep_answer(answer: ReportAnswer, path: Path) -> None:
+    """Write an answer, at once or not at all. Raises `NsysprofError` where that fails."""
+    try:
+        write_answer(answer, path)
+    except OSError as error:
+        raise NsysprofError(
+            f"cannot keep the answers of reports in {path.parent}: {error.strerror or error}",
+            "choose another folder: -o DIR",
+        ) from None
+
+
+def kept_answers(kept: Path, tasks: Sequence[ReportTask]) -> dict[int, ReportAnswer]:
+    """The answers to tasks that are kept, by the number of the task."""
+    answers = {number: read_answer(answer_file(kept, task)) for number, task in enumerate(tasks)}
+    return {number: answer for number, answer in answers.items() if answer is not None}
+
+
+def count_kept(kept: Path) -> int:
+    """How many answers are kept."""
+    return sum(1 for _ in kept.glob("*.npz"))
+
+
+def check_unfinished(folder: Path) -> None:
+    """Refuse a folder of results in which answers of an unfinished run are kept."""
+    if unfinished := count_kept(kept_in(folder)):
+        raise NsysprofError(
+            f"{folder} holds the answers of {plural(unfinished, 'report')} of an unfinished run",
+            "--resume to go on with it, --force to begin anew, or -o OTHER-DIR",
+        )
+
+
+@contextlib.contextmanager
+def keeping(kept: Path, *, anew: bool) -> Iterator[None]:
+    """Makes the folder for answers to be kept in, ``anew`` without those there; an empty one is removed in the end."""
+    with writing(kept.parent):
+        if anew:
+            remove_kept(kept)
+        kept.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for empty in (kept, kept.parent):
+            with contextlib.suppress(OSError):
+                empty.rmdir()
+
+
+def remove_kept(kept: Path) -> None:
+    """Remove all answers, and their folder too where nothing else is in it."""
+    with contextlib.suppress(OSError):
+        for path in kept.glob("*.npz"):
+            path.unlink()
+        for unfinished in kept.glob(f"{PART}*"):
+            shutil.rmtree(unfinished)
+        kept.rmdir()

@@ -1,24 +1,27 @@
-"""Writes the answer over all ranks as files for machines: CSV tables and one JSON document."""
+"""The files of a fleet: CSV tables and one JSON document, and the folder they are written to."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from nsysprof import __version__
+from nsysprof.charts.chart import files_of
 from nsysprof.core.document import read_if_document
 from nsysprof.core.files import MAX_TABLE_BYTES
-from nsysprof.core.text import plural
-from nsysprof.errors import NsysprofError
-from nsysprof.fleet.answer import USUAL, Fleet
+from nsysprof.fleet.answer import Fleet
+from nsysprof.fleet.charts import FLEET_CHARTS
+from nsysprof.fleet.inputs import without_ending
+from nsysprof.fleet.tables import ITERATIONS, PATHS, RANKS, USUAL
 from nsysprof.formats.answers import FLEET_SCHEMA
 from nsysprof.results.files import records, write_csv, write_document
-from nsysprof.results.folder import ResultFolder
+from nsysprof.results.folder import PAGE, ResultFolder
 
-FLEET_FILES = ("fleet.csv", "iterations.csv", "ranks.csv", "fleet.json")
 _DOCUMENT = "fleet.json"
+FLEET_FILES = (PATHS.file, ITERATIONS.file, RANKS.file, _DOCUMENT)
 _DIGITS = 6
 
 
@@ -28,14 +31,14 @@ def write_fleet(fleet: Fleet, reports: Sequence[str], folder: Path) -> list[Path
     Each is there whole or not at all. ``reports`` are the names of all reports that were asked for. Returns the paths.
     """
     written = [folder / name for name in FLEET_FILES]
-    # names of files may be no UTF-8: what is written of them then is what JSON has for it too
-    write_document(fleet_document(fleet, reports), written[3], errors="backslashreplace")
-    for frame, path in zip((fleet.paths, fleet.iterations, fleet.ranks), written, strict=False):
+    # names of files may be no UTF-8: they are written then as JSON escapes them
+    write_document(_document(fleet, reports), written[3], errors="backslashreplace")
+    for frame, path in zip((fleet.paths, fleet.iterations, fleet.ranks), written[:3], strict=True):
         write_csv(frame, path, digits=_DIGITS)
     return written
 
 
-def fleet_document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:
+def _document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:
     """All but the rows of ``fleet.csv`` and ``iterations.csv`` as JSON can hold it; times are integer ns."""
     waiting = fleet.waiting
     return {
@@ -68,29 +71,42 @@ def fleet_document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def check_unfinished(folder: Path, kept: str) -> None:
-    """Refuse a folder in which answers of an unfinished run lie in the folder ``kept``."""
-    unfinished = sum(1 for _ in (folder / kept).glob("*.npz"))
-    if unfinished:
-        raise NsysprofError(
-            f"{folder} holds the answers of {plural(unfinished, 'report')} of an unfinished run",
-            "--resume to go on with it, --force to begin anew, or -o OTHER-DIR",
-        )
-
-
-def fleet_folder(folder: Path, reports: Sequence[str], **more: Any) -> ResultFolder:
+def fleet_folder(
+    folder: Path, reports: Sequence[str], *, charts: bool = False, html: bool = False, **more: Any
+) -> ResultFolder:
     """The folder of an answer about these reports; ``more`` are other fields of `ResultFolder`."""
+    drawn = files_of(FLEET_CHARTS)
     return ResultFolder(
         folder,
         "fleet",
-        is_ours=lambda document: is_about(document.parent, reports),
+        possible=(*reversed(FLEET_FILES), *drawn, PAGE),
+        wanted=[*FLEET_FILES, *(drawn if charts else ()), *((PAGE,) if html else ())],
+        is_ours=lambda document: _is_about(document.parent, reports),
         refusal="not written about these reports",
         hint=f"nsysprof fleet … -o OTHER-DIR   (or --force to replace them in {quote(str(folder))})",
         **more,
     )
 
 
-def is_about(folder: Path, reports: Sequence[str]) -> bool:
+def default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
+    """After the one folder or report that was named, else after the folder of all reports and how their names begin.
+
+    What every fleet of files was named after before stays where it is about these reports.
+    """
+    earlier = Path("reports.fleet")
+    if len(names) == 1 and Path(names[0]).is_dir():
+        return Path(f"{Path(os.path.realpath(names[0])).name or 'reports'}.fleet")
+    if _is_about(earlier, reports):
+        return earlier
+    paths = [without_ending(name if "://" in name else os.path.realpath(name)) for name in reports]
+    if len(paths) == 1:
+        return Path(f"{paths[0].rpartition('/')[2] or 'reports'}.fleet")
+    folder, _, start = os.path.commonprefix(paths).rpartition("/")  # noqa: RUF071  names begin alike, not only folders
+    parts = (folder.rpartition("/")[2], start.rstrip("0123456789_-. "))
+    return Path(f"{'-'.join(filter(None, parts)) or 'reports'}.fleet")
+
+
+def _is_about(folder: Path, reports: Sequence[str]) -> bool:
     """Whether a folder holds an answer about the same reports."""
     earlier = read_if_document(folder / _DOCUMENT, FLEET_SCHEMA, most=MAX_TABLE_BYTES).get("reports")
     return isinstance(earlier, list) and set(map(str, earlier)) == set(reports)

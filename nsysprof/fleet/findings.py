@@ -1,4 +1,4 @@
-"""What all ranks together say, in sentences with their numbers."""
+"""The findings over all ranks: sentences with their numbers."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ import pandas as pd
 
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns, format_ratio, format_share
-from nsysprof.fleet.collectives import Waiting
-from nsysprof.fleet.gpu_activity import COMPUTE, COPIES, EXPOSED, HOST, QUEUE, SYNC
-from nsysprof.fleet.range_iterations import WHOLE
-from nsysprof.fleet.stragglers import BY_EACH, BY_SPREAD, LEAST_SLOWNESS, LEAST_Z, NOT_SLOWER
+from nsysprof.fleet.rank_part import FAR_LONGER
+from nsysprof.fleet.stragglers import BY_EACH, BY_SPREAD, MIN_SLOWNESS, MIN_Z, NOT_SLOWER, Waiting
+from nsysprof.formats.rank_answer import COMPUTE, COPIES, EXPOSED, HOST, QUEUE, SYNC, WHOLE
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
-PART_WORDS = {
+_PART_WORDS = {
     COMPUTE: "compute",
-    EXPOSED: "communication that no compute hides",
+    EXPOSED: "exposed communication",
     COPIES: "copies",
     HOST: "waiting for the host",
     SYNC: "idle after a synchronization",
-    QUEUE: "idle between queued ops",
+    QUEUE: "idle between queued GPU ops",
 }
 # How much of all waiting one rank has to cause to be the one that the others wait for: more where ranks are few.
-_AWAITED_LEAST, _AWAITED_ALONE = 0.25, 0.75
-_MOST_NAMED = 3
-_LITTLE = 0.02  # of the time in iterations: not worth a sentence
+_MIN_CAUSED, _MIN_CAUSED_MORE = 0.25, 0.75
+_MAX_NAMED = 3
+_MIN_SHARE = 0.02  # of the time in iterations: less is not worth a sentence
 
 
 def fleet_findings(
@@ -45,22 +44,22 @@ def fleet_findings(
 
     Sums, and what is made of them, are over the usual iterations: one that warms up would outweigh them all.
     """
-    mine = iterations[iterations["path"] == path]
+    iterations = iterations[iterations["path"] == path]
     timed = usual[usual["span_ns"] > 0]
     if timed.empty:
         return
-    yield _where_time_goes(path, timed, mine, left_out)
+    yield _where_time_goes(path, timed, iterations, left_out)
     if left_out:
-        yield _far_longer(mine, left_out)
+        yield _far_longer(iterations, left_out)
     if len(timed) < 2:
         return
-    yield from _stragglers(path, timed, mine, spread)
+    yield from _stragglers(path, timed, iterations, spread)
     yield from _awaited(timed, waiting)
-    yield from _imbalance(mine[~mine["iteration"].isin(left_out)], timed)
+    yield from _imbalance(iterations[~iterations["iteration"].isin(left_out)], timed)
     yield from _overlap(timed)
     yield from _slowest(split, timed)
-    named: list[Any] = list(outliers.head(_MOST_NAMED).itertuples(index=False))
-    for row in named:
+    rows: list[Any] = list(outliers.head(_MAX_NAMED).itertuples(index=False))
+    for row in rows:
         yield (
             f"rank {row.rank} stands out in {row.iteration}: {format_ns(row.own_ns)} of its own, where"
             f" {format_ns(row.expected_ns)} was to be expected (robust z = {row.z:.0f})"
@@ -70,12 +69,12 @@ def fleet_findings(
 def _where_time_goes(
     path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, left_out: tuple[str, ...]
 ) -> str:
-    total = sum(int(ranks[f"{part}_ns"].sum()) for part in PART_WORDS)
+    total = sum(int(ranks[f"{part}_ns"].sum()) for part in _PART_WORDS)
     parts = {part: int(ranks[f"{part}_ns"].sum()) / max(total, 1) for part in (COMPUTE, EXPOSED, COPIES)}
     idle = int(ranks["idle_ns"].sum()) / max(total, 1)
     what = (
-        f"compute {format_share(parts[COMPUTE])}, communication that no compute hides"
-        f" {format_share(parts[EXPOSED])}, copies {format_share(parts[COPIES])}, idle {format_share(idle)}"
+        f"compute {format_share(parts[COMPUTE])}, exposed communication {format_share(parts[EXPOSED])},"
+        f" copies {format_share(parts[COPIES])}, idle {format_share(idle)}"
     )
     count = plural(len(ranks), "rank")
     if path == WHOLE or iterations.empty:
@@ -88,12 +87,12 @@ def _where_time_goes(
 
 
 def without_text(left_out: tuple[str, ...]) -> str:
-    """The iterations that are not usual, in words."""
+    """Name the iterations that are not usual, or count them."""
     return left_out[0] if len(left_out) == 1 else f"{len(left_out):,} that take far longer"
 
 
 def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
-    """What the usual iterations are without."""
+    """Say what the usual iterations are without."""
     far = iterations[iterations["iteration"].isin(left_out)]
     share = format_share(float(far["span_max_ns"].sum() / iterations["span_max_ns"].sum()))
     longest = far.sort_values("span_max_ns", ascending=False, kind="stable").iloc[0]
@@ -106,7 +105,7 @@ def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
     what = (
         f"{longest['iteration']} takes {format_ns(int(longest['span_max_ns']))}"
         if len(far) == 1
-        else f"{len(far):,} iterations take more than 3 times the median, up to"
+        else f"{len(far):,} iterations take more than {FAR_LONGER} times the median, up to"
         f" {format_ns(int(longest['span_max_ns']))} ({longest['iteration']})"
     )
     return f"{what}, {share} of the time of all iterations, and is in no share or sum{hint}"
@@ -115,8 +114,8 @@ def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
 def _stragglers(
     path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread: pd.DataFrame
 ) -> Iterator[str]:
-    found = ranks[ranks["straggler"]].sort_values("ratio", ascending=False, kind="stable")
-    rows: list[Any] = list(found.head(_MOST_NAMED).itertuples(index=False))
+    slow = ranks[ranks["straggler"]].sort_values("ratio", ascending=False, kind="stable")
+    rows: list[Any] = list(slow.head(_MAX_NAMED).itertuples(index=False))
     for row in rows:
         interval = "too few iterations for a test"
         if row.basis != BY_SPREAD:
@@ -128,11 +127,11 @@ def _stragglers(
             f"rank {row.rank} is a straggler: its own time per iteration is {format_ratio(row.ratio)} that of the other"
             f" ranks ({interval}{z})"
         )
-    if len(found) > _MOST_NAMED:
-        yield f"and {len(found) - _MOST_NAMED:,} more stragglers: see ranks.csv"
+    if len(slow) > _MAX_NAMED:
+        yield f"and {len(slow) - _MAX_NAMED:,} more stragglers: see ranks.csv"
     shared = iterations[iterations["ranks"] > 1]
     if shared.empty:
-        if found.empty:
+        if slow.empty:
             yield straggler_state(ranks).text
         return
     apart = float(shared["max_over_min"].median())
@@ -142,7 +141,7 @@ def _stragglers(
         f" {slowest.compared:,} iterations"
     )
     how = f"within an iteration the slowest rank takes {format_ratio(apart)} the fastest one's own time (median)"
-    if not found.empty:
+    if not slow.empty:
         yield f"{often}; {how}"
         return
     state = straggler_state(ranks)
@@ -150,7 +149,7 @@ def _stragglers(
     if state.rank is not None:
         too = "; that the others wait for it speaks for it" if awaited == state.rank else ""
         yield f"{state.text}{too}; {how}"
-    elif apart >= 1 + 2 * _LITTLE:
+    elif apart >= 1 + 2 * _MIN_SHARE:
         yield f"{state.text}; {often}, and {how}"
     elif awaited is not None:
         yield (
@@ -163,7 +162,7 @@ def _stragglers(
 
 @dataclass(frozen=True)
 class StragglerState:
-    """Where no rank is named: the ``text`` that says so, a short one for titles, and the ``rank`` that may be one."""
+    """A sentence for a fleet without a proven straggler, a short one for titles, and the ``rank`` that may be one."""
 
     text: str
     short: str
@@ -171,9 +170,9 @@ class StragglerState:
 
 
 def straggler_state(ranks: pd.DataFrame) -> StragglerState:
-    """What is known where no rank is shown to be a straggler: there is none, or one may be, or it cannot be told.
+    """Describe a fleet without a proven straggler: there is none, or one may be, or the data do not decide it.
 
-    That nothing was shown is no sign that there is nothing.
+    That nothing is proven is no sign that there is nothing.
     """
     known = ranks[ranks["ratio"].notna()].sort_values("ratio", ascending=False, kind="stable")
     if known.empty:
@@ -181,15 +180,15 @@ def straggler_state(ranks: pd.DataFrame) -> StragglerState:
             "ranks share no iteration, so none can be called slow", "No iterations to compare"
         )
     most = known.iloc[0]
-    rank, ratio, limit = int(most["rank"]), format_ratio(most["ratio"]), format_ratio(1 + LEAST_SLOWNESS)
+    rank, ratio, limit = int(most["rank"]), format_ratio(most["ratio"]), format_ratio(1 + MIN_SLOWNESS)
     few = most["compared"] < LEAST_SAMPLES
     count = plural(int(most["compared"]), "iteration")
-    if most["ratio"] >= 1 + LEAST_SLOWNESS:
+    if most["ratio"] >= 1 + MIN_SLOWNESS:
         if few and np.isfinite(most["z"]):
             why = f"{count} are too few for a test, and it hardly stands out (robust z = {most['z']:.1f})"
         elif few:
             why = f"{count} of {len(known)} ranks are too few to prove it"
-        elif most["low"] > 1 and most["z"] < LEAST_Z:
+        elif most["low"] > 1 and most["z"] < MIN_Z:
             why = f"the ranks differ from each other as much (robust z = {most['z']:.1f})"
         elif most["low"] > 1:
             why = f"iterations resemble the ones before them, so that {count} are too few to prove it"
@@ -223,15 +222,15 @@ def awaited_rank(ranks: pd.DataFrame) -> int | None:
     the ranks hardly wait.
     """
     total = int(ranks["caused_ns"].sum())
-    if not total or total < _LITTLE * _gpu_time(ranks):
+    if not total or total < _MIN_SHARE * _gpu_time(ranks):
         return None
     most = ranks.sort_values(["caused_ns", "rank"], ascending=[False, True], kind="stable").iloc[0]
-    enough = _AWAITED_LEAST + _AWAITED_ALONE / len(ranks)
+    enough = _MIN_CAUSED + _MIN_CAUSED_MORE / len(ranks)
     return int(most["rank"]) if most["caused_ns"] >= enough * total else None
 
 
 def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
-    """Who comes last to the collectives. That rank is in them for the shortest time, not for the longest."""
+    """Name the rank that comes last to the collectives: it is in them for the shortest time, not for the longest."""
     total = int(ranks["caused_ns"].sum())
     inside = int(ranks["collective_ns"].sum())
     if not total or not inside:
@@ -246,7 +245,7 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
         f"{format_share(total / inside)} of the time in collectives, and {format_share(total / length)} of the"
         " iterations, is waiting for the rank that comes last"
     )
-    if total / length < _LITTLE:
+    if total / length < _MIN_SHARE:
         yield f"the ranks hardly wait for each other: {amount}"
         return
     awaited = awaited_rank(ranks)
@@ -265,7 +264,7 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
             f" {count:,} iterations, and {format_share(most['caused'])} of all waiting is for it; {amount}"
         )
         return
-    named = shares.sort_values(["caused", "rank"], ascending=[False, True], kind="stable").head(_MOST_NAMED)
+    named = shares.sort_values(["caused", "rank"], ascending=[False, True], kind="stable").head(_MAX_NAMED)
     turns = ", ".join(
         f"{format_share(row['caused'])} of the waiting is for rank {int(row['rank'])}, which comes last in"
         f" {int(row['times_awaited']):,} of {count:,} iterations"
@@ -280,7 +279,7 @@ def _gpu_time(ranks: pd.DataFrame) -> int:
 
 
 def _imbalance(iterations: pd.DataFrame, ranks: pd.DataFrame) -> Iterator[str]:
-    """What the same work would save at most if it were spread evenly: only where ranks wait for each other."""
+    """Estimate what even work would save at most, only where ranks wait for each other."""
     shared = iterations[iterations["ranks"] == len(ranks)]
     if shared.empty or not int(ranks["collective_ns"].sum()):
         return
@@ -288,7 +287,7 @@ def _imbalance(iterations: pd.DataFrame, ranks: pd.DataFrame) -> Iterator[str]:
     length = float(shared["span_max_ns"].sum())
     slowest, mean = (float(shared[f"own_{name}_ns"].sum()) / gpus for name in ("max", "mean"))
     saved = (slowest - mean) / length if length else 0.0
-    if saved >= _LITTLE:
+    if saved >= _MIN_SHARE:
         each = (slowest - mean) / len(shared)
         yield (
             f"spread evenly over the ranks, the same work would save {format_ns(each)} per iteration at most,"
@@ -303,36 +302,40 @@ def _overlap(ranks: pd.DataFrame) -> Iterator[str]:
     hidden = 1 - talking["exposed_ns"] / talking["communication_ns"]
     low = talking.iloc[int(hidden.to_numpy().argmin())]
     yield (
-        f"compute runs during {format_share(float(hidden.median()))} of the communication of the median rank, least on"
-        f" rank {int(low['rank'])}: {format_share(float(hidden.min()))}"
+        f"compute runs during {format_share(float(hidden.median()))} of the communication"
+        f" ({middle_rank(len(talking))}), least on rank {int(low['rank'])}: {format_share(float(hidden.min()))}"
     )
 
 
+def middle_rank(count: int) -> str:
+    """What the median over so many ranks stands for: of two it is their mean."""
+    return "mean of both ranks" if count == 2 else "median rank"
+
+
 def _slowest(split: pd.DataFrame, ranks: pd.DataFrame) -> Iterator[str]:
-    """The slowest rank against the median one, part by part; where it is slow in equal iterations too."""
-    slow = ranks["rank"][ranks["ratio"] >= 1 + LEAST_SLOWNESS]
+    """Compare the slowest rank with the median one, part by part, where it is slow in equal iterations too."""
+    slow = ranks["rank"][ranks["ratio"] >= 1 + MIN_SLOWNESS]
     if split.empty or split["slowest_rank"].iloc[0] not in set(slow.tolist()):
         return
     rows: list[Any] = list(split.itertuples(index=False))
     own = sum(row.slowest_ns - row.median_ns for row in rows if row.part != EXPOSED)
     whole = sum(row.median_ns for row in rows)
-    if own < _LITTLE * whole or rows[0].slowest_rank == rows[0].median_rank:
+    if own < _MIN_SHARE * whole or rows[0].slowest_rank == rows[0].median_rank:
         return
     parts = sorted(
         (row for row in rows if row.part != EXPOSED), key=lambda row: row.median_ns - row.slowest_ns
     )
     parts = [row for row in parts if abs(row.slowest_ns - row.median_ns) >= 0.05 * own]
-    told = ", ".join(f"{_signed(row.slowest_ns - row.median_ns)} {PART_WORDS[row.part]}" for row in parts)
+    differences = ", ".join(
+        f"{_signed(row.slowest_ns - row.median_ns)} {_PART_WORDS[row.part]}" for row in parts
+    )
     [exposed] = [row for row in rows if row.part == EXPOSED]
     apart = exposed.slowest_ns - exposed.median_ns
-    instead = (
-        f"; its communication that nothing hides differs by {_signed(apart)}"
-        if abs(apart) >= 0.05 * own
-        else ""
-    )
+    instead = f"; its exposed communication differs by {_signed(apart)}" if abs(apart) >= 0.05 * own else ""
+    median = f"rank {rows[0].median_rank}{', the median one' if len(ranks) > 2 else ''}"
     yield (
         f"per iteration rank {rows[0].slowest_rank}, the slowest, takes {format_ns(own)} more of its own than"
-        f" rank {rows[0].median_rank}, the median one: {told}{instead}"
+        f" {median}: {differences}{instead}"
     )
 
 

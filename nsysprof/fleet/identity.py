@@ -1,4 +1,4 @@
-"""Which rank each process is, from the best source that tells it of all of them."""
+"""The rank of each process, from the best source that names it for all of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nsysprof.errors import NsysprofError
-from nsysprof.fleet.examine import ReportAnswer, ReportFailure
-from nsysprof.fleet.rank_part import RankPart
+from nsysprof.fleet.examine import ReportFailure
+from nsysprof.formats.rank_answer import RankPart, ReportAnswer
 from nsysprof.formats.run_record import MAX_RANK_DIGITS
 
-RECORD, ENVIRONMENT, FILE_NAME, ORDER = (
-    *("the run record beside each report", "the environment in the reports"),
-    *("the file names", "the order of the reports, and in a report of GPUs and pids"),
-)
+RECORD, ENVIRONMENT = "the run record beside each report", "the environment in the reports"
+FILE_NAME, ORDER = "the file names", "the order of the reports, and in a report of GPUs and pids"
 
 
 @dataclass(frozen=True)
@@ -52,16 +50,16 @@ def rank_pattern(text: str) -> re.Pattern[str]:
 
 
 def identify_ranks(
-    found: Sequence[ReportAnswer | ReportFailure], pattern: re.Pattern[str] | None = None
+    outcomes: Sequence[ReportAnswer | ReportFailure], pattern: re.Pattern[str] | None = None
 ) -> Identity:
     """The `Identity` of all processes of all reports that could be read.
 
     By ``pattern`` where it is given; else by the run records, by the environments, or by order: the first of these
-    that tells of every report. A report with several processes is no single rank: then their order counts, by GPU.
+    that names every rank. A report with several processes is no single rank: then their order counts, by GPU.
     Where each is one, those that could not be read keep their place in the order. Raises `NsysprofError` where
     ``pattern`` does not match a name, or two reports are the same rank.
     """
-    placed = [(at, answer) for at, answer in enumerate(found) if isinstance(answer, ReportAnswer)]
+    placed = [(at, answer) for at, answer in enumerate(outcomes) if isinstance(answer, ReportAnswer)]
     answers = [answer for _, answer in placed]
     everyone = [(answer, part) for answer in answers for part in answer.parts]
     single = all(len(answer.parts) == 1 for answer in answers)
@@ -76,24 +74,22 @@ def identify_ranks(
             )
         numbers, source = [_in_name(answer.report, pattern) for answer in answers], FILE_NAME
     else:
-        told = {
+        sources = {
             RECORD: [answer.record_rank for answer in answers],
             ENVIRONMENT: [answer.environment_rank for answer in answers],
         }
-        for name, values in told.items():
+        for name, values in sources.items():
             known = [value for value in values if value is not None]
-            if not single and known:
-                warnings.append(
-                    f"{name} tells of ranks, but reports hold several processes: numbered by order"
-                )
-            elif known and len(known) == len(values) and numbers is None:
+            if not known or numbers is not None:
+                continue
+            if not single:
+                warnings.append(f"{name} names ranks, but reports hold several processes: numbered by order")
+            elif len(known) == len(values):
                 numbers, source = known, name
-            elif known and numbers is None:
-                without = next(
-                    answer.report for answer, value in zip(answers, values, strict=True) if value is None
-                )
+            else:
+                without = answers[values.index(None)].report
                 warnings.append(
-                    f"{name} tells the ranks of {len(known)} of {len(values)} only, not of {without}"
+                    f"{name} names the ranks of {len(known)} of {len(values)} only, not of {without}"
                 )
     if numbers is None:
         numbers = [at for at, _ in placed] if single else list(range(len(everyone)))
@@ -104,8 +100,8 @@ def identify_ranks(
 
 
 def _in_name(report: str, pattern: re.Pattern[str]) -> int:
-    found = pattern.search(report.rstrip("/").rpartition("/")[2]) or pattern.search(report)
-    text = (found[1] or "") if found else ""
+    match = pattern.search(report.rstrip("/").rpartition("/")[2]) or pattern.search(report)
+    text = (match[1] or "") if match else ""
     if not text.isdecimal() or len(text) > MAX_RANK_DIGITS:
         what = f"{text}, which is no rank," if text.isdecimal() else "no number"
         raise NsysprofError(
@@ -129,7 +125,7 @@ def _refuse_duplicates(
 
 
 def _same_process(everyone: Sequence[tuple[ReportAnswer, RankPart]]) -> Iterator[str]:
-    """One process in two files: the same host, pid and start."""
+    """Warn of one process in two files: the same host, pid and start."""
     seen: dict[tuple[str, int, int], str] = {}
     for answer, part in everyone:
         if answer.host is None or answer.start_utc_ns is None:

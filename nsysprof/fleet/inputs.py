@@ -5,6 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,22 +14,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from nsysprof.core.files import read_small
+from nsysprof.core.files import MAX_BYTES, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import report_endings
-
-__all__ = [
-    "ReportFile",
-    "dask_hint",
-    "fetching",
-    "file_system",
-    "find_reports",
-    "missing_dask",
-    "names_in",
-    "natural_key",
-    "record_path",
-    "without_ending",
-]
 
 _FOLDER, _INSIDE = "_pqtdir", "StringIds.parquet"  # what a folder that is a report is called, and is known by
 _URL = re.compile(r"\w[\w+.-]*(?:::\w[\w+.-]*)*://")
@@ -53,23 +42,21 @@ def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
     open. A report that was exported counts by its export, and the same file under two names once. Raises
     `NsysprofError` where a name stands for nothing.
     """
-    found: dict[str, ReportFile] = {}
+    files: dict[str, ReportFile] = {}
     notes = []
     for name in names:
         for path, identity, stamp in _remote(name) if _URL.match(name) else _listed(name):
-            if identity in found:
-                notes.append(f"{path} is the same report as {found[identity].name}: counted once")
+            if identity in files:
+                notes.append(f"{path} is the same report as {files[identity].name}: counted once")
             else:
-                found[identity] = ReportFile(path, stamp)
-    if not found:
+                files[identity] = ReportFile(path, stamp)
+    if not files:
         raise NsysprofError("no reports are named", "nsysprof fleet 'traces/*.sqlite'")
-    return list(found.values()), notes
+    return list(files.values()), notes
 
 
 def names_in(path: Path) -> list[str]:
-    """The names in a file of them, one on a line, relative ones to its folder; blank lines and ``#`` are passed
-    over.
-    """
+    """The names in a file of them, one on a line, relative ones to its folder, without blank lines and ``#``."""
     try:
         text = read_small(path, pipes=True).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -102,12 +89,9 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 def missing_dask() -> NsysprofError:
     """The error for a Python without Dask, or without what keeps its local processes to their user."""
-    return NsysprofError("analysing many reports needs dask[distributed] and cryptography", dask_hint())
-
-
-def dask_hint() -> str:
-    """The command that brings what a fleet needs."""
-    return "pip install 'nsysprof[fleet]'"
+    return NsysprofError(
+        "analysing many reports needs dask[distributed] and cryptography", "pip install 'nsysprof[fleet]'"
+    )
 
 
 def _listed(name: str) -> Iterator[tuple[str, str, str]]:
@@ -130,8 +114,8 @@ def _local(name: str) -> list[Path]:
     elif path.exists() or not glob.has_magic(name):
         return [path]  # what does not exist is a report that cannot be read
     else:
-        found = [Path(each) for each in dict.fromkeys(_globbed(name))]
-        whole = [each / _INSIDE if _is_report(each) else each for each in found]
+        matches = [Path(each) for each in dict.fromkeys(_globbed(name))]
+        whole = [each / _INSIDE if _is_report(each) else each for each in matches]
         inside = _matched(each.as_posix() for each in whole if not each.is_dir())
         if not inside:
             raise NsysprofError(f"{name}: matches no file", "ls")
@@ -183,8 +167,8 @@ def _each_once(files: Iterable[str]) -> list[str]:
         ending = name[len(stem) :]
         if last != _INSIDE and ending in ("", _FOLDER):
             continue
-        found = (endings.index(ending) if ending else 0, name)
-        best[stem] = min(found, best.get(stem, found))
+        rank = (endings.index(ending) if ending else 0, name)
+        best[stem] = min(rank, best.get(stem, rank))
     return sorted((name for _, name in best.values()), key=natural_key)
 
 
@@ -207,16 +191,16 @@ def _stamp(path: Path) -> str:
 
 def _remote(name: str) -> Iterator[tuple[str, str, str]]:
     """The reports behind a URL. Those in local files are named by their path."""
-    system, path = file_system(name)
+    system, path = _file_system(name)
     if "file" in ((system.protocol,) if isinstance(system.protocol, str) else system.protocol):
         yield from _listed(path)
         return
-    with fetching(name, "cannot be listed"):
+    with _fetching(name, "cannot be listed"):
         if glob.has_magic(path):
-            found = [(each, f"{each}/{_INSIDE}") for each in system.glob(path)]
+            matches = [(each, f"{each}/{_INSIDE}") for each in system.glob(path)]
             files = tuple(ending for ending in report_endings() if ending != _FOLDER)
-            folders = {each for each, inside in found if not each.endswith(files) and system.exists(inside)}
-            paths = _matched(inside if each in folders else each for each, inside in found)
+            folders = {each for each, inside in matches if not each.endswith(files) and system.exists(inside)}
+            paths = _matched(inside if each in folders else each for each, inside in matches)
         elif system.isdir(path) and not system.exists(f"{path}/{_INSIDE}"):
             paths = _each_once(_shown(system.find(path), path))
         else:
@@ -228,24 +212,44 @@ def _remote(name: str) -> Iterator[tuple[str, str, str]]:
     yield from zip(urls, urls, stamps, strict=True)
 
 
-def file_system(name: str) -> tuple[Any, str]:
+def _file_system(name: str) -> tuple[Any, str]:
     """The fsspec file system of a URL, and the path in it. Raises `NsysprofError` where none can be had."""
     try:
         import fsspec.core  # noqa: PLC0415 (an extra)
     except ImportError:
         raise missing_dask() from None
-    with fetching(name, "cannot be opened"):
+    with _fetching(name, "cannot be opened"):
         try:
             system, path = fsspec.core.url_to_fs(name)
         except (ImportError, ValueError) as error:
             raise NsysprofError(
-                f"{name}: {_first_line(error)}", "pip install the package for such URLs"
+                f"{name}: {first_line(error)}", "pip install the package for such URLs"
             ) from None
     return system, path
 
 
 @contextmanager
-def fetching(name: str, failed: str) -> Iterator[None]:
+def local_copy(file: ReportFile) -> Iterator[Path]:
+    """The report as a local path: where it lies, or for the time being a copy, with its record, of what a URL names."""
+    if not file.is_url:
+        yield Path(file.name)
+        return
+    system, path = _file_system(file.name)
+    folder = Path(tempfile.mkdtemp(prefix="nsysprof-"))
+    try:
+        copy = folder / Path(path).name
+        record = str(record_path(Path(path)))
+        with _fetching(file.name, "cannot be fetched"):
+            system.get(path, str(copy), recursive=system.isdir(path))
+            if system.exists(record) and (system.size(record) or 0) <= MAX_BYTES:
+                system.get(record, str(record_path(copy)))
+        yield copy
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _fetching(name: str, failed: str) -> Iterator[None]:
     """Turns whatever fsspec and what it calls raise about a URL into a `NsysprofError` that says what ``failed``."""
     try:
         yield
@@ -253,10 +257,11 @@ def fetching(name: str, failed: str) -> Iterator[None]:
         raise
     except Exception as error:  # each file system and each archive has errors of its own
         raise NsysprofError(
-            f"{name}: {failed}: {type(error).__name__}: {_first_line(error)}",
+            f"{name}: {failed}: {type(error).__name__}: {first_line(error)}",
             "check the URL and your credentials",
         ) from None
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message."""
     return (str(error).splitlines() or ["no reason given"])[0]

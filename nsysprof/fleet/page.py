@@ -1,10 +1,10 @@
-"""The page of a fleet: what is said over all ranks, tables of ranks, ranges and iterations, charts, and who is who."""
+"""The page of a fleet: findings, tables of ranks, ranges and iterations, charts, and who the ranks are."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -14,19 +14,21 @@ from nsysprof.core.units import format_count, format_ns, format_ratio
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.fleet.examine import ReportFailure
-from nsysprof.fleet.range_iterations import WHOLE
-from nsysprof.fleet.text import fleet_rank_table, iteration_paths
+from nsysprof.fleet.findings import middle_rank
+from nsysprof.fleet.text import iteration_paths, rank_table
+from nsysprof.formats.rank_answer import WHOLE
 from nsysprof.page.environment import Facts
 from nsysprof.page.template import figures, fill
+from nsysprof.results.table import Column, show_columns
 
-MOST_RANGE_ROWS, MOST_RANK_COLUMNS, MOST_ITERATION_ROWS = 200, 12, 500
-_MOST_TOLD = 200  # warnings, and reports without an answer
-_LARGEST = 1.5  # times the median rank: where the shades of cells end
-_LEAST_SHADE = 0.05
+MAX_RANGE_ROWS, MAX_RANK_COLUMNS, MAX_ITERATION_ROWS = 200, 12, 500
+_MAX_LISTED = 200  # warnings, and reports without an answer
+_DARKEST_RATIO = 1.5  # to the median rank: where the shades of cells end
+_MIN_SHADE = 0.05
 _NAME, _FILE, _PATH = 60, 80, 400
 
-Row = Mapping[str, Any]
-Cell = dict[str, Any]
+Row: TypeAlias = Mapping[str, Any]
+Cell: TypeAlias = dict[str, Any]
 
 
 def fleet_page(fleet: Fleet, pictures: Sequence[bytes] = ()) -> str:
@@ -43,7 +45,7 @@ def fleet_page(fleet: Fleet, pictures: Sequence[bytes] = ()) -> str:
         subtitle=_subtitle(fleet),
         headline=visible(headline),
         findings=[visible(text) for text in findings],
-        failures=[_failure(each) for each in fleet.failures[:_MOST_TOLD]],
+        failures=[_failure(each) for each in fleet.failures[:_MAX_LISTED]],
         failed=len(fleet.failures),
         warnings=_warnings(fleet),
         charts=figures(FLEET_CHARTS, pictures),
@@ -68,40 +70,112 @@ def _subtitle(fleet: Fleet) -> str:
 
 
 def _failure(failure: ReportFailure) -> str:
-    told = failure.reason.removeprefix(f"{failure.report}: ")
+    reason = failure.reason.removeprefix(f"{failure.report}: ")
     hint = f" ({one_line(failure.hint, _PATH)})" if failure.hint else ""
-    return f"{one_line(failure.report, _PATH)}: {one_line(told, _PATH)}{hint}"
+    return f"{one_line(failure.report, _PATH)}: {one_line(reason, _PATH)}{hint}"
 
 
 def _warnings(fleet: Fleet) -> list[str]:
-    shown = [one_line(text, _PATH) for text in fleet.warnings[:_MOST_TOLD]]
+    shown = [one_line(text, _PATH) for text in fleet.warnings[:_MAX_LISTED]]
     more = len(fleet.warnings) - len(shown)
     return [*shown, f"{plural(more, 'more warning')}: see fleet.json"] if more else shown
 
 
 # ---- tables: heads, and rows of cells with their text and the number behind it
 
+_COUNT = "{:,}".format
+_RANGE_COLUMNS = (
+    Column("path", "", "range"),
+    Column("iterations", "", None, _COUNT),
+    Column("own_median_ns", "", "own each"),
+    Column("max_over_min", "", "max/min", format_ratio),
+    Column("slowest_rank", "", "slowest rank", str),
+    Column("times_slowest", "", "so often"),
+)
+_ITERATION_COLUMNS = (
+    Column("iteration", ""),
+    Column("ranks", "", None, _COUNT),
+    Column("own_median_ns", "", "own, median"),
+    Column("own_iqr_ns", "", "IQR"),
+    Column("own_min_ns", "", "least"),
+    Column("own_max_ns", "", "most"),
+    Column("max_over_min", "", "max/min", format_ratio),
+    Column("lost_ns", "", "most − mean"),
+    Column("slowest_rank", "", "slowest rank", str),
+    Column("fastest_rank", "", "fastest rank", str),
+    Column("span_median_ns", "", "span, median"),
+)
+_OUTLIER_COLUMNS = (
+    Column("rank", "", None, "rank {}".format, "l"),
+    Column("iteration", "", None, lambda name: one_line(name, _NAME)),
+    Column("own_ns", "", "own"),
+    Column("expected_ns", "", "expected"),
+    Column("ratio", ""),
+    Column("z", "", None, "{:.0f}".format),
+)
+_IDENTITY_COLUMNS = (
+    Column("rank", "", None, str),
+    Column("report", "", None, lambda name: one_line(name, _FILE)),
+    Column("host", ""),
+    Column("process", ""),
+    Column("pid", "", None, str),
+    Column("gpus", "", "GPU"),
+    Column("nsys_version", "", "nsys"),
+    Column("report_duration_ns", "", "report's duration"),
+    Column("clock_offset_ns", "", "clock ahead by"),
+)
+
+
+def _grid(rows: Sequence[Row], columns: Sequence[Column], find: str | None, *notes: str) -> dict[str, Any]:
+    """A table that sorts, and searches the column ``find``: texts flush left, numbers right."""
+    cells = [[_cell(column, row[column.name]) for column in columns] for row in rows]
+    return {
+        "head": [
+            _head(column.head or column.name, right=cell["right"])
+            for column, cell in zip(columns, cells[0], strict=True)
+        ],
+        "rows": [
+            {"cells": each, "find": one_line(row[find], _PATH) if find else None, "strong": False}
+            for row, each in zip(rows, cells, strict=True)
+        ],
+        "notes": [" ".join(notes)] if notes else [],
+    }
+
+
+def _head(text: str, *, right: bool) -> dict[str, Any]:
+    return {"text": text, "sort": "number" if right else "text", "right": right}
+
+
+def _cell(column: Column, value: Any) -> Cell:
+    """A name, in full where the pointer rests on it, or a number."""
+    if not isinstance(value, str):
+        return _number(column.text(value), value)
+    short, full = column.text(value) if column.cell else one_line(value, _NAME), one_line(value, _PATH)
+    return {
+        "text": short,
+        "value": None,
+        "right": False,
+        "title": full if full != short else "",
+        "shade": "",
+    }
+
+
+def _number(text: str, value: float | None) -> Cell:
+    """A number; one that is not there sorts below all others."""
+    exact = float(value) if value is not None and math.isfinite(value) else -1.0
+    behind = int(exact) if exact.is_integer() else f"{exact:.6g}"
+    return {"text": text, "value": behind, "right": True, "title": "", "shade": ""}
+
 
 def _ranks(fleet: Fleet) -> dict[str, Any]:
     """The table that is printed, with all ranks; a search also finds a rank by its host, GPU and report."""
-    table = fleet_rank_table(fleet)
-    rows = []
-    for texts, row in zip(table.rows, _records(fleet.usual), strict=True):
-        whole = max(row["own_ns"] + row["exposed_ns"], 1)
-        inside = row["collective_ns"]
-        behind = [
-            row["rank"],
-            row["span_median_ns"],
-            row["own_median_ns"],
-            row["ratio"],
-            row["times_slowest"],
-        ]
-        behind += [row[f"{part}_ns"] / whole for part in ("compute", "exposed", "copies", "idle")]
-        behind += [row["waiting_ns"] / inside if inside else -1, row["caused_ns"]]
-        cells = [_cell(text, value) for text, value in zip(texts, behind, strict=False)]
+    table, rows = rank_table(fleet), []
+    for row, texts, values in zip(_records(fleet.usual), table.rows, table.values or (), strict=True):
+        behind = [row["rank"], *values[1:]]
+        cells = [_number(text, value) for text, value in zip(texts, behind, strict=True)]
         who = f"{texts[0]} {row['host']} {row['process']} {row['gpu_name']} {row['report']}"
         rows.append({"cells": cells, "find": one_line(who, _PATH), "strong": row["straggler"]})
-    heads = [_head(text) for text in table.head]
+    heads = [_head(text, right=True) for text in table.head]
     return {"head": heads, "rows": rows, "notes": [table.note]}
 
 
@@ -110,29 +184,12 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
     spread = iteration_paths(fleet)
     if spread.empty or len(fleet.ranks) < 2:
         return None
-    most = spread.sort_values("own_median_ns", ascending=False, kind="stable").index[:MOST_RANGE_ROWS]
+    most = spread.sort_values("own_median_ns", ascending=False, kind="stable").index[:MAX_RANGE_ROWS]
     shown = spread[spread.index.isin(most)]
     numbers = _slowest_ranks(fleet)
-    own = {
-        (row["path"], row["rank"]): row for row in _records(fleet.paths[fleet.paths["rank"].isin(numbers)])
-    }
-    rows = []
-    for row in _records(shown):
-        cells = [
-            _text(row["path"], _NAME),
-            _cell(f"{row['iterations']:,}", row["iterations"]),
-            _time(row["own_median_ns"]),
-            _ratio(row["max_over_min"]),
-            _cell(f"{row['slowest_rank']}", row["slowest_rank"]),
-            _cell(f"{row['times_slowest']:,} of {row['compared']:,}", row["times_slowest"]),
-            *(_against_median(own.get((row["path"], number))) for number in numbers),
-        ]
-        rows.append({"cells": cells, "find": one_line(row["path"], _PATH), "strong": False})
-    heads = ["iterations", "own each", "max/min", "slowest rank", "so often"]
-    heads += [f"rank {number}" for number in numbers]
     notes = [
         "own each: the median over ranks of their medians; max/min: between ranks; below a rank its own time over that"
-        " of the median rank, shaded where it is slower or faster."
+        f" of the {middle_rank(len(fleet.ranks))}, shaded where it is slower or faster."
     ]
     if len(numbers) < len(fleet.ranks):
         notes.append(
@@ -140,17 +197,21 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
         )
     if len(shown) < len(spread):
         notes.append(f"{plural(len(spread) - len(shown), 'more range')} with less own time: see fleet.csv.")
-    return {
-        "head": [_head("range", "text", right=False), *map(_head, heads)],
-        "rows": rows,
-        "notes": [" ".join(notes)],
-    }
+    rows = _records(shown)
+    grid = _grid(rows, _RANGE_COLUMNS, "path", *notes)
+    grid["head"] += [_head(f"rank {number}", right=True) for number in numbers]
+    of_ranks = _records(fleet.paths[fleet.paths["rank"].isin(numbers)])
+    own = {(row["path"], row["rank"]): row for row in of_ranks}
+    for row, each in zip(rows, grid["rows"], strict=True):
+        each["cells"][-1]["text"] = f"{row['times_slowest']:,} of {row['compared']:,}"
+        each["cells"] += [_against_median(own.get((row["path"], number))) for number in numbers]
+    return grid
 
 
 def _slowest_ranks(fleet: Fleet) -> list[int]:
     """The ranks that have a column of their own, in order: where there are too many the slowest against the others."""
     ratio = fleet.ranks["ratio"].fillna(0)
-    most = ratio.sort_values(ascending=False, kind="stable").index[:MOST_RANK_COLUMNS]
+    most = ratio.sort_values(ascending=False, kind="stable").index[:MAX_RANK_COLUMNS]
     numbers: list[int] = fleet.ranks["rank"][fleet.ranks.index.isin(most)].tolist()
     return numbers
 
@@ -158,111 +219,58 @@ def _slowest_ranks(fleet: Fleet) -> list[int]:
 def _against_median(row: Row | None) -> Cell:
     """How a rank compares to the median one in a range, shaded in two colours of the charts."""
     if row is None or math.isnan(row["relative"]):
-        return _cell("", math.nan)
+        return _number("", math.nan)
     ratio = row["relative"]
     own = row["own_ns"] if math.isnan(row["own_median_ns"]) else row["own_median_ns"]
-    strength = min(abs(math.log(ratio)) / math.log(_LARGEST), 1) if ratio > 0 else 1
+    strength = min(abs(math.log(ratio)) / math.log(_DARKEST_RATIO), 1) if ratio > 0 else 1
     colour = COLOURS["softmax" if ratio > 1 else "norm"]
     # transparent, as it has to do on light and on dark
-    shade = f"{colour}{round(0x88 * strength):02x}" if strength >= _LEAST_SHADE else ""
-    return _cell(format_ratio(ratio), ratio, title=format_ns(own), shade=shade)
+    shade = f"{colour}{round(0x88 * strength):02x}" if strength >= _MIN_SHADE else ""
+    return {**_number(format_ratio(ratio), ratio), "title": format_ns(own), "shade": shade}
 
 
 def _iterations(fleet: Fleet) -> dict[str, Any] | None:
     """A row per iteration, the distribution over ranks; where there are too many those that lose most by waiting."""
-    mine = fleet.iterations[fleet.iterations["path"] == fleet.iteration_path]
-    if mine.empty:
+    iterations = fleet.iterations[fleet.iterations["path"] == fleet.iteration_path]
+    if iterations.empty:
         return None
-    lost = mine["own_max_ns"] - mine["own_mean_ns"]
-    most = lost.sort_values(ascending=False, kind="stable").index[:MOST_ITERATION_ROWS]
-    shown = mine[mine.index.isin(most)]
-    rows = []
-    for row in _records(shown):
-        cells = [
-            _text(row["iteration"], _NAME),
-            _cell(f"{row['ranks']:,}", row["ranks"]),
-            *(_time(row[f"own_{name}_ns"]) for name in ("median", "iqr", "min", "max")),
-            _ratio(row["max_over_min"]),
-            _time(row["own_max_ns"] - row["own_mean_ns"]),
-            _cell(f"{row['slowest_rank']}", row["slowest_rank"]),
-            _cell(f"{row['fastest_rank']}", row["fastest_rank"]),
-            _time(row["span_median_ns"]),
-        ]
-        rows.append({"cells": cells, "find": one_line(row["iteration"], _PATH), "strong": False})
-    heads = ["ranks", "own, median", "IQR", "least", "most", "max/min", "most − mean"]
-    heads += ["slowest rank", "fastest rank", "span, median"]
+    iterations = iterations.assign(lost_ns=iterations["own_max_ns"] - iterations["own_mean_ns"])
+    most = iterations["lost_ns"].sort_values(ascending=False, kind="stable").index[:MAX_ITERATION_ROWS]
+    shown = iterations[iterations.index.isin(most)]
     notes = [
         f"Own time of {one_line(fleet.iteration_path, _NAME)} over the ranks; most − mean: what the same work would"
         " save, spread evenly over them. Iterations of inner ranges: see iterations.csv."
     ]
-    if len(shown) < len(mine):
+    if len(shown) < len(iterations):
         notes.append(
-            f"The {len(shown):,} of {len(mine):,} with the largest most − mean: see iterations.csv for the others."
+            f"The {len(shown):,} of {len(iterations):,} with the largest most − mean: see iterations.csv for the"
+            " others."
         )
-    return {
-        "head": [_head("iteration", "text", right=False), *map(_head, heads)],
-        "rows": rows,
-        "notes": [" ".join(notes)],
-    }
+    return _grid(_records(shown), _ITERATION_COLUMNS, "iteration", *notes)
 
 
 def _outliers(fleet: Fleet) -> dict[str, Any] | None:
-    """Single iterations of single ranks, as the macro ``text_table`` shows them."""
+    """Single iterations of single ranks."""
     if fleet.outliers.empty:
         return None
-    rows = [
-        [
-            _cell(f"rank {row['rank']}", row["rank"]),
-            _text(row["iteration"], _NAME),
-            _time(row["own_ns"]),
-            _time(row["expected_ns"]),
-            _ratio(row["ratio"]),
-            _cell(f"{row['z']:.0f}", row["z"]),
-        ]
-        for row in _records(fleet.outliers)
-    ]
-    heads = [
-        ("rank", False),
-        ("iteration", False),
-        *((text, True) for text in ("own", "expected", "ratio", "z")),
-    ]
-    return {
-        "head": [{"text": text, "right": right} for text, right in heads],
-        "rows": rows,
-        "note": "expected: by what the other ranks take in this iteration, and what is usual of this rank; z: robust.",
-        "total": False,
-    }
+    note = (
+        "expected: by what the other ranks take in this iteration, and what is usual of this rank; z: robust."
+    )
+    return show_columns(_OUTLIER_COLUMNS, fleet.outliers, note=note).html()
 
 
 def _identity(fleet: Fleet) -> dict[str, Any]:
     """Who each rank is: a row per rank, of columns that are known of any rank."""
-    columns: list[tuple[str, str, Callable[[Row], Cell]]] = [
-        ("rank", "number", lambda row: _cell(f"{row['rank']}", row["rank"])),
-        ("report", "text", lambda row: _text(row["report"], _FILE)),
-        ("host", "text", lambda row: _text(row["host"], _NAME)),
-        ("process", "text", lambda row: _text(row["process"], _NAME)),
-        ("pid", "number", lambda row: _cell(f"{row['pid']}", row["pid"])),
-        ("GPU", "text", lambda row: _text(f"{row['gpu']}: {row['gpu_name']}", _NAME)),
-        ("nsys", "text", lambda row: _text(row["nsys_version"], _NAME)),
-        ("report's duration", "number", lambda row: _time(row["report_duration_ns"])),
-        ("clock ahead by", "number", lambda row: _offset(row["clock_offset_ns"])),
-    ]
-    records = [*_records(fleet.ranks)]
-    kept = [column for column in columns if any(column[2](row)["text"] for row in records)]
-    rows = [{"cells": [cell(row) for *_, cell in kept], "find": None, "strong": False} for row in records]
-    heads = [_head(text, sort, right=sort == "number") for text, sort, _ in kept]
-    return {"head": heads, "rows": rows, "notes": []}
-
-
-def _offset(ns: float) -> Cell:
-    """By how much a clock is ahead of that of the first rank, which may be negative."""
-    return _cell("", math.nan) if math.isnan(ns) else _cell(format_ns(ns), ns)
+    ranks = fleet.ranks
+    ranks = ranks.assign(gpus=ranks["gpu"] + ": " + ranks["gpu_name"])
+    known = [column for column in _IDENTITY_COLUMNS if ranks[column.name].replace("", None).notna().any()]
+    return _grid(_records(ranks), known, None)
 
 
 def _facts(fleet: Fleet) -> Facts:
     waiting, options = fleet.waiting, fleet.options
     how = [
-        ("ranks told apart by", visible(fleet.source)),
+        ("ranks numbered by", visible(fleet.source)),
         ("clocks", visible(fleet.clock)),
         (
             "iterations",
@@ -270,7 +278,7 @@ def _facts(fleet: Fleet) -> Facts:
         ),
     ]
     if waiting.matched or waiting.unmatched:
-        how.append(("collectives laid beside each other", format_count(waiting.matched)))
+        how.append(("collectives matched between ranks", format_count(waiting.matched)))
         how.append(("collectives without a counterpart", format_count(waiting.unmatched)))
         if waiting.offset_ns:
             how.append(("clocks known to", f"± {format_ns(waiting.spread_ns)}"))
@@ -284,35 +292,5 @@ def _options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-# ---- heads and cells
-
-
-def _head(text: str, sort: str = "number", *, right: bool = True) -> dict[str, Any]:
-    return {"text": text, "sort": sort, "right": right}
-
-
-def _cell(text: str, value: float, *, title: str = "", shade: str = "") -> Cell:
-    """A number; one that is not there sorts below all others."""
-    exact = float(value) if math.isfinite(value) else -1.0
-    behind = int(exact) if exact.is_integer() else f"{exact:.6g}"
-    return {"text": text, "value": behind, "right": True, "title": title, "shade": shade}
-
-
-def _text(text: str, most: int) -> Cell:
-    """A name, in full where the pointer rests on it."""
-    short, full = one_line(text, most), one_line(text, _PATH)
-    title = full if full != short else ""
-    return {"text": short, "value": None, "right": False, "title": title, "shade": ""}
-
-
-def _time(ns: float) -> Cell:
-    return _cell("" if math.isnan(ns) else format_ns(ns), ns)
-
-
-def _ratio(ratio: float) -> Cell:
-    return _cell("" if math.isnan(ratio) else format_ratio(ratio), ratio)
-
-
-def _records(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for row in frame.to_dict("records"):
-        yield {str(name): value for name, value in row.items()}
+def _records(frame: pd.DataFrame) -> list[Row]:
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]

@@ -1,4 +1,4 @@
-"""The iterations of every range path of one process, and what its GPUs did in each."""
+"""The iterations of every range path of one process: which one each range is in, and the sums over each."""
 
 from __future__ import annotations
 
@@ -11,23 +11,16 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
-from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_share
-from nsysprof.fleet.gpu_activity import COMMUNICATION, COMPUTE, COPIES, EXPOSED, PARTS, Lines
-from nsysprof.fleet.iteration_labels import iteration_labels, places_among
+from nsysprof.formats.rank_answer import COMPUTE, COPIES, EXPOSED, WHOLE
 from nsysprof.trace.trace import START_END
 
-# The path that stands for everything that a rank did.
-WHOLE = "(whole report)"
-
 # What is kept of one rank: beyond that paths are left out, or keep their totals alone, and a warning says so.
-MOST_PATHS, MOST_ROWS = 2_000, 10_000
-COLUMNS = ("instances", "cpu", "span", "busy", "sum", COMMUNICATION, *PARTS)
-_LATE = np.iinfo(np.int64).max
+MAX_PATHS, MAX_ROWS = 2_000, 10_000
 _COVERED = 0.5  # of the GPUs' busy time, that iterations have to hold unless their name has a number
-_LEAST_REPEATS = 3
-_MOST_CANDIDATES = 3
+_MIN_REPEATS = 3
+_MAX_CANDIDATES = 3
 
 
 @dataclass(frozen=True)
@@ -66,28 +59,32 @@ class Iterations:
 
 
 def range_iterations(
-    attribution: Attribution, process: int, lines: Mapping[int, Lines], choice: Choice
+    attribution: Attribution,
+    rows: NDArray[np.intp],
+    columns: Mapping[str, Ints],
+    busy_ns: int,
+    choice: Choice,
 ) -> Iterations:
-    """The `Iterations` of one process, given the `Lines` of its GPUs."""
-    ranges = attribution.trace.ranges
-    rows = np.flatnonzero(attribution.trace.thread_process[ranges.thread] == process)
-    rows = rows[np.argsort(ranges.start[rows], kind="stable")]
+    """The `Iterations` of one process: ``rows`` are its ranges by start, ``columns`` the `COLUMNS` of each.
+
+    ``busy_ns`` is the busy time of all GPUs of the process.
+    """
     paths = range_paths(attribution)
     merged = merged_paths(paths, choice.merge)
     code = merged.of[paths.of[rows]]
-    label, labels = iteration_labels(attribution, paths, merged, rows)
+    label, labels = _iteration_labels(attribution, paths, merged, rows)
     # of each group the range that starts first: in that order are the iterations of a path
     group, begin, row_of = np.unique(
         code.astype(np.int64) * len(labels) + label, return_index=True, return_inverse=True
     )
-    each = {
-        name: _added(row_of, values, len(group))
-        for name, values in _measures(attribution, rows, lines).items()
-    }
-    first, last = _bounds(attribution, rows, row_of, len(group))
+    each = {name: _added(row_of, values, len(group)) for name, values in columns.items()}
+    inside = attribution.inclusive
+    first, last = _bounds(
+        row_of, inside.first_op_ns[rows], inside.last_op_ns[rows], inside.launches[rows] > 0, len(group)
+    )
     path, label = group // len(labels), group % len(labels)
     texts = _path_texts(merged)
-    main, instead = _iteration_path(merged, texts, path, each, _busy(lines), choice)
+    main, instead = _iteration_path(merged, texts, path, each, busy_ns, choice)
     kept = _after(path, begin, choice.skip)
     path, label, begin, first, last = path[kept], label[kept], begin[kept], first[kept], last[kept]
     each = {name: values[kept] for name, values in each.items()}
@@ -95,17 +92,17 @@ def range_iterations(
     place = np.full(len(merged), -1)
     place[order] = np.arange(len(order))
     detailed, without = _detailed(np.bincount(path, minlength=len(merged)), order, main)
-    mine = np.flatnonzero(detailed[path])
-    mine = mine[np.lexsort((begin[mine], place[path[mine]]))]
-    path_first, path_last = _path_bounds(path, first, last, len(merged))
+    shown = np.flatnonzero(detailed[path])
+    shown = shown[np.lexsort((begin[shown], place[path[shown]]))]
+    path_first, path_last = _bounds(path, first, last, last > 0, len(merged))
     return Iterations(
         paths=tuple(texts[at] for at in order),
         labels=labels,
-        path=place[path[mine]],
-        label=label[mine],
-        first_ns=first[mine],
-        last_ns=last[mine],
-        columns={name: values[mine] for name, values in each.items()},
+        path=place[path[shown]],
+        label=label[shown],
+        first_ns=first[shown],
+        last_ns=last[shown],
+        columns={name: values[shown] for name, values in each.items()},
         totals={name: _added(path, values, len(merged))[order] for name, values in each.items()},
         path_first_ns=path_first[order],
         path_last_ns=path_last[order],
@@ -116,35 +113,14 @@ def range_iterations(
 
 def _path_texts(merged: Paths) -> list[str]:
     """The texts of the paths, each another one: a push/pop and a start/end range may share their name."""
-    found: dict[str, None] = {WHOLE: None}
+    texts: dict[str, None] = {WHOLE: None}
     for text, kind in zip(merged.texts(), merged.kind.tolist(), strict=True):
         name, number = text, 1
-        while name in found:
+        while name in texts:
             start_end = kind == START_END and number == 1
             name, number = f"{text} (start/end)" if start_end else f"{text} ({number + 1})", number + 1
-        found[name] = None
-    return list(found)[1:]
-
-
-def _measures(
-    attribution: Attribution, rows: NDArray[np.intp], lines: Mapping[int, Lines]
-) -> dict[str, Ints]:
-    """The columns of each range: its own times, and what its GPUs did between its first op and its last."""
-    ranges, inside = attribution.trace.ranges, attribution.inclusive
-    first, last = inside.first_op_ns[rows], inside.last_op_ns[rows]
-    found = {
-        "instances": np.ones(len(rows), np.int64),
-        "cpu": ranges.end[rows] - ranges.start[rows],
-        "span": last - first,
-        "busy": inside.busy_ns[rows],
-        "sum": inside.sum_ns[rows],
-        **{name: np.zeros(len(rows), np.int64) for name in (COMMUNICATION, *PARTS)},
-    }
-    for gpu, line in lines.items():
-        uses = (inside.devices[rows] >> min(gpu, DEVICE_BITS)) & 1
-        for name, values in line.inside(first, last).items():
-            found[name] += values * uses
-    return found
+        texts[name] = None
+    return list(texts)[1:]
 
 
 def _added(group: NDArray[np.integer], values: Ints, count: int) -> Ints:
@@ -154,29 +130,23 @@ def _added(group: NDArray[np.integer], values: Ints, count: int) -> Ints:
 
 
 def _bounds(
-    attribution: Attribution, rows: NDArray[np.intp], group: NDArray[np.integer], count: int
+    group: NDArray[np.integer], first: Ints, last: Ints, some: NDArray[np.bool_], count: int
 ) -> tuple[Ints, Ints]:
-    """The first start and last end of the ops in each group of ranges; 0 without ops."""
-    inside = attribution.inclusive
-    some = inside.launches[rows] > 0
-    first, last = np.full(count, _LATE), np.zeros(count, np.int64)
-    np.minimum.at(first, group[some], inside.first_op_ns[rows][some])
-    np.maximum.at(last, group[some], inside.last_op_ns[rows][some])
-    return np.where(first == _LATE, 0, first), last
+    """The first start and last end in each group, of those that are ``some``; 0 where none is."""
+    latest = np.iinfo(np.int64).max
+    low, high = np.full(count, latest), np.zeros(count, np.int64)
+    np.minimum.at(low, group[some], first[some])
+    np.maximum.at(high, group[some], last[some])
+    return np.where(low == latest, 0, low), high
 
 
 def _after(path: NDArray[np.int64], begin: NDArray[np.intp], skip: int) -> NDArray[np.bool_]:
     """All rows but the first ``skip`` of each path that has more of them."""
     place = np.empty(len(path), np.int64)
     order = np.argsort(begin)
-    place[order] = places_among(path[order])
+    place[order] = _places_among(path[order])
     size = np.bincount(path) if len(path) else np.empty(0, np.int64)
     return (place >= skip) | (size[path] <= skip)
-
-
-def _busy(lines: Mapping[int, Lines]) -> int:
-    """The busy time of all GPUs."""
-    return sum(int((line.busy[1] - line.busy[0]).sum()) for line in lines.values())
 
 
 def _iteration_path(
@@ -184,18 +154,18 @@ def _iteration_path(
     texts: Sequence[str],
     path: NDArray[np.int64],
     each: Mapping[str, Ints],
-    busy: int,
+    busy_ns: int,
     choice: Choice,
 ) -> tuple[int | None, list[str]]:
     """The path whose rows are the iterations: what ``per`` names; else a numbered one, or one that repeats, whose rows
-    hold half of the ``busy`` time; else a numbered one.
+    hold half of the busy time; else a numbered one.
 
     Unless it was asked for it has GPU work in most of its rows. Of several the outermost ones, and of these the one
     that holds most. None where nothing is so; then, in words, what ``--per`` might name.
     """
     count = np.bincount(path, minlength=len(merged))
     worked = np.bincount(path[each["span"] > 0], minlength=len(merged))
-    held = _added(path, each[COMPUTE] + each[EXPOSED] + each[COPIES], len(merged)) / max(busy, 1)
+    held = _added(path, each[COMPUTE] + each[EXPOSED] + each[COPIES], len(merged)) / max(busy_ns, 1)
     wanted = np.flatnonzero(worked).tolist()
     if choice.per is not None:
         names = [(at, merged.names[int(merged.name[at])]) for at in wanted]
@@ -207,15 +177,15 @@ def _iteration_path(
         return _outermost(merged, wanted, held), []
     wanted = [at for at in wanted if 2 * worked[at] >= count[at] > 1]
     numbered = [at for at in wanted if merged.names[int(merged.name[at])] in choice.merge]
-    repeated = [at for at in wanted if worked[at] >= _LEAST_REPEATS]
+    repeated = [at for at in wanted if worked[at] >= _MIN_REPEATS]
     best = ([at for at in among if held[at] >= _COVERED] for among in (numbered, repeated))
     main = next((_outermost(merged, among, held) for among in (*best, numbered) if among), None)
     if main is not None or not repeated:
         return main, []
-    most = sorted(repeated, key=lambda at: (-held[at], merged.depth[at]))[:_MOST_CANDIDATES]
-    told = ", ".join(f"{texts[at]!r} ({count[at]:,} times, {format_share(held[at])})" for at in most)
+    most = sorted(repeated, key=lambda at: (-held[at], merged.depth[at]))[:_MAX_CANDIDATES]
+    candidates = ", ".join(f"{texts[at]!r} ({count[at]:,} times, {format_share(held[at])})" for at in most)
     return None, [
-        f"no range repeats and holds half of the GPU's busy time; --per can name one that is an iteration: {told}"
+        f"no range repeats and holds half of the GPU's busy time; --per can name one that is an iteration: {candidates}"
     ]
 
 
@@ -235,10 +205,10 @@ def _chosen_paths(
     order: list[int] = present[
         np.lexsort((-weight[present], merged.depth[present], present != main))
     ].tolist()
-    lost = len(order) - MOST_PATHS
+    lost = len(order) - MAX_PATHS
     if lost <= 0:
         return order, []
-    return order[:MOST_PATHS], [
+    return order[:MAX_PATHS], [
         f"{len(order):,} range paths: the {lost:,} innermost are left out, their time is in the paths around them"
     ]
 
@@ -246,30 +216,90 @@ def _chosen_paths(
 def _detailed(
     size: NDArray[np.integer], order: Sequence[int], main: int | None
 ) -> tuple[NDArray[np.bool_], list[str]]:
-    """Which paths keep a row per iteration, as far as `MOST_ROWS` reach, and in words what does not.
+    """Which paths keep a row per iteration, as far as `MAX_ROWS` reach, and in words what does not.
 
     ``size`` is how many iterations each has.
     """
-    found = np.zeros(len(size), bool)
-    room, without = MOST_ROWS, 0
+    detailed = np.zeros(len(size), bool)
+    left, without = MAX_ROWS, 0
     for at in order:
-        if size[at] <= room:
-            found[at], room = True, room - int(size[at])
+        if size[at] <= left:
+            detailed[at], left = True, left - int(size[at])
         elif at == main:
-            return found, [
-                f"{size[at]:,} iterations are more than the {MOST_ROWS:,} that are kept: --per a longer range"
+            return detailed, [
+                f"{size[at]:,} iterations are more than the {MAX_ROWS:,} that are kept: --per a longer range"
             ]
         else:
             without += 1
     if not without:
-        return found, []
-    return found, [f"{without:,} range paths with many instances have totals only, no iterations"]
+        return detailed, []
+    return detailed, [f"{without:,} range paths with many instances have totals only, no iterations"]
 
 
-def _path_bounds(path: NDArray[np.int64], first: Ints, last: Ints, count: int) -> tuple[Ints, Ints]:
-    """The first start and last end of the ops of each path; 0 without ops."""
-    low, high = np.full(count, _LATE), np.zeros(count, np.int64)
-    some = last > 0
-    np.minimum.at(low, path[some], first[some])
-    np.maximum.at(high, path[some], last[some])
-    return np.where(low == _LATE, 0, low), high
+# ---- which iteration a range is in
+
+
+def _iteration_labels(
+    attribution: Attribution, paths: Paths, merged: Paths, rows: NDArray[np.intp]
+) -> tuple[NDArray[np.int64], list[str]]:
+    """The iteration of each range: the numbered names around it, or, without any, how many of its path came before.
+
+    Where a numbered range comes again with the same names, as with counters that begin anew, it and all in it is
+    another iteration: ``step3 #2``.
+    """
+    of_path, numbered, texts = _numbered(paths, merged)
+    of = paths.of[rows]
+    code, text = merged.of[of], of_path[of]
+    thread = attribution.trace.ranges.thread[rows]
+    itself = np.flatnonzero(numbered[of])
+    count = np.zeros(len(paths.of), np.int64)
+    count[rows[itself]] = _places_among(thread[itself], code[itself], text[itself])
+    again = count[_nearest(attribution.parent, numbered[paths.of])[rows]]
+    most = int(again.max(initial=0)) + 1
+    used, label = np.unique(text * most + again, return_inverse=True)
+    labels = [texts[each // most] + (f" #{each % most + 1}" if each % most else "") for each in used.tolist()]
+    plain = text == 0
+    if plain.any():
+        number = _places_among(code[plain])
+        label[plain] = len(labels) + number
+        labels += [f"#{at}" for at in range(int(number.max()) + 1)]
+    return label.astype(np.int64), labels or [""]
+
+
+def _numbered(paths: Paths, merged: Paths) -> tuple[NDArray[np.int64], NDArray[np.bool_], list[str]]:
+    """Per path a code of the numbered names in it, 0 for none, and whether its last name is one; and their texts."""
+    known = {"": 0}
+    of_path: list[str] = []
+    numbered = np.zeros(len(paths), bool)
+    parts = zip(paths.parent.tolist(), paths.name.tolist(), merged.of.tolist(), strict=True)
+    for at, (parent, name, to) in enumerate(parts):
+        own, kept = paths.names[name], merged.names[int(merged.name[to])]
+        around = of_path[parent] if parent >= 0 else ""
+        # what per-call ids change is no iteration: their merged name holds no star
+        numbered[at] = own != kept and "*" in kept
+        of_path.append("/".join(filter(None, (around, own))) if numbered[at] else around)
+    codes = np.array([known.setdefault(text, len(known)) for text in of_path], np.int64)
+    return codes, numbered, list(known)
+
+
+def _places_among(*keys: NDArray[np.integer]) -> NDArray[np.int64]:
+    """How many rows with the same keys come before each row."""
+    order = np.lexsort(keys)
+    new = np.zeros(len(order), bool)
+    for key in keys:
+        new[1:] |= key[order][1:] != key[order][:-1]
+    first = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order)) - first
+    return places
+
+
+def _nearest(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.integer]:
+    """The innermost marked row around each row, which may be that itself, else its outermost one; logarithmic rounds
+    in depth.
+    """
+    rows = np.arange(len(parent))
+    up = np.where(marked | (parent < 0), rows, parent)
+    while (up[up] != up).any():
+        up = up[up]
+    return up

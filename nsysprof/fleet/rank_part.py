@@ -1,4 +1,4 @@
-"""What one rank did, small enough to travel: times per range path and iteration, its collectives, and a timeline."""
+"""The part of one rank: what the GPUs of its process do, per range path and iteration and over time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.intervals import Ints
-from nsysprof.fleet.gpu_activity import COMPUTE, EXPOSED, Lines
-from nsysprof.fleet.range_iterations import COLUMNS, WHOLE, Choice, range_iterations
-from nsysprof.trace.trace import KERNEL, Trace, pid_of
+from nsysprof.attribution.projection import DEVICE_BITS
+from nsysprof.core.intervals import Ints, cover_before, merge
+from nsysprof.fleet.range_iterations import Choice, range_iterations
+from nsysprof.formats.rank_answer import (
+    COLUMNS,
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    EXPOSED,
+    HOST,
+    PARTS,
+    QUEUE,
+    SYNC,
+    WHOLE,
+    RankPart,
+)
+from nsysprof.trace.details import Waits
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace, pid_of
+from nsysprof.waits import causes
+from nsysprof.waits.causes import idle_pieces
 
-MOST_COLLECTIVES = 20_000
+MAX_COLLECTIVES = 20_000
 TIMELINE_BINS, TIMELINE_ITERATIONS = 2_000, 24
 FAR_LONGER = 3  # times the median iteration: such a one is none of the usual ones
 # All ranks take part in these and leave them together, so that their time beyond the shortest is waiting.
@@ -24,114 +40,93 @@ _COLLECTIVE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class RankPart:
-    """What one process did on its GPUs.
-
-    ``paths``: merged paths, outermost first, `WHOLE` before all. A row is an iteration of a path: ``path`` int32,
-    ``label`` int32 into ``labels`` (``step12``; ``#3`` is the fourth instance of what has no number; empty: all
-    instances together), ``first_ns`` and ``last_ns`` of its ops, and ``columns`` of int64, times in ns, added over the
-    instances of the row; those of `PARTS` also over GPUs. Every path has a row with the empty label, its totals.
-
-    ``iteration_path`` is the path of the iterations. Collectives in the order of their starts: ``collective`` int32
-    into ``collective_names``, ``collective_start``, ``collective_end``. ``timeline_ns`` (start, end) in equal bins,
-    each with the time that ``compute_bins`` and ``exposed_bins`` say, the latter communication without compute.
-    """
-
-    pid: int
-    process: str
-    gpus: tuple[str, ...]
-    gpu_ids: tuple[int, ...]
-    iteration_path: str
-    paths: tuple[str, ...]
-    labels: tuple[str, ...]
-    path: NDArray[np.int32]
-    label: NDArray[np.int32]
-    first_ns: Ints
-    last_ns: Ints
-    columns: Mapping[str, Ints]
-    collective_names: tuple[str, ...]
-    collective: NDArray[np.int32]
-    collective_start: Ints
-    collective_end: Ints
-    timeline_ns: tuple[int, int]
-    compute_bins: Ints
-    exposed_bins: Ints
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Collectives:
-    """The collectives of a process in the order of their starts: ``name`` int32 into ``names``; ``warnings``."""
-
-    names: tuple[str, ...]
-    name: NDArray[np.int32]
-    start: Ints
-    end: Ints
-    warnings: tuple[str, ...]
-
-
 def rank_part(
-    attribution: Attribution,
-    communication: NDArray[np.bool_],
-    process: int,
-    lines: Mapping[int, Lines],
-    choice: Choice,
+    attribution: Attribution, communication: NDArray[np.bool_], process: int, waits: Waits, choice: Choice
 ) -> RankPart:
-    """The `RankPart` of one process, given the `Lines` of its GPUs; ``communication`` says it of each op name."""
+    """The `RankPart` of a process with GPU work; ``communication``: which op names are kernels that communicate."""
     trace = attribution.trace
-    found = range_iterations(attribution, process, lines, choice)
-    first, last, whole = _whole(trace, process, lines)
+    activity = _gpu_activity(trace, communication, process, waits)
+    busy = sum(each.busy_ns for each in activity.values())
+    rows = np.flatnonzero(trace.thread_process[trace.ranges.thread] == process)
+    rows = rows[np.argsort(trace.ranges.start[rows], kind="stable")]
+    found = range_iterations(attribution, rows, _measures(attribution, rows, activity), busy, choice)
+    first, last, whole = _whole(trace, process, activity)
     used, short = np.unique(found.label, return_inverse=True)
     main = found.path == found.main
-    timeline = _window(found.first_ns[main], found.last_ns[main]) or (first, last)
-    bins = _bins(lines, *timeline)
-    collectives = _collectives(trace, communication, process)
-    names = (WHOLE, *found.paths)
+    timeline = _timeline(found.first_ns[main], found.last_ns[main]) or (first, last)
+    bins = _bins(activity, *timeline)
+    collectives, all_collectives = _collectives(trace, communication, process)
+    names, collective = np.unique(trace.ops.name[collectives], return_inverse=True)
+    warnings = list(found.warnings)
+    if len(collectives) < all_collectives:
+        warnings.append(f"waiting covers the first {len(collectives):,} of {all_collectives:,} collectives")
     gpus = _gpus(trace, process)
+    paths = (WHOLE, *found.paths)
     return RankPart(
         pid=pid_of(int(trace.processes[process])),
         process=trace.report.about.processes.get(int(trace.processes[process]), ""),
         gpus=tuple(name for name, _ in gpus),
         gpu_ids=tuple(number for _, number in gpus),
         iteration_path=found.paths[found.main] if found.main >= 0 else WHOLE,
-        paths=names,
+        paths=paths,
         labels=("", *(found.labels[at] for at in used.tolist())),
-        path=np.concatenate([np.arange(len(names)), found.path + 1]).astype(np.int32),
-        label=np.concatenate([np.zeros(len(names)), short + 1]).astype(np.int32),
+        path=np.concatenate([np.arange(len(paths)), found.path + 1]).astype(np.int32),
+        label=np.concatenate([np.zeros(len(paths)), short + 1]).astype(np.int32),
         first_ns=np.concatenate([[first], found.path_first_ns, found.first_ns]).astype(np.int64),
         last_ns=np.concatenate([[last], found.path_last_ns, found.last_ns]).astype(np.int64),
         columns={
-            name: np.concatenate([[whole.get(name, 0)], found.totals[name], found.columns[name]]).astype(
-                np.int64
-            )
+            name: np.concatenate([[whole[name]], found.totals[name], found.columns[name]]).astype(np.int64)
             for name in COLUMNS
         },
-        collective_names=collectives.names,
-        collective=collectives.name,
-        collective_start=collectives.start,
-        collective_end=collectives.end,
+        collective_names=tuple(trace.op_names[at] for at in names.tolist()),
+        collective=collective.astype(np.int32),
+        collective_start=trace.ops.start[collectives],
+        collective_end=trace.ops.end[collectives],
         timeline_ns=timeline,
         compute_bins=bins[COMPUTE],
         exposed_bins=bins[EXPOSED],
-        warnings=(*found.warnings, *collectives.warnings),
+        warnings=tuple(warnings),
     )
 
 
-def _whole(trace: Trace, process: int, lines: Mapping[int, Lines]) -> tuple[int, int, dict[str, int]]:
-    """First start, last end and columns of all ops of a process."""
-    mine = (trace.op_process == process) & (trace.op_gpu >= 0)
-    start, end = trace.ops.start[mine], trace.ops.end[mine]
+def _measures(
+    attribution: Attribution, rows: NDArray[np.intp], activity: Mapping[int, GpuActivity]
+) -> dict[str, Ints]:
+    """The `COLUMNS` of each range: its own times, and what its GPUs did between its first op and its last."""
+    ranges, inside = attribution.trace.ranges, attribution.inclusive
+    first, last = inside.first_op_ns[rows], inside.last_op_ns[rows]
+    columns = {
+        "instances": np.ones(len(rows), np.int64),
+        "cpu": ranges.end[rows] - ranges.start[rows],
+        "span": last - first,
+        "busy": inside.busy_ns[rows],
+        "sum": inside.sum_ns[rows],
+        **{name: np.zeros(len(rows), np.int64) for name in (COMMUNICATION, *PARTS)},
+    }
+    for gpu, each in activity.items():
+        uses = (inside.devices[rows] >> min(gpu, DEVICE_BITS)) & 1
+        for name, values in each.parts(first, last).items():
+            columns[name] += values * uses
+    return columns
+
+
+def _whole(
+    trace: Trace, process: int, activity: Mapping[int, GpuActivity]
+) -> tuple[int, int, dict[str, int]]:
+    """First start, last end and `COLUMNS` of all ops of a process."""
+    rows = (trace.op_process == process) & (trace.op_gpu >= 0)
+    start, end = trace.ops.start[rows], trace.ops.end[rows]
     first, last = int(start.min()), int(end.max())
-    found = {"instances": 1, "span": last - first, "sum": int((end - start).sum()), "busy": 0}
-    for line in lines.values():
-        for name, values in line.inside(np.array([first]), np.array([last])).items():
-            found[name] = found.get(name, 0) + int(values[0])
-        found["busy"] += int((line.busy[1] - line.busy[0]).sum())
-    return first, last, found
+    columns = dict.fromkeys(COLUMNS, 0)
+    columns |= {"instances": 1, "span": last - first, "sum": int((end - start).sum())}
+    for each in activity.values():
+        columns["busy"] += each.busy_ns
+        for name, values in each.parts(np.array([first]), np.array([last])).items():
+            columns[name] += int(values[0])
+    return first, last, columns
 
 
-def _window(first: Ints, last: Ints) -> tuple[int, int] | None:
+def _timeline(first: Ints, last: Ints) -> tuple[int, int] | None:
     """Around the middle `TIMELINE_ITERATIONS` of iterations, which are sorted; None without any.
 
     The first ones are left out while they take far longer than usual: warm-up would hide all others.
@@ -147,44 +142,117 @@ def _window(first: Ints, last: Ints) -> tuple[int, int] | None:
     return int(first[chosen].min()), int(last[chosen].max())
 
 
-def _bins(lines: Mapping[int, Lines], start: int, end: int) -> dict[str, Ints]:
+def _bins(activity: Mapping[int, GpuActivity], start: int, end: int) -> dict[str, Ints]:
     """How much of each of `TIMELINE_BINS` bins is compute, and communication without any, added over GPUs."""
     edges = start + (end - start) * np.arange(TIMELINE_BINS + 1) // TIMELINE_BINS
     bins = {COMPUTE: np.zeros(TIMELINE_BINS, np.int64), EXPOSED: np.zeros(TIMELINE_BINS, np.int64)}
-    for line in lines.values():
-        found = line.inside(edges[:-1], edges[1:])
+    for each in activity.values():
+        parts = each.parts(edges[:-1], edges[1:])
         for name, values in bins.items():
-            values += found[name]
+            values += parts[name]
     return bins
 
 
-def _collectives(trace: Trace, communication: NDArray[np.bool_], process: int) -> Collectives:
-    """The first `MOST_COLLECTIVES` collectives of a process."""
+def _collectives(
+    trace: Trace, communication: NDArray[np.bool_], process: int
+) -> tuple[NDArray[np.intp], int]:
+    """The ops that are the first `MAX_COLLECTIVES` collectives of a process, by start; and how many there are."""
     ops = trace.ops
-    wanted = np.array(
-        [
-            bool(talks) and _COLLECTIVE.search(name) is not None
-            for talks, name in zip(communication.tolist(), trace.op_names, strict=True)
-        ],
-        bool,
-    )
-    rows = np.flatnonzero((ops.kind == KERNEL) & wanted[ops.name] & (trace.op_process == process))
-    rows = rows[np.argsort(ops.start[rows], kind="stable")]
-    warnings: tuple[str, ...] = ()
-    if len(rows) > MOST_COLLECTIVES:
-        warnings = (f"waiting is told of the first {MOST_COLLECTIVES:,} of {len(rows):,} collectives",)
-        rows = rows[:MOST_COLLECTIVES]
-    used, code = np.unique(ops.name[rows], return_inverse=True)
-    names = tuple(trace.op_names[at] for at in used.tolist())
-    return Collectives(names, code.astype(np.int32), ops.start[rows], ops.end[rows], warnings)
+    collective = communication & np.array([bool(_COLLECTIVE.search(name)) for name in trace.op_names], bool)
+    rows = np.flatnonzero((ops.kind == KERNEL) & collective[ops.name] & (trace.op_process == process))
+    return rows[np.argsort(ops.start[rows], kind="stable")][:MAX_COLLECTIVES], len(rows)
 
 
 def _gpus(trace: Trace, process: int) -> list[tuple[str, int]]:
     """The GPUs that a process ran ops on: name, and id in the report."""
     used = np.flatnonzero(np.bincount(trace.stream_device[trace.ops.stream[trace.op_process == process]]))
-    known = [trace.devices[at] for at in used.tolist()]
+    devices = [trace.devices[at] for at in used.tolist()]
     about = trace.report.about.gpus
     return [
         ("unknown GPU", each.cuda_id) if each.gpu is None else (about[each.gpu].name, about[each.gpu].id)
-        for each in known
+        for each in devices
     ]
+
+
+# ---- what the GPUs do
+
+Line = tuple[Ints, Ints]
+
+
+@dataclass(frozen=True)
+class GpuActivity:
+    """Disjoint sorted intervals, ``(start, end)`` in ns, of one GPU.
+
+    ``compute``: a kernel that is no communication runs, or a CUDA graph that was traced whole; ``communication``: such
+    a kernel runs; ``kernels``: either; ``busy``: anything. ``gaps``: for each kind of idleness its gaps.
+    """
+
+    compute: Line
+    communication: Line
+    kernels: Line
+    busy: Line
+    gaps: dict[str, Line]
+
+    @property
+    def busy_ns(self) -> int:
+        """The time in which anything runs."""
+        return int((self.busy[1] - self.busy[0]).sum())
+
+    def parts(self, start: Ints, end: Ints) -> dict[str, Ints]:
+        """How much of each window every part takes, in ns: `PARTS`, which add up to the window, and all communication.
+
+        Communication is exposed while no compute kernel runs; copies count while no kernel runs.
+        """
+
+        def covered(line: Line) -> Ints:
+            return cover_before(*line, end) - cover_before(*line, start)
+
+        compute, kernels, busy = covered(self.compute), covered(self.kernels), covered(self.busy)
+        return {
+            COMPUTE: compute,
+            EXPOSED: kernels - compute,
+            COPIES: busy - kernels,
+            **{kind: covered(line) for kind, line in self.gaps.items()},
+            COMMUNICATION: covered(self.communication),
+        }
+
+
+def _gpu_activity(
+    trace: Trace, communication: NDArray[np.bool_], process: int, waits: Waits
+) -> dict[int, GpuActivity]:
+    """The `GpuActivity` of each GPU, by its number, that a process ran ops on.
+
+    Ops of other processes on the same GPU count as nothing.
+    """
+    ops = trace.ops
+    of_process = (trace.op_process == process) & (trace.op_gpu >= 0)
+    activity = {}
+    for gpu in np.unique(trace.op_gpu[of_process]).tolist():
+        rows = np.flatnonzero(of_process & (trace.op_gpu == gpu))
+        rows = rows[np.argsort(ops.start[rows], kind="stable")]
+        start, end, kind = ops.start[rows], ops.end[rows], ops.kind[rows]
+        talks = (kind == KERNEL) & communication[ops.name[rows]]
+        copies = (kind == MEMCPY) | (kind == MEMSET)
+        computes = ~talks & ~copies
+        activity[gpu] = GpuActivity(
+            compute=merge(start[computes], end[computes]),
+            communication=merge(start[talks], end[talks]),
+            kernels=merge(start[~copies], end[~copies]),
+            busy=merge(start, end),
+            gaps=_gaps(trace, rows, waits),
+        )
+    return activity
+
+
+def _gaps(trace: Trace, rows: NDArray[np.intp], waits: Waits) -> dict[str, Line]:
+    """The gaps between ops that are sorted by start, by what they waited for.
+
+    What the host does after a synchronization that let the GPU run dry is time of the host.
+    """
+    start = trace.ops.start[rows]
+    reach = np.maximum.accumulate(trace.ops.end[rows])
+    behind = np.flatnonzero(start[1:] > reach[:-1]) + 1
+    idle = idle_pieces(trace, waits, reach[behind - 1], start[behind], rows[behind])
+    kinds = {HOST: (causes.HOST, causes.EXPOSED), SYNC: (causes.SYNC,), QUEUE: (causes.QUEUE,)}
+    chosen = {name: np.isin(idle.kind, codes) for name, codes in kinds.items()}
+    return {name: (idle.start[pieces], idle.end[pieces]) for name, pieces in chosen.items()}

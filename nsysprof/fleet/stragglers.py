@@ -1,11 +1,21 @@
-"""Ranks that are slower than the others, and single iterations that stand out."""
+"""Ranks against each other: who is slower in equal iterations, and in equal collectives who waits for whom.
+
+A collective ends on all ranks together, so the rank that comes last is in it for the shortest time, and whatever
+another rank takes beyond that is waiting for it. None of this needs the clocks of the ranks to agree; the ends even
+show how far the clocks are apart.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nsysprof.fleet.identity import Ranked
+from nsysprof.formats.rank_answer import RankPart
 from nsysprof.statistics.confidence import LEVEL
 from nsysprof.statistics.dependence import dependence
 from nsysprof.statistics.distributions import normal_quantile
@@ -13,14 +23,14 @@ from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, summarize
 
 # What it takes to be called a straggler: this much slower than the median of the others, and surely so. Ratios are of
 # equal iterations: how much iterations differ from each other must not hide how much ranks do.
-LEAST_SLOWNESS = 0.05
-LEAST_Z = 3.5
+MIN_SLOWNESS = 0.05
+MIN_Z = 3.5
 SLOWER, NOT_SLOWER, NOT_PROVEN = "slower", "not slower", "not proven"
 BY_INTERVAL, BY_EACH, BY_SPREAD = "interval", "every iteration", "spread of ranks"
-_EXCEPTIONS = 15  # one iteration in so many need not say so where every iteration does
-_ENOUGH_RANKS = 5  # for the spread between ranks to say anything
-_MOST_OUTLIERS = 20
-_FEW_RANKS = 16  # up to here a rank is held against the others without itself
+_ITERATIONS_PER_EXCEPTION = 15  # where every iteration has to show it, one in so many need not
+_MIN_RANKS_FOR_Z = 5  # fewer have no spread worth the name
+_MAX_OUTLIERS = 20
+_MAX_RANKS_WITHOUT_SELF = 16  # up to here a rank is compared with the others without itself
 _OUTLIER_Z, _OUTLIER_RATIO = 6.0, 1.2
 _TO_SIGMA = 1.4826  # the median absolute deviation of normal samples times this is their standard deviation
 
@@ -32,50 +42,50 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
 
     ``rank``; ``ratio``: the median over iterations of its time over the median of the other ranks in the same
     iteration; ``z``: how far that is from the median rank in robust standard deviations, NaN below five ranks;
-    ``low``, ``high``: the interval of the ratio, of ranks from `LEAST_SLOWNESS` above 1 on, so wide that at 95 % it
-    holds for all ranks together, or all that the iterations span where every one says so; ``straggler``: the verdict is
-    "slower"; ``slower``, ``compared``: in how many of how many iterations its time is longer than that of the others.
+    ``low``, ``high``: the interval of the ratio, of ranks from `MIN_SLOWNESS` above 1 on, so wide that at 95 % it
+    holds for all ranks together, or all that the iterations span where every one shows it; ``straggler``: the verdict
+    is "slower"; ``slower``, ``compared``: in how many of how many iterations its time is longer than the others'.
 
     ``verdict`` is "slower", "not slower" or "not proven". Slower is a rank whose interval is above 1 and of iterations
-    worth `SURE_FROM` independent ones, or of which every iteration says so (`_each_says_so`), where there are
-    `LEAST_SAMPLES` of them, and whose z reaches `LEAST_Z`, where there are five ranks; with neither none is. ``basis``
-    says by which. Not slower is one whose ratio is surely below `LEAST_SLOWNESS`.
+    worth `SURE_FROM` independent ones, or of which every iteration shows it (`_is_slower_in_each`), where there are
+    `LEAST_SAMPLES` of them, and whose z reaches `MIN_Z`, where there are five ranks; with neither none is. ``basis``
+    is the test. Not slower is one whose ratio is surely below `MIN_SLOWNESS`.
     """
     values: Matrix = own.to_numpy(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         ratios = values / _of_the_others(values)
     ratios[~np.isfinite(ratios)] = np.nan
     ratio = _median(ratios, 1)[:, 0]
-    z = robust_z(ratio) if np.isfinite(ratio).sum() >= _ENOUGH_RANKS else np.full(len(ratio), np.nan)
-    found = pd.DataFrame({"rank": own.index.to_numpy(), "ratio": ratio, "z": z})
-    found["low"], found["high"] = np.nan, np.nan
+    z = robust_z(ratio) if np.isfinite(ratio).sum() >= _MIN_RANKS_FOR_Z else np.full(len(ratio), np.nan)
+    frame = pd.DataFrame({"rank": own.index.to_numpy(), "ratio": ratio, "z": z})
+    frame["low"], frame["high"] = np.nan, np.nan
     verdict, basis = np.full(len(ratio), NOT_PROVEN, object), np.full(len(ratio), "", object)
     for at in np.flatnonzero(np.isfinite(ratio)).tolist():
-        mine = ratios[at][np.isfinite(ratios[at])]
-        if ratio[at] < 1 + LEAST_SLOWNESS:
-            if len(mine) >= LEAST_SAMPLES and _at_most(mine) < 1 + LEAST_SLOWNESS:
+        known = ratios[at][np.isfinite(ratios[at])]
+        if ratio[at] < 1 + MIN_SLOWNESS:
+            if len(known) >= LEAST_SAMPLES and _at_most(known) < 1 + MIN_SLOWNESS:
                 verdict[at] = NOT_SLOWER
             continue
         by = BY_SPREAD
-        if len(mine) >= LEAST_SAMPLES:
+        if len(known) >= LEAST_SAMPLES:
             level = 1 - (1 - LEVEL) / len(values)  # Bonferroni: the ranks were all looked at
-            told = summarize(mine, level=level)
-            low, high, by = told.interval.low, told.interval.high, ""
-            if low > 1 and told.interval.level >= level and told.order.effective >= SURE_FROM:
+            summary = summarize(known, level=level)
+            low, high, by = summary.interval.low, summary.interval.high, ""
+            if low > 1 and summary.interval.level >= level and summary.order.effective >= SURE_FROM:
                 by = BY_INTERVAL
-            elif _each_says_so(mine):
-                low, high, by = mine.min(), mine.max(), BY_EACH
-            found.loc[at, ["low", "high"]] = low, high
-        if by and (z[at] >= LEAST_Z or (np.isnan(z[at]) and by != BY_SPREAD)):
+            elif _is_slower_in_each(known):
+                low, high, by = known.min(), known.max(), BY_EACH
+            frame.loc[at, ["low", "high"]] = low, high
+        if by and (z[at] >= MIN_Z or (np.isnan(z[at]) and by != BY_SPREAD)):
             verdict[at], basis[at] = SLOWER, by
-    found["straggler"] = verdict == SLOWER
-    found["verdict"], found["basis"] = verdict, basis
-    found["slower"], found["compared"] = (ratios > 1).sum(axis=1), np.isfinite(ratios).sum(axis=1)
-    return found
+    frame["straggler"] = verdict == SLOWER
+    frame["verdict"], frame["basis"] = verdict, basis
+    frame["slower"], frame["compared"] = (ratios > 1).sum(axis=1), np.isfinite(ratios).sum(axis=1)
+    return frame
 
 
-def _each_says_so(ratios: Matrix) -> bool:
-    """Whether a rank is slower in every iteration, and in all but one in 15 by `LEAST_SLOWNESS` and half of what is
+def _is_slower_in_each(ratios: Matrix) -> bool:
+    """Whether a rank is slower in every iteration, and in all but one in 15 by `MIN_SLOWNESS` and half of what is
     usual of it.
 
     Iterations that resemble the ones before them can be worth too few for an interval. But what separates the rank from
@@ -83,8 +93,8 @@ def _each_says_so(ratios: Matrix) -> bool:
     whose times vary by 3 %, each depending on the one before (phi from 0 to 0.8), it finds a rank that is 1.27 times
     slower in 99 of 100, and names one of equal ranks in less than 1 of 100.
     """
-    low = max(float(np.median(ratios) + 1) / 2, 1 + LEAST_SLOWNESS)
-    return bool((ratios > 1).all() and (ratios < low).sum() <= len(ratios) // _EXCEPTIONS)
+    low = max(float(np.median(ratios) + 1) / 2, 1 + MIN_SLOWNESS)
+    return bool((ratios > 1).all() and (ratios < low).sum() <= len(ratios) // _ITERATIONS_PER_EXCEPTION)
 
 
 def _at_most(ratios: Matrix) -> float:
@@ -107,7 +117,7 @@ def robust_z(values: Matrix) -> Matrix:
 def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
     """Single iterations of single ranks that take long against the other ranks and against what is usual of the rank.
 
-    ``rank, iteration, own_ns, expected_ns, ratio, z``, the longest first, `_MOST_OUTLIERS` at most; none below three
+    ``rank, iteration, own_ns, expected_ns, ratio, z``, the longest first, `_MAX_OUTLIERS` at most; none below three
     ranks. ``z`` is of the logarithm of the ratio, over all ranks and iterations.
     """
     names = ("rank", "iteration", "own_ns", "expected_ns", "ratio", "z")
@@ -121,7 +131,7 @@ def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
     z = robust_z(log)
     hits = np.argwhere((z > _OUTLIER_Z) & (log > np.log(_OUTLIER_RATIO)))
     order = np.argsort(-log[hits[:, 0], hits[:, 1]], kind="stable")
-    rank, iteration = hits[order][:_MOST_OUTLIERS].T
+    rank, iteration = hits[order][:_MAX_OUTLIERS].T
     ratio = np.exp(log[rank, iteration])
     return pd.DataFrame(
         {
@@ -137,7 +147,7 @@ def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
 
 def _of_the_others(values: Matrix) -> Matrix:
     """For each rank and iteration the median of the other ranks; of all ranks where they are many."""
-    if len(values) > _FEW_RANKS or len(values) < 2:
+    if len(values) > _MAX_RANKS_WITHOUT_SELF or len(values) < 2:
         return np.broadcast_to(_median(values, 0), values.shape).copy()
     return np.stack([_median(np.delete(values, at, axis=0), 0)[0] for at in range(len(values))])
 
@@ -145,5 +155,131 @@ def _of_the_others(values: Matrix) -> Matrix:
 def _median(values: Matrix, axis: int) -> Matrix:
     """The median along an axis of what is there, NaN where nothing is, with that axis kept."""
     known = np.isfinite(values).any(axis=axis, keepdims=True)
-    found: Matrix = np.nanmedian(np.where(known, values, 0.0), axis=axis, keepdims=True)
-    return np.where(known, found, np.nan)
+    median: Matrix = np.nanmedian(np.where(known, values, 0.0), axis=axis, keepdims=True)
+    return np.where(known, median, np.nan)
+
+
+# ---- collectives
+
+_WAITING = ("rank", "label", "collectives", "collective_ns", "waiting_ns", "caused_ns")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """``each``: a row per rank and iteration, ``rank, label, collectives, collective_ns, waiting_ns, caused_ns``:
+    time in collectives, the part of it beyond the shortest, and what others waited while this rank was the last to
+    come. ``matched``: how many collectives of all ranks have a counterpart on others, ``unmatched`` how many have none.
+    ``offset_ns``: per rank by how much its clock is ahead of the first's, ``spread_ns`` half the middle 90 % of what
+    the ends differ by then; empty where nothing was matched.
+    """
+
+    each: pd.DataFrame
+    matched: int
+    unmatched: int
+    offset_ns: Mapping[int, int]
+    spread_ns: int
+
+
+def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
+    """The `Waiting` in the iterations of a range path.
+
+    The k-th collective of an iteration is the same on all ranks whose collectives there have the same names in the same
+    order; where ranks differ, those of the largest such group are compared.
+    """
+    labels: dict[str, int] = {}
+    names: dict[str, int] = {}
+    rows = pd.concat([_rows(each, path, labels, names) for each in ranks], ignore_index=True)
+    if rows.empty:
+        return Waiting(pd.DataFrame(columns=_WAITING), 0, 0, {}, 0)
+    matched = _matched(rows)
+    if matched.empty:
+        return Waiting(pd.DataFrame(columns=_WAITING), 0, len(rows), {}, 0)
+    matched["length"] = matched["end"] - matched["start"]
+    matched["one"] = matched["label"] * (int(matched["place"].max()) + 1) + matched["place"]
+    together = matched.groupby("one", sort=False)["length"]
+    matched["waiting"] = matched["length"] - together.transform("min")
+    all_waiting = matched.groupby("one", sort=False)["waiting"].transform("sum")
+    last = together.idxmin().to_numpy()
+    matched["caused"] = 0
+    matched.loc[last, "caused"] = all_waiting.loc[last]
+    each = (
+        matched.groupby(["rank", "label"], sort=False)
+        .agg(
+            collectives=("length", "size"),
+            collective_ns=("length", "sum"),
+            waiting_ns=("waiting", "sum"),
+            caused_ns=("caused", "sum"),
+        )
+        .reset_index()
+    )
+    each["label"] = np.array(list(labels), object)[each["label"]]
+    offsets, spread = _clocks(matched)
+    return Waiting(each, len(matched), len(rows) - len(matched), offsets, spread)
+
+
+def _matched(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of iterations in which a rank has the same collectives as others: in each the largest such group."""
+    # the names in their order, as one number: sums of a random one per name and place, which wrap around
+    draws = np.random.default_rng(0).integers(
+        1 << 62, size=(int(rows["name"].max()) + 1, int(rows["place"].max()) + 1)
+    )
+    rows = rows.assign(draw=draws[rows["name"], rows["place"]])
+    shapes = rows.groupby(["rank", "label"], sort=False)["draw"].sum().rename("shape").reset_index()
+    shapes["members"] = shapes.groupby(["label", "shape"], sort=False)["rank"].transform("size")
+    best = shapes.sort_values(["members", "rank"], ascending=[False, True], kind="stable")
+    best = best.drop_duplicates("label")[["label", "shape"]]
+    kept = shapes[shapes["members"] > 1].merge(best, on=["label", "shape"], validate="many_to_one")
+    return rows.drop(columns="draw").merge(
+        kept[["rank", "label"]], on=["rank", "label"], validate="many_to_one"
+    )
+
+
+def _rows(ranked: Ranked, path: str, labels: dict[str, int], names: dict[str, int]) -> pd.DataFrame:
+    """The collectives that start in an iteration of a rank: ``rank``, ``label`` and ``name`` as codes that are added to
+    those given, ``place`` in the iteration, ``start``, ``end``.
+    """
+    part = ranked.part
+    rows = iteration_rows(part, path)
+    rows = rows[np.argsort(part.first_ns[rows], kind="stable")]
+    at = np.searchsorted(part.first_ns[rows], part.collective_start, side="right") - 1
+    inside = at >= 0
+    inside[inside] &= part.collective_start[inside] < part.last_ns[rows][at[inside]]
+    at = at[inside]
+    first = np.searchsorted(at, at, side="left")
+    label = np.array(
+        [labels.setdefault(part.labels[code], len(labels)) for code in part.label[rows].tolist()], np.int64
+    )
+    name = np.array([names.setdefault(text, len(names)) for text in part.collective_names], np.int64)
+    return pd.DataFrame(
+        {
+            "rank": ranked.rank,
+            "label": label[at],
+            "place": np.arange(len(at)) - first,
+            "name": name[part.collective[inside]],
+            "start": part.collective_start[inside],
+            "end": part.collective_end[inside],
+        }
+    )
+
+
+def iteration_rows(part: RankPart, path: str) -> NDArray[np.intp]:
+    """The rows of a part that are iterations of a path; that of all of it where it has no others."""
+    if path not in part.paths:
+        return np.empty(0, np.intp)
+    rows = np.flatnonzero(part.path == part.paths.index(path))
+    single = rows[part.label[rows] > 0]
+    return single if len(single) else rows
+
+
+def _clocks(matched: pd.DataFrame) -> tuple[dict[int, int], int]:
+    """How far each rank's clock is ahead of the first's by the ends of the collectives, and how well that is known."""
+    ends = matched.pivot(index="one", columns="rank", values="end")
+    base = ends.columns[0]
+    difference = ends.sub(ends[base], axis=0)
+    offset = difference.median()
+    if offset.isna().any():
+        return {}, 0
+    rest = difference.sub(offset, axis=1).drop(columns=base).to_numpy().ravel()
+    low, high = np.nanquantile(rest, [0.05, 0.95]) if len(rest) else (0.0, 0.0)
+    known = zip(offset.index.tolist(), offset.tolist(), strict=True)
+    return {rank: round(value) for rank, value in known}, round((high - low) / 2)

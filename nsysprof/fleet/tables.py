@@ -1,23 +1,37 @@
-"""The tables over all ranks: their columns are an interface, to be added to and never renamed."""
+"""The tables over all ranks, and how they are made: a row per rank, path and iteration, and per path over ranks.
+
+Their columns are an interface, to be added to and never renamed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.fleet.identity import Ranked
+from nsysprof.formats.rank_answer import COLUMNS, COMMUNICATION, COMPUTE, COPIES, IDLE_PARTS, PARTS
 from nsysprof.results.table import table
+from nsysprof.statistics.distributions import grouped_quartiles
 
 _PARTS = {
     "communication_ns": "time with a collective running",
     "compute_ns": "time with any other kernel running",
-    "exposed_ns": "communication that no compute hides",
-    "copies_ns": "copies and sets that neither hides",
+    "exposed_ns": "exposed communication: no other kernel runs meanwhile",
+    "copies_ns": "exposed copies and sets: no kernel runs meanwhile",
     "idle_host_ns idle_sync_ns idle_queue_ns": "time in which the GPU waits: for a launch, in a synchronization,"
     " for its queue",
 }
 _TOTALS = {
     "cpu_ns": "host durations of the instances",
-    "span_ns": "from first to last op",
-    "busy_ns": "time with ops running, per GPU",
-    "sum_ns": "added durations of the ops",
-    "own_ns": "time for anything but communication that no compute hides",
+    "span_ns": "from first to last GPU op",
+    "busy_ns": "time with GPU ops running, per GPU",
+    "sum_ns": "added durations of the GPU ops",
+    "own_ns": "own time: the time without exposed communication",
     "idle_ns": "time in which the GPU runs nothing",
 }
 _MEDIANS = {"own_median_ns span_median_ns": "medians over iterations; empty where there are none"}
@@ -32,7 +46,7 @@ PATHS = table(
         **_TOTALS,
         **_PARTS,
         **_MEDIANS,
-        "relative": "own time over that of the median rank",
+        "relative": "own time over that of the median rank; of two ranks over the mean of both",
         "times_slowest": "in how many iterations this rank is the slowest by own time",
     },
 )
@@ -55,11 +69,11 @@ RANKS = table(
     "a row per rank; times are of its iterations where the name does not begin with report",
     {
         "rank": "number of the rank",
-        "report host pid process": "where it ran, and what was recorded of it",
+        "report host pid process": "where it ran, and which process it is",
         "gpu gpu_name": "its GPUs, as the report numbers and names them",
         "nsys_version": "of the nsys that recorded it",
         "report_duration_ns": "length of the recording",
-        "report_span_ns report_busy_ns": "from first to last op, and time with ops running, of the whole report",
+        "report_span_ns report_busy_ns": "the whole report: from first to last GPU op, and with GPU ops running",
         "iterations": "iterations that it has",
         **{name: _TOTALS[name] for name in ("cpu_ns", "span_ns", "own_ns")},
         **_PARTS,
@@ -70,12 +84,191 @@ RANKS = table(
         "waiting_ns": "what it waits in collectives for ranks that come later",
         "caused_ns": "what others wait for it",
         "times_awaited": "in how many iterations it comes last to the collectives",
-        "clock_offset_ns": "how far its clock is from the common one; empty where nothing tells",
+        "clock_offset_ns": "how far its clock is from the common one; empty where that is not known",
         "ratio": "median over iterations of its own time over the median of the other ranks",
         "z": "how far that is from the median rank, in robust standard deviations; empty below five ranks",
         "low high": "interval of the ratio",
-        "straggler verdict basis": "whether it is a straggler: slower, not slower or not proven, and what says so",
+        "straggler verdict basis": "whether it is a straggler; slower, not slower or not proven; by which test",
         "slower compared": "in how many of how many iterations it takes longer than the others",
         "seconds peak_bytes": "what the worker took to read it",
     },
 )
+
+
+# Own time: what a rank takes for itself, without exposed communication.
+OWN_PARTS = (COMPUTE, COPIES, *IDLE_PARTS)
+SUMS = ("cpu", "span", "own", COMMUNICATION, *PARTS, "idle")
+WAITS = ("collectives", "collective_ns", "waiting_ns", "caused_ns")
+USUAL = ("rank", "iterations", *(f"{name}_ns" for name in SUMS), *WAITS, "times_awaited")
+
+
+@dataclass(frozen=True)
+class RankRows:
+    """The iterations of all ranks. ``path``, ``rank`` and ``label`` are codes into ``paths``, ``ranks`` and ``labels``;
+    ``own`` and ``span`` int64 ns; ``order`` says where among the iterations of its rank a row comes. ``totals``: a row
+    per path and rank with the codes and all columns, by path and then by rank.
+    """
+
+    paths: list[str]
+    ranks: list[int]
+    labels: list[str]
+    path: NDArray[np.int32]
+    rank: NDArray[np.int32]
+    label: NDArray[np.int32]
+    order: NDArray[np.int64]
+    own: NDArray[np.int64]
+    span: NDArray[np.int64]
+    totals: pd.DataFrame
+
+
+def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
+    """The rows of all ranks, rank by rank; paths in the order of the rank that has most of them."""
+    paths: dict[str, int] = {}
+    labels: dict[str, int] = {}
+    for each in sorted(ranks, key=lambda one: -len(one.part.paths)):
+        for text in each.part.paths:
+            paths.setdefault(text, len(paths))
+    for each in ranks:
+        for text in each.part.labels:
+            labels.setdefault(text, len(labels))
+    rows: dict[str, list[NDArray[Any]]] = {
+        name: [] for name in ("path", "rank", "label", "order", "own", "span")
+    }
+    totals = []
+    for number, each in enumerate(ranks):
+        part = each.part
+        path = np.array([paths[text] for text in part.paths], np.int32)[part.path]
+        label = np.array([labels[text] for text in part.labels], np.int32)[part.label]
+        single, total = np.flatnonzero(part.label > 0), np.flatnonzero(part.label == 0)
+        own = np.sum([part.columns[name][single] for name in OWN_PARTS], axis=0)
+        rank = np.full(len(single), number, np.int32)
+        own_rows = (path[single], rank, label[single], single, own, part.columns["span"][single])
+        for column, values in zip(rows.values(), own_rows, strict=True):
+            column.append(values)
+        columns = {name: part.columns[name][total] for name in COLUMNS}
+        totals.append(pd.DataFrame({"path": path[total], "rank": number, **columns}))
+    together = pd.concat(totals, ignore_index=True).sort_values(["path", "rank"], ignore_index=True)
+    together["own"] = together[list(OWN_PARTS)].sum(axis=1)
+    together["idle"] = together[list(IDLE_PARTS)].sum(axis=1)
+    return RankRows(
+        paths=list(paths),
+        ranks=[each.rank for each in ranks],
+        labels=list(labels),
+        **{name: np.concatenate(values) for name, values in rows.items()},
+        totals=together,
+    )
+
+
+def iteration_frame(rows: RankRows) -> pd.DataFrame:
+    """A row per path and iteration, in order: the distribution over ranks of its own time and its span, in ns.
+
+    ``path, iteration, ranks``; of ``own_`` and ``span_``: ``median_ns, iqr_ns, min_ns, max_ns``; ``own_mean_ns``;
+    ``max_over_min`` of own time (NaN where the least is 0); ``slowest_rank`` and ``fastest_rank`` by own time, the
+    first of equal ones.
+    """
+    key = rows.path.astype(np.int64) * len(rows.labels) + rows.label
+    chosen = np.argsort(key, kind="stable")  # in a group by rank
+    key = key[chosen]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.empty(0, np.intp)
+    groups, size = key[first], np.diff(np.append(first, len(key)))
+    group = np.repeat(np.arange(len(groups)), size)
+    own, span = rows.own[chosen], rows.span[chosen]
+    place = np.minimum.reduceat(rows.order[chosen], first) if len(first) else first
+    columns: dict[str, object] = {
+        "path": np.array(rows.paths, object)[groups // len(rows.labels)],
+        "iteration": np.array(rows.labels, object)[groups % len(rows.labels)],
+        "ranks": size,
+    }
+    for name, values in (("own", own), ("span", span)):
+        of = grouped_quartiles(group, values, len(groups))
+        columns |= {f"{name}_median_ns": of.median, f"{name}_iqr_ns": of.iqr, f"{name}_min_ns": of.low}
+        columns[f"{name}_max_ns"] = of.high
+        if name == "own":
+            columns["max_over_min"] = np.where(of.low > 0, of.high / np.maximum(of.low, 1), np.nan)
+            total = np.add.reduceat(values, first) if len(first) else first
+            columns["own_mean_ns"] = total // size
+            numbers = np.array(rows.ranks)[rows.rank[chosen]]
+            for which, extreme in (("slowest_rank", of.high), ("fastest_rank", of.low)):
+                hits = np.flatnonzero(values == np.repeat(extreme, size))
+                columns[which] = numbers[hits[np.searchsorted(hits, first)]]
+    frame = pd.DataFrame(columns)
+    return frame.iloc[np.lexsort((place, groups // len(rows.labels)))].reset_index(drop=True)
+
+
+def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
+    """A row per path and rank: the columns of ``fleet.csv``.
+
+    ``path, rank, iterations``, the sums of all columns in ns (and ``instances``), ``own_median_ns`` and
+    ``span_median_ns`` over iterations (NaN where there are none), ``relative``: own time over that of the median
+    rank, by medians, or by sums where there are none; NaN for nothing; ``times_slowest``: in how many iterations this
+    rank is the slowest by own time.
+    """
+    totals, count = rows.totals, len(rows.ranks)
+    group = rows.path.astype(np.int64) * count + rows.rank
+    place = totals["path"].to_numpy(np.int64) * count + totals["rank"].to_numpy(np.int64)
+    size = np.bincount(group, minlength=len(rows.paths) * count)
+    frame = pd.DataFrame(
+        {
+            "path": np.array(rows.paths, object)[totals["path"]],
+            "rank": np.array(rows.ranks)[totals["rank"]],
+            "iterations": size[place],
+            "instances": totals["instances"],
+        }
+    )
+    for name in ("cpu", "span", "busy", "sum", "own", "idle", *COLUMNS[5:]):
+        frame[f"{name}_ns"] = totals[name]
+    for name, values in (("own", rows.own), ("span", rows.span)):
+        middle = grouped_quartiles(group, values, len(rows.paths) * count).median[place]
+        frame[f"{name}_median_ns"] = np.where(size[place] > 0, middle, np.nan)
+    basis = frame["own_median_ns"].where(frame["own_median_ns"].notna(), frame["own_ns"])
+    middle = basis.groupby(frame["path"], sort=False).transform("median")
+    frame["relative"] = (basis / middle).where(middle > 0)
+    slowest = iterations[iterations["ranks"] > 1].groupby(["path", "slowest_rank"], sort=False).size()
+    keys = pd.MultiIndex.from_frame(frame[["path", "rank"]])
+    frame["times_slowest"] = slowest.reindex(keys, fill_value=0).to_numpy()
+    return frame
+
+
+def spread_frame(paths: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:
+    """A row per path: how its own time per iteration differs between ranks.
+
+    ``path, ranks, iterations``; ``own_median_ns, own_iqr_ns, own_min_ns, own_max_ns`` over ranks of their medians;
+    ``max_over_min``; ``slowest_rank``: most often the slowest, ``times_slowest`` of ``compared`` iterations that
+    several ranks have.
+    """
+    some = paths[paths["own_median_ns"].notna()]
+    own = some.groupby("path", sort=False)["own_median_ns"]
+    low, middle, high = (own.quantile(share) for share in (0.25, 0.5, 0.75))
+    columns = {
+        "ranks": own.size(),
+        "iterations": iterations.groupby("path", sort=False).size(),
+        "own_median_ns": middle.round(),
+        "own_iqr_ns": (high - low).round(),
+        "own_min_ns": own.min(),
+        "own_max_ns": own.max(),
+    }
+    frame = pd.DataFrame(columns).reindex(some["path"].drop_duplicates())
+    frame["max_over_min"] = (frame["own_max_ns"] / frame["own_min_ns"]).where(frame["own_min_ns"] > 0)
+    most = some.sort_values(["times_slowest", "own_ns"], ascending=False, kind="stable")
+    most = most.drop_duplicates("path").set_index("path")
+    frame["slowest_rank"] = most["rank"]
+    frame["times_slowest"] = most["times_slowest"]
+    compared = iterations[iterations["ranks"] > 1].groupby("path", sort=False).size()
+    frame["compared"] = compared.reindex(frame.index, fill_value=0)
+    whole = dict.fromkeys([*columns, "slowest_rank", "times_slowest"], np.int64)
+    return frame.reset_index(names="path").astype(whole)
+
+
+def own_matrix(rows: RankRows, path: str) -> pd.DataFrame:
+    """Own times of the iterations of a path: a row per rank, a column per iteration in order, NaN where it is not."""
+    code = rows.paths.index(path) if path in rows.paths else -1
+    chosen = np.flatnonzero(rows.path == code)
+    labels = np.unique(rows.label[chosen])
+    place = np.full(len(rows.labels), -1)
+    order = np.full(len(labels), np.iinfo(np.int64).max)
+    np.minimum.at(order, np.searchsorted(labels, rows.label[chosen]), rows.order[chosen])
+    labels = labels[np.argsort(order, kind="stable")]
+    place[labels] = np.arange(len(labels))
+    values = np.full((len(rows.ranks), len(labels)), np.nan)
+    values[rows.rank[chosen], place[rows.label[chosen]]] = rows.own[chosen]
+    return pd.DataFrame(values, index=rows.ranks, columns=[rows.labels[at] for at in labels.tolist()])

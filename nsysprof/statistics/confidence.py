@@ -20,22 +20,20 @@ from nsysprof.statistics.distributions import (
 LEVEL = 0.95
 RESAMPLES = 10_000
 SEED = 20_250_101
-# How an interval was made.
+# The methods of intervals.
 BCA, BLOCKS, RANKS, RANGE = "BCa bootstrap", "block bootstrap", "rank test", "range"
 
 # With fewer than 6 samples the whole range holds the median less often than 95 times in 100.
-_FEWEST = 6
-_DRAWS_AT_ONCE = 4_000_000
-_MOST_DRAWS = 50_000_000
-_FEWEST_RESAMPLES = 1_000
+_MIN_SAMPLES = 6
+_DRAWS_AT_ONCE, _MAX_DRAWS, _MIN_RESAMPLES = 4_000_000, 50_000_000, 1_000
 
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """From ``low`` to ``high``, both included; such intervals hold the truth in a share ``level`` of all cases.
+    """An interval from ``low`` to ``high``, both included; such hold the truth in a share ``level`` of all cases.
 
-    ``level`` is what was asked for, or less where the samples are too few for that and the interval is all that they
-    span (``method`` "range").
+    ``level`` is the requested one, or less where the samples are too few for it and the interval is their whole range
+    (``method`` "range").
     """
 
     low: float
@@ -44,7 +42,7 @@ class ConfidenceInterval:
     method: str
 
     def holds(self, value: float) -> bool:
-        """Whether the value lies in the interval."""
+        """Return whether the value lies in the interval."""
         return self.low <= value <= self.high
 
 
@@ -56,16 +54,18 @@ def median_interval(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> ConfidenceInterval:
-    """The interval of the median of samples, the same for the same seed.
+    """Compute the interval of the median of samples, the same for the same seed.
 
     Independent samples: BCa bootstrap (Efron 1987). Correlated ones: circular blocks (Politis and Romano 1992) of the
-    length in ``order``. Both are read at levels a little farther out than `level` says, which makes up for what
+    length in ``order``. Both are read at levels a little farther out than `level`, which compensates for what
     resampling misses in few samples (Hesterberg 2015, What teachers should know about the bootstrap, "expanded
-    percentiles"), by `_reach`.
+    percentiles").
     """
-    if order.effective < _FEWEST:
+    if order.effective < _MIN_SAMPLES:
         return _range(values, order.effective, level)
-    return _resampled(values, order, _reach(order, level), level, resamples, seed)
+    # a block counts as a sample
+    reach = t_quantile(level, order.blocks - 1) * _understated(order)
+    return _resampled(values, order, reach, level, resamples, seed)
 
 
 def median_ratio(
@@ -90,8 +90,8 @@ def median_ratio(
     """
     limits, far = [], []
     for values, order in zip(sides, orders, strict=True):
-        found, distances = _log_distances(values, order, level, resamples, seed)
-        limits.append(found)
+        interval, distances = _log_distances(values, order, level, resamples, seed)
+        limits.append(interval)
         far.append(distances)
     (base_below, base_above), (new_below, new_above) = far
     below, above = np.array([base_above, new_below]), np.array([base_below, new_above])
@@ -109,20 +109,20 @@ def median_ratio(
 def _log_distances(
     values: Floats, order: Dependence, level: float, resamples: int, seed: int
 ) -> tuple[ConfidenceInterval, tuple[float, float]]:
-    """The plain limits of the median, and how far below and above it they are on logarithms."""
+    """Compute the plain limits of the median, and how far below and above it they are on logarithms."""
     plain = normal_quantile((1 + level) / 2)
-    few = order.n < _FEWEST
-    found = (
-        _range(values, order.n, level) if few else _resampled(values, order, plain, level, resamples, seed)
-    )
+    if order.n < _MIN_SAMPLES:
+        limits = _range(values, order.n, level)
+    else:
+        limits = _resampled(values, order, plain, level, resamples, seed)
     least = values[values > 0].min() / 2
-    low, middle, high = np.log(np.maximum([found.low, np.median(values), found.high], least)).tolist()
-    wider = _missing(order) if order.correlated else 1.0
-    return found, (wider * (middle - low), wider * (high - middle))
+    low, middle, high = np.log(np.maximum([limits.low, np.median(values), limits.high], least)).tolist()
+    wider = _understated(order) if order.correlated else 1.0
+    return limits, (wider * (middle - low), wider * (high - middle))
 
 
 def _joined(far: Floats, orders: tuple[Dependence, Dependence], level: float) -> float:
-    """How far from a ratio its limit is, on logarithms, if either side's is ``far`` from its median."""
+    """Combine how ``far`` the limits of the two sides are from their medians into that of the ratio, on logarithms."""
     if not far.any() or not any(order.correlated for order in orders):
         return float(np.hypot(*far))
     blocks = np.array([order.blocks for order in orders])
@@ -131,25 +131,20 @@ def _joined(far: Floats, orders: tuple[Dependence, Dependence], level: float) ->
 
 
 def _p_of_ratio(ratio: float, limit: float, held: float, freedom: float) -> float:
-    """The p-value of a logarithm that is ``ratio`` and has a limit so far off at the level ``held``."""
+    """Return the p-value of a logarithm ``ratio`` whose limit at the level ``held`` is that far off."""
     if limit == 0:
         return 1.0 if ratio == 0 else 0.0
     return t_outside(ratio / limit * normal_quantile((1 + held) / 2), max(freedom, 1.0))
 
 
 def _range(values: Floats, worth: float, level: float) -> ConfidenceInterval:
-    """All that the samples span, with how often so many lie on both sides of the median of what they are drawn from."""
+    """Return the range of the samples, with the probability that so many lie on both sides of the true median."""
     held = min(level, 1 - 2 ** (1 - worth))
     return ConfidenceInterval(float(values.min()), float(values.max()), held, RANGE)
 
 
-def _reach(order: Dependence, level: float) -> float:
-    """How far out to read resampled medians, in standard deviations: a block counts as a sample."""
-    return t_quantile(level, order.blocks - 1) * _missing(order)
-
-
-def _missing(order: Dependence) -> float:
-    """The standard deviation of the median over what resampling shows of it."""
+def _understated(order: Dependence) -> float:
+    """Return the standard deviation of the median over the part of it that resampling shows."""
     return float(np.sqrt(shortfall(order.phi, order.n, order.block, "median")))
 
 
@@ -159,23 +154,23 @@ def _resampled(
     medians = resampled_medians(values, order.block, resamples, np.random.default_rng(seed))
     levels = normal_below([-reach, reach]) if order.correlated else _bca_levels(values, medians, reach)
     low, high = np.quantile(medians, levels).tolist()
-    middle = float(np.median(values))  # which blocks of few samples may all lie above or below
+    middle = float(np.median(values))  # medians of blocks of few samples may all lie above it, or below
     return ConfidenceInterval(min(low, middle), max(high, middle), level, BLOCKS if order.correlated else BCA)
 
 
 def resampled_medians(values: Floats, block: int, count: int, rng: np.random.Generator) -> Floats:
-    """The medians of ``count`` resamples drawn with replacement, sample by sample or in circular blocks.
+    """Draw the medians of ``count`` resamples with replacement, sample by sample or in circular blocks.
 
-    Blocks of long samples are drawn fewer times, at least 1,000, so that some 5 x 10^7 values are drawn and no more.
+    Blocks of long samples are drawn fewer times, at least 1,000, so that no more than some 5 x 10^7 values are drawn.
     """
     if block <= 1:
         return _independent_medians(np.sort(values), count, rng)
-    count = min(count, max(_FEWEST_RESAMPLES, _MOST_DRAWS // len(values)))
+    count = min(count, max(_MIN_RESAMPLES, _MAX_DRAWS // len(values)))
     return np.concatenate(list(_block_medians(values, block, count, rng)))
 
 
 def _independent_medians(ordered: Floats, count: int, rng: np.random.Generator) -> Floats:
-    """Medians of independent resamples without drawing these.
+    """Draw medians of independent resamples without drawing these.
 
     A draw is the sample at floor(n u) with u uniform, so the median of n draws is the sample at the median of n
     uniform numbers, whose distribution is known: a beta for the middle one, and one more for the next.
@@ -203,7 +198,7 @@ def _block_medians(values: Floats, block: int, count: int, rng: np.random.Genera
 
 
 def _bca_levels(values: Floats, medians: Floats, reach: float) -> Floats:
-    """Where to read the resampled medians, corrected for their bias and acceleration (Efron 1987)."""
+    """Compute the levels at which to read resampled medians, corrected for bias and acceleration (Efron 1987)."""
     centre = np.median(values)
     below = (np.mean(medians < centre) + np.mean(medians <= centre)) / 2
     rare = 0.5 / len(medians)
@@ -213,10 +208,10 @@ def _bca_levels(values: Floats, medians: Floats, reach: float) -> Floats:
 
 
 def median_acceleration(values: Floats) -> float:
-    """The acceleration of the median by the jackknife, which leaves out one sample at a time.
+    """Compute the acceleration of the median by the jackknife, which leaves out one sample at a time.
 
     Whichever sample is left out, the median moves to one of three values (two, equally often, for even n, which makes
-    the acceleration 0), so that nothing needs to be left out in fact.
+    the acceleration 0), so no sample is actually left out.
     """
     n = len(values)
     half = n // 2
@@ -238,7 +233,7 @@ DELTA_WORDS = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (np.in
 def shift_of(
     sides: tuple[Floats, Floats], orders: tuple[Dependence, Dependence], level: float
 ) -> tuple[float, ConfidenceInterval]:
-    """The Hodges-Lehmann shift, with the differences as its interval that the rank test would not reject.
+    """Compute the Hodges-Lehmann shift, whose interval holds the differences that the rank test does not reject.
 
     Its half width in ranks is a quantile times the standard deviation of U (Hollander, Wolfe and Chicken 2014,
     section 4.3), which grows where samples are worth fewer independent ones.
@@ -258,9 +253,9 @@ def shift_of(
 
 
 def ranked_differences(base: Floats, new: Floats, ranks: Sequence[int]) -> Floats:
-    """The differences new - base at ``ranks``, 1 the smallest of all len(base) x len(new), without making them all.
+    """Find the differences new - base at ``ranks``, 1 the smallest of len(base) x len(new), without making them all.
 
-    Halves the interval in which each lies until float64 can tell no more, and then takes the nearest difference.
+    Halves the interval in which each lies down to the precision of float64, and then takes the nearest difference.
     """
     base, new = np.sort(base), np.sort(new)
     wanted = np.asarray(ranks)
@@ -279,14 +274,14 @@ def ranked_differences(base: Floats, new: Floats, ranks: Sequence[int]) -> Float
 
 
 def _rank_reach(orders: tuple[Dependence, Dependence], level: float) -> float:
-    """How many standard deviations out: of the normal distribution, or of Student's t where a block is a sample."""
+    """Return how many standard deviations out: normal, or of Student's t where a block is a sample."""
     if any(order.correlated for order in orders):
         return t_quantile(level, sum(order.blocks for order in orders) - 2)
     return normal_quantile((1 + level) / 2)
 
 
 def _rank_variance(orders: tuple[Dependence, Dependence]) -> float:
-    """The variance of U / (m n) where both samples come from the same distribution."""
+    """Return the variance of U / (m n) where both samples come from the same distribution."""
     base, new = orders
     return (1 / base.effective + 1 / new.effective + 1 / (base.n * new.n)) / 12
 
@@ -294,7 +289,7 @@ def _rank_variance(orders: tuple[Dependence, Dependence]) -> float:
 def delta_of(
     sides: tuple[Floats, Floats], orders: tuple[Dependence, Dependence], level: float
 ) -> tuple[float, ConfidenceInterval]:
-    """Cliff's delta with the asymmetric interval of Feng and Cliff (2004).
+    """Compute Cliff's delta with the asymmetric interval of Feng and Cliff (2004).
 
     The interval is Wilson's for a share with ``1 / scale`` observations; for samples that do not overlap, where the
     variance shows nothing, with as many as the smaller sample has.
@@ -319,5 +314,5 @@ def delta_of(
 
 
 def delta_word(delta: float) -> str:
-    """The size of Cliff's delta in a word of `DELTA_WORDS`."""
+    """Name the size of Cliff's delta by a word of `DELTA_WORDS`."""
     return next(word for most, word in DELTA_WORDS if abs(delta) < most)

@@ -1,4 +1,4 @@
-"""Two samples of times against each other: by how much, how surely, and a verdict in one of four fixed words."""
+"""Comparisons of two samples of times: effect sizes, intervals, and a verdict in one of four fixed words."""
 
 from __future__ import annotations
 
@@ -27,34 +27,32 @@ from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, check_sample, 
 
 FASTER, SLOWER = "faster", "slower"
 NO_CLEAR_CHANGE, TOO_FEW_SAMPLES = "no clear change", "too few samples"
-LEAST_EFFECT = 0.02
-ALPHA = 0.05
 RANK_TEST, RATIO_TEST = "Mann-Whitney U", "block bootstrap"
-_ABOUT_ONE = 1.5  # steps of a clock: its own rounding and that of the medians
-# Times what both sides span. Two runs of 10 samples of one source are that far apart in 2 of 100 simulated pairs where
-# each sample is 0.98 of the one before, and in none where it is 0.9 of it.
-_FAR = 2
+_MIN_STEPS = 1.5  # of a clock, by which medians must differ: its own rounding and that of the medians
+# By how many times the range of both sides they must be apart for dependence not to matter. Two runs of 10 samples of
+# one source are that far apart in 2 of 100 simulated pairs at phi = 0.98, and in none at phi = 0.9.
+_MIN_GAP = 2
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What it takes for a verdict.
+    """The conditions for a verdict.
 
     ``least_effect``: the smallest change of the median that counts, as a share: 0.02 asks for a ratio of 1.02 or more,
-    or of 1 / 1.02 or less. ``least_samples``: how many samples either side must have. ``alpha``: what the p-value after
-    Holm's correction must stay below. ``clock_step``: the step of the clock that took the samples, in their unit, 0 for
-    none that is known; what differs by about one step may not differ at all.
+    or of 1 / 1.02 or less. ``least_samples``: the samples that either side must have. ``alpha``: the limit of the
+    p-value after Holm's correction. ``clock_step``: the step of the clock that took the samples, in their unit, 0 where
+    it is unknown; medians that differ by about one step may not differ at all.
     """
 
-    least_effect: float = LEAST_EFFECT
+    least_effect: float = 0.02
     least_samples: int = LEAST_SAMPLES
-    alpha: float = ALPHA
+    alpha: float = 0.05
     clock_step: float = 0.0
 
     def widened(self, *noise: float) -> Rules:
-        """The same with a least effect no smaller than any `Control.noise` of the two sides; NaN is of no control.
+        """Raise the least effect to each `Control.noise` of the two sides; NaN is of no control.
 
-        What a thing differs from itself by is no difference between it and another.
+        A difference as small as that of a thing from itself is no difference from another.
         """
         known = [size for size in noise if not math.isnan(size)]
         return replace(self, least_effect=max(self.least_effect, *known)) if known else self
@@ -65,19 +63,19 @@ DEFAULT_RULES = Rules()
 
 @dataclass(frozen=True)
 class Contrast:
-    """``new`` against ``base``, with ``base_n`` and ``new_n`` samples.
+    """The comparison of ``new`` with ``base``, of ``base_n`` and ``new_n`` samples.
 
     ``ratio``: the median of new over that of base. ``shift``: the Hodges-Lehmann shift, the median of all differences
     new - base, in the unit of the samples. ``delta``: Cliff's delta, the share of pairs in which new is the larger less
     that in which it is the smaller, and its word by `effects.DELTA_WORDS`.
 
-    ``p``: two-sided, by ``test``: the Mann-Whitney U test for independent samples; where samples depend on the ones
-    before them, and that test would find differences that are none, the block bootstrap of the ratio. ``adjusted_p``:
+    ``p``: two-sided, by ``test``: the Mann-Whitney U test for independent samples; for samples that depend on earlier
+    ones, where that test finds differences that do not exist, the block bootstrap of the ratio. ``adjusted_p``:
     by Holm's correction over ``family`` comparisons.
 
-    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about new, as `judge` says; ``reason``
-    in one line. ``warnings``: what to know of the two samples. ``worth``: how many independent samples those of either
-    side count as; ``drift``: by what share the side that drifts most does so, 0 for none.
+    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about new, as `judge` rules;
+    ``reason`` in one line. ``warnings``: caveats of the two samples. ``worth``: the number of independent
+    samples that those of either side count as; ``drift``: that of the side that drifts most, as a share, 0 for none.
     """
 
     base_n: int
@@ -104,9 +102,9 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Control:
-    """A thing against itself (A/A): what the same rules say where nothing changed.
+    """A comparison of a thing with itself (A/A): the answer of the same rules where nothing changed.
 
-    ``noise``: by how much the larger median exceeds the smaller, as a share. ``sound``: no difference was declared.
+    ``noise``: the excess of the larger median over the smaller, as a share. ``sound``: no difference was declared.
     """
 
     contrast: Contrast
@@ -124,9 +122,9 @@ def contrast(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> Contrast:
-    """The `Contrast` of two samples, each in the order it was taken, judged as a family of one.
+    """Compare two samples, each in the order it was taken, and judge them as a family of one.
 
-    For many comparisons give what comes back to `judge`. The same samples and seed give the same answer; swapped
+    Of many comparisons pass the results to `judge`. The same samples and seed give the same answer; swapped
     samples give its mirror image. Raises NsysprofError as `check_sample` does, and for a median of 0, to which there
     is no ratio.
     """
@@ -143,7 +141,7 @@ def contrast(
     delta, delta_interval = delta_of(sides, orders, level)
     base_median, new_median = (float(np.median(sample)) for sample in sides)
     trends = drift(sides[0]), drift(sides[1])
-    found = Contrast(
+    result = Contrast(
         base_n=len(sides[0]),
         new_n=len(sides[1]),
         base_median=base_median,
@@ -169,20 +167,20 @@ def contrast(
         worth=_worth(sides, orders),
         drift=max(noise_of(1 + (trend.change or 0)) if trend.significant else 0.0 for trend in trends),
     )
-    return judge([found], rules)[0]
+    return judge([result], rules)[0]
 
 
 def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAULT_RULES) -> list[Contrast]:
-    """The same contrasts as one family: p-values corrected by Holm, verdicts by the rules, of all or of each.
+    """Judge contrasts as one family: p-values corrected by Holm, verdicts by the rules, of all or of each.
 
     "too few samples" where a side has fewer than ``least_samples``, or where the rank test could not pass in so large
     a family whatever the samples were. "faster" or "slower" where all of this holds: the ratio is beyond the least
     effect, its interval leaves 1 out, and the corrected p-value is below ``alpha``. All else is "no clear change": a
     p-value alone makes no verdict, and none is made of a test that did not pass.
 
-    Verdicts honour the warnings. Samples that are worth fewer than `summary.SURE_FROM` independent ones must pass a
-    rank test of that many as well, or they are "too few samples". A difference of about one step of the clock, or one
-    that is smaller than a side drifts by within the run, is "no clear change".
+    Verdicts honour the warnings. Samples worth fewer than `summary.SURE_FROM` independent ones must also pass a rank
+    test of that many, or they are "too few samples". A difference of about one step of the clock, or smaller than the
+    drift of a side within the run, is "no clear change".
 
     Simulated pairs of samples of one source (see `Summary`), with any effect counting, were declared different in 1 to
     5 of 100 from n = 20 on, however much the samples depended on each other (phi up to 0.7), and from n = 10 on for phi
@@ -191,21 +189,21 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
     """
     adjusted = holm([one.p for one in contrasts])
     each = [rules] * len(contrasts) if isinstance(rules, Rules) else rules
-    found = []
+    results = []
     for one, p, its_rules in zip(contrasts, adjusted, each, strict=True):
         one = replace(one, adjusted_p=p, family=len(contrasts))
         verdict, reason = _verdict(one, its_rules)
-        found.append(replace(one, verdict=verdict, reason=reason))
-    return found
+        results.append(replace(one, verdict=verdict, reason=reason))
+    return results
 
 
 def control(
     first: ArrayLike, second: ArrayLike | None = None, rules: Rules = DEFAULT_RULES, *, name: str = "control"
 ) -> Control:
-    """The `Control` of two runs of the same thing, or of the two halves of one run.
+    """Compare two runs of the same thing, or the two halves of one run.
 
-    Samples of one run only tell what one run is like: the next may have other clocks and other addresses. So a second
-    run is the better control. Raises NsysprofError as `contrast` does, and for a single sample, which has no halves.
+    Samples of one run describe that run only: the next may have other clocks and other addresses. So a second run is
+    the better control. Raises NsysprofError as `contrast` does, and for a single sample, which has no halves.
     """
     if second is None:
         whole = check_sample(first, name)
@@ -215,17 +213,17 @@ def control(
         names = f"{name}, first half", f"{name}, second half"
     else:
         names = f"{name}, first run", f"{name}, second run"
-    found = contrast(first, second, rules, names=names)
-    return Control(found, noise_of(found.ratio), found.verdict not in (FASTER, SLOWER))
+    result = contrast(first, second, rules, names=names)
+    return Control(result, noise_of(result.ratio), result.verdict not in (FASTER, SLOWER))
 
 
 def noise_of(ratio: float) -> float:
-    """By how much the larger of two exceeds the smaller, from their ratio: 0.25 for 1.25 and for 0.8; NaN for NaN."""
+    """Return by how much the larger of two exceeds the smaller: 0.25 for the ratios 1.25 and 0.8; NaN for NaN."""
     return math.nan if math.isnan(ratio) else max(ratio, 1 / ratio) - 1
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values of a family corrected as Holm (1979) does: a test passes if its own stays below alpha."""
+    """Correct the p-values of a family by Holm (1979): a test passes if its own stays below alpha."""
     p = np.asarray(p_values, np.float64)
     if np.isnan(p).any() or (p < 0).any() or (p > 1).any():
         raise ValueError("p-values lie between 0 and 1")
@@ -241,7 +239,7 @@ def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
     if fewest < rules.least_samples:
         return TOO_FEW_SAMPLES, f"n = {fewest}, and it takes {rules.least_samples} on either side"
     if split_p(one.base_n, one.new_n) * one.family >= rules.alpha:
-        return TOO_FEW_SAMPLES, f"n = {fewest} cannot tell anything among {one.family:,} comparisons"
+        return TOO_FEW_SAMPLES, f"n = {fewest} can show nothing among {one.family:,} comparisons"
     if unclear := _unclear(one, rules):
         return NO_CLEAR_CHANGE, unclear
     reason = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,}), and the interval leaves 1 out"
@@ -250,20 +248,20 @@ def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
         base, new = (format_count(round(worth)) for worth in one.worth)
         worth = f"n = {one.base_n:,} and {one.new_n:,} are worth {base} and {new} independent samples"
         if p >= rules.alpha:
-            return TOO_FEW_SAMPLES, f"{worth}, which cannot tell"
+            return TOO_FEW_SAMPLES, f"{worth}, too few to show it"
         if p > one.adjusted_p:
             reason = f"p = {p:.2g} ({RANK_TEST}, family of {one.family:,}): {worth}"
     return FASTER if one.ratio < 1 else SLOWER, reason
 
 
 def _unclear(one: Contrast, rules: Rules) -> str:
-    """Why a contrast with enough samples shows no clear change; nothing where it shows one."""
+    """Say why a contrast with enough samples shows no clear change; empty where it shows one."""
     effect, apart = noise_of(one.ratio), abs(one.new_median - one.base_median)
     p = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,})"
     drifts = f"the samples of a side drift by {format_share(one.drift)}, which is more than the difference"
     for holds, why in (
         (effect < rules.least_effect, f"below the least effect of {format_share(rules.least_effect)}"),
-        (apart < _ABOUT_ONE * rules.clock_step, "the medians differ by about one step of the clock"),
+        (apart < _MIN_STEPS * rules.clock_step, "the medians differ by about one step of the clock"),
         (one.ratio_interval.holds(1), "the interval of the ratio holds 1"),
         (one.adjusted_p >= rules.alpha, p),
         (effect <= one.drift, drifts),
@@ -274,20 +272,20 @@ def _unclear(one: Contrast, rules: Rules) -> str:
 
 
 def _worth(sides: tuple[Floats, Floats], orders: tuple[Dependence, Dependence]) -> tuple[float, float]:
-    """What either side's samples count as: what they are worth where a warning says that it is less.
+    """Count the independent samples that each side is worth: fewer than it has where a warning says so.
 
-    Where the samples are much farther apart than either side wanders, it does not matter how slowly they wander.
+    Where the sides are much farther apart than either wanders, it does not matter how slowly they wander.
     """
     (base_low, base_high), (new_low, new_high) = ((side.min(), side.max()) for side in sides)
     apart = max(new_low - base_high, base_low - new_high)
-    if apart > _FAR * (base_high - base_low + new_high - new_low):
+    if apart > _MIN_GAP * (base_high - base_low + new_high - new_low):
         return orders[0].n, orders[1].n
     base, new = (order.effective if order.p < SIGNIFICANT else order.n for order in orders)
     return base, new
 
 
 def _worth_p(one: Contrast) -> float:
-    """The p-value of Cliff's delta if either side had as many samples as its are worth, all independent."""
+    """Return the p-value of Cliff's delta as if each side had only the independent samples that its own are worth."""
     base, new = one.worth
     if abs(one.delta) == 1:
         return split_p(base, new)
@@ -296,7 +294,7 @@ def _worth_p(one: Contrast) -> float:
 
 
 def word_by_verdict(clear: str, unclear: str, verdict: str) -> str:
-    """What a headline or the title of a chart says of a comparison: no more than its verdict.
+    """Choose the words of a headline or the title of a chart, which say no more than the verdict.
 
     ``clear`` where there is a difference, ``unclear`` where there is no clear one.
     """

@@ -1,6 +1,6 @@
-"""How far the samples of a run depend on the ones before them, and how many independent samples they are worth.
+"""Dependence of samples on earlier ones, and the number of independent samples that they are worth.
 
-Everything goes by ranks, so that a few very slow samples hide no pattern, and nothing depends on the unit.
+Everything works on ranks, so that a few very slow samples hide no pattern, and nothing depends on the unit.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from nsysprof.statistics.distributions import Floats, normal_below, t_outside
 
 Statistic = Literal["median", "rank"]
 
-# From which p-value on dependence is allowed for. A false alarm makes intervals a few percent wider, while one that was
-# missed makes them far too narrow, so this is more cautious than `SIGNIFICANT`, from which on it is told.
+# Below this p-value dependence is allowed for. A false alarm makes intervals a few percent wider, a missed one makes
+# them far too narrow, so this is more cautious than `SIGNIFICANT`, below which it is reported.
 ALARM = 0.20
 SIGNIFICANT = 0.05
-_MOST_PHI = 0.98
+_MAX_PHI = 0.98
 
 
 @dataclass(frozen=True)
 class Dependence:
-    """How the ``n`` samples of a run, in the order they were taken, hang together.
+    """The dependence of the ``n`` samples of a run, in the order they were taken.
 
     ``lag1``: the autocorrelation of neighbours' ranks, None below 3 samples; 0 for constant samples. ``p``: how often
-    independent samples would show as much. ``correlated``: whether p is below `ALARM`, so that it is allowed for; if
-    not, ``phi`` is 0, ``block`` 1 and ``effective`` is ``n``. ``phi``: the first-order autoregression that fits,
+    independent samples show as much. ``correlated``: whether p is below `ALARM`, so that it is allowed for; if not,
+    ``phi`` is 0, ``block`` 1 and ``effective`` is ``n``. ``phi``: the first-order autoregression that fits,
     corrected for its bias in short runs. ``block``: the length of block to resample by. ``effective``: the number of
     independent samples whose mean rank would be as sure as that of these.
     """
@@ -42,16 +42,16 @@ class Dependence:
 
     @property
     def blocks(self) -> float:
-        """How many blocks the samples make."""
+        """Return how many blocks the samples make."""
         return self.n / self.block
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Whether ``n`` samples grow or shrink in the course of the run.
+    """The growth or shrinking of ``n`` samples in the course of the run.
 
-    ``change``: the median of the second half over that of the first, less 1; None where it cannot be told (fewer than
-    4 samples, or a half whose median is 0). ``p``: of the rank correlation with the order of the samples, allowing for
+    ``change``: the median of the second half over that of the first, less 1; None where it is unknown (fewer than 4
+    samples, or a half whose median is 0). ``p``: of the rank correlation with the order of the samples, allowing for
     autocorrelation about the trend.
     """
 
@@ -61,12 +61,12 @@ class Drift:
 
     @property
     def significant(self) -> bool:
-        """At least 1 % between the halves, and p below 0.01."""
+        """Return whether the halves differ by at least 1 % and p is below 0.01."""
         return self.change is not None and abs(self.change) >= 0.01 and self.p < 0.01
 
 
 def mid_ranks(values: Floats) -> Floats:
-    """The ranks of the values, 1 the smallest; equal values share their mean rank."""
+    """Rank the values, 1 the smallest; equal values share their mean rank."""
     _, code, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     ranks: Floats = (last - (count - 1) / 2)[code.reshape(-1)]
@@ -74,7 +74,7 @@ def mid_ranks(values: Floats) -> Floats:
 
 
 def dependence(values: Floats) -> Dependence:
-    """The `Dependence` of samples in the order they were taken.
+    """Measure the `Dependence` of samples in the order they were taken.
 
     ``lag1`` is tested against its distribution in independent samples: mean -1/n, standard deviation 1/sqrt(n).
     """
@@ -91,7 +91,7 @@ def dependence(values: Floats) -> Dependence:
 
 
 def drift(values: Floats) -> Drift:
-    """The `Drift` of samples in the order they were taken."""
+    """Measure the `Drift` of samples in the order they were taken."""
     n = len(values)
     if n < 4:
         return Drift(n, None, 1.0)
@@ -117,11 +117,11 @@ def _trend_p(ranks: Floats) -> float:
 
 
 def block_length(series: Floats) -> int:
-    """The length of circular blocks that estimates the variance of a mean best (Politis and White).
+    """Choose the length of circular blocks that estimates the variance of a mean best (Politis and White).
 
     Source: Politis and White (2004), Automatic block-length selection for the dependent bootstrap, Econometric
     Reviews 23, with the correction of Patton, Politis and White (2009), Econometric Reviews 28: the autocovariances
-    are summed under a flat-top window that reaches twice as far as the last of the autocorrelations which stand out.
+    are summed under a flat-top window that reaches twice as far as the last autocorrelation that stands out.
     """
     n = len(series)
     run = max(5, int(np.ceil(np.log10(n))))
@@ -144,11 +144,11 @@ def block_length(series: Floats) -> int:
 
 
 def shortfall(phi: float, n: int, block: int, statistic: Statistic) -> float:
-    """The variance of a statistic of ``n`` samples over what circular blocks show of it on average.
+    """Return the variance of a statistic of ``n`` samples over the part of it that circular blocks show on average.
 
-    For samples that are a monotone function of a Gaussian first-order autoregression ``phi``. Blocks show too little,
-    because they cut dependence off at their ends, and because deviations are taken from the mean of the same samples:
-    without any dependence this is the familiar n / (n - 1).
+    The samples are a monotone function of a Gaussian first-order autoregression ``phi``. Blocks show too little,
+    because they cut dependence off at their ends, and because deviations are from the mean of the same samples: without
+    any dependence this is the familiar n / (n - 1).
     """
     correlation = _correlation(phi, n, statistic)
     true = _mean_variance(phi, n, statistic)
@@ -159,16 +159,15 @@ def shortfall(phi: float, n: int, block: int, statistic: Statistic) -> float:
 
 
 def _correlation(phi: float, n: int, statistic: Statistic) -> Floats:
-    """The autocorrelation at lags 0 to n - 1 of the signs about the median, or of the ranks."""
+    """Return the autocorrelation at lags 0 to n - 1 of the signs about the median, or of the ranks."""
     power = phi ** np.arange(n)
-    found: Floats = (
-        np.arcsin(power) * 2 / np.pi if statistic == "median" else np.arcsin(power / 2) * 6 / np.pi
-    )
-    return found
+    scale, sine = (2, power) if statistic == "median" else (6, power / 2)
+    correlation: Floats = np.arcsin(sine) * scale / np.pi
+    return correlation
 
 
 def _mean_variance(phi: float, n: int, statistic: Statistic) -> float:
-    """The variance of the mean of n of them, in units of the variance of one."""
+    """Return the variance of the mean of n of them, in units of the variance of one."""
     correlation = _correlation(phi, n, statistic)
     lag = np.arange(1, n)
     return float(1 + 2 * ((1 - lag / n) * correlation[1:]).sum()) / n
@@ -187,20 +186,20 @@ def _p_of_lag1(lag1: float | None, n: int) -> float:
 
 
 def _phi(lag1: float, n: int) -> float:
-    """The autoregression behind a rank autocorrelation, less its bias of -(1 + 3 phi) / n (Kendall 1954)."""
+    """Return the autoregression behind a rank autocorrelation, less its bias of -(1 + 3 phi) / n (Kendall 1954)."""
     if n <= 3:
         return 0.0
     gaussian = 2 * np.sin(np.pi * min(lag1, 1.0) / 6)
-    return float(np.clip((n * gaussian + 1) / (n - 3), 0, _MOST_PHI))
+    return float(np.clip((n * gaussian + 1) / (n - 3), 0, _MAX_PHI))
 
 
 def _autoregressive_block(phi: float, n: int) -> int:
-    """The best block length for a first-order autoregression: Politis and White's formula with the sums solved."""
+    """Return the best block length for a first-order autoregression: Politis and White's formula, sums solved."""
     return int(np.ceil((1.5 * (2 * phi / (1 - phi**2)) ** 2 * n) ** (1 / 3)))
 
 
 def _inflation(ranks: Floats, block: int) -> float:
-    """The variance of the mean rank as circular blocks show it, over that of independent samples."""
+    """Return the variance of the mean rank as circular blocks show it, over that of independent samples."""
     centred = ranks - ranks.mean()
     total = np.append(0.0, np.cumsum(np.append(centred, centred[: block - 1])))
     sums = total[block:] - total[:-block]

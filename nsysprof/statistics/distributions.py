@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Quartiles:
-    """Per group, int64 in the unit of the values: the smallest, the quartiles and the largest value.
+    """The smallest value, the quartiles and the largest value of each group, int64 in the unit of the values.
 
     Quartiles interpolate linearly between neighbours, as `numpy.quantile` does, and are rounded to the unit.
     A group without values has zeros.
@@ -28,17 +28,17 @@ class Quartiles:
 
     @property
     def iqr(self) -> NDArray[np.int64]:
-        """The distance between the first and the third quartile."""
+        """Return the distance between the first and the third quartile."""
         return self.third - self.first
 
 
 def grouped_quartiles(group: NDArray[np.integer], values: NDArray[np.int64], count: int) -> Quartiles:
-    """The `Quartiles` of ``values`` in each of ``count`` groups; ``group`` holds a code below ``count`` per value."""
+    """Compute the `Quartiles` of ``values`` in ``count`` groups; ``group`` holds a code below ``count`` per value."""
     return quartiles_of_sorted(sorted_in_groups(group, values)[1], np.bincount(group, minlength=count))
 
 
 def quartiles_of_sorted(ordered: NDArray[np.int64], size: NDArray[np.int64]) -> Quartiles:
-    """The `Quartiles` of groups of these sizes that stand one behind the other, each in order."""
+    """Compute the `Quartiles` of groups of these sizes that follow one another, each sorted."""
     first = np.cumsum(size) - size
     some = size > 0
     if len(ordered) == 0:  # empty groups need one value to point at
@@ -61,9 +61,9 @@ def quartiles_of_sorted(ordered: NDArray[np.int64], size: NDArray[np.int64]) -> 
 def sorted_in_groups(
     group: NDArray[np.integer], values: NDArray[np.int64]
 ) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
-    """Groups (not negative) and values, sorted by group and then by value.
+    """Sort groups (not negative) and values by group and then by value.
 
-    Group and value are packed in one int64 where they fit, because sorting plain integers in place is ten times
+    Group and value are packed into one int64 where they fit, because sorting plain integers in place is ten times
     faster than finding an order of two keys.
     """
     if len(values) == 0:
@@ -88,7 +88,7 @@ Floats = NDArray[np.float64]
 
 
 def normal_below(values: Floats | Sequence[float]) -> Floats:
-    """The share of the standard normal distribution below each value."""
+    """Return the share of the standard normal distribution below each value."""
     from scipy.special import ndtr  # noqa: PLC0415 (slow to import)
 
     shares: Floats = ndtr(np.asarray(values, np.float64))
@@ -96,28 +96,28 @@ def normal_below(values: Floats | Sequence[float]) -> Floats:
 
 
 def normal_quantile(share: float) -> float:
-    """The value with that share of the standard normal distribution below it."""
+    """Return the value with that share of the standard normal distribution below it."""
     from scipy.special import ndtri  # noqa: PLC0415 (slow to import)
 
     return float(ndtri(share))
 
 
 def t_outside(t: float, freedom: float) -> float:
-    """The share of Student's t that is at least as far from 0 as ``t``: a two-sided p-value."""
+    """Return the share of Student's t that is at least as far from 0 as ``t``: a two-sided p-value."""
     from scipy.special import stdtr  # noqa: PLC0415 (slow to import)
 
     return float(2 * stdtr(freedom, -abs(t)))
 
 
 def t_quantile(level: float, freedom: float) -> float:
-    """How far from 0 Student's t lies with a probability of ``level``; fewer than 1 degree of freedom counts as 1."""
+    """Return how far from 0 Student's t lies with probability ``level``; fewer than 1 degree of freedom counts as 1."""
     from scipy.special import stdtrit  # noqa: PLC0415 (slow to import)
 
     return float(stdtrit(max(freedom, 1.0), (1 + level) / 2))
 
 
 def split_p(first: float, second: float) -> float:
-    """How probable it is that two samples of these sizes, drawn from one distribution, do not overlap; 1 at most."""
+    """Return the probability that two samples of these sizes from one distribution do not overlap."""
     from scipy.special import binom  # noqa: PLC0415 (slow to import)
 
     return float(min(1.0, 2 / binom(first + second, first)))

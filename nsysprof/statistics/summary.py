@@ -1,4 +1,4 @@
-"""What a sample of times says: order statistics of one or of many groups, and a full summary with its interval."""
+"""Summaries of samples of times: order statistics, the interval of the median, and warnings."""
 
 from __future__ import annotations
 
@@ -16,23 +16,21 @@ from nsysprof.statistics.distributions import Floats
 LEAST_SAMPLES = 10
 # Correlated samples must be worth so many independent ones for their intervals to hold what they say; see `Summary`.
 SURE_FROM = 10
-# Of `clock_step`: durations that tell it are shorter than this, and off by so much; where it is looked for; and which
-# share of the durations must be multiples of it.
-_SHORT, _ROUNDING, _LEAST_STEP, _MOST_STEP, _NEARLY_ALL = 100_000, 3, 16, 4_096, 0.9
-ALLOWED_FOR = (
-    "which is allowed for"  # how the warning about correlated samples ends where nothing is to be done
-)
+# Of `clock_step`: the longest durations that show it, their rounding error, the range in which it is searched, and the
+# share of durations that must be multiples of it.
+_MAX_DURATION, _ROUNDING, _MIN_STEP, _MAX_STEP, _MIN_SHARE = 100_000, 3, 16, 4_096, 0.9
+ALLOWED_FOR = "which is allowed for"  # the end of the warning about correlated samples that asks for nothing
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What ``n`` samples say; times are in the unit of the samples.
+    """The summary of ``n`` samples; times are in the unit of the samples.
 
     ``interval``: of the median. ``cv``: the standard deviation over the mean; None for one sample and a mean of 0.
     ``p5`` to ``p95``: quantiles, linear between neighbours. ``outliers``: how many samples lie more than three times
     the interquartile range below the first or above the third quartile (Tukey 1977: far out), and by more than 1 % of
-    the median, so that a tick of the clock is none. ``order``: how far the samples depend on the ones before them.
-    ``drift``: whether they grow or shrink. ``warnings``: what to know before using the numbers, a line each.
+    the median, so that a tick of the clock is none. ``order``: how far the samples depend on earlier ones. ``drift``:
+    whether they grow or shrink. ``warnings``: caveats before using the numbers, a line each.
 
     Intervals that say 95 % held the median of the simulated source in 93 to 97 of 100 samples (log-normal, gamma with
     rare spikes, autoregressions of skewed news; 2,000 runs each): from n = 10 where samples are independent or depend
@@ -59,7 +57,7 @@ class Summary:
 
     @property
     def iqr(self) -> float:
-        """The distance between the first and the third quartile."""
+        """Return the distance between the first and the third quartile."""
         return self.p75 - self.p25
 
 
@@ -71,7 +69,7 @@ def summarize(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> Summary:
-    """The `Summary` of samples in the order they were taken; ``name`` is what errors and warnings call them.
+    """Summarize samples in the order they were taken; errors and warnings call them ``name``.
 
     The same samples and seed give the same summary. Raises NsysprofError as `check_sample` does.
     """
@@ -101,10 +99,10 @@ def summarize(
 
 
 def check_sample(values: ArrayLike, name: str) -> Floats:
-    """The samples as float64 in the order they were taken.
+    """Convert samples to float64 in the order they were taken.
 
-    Raises NsysprofError that names the sample when there is none, or any is negative, infinite or not a number:
-    nothing is dropped silently.
+    Raises NsysprofError that names the sample when there is none, or one is negative, infinite or not a number: nothing
+    is dropped silently.
     """
     try:
         sample = np.asarray(values, np.float64)
@@ -123,37 +121,37 @@ def check_sample(values: ArrayLike, name: str) -> Floats:
 
 
 def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ...]:
-    """What to know before using samples that hang together so: one line each, which names the samples."""
-    found = []
+    """Warn of few, dependent and drifting samples, in a line each that names them."""
+    lines = []
     if order.n < LEAST_SAMPLES:
-        found.append(f"{name}: n = {order.n} is few: take {LEAST_SAMPLES} samples or more")
+        lines.append(f"{name}: n = {order.n} is few: take {LEAST_SAMPLES} samples or more")
     if order.correlated and order.p < SIGNIFICANT:
         line = (
             f"{name}: the samples depend on the ones before them (lag-1 autocorrelation {order.lag1:.2f}): {order.n:,} "
             f"are worth {order.effective:,.0f} independent ones"
         )
         sure = order.effective >= SURE_FROM
-        found.append(f"{line}, {ALLOWED_FOR}" if sure else f"{line}, too few to rely on the intervals")
+        lines.append(f"{line}, {ALLOWED_FOR}" if sure else f"{line}, too few to rely on the intervals")
     if trend.significant and trend.change is not None:
         way = "above" if trend.change > 0 else "below"
         size = format_share(abs(trend.change))
-        found.append(f"{name}: drifts: the median of the second half is {size} {way} that of the first")
-    return tuple(found)
+        lines.append(f"{name}: drifts: the median of the second half is {size} {way} that of the first")
+    return tuple(lines)
 
 
 def clock_step(durations: NDArray[np.int64]) -> int:
-    """The step of the clock that took these durations, read off them; 0 where they show none.
+    """Read the step of the clock that took these durations off them; 0 where they show none.
 
-    The clocks of many GPUs advance by 32 ns, and conversion to the host's clock moves each duration off its multiple of
-    that by a ns or two; long ones, which it moves by more, are left out. The step is the largest of which nearly all
-    different durations are multiples.
+    The clocks of many GPUs advance by 32 ns, and conversion to the host's clock moves each duration off its multiple
+    by a ns or two; long ones, which it moves by more, are left out. The step is the largest of which nearly all
+    distinct durations are multiples.
     """
-    known = np.unique(durations[(durations > 0) & (durations < _SHORT)])
+    known = np.unique(durations[(durations > 0) & (durations < _MAX_DURATION)])
     known = known[np.append(True, np.diff(known) > _ROUNDING)[: len(known)]]
     if len(known) < LEAST_SAMPLES:
         return 0
-    for step in range(min(int(known[-1]), _MOST_STEP), _LEAST_STEP - 1, -1):
+    for step in range(min(int(known[-1]), _MAX_STEP), _MIN_STEP - 1, -1):
         off = np.abs((known + step // 2) % step - step // 2)
-        if (off <= _ROUNDING).mean() >= _NEARLY_ALL:
+        if (off <= _ROUNDING).mean() >= _MIN_SHARE:
             return step
     return 0

@@ -1,4 +1,4 @@
-"""Why nothing of a range ran between two of its ops: every gap, split by what it waited for."""
+"""The gaps between GPU ops, of a range or of a whole GPU, each split by what the GPU waited for."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ WAITING_FOR = (
 
 @dataclass(frozen=True)
 class Gaps:
-    """The stretches of a range's windows in which none of its ops runs, sorted by window and time.
+    """The stretches of a range's instances (windows) in which none of its GPU ops runs, sorted by window and time.
 
-    ``start``, ``end`` int64 ns; ``behind`` the position in the `RangeWork` of the op that comes next; ``kind`` HOST,
-    SYNC, QUEUE or EXPOSED; ``others_ns`` int64, how much of it the GPUs ran other ranges' ops (that part is OTHERS).
-    ``between_calls`` bool: the ops on either side belong to different calls.
+    ``start``, ``end`` int64 ns; ``behind`` the position in the `RangeWork` of the next GPU op; ``kind`` HOST, SYNC,
+    QUEUE or EXPOSED; ``others_ns`` int64, the part in which the GPUs ran GPU ops of other ranges (OTHERS).
+    ``between_calls`` bool: the GPU ops on either side belong to different calls.
     """
 
     start: Ints
@@ -40,27 +40,26 @@ class Gaps:
 
     @property
     def length_ns(self) -> Ints:
-        """How long each gap is, with what others ran in it."""
+        """The length of each gap, with the part in which others ran."""
         return self.end - self.start
 
     def total_ns(self, kind: int) -> int:
-        """The time that a kind of waiting takes in all gaps."""
+        """The time of one kind of waiting in all gaps."""
         if kind == OTHERS:
             return int(self.others_ns.sum())
-        mine = self.kind == kind
-        return int((self.length_ns - self.others_ns)[mine].sum())
+        return int((self.length_ns - self.others_ns)[self.kind == kind].sum())
 
 
 def find_gaps(index: WorkIndex, work: RangeWork, windows: NDArray[np.intp], waits: Waits) -> Gaps:
-    """The `Gaps` in the ``windows`` that ``work`` was made from.
+    """Find the `Gaps` in the ``windows`` that ``work`` was made from.
 
-    See `idle_pieces` for the kinds; the thread of the range counts as a launching thread as well.
+    The kinds are those of `idle_pieces`; the thread of the range counts as a launching thread as well.
     """
     reach = reach_so_far(work)
     same = work.window[1:] == work.window[:-1]
     behind = np.flatnonzero(same & (work.start[1:] > reach[:-1])) + 1
     ranges = index.attribution.trace.ranges
-    found = idle_pieces(
+    pieces = idle_pieces(
         index.attribution.trace,
         waits,
         reach[behind - 1],
@@ -68,20 +67,20 @@ def find_gaps(index: WorkIndex, work: RangeWork, windows: NDArray[np.intp], wait
         work.op[behind],
         ranges.thread[windows[work.window[behind]]],
     )
-    behind = behind[found.gap]
+    behind = behind[pieces.gap]
     return Gaps(
-        start=found.start,
-        end=found.end,
+        start=pieces.start,
+        end=pieces.end,
         behind=behind,
-        kind=found.kind,
-        others_ns=_others(index, work, found.start, found.end, behind),
+        kind=pieces.kind,
+        others_ns=_others(index, work, pieces.start, pieces.end, behind),
         between_calls=work.call[behind] != work.call[behind - 1],
     )
 
 
 @dataclass(frozen=True)
 class IdlePieces:
-    """Gaps cut by what they waited for: ``gap`` the number of each piece's gap, ``start``, ``end``, ``kind``."""
+    """Gaps cut by what the GPU waited for: ``gap`` the number of each piece's gap, ``start``, ``end``, ``kind``."""
 
     gap: NDArray[np.intp]
     start: Ints
@@ -97,14 +96,14 @@ def idle_pieces(
     op: NDArray[np.intp],
     thread: NDArray[np.integer] | None = None,
 ) -> IdlePieces:
-    """Why a GPU, or a range, ran nothing from each ``start`` to each ``end``, where ``op`` ended the gap.
+    """Classify the gaps of a GPU, or of a range, from each ``start`` to each ``end``, where ``op`` ends the gap.
 
-    A gap is QUEUE where the host call of the op that ends it had returned before the gap began: the GPU had its work
-    and idled nevertheless. Otherwise the GPU waited for the HOST. Where the launching thread, or the given one, sat
-    in a call that waits for the GPU when it ran dry, and launched only after that, the gap is two: SYNC until that call
+    A gap is QUEUE where the host call that launched ``op`` had returned before the gap began: the GPU had its work and
+    idled nevertheless. Otherwise the GPU waited for the HOST. Where the launching thread, or the given one, sat in a
+    call that waits for the GPU when it ran dry, and launched only after that, the gap is two: SYNC until that call
     returned, and EXPOSED from there on: time of the host that shows because the synchronization had let the GPU run
     dry, and no cost of the call itself. A copy counts as launched when its call began, because the host may sit in that
-    until the copy is done. An op without a launch waited for the HOST.
+    until the copy is done. A GPU op without a launch waited for the HOST.
     """
     kind, cut = np.full(len(start), HOST, np.uint8), start.copy()
     known = np.flatnonzero(trace.ops.launch[op] >= 0)
@@ -128,11 +127,11 @@ def idle_pieces(
 
 
 def _others(index: WorkIndex, work: RangeWork, start: Ints, end: Ints, behind: NDArray[np.intp]) -> Ints:
-    """How much of each gap the GPUs of its window run ops that are not the range's."""
+    """The part of each gap in which the GPUs of its window run GPU ops of other ranges."""
     out = np.zeros(len(start), np.int64)
     gpus = work.gpus[np.searchsorted(work.windows, work.window[behind])]
     for mask in np.unique(gpus).tolist():
-        mine = gpus == mask
+        rows = gpus == mask
         first, last = union_of(index, mask)
-        out[mine] = cover_before(first, last, end[mine]) - cover_before(first, last, start[mine])
+        out[rows] = cover_before(first, last, end[rows]) - cover_before(first, last, start[rows])
     return out

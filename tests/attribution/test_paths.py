@@ -210,7 +210,7 @@ def left_out(path: Path, skip: int) -> list[str]:
         found = attribute(report)
         paths = range_paths(found)
         merged = merged_paths(paths)
-        out = warm_up(found, merged, merged.of[paths.of], skip)
+        out = warm_up(found, merged.of[paths.of], skip)
         ranges, names = found.trace.ranges, found.trace.range_names
         return [
             f"{names[name].text}@{start}"

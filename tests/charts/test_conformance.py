@@ -27,7 +27,7 @@ from nsysprof.fleet.answer import fleet_answer
 from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.page.template import figures
 from nsysprof.trace.report import open_report
-from tests.compare.test_gap_chart import ASKED
+from tests.compare.conftest import ASKED
 from tests.fleet.test_parts import examined, ranked, steps
 from tests.kit.bench_samples import SPEED, made_up, merged, write_samples
 from tests.kit.figures import check_texts, title_of

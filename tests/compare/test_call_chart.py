@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patches import Polygon
 from numpy.typing import NDArray
 
-from nsysprof import cli
 from nsysprof.compare import call_chart
 from nsysprof.compare.call_chart import MAX_BOXES, MedianCall, median_call, plan_calls
 from nsysprof.compare.charts import GAP_CHARTS
@@ -21,14 +18,13 @@ from nsysprof.compare.comparison import Comparison
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.waits.causes import HOST
 from tests.analyze.test_charts import UGLY
+from tests.compare.conftest import NAMES
 from tests.compare.test_comparison import END, answer
-from tests.compare.test_gap_chart import NAMES, shipped
 from tests.conftest import MakeTrace
-from tests.kit.calls import GEMM, math_and_flash
+from tests.kit.calls import GEMM
 from tests.kit.figures import check_texts, texts, title_of
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
 
-__all__ = ["shipped"]  # a fixture
 _, CALLS = GAP_CHARTS
 SOFTMAX = "void softmax_warp_forward<float, float, float, (int)9>(float *)"
 
@@ -157,7 +153,7 @@ def test_titles_of_calls_state_the_finding(shipped: dict[str, Comparison]) -> No
     found = texts(figure)
     assert "math: 20 kernels, idle for 1.3 %; launched 38.5 ms ahead" in found
     assert {"flash: 1 kernel, idle for 3.8 %", "2.84 ms", "safe-softmax guard × 4  643 µs"} <= set(found)
-    assert "time since the first op of the call (ms)" in found
+    assert "time since the first GPU op of the call (ms)" in found
     assert any(text.startswith("Of 3 pairs the one with") for text in texts(CALLS.figure(shipped["all"])))
 
 
@@ -261,7 +257,7 @@ def test_streams_have_a_lane_each(trace: MakeTrace) -> None:
     (axes,) = figure.axes
     assert len(boxes_of(axes, "GPU 0 · stream 7")) == 2
     assert boxes_of(axes, "GPU 0 · stream 9").tolist() == [[100, 800]]
-    assert "a: 1 kernel and 1 other op; launched 96 ns ahead" in texts(figure)
+    assert "a: 1 kernel and 1 other GPU op; launched 96 ns ahead" in texts(figure)
     check_texts(figure)
 
 
@@ -286,39 +282,6 @@ def test_long_and_ugly_names_stay_apart(trace: MakeTrace) -> None:
                 launch_kernel(kernel, (10 * n, 10 * n + 5), (200 * n + 500, 200 * n + 690), id=n + 1)
             )
         items.append(launch_kernel(name or "x", (6001, 6002), (6100, 6200), id=90))
-        check_texts(CALLS.figure(answer(trace(*items, name=f"ugly{at}.sqlite"), base="*1", new="*2")))
-
-
-# ---- the command
-
-
-def command(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
-    """Run `nsysprof compare` in a folder, through `main()`; its exit code."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["nsysprof", "compare", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return int(stop.value.code or 0)
-
-
-def test_the_command_draws_and_removes_stale_charts(
-    trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Charts by default; none beside newer tables; others' files are not replaced."""
-    name = math_and_flash(trace).name
-    pair = (name, "--base", "RUN::math::S8", "--new", "RUN::flash::S8", "-o", "out")
-    assert command(monkeypatch, tmp_path, *pair) == 0
-    assert capsys.readouterr().err.endswith("Written to out/: gap.png, compare.png, gap.csv, gap.json\n")
-    assert all(
-        (tmp_path / "out" / chart).read_bytes().startswith(b"\x89PNG") for chart in ("gap.png", "compare.png")
-    )
-    assert command(monkeypatch, tmp_path, *pair, "--no-charts") == 0
-    assert capsys.readouterr().err.endswith(
-        "Written to out/: gap.csv, gap.json\nremoved from an earlier comparison: gap.png, compare.png\n"
-    )
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "gap.png").write_bytes(b"mine")
-    assert command(monkeypatch, tmp_path, *pair[:-1], "other") == 1
-    assert "other holds gap.png, not written by a comparison" in capsys.readouterr().err
-    assert (other / "gap.png").read_bytes() == b"mine"
+        found = answer(trace(*items, name=f"ugly{at}.sqlite"), base="*1", new="*2")
+        for chart in GAP_CHARTS:
+            check_texts(chart.figure(found))

@@ -78,7 +78,7 @@ CPU          998 ns (all)  998 ns (all)    1.00x                   too few sampl
 CUDA events
 span              1.00 µs       1.00 µs    1.00x                   too few samples
 busy         600 ns (all)  150 ns (all)    4.00x                   too few samples
-median call ± half the IQR; span: from its first op to that of the next call
+median call ± half the IQR; span: from its first GPU op to that of the next call
 
 expected traffic      math    of bandwidth    flash    of bandwidth
 ------------------  ------  --------------  -------  --------------
@@ -126,7 +126,7 @@ mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; t
 | span        |      1.00 µs |      1.00 µs |   1.00x |                 | too few samples |
 | busy        | 600 ns (all) | 150 ns (all) |   4.00x |                 | too few samples |
 
-median call ± half the IQR; span: from its first op to that of the next call
+median call ± half the IQR; span: from its first GPU op to that of the next call
 
 | expected traffic   |   math |   of bandwidth |   flash |   of bandwidth |
 |:-------------------|-------:|---------------:|--------:|---------------:|

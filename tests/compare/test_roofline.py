@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Message, Roofs
 from nsysprof.charts.palette import BASE, NEW
-from nsysprof.charts.places import Box, Places, free_place
 from nsysprof.compare import roofline as roofline_module
 from nsysprof.compare.charts import ROOFLINE, comparison_charts
 from nsysprof.compare.comparison import Comparison
@@ -286,33 +284,6 @@ def test_thousands_of_kernels_are_not_all_drawn(trace: MakeTrace, monkeypatch: p
     assert len(plan.bubbles) == 20
     assert "70 kernels with less time are not drawn" in plan.heading.notes
     assert plan.bubbles[0].text == "kernel_6  9 ns"
-
-
-def test_places_are_free_and_near() -> None:
-    """Whatever is taken, no two names meet, none leaves the area, and what has no place gets none."""
-    chosen = np.random.default_rng(5)
-    for count in (3, 30, 300):
-        places = Places(6.0, 4.0)
-        marks = [
-            Box(x - 0.1, x + 0.1, y - 0.1, y + 0.1) for x, y in (chosen.random((count, 2)) * [6, 4]).tolist()
-        ]
-        places.mark(*marks)
-        put: list[Box] = []
-        for mark in marks:
-            found = free_place(places, mark, 1.0, 0.15)
-            if found:
-                put.append(found[0])
-                places.put(*found)
-        assert put if count < 300 else len(put) < count
-        for one, other in combinations([*put, *marks], 2):
-            meet = (
-                one.left < other.right
-                and other.left < one.right
-                and one.low < other.high
-                and other.low < one.high
-            )
-            assert not (meet and (one in put or other in put))
-        assert all(box.left >= 0 and box.right <= 6 and box.low >= 0 and box.high <= 4 for box in put)
 
 
 # ---- the command

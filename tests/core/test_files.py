@@ -27,11 +27,11 @@ from nsysprof.core import files
 from nsysprof.core.document import read_if_document
 from nsysprof.core.files import give_final_name, make_spreadsheet_safe, undo_spreadsheet_safe
 from nsysprof.errors import NsysprofError
-from nsysprof.fleet.examine import ReportAnswer, ReportTask, examine_report
+from nsysprof.fleet.examine import ReportTask, examine_report
 from nsysprof.fleet.inputs import ReportFile, names_in
-from nsysprof.fleet.kept_answers import kept_answer
 from nsysprof.formats.counters import METRICS, CounterRow, read_counters, write_counter_csv
 from nsysprof.formats.points import read_points
+from nsysprof.formats.rank_answer import ReportAnswer, read_answer
 from nsysprof.formats.run_record import rank_in_record, read_runs, record_beside
 from nsysprof.formats.samples import read_bench_samples
 from nsysprof.kernels.rules import load_rules
@@ -140,7 +140,7 @@ def test_what_only_lies_beside_a_report_is_left_out(tmp_path: Path, make: Callab
     assert rank_in_record(path) is None
     assert read_if_document(path) == {}
     assert files.unusable_warning(path) == f"{path} is not used: {side_file_reason(make)}"
-    assert kept_answer(path) is None
+    assert read_answer(path) is None
 
 
 def side_file_reason(make: Callable[[Path], None]) -> str:

@@ -15,8 +15,8 @@ from nsysprof.errors import NsysprofError
 from nsysprof.fleet import range_iterations
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.charts import FLEET_CHARTS
-from nsysprof.fleet.examine import ReportFailure
-from nsysprof.fleet.files import FLEET_FILES, check_unfinished, fleet_folder, write_fleet
+from nsysprof.fleet.examine import ReportFailure, check_unfinished
+from nsysprof.fleet.files import FLEET_FILES, fleet_folder, write_fleet
 from nsysprof.fleet.findings import straggler_state
 from nsysprof.fleet.page import fleet_page
 from nsysprof.fleet.range_iterations import Choice
@@ -25,21 +25,20 @@ from nsysprof.fleet.text import fleet_text
 from tests.conftest import MakeTrace
 from tests.fleet.test_parts import ALL_REDUCE, examined, ranked, step, steps
 from tests.kit.figures import texts
-from tests.kit.trace import Items, Range, launch_kernel
+from tests.kit.trace import Items, Range, launch_kernel, write
 
 SLOW, COUNT = 2, 24
 
 
-@pytest.fixture
-def fleet(trace: MakeTrace) -> Fleet:
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     """Six ranks of 24 steps: rank 2 computes for 300 ns, the others for 200 ns and wait 100 ns for it."""
-    answers = []
-    for rank in range(6):
-        slow = rank == SLOW
-        items = steps(COUNT, compute=300 if slow else 200, waits=50 if slow else 150)
-        answers.append(
-            ranked(f"job/rank_{rank}.sqlite", rank, examined(trace(*items, name=f"rank_{rank}.sqlite")))
-        )
+    folder = tmp_path_factory.mktemp("job")
+    slow, other = (
+        examined(write(folder / f"{name}.sqlite", steps(COUNT, compute=compute, waits=waits)))
+        for name, compute, waits in (("slow", 300, 50), ("other", 200, 150))
+    )
+    answers = [ranked(f"job/rank_{rank}.sqlite", rank, slow if rank == SLOW else other) for rank in range(6)]
     return fleet_answer([*answers, ReportFailure("job/rank_6.sqlite", "job/rank_6.sqlite: empty file", "ls")])
 
 
@@ -98,7 +97,7 @@ def test_text_names_failures_and_marks_the_straggler(fleet: Fleet) -> None:
     """Whole lines of the text; with fewer rows than ranks the slowest are shown."""
     text = fleet_text(fleet, 3)
     assert text.startswith(
-        "6 ranks in 6 reports; told apart by the run record beside each report; clocks aligned"
+        "6 ranks in 6 reports; numbered by the run record beside each report; clocks aligned"
     )
     assert "  unreadable  job/rank_6.sqlite: empty file (ls)\n" in text
     table = text[text.index("rank      span each") :].splitlines()
@@ -123,14 +122,13 @@ def test_files_say_what_the_answer_says(fleet: Fleet, tmp_path: Path) -> None:
         assert list(read.columns) == list(frame.columns)
         assert len(read) == len(frame)
     assert pd.read_csv(tmp_path / "ranks.csv")["waiting_ns"].tolist() == fleet.ranks["waiting_ns"].tolist()
-    names = {"possible": FLEET_FILES[::-1], "wanted": FLEET_FILES}
-    assert fleet_folder(tmp_path, asked[::-1], **names).check()
+    assert fleet_folder(tmp_path, asked[::-1]).check()
     with pytest.raises(NsysprofError, match="not written about these reports"):
-        fleet_folder(tmp_path, asked[1:], **names).check()
+        fleet_folder(tmp_path, asked[1:]).check()
     (tmp_path / ".answers").mkdir()
     (tmp_path / ".answers" / "a.npz").touch()
     with pytest.raises(NsysprofError, match="of 1 report of an unfinished run"):
-        check_unfinished(tmp_path, ".answers")
+        check_unfinished(tmp_path)
 
 
 def test_charts_show_every_rank(fleet: Fleet, tmp_path: Path) -> None:
@@ -242,7 +240,7 @@ def test_more_iterations_than_are_kept_are_no_table(
     trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Where all ranks have too many there is nothing per iteration, and text and charts do without."""
-    monkeypatch.setattr(range_iterations, "MOST_ROWS", 3)
+    monkeypatch.setattr(range_iterations, "MAX_ROWS", 3)
     found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(4)))) for at in range(2)])
     assert "4 iterations are more than the 3 that are kept" in fleet_text(found)
     assert fleet_page(found)
@@ -259,7 +257,7 @@ def test_iterations_that_were_asked_for_must_be_there(trace: MakeTrace) -> None:
     answers = [ranked("a", 0, plain), ranked("b", 1, plain), ranked("c", 2, around)]
     found = fleet_answer(answers, options={"per": "train*"})
     assert found.iteration_path == "train"
-    assert "no 'train' in ranks 0, 1: nothing is said of their iterations" in found.warnings
+    assert "no 'train' in ranks 0, 1: the findings do not cover their iterations" in found.warnings
 
 
 def test_the_slowest_rank_is_the_slowest_per_iteration(trace: MakeTrace) -> None:
@@ -282,7 +280,7 @@ def test_a_name_that_is_no_utf8_is_written_out(trace: MakeTrace, tmp_path: Path)
     assert found.ranks["report"].tolist() == ["rank_\\udcff0.sqlite", "rank_\\udcfe0.sqlite"]
     assert "2 ranks in 2 reports" in fleet_text(found)
     write_fleet(found, names, tmp_path)
-    assert fleet_folder(tmp_path, names, possible=FLEET_FILES[::-1], wanted=FLEET_FILES).check()
+    assert fleet_folder(tmp_path, names).check()
 
 
 def test_nothing_but_failures_is_an_error() -> None:

@@ -10,9 +10,9 @@ import pytest
 from nsysprof.charts.chart import pictures_of
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.charts import FLEET_CHARTS
-from nsysprof.fleet.examine import ReportAnswer, ReportFailure
-from nsysprof.fleet.page import MOST_ITERATION_ROWS, MOST_RANK_COLUMNS, fleet_page
-from nsysprof.fleet.range_iterations import WHOLE
+from nsysprof.fleet.examine import ReportFailure
+from nsysprof.fleet.page import MAX_ITERATION_ROWS, MAX_RANK_COLUMNS, fleet_page
+from nsysprof.formats.rank_answer import WHOLE, ReportAnswer
 from tests.analyze.test_page import HOSTILE
 from tests.conftest import MakeTrace
 from tests.fleet.test_parts import examined, ranked, step, steps
@@ -67,7 +67,7 @@ def test_the_tables_hold_the_numbers_of_the_answer(two: Fleet) -> None:
 
 
 def test_all_that_is_said_is_on_the_page(answers: list[ReportAnswer]) -> None:
-    """Findings, warnings, unreadable reports with reason and hint, and how the ranks were told apart."""
+    """Findings, warnings, unreadable reports with reason and hint, and how the ranks were numbered."""
     failure = ReportFailure("job/rank_3.sqlite", "job/rank_3.sqlite: empty file", "ls job")
     fleet = replace(fleet_answer([*answers, failure]), warnings=("clocks differ",))
     page = parse(fleet_page(fleet))
@@ -136,7 +136,7 @@ def test_the_page_of_the_study_is_small_with_both_charts(two: Fleet, tmp_path: P
 
 def test_many_ranks_and_iterations_are_bounded(trace: MakeTrace) -> None:
     """All 200 ranks have a row; ranges have the slowest only, iterations the uneven ones, and notes say so."""
-    count = MOST_ITERATION_ROWS + 20
+    count = MAX_ITERATION_ROWS + 20
     fast, slow = (examined(trace(*steps(count, compute=compute))) for compute in (200, 300))
     fleet = fleet_answer(
         [ranked(f"job/node/rank_{at}.sqlite", at, slow if at == 150 else fast) for at in range(200)]
@@ -147,17 +147,17 @@ def test_many_ranks_and_iterations_are_bounded(trace: MakeTrace) -> None:
     assert len(body(page, "ranks")) == len(body(page, "identity")) == 200
     heads = [each.text for each in page.one("table", id="t-ranges").one("thead").all("th")]
     columns = [head for head in heads if head.startswith("rank ")]
-    assert len(columns) == MOST_RANK_COLUMNS
+    assert len(columns) == MAX_RANK_COLUMNS
     assert "rank 150" in columns
-    assert f"The {MOST_RANK_COLUMNS} slowest of 200 ranks" in page.one("section", id="ranges").text
-    assert len(body(page, "iterations")) == MOST_ITERATION_ROWS
+    assert f"The {MAX_RANK_COLUMNS} slowest of 200 ranks" in page.one("section", id="ranges").text
+    assert len(body(page, "iterations")) == MAX_ITERATION_ROWS
     assert (
-        f"The {MOST_ITERATION_ROWS} of {count} with the largest" in page.one("section", id="iterations").text
+        f"The {MAX_ITERATION_ROWS} of {count} with the largest" in page.one("section", id="iterations").text
     )
 
 
 def test_whole_reports_and_a_single_rank_have_a_page(trace: MakeTrace) -> None:
-    """Without iterations there is no table of them, and with one rank nothing is held against others."""
+    """Without iterations there is no table of them, and with one rank nothing is compared with others."""
     idle = [item for at in range(2) for item in step(at, begin=1000 * at, compute=200, waits=60)]
     alone = fleet_answer([ranked("a", 0, examined(trace(*idle)))])
     assert "t-ranges" not in fleet_page(alone).split("<script>")[0]

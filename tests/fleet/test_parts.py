@@ -14,14 +14,19 @@ import pytest
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet import range_iterations, rank_part
 from nsysprof.fleet.answer import fleet_answer
-from nsysprof.fleet.collectives import iteration_rows
-from nsysprof.fleet.examine import ReportAnswer, ReportFailure, ReportTask, examine_report
-from nsysprof.fleet.gpu_activity import PARTS
+from nsysprof.fleet.examine import (
+    ReportFailure,
+    ReportTask,
+    answer_file,
+    examine_report,
+    keep_answer,
+    remove_kept,
+)
 from nsysprof.fleet.identity import FILE_NAME, RECORD, identify_ranks, rank_pattern
 from nsysprof.fleet.inputs import ReportFile, find_reports, names_in, natural_key, record_path
-from nsysprof.fleet.kept_answers import answer_file, forget_answers, keep_answer, kept_answer
-from nsysprof.fleet.range_iterations import WHOLE, Choice
-from nsysprof.fleet.rank_part import RankPart
+from nsysprof.fleet.range_iterations import Choice
+from nsysprof.fleet.stragglers import iteration_rows
+from nsysprof.formats.rank_answer import PARTS, WHOLE, RankPart, ReportAnswer, read_answer
 from nsysprof.formats.run_record import rank_in_record
 from tests.conftest import MakeTrace
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
@@ -191,7 +196,7 @@ def test_numbered_iterations_that_hold_little_are_told(trace: MakeTrace) -> None
     found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(3), most))) for at in range(2)])
     assert found.iteration_path == "step*"
     assert (
-        "iterations of 'step*' hold 17 % of the GPUs' busy time: nothing is said of the rest"
+        "iterations of 'step*' hold 17 % of the GPUs' busy time: the findings do not cover the rest"
         in found.warnings
     )
 
@@ -272,16 +277,16 @@ def test_a_report_without_ranges_is_one_iteration(trace: MakeTrace) -> None:
 def test_what_is_kept_of_a_report_is_bounded(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many paths, iterations or collectives are left out, and a warning says so."""
     report = trace(*steps(8))
-    monkeypatch.setattr(range_iterations, "MOST_PATHS", 2)
-    monkeypatch.setattr(rank_part, "MOST_COLLECTIVES", 5)
+    monkeypatch.setattr(range_iterations, "MAX_PATHS", 2)
+    monkeypatch.setattr(rank_part, "MAX_COLLECTIVES", 5)
     [part] = examined(report).parts
     assert len(part.paths) == 3
     assert len(part.collective) == 5
     assert [text.split(":")[0] for text in part.warnings] == [
         "3 range paths",
-        "waiting is told of the first 5 of 8 collectives",
+        "waiting covers the first 5 of 8 collectives",
     ]
-    monkeypatch.setattr(range_iterations, "MOST_ROWS", 6)
+    monkeypatch.setattr(range_iterations, "MAX_ROWS", 6)
     [part] = examined(report).parts
     assert "8 iterations are more than the 6 that are kept" in part.warnings[1]
     assert len(pickle.dumps(part)) < 100_000
@@ -506,9 +511,9 @@ def test_an_answer_survives_the_disk(trace: MakeTrace, tmp_path: Path) -> None:
     answer = examine_report(task)
     assert isinstance(answer, ReportAnswer)
     path = answer_file(tmp_path, task)
-    assert kept_answer(path) is None
+    assert read_answer(path) is None
     keep_answer(answer, path)
-    found = kept_answer(path)
+    found = read_answer(path)
     assert found is not None
     assert found.report == answer.report
     assert found.parts[0].paths == answer.parts[0].paths
@@ -525,7 +530,7 @@ def test_an_answer_survives_the_disk(trace: MakeTrace, tmp_path: Path) -> None:
         data.replace(b"iteration_path", b"iteration_pAth"),
     ):
         path.write_bytes(damaged)
-        assert kept_answer(path) is None
+        assert read_answer(path) is None
 
 
 def test_only_answers_are_forgotten(tmp_path: Path) -> None:
@@ -533,10 +538,10 @@ def test_only_answers_are_forgotten(tmp_path: Path) -> None:
     (tmp_path / ".nsysprof-x").mkdir()
     for name in ("a.npz", ".nsysprof-x/b.npz", "notes.txt"):
         (tmp_path / name).touch()
-    forget_answers(tmp_path)
+    remove_kept(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     (tmp_path / "notes.txt").unlink()
-    forget_answers(tmp_path)
+    remove_kept(tmp_path)
     assert not tmp_path.exists()
 
 

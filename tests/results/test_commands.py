@@ -53,6 +53,7 @@ WRITERS = {
     "export": Writer(("export", "r.sqlite", "--to", "csv"), _TABLES, asks=True, forces=False),
     "export perfetto": Writer(("export", "r.sqlite", "--to", "perfetto"), asks=True, forces=False),
     "check --init": Writer(("check", "--init", "r.sqlite"), asks=True),
+    "scrub": Writer(("scrub", "r.sqlite"), asks=True),
 }
 FOLDERS = [name for name, writer in WRITERS.items() if writer.names]
 SHARED = [name for name in FOLDERS if WRITERS[name].forces]

@@ -13,22 +13,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nsysprof import cli
 from nsysprof.analyze.breakdown import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.scrub.scrub import scrub_report
 from nsysprof.tools.interrupts import Interrupt, interrupts_raised
-from nsysprof.tools.nsys import Nsys, export, find_importer, find_nsys
+from nsysprof.tools.nsys import Nsys, export, find_importer, find_nsys, import_stream
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit import fake_nsys
+from tests.kit.command_line import runner
 from tests.kit.trace import (
     Diagnostic,
     DomainCreate,
@@ -749,17 +750,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `nsysprof …` in this process, in the test's own folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["nsysprof", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        printed = capsys.readouterr()
-        return int(stop.value.code or 0), printed.out, printed.err
-
-    return call
+    call = runner(tmp_path, capsys, monkeypatch)
+    return lambda *arguments: astuple(call(*arguments))
 
 
 def test_the_whole_output(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
@@ -778,19 +770,6 @@ def test_the_whole_output(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
     assert left(tmp_path / "my run.scrubbed.sqlite") == []
     code, out, err = run("scrub", "my run.scrubbed.sqlite", "-o", "again.sqlite")
     assert (code, out) == (0, "my run.scrubbed.sqlite: nothing private found\n")
-
-
-def test_only_force_replaces_a_file(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
-    """Without it one line says so; with it the old file stays until the new one is whole."""
-    source = planted(trace)
-    (tmp_path / "out.sqlite").write_text("mine")
-    code, out, err = run("scrub", source, "-o", "out.sqlite")
-    assert (code, out) == (1, "")
-    assert err.splitlines()[0] == "nsysprof: out.sqlite: exists already, not overwritten"
-    assert (tmp_path / "out.sqlite").read_text() == "mine"
-    assert run("scrub", source, "-o", "out.sqlite", "--force")[0] == 0
-    assert left(tmp_path / "out.sqlite") == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.sqlite", "report.sqlite"]
 
 
 @pytest.mark.parametrize("kind", ["itself", "symbolic link", "hard link"])
@@ -901,12 +880,9 @@ def _exported(nsys: Nsys, folder: Path, said: str) -> Path:
     """The export of what `nsys profile` left; imported first where nsys did not find its importer."""
     report, stream = folder / "run.nsys-rep", folder / "run.qdstrm"
     if stream.is_file() and not report.is_file():
-        importer = find_importer(nsys)
-        if importer is None:
+        if find_importer(nsys) is None:
             pytest.skip("this nsys has no importer: it cannot make a .nsys-rep")
-        command = [str(importer), "-i", str(stream), "-o", str(report)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        said = (done.stdout + done.stderr)[-200:]
+        import_stream(stream, report, nsys)
     if not report.is_file():
         pytest.skip(f"nsys made no report here: {said}")
     export(nsys, report, folder / "run.sqlite")

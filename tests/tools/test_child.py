@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nsysprof.tools import child as module
-from nsysprof.tools.child import run_child
+from nsysprof.tools.child import Ended, run_child
 from nsysprof.tools.interrupts import Interrupt, interrupts_ignored, interrupts_raised, interrupts_to
 
 
@@ -115,3 +115,67 @@ def test_the_agent_of_an_nsys_is_found_by_its_session(session: str) -> None:
         finally:
             for one in (child, *started):
                 one.communicate()
+
+
+# ---- an nsys whose launcher was killed: ended where it would wait for ever, and left alone where it works on
+
+# Waits for no launcher, as nsys does; interrupted it ends with a report.
+NSYS = """\
+#!{python}
+import os, subprocess, sys, time
+subprocess.Popen([os.path.join(os.path.dirname(sys.argv[0]), "nsys-launcher"), sys.argv[1]])
+try:
+    end = time.monotonic() + float(sys.argv[2])
+    while time.monotonic() < end:
+        if sys.argv[3] == "idles":
+            time.sleep(60)
+    print("came to its end")
+except KeyboardInterrupt:
+    print("wrote a report")
+"""
+LAUNCHER = """\
+#!{python}
+import os, subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(" + sys.argv[1] + ")"])
+time.sleep(0.5)
+os.kill(os.getpid(), 9)
+"""
+
+
+def run_nsys(folder: Path, *arguments: str) -> Ended:
+    """How the made-up nsys ended: its program sleeps, then it works or idles for some seconds."""
+    for name, text in {"nsys": NSYS, "nsys-launcher": LAUNCHER}.items():
+        (folder / name).write_text(text.format(python=sys.executable))
+        (folder / name).chmod(0o755)
+    return run_child([str(folder / "nsys"), *arguments], folder / "log", lambda text: None)
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits a minute here."""
+    monkeypatch.setattr(module, "_LOOK_S", 0.1)
+    monkeypatch.setattr(module, "_IDLE_S", 1.0)
+    monkeypatch.setattr(module, "_IDLE_TICKS", 3)
+
+
+@linux
+def test_an_nsys_that_waits_for_ever_is_ended(tmp_path: Path, soon: None) -> None:
+    """By an interrupt, so that it writes what it has."""
+    ended = run_nsys(tmp_path, "0", "60", "idles")
+    assert (ended.lost, ended.code, ended.output) == (True, 0, "wrote a report\n")
+
+
+@linux
+def test_an_nsys_at_work_is_left_alone(tmp_path: Path, soon: None) -> None:
+    """A launcher also dies of the signal of its program; then nsys imports, which may take its time."""
+    ended = run_nsys(tmp_path, "0", "3", "works")
+    assert (ended.lost, ended.code, ended.output) == (False, 0, "came to its end\n")
+
+
+@linux
+def test_the_program_may_run_to_its_end(tmp_path: Path, soon: None) -> None:
+    """Though its launcher is gone."""
+    assert run_nsys(tmp_path, "2", "60", "idles").wall_ns > 2 * 10**9

@@ -14,8 +14,9 @@ import pytest
 
 import nsysprof
 from nsysprof.core.arena import ColumnArena
-from nsysprof.fleet.examine import ReportAnswer, ReportTask, examine_report
+from nsysprof.fleet.examine import ReportTask, examine_report
 from nsysprof.fleet.inputs import ReportFile
+from nsysprof.formats.rank_answer import ReportAnswer
 from nsysprof.trace.report import READERS, About, Progress, Reader, Report
 from nsysprof.trace.trace import (
     DEFAULT_DOMAIN,

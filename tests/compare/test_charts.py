@@ -13,36 +13,15 @@ from numpy.typing import NDArray
 
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.charts import GAP_CHARTS, MAX_PANELS, MAX_STEPS, plan_gap
-from nsysprof.compare.comparison import Comparison, compare
-from tests.analyze.test_charts import UGLY
+from nsysprof.compare.comparison import Comparison
+from tests.compare.conftest import NAMES
 from tests.compare.test_comparison import answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import run
-from tests.kit.figures import SIGHT, check_texts, lab, texts, title_of
-from tests.kit.reports import BLOCK, RUN, attributed
+from tests.kit.figures import SIGHT, lab, texts, title_of
 from tests.kit.trace import Items, Range, launch_kernel
 
-ASKED = {
-    "S1024": ("run", "RUN::math::S1024", "RUN::flash::S1024"),
-    "S4096": ("run", "RUN::math::S4096", "RUN::flash::S4096"),
-    "back": ("run", "RUN::flash::S4096", "RUN::math::S4096"),
-    "all": ("run", "RUN::math::*", "RUN::flash::*"),
-    "fused": ("run", "RUN::efficient::*", "RUN::cudnn::*"),
-    "same": ("run", "RUN::cudnn::*", "RUN::auto::*"),
-    "kernel": ("run", "RUN::flash::*", "RUN::cudnn::*"),
-    "step": ("block", "RUN::math::*", "RUN::flash::*"),
-}
-NAMES = tuple(ASKED)
 GAP, _ = GAP_CHARTS
-
-
-@pytest.fixture(scope="module")
-def shipped() -> dict[str, Comparison]:
-    """Math against flash at 1024, at 4096 and everywhere, and the other way round, and others, of shipped reports."""
-    of_name = {"run": RUN, "block": BLOCK}
-    return {
-        name: compare(attributed(of_name[of]), base=base, new=new) for name, (of, base, new) in ASKED.items()
-    }
 
 
 def edges(axes: Axes, label: str) -> NDArray[np.float64]:
@@ -172,7 +151,7 @@ def test_the_subtitle_says_how_it_was_measured(shipped: dict[str, Comparison]) -
     found = texts(GAP.figure(shipped["S4096"]))
     assert (
         "run.sqlite · NVIDIA H200 · nsys 2025.3.2.0 · mean of n = 40 calls (iter*)"
-        " · clock: span, first op to last, divided by calls; title: the median call"
+        " · clock: span, first GPU op to last, divided by calls; title: the median call"
     ) in found
     assert (
         "Per cent of the difference; all steps add up to it; the 2 others: scaling, idle: waiting for the host."
@@ -300,13 +279,3 @@ def test_no_clear_change_names_no_causes(shipped: dict[str, Comparison]) -> None
         ]
         seen += verdicts
     assert set(seen) == {"faster", "no clear change"}
-
-
-def test_ugly_and_long_names_are_drawn(trace: MakeTrace) -> None:
-    """Names of any kind and length make no formula, no warning and no text outside."""
-    for at, name in enumerate(UGLY):
-        items: list[Items] = [
-            Range(f"{name}1", 0, 900), launch_kernel("x" * 300, (1, 2), (3, 500), id=1),
-            Range(f"{name}2", 2000, 2900), launch_kernel(f"{name}<int>", (2001, 2002), (2003, 2100), id=2),
-        ]  # fmt: skip
-        check_texts(GAP.figure(answer(trace(*items, name=f"ugly{at}.sqlite"), base="*1", new="*2")))

@@ -1,0 +1,119 @@
+"""The answer of a worker to one report of a fleet: small enough to travel, and kept on the disk until all are there."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.files import open_regular, whole_file
+from nsysprof.core.intervals import Ints
+
+FORMAT = 4
+# The path that stands for everything that a rank did.
+WHOLE = "(whole report)"
+# The parts that add up to the time of a window on a GPU, and all communication, which is no part of that sum.
+COMPUTE, EXPOSED, COPIES = "compute", "exposed", "copies"
+HOST, SYNC, QUEUE = IDLE_PARTS = ("idle_host", "idle_sync", "idle_queue")
+PARTS = (COMPUTE, EXPOSED, COPIES, *IDLE_PARTS)
+COMMUNICATION = "communication"
+COLUMNS = ("instances", "cpu", "span", "busy", "sum", COMMUNICATION, *PARTS)
+
+
+@dataclass(frozen=True)
+class RankPart:
+    """What one process did on its GPUs.
+
+    ``paths``: merged paths, outermost first, `WHOLE` before all. A row is an iteration of a path: ``path`` int32,
+    ``label`` int32 into ``labels`` (``step12``; ``#3`` is the fourth instance of what has no number; empty: all
+    instances together), ``first_ns`` and ``last_ns`` of its ops, and ``columns``, those of `COLUMNS`: int64, times in
+    ns, added over the instances of the row; those of `PARTS` also over GPUs. Every path has a row with the empty label,
+    its totals.
+
+    ``iteration_path`` is the path of the iterations. Collectives in the order of their starts: ``collective`` int32
+    into ``collective_names``, ``collective_start``, ``collective_end``. ``timeline_ns`` (start, end) in equal bins,
+    each with the time that ``compute_bins`` and ``exposed_bins`` say, the latter communication without compute.
+    """
+
+    pid: int
+    process: str
+    gpus: tuple[str, ...]
+    gpu_ids: tuple[int, ...]
+    iteration_path: str
+    paths: tuple[str, ...]
+    labels: tuple[str, ...]
+    path: NDArray[np.int32]
+    label: NDArray[np.int32]
+    first_ns: Ints
+    last_ns: Ints
+    columns: Mapping[str, Ints]
+    collective_names: tuple[str, ...]
+    collective: NDArray[np.int32]
+    collective_start: Ints
+    collective_end: Ints
+    timeline_ns: tuple[int, int]
+    compute_bins: Ints
+    exposed_bins: Ints
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReportAnswer:
+    """A `RankPart` for each process with GPU work of a report, and what identifies their ranks.
+
+    ``start_utc_ns`` is when its clock read 0, None where it does not say; ``seconds`` and ``peak_bytes`` are what it
+    took: wall time, and the most memory that the worker has held so far.
+    """
+
+    report: str
+    size_bytes: int
+    nsys_version: str | None
+    start_utc_ns: int | None
+    duration_ns: int | None
+    host: str | None
+    record_rank: int | None
+    environment_rank: int | None
+    parts: tuple[RankPart, ...]
+    warnings: tuple[str, ...]
+    seconds: float
+    peak_bytes: int
+
+
+def write_answer(answer: ReportAnswer, path: Path) -> None:
+    """Write an answer as an ``.npz`` file, at once or not at all: its arrays, and JSON that names their places."""
+    arrays: dict[str, Any] = {}
+
+    def place(values: NDArray[Any]) -> str:
+        arrays[name := f"array{len(arrays)}"] = values
+        return name
+
+    # json, as names of files and ranges may be no UTF-8
+    text = json.dumps(msgspec.to_builtins(answer, enc_hook=place))
+    with whole_file(path) as part, part.open("wb") as file:
+        np.savez(file, head=np.frombuffer(text.encode(), np.uint8), **arrays)
+
+
+def read_answer(path: Path) -> ReportAnswer | None:
+    """The answer in a file; None where there is none, or it is damaged."""
+    try:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as kept:
+
+            def array(kind: Any, name: str) -> NDArray[Any]:
+                values: NDArray[Any] = kept[name]
+                if values.dtype != get_args(get_args(kind)[1])[0] or values.ndim != 1:
+                    raise ValueError(f"{name} is of another type")
+                return values
+
+            return msgspec.convert(json.loads(kept["head"].tobytes()), ReportAnswer, dec_hook=array)
+    except (
+        *(OSError, ValueError, LookupError, AttributeError, TypeError, EOFError, RecursionError),
+        zipfile.BadZipFile,
+    ):
+        return None
