@@ -594,9 +594,10 @@ def test_warnings_name_what_how_many_and_what_share(trace: MakeTrace) -> None:
     )
     assert answer(path).warnings == (
         "ranges never closed: 1 of 3; they end with the session",
-        "ops without a launch row in the report: 1 (70 % of op time); no range owns them",
-        "ops of helper threads, with ranges open on several threads: 1 (10 % of op time); no range owns them",
-        "ops of helper threads that follow the one range open elsewhere: 1 (20 % of op time); see --threads",
+        "GPU ops without a launch row in the report: 1 (70 % of GPU op time); no range owns them",
+        "GPU ops of helper threads, with ranges open on several threads: 1 (10 % of GPU op time); no range owns them",
+        "GPU ops of helper threads, owned by the one range open on another thread: 1 (20 % of GPU op time);"
+        " see --threads",
     )
 
 
