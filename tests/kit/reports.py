@@ -28,6 +28,12 @@ def broken_down(path: Path = RUN, threads: str = "follow", **how: Any) -> Breakd
     return _broken_down(path, threads, **how)
 
 
+def source_of(report: Report) -> Source:
+    """The tables behind an open report of nsys, for tests of what reads them."""
+    assert isinstance(report.reader, NsysReader)
+    return report.reader.source
+
+
 def _attributed(path: Path, threads: str) -> Attribution:
     with open_report(path) as report:
         return attribute(report, threads)
