@@ -403,7 +403,7 @@ def _print_results(results: BenchResults, folder: ResultFolder, database: Path |
     from nsysprof.bench.text import bench_summary
 
     print(f"\n{bench_summary(results)}", end="", flush=True)
-    say(folder.written(sorted(folder.names)))
+    say(folder.message(sorted(folder.names)))
     if database:
         final = replace(results, samples=replace(results.samples, path=folder.place / "samples.json"))
         added = append_database(final, database)
