@@ -64,7 +64,9 @@ def find_tool(kind: ToolKind, explicit: str | os.PathLike[str] | None = None) ->
 
 def installed_tools(kind: ToolKind) -> list[Tool]:
     """Find every working one in the usual places, each once, newest first."""
-    paths = {os.path.realpath(path): path for path in reversed(list(_usual_places(kind)))}
+    paths: dict[str, Path] = {}
+    for path in _usual_places(kind):
+        paths.setdefault(os.path.realpath(path), path)
     tools = [tool for path in paths.values() if (tool := ask_tool(kind, path)[0])]
     return sorted(tools, key=lambda tool: tool.version, reverse=True)
 
