@@ -1,4 +1,4 @@
-"""The one exception that users may cause, and nothing else."""
+"""The one exception that users may cause."""
 
 from __future__ import annotations
 

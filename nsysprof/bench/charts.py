@@ -104,7 +104,7 @@ def _slopes(ceilings: list[Ceiling]) -> list[tuple[float, str]]:
 
 def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> list[Line]:
     """The points of each backend in the order of a sweep: those of the first are joined, and named at both ends."""
-    rate, looks = frame["graph_tflops"].fillna(frame["tflops"]), backend_looks(results)
+    rate, looks = frame["graph_tflops"].fillna(frame["tflops"]), backend_looks(results.backends)
     out = []
     for number, sweep in enumerate(results.sweeps):
         part = frame.loc[[row for row in sweep.rows if row in frame.index]]
@@ -141,7 +141,7 @@ def plan_violins(results: BenchResults) -> Violins:
     count = results.results["configuration"].nunique()
     if count > len(groups):
         notes.append(f"{len(groups)} of {count} shapes")
-    looks = backend_looks(results)
+    looks = backend_looks(results.backends)
     panels = [
         ViolinPanel(
             results.labels[name],

@@ -47,12 +47,11 @@ OTHER_LOOK = ("#4e4e4e", "h")
 _DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
 
 
-def backend_looks(results: BenchResults) -> dict[str, tuple[str, str]]:
-    """The colour and the marker of each backend of a run, no two alike.
+def backend_looks(backends: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The colour and the marker of each backend, no two alike.
 
     A backend that has no look of its own gets one of another's that was not measured; after these, other pairs.
     """
-    backends = dict.fromkeys(str(name) for name in results.results["backend"])
     free = [OTHER_LOOK, *(look for name, look in LOOKS.items() if name not in backends)]
     known = [*LOOKS.values(), OTHER_LOOK]
     pairs = ((colour, marker) for _, marker in known for colour, _ in known if (colour, marker) not in known)
@@ -62,7 +61,7 @@ def backend_looks(results: BenchResults) -> dict[str, tuple[str, str]]:
 
 def backend_legend(results: BenchResults, backends: Iterable[str]) -> list[tuple[str, str]]:
     """Legend entries of backends."""
-    looks = backend_looks(results)
+    looks = backend_looks(results.backends)
     return [(name, looks[name][0]) for name in backends]
 
 
@@ -106,7 +105,7 @@ def plan_latency(results: BenchResults) -> Lines:
 
 def plan_memory(results: BenchResults) -> Lines:
     """Peak memory along each sweep, and how much the GPU has where something ran out of it."""
-    panels, looks = [], backend_looks(results)
+    panels, looks = [], backend_looks(results.backends)
     for sweep, part in _sweeps(results):
         lines = _lines(results, part, sweep, ("peak_bytes",), format_bytes)
         full, capacity = part[part["status"] == "out of memory"], _capacity(results)
@@ -181,8 +180,7 @@ def _sweeps(results: BenchResults) -> Iterator[tuple[BenchSweep, pd.DataFrame]]:
 
 def _chart(results: BenchResults, title: str, panels: Sequence[LinePanel], notes: Sequence[str]) -> Lines:
     drawn = [line.label for panel in panels for line in panel.lines]
-    names = results.results["backend"].unique()
-    backends = [name for name in names if any(label.startswith(f"{name} ") for label in drawn)]
+    backends = [name for name in results.backends if any(label.startswith(f"{name} ") for label in drawn)]
     notes = [*notes, *dtype_notes(dtypes_of(results.results))]
     if len(results.sweeps) > len(panels):
         notes.append(f"{len(results.sweeps) - len(panels)} sweeps more are in results.csv")
@@ -233,7 +231,7 @@ def _lines(
     graph: bool = False,
 ) -> list[Line]:
     """A line for each backend and dtype, of what is known: ``columns`` are its value and the bounds of its interval."""
-    dtypes, looks = dtypes_of(results.results), backend_looks(results)
+    dtypes, looks = dtypes_of(results.results), backend_looks(results.backends)
     out = []
     for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
         known = group[group[columns[0]].notna() & (group[columns[0]] > 0)].sort_values(sweep.axis)

@@ -60,6 +60,11 @@ class BenchResults:
         return self.samples.described
 
     @cached_property
+    def backends(self) -> list[str]:
+        """The names of all backends, in the order of the file."""
+        return [str(name) for name in self.results["backend"].unique()]
+
+    @cached_property
     def base(self) -> str:
         """The backend that speed-ups and memory reductions are over."""
         return self.base_of(self.results)

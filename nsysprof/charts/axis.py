@@ -1,6 +1,6 @@
-"""Axes: the one at the bottom of a panel, drawn as a few plain artists, and planes of two logarithmic ones.
+"""Axes: at the bottom of a panel, as a few plain artists, and planes of two logarithmic ones.
 
-matplotlib's own ticks are made for panning and zooming; half of the time to draw a small chart would be theirs.
+matplotlib's own ticks are made for panning and zooming, and would take half of the time to draw a small chart.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def draw_axis(
 
 
 def draw_time_axis(axes: Axes, length: int, label: str) -> None:
-    """The axis of ``length`` ns, in the unit that suits it."""
+    """Draw the axis of ``length`` ns, in the unit that suits it."""
     divisor, unit = scale_ns(length)
     ticks = MaxNLocator(10, steps=[1, 2, 2.5, 5, 10]).tick_values(*axes.get_xlim())
     draw_axis(axes, ticks, lambda tick: f"{tick / divisor:,.6g}", f"{label} ({unit})", gap=2)
@@ -61,7 +61,7 @@ def draw_time_axis(axes: Axes, length: int, label: str) -> None:
 
 
 def draw_plane(axes: Axes, x: Axis, y: Axis, title: str = "") -> None:
-    """Scale both axes logarithmically, number them, and say what they measure; ``title`` stands above in bold."""
+    """Scale both axes logarithmically, with numbers and labels; ``title`` stands above in bold."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(x.low, x.high)
@@ -81,7 +81,7 @@ def draw_plane(axes: Axes, x: Axis, y: Axis, title: str = "") -> None:
 
 
 def _apart(axes: Axes, ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """The last tick, and before it each whose number does not touch the next one."""
+    """The ticks whose numbers do not touch: the last one, and each before it that has room."""
     shown: list[tuple[float, str]] = []
     edge = np.inf
     for tick, text in reversed(ticks):

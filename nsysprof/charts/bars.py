@@ -35,7 +35,7 @@ _AXIS = 0.55  # below the panels
 
 
 def draw_bars(plan: Bars) -> Figure:
-    """The chart as a figure with one `Axes` per panel; rows are at y = 0, 1, … from top to bottom."""
+    """Draw the chart with one `Axes` per panel; rows are at y = 0, 1, … from top to bottom."""
     rows = len(plan.labels)
     names = [len(name) for panel in plan.panels if isinstance(panel, Heat) for name in panel.names]
     top = heading_height(plan.heading) + 0.3 + _LINE * max(names, default=0)
@@ -102,7 +102,7 @@ def _write_labels(axes: Axes, plan: Bars, width: float) -> None:
 
 
 def _write_column(axes: Axes, column: Column, x: float) -> None:
-    """``x`` is the right edge, in widths of the panel."""
+    """Write a column of numbers below its heading; ``x`` is its right edge, in widths of the panel."""
     where = axes.get_yaxis_transform()
     write(axes, x, -0.62, column.heading, "right", "bottom", size=TEXT, at=where, color=FAINT)
     for row, text in enumerate(column.texts):
@@ -129,7 +129,7 @@ def _fill(axes: Axes, panel: BarPanel, thick: float) -> None:
 
 
 def _heat(axes: Axes, panel: Heat, row: float) -> None:
-    """The cells, what is written into them, the names of the columns above, and below what the colours mean."""
+    """Draw the cells with their texts, the names of the columns above, and the scale of the colours below."""
     rows, columns = panel.values.shape
     low, high = panel.colours
     colours = LinearSegmentedColormap.from_list("heat", [low, "#f4f4f4", high])

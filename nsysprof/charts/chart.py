@@ -1,8 +1,8 @@
 """Charts: each declared once, drawn in a process of its own, and written as files.
 
 Importing matplotlib takes as long as the whole analysis of a small report, and so does drawing. Both are done by a
-second Python that is started first of all, on the second core; it is sent plans through a pipe and answers with PNG
-files, and never touches a file itself. Whatever goes wrong with it, the charts are drawn here instead.
+second Python that is started first of all, on the second core; it reads plans from a pipe, answers with PNG pictures,
+and never touches a file itself. Whatever goes wrong with it, the charts are drawn here instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Generic, TypeVar
 
 from nsysprof.errors import NsysprofError
@@ -35,7 +34,7 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True)
 class Chart(Generic[_A]):
-    """The name of the file, what a page says below the picture, and what it shows of an answer."""
+    """The name of the file, the caption on a page, and the plan that it makes of an answer."""
 
     file: str
     caption: str
@@ -54,7 +53,7 @@ def files_of(charts: Sequence[Chart[_A]]) -> tuple[str, ...]:
 
 
 def plans_of(charts: Sequence[Chart[_A]], answer: _A) -> list[Plan]:
-    """What the charts show of an answer, in their order, for a `Painter`."""
+    """The plans of the charts for an answer, in their order, for a `Painter`."""
     return [chart.plan(answer) for chart in charts]
 
 
@@ -93,9 +92,9 @@ def save_charts(
 
 
 class Painter:
-    """Draws plans, once: in the process it is given, or here where there is none or it fails.
+    """Draws plans, once: in the process that it is given, or here where there is none or it fails.
 
-    Close it, or use `with`: nothing of the process is left then, whatever it was doing.
+    Once it is closed nothing of the process is left, whatever that was doing.
     """
 
     def __init__(self, process: subprocess.Popen[bytes] | None) -> None:
@@ -112,13 +111,10 @@ class Painter:
                 self._sent = True
 
     def pictures(self) -> list[bytes]:
-        """The PNG files of the plans, in order; waits for them."""
-        answers = [self._answer() for _ in self._plans]
+        """Wait for the PNG files of the plans, in order."""
+        pictures = [self._answer() or _picture()(plan) for plan in self._plans]
         self._sent = False
-        return [
-            _picture()(plan) if answer is None else answer
-            for plan, answer in zip(self._plans, answers, strict=True)
-        ]
+        return pictures
 
     def _answer(self) -> bytes | None:
         """The next answer; None where the chart must be drawn here."""
@@ -145,33 +141,27 @@ class Painter:
             _stop(process, getattr(signal, "SIGKILL", signal.SIGTERM))
             process.wait()
 
-    def __enter__(self) -> Painter:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def start_painter(*, apart: bool = True) -> Painter:
-    """A painter, with a process where ``apart`` asks for one, there is a second core for it, and it can be started."""
-    if not apart or _cores() < 2 or not sys.executable or getattr(sys, "frozen", False):
-        return Painter(None)
-    # One thread of linear algebra is plenty, and no window system is needed.
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+@contextlib.contextmanager
+def start_painter(*, apart: bool = True) -> Iterator[Painter]:
+    """Start a painter: with a process where ``apart`` asks for one, there is a second core, and it can be started."""
+    process = None
+    if apart and _cores() > 1 and sys.executable and not getattr(sys, "frozen", False):
+        with contextlib.suppress(OSError):
+            process = subprocess.Popen(
+                [sys.executable, "-c", _START, *(place for place in sys.path if isinstance(place, str))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                # One thread of linear algebra is plenty, and no window system is needed.
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"},
+                start_new_session=True,  # Ctrl-C is for this process, which then ends that one
+            )
+    painter = Painter(process)
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _START, *(place for place in sys.path if isinstance(place, str))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for this process, which then ends that one
-        )
-    except OSError:
-        return Painter(None)
-    return Painter(process)
+        yield painter
+    finally:
+        painter.close()
 
 
 def _cores() -> int:
@@ -213,7 +203,7 @@ def serve() -> None:
 
 
 def _side_by_side(picture: Callable[[Plan], bytes], plans: Sequence[Plan]) -> Iterator[bytes | None]:
-    """The pictures in order, each drawn by a copy of this process; None where that failed."""
+    """Draw each picture in a copy of this process; the pictures in order, None where that failed."""
     copies: list[tuple[int, BinaryIO]] = []
     for plan in plans:
         copies.append(_copy(picture, plan, [result for _, result in copies]))

@@ -1,4 +1,4 @@
-"""From plan to figure and to PNG: all that matplotlib does for the charts."""
+"""Charts from plan to figure to PNG: all that matplotlib does for them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UP, _RGB = (
 
 
 def draw_message(plan: Message) -> Figure:
-    """A picture that holds nothing but words."""
+    """Draw a picture that holds nothing but words."""
     height = 2.2
     figure = framed(plan.heading, height)
     top = heading_height(plan.heading) + 0.25
@@ -52,19 +52,19 @@ _DRAWN_BY: dict[type, Callable[[Any], Figure]] = {
 
 
 def draw(plan: Plan) -> Figure:
-    """The figure of a plan, with a box in place of each character that the font lacks."""
+    """Draw the figure of a plan, with a box in place of each character that the font lacks."""
     plan = in_font(plan)
     with style():
         return _DRAWN_BY[type(plan)](plan)
 
 
 def picture(plan: Plan) -> bytes:
-    """The chart of a plan as a PNG file; equal plans give equal bytes."""
+    """Draw a plan as a PNG picture; equal plans give equal bytes."""
     return figure_png(draw(plan))
 
 
 def in_font(part: _P) -> _P:
-    """The same with every text in it `shown`."""
+    """The same plan with every text in it `shown`."""
     new: Any = part
     if isinstance(part, str):
         new = shown(part)
@@ -76,7 +76,7 @@ def in_font(part: _P) -> _P:
 
 
 def figure_png(figure: Figure) -> bytes:
-    """A figure of these modules as a PNG file; equal figures give equal bytes."""
+    """A figure of this kit as a PNG picture; equal figures give equal bytes."""
     canvas = figure.canvas
     assert isinstance(canvas, FigureCanvasAgg)
     with style():

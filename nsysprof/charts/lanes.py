@@ -62,7 +62,7 @@ _WEDGE = "#f1f1f1"
 
 
 def draw_lanes(plan: Lanes) -> Figure:
-    """The chart as a figure with one `Axes` per panel: x in ns after the panel's start, y in inches from above."""
+    """Draw the chart with one `Axes` per panel: x in ns after the panel's start, y in inches from above."""
     sizes = [(_TITLE_ABOVE if panel.title else 0.0, _tops(panel)[-1]) for panel in plan.panels]
     foot = 0.2 if plan.heading.notes else 0.0
     figure, every = panel_column(
@@ -123,7 +123,7 @@ def _prepare(axes: Axes, panel: LanePanel, tops: list[float]) -> None:
 
 
 def _draw_stream(axes: Axes, lane: Stream, length: int, top: float, low: float) -> None:
-    """The lane as a picture with a pixel column per column of the timeline."""
+    """Draw the lane as a picture with a pixel column per column of the timeline."""
     filled = np.arange(STREAM_LEVELS, 0, -1)[:, None] <= lane.level
     palette = np.zeros((256, 4), np.uint8)
     for number, colour in enumerate(lane.colours):
@@ -145,7 +145,7 @@ def _draw_stream(axes: Axes, lane: Stream, length: int, top: float, low: float) 
 
 
 def _draw_ribbons(axes: Axes, lane: Ribbons, length: int, top: float) -> None:
-    """All lanes as one picture, with gaps between them as far as there is room for these."""
+    """Draw all lanes as one picture, with gaps between them where there is room."""
     colours = np.array([[*bytes.fromhex(colour[1:])] for colour in lane.colours]) / 255
     shares = lane.shares / 255
     picture = np.einsum("lkc,kr->lcr", shares, colours) + (1 - shares.sum(axis=1))[:, :, None]
@@ -171,7 +171,7 @@ class _Name(NamedTuple):
 
 
 def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int) -> list[_Name]:
-    """Draw a lane of boxes; the names that fit into them, the longest boxes first.
+    """Draw a lane of boxes; returns the names that fit into them, the longest boxes first.
 
     Boxes that overlap, as ranges that were on several streams at a time, have no names.
     """
@@ -208,7 +208,7 @@ def _draw_boxes(axes: Axes, lane: Marks | CallLane, pixel: float, top: Numbers, 
 
 
 def _draw_frame(axes: Axes, start: int, end: int) -> None:
-    """Show where the zoom is: a frame around all lanes."""
+    """Mark where the zoom is by a frame around all lanes."""
     low, high = axes.get_xlim()
     pixel = (high - low) / (PLOT * DPI)
     left, right = max(start, low), min(end, high)
@@ -227,8 +227,8 @@ def _draw_frame(axes: Axes, start: int, end: int) -> None:
 
 @dataclass(frozen=True)
 class _Pole:
-    """A name above a lane: where its pole stands (inches from the left of the axis), how high, what it says, and of
-    several boxes from where to where they go.
+    """A name above a lane: the place of its pole (inches from the left of the axis), its height and its text; for
+    several boxes, where their bracket begins and ends.
     """
 
     x: float
@@ -258,7 +258,7 @@ class _LaidBlock:
 
 
 def draw_calls(plan: Calls) -> Figure:
-    """The chart as a figure with an `Axes` per panel: x in ns, y in inches from above."""
+    """Draw the chart with an `Axes` per panel: x in ns, y in inches from above."""
     laid = [_lay_out(panel) for panel in plan.panels]
     sizes = [
         (0.0, blocks[-1].lanes[-1].low + 0.06 if blocks and blocks[-1].lanes else _TITLE) for blocks in laid
@@ -277,7 +277,7 @@ def draw_calls(plan: Calls) -> Figure:
 
 
 def _lay_out(panel: CallPanel) -> list[_LaidBlock]:
-    """Where everything of a panel goes."""
+    """Lay out the calls of a panel."""
     out: list[_LaidBlock] = []
     y = 0.0
     for block in panel.blocks:
@@ -296,7 +296,7 @@ def _lay_out(panel: CallPanel) -> list[_LaidBlock]:
 
 
 def _place(flags: Sequence[Flag], length: int, height: float) -> tuple[list[_Pole], list[Flag]]:
-    """Which names go on poles, and which into their boxes; the others are left out."""
+    """Choose the names that go on poles, and those that go into their boxes; the others are left out."""
     inside: list[Flag] = []
     wanted: list[_Pole] = []
     for flag in flags:
@@ -354,7 +354,7 @@ def _draw_call_panel(axes: Axes, panel: CallPanel, blocks: Sequence[_LaidBlock],
 
 
 def _draw_lane(axes: Axes, panel: CallPanel, block: CallBlock, laid: _Laid, *, ending: bool) -> None:
-    """The idle time behind, the boxes on it, their names, and at the end how long the call is."""
+    """Draw the idle time, the boxes on it, their names, and at the end the length of the call."""
     lane, inch = laid.lane, panel.length / _CALL_PLOT
     pixel = inch / DPI
     middle = (laid.top + laid.low) / 2
@@ -380,7 +380,7 @@ def _draw_lane(axes: Axes, panel: CallPanel, block: CallBlock, laid: _Laid, *, e
 
 
 def _draw_poles(axes: Axes, laid: _Laid, inch: float) -> None:
-    """The names above a lane, each beside the end of its pole, and brackets over boxes that share one."""
+    """Draw the names above a lane, each at the end of its pole, and brackets over boxes that share one."""
     lines = []
     for pole in laid.poles:
         y = laid.top - _BASE - _LINE * (pole.level + 0.5)
@@ -401,7 +401,7 @@ def _draw_poles(axes: Axes, laid: _Laid, inch: float) -> None:
 def _draw_wedge(
     figure: Figure, axes: Sequence[Axes], laid: Sequence[Sequence[_LaidBlock]], closer: int, block: int
 ) -> None:
-    """A pale wedge from the short call to the panel that shows it more closely."""
+    """Draw a pale wedge from the short call to the panel that shows it more closely."""
     near, far = axes[closer], axes[1 - closer]
     small = laid[1 - closer][block]
     above = closer > 1 - closer  # the panel is below the call

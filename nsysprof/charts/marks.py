@@ -21,7 +21,7 @@ ROW = 0.27  # inches of a row of bars
 STREAM, RANGE = 0.36, 0.24  # inches of a lane
 PLOT = 10.0  # inches of the lanes, whose columns are whole pixels
 PLOT_COLUMNS = round(PLOT * DPI)  # one per pixel
-STREAM_LEVELS = 24  # how finely a stream's lane says how busy a column is
+STREAM_LEVELS = 24  # heights of a column of a stream's lane, which show how busy it is
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Message:
-    """Nothing but words: why there is no chart, and what to do."""
+    """A chart of nothing but words: why there is no other, and what to do."""
 
     heading: Heading
     sentences: Sequence[str]
@@ -211,7 +211,7 @@ class Waterfalls:
 
 @dataclass(frozen=True)
 class Flag:
-    """The name of the ``count`` boxes from ``start`` to ``end`` (ns), and how much they are.
+    """The name of the ``count`` boxes from ``start`` to ``end`` (ns), and the ``amount`` of their time.
 
     It is written into the longest of them, from ``inner`` to ``outer``, where it fits; otherwise ``aloft``, if that is
     no empty text, is written above the lane at the end of a pole.
@@ -246,7 +246,7 @@ class CallLane:
 
 @dataclass(frozen=True)
 class CallBlock:
-    """One call: the lanes of its streams and of its host, ``length`` ns long, which ``amount`` says at its end."""
+    """One call, ``length`` ns long: the lanes of its streams and of its host; ``amount`` stands at its end."""
 
     title: str
     length: int
@@ -297,7 +297,7 @@ def log_axis(
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Between 3 and some 8 round numbers from low to high: powers of ten, or 1, 2 and 5 of each, or finer."""
+    """Some 3 to 8 round numbers from low to high: powers of ten, or 1, 2 and 5 of each, or finer."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks: list[float] = []
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(np.arange(1, 10, 0.5).tolist())):
@@ -373,7 +373,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Violin:
-    """How ``values``, deviations from their median, are spread, above a line; ``second`` ones below it.
+    """The spread of ``values``, deviations from their median, above a line; of ``second`` ones below it.
 
     ``texts`` are the lines that are written beside it.
     """
@@ -421,7 +421,7 @@ class Bubble:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The most that y can be, with a text; where ``slope`` (y per x) is known, only right of where that reaches it."""
+    """The most that y can be, with its text; drawn from where ``slope`` (y per x), if it is known, reaches it."""
 
     y: float
     text: str

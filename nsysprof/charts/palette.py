@@ -42,11 +42,6 @@ def family_legend(present: Sequence[bool]) -> list[tuple[str, str]]:
     return [entry for entry, shown in zip(COLOURS.items(), present, strict=True) if shown]
 
 
-def light(colour: str) -> bool:
-    """Whether dark text reads better on this colour than white text (WCAG contrast)."""
-    return _luminance(_channels(colour)) > 0.179
-
-
 def _channels(colour: str) -> list[float]:
     return [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
 
@@ -65,5 +60,5 @@ def readable(colour: str) -> str:
 
 
 def text_on(colour: str) -> str:
-    """The colour of text on this one."""
-    return "black" if light(colour) else "white"
+    """The colour of text on this one: the one that can be read better (WCAG contrast)."""
+    return "black" if _luminance(_channels(colour)) > 0.179 else "white"

@@ -38,7 +38,7 @@ _BESIDE = TEXT - 0.5
 
 
 def draw_lines(plan: Lines) -> Figure:
-    """The chart as a figure with an `Axes` per panel."""
+    """Draw the chart with an `Axes` per panel."""
     ends = [each.end for panel in plan.panels for each in panel.lines]
     ends += [text for panel in plan.panels for _, text, _ in panel.levels]
     right = max([1.0, *(text_width(text, TEXT) for text in ends)]) + _LEAD + 0.07
@@ -65,7 +65,7 @@ def draw_lines(plan: Lines) -> Figure:
 
 
 def draw_line(axes: Axes, line: Line) -> None:
-    """The line with its markers and its band."""
+    """Draw the line with its markers and its band."""
     dotted = line.look == "dotted"
     how: dict[str, Any] = {"linewidth": 1.3 if dotted else 2.0, "markersize": 3.2 if dotted else 5.5}
     if dotted:
@@ -89,7 +89,7 @@ def along(axes: Axes, line: Line) -> list[Box]:
 
 
 def _write_ends(axes: Axes, panel: LinePanel) -> list[Box]:
-    """Names right of the ends of lines and levels, pushed apart where they would overlap; where they are."""
+    """Write names right of the ends of lines and levels, apart from one another; returns their places."""
     wide, high = size_of(axes)
     last = max(line.x[-1] for line in panel.lines)
     by_end: dict[float, list[tuple[float, str, str]]] = {}
@@ -120,7 +120,7 @@ def _write_ends(axes: Axes, panel: LinePanel) -> list[Box]:
 
 
 def _draw_spots(axes: Axes, panel: LinePanel, places: Places) -> None:
-    """Crosses, and rings with words beside them where there is room for these."""
+    """Draw crosses, and rings with words beside them where there is room."""
     marks = [around(inches(axes, spot.x, spot.y), _RING) for spot in panel.spots]
     places.mark(*marks)
     for spot, mark in zip(panel.spots, marks, strict=True):
@@ -134,7 +134,7 @@ def _draw_spots(axes: Axes, panel: LinePanel, places: Places) -> None:
 
 
 def write_beside(axes: Axes, places: Places, mark: Box, text: str, colour: str) -> None:
-    """Write a name where the nearest free place is, with a line to it where it stands apart; nothing without one."""
+    """Write a name in the nearest free place, if there is one, with a line to it where it stands apart."""
     place = free_place(places, mark, text_width(text, SMALL), _LINE)
     if place is None:
         return
@@ -152,7 +152,7 @@ def write_beside(axes: Axes, places: Places, mark: Box, text: str, colour: str) 
 
 
 def draw_path(axes: Axes, path: Line) -> None:
-    """Points of a roofline, joined by a thin line."""
+    """Draw points of a roofline, joined by a thin line."""
     axes.plot(
         path.x, path.y, color=path.colour, marker=path.marker, markersize=6.5, linewidth=1.0,
         linestyle=DASHES[path.look], label=path.label, zorder=4,
@@ -160,7 +160,7 @@ def draw_path(axes: Axes, path: Line) -> None:
 
 
 def named_points(axes: Axes, paths: Sequence[Line]) -> list[tuple[Box, str, str]]:
-    """The points of paths that have names: where each is, the name, its colour; of equal names close by the first."""
+    """The named points of paths as place, name and colour; of equal names close to each other the first."""
     points: list[tuple[Box, str, str]] = []
     for path in paths:
         for x, y, name in zip(path.x, path.y, path.names, strict=True):
@@ -179,7 +179,7 @@ def named_points(axes: Axes, paths: Sequence[Line]) -> list[tuple[Box, str, str]
 
 
 def draw_violins(plan: Violins) -> Figure:
-    """The chart as a figure with an `Axes` per panel; violins are at y = 0, 1, … from top to bottom."""
+    """Draw the chart with an `Axes` per panel; violins are at y = 0, 1, … from top to bottom."""
     every = [violin for panel in plan.panels for violin in panel.violins]
     rows = max((len(panel.violins) for panel in plan.panels), default=1)
     left = max((text_width(violin.label, TEXT) for violin in every), default=0.0) + 0.3
@@ -218,7 +218,7 @@ def _draw_panel(axes: Axes, panel: ViolinPanel) -> None:
 
 
 def _half(axes: Axes, values: Numbers, row: int, side: int, colour: str, strength: float) -> None:
-    """Half a violin above (-1) or below (1) its row; of a few samples each."""
+    """Draw half a violin above (-1) or below (1) its row, or a few samples one by one."""
     reach = axes.get_xlim()[1]
     if len(values) < _MIN_FOR_VIOLIN:
         inside = values[np.abs(values) <= reach]
@@ -231,7 +231,7 @@ def _half(axes: Axes, values: Numbers, row: int, side: int, colour: str, strengt
 
 
 def _summary(axes: Axes, violin: Violin, row: int) -> None:
-    """The middle half of the samples, their median, and how many lie farther out than the axis goes."""
+    """Draw the middle half of the samples and their median, and count those beyond the axis."""
     values, reach = violin.values, axes.get_xlim()[1]
     if len(values) < _MIN_FOR_VIOLIN:
         return

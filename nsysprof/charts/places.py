@@ -1,4 +1,4 @@
-"""Finds places for names beside marks: as near as possible, and on nothing else."""
+"""Places for names beside marks: as near as possible, and free."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _side(part: float) -> float:
 
 
 def _line(middle: Point, box: Box) -> Line:
-    """From a mark's middle to the nearest point of a text's edge."""
+    """The line from a mark's middle to the nearest point of a text's edge."""
     x, y = middle
     return middle, (min(max(x, box.left), box.right), min(max(y, box.low), box.high))
 

@@ -27,7 +27,7 @@ _WIDE = WIDTH - _LEFT - _RIGHT
 
 
 def draw_roofs(plan: Roofs) -> Figure:
-    """The chart as a figure: an `Axes` with the bubbles, and one below with the flat ones, if there are any."""
+    """Draw the chart: an `Axes` with the bubbles, and one below with the flat ones, if there are any."""
     rows = sorted({bubble.y for bubble in plan.flat})
     sizes = [(0.0, _HIGH), *([(_TITLE, _ROW * len(rows))] if rows else [])]
     notes = 0.25 if plan.heading.notes else 0.0
@@ -57,7 +57,7 @@ def _draw_logarithmic(axes: Axes, plan: Roofs) -> None:
 
 
 def _limits(plan: Roofs) -> tuple[Axis, Axis]:
-    """Both axes, so long that all marks and the ridges have room around them."""
+    """Both axes, with room around all marks and the ridges."""
     points = [(one.x, one.y) for one in plan.bubbles]
     points += [point for path in plan.paths for point in zip(path.x, path.y, strict=True)]
     ridges = [each.y / each.slope for each in plan.ceilings if each.slope]
@@ -73,7 +73,7 @@ def _decades(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def _draw_slope(axes: Axes, plan: Roofs, slope: float, text: str, places: Places) -> None:
-    """A slope with its text, which no name may cross."""
+    """Draw a slope with its text, which no name may cross."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     above = [each for each in plan.ceilings if each.slope == slope]
     begin = max(left, bottom / slope)
@@ -104,7 +104,7 @@ def _draw_slope(axes: Axes, plan: Roofs, slope: float, text: str, places: Places
 
 
 def _draw_paths(axes: Axes, plan: Roofs, places: Places) -> None:
-    """Paths with the names of their points: before the texts of ceilings, which have more places to be at."""
+    """Draw paths with the names of their points: before the texts of ceilings, which may stand in more places."""
     for path in plan.paths:
         draw_path(axes, path)
         places.take(*along(axes, path))
@@ -116,7 +116,7 @@ def _draw_paths(axes: Axes, plan: Roofs, places: Places) -> None:
 
 
 def _draw_ceilings(axes: Axes, plan: Roofs, places: Places) -> None:
-    """The ceilings, from their slope to the right, each with its text above or below it where no mark is."""
+    """Draw the ceilings, from their slope to the right, each with its text above or below it where no mark is."""
     left, right = axes.get_xlim()
     levels = []
     for each in plan.ceilings:
@@ -146,7 +146,7 @@ def _draw_ceilings(axes: Axes, plan: Roofs, places: Places) -> None:
 
 
 def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> None:
-    """A linear axis from 0; the line at its end is what no bubble can exceed."""
+    """Draw a linear axis from 0, with a line at what no bubble can exceed."""
     most = max(bubble.x for bubble in plan.flat)
     end = max(most, plan.flat_end[0] if plan.flat_end else 0.0) * 1.09 or 1.0
     axes.set_xlim(0, end)
@@ -189,7 +189,7 @@ def _marks(axes: Axes, bubbles: Sequence[Bubble]) -> list[Box]:
 
 
 def _draw_arrows(axes: Axes, bubbles: Sequence[Bubble], marks: Sequence[Box], places: Places) -> None:
-    """To the right of what belongs further right than the axes reach."""
+    """Draw an arrow right of each bubble that belongs further right than the axes reach."""
     for bubble, mark in zip(bubbles, marks, strict=True):
         if bubble.beyond:
             level = (mark.low + mark.high) / 2
@@ -203,7 +203,7 @@ def _draw_arrows(axes: Axes, bubbles: Sequence[Bubble], marks: Sequence[Box], pl
 
 
 def _draw_bubbles(axes: Axes, bubbles: Sequence[Bubble], marks: Sequence[Box], places: Places) -> None:
-    """Small ones on top of large ones, and the names of the first; a line leads to a name that stands apart."""
+    """Draw small bubbles on top of large ones, and write the names of the first."""
     if not bubbles:
         return
     order = sorted(range(len(bubbles)), key=lambda at: -bubbles[at].size)

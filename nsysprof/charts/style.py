@@ -1,4 +1,4 @@
-"""How charts look: fonts, texts that fit, and the frame that all of them share."""
+"""The look of charts: fonts, texts that fit, and the frame that all of them share."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def framed(heading: Heading, height: float) -> Figure:
 
 
 def _legend(figure: Figure, entries: Sequence[tuple[str, str]], top: float) -> None:
-    """Squares with labels, ``(label, colour)``, in lines from ``top`` (inches from above) down."""
+    """Draw squares with labels, ``(label, colour)``, in lines from ``top`` (inches from above) down."""
     height = figure.get_figheight()
     places = _legend_places([label for label, _ in entries])
     left = np.array([x for _, x in places])
@@ -274,7 +274,7 @@ def panel_grid(
 
 
 def shown_rows(count: int, row: float, strong: Sequence[int] = ()) -> list[int]:
-    """Of rows of ``row`` inches those whose labels have room: the ``strong`` ones, and others at round steps."""
+    """The rows (of ``row`` inches each) whose labels have room: the ``strong`` ones, and others at round steps."""
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if step * row >= WRITTEN or step == 100)
     shown: list[int] = []
     for at in (*strong, *range(0, count, step)):
@@ -284,12 +284,12 @@ def shown_rows(count: int, row: float, strong: Sequence[int] = ()) -> list[int]:
 
 
 def size_of(axes: Axes) -> tuple[float, float]:
-    """Inches across and up."""
+    """The size of the axes: inches across and up."""
     return float(axes.bbox.width) / DPI, float(axes.bbox.height) / DPI
 
 
 def inches(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    """Where a point of the data is, from the lower left corner of the axes."""
+    """The place of a point of the data, from the lower left corner of the axes."""
     across, up = (axes.transData + axes.transAxes.inverted()).transform((x, y))
     wide, high = size_of(axes)
     return float(across) * wide, float(up) * high
@@ -307,7 +307,7 @@ def boxes(
     edge: str = "none",
     line: float | Numbers = 0.0,
 ) -> PolyCollection:
-    """Many rectangles as one artist."""
+    """Draw many rectangles as one artist."""
     corners = _corners(left, right, bottom, top)
     artist = PolyCollection(corners, facecolors=colours, edgecolors=edge, linewidths=line, label=label)
     axes.add_collection(artist, autolim=False)

@@ -26,7 +26,7 @@ _MAX_LINES = 3
 
 
 def draw_waterfalls(plan: Waterfalls) -> Figure:
-    """The chart as a figure with an `Axes` per panel; columns are at x = 0, 1, …, y in the unit of the panel."""
+    """Draw the chart with an `Axes` per panel; columns are at x = 0, 1, …, y in the unit of the panel."""
     width = WIDTH - _LEFT - _RIGHT
     labels = [_label_lines(name, width / len(plan.columns)) for name, _ in plan.columns]
     remarks = any(remark for _, remark in plan.columns)
@@ -86,7 +86,7 @@ def _draw_panel(axes: Axes, panel: Waterfall, high: float) -> None:
 
 
 def _draw_axis(axes: Axes, panel: Waterfall, ticks: Sequence[float]) -> None:
-    """Lines across with their numbers on the left, and above these what they count."""
+    """Draw lines across with their numbers on the left, and the label of the axis above these."""
     for own in (axes.xaxis, axes.yaxis):
         own.set_visible(False)
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
@@ -103,7 +103,7 @@ def _draw_axis(axes: Axes, panel: Waterfall, ticks: Sequence[float]) -> None:
 
 
 def _draw_totals(axes: Axes, panel: Waterfall, columns: int, pixel: float) -> None:
-    """The first and the last bar: busy at the bottom, idle on top of it."""
+    """Draw the first and the last bar: busy at the bottom, idle on top of it."""
     x = np.array([0.0, columns - 1.0])
     busy = np.array([part for part, _ in panel.totals])
     whole = np.array([sum(total) for total in panel.totals])
@@ -117,7 +117,7 @@ def _draw_totals(axes: Axes, panel: Waterfall, columns: int, pixel: float) -> No
 
 
 def _draw_steps(axes: Axes, panel: Waterfall, pixel: float) -> None:
-    """A bar per step: one colour for what gets less, one for what gets more."""
+    """Draw a bar per step: one colour for what gets less, one for what gets more."""
     x = np.arange(1.0, len(panel.texts) + 1)
     low, high = np.minimum(panel.before, panel.after), np.maximum(panel.before, panel.after)
     middle, half = (low + high) / 2, np.maximum((high - low) / 2, _THINNEST / 2 * pixel)
@@ -133,7 +133,7 @@ def _draw_steps(axes: Axes, panel: Waterfall, pixel: float) -> None:
 
 
 def _connect(axes: Axes, levels: Numbers, empty: Numbers) -> None:
-    """Lines from bar to bar at the level that is reached, through columns in which nothing changes."""
+    """Draw lines from bar to bar at the level reached, through columns in which nothing changes."""
     lines: list[list[tuple[float, float]]] = []
     for x, level in enumerate(levels.tolist()):
         begin = x - _BAR / 2 if x and empty[x - 1] else x + _BAR / 2
@@ -143,7 +143,7 @@ def _connect(axes: Axes, levels: Numbers, empty: Numbers) -> None:
 
 
 def _written(panel: Waterfall, ends: Numbers) -> Iterator[tuple[float, float, list[tuple[str, str]]]]:
-    """What stands above the bars: x, y and the lines (text, colour), the uppermost first."""
+    """The texts above the bars: x, y and the lines (text, colour), the uppermost first."""
     for x, text, end in zip((0, len(panel.texts) + 1), panel.total_texts, ends.tolist(), strict=True):
         yield x, end, [(text, INK)]
     tops = np.maximum(panel.before, panel.after)
@@ -163,7 +163,7 @@ def _write(axes: Axes, x: float, y: float, lines: Sequence[tuple[str, str]], pix
 
 
 def _write_columns(axes: Axes, labels: Sequence[Sequence[str]], remarks: Sequence[str]) -> None:
-    """The names of the columns below the last panel, and below each its remark."""
+    """Write the names of the columns below the last panel, and below each its remark."""
     inch = DPI / axes.bbox.height
     where = axes.get_xaxis_transform()
     for x, (lines, remark) in enumerate(zip(labels, remarks, strict=True)):

@@ -1,4 +1,4 @@
-"""The JSON documents of answers: what each states as its schema, and what is read of them again."""
+"""JSON documents of answers: their schemas, and the reader of `analysis.json`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _LeftOut(msgspec.Struct):
 
 
 class Analysis(msgspec.Struct):
-    """What is read of an ``analysis.json``."""
+    """The members of an ``analysis.json`` that are read again."""
 
     report: _Report
     ranges: list[AnalysisRange]
@@ -52,7 +52,7 @@ class Analysis(msgspec.Struct):
 
 
 def read_analysis_document(path: Path) -> Analysis:
-    """An ``analysis.json``. Raises `NsysprofError` where the file is none, or is damaged."""
+    """Read an ``analysis.json``; raises `NsysprofError` where the file is none, or is damaged."""
     hint = "give a report, or the analysis.json of one: nsysprof analyze REPORT"
     document = read_document(path, "analysis of nsysprof", hint, ANALYSIS_SCHEMA, most=MAX_TABLE_BYTES)
     return parse_as(document, Analysis, str(path), "write it again: nsysprof analyze REPORT")

@@ -25,18 +25,18 @@ from nsysprof.trace.details import packed
 
 COUNTER_SCHEMA = "nsysprof-counters/1"
 _AGAIN = "nsysprof counters measures them"
-_MOST_SAID = 4
+_MAX_WARNINGS = 4
 _DIGITS = 4  # of a percentage
 _Whole = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 
 
 class Grid(int):
-    """The number of a grid such as ``32x32x8``, as `grid_text` takes it; 0 for none."""
+    """The number of a grid such as ``32x32x8``, for `grid_text`; 0 for none."""
 
     @classmethod
     def read(cls, value: str) -> Grid:
-        """Raises `ValueError` for what is none."""
+        """Parse a grid; raises `ValueError` for other texts."""
         sides = value.split("x")
         if len(sides) > 3 or not all(side.isascii() and side.isdigit() and len(side) < 11 for side in sides):
             raise ValueError("is no grid such as 32x32x8")
@@ -84,7 +84,7 @@ class _Record(msgspec.Struct):
 
     @property
     def digest(self) -> str | None:
-        """That of the table."""
+        """Return the SHA-256 of the table."""
         return parse_leniently(self.csv, _Csv).sha256 if self.csv else self.csv_sha256
 
 
@@ -95,7 +95,7 @@ class _Environment(msgspec.Struct):
 
 @dataclass(frozen=True)
 class CounterRow:
-    """A profiled launch: ``order`` counts those of its range path and process, ``values`` are `METRICS` or None."""
+    """A profiled launch: ``order`` counts those of its range path and process, ``values`` are by `METRICS`, or None."""
 
     path: str
     order: int
@@ -107,7 +107,7 @@ class CounterRow:
 
 
 def write_counter_csv(rows: Iterable[CounterRow], path: Path) -> None:
-    """Write the table; counts are whole numbers, and what was not measured is empty."""
+    """Write the table; counts are whole numbers, and cells without a measurement are empty."""
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(_COLUMNS)
@@ -127,10 +127,10 @@ class CounterFile:
     """One file of counters, a row per profiled launch, in the order of the file.
 
     ``range`` and ``kernel`` int32: codes of ``ranges`` (range paths as they were recorded) and ``kernels`` (full
-    names); ``pid``, ``grid`` int64, the latter for `grid_text`, 0 where it is not told. ``values``: the `METRICS`, NaN
+    names); ``pid``, ``grid`` int64, the latter for `grid_text`, 0 where it is unknown. ``values``: the `METRICS`, NaN
     where they were not measured. ``gpus`` are the names of the GPUs and ``libraries`` the versions of driver and
-    libraries by the record beside the file, empty where there is none; ``doubts`` are what it warns of or lacks.
-    ``cold`` says that every kernel began with empty caches, None where the record does not tell.
+    libraries by the record beside the file, empty where there is none; ``doubts`` are its warnings and gaps.
+    ``cold``: whether every kernel began with empty caches, None where the record does not say.
     """
 
     path: Path
@@ -148,7 +148,7 @@ class CounterFile:
 
 
 def counters_beside(report: Path) -> Path | None:
-    """The counters beside a report, ``<stem>.counters.csv``; None where there are none."""
+    """Find the counters beside a report, ``<stem>.counters.csv``; None where there are none."""
     path = report.with_name(f"{report.stem}.counters.csv")
     return path if os.path.lexists(path) else None
 
@@ -156,8 +156,8 @@ def counters_beside(report: Path) -> Path | None:
 def read_counters(path: Path) -> CounterFile:
     """Read counters and the record beside them, ``.json`` in place of ``.csv``.
 
-    Raises `NsysprofError` for a file that cannot be read, is not what `nsysprof counters` writes, holds a value that
-    cannot be (line and column are named), or is not the file that its record was written for.
+    Raises `NsysprofError` for a file that cannot be read, has another format than `nsysprof counters` writes, holds an
+    impossible value (line and column are named), or is not the file that its record was written for.
     """
     try:
         content = read_small(path, MAX_TABLE_BYTES)
@@ -194,7 +194,7 @@ def read_counters(path: Path) -> CounterFile:
 
 
 def _columns(path: Path, text: str) -> tuple[dict[str, list[Any]], list[str], list[str]]:
-    """The checked columns, ``range`` and ``kernel`` as codes, and the texts that these count in."""
+    """Return the checked columns, ``range`` and ``kernel`` as codes, and the texts of these codes."""
     ranges: dict[str, int] = {}
     kernels: dict[str, int] = {}
     rows: list[tuple[Any, ...]] = []
@@ -216,7 +216,7 @@ def _columns(path: Path, text: str) -> tuple[dict[str, list[Any]], list[str], li
 
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """The cells that are not empty, with the lines that their rows end in."""
+    """Yield the lines that rows end in, and the cells of each row that are not empty."""
     reader = csv.reader(StringIO(text, newline=""), strict=True)
     try:
         head = next(reader, [])
@@ -250,7 +250,7 @@ def _look(path: Path) -> str:
 
 
 def _read_record(path: Path, digest: str, table: Path) -> _Record | None:
-    """The record, None where there is none; refused where it is of something else than these counters."""
+    """Read the record, None where there is none; refused where it belongs to other counters."""
     if not os.path.lexists(path):
         return None
     record = parse_leniently(read_document(path, "record of counters", _AGAIN, COUNTER_SCHEMA), _Record)
@@ -264,16 +264,16 @@ def _read_record(path: Path, digest: str, table: Path) -> _Record | None:
 
 
 def _gpus(environment: dict[str, Any]) -> tuple[str, ...]:
-    """The GPUs by name: what the workload says, or else the machine."""
-    found = parse_leniently(environment, _Environment)
-    names = [found.workload.get("device")]
+    """Return the names of the GPUs: by the workload, or else by the machine."""
+    known = parse_leniently(environment, _Environment)
+    names = [known.workload.get("device")]
     if not isinstance(names[0], str) or names[0] == "cpu":
-        names = [gpu.get("name") for gpu in found.gpus]
+        names = [gpu.get("name") for gpu in known.gpus]
     return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
 
 
 def library_versions(environment: dict[str, Any]) -> dict[str, str]:
-    """The versions in an environment, of a run record or of counters, that decide which kernels run."""
+    """Return the versions in an environment, of a run record or of counters, that decide which kernels run."""
     known = {**environment, **parse_leniently(environment, _Environment).workload}
     names = ("torch", "cuda", "cudnn", "triton", "flash_attn", "driver")
     return {name: str(known[name]) for name in names if known.get(name) not in (None, "")}
@@ -282,12 +282,12 @@ def library_versions(environment: dict[str, Any]) -> dict[str, str]:
 def _doubts(path: Path, record: _Record | None, gpus: Sequence[str]) -> Iterator[str]:
     if record is None:
         yield (
-            f"{path}: no record {path.with_suffix('.json').name} beside it, so that nobody knows on which GPU, with"
-            " which libraries, and whether the table is whole"
+            f"{path}: no record {path.with_suffix('.json').name} beside it: GPU and libraries are unknown, and"
+            " whether the table is whole"
         )
         return
-    yield from (f"{path}: {text}" for text in record.warnings[:_MOST_SAID])
+    yield from (f"{path}: {text}" for text in record.warnings[:_MAX_WARNINGS])
     if not gpus:
-        yield f"{path}: its record does not say which GPU it was measured on"
+        yield f"{path}: its record does not name the GPU"
     elif record.digest is None:
-        yield f"{path}: its record has no SHA-256 of the table, so that nobody knows whether it is whole"
+        yield f"{path}: its record has no SHA-256 of the table, which may not be whole"

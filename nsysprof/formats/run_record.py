@@ -28,7 +28,7 @@ _Large = Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
-    """What ``nsysprof capture`` writes down, in this order; other parts come in as the capture goes on."""
+    """The record of ``nsysprof capture``, in this order; other parts are added as the capture goes on."""
 
     schema: str = RUN_SCHEMA
     name: str | None = None
@@ -48,8 +48,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
-    """What the record says of one range: ``latency_ns`` of each call by CUDA events (empty by any other clock), and the
-    shape of its attention, None where it does not say.
+    """A range in the record: ``latency_ns`` of each call by CUDA events (empty by any other clock), and the shape of
+    its attention, None where it is unknown.
     """
 
     latency_ns: tuple[int, ...] = ()
@@ -70,9 +70,9 @@ class _Job(msgspec.Struct):
 
 
 def read_runs(path: Path) -> dict[str, RecordedRun]:
-    """The runs of a record, or of the results of a workload, by the name of their range.
+    """Read the runs of a record, or of the results of a workload, by the name of their range.
 
-    Raises `NsysprofError` where the file cannot be read or is neither. What does not fit in a run is left out.
+    Raises `NsysprofError` where the file cannot be read or is neither. Values of a run that do not fit are left out.
     """
     workload, _ = _read(path)
     runs = workload.get("runs")
@@ -83,12 +83,12 @@ def read_runs(path: Path) -> dict[str, RecordedRun]:
 
 
 def read_environment(path: Path) -> dict[str, Any]:
-    """The environment that a record, or the results of a workload, was made in; empty where it does not say."""
+    """Read the environment in which a record, or the results of a workload, was made; empty where it is unknown."""
     return _read(path)[1]
 
 
 def record_beside(report: Path) -> Path | None:
-    """The record beside a report, as ``nsysprof capture`` puts it there; None where there is none."""
+    """Find the record that ``nsysprof capture`` puts beside a report; None where there is none."""
     path = report.with_suffix(".json")
     try:
         read_runs(path)
@@ -98,24 +98,24 @@ def record_beside(report: Path) -> Path | None:
 
 
 def rank_in_record(path: Path) -> int | None:
-    """The rank of its job that a run record is of; None without one, or where it says none."""
+    """Read the rank of a run record; None without a record, or without a rank in it."""
     record = parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord)
     return parse_leniently(record.job or {}, _Job).rank
 
 
 def record_so_far(path: Path | None = None) -> dict[str, Any]:
-    """The parts of a `RunRecord`, as far as the file of a capture that did not end holds them; others are None."""
+    """Read what the unfinished record of a capture holds of a `RunRecord`; other parts are None."""
     return msgspec.structs.asdict(
         parse_leniently(read_if_document(path, RUN_SCHEMA) if path else {}, RunRecord)
     )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The results of the workload, empty where none ran, and the environment."""
+    """Read the results of the workload, empty where none ran, and the environment."""
     hint = "nsysprof capture writes one beside each report"
     document = read_document(path, "run record", hint, RUN_SCHEMA, WORKLOAD_SCHEMA)
-    found = document.get("environment")
-    environment = found if isinstance(found, dict) else {}
+    environment = document.get("environment")
+    environment = environment if isinstance(environment, dict) else {}
     if document["schema"] == WORKLOAD_SCHEMA:
         return document, {"workload": environment} if environment else {}
     workload = document.get("workload")
@@ -136,17 +136,17 @@ def _run(row: dict[str, Any]) -> RecordedRun:
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record as JSON that people can read: what is short, and any list of numbers, stands on one line.
+    """Write a record as readable JSON: short values, and any list of numbers, stand on one line.
 
     Keys stay in their order and numbers as they are. Bytes of names that are not UTF-8 become the JSON escapes of
-    Python's surrogates, so that ``json.loads`` gives back what was there. The file is whole, or it is not there.
+    Python's surrogates, so that ``json.loads`` restores them. The file is written whole or not at all.
     """
     with whole_file(path) as part:
         part.write_text(f"{_json(record, 0)}\n", encoding="utf-8", errors="backslashreplace")
 
 
 def file_facts(path: Path) -> dict[str, Any]:
-    """``size_bytes`` and ``sha256`` of a file."""
+    """Return ``size_bytes`` and ``sha256`` of a file."""
     with path.open("rb") as file:
         digest = hashlib.sha256()  # Python 3.10 has no file_digest
         while piece := file.read(1 << 20):
@@ -178,16 +178,16 @@ _VARIABLE = re.compile(r"(?<![^=,])([A-Z_][A-Z0-9_]*)=[^,]*")
 
 
 def program_alone(words: Sequence[str]) -> list[str]:
-    """A program without its folder and arguments; how many there were says ``[3 arguments]``."""
+    """Return a program without its folder and arguments; ``[3 arguments]`` counts these."""
     name, *rest = words or [""]
     bare = re.split(r"[\\/]", name.rstrip("\\/"))[-1]
     return [bare, *([f"[{len(rest)} argument{'s' if len(rest) > 1 else ''}]"] if rest else [])]
 
 
 def without_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a run without the arguments of its program, and values of variables that a profiler was to set.
+    """Remove from the record of a run the arguments of its program, and the values of variables that a profiler sets.
 
-    Those of a workload are options of ours, and stay; what is no command of the program loses all but its first word.
+    Those of a workload are our own options, and stay; texts that are no command of a shell keep their first word only.
     """
     program = None if isinstance(record.get("workload"), dict) else _words(record.get("program"))
     changed: dict[str, Any] = {

@@ -1,1 +1,1 @@
-"""Peaks of GPUs, and what attention costs at the least."""
+"""Peaks of GPUs, and the minimal cost of attention."""

@@ -1,4 +1,4 @@
-"""What attention costs at the least: exact FLOPs and bytes from the shape, whatever backend computes it.
+"""The minimal cost of attention: exact FLOPs and bytes from the shape, for any backend.
 
 FLOPs are those of the matrix products, a multiply-add counts two; softmax, scaling, masks, LayerNorm and the optimizer
 are left out, as in the FlashAttention papers. Masked scores are not counted: causal attention is counted element by
@@ -32,7 +32,7 @@ UNFUSED = ("math", "math_reduced", "naive")
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """Queries of (batch, heads, seq, head_dim); keys and values as long and as many unless said otherwise.
+    """Queries of (batch, heads, seq, head_dim); keys and values of equal length and number by default.
 
     ``keys`` is the length of keys and values, ``kv_heads`` their heads (grouped-query attention), ``value_dim`` the
     size of a value. Where ``causal`` and ``keys != seq``, the mask starts at the top left, as `is_causal` of PyTorch's
@@ -51,17 +51,17 @@ class AttentionShape:
 
     @property
     def key_count(self) -> int:
-        """The length of keys and values."""
+        """Return the length of keys and values."""
         return self.seq if self.keys is None else self.keys
 
     @property
     def width(self) -> int:
-        """The model's width in a transformer block: heads × head dimension."""
+        """Return the model's width in a transformer block: heads × head dimension."""
         return self.heads * self.head_dim
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """Elements of the queries, the keys, the values and the output."""
+        """Return the elements of the queries, the keys, the values and the output."""
         kv_heads = self.heads if self.kv_heads is None else self.kv_heads
         value_dim = self.head_dim if self.value_dim is None else self.value_dim
         rows, columns = self.batch * self.heads * self.seq, self.batch * kv_heads * self.key_count
@@ -77,17 +77,17 @@ class Traffic:
 
     @property
     def total_bytes(self) -> int:
-        """Both together."""
+        """Return the sum of both."""
         return self.read_bytes + self.written_bytes
 
 
 def item_bytes(dtype: str) -> int:
-    """Bytes of one element; KeyError for a dtype that no workload has."""
+    """Return the bytes of one element; KeyError for a dtype that no workload has."""
     return _ITEM_BYTES[dtype]
 
 
 def score_pairs(shape: AttentionShape) -> int:
-    """How many scores are not masked, over all heads: pairs of a query and a key that it sees.
+    """Count the scores that are not masked, over all heads: pairs of a query and a key that it sees.
 
     Not causal: B·H·L·S. Causal, L = S: B·H·S(S+1)/2. Row i of a causal L × S matrix sees min(i+1, S) keys (top left),
     or the first i+1+S−L of them, none where that is not positive (bottom right).
@@ -106,7 +106,7 @@ def score_pairs(shape: AttentionShape) -> int:
 def attention_flops(
     shape: AttentionShape, *, forward: bool = True, backward: bool = False, recompute: bool = False
 ) -> int:
-    """FLOPs of the matrix products of attention over all heads.
+    """Count the FLOPs of the matrix products of attention over all heads.
 
     Forward, 2 products: Q·Kᵀ and P·V, 2·D and 2·Dv for each score. Backward, 4: dP = dO·Vᵀ and dV = Pᵀ·dO (2·Dv each),
     dQ = dS·K and dK = dSᵀ·Q (2·D each), and with ``recompute`` Q·Kᵀ once more, which fused kernels do instead of
@@ -122,7 +122,7 @@ def attention_flops(
 
 
 def block_flops(shape: AttentionShape, *, train: bool = False) -> int:
-    """FLOPs of one transformer block without MLP: projections to Q, K and V and of the output, and the attention.
+    """Count the FLOPs of a transformer block without MLP: projections to Q, K, V and of the output, and the attention.
 
     A projection of B·S tokens from W to N is 2·B·S·W·N; training adds the gradients of its input and of its weights,
     as many each. W = H·D, N is 3·W and W.
@@ -132,10 +132,10 @@ def block_flops(shape: AttentionShape, *, train: bool = False) -> int:
 
 
 def attention_traffic(shape: AttentionShape, dtype: str, *, backward: bool = False) -> Traffic:
-    """Compulsory bytes of one call: each input read once, each result written once, and nothing else.
+    """Count the compulsory bytes of one call: each input read once, each result written once, and nothing else.
 
-    Forward: Q, K, V in, O out. With ``backward`` a call is both passes: Q, K, V, dO in; O, dQ, dK, dV out. What two
-    passes hand over (O again, the log-sum-exp of each row) could stay in a cache and is not counted.
+    Forward: Q, K, V in, O out. With ``backward`` a call is both passes: Q, K, V, dO in; O, dQ, dK, dV out. What one
+    pass hands to the other (O again, the log-sum-exp of each row) could stay in a cache and is not counted.
     """
     q, k, v, out = shape.sizes
     size = item_bytes(dtype)
@@ -145,7 +145,7 @@ def attention_traffic(shape: AttentionShape, dtype: str, *, backward: bool = Fal
 
 
 def block_traffic(shape: AttentionShape, dtype: str, *, train: bool = False) -> Traffic:
-    """Compulsory bytes of one call of the transformer block: input and weights in, output out.
+    """Count the compulsory bytes of one call of the transformer block: input and weights in, output out.
 
     Training also reads the gradient of the output, and writes the gradients of input and weights, and the new weights.
     """
@@ -157,12 +157,12 @@ def block_traffic(shape: AttentionShape, dtype: str, *, train: bool = False) -> 
 
 
 def score_matrix_bytes(shape: AttentionShape, dtype: str) -> int:
-    """Bytes of the whole score matrices of a batch, B·H·L·S elements: the unit in which memory is compared."""
+    """Count the bytes of the whole score matrices of a batch, B·H·L·S elements: the unit for comparing memory."""
     return shape.batch * shape.heads * shape.seq * shape.key_count * item_bytes(dtype)
 
 
 def score_traffic_bytes(shape: AttentionShape, dtype: str, backend: str, *, backward: bool = False) -> int:
-    """Bytes that an unfused backend moves at least for its score matrices, masked scores included; 0 for a fused one.
+    """Count the least bytes that an unfused backend moves for its score matrices, masked ones too; 0 for a fused one.
 
     Passes over the matrix, each a read or a write. Forward: Q·Kᵀ writes, softmax reads and writes, P·V reads: 4; each
     operation between them (scale in `naive`, mask where causal) reads and writes: 2 more. Backward: dV reads P, dP is

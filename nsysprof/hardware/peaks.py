@@ -1,6 +1,6 @@
-"""What a GPU can do at most, and what share of it was reached.
+"""Peaks of GPUs, and the share of them that was reached.
 
-The datasheet peak is not looked up but made from its parts, so that it holds at the clock that the samples ran at:
+The datasheet peak is not looked up but computed from its parts, so that it holds at the clock of the samples:
 SMs × clock × FLOPs per clock and SM. The last is a property of the architecture: dense products (no structured
 sparsity), a multiply-add counts two, float16 and bfloat16 accumulated in float32, as attention kernels do it.
 """
@@ -24,7 +24,7 @@ __all__ = [
 # FLOPs per clock and SM by compute capability. float32 and float64 on CUDA cores: CUDA C++ Programming Guide, table
 # "Throughput of Native Arithmetic Instructions", two per multiply-add. Tensor cores: the architecture whitepapers
 # (V100, Turing, A100, GA102, Ada, H100, Blackwell), which state multiply-adds per tensor core or peaks at the boost
-# clock; a test holds the table against the peaks of 18 datasheets.
+# clock; a test compares the table with the peaks of 18 datasheets.
 _PER_CLOCK: dict[str, dict[str, int]] = {
     "7.0": {"fp64": 64, "fp32": 128, "fp16": 1024},
     "7.5": {"fp64": 4, "fp32": 128, "fp16": 1024},
@@ -43,10 +43,9 @@ _TENSOR = {"tf32", "fp16", "bf16"}
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """What is known of a GPU; None where it is not.
+    """The limits of a GPU; None where they are unknown.
 
-    ``measured_flops`` (FLOP/s by dtype) and ``measured_bytes_per_s`` are what a large product and a large copy
-    reached on this machine.
+    A large product reached ``measured_flops`` (FLOP/s by dtype) on this machine, a large copy ``measured_bytes_per_s``.
     """
 
     name: str | None = None
@@ -58,7 +57,7 @@ class GpuLimits:
     max_sm_clock_mhz: float | None = None
 
     def datasheet_flops(self, dtype: str, sm_clock_mhz: float | None) -> float | None:
-        """FLOP/s at this clock, or at the highest where None; None where a part is not known or has no such dtype."""
+        """Return FLOP/s at this clock (None: the highest); None where a part is unknown or the GPU lacks the dtype."""
         clock = sm_clock_mhz or self.max_sm_clock_mhz
         if not (clock and self.sm_count and self.compute_capability):
             return None
@@ -68,12 +67,12 @@ class GpuLimits:
             return None
 
     def measured_peak(self, dtype: str) -> float | None:
-        """FLOP/s that a large product of this dtype reached, or None."""
+        """Return the FLOP/s that a large product of this dtype reached, or None."""
         return (self.measured_flops or {}).get(dtype)
 
 
 def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = None) -> int:
-    """Dense FLOPs per clock and SM, on tensor cores for tf32, fp16 and bf16; ``name`` tells a GeForce board.
+    """Return dense FLOPs per clock and SM, on tensor cores for tf32, fp16 and bf16; ``name`` reveals a GeForce board.
 
     Raises `NsysprofError` for an architecture that the table lacks, and for a dtype that it has no unit for.
     """
@@ -94,19 +93,19 @@ def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = N
 def peak_flops(
     compute_capability: str, sm_count: int, clock_hz: float, dtype: str, *, name: str | None = None
 ) -> float:
-    """SMs × clock × `flops_per_clock`, in FLOP/s; raises as that does."""
+    """Return SMs × clock × `flops_per_clock` in FLOP/s; raises as that does."""
     return sm_count * clock_hz * flops_per_clock(compute_capability, dtype, name=name)
 
 
 def memory_bandwidth(memory_clock_mhz: float, bus_width_bits: int) -> float:
-    """Bytes per second of memory that moves two bits per pin and clock, as the device states its clock."""
+    """Return bytes per second of memory that moves two bits per pin and clock, as the device states its clock."""
     return 2 * memory_clock_mhz * 1e6 * bus_width_bits / 8
 
 
 def share_of_peak(achieved: float, peak: float, *, what: str, suspects: Sequence[str]) -> float:
-    """``achieved`` as a part of ``peak``, both in one unit.
+    """Return ``achieved`` as a part of ``peak``, both in one unit.
 
-    More than all of it is impossible: `NsysprofError` says ``what`` and names the inputs that may be wrong.
+    More than 100 % is impossible: `NsysprofError` says ``what`` and names the inputs that may be wrong.
     """
     share = achieved / peak
     if share > 1:

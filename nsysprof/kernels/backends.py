@@ -149,7 +149,7 @@ def observe_backends(
 def work_inside(
     attribution: Attribution, rows: NDArray[np.intp], number: NDArray[np.int32], count: int
 ) -> pd.DataFrame:
-    """What was launched inside range instances, sorted: ``number``, ``name`` (a code), ``kind, count, sum_ns``.
+    """The GPU ops launched inside range instances, sorted: ``number``, ``name`` (a code), ``kind, count, sum_ns``.
 
     The instances ``rows`` count together that have the same ``number``, which is of every range and below ``count``:
     a GPU op counts once for it.
@@ -170,7 +170,7 @@ def _added_up(key: NDArray[np.integer], length: NDArray[np.int64]) -> pd.DataFra
 
 
 def _traits(kinds: Kinds, backends: list[str]) -> NDArray[np.bool_]:
-    """What kernels of each name are, a row per name: the columns are `_IS_KERNEL` … and the fused ``backends``."""
+    """The traits of kernels of each name, a row per name: the columns are `_IS_KERNEL` … and the fused ``backends``."""
     out = np.zeros((len(kinds.family), _FUSED + len(backends)), bool)
     named = zip(kinds.family, kinds.attention_backend, kinds.cause, kinds.rule, strict=True)
     for traits, (family, backend, cause, rule) in zip(out, named, strict=True):
@@ -186,7 +186,7 @@ def _traits(kinds: Kinds, backends: list[str]) -> NDArray[np.bool_]:
 def _labelled(
     count: int, run: NDArray[np.int64], traits: NDArray[np.bool_], backends: list[str]
 ) -> tuple[NDArray[np.int64], list[str], NDArray[np.bool_]]:
-    """What was observed in each of ``count`` runs, as a code of the labels that follow, and which work decided.
+    """The label observed in each of ``count`` runs as a code, the labels, and which work decided.
 
     ``run`` and ``traits`` are of the rows of `work_inside`.
     """
@@ -203,7 +203,7 @@ def _labelled(
 
 
 def _observed(seen: NDArray[np.bool_], backends: list[str]) -> tuple[str, NDArray[np.bool_]]:
-    """What kernels with these traits together are, and the traits that decide it."""
+    """The backend that kernels with these traits together are, and the traits that decide it."""
     decides = np.zeros(len(seen), bool)
     fused = [backend for backend, there in zip(backends, seen[_FUSED:].tolist(), strict=True) if there]
     math = bool(seen[_IS_GEMM] and seen[_IS_SOFTMAX])

@@ -52,7 +52,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Rules:
-    """Ordered rules; `checks` are (pattern, rule index) in asking order, `words` what letters each needs."""
+    """Ordered rules; `checks` are (pattern, rule index) in their order, `words` the letters that each needs."""
 
     rules: tuple[Rule, ...]
     checks: tuple[tuple[str, int], ...]
@@ -143,7 +143,7 @@ def _read_rules(path: Path, check: bool) -> tuple[Rule, ...]:
 
 
 def _reasons(rule: Rule) -> Iterator[str]:
-    """Why this is no rule; the first reason counts, later ones may follow from it."""
+    """The reasons why this is no rule; the first counts, later ones may follow from it."""
     if rule.only is not msgspec.UNSET and rule.where != "words":
         yield "'only' needs where = \"words\""
     groups: set[str] = set()

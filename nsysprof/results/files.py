@@ -1,4 +1,4 @@
-"""Writes tables as CSV files and documents as JSON files: each is there whole or not at all."""
+"""CSV files of tables and JSON files of documents, each written whole or not at all."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ OTHER_FOLDER = "choose another folder: -o DIR"
 def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
     """Write a table, or its rows in several, as CSV: UTF-8, commas, quotes where needed, a header.
 
-    Floats that are whole are written as integers, others with at most so many ``digits``; bools are 0 and 1, and what
-    is no finite number is empty.
+    Whole floats are written as integers, others with at most so many ``digits``; bools are 0 and 1, and numbers that
+    are not finite are empty.
     """
 
     def encode(cell: Any) -> str:
@@ -54,7 +54,7 @@ def write_document(
 ) -> None:
     """Write a document as JSON, indented, with tables as its last keys: each row an object in a line of its own.
 
-    ``errors`` is for what is no UTF-8, in names of files.
+    ``errors`` is for names of files that are not UTF-8.
     """
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     with whole_file(path) as part, part.open("w", encoding="utf-8", errors=errors) as file:
@@ -68,7 +68,7 @@ def write_document(
 
 
 def records(frame: pd.DataFrame, digits: int | None = None) -> list[dict[str, Any]]:
-    """The rows as JSON can hold them: each cell as `plain` has it, None for what is no finite number."""
+    """Return the rows as JSON can hold them: each cell by `plain`, None for numbers that are not finite."""
     return [
         {str(name): plain(value, None, digits) for name, value in row.items()}
         for row in frame.to_dict("records")
@@ -76,7 +76,7 @@ def records(frame: pd.DataFrame, digits: int | None = None) -> list[dict[str, An
 
 
 def plain(value: Any, missing: Any, digits: int | None = None) -> Any:
-    """A whole number as an integer, others with at most so many digits, ``missing`` for None and what is not finite."""
+    """Simplify a cell: whole floats to integers, others to so many digits, None and not finite ones to ``missing``."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return missing
     if not isinstance(value, float):
@@ -88,7 +88,7 @@ def plain(value: Any, missing: Any, digits: int | None = None) -> Any:
 
 @contextmanager
 def writing(folder: Path, hint: str = OTHER_FOLDER) -> Iterator[None]:
-    """Turns a failure to write into the folder into a `NsysprofError` with that hint."""
+    """Turn a failure to write into the folder into a `NsysprofError` with that hint."""
     try:
         yield
     except OSError as error:
@@ -107,7 +107,7 @@ def _parts(tables: Tables) -> Iterator[ColumnTable]:
 
 
 def _json_rows(table: ColumnTable) -> Iterator[list[str]]:
-    """The rows as JSON objects, some at a time."""
+    """Yield the rows as JSON objects, some at a time."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     keys = [encode(name).replace("%", "%%") for name in table.columns]
     pattern = "{" + ", ".join(f"{key}: %s" for key in keys) + "}"
@@ -116,7 +116,7 @@ def _json_rows(table: ColumnTable) -> Iterator[list[str]]:
 
 
 def _encoded(table: ColumnTable, encode: Callable[[Any], str]) -> Iterator[list[list[Any]]]:
-    """The columns as lists, some rows at a time; whole numbers as they are, and of equal texts one encoded for all."""
+    """Yield the columns as lists of encoded cells, some rows at a time; equal texts are encoded once."""
     for first in range(0, len(table), ROWS_AT_ONCE):
         part = table.take(slice(first, first + ROWS_AT_ONCE))
         yield [_cells(column, encode) for column in part.columns.values()]

@@ -1,4 +1,4 @@
-"""The folder of a command's results: whose it is, and how files get their names in it together or not at all."""
+"""Results of a command: who owns their folder, and how files get their names together or not at all."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from nsysprof.results.files import OTHER_FOLDER, writing
 from nsysprof.tools.interrupts import interrupts_ignored
 from nsysprof.trace.report import Progress, Report
 
-PAGE = "report.html"  # of every command: its head says which one made it
+PAGE = "report.html"  # every command calls it so; its head names the command
 OTHER_NAME = "another name: -o NAME"
-_PATIENCE = 100  # tenths of a second: nobody takes as long to give a few files their names
-_HEAD = 4096  # bytes of a page in which that stands
+_LOCK_TRIES = 100  # tenths of a second, far longer than a few renames take
+_HEAD = 4096  # bytes of a page that hold the name of its command
 
 
 @dataclass
 class ResultFolder:
-    """Where a run of ``command`` leaves its results.
+    """The folder of the results of a run of ``command``.
 
-    ``possible`` are the names of all files that the command may write, the one that tells whose folder it is first;
-    ``wanted`` those of this run. ``is_ours`` says whether that file there is about the same as this run. Files of
-    earlier results that are ours are replaced without asking, or not where ``asks``; all others with ``force`` only,
-    with ``refusal`` and ``hint`` as the message. ``inputs`` are never replaced, and ``kept``
-    are possible files that stay as they are. ``earlier`` is what a run is called,
-    ``otherwise`` the hint where writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
+    ``possible`` are the names of all files that the command may write, first the document that shows who owns the
+    folder; ``wanted`` are those of this run. ``is_ours`` says whether that document is about the same as this run.
+    Files of earlier results of ours are replaced without ``force``, unless ``asks``; all others only with it, and
+    otherwise refused with ``refusal`` and ``hint`` as the message. ``inputs`` are never replaced, and ``kept`` are
+    possible files that stay as they are. ``earlier`` is the name of a run in messages, ``otherwise`` the hint where
+    writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
     """
 
     place: Path
@@ -58,10 +58,10 @@ class ResultFolder:
     stale: list[str] = field(default_factory=list, init=False)
 
     def check(self) -> bool:
-        """Whether the folder holds earlier results that are ours; it need not exist, and is not made here.
+        """Return whether the folder holds earlier results of ours; it need not exist, and is not made here.
 
-        Raises `NsysprofError` where a wanted file is somebody else's and ``force`` does not say to replace it, where
-        one is an input, or where the folder can be neither written into nor made.
+        Raises `NsysprofError` where a wanted file is not ours and there is no ``force`` to replace it, where one is an
+        input, or where the folder can be neither written into nor made.
         """
         writable_around(self.place)
         for file in (self.place / name for name in self.wanted):
@@ -79,10 +79,10 @@ class ResultFolder:
 
     @contextmanager
     def making(self) -> Iterator[Path]:
-        """A folder to make results in: all that is in it in the end gets its name in the place, or nothing if it fails.
+        """Yield a folder to make results in; in the end all its files get their names in the place, or none do.
 
-        `check` is asked again then, as another process may have written there meanwhile; only one at a time does. Of
-        earlier results that are ours, files without a successor are removed. ``names`` are then those of the files
+        `check` runs again then, as another process may have written there meanwhile; only one writes at a time. Of
+        earlier results of ours, files without a successor are removed. Afterwards ``names`` are those of the files
         made, ``stale`` of those removed.
         """
         new = not self.place.exists()
@@ -91,18 +91,18 @@ class ResultFolder:
                 self.place.mkdir(parents=True, exist_ok=True)
                 with (
                     tempfile.TemporaryDirectory(prefix=PART, dir=self.place) as name,
-                    self._speaking_of(name),
+                    self._in_terms_of_place(name),
                 ):
                     made = Path(name)
                     yield made
                     for path in made.glob("*.csv") if self.spreadsheet_safe else ():
                         make_spreadsheet_safe(path)
-                    with alone_in(self.place), interrupts_ignored():
+                    with locked_folder(self.place), interrupts_ignored():
                         self._publish(made)
         finally:
             if new:
                 with suppress(OSError):
-                    self.place.rmdir()  # where nothing came into it
+                    self.place.rmdir()  # unless something came into it
 
     def write(
         self,
@@ -111,7 +111,7 @@ class ResultFolder:
         page: Callable[[Sequence[bytes]], str] | None = None,
         progress: Progress = lambda step, rows: None,
     ) -> str:
-        """Write tables into a folder, pictures by their names, and a page of these; returns `written` of them all."""
+        """Write tables into a folder, pictures by name, and a page of these; returns the `message` about them."""
         with self.making() as made:
             progress("writing tables", 0)
             names = [path.name for path in tables(made)]
@@ -126,10 +126,10 @@ class ResultFolder:
                 text = page(list(drawn.values()))
                 (made / PAGE).write_text(text, encoding="utf-8", errors="replace", newline="\n")
                 names.insert(0, PAGE)
-        return self.written([*drawn, *names])
+        return self.message([*drawn, *names])
 
-    def written(self, names: Sequence[str]) -> str:
-        """What to say of files that were written, and of earlier ones that were removed."""
+    def message(self, names: Sequence[str]) -> str:
+        """Report the files that were written, and the earlier ones that were removed."""
         lines = [f"\nWritten to {visible(str(self.place))}/: {', '.join(names)}"]
         if self.stale:
             lines.append(f"removed from an earlier {self.earlier}: {', '.join(self.stale)}")
@@ -137,7 +137,7 @@ class ResultFolder:
 
     def _publish(self, made: Path) -> None:
         ours = self.check()
-        # in this order: the first tells whose folder this is, should we be stopped half-way
+        # in this order: the first shows who owns the folder, should we be stopped half-way
         possible = [name for name in self.possible if name not in self.kept]
         made_now = [name for name in possible if (made / name).exists()]
         for name in made_now:
@@ -150,7 +150,7 @@ class ResultFolder:
                 (self.place / name).unlink()
 
     def _wrote(self, name: str) -> bool:
-        """Whether a file is of this command if its folder is: only pages have the same name with all commands."""
+        """Return whether a file is of this command if its folder is: only pages are called alike by all commands."""
         if name != PAGE:
             return True
         try:
@@ -161,8 +161,8 @@ class ResultFolder:
             return False
 
     @contextmanager
-    def _speaking_of(self, made: str) -> Iterator[None]:
-        """Errors name the place that was asked for: nobody has asked for the other."""
+    def _in_terms_of_place(self, made: str) -> Iterator[None]:
+        """Let errors name the place that the user knows, not the folder in which results are made."""
         try:
             yield
         except OSError as error:
@@ -178,9 +178,9 @@ class ResultFolder:
 def report_folder(
     place: Path, command: str, report: Report, schema: str, earlier: str, **more: Any
 ) -> ResultFolder:
-    """The folder of results about one report; ``schema`` is that of the document that tells which.
+    """Return the folder of results about one report; ``schema`` is that of the document that names the report.
 
-    ``earlier`` is what a run is called, ``more`` are other fields of `ResultFolder`.
+    ``earlier`` is the name of a run in messages, ``more`` are other fields of `ResultFolder`.
     """
     article = "an" if earlier[0] in "aeiou" else "a"
     return ResultFolder(
@@ -197,7 +197,7 @@ def report_folder(
 
 @contextmanager
 def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -> Iterator[Path]:
-    """A folder to make results in that lie under names of their own, such as a budget, an export or a scrubbed copy.
+    """Yield a folder to make results in that have names of their own, such as a budget or a scrubbed copy.
 
     What is made there under the last part of a final name gets that name in the end, files and folders, all together
     or none; nothing is left of what fails, or of the folder. Raises `NsysprofError` as `refuse_taken` does, at once and
@@ -280,8 +280,8 @@ def _not_written(path: Path, error: OSError) -> NsysprofError:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Holds a folder against other processes that ask for it too, where the system can do that."""
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes that lock it too, where the system can do that."""
     try:
         import fcntl  # noqa: PLC0415  not on Windows
     except ImportError:
@@ -289,7 +289,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        for _ in range(_PATIENCE):
+        for _ in range(_LOCK_TRIES):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -303,13 +303,12 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def report_stem(report: Path) -> str:
-    """What the results of a report are named after."""
-    named = report if report.stem.strip(".") else report.resolve()  # the folder itself may be called "."
-    return named.stem
+    """Return the name that the results of a report begin with."""
+    return (report if report.stem.strip(".") else report.resolve()).stem  # a folder may be called "."
 
 
-def writable_around(place: Path, hint: str = "choose another folder: -o DIR") -> Path:
-    """The innermost folder that exists of a place and those around it.
+def writable_around(place: Path, hint: str = OTHER_FOLDER) -> Path:
+    """Return the innermost existing folder of a place and those around it.
 
     Raises `NsysprofError` with that hint where it is no folder, or nothing can be written into it.
     """
@@ -321,7 +320,7 @@ def writable_around(place: Path, hint: str = "choose another folder: -o DIR") ->
 
 
 def _is_about(path: Path, schema: str, report: Report) -> bool:
-    """Whether this is a document of that schema and of this file, or its copy: of one with its name and its size."""
+    """Return whether a document has that schema and is about this file, or about a copy with its name and size."""
     head = members_at_head(path)
     about = head.get("report")
     if head.get("schema") != schema or not isinstance(about, dict):

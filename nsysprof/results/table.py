@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     Rows = ColumnTable | pd.DataFrame | Iterable[Mapping[str, Any]]
 
 WIDTH = 110
-_LEAST_NAME = 16
+_MIN_NAME_WIDTH = 16
 _AFTER_HEAD = 2  # blanks, so that heads of narrow columns stand apart
-_LISTED = re.compile(r"^(\d*)([-+.)])(?=\s)")  # what would begin a list
+_LIST_ITEM = re.compile(r"^(\d*)([-+.)])(?=\s)")  # at the beginning of a line of Markdown
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """The header of the file."""
+        """Return the header of the file."""
         return [column.name for column in self.columns]
 
     @property
     def about(self) -> dict[str, str]:
-        """What each column holds."""
+        """Return what each column holds."""
         return {column.name: column.about for column in self.columns}
 
     def show(self, rows: Rows, names: Iterable[str] | None = None, **more: Any) -> TextTable:
@@ -79,7 +79,7 @@ class Table:
         return show_columns([columns[name] for name in names or columns], rows, **more)
 
     def dictionary(self) -> list[str]:
-        """The lines of a table in Markdown that says what the columns hold; those that share a text share a row."""
+        """Return a table in Markdown of what the columns hold; those that share a text share a row."""
         named: dict[str, list[str]] = {}
         for column in self.columns:
             named.setdefault(column.about, []).append(f"`{column.name}`")
@@ -209,22 +209,22 @@ class TextTable:
 
 
 def escape_markdown(text: str) -> str:
-    """Text of a report that GitHub shows as it is: no table, markup or mention comes of it."""
+    """Escape text of a report for GitHub, so that it makes no table, markup or mention."""
     out = "".join(f"\\{char}" if char in "\\`*_[]<>|~&#" else char for char in visible(text))
-    return _LISTED.sub(r"\1\\\2", out.replace("@", "@\u200b"))
+    return _LIST_ITEM.sub(r"\1\\\2", out.replace("@", "@\u200b"))
 
 
 def code_block(lines: Sequence[str]) -> list[str]:
-    """The lines as a block of code in Markdown, which nothing in them ends."""
+    """Fence lines as a block of code in Markdown that nothing in them ends."""
     ticks = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(ticks + 1, 3)
     return [f"{fence}text", *lines, fence]
 
 
 def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
-    """`118 µs ± 0.3 %`: the median with half the IQR; of few samples how far they reach: `118 µs (90.1 µs–131 µs)`.
+    """Format `118 µs ± 0.3 %`, the median with half the IQR, or of few samples their range: `118 µs (90.1 µs–131 µs)`.
 
-    Nothing without samples, the median alone where there is one, or a median of 0.
+    Empty without samples; the median alone of one sample, and where it is 0.
     """
     if not count:
         return ""
@@ -238,7 +238,7 @@ def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
 
 
 def wrap(text: str, first: str, others: str) -> str:
-    """The text in lines of at most `WIDTH`, the ``first`` and the ``others`` each after theirs."""
+    """Break a text into lines of at most `WIDTH`, with prefixes for the ``first`` and the ``others``."""
     return textwrap.fill(
         text,
         WIDTH,
@@ -257,9 +257,9 @@ def text_table(
     last_apart: bool = False,
     after_head: int = _AFTER_HEAD,
 ) -> str:
-    """Columns of text, flush left (`l`) or right (`r`), with lines below the head and above a total (``last_apart``).
+    """Align columns of text left (`l`) or right (`r`), with rulers below the head and above a total (``last_apart``).
 
-    Each is at least so much wider than its head as ``after_head`` says. No line ends with a blank.
+    Each is at least ``after_head`` wider than its head. No line ends with a blank.
     """
     widths = _widths(head, rows, after_head)
     lines = ["  ".join(_aligned(row, widths, align)).rstrip() for row in (head, *rows)]
@@ -276,7 +276,7 @@ def markdown_table(
     escape: Callable[[str], str] = escape_markdown,
     even: bool = True,
 ) -> list[str]:
-    """The lines of a table in Markdown, where ``even`` with columns as wide as the widest of their cells."""
+    """Return the lines of a table in Markdown, where ``even`` with columns as wide as the widest of their cells."""
     head, *rows = ([escape(cell) for cell in row] for row in (head, *rows))
     if even:
         widths = _widths(head, rows, _AFTER_HEAD)
@@ -293,7 +293,7 @@ def markdown_table(
 
 
 def markdown_section(title: str, *parts: Sequence[str]) -> Iterator[str]:
-    """A section with its parts, each after an empty line; nothing where all parts are empty."""
+    """Yield a section with its parts, each after an empty line; nothing where all parts are empty."""
     if any(parts):
         yield ""
         yield f"## {title}"
@@ -306,17 +306,17 @@ def markdown_section(title: str, *parts: Sequence[str]) -> Iterator[str]:
 def without_empty(
     head: Sequence[str], rows: Sequence[Sequence[str]], align: str
 ) -> tuple[list[str], list[list[str]], str]:
-    """The same without columns that have no cell."""
+    """Leave out columns without any text in their cells."""
     shown = [place for place in range(len(head)) if any(row[place] for row in rows)]
     picked = [[row[place] for place in shown] for row in (head, *rows)]
     return picked[0], picked[1:], "".join(align[place] for place in shown)
 
 
 def fit_width(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The rows without blanks around cells, and with names in the first column short enough for the width."""
+    """Strip the cells, and shorten the names in the first column so that the table fits the width."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    room = WIDTH - sum(widths[1:]) - 4 * (len(widths) - 1)  # a head is followed by two blanks more
-    return [[one_line(first, max(room, _LEAST_NAME)), *map(str.strip, others)] for first, *others in rows]
+    left = WIDTH - sum(widths[1:]) - 4 * (len(widths) - 1)  # a head is followed by two blanks more
+    return [[one_line(first, max(left, _MIN_NAME_WIDTH)), *map(str.strip, others)] for first, *others in rows]
 
 
 def _widths(head: Sequence[str], rows: Sequence[Sequence[str]], after_head: int) -> list[int]:

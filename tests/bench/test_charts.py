@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,31 +11,18 @@ from matplotlib.axes import Axes
 
 from nsysprof.bench.charts import BENCH_CHARTS
 from nsysprof.bench.lines import LOOKS, OTHER_LOOK, backend_looks
-from nsysprof.bench.results import BenchResults, read_bench_results
+from nsysprof.bench.results import BenchResults
 from nsysprof.charts.marks import binary_ticks, round_ticks
 from nsysprof.charts.palette import readable
 from nsysprof.charts.panels import density
 from nsysprof.charts.places import push_apart
 from nsysprof.charts.style import size_of
 from nsysprof.core.units import format_share
-from tests.kit.bench_samples import made_up, merged, point_of, write_samples
+from tests.bench.conftest import ALL
+from tests.kit.bench_samples import made_up, merged, point_of, results_of
 from tests.kit.figures import SIGHT, contrast, lab, texts, title_of
 
 LATENCY, SPEEDUP, MEMORY, THROUGHPUT, ROOFLINE, VIOLINS = BENCH_CHARTS
-ALL = ("math", "flash", "efficient", "cudnn", "auto")
-
-
-def results_of(folder: Path, data: dict[str, Any]) -> BenchResults:
-    """The results of a made-up file."""
-    return read_bench_results(write_samples(folder, data))
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
-    """Five backends over S; cudnn passes flash between 1024 and 2048."""
-    return results_of(
-        tmp_path_factory.mktemp("sweep"), made_up(ALL, (256, 512, 1024, 2048, 4096), samples=40)
-    )
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +32,6 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
     parts += [made_up(ALL, (512,), batch=batch, samples=12) for batch in (8, 64)]
     parts += [made_up(ALL, (512,), batch=32, heads=heads, samples=12) for heads in (4, 16)]
     return results_of(tmp_path_factory.mktemp("grid"), merged(*parts))
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
-    """Two dtypes, until memory runs out."""
-    data = made_up(
-        dtypes={"fp32": ("naive", "auto"), "fp16": ("naive", "auto", "flash")},
-        seqs=(4096, 8192, 16384, 32768), batch=8, workload="transformer_block", samples=12,
-    )  # fmt: skip
-    data["environment"]["workload"]["memory_bytes"] = 150_000_000_000
-    return results_of(tmp_path_factory.mktemp("mixed"), data)
 
 
 def lines_of(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
@@ -281,14 +256,10 @@ def test_backend_colours_differ_for_every_reader(sight: str) -> None:
     assert len({marker for _, marker in [*LOOKS.values(), OTHER_LOOK]}) == len(LOOKS) + 1
 
 
-def test_backends_of_any_name_look_different(tmp_path: Path) -> None:
+def test_backends_of_any_name_look_different() -> None:
     """Those with a look of their own keep it; the first other one is grey, and no two are alike."""
-    data = made_up(samples=6, seqs=(1024,))
-    (first, *_) = data["points"]
     names = ["math", "mine", "flash", *(f"other_{number}" for number in range(40))]
-    data["points"] = [{**first, "backend": name} for name in names]
-    data["plan"]["configurations"] = [{**data["plan"]["configurations"][0], "backends": names}]
-    looks = backend_looks(results_of(tmp_path, data))
+    looks = backend_looks(names)
     assert list(looks) == names
     assert (looks["math"], looks["flash"], looks["mine"]) == (LOOKS["math"], LOOKS["flash"], OTHER_LOOK)
     assert len(set(looks.values())) == len(names)
@@ -322,6 +293,3 @@ def test_ticks_are_round_and_not_too_many() -> None:
         assert all(1.02 <= tick <= 1.02 * high for tick in ticks)
     assert round_ticks(8e3, 2e7) == [1e4, 1e5, 1e6, 1e7]
     assert binary_ticks(2**20, 2**30) == [2.0**power for power in range(20, 31, 2)]
-
-
-# ---- files

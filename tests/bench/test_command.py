@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 import typer
 
-from nsysprof.bench.plan import HowMeasured, bench_plan
-from nsysprof.bench.run import SweepJob, open_sweep, run_sweep
+from nsysprof.bench.sweep import HowMeasured, SweepJob, bench_plan, open_sweep, run_sweep
 from nsysprof.commands.bench import run_job
 from nsysprof.errors import NsysprofError
 from tests.kit.bench_samples import made_up, point_of, write_samples
@@ -87,10 +86,10 @@ def test_a_sweep_leaves_its_samples_and_what_they_mean(bench: Run, tmp_path: Pat
     assert sorted(path.name for path in (tmp_path / "first").iterdir()) == sorted(RESULTS)
     assert all(word in done.out for word in ("S16", "S32", "math", "auto", "naive", "unsupported"))
     assert "Written to first/" in done.err
-    told_again(bench, done.out, tmp_path)
+    check_saved_samples(bench, done.out, tmp_path)
 
 
-def told_again(bench: Run, out: str, folder: Path) -> None:
+def check_saved_samples(bench: Run, out: str, folder: Path) -> None:
     """What is done with the samples later: nothing is overwritten, the same results come out, and nothing changed."""
     before = (folder / "first" / "samples.json").read_bytes()
     refused = bench(*TINY, "-o", "first")
@@ -142,19 +141,7 @@ def wait_for(what: Callable[[], bool], process: subprocess.Popen[str]) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 def test_an_interrupted_sweep_loses_nothing_and_is_resumed(bench: Run, tmp_path: Path) -> None:
     """130, what is measured is kept beside; other plans and damage are refused; then it goes on where it was."""
-    sweep = [
-        *TINY,
-        "--backend",
-        "math",
-        "--backend",
-        "flash",
-        "--seq",
-        "8",
-        "--seq",
-        "2048",
-        "--samples",
-        "400",
-    ]
+    sweep = [*TINY, "--backend=math", "--backend=flash", "--seq", "8", "--seq", "2048", "--samples", "400"]
     process = subprocess.Popen(
         [sys.executable, "-m", "nsysprof", "bench", *sweep, "-o", "run"],
         cwd=tmp_path,
@@ -213,15 +200,15 @@ def test_a_sweep_that_measures_nothing_says_why(bench: Run, tmp_path: Path) -> N
 
 def test_a_regression_is_exit_code_3(bench: Run, tmp_path: Path) -> None:
     """Above the limit that was asked for; runs of unlike machines are refused by what differs, unless told."""
-    write_samples(tmp_path / "before")
-    write_samples(tmp_path / "after", slower={"flash": 1.2})
+    write_samples(tmp_path / "before", samples=30)
+    write_samples(tmp_path / "after", samples=30, slower={"flash": 1.2})
     done = bench("diff", "before", "after")
     assert done.code == 3, done.err
     assert "slower" in done.out
     assert "flash: latency" in done.err
     assert bench("diff", "before", "after", "--max-regress", "0.3").code == 0
     assert bench("diff", "after", "before").code == 0
-    moved = made_up()
+    moved = made_up(samples=30)
     moved["environment"]["driver"] = "590.1"
     moved["environment_hash"] = "another"
     write_samples(tmp_path / "moved", moved)
@@ -229,7 +216,7 @@ def test_a_regression_is_exit_code_3(bench: Run, tmp_path: Path) -> None:
     assert refused.code == 1
     assert "driver 580.95.05 before, 590.1 after" in refused.err
     assert bench("diff", "before", "moved", "--unlike").code == 0
-    wrong = made_up()
+    wrong = made_up(samples=30)
     point_of(wrong, "flash", 1024)["status"] = "wrong"
     write_samples(tmp_path / "wrong", wrong)
     gate = bench("diff", "before", "wrong")
@@ -274,50 +261,49 @@ def program(tmp_path: Path) -> Callable[[int], Path]:
     return make
 
 
+GRID = {"heads": [2], "seq": [8], "head_dim": [8], "dtype": ["fp32"]}
+
+
+def job_of(path: Path, folder: Path, grid: dict[str, Any]) -> SweepJob:
+    """A sweep on the CPU, into `run`."""
+    plan, described = bench_plan(path, [grid], HowMeasured(device="cpu", samples=10))
+    return SweepJob(path, plan, described, folder / "run", ("nsysprof", "bench"))
+
+
 @needs_torch
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
-@pytest.mark.parametrize("calls", [0, 4])
-def test_a_backend_that_kills_the_process_is_told_and_the_others_are_measured(
-    program: Callable[[int], Path], tmp_path: Path, calls: int
+def test_a_backend_that_kills_the_process_later_is_found_by_trying_each_alone(
+    program: Callable[[int], Path], tmp_path: Path
 ) -> None:
-    """In its check it is known at once who it was; later all that were at work are tried alone, and then it is."""
-    path = program(calls)
-    grid = {"backend": ["killer", "math"], "heads": [2], "seq": [8], "head_dim": [8], "dtype": ["fp32"]}
-    how = HowMeasured(device="cpu", samples=10)
-    plan, described = bench_plan(path, [grid], how)
-    job = SweepJob(path, plan, described, tmp_path / "run", ("nsysprof", "bench"))
-    said: list[str] = []
+    """All that were at work are measured one by one, and then it is known who it was."""
+    job = job_of(program(4), tmp_path, {**GRID, "backend": ["killer", "math"]})
+    output: list[str] = []
     with open_sweep(job, resume=False, force=False) as sweep:
-        killed, other = run_sweep(job, sweep, said.append)["points"]
+        killed, other = run_sweep(job, sweep, output.append)["points"]
     assert (killed["backend"], killed["status"]) == ("killer", "out of memory")
     assert killed["reason"] == "the process was killed by signal 9"
-    assert other["status"] == "measured"
-    assert len(other["latency_ns"]) == 10
-    told = "".join(said)
-    assert (
-        "killer at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9, going on without it" in told
-    )
-    together = (
-        "killer math at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9, measured one by one"
-    )
-    assert (together in told) == (calls > 0)
+    assert (other["status"], len(other["latency_ns"])) == ("measured", 10)
+    at = "at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9,"
+    for message in (f"killer math {at} measured one by one", f"killer {at} going on without it"):
+        assert message in "".join(output)
 
 
 @needs_torch
-def test_a_wrong_backend_is_exit_code_3_and_not_timed(
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+def test_backends_that_are_wrong_or_kill_the_process_at_once_are_not_timed(
     program: Callable[[int], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The other one is measured, and the results are there."""
-    path = program(0)
-    grid = {"backend": ["liar", "math"], "heads": [2], "seq": [8], "head_dim": [8], "dtype": ["fp32"]}
-    plan, described = bench_plan(path, [grid], HowMeasured(device="cpu", samples=10))
-    job = SweepJob(path, plan, described, tmp_path / "run", ("nsysprof", "bench"))
+    """In its check it is known who killed it; a wrong one is exit code 3; the other is measured, the results there."""
+    job = job_of(program(0), tmp_path, {**GRID, "backend": ["killer", "liar", "math"]})
     with pytest.raises(typer.Exit) as ended:
         run_job(job, resume=False, force=False, charts=False, database=None)
     assert ended.value.exit_code == 3
-    said = capsys.readouterr()
-    assert "wrong results, not measured: liar at B1.H2.S8.D8.fp32.causal" in said.err
-    liar, math = json.loads((job.results / "samples.json").read_text())["points"]
+    err = capsys.readouterr().err
+    assert "wrong results, not measured: liar at B1.H2.S8.D8.fp32.causal" in err
+    assert "killer at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9, going on without it" in err
+    assert "measured one by one" not in err
+    killer, liar, math = json.loads((job.results / "samples.json").read_text())["points"]
+    assert (killer["status"], killer["reason"]) == ("out of memory", "the process was killed by signal 9")
     assert (liar["status"], liar["latency_ns"]) == ("wrong", [])
     assert "off the float64 reference" in liar["reason"]
     assert len(math["latency_ns"]) == 10
@@ -339,9 +325,7 @@ def test_the_error_of_the_measuring_program_is_told_and_not_its_hint(tmp_path: P
 
 def test_a_folder_is_one_sweeps_at_a_time(program: Callable[[int], Path], tmp_path: Path) -> None:
     """A second one is refused while the first runs, also with --force."""
-    path = program(0)
-    plan, described = bench_plan(path, [{}], HowMeasured(device="cpu"))
-    job = SweepJob(path, plan, described, tmp_path / "run", ("nsysprof", "bench"))
+    job = job_of(program(0), tmp_path, {})
     with (
         open_sweep(job, resume=False, force=False),
         pytest.raises(NsysprofError, match="a sweep is running there"),

@@ -11,15 +11,9 @@ from typing import Any
 import pytest
 
 from nsysprof.bench.files import BENCH_TABLES, append_database, check_database_place, write_bench_tables
-from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.bench.tables import RESULTS
 from nsysprof.errors import NsysprofError
-from tests.kit.bench_samples import made_up, point_of, write_samples
-
-
-def results_of(folder: Path, **how: Any) -> BenchResults:
-    """The results of a made-up run."""
-    return read_bench_results(write_samples(folder, **{"samples": 10, **how}))
+from tests.kit.bench_samples import made_up, point_of, results_of
 
 
 def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -30,7 +24,7 @@ def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 def test_tables_are_written_with_their_columns(tmp_path: Path) -> None:
     """One file per table; results.csv has the documented columns, a row per point and nothing but numbers in them."""
-    results = results_of(tmp_path)
+    results = results_of(tmp_path, samples=10)
     paths = write_bench_tables(results, tmp_path)
     assert [path.name for path in paths] == [f"{name}.csv" for name in BENCH_TABLES]
     with (tmp_path / "results.csv").open(newline="", encoding="utf-8") as file:
@@ -46,7 +40,7 @@ def test_tables_are_written_with_their_columns(tmp_path: Path) -> None:
 
 def test_what_is_unknown_is_empty(tmp_path: Path) -> None:
     """Neither nan nor None nor a made-up zero."""
-    write_bench_tables(results_of(tmp_path, device="cpu"), tmp_path)
+    write_bench_tables(results_of(tmp_path, samples=10, device="cpu"), tmp_path)
     text = (tmp_path / "results.csv").read_text(encoding="utf-8")
     assert "nan" not in text.lower()
     assert "None" not in text
@@ -56,7 +50,7 @@ def test_what_is_unknown_is_empty(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """One line, no traceback."""
-    results = results_of(tmp_path)
+    results = results_of(tmp_path, samples=10)
     with pytest.raises(NsysprofError, match=r"cannot write .*results\.csv: No such file"):
         write_bench_tables(results, tmp_path / "missing")
 
@@ -64,7 +58,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_runs_add_up_in_a_database(tmp_path: Path) -> None:
     """Two runs, their points and every sample; the same run twice is there once."""
     path = tmp_path / "results.db"
-    first, second = results_of(tmp_path / "a"), results_of(tmp_path / "b", seed=1)
+    first, second = results_of(tmp_path / "a", samples=10), results_of(tmp_path / "b", samples=10, seed=1)
     assert append_database(first, path)
     assert append_database(second, path)
     assert not append_database(first, path)
@@ -88,8 +82,8 @@ def test_runs_add_up_in_a_database(tmp_path: Path) -> None:
 def test_columns_that_were_empty_at_first_hold_numbers_later(tmp_path: Path) -> None:
     """A CPU run without graphs or memory comes first; figures of the GPU run are numbers, not text."""
     path = tmp_path / "results.db"
-    append_database(results_of(tmp_path / "cpu", device="cpu"), path)
-    append_database(results_of(tmp_path / "gpu"), path)
+    append_database(results_of(tmp_path / "cpu", samples=10, device="cpu"), path)
+    append_database(results_of(tmp_path / "gpu", samples=10), path)
     for column in ("graph_median_ns", "share_of_peak", "temporary_matrices"):
         types = query(path, f"select distinct typeof({column}) from results order by 1")
         assert types == [("null",), ("real",)], column
@@ -106,7 +100,7 @@ def test_columns_that_were_empty_at_first_hold_numbers_later(tmp_path: Path) -> 
 def test_an_interrupted_append_is_made_good(tmp_path: Path) -> None:
     """Rows of a run that never got its own row are replaced, not kept beside the new ones."""
     path = tmp_path / "results.db"
-    results = results_of(tmp_path / "a")
+    results = results_of(tmp_path / "a", samples=10)
     append_database(results, path)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("delete from runs")
@@ -130,7 +124,7 @@ def test_a_database_that_cannot_be_is_refused_before_anything_is_measured(tmp_pa
 
 def test_what_is_no_database_of_ours_is_refused(tmp_path: Path) -> None:
     """A text file, a folder, and somebody else's database stay as they are."""
-    results = results_of(tmp_path / "a")
+    results = results_of(tmp_path / "a", samples=10)
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to be read as one")
     with pytest.raises(NsysprofError, match=r"notes\.txt is no SQLite database"):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysprof.bench.results import BenchResults, read_bench_results, results_of_samples
+from nsysprof.bench.results import BenchResults, results_of_samples
 from nsysprof.bench.scaling import find_sweeps, fit_exponent
 from nsysprof.bench.tables import TABLES, columns_of
 from nsysprof.formats.samples import read_bench_samples
@@ -18,22 +18,8 @@ from nsysprof.hardware.attention_cost import AttentionShape, attention_flops
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, Rules
 from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.summary import summarize
-from tests.kit.bench_samples import latency_model, made_up, merged, point_of, write_samples
-
-ALL = ("math", "flash", "efficient", "cudnn", "auto")
-
-
-def results_of(folder: Path, data: dict[str, Any]) -> BenchResults:
-    """The results of a made-up file."""
-    return read_bench_results(write_samples(folder, data))
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
-    """Five backends over S, as on an H200; flash is first ahead of cudnn and then behind."""
-    return results_of(
-        tmp_path_factory.mktemp("sweep"), made_up(ALL, (256, 512, 1024, 2048, 4096), samples=60)
-    )
+from tests.bench.conftest import ALL
+from tests.kit.bench_samples import latency_model, made_up, merged, point_of, results_of, write_samples
 
 
 def row_of(results: BenchResults, backend: str, seq: int, dtype: str = "fp16") -> dict[str, Any]:
@@ -70,7 +56,7 @@ def test_a_row_is_the_summary_of_its_samples(sweep: BenchResults) -> None:
     row = row_of(sweep, "flash", 2048)
     point = next(p for p in sweep.samples.points if p.backend == "flash" and p.shape.sizes["seq"] == 2048)
     summary = summarize(point.latency_ns)
-    assert (row["n"], row["median_ns"], row["q25_ns"]) == (60, summary.median, summary.p25)
+    assert (row["n"], row["median_ns"], row["q25_ns"]) == (40, summary.median, summary.p25)
     assert (row["low_ns"], row["high_ns"]) == (summary.interval.low, summary.interval.high)
     assert (row["outliers"], row["cv"]) == (summary.outliers, summary.cv)
     assert row["graph_median_ns"] == np.median(point.samples("graph"))

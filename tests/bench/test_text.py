@@ -10,7 +10,7 @@ import pytest
 
 from nsysprof.bench.charts import BENCH_CHARTS
 from nsysprof.bench.report import bench_report
-from nsysprof.bench.results import BenchResults, read_bench_results
+from nsysprof.bench.results import BenchResults
 from nsysprof.bench.text import bench_summary
 from nsysprof.bench.titles import (
     latency_title,
@@ -21,15 +21,10 @@ from nsysprof.bench.titles import (
     violin_title,
 )
 from nsysprof.bench.words import tflops_text
-from tests.kit.bench_samples import made_up, merged, point_of, write_samples
+from tests.kit.bench_samples import made_up, merged, point_of, results_of
 from tests.kit.figures import texts
 
 ALL = ("math", "naive", "flash", "efficient", "cudnn", "auto")
-
-
-def results_of(folder: Path, data: dict[str, Any]) -> BenchResults:
-    """The results of a made-up file."""
-    return read_bench_results(write_samples(folder, data))
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +41,6 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
         made_up(ALL, (512,), batch=16, samples=40),
     )
     return results_of(tmp_path_factory.mktemp("many"), data)
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
-    """naive in two dtypes against flash in one, until memory runs out."""
-    data = made_up(
-        dtypes={"fp32": ("naive", "auto"), "fp16": ("naive", "auto", "flash")},
-        seqs=(4096, 8192, 16384, 32768), batch=8, workload="transformer_block", samples=20,
-    )  # fmt: skip
-    return results_of(tmp_path_factory.mktemp("mixed"), data)
 
 
 SUMMARY = """\

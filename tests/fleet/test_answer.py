@@ -25,21 +25,20 @@ from nsysprof.fleet.text import fleet_text
 from tests.conftest import MakeTrace
 from tests.fleet.test_parts import ALL_REDUCE, examined, ranked, step, steps
 from tests.kit.figures import texts
-from tests.kit.trace import Items, Range, launch_kernel
+from tests.kit.trace import Items, Range, launch_kernel, write
 
 SLOW, COUNT = 2, 24
 
 
-@pytest.fixture
-def fleet(trace: MakeTrace) -> Fleet:
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     """Six ranks of 24 steps: rank 2 computes for 300 ns, the others for 200 ns and wait 100 ns for it."""
-    answers = []
-    for rank in range(6):
-        slow = rank == SLOW
-        items = steps(COUNT, compute=300 if slow else 200, waits=50 if slow else 150)
-        answers.append(
-            ranked(f"job/rank_{rank}.sqlite", rank, examined(trace(*items, name=f"rank_{rank}.sqlite")))
-        )
+    folder = tmp_path_factory.mktemp("job")
+    slow, other = (
+        examined(write(folder / f"{name}.sqlite", steps(COUNT, compute=compute, waits=waits)))
+        for name, compute, waits in (("slow", 300, 50), ("other", 200, 150))
+    )
+    answers = [ranked(f"job/rank_{rank}.sqlite", rank, slow if rank == SLOW else other) for rank in range(6)]
     return fleet_answer([*answers, ReportFailure("job/rank_6.sqlite", "job/rank_6.sqlite: empty file", "ls")])
 
 

@@ -18,8 +18,9 @@ import pandas as pd
 import pytest
 
 from nsysprof.fleet.cluster import ClusterChoice, examine_all
-from nsysprof.fleet.examine import ReportTask
-from nsysprof.fleet.inputs import ReportFile
+from nsysprof.fleet.examine import ReportTask, answer_file, examine_report, keep_answer, kept_in
+from nsysprof.fleet.inputs import ReportFile, find_reports
+from nsysprof.formats.rank_answer import ReportAnswer
 from tests.kit.command_line import Run, runner
 
 ROOT = Path(__file__).parents[2]
@@ -207,7 +208,7 @@ def test_a_worker_that_is_killed_changes_nothing(
         stack.enter_context(running(*worker, "--name", "other", folder=tmp_path))
         until(lambda: (tmp_path / "log").read_text().count("Registered to") == 2, "the workers did not start")
         process = started(*arguments, "-o", "out", "--scheduler", address, folder=tmp_path)
-        until(lambda: len(list((tmp_path / "out" / ".answers").glob("*.npz"))) > 1, "no answers came")
+        until(lambda: len(list(kept_in(tmp_path / "out").glob("*.npz"))) > 1, "no answers came")
         victim.send_signal(signal.SIGKILL)
         out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, err
@@ -224,7 +225,7 @@ def test_an_interrupted_run_goes_on(run: Run, scheduler: str, tmp_path: Path, ma
     """Ctrl-C keeps what is done and leaves no process; --resume takes it and does the rest."""
     arguments = (many, "-o", "out", "--workers", "2", "--no-charts")
     process = started(*arguments, folder=tmp_path)
-    kept = tmp_path / "out" / ".answers"
+    kept = kept_in(tmp_path / "out")
     until(lambda: len(list(kept.glob("*.npz"))) > 1, "no answers came")
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT)
@@ -266,24 +267,26 @@ def test_an_interrupt_while_workers_start_is_no_noise(tmp_path: Path, many: Path
 
 def test_what_is_there_already_needs_no_workers(tmp_path: Path) -> None:
     """With --resume only what remains is counted; a folder of the user's in the place of the answers stays."""
-    job = tmp_path / "job"
+    job, kept = tmp_path / "job", kept_in(tmp_path / "out")
     job.mkdir()
+    kept.mkdir(parents=True)
+    (kept / "notes.txt").touch()
     for rank in (0, 1):
         shutil.copy(TWO / f"rank_{rank}.sqlite", job)
+    for file in find_reports([str(job)])[0]:
+        answer = examine_report(ReportTask(file))
+        assert isinstance(answer, ReportAnswer)
+        keep_answer(answer, answer_file(kept, ReportTask(file)))
     (job / "rank_2.sqlite").write_text("junk")
-    (tmp_path / "out" / ".answers").mkdir(parents=True)
-    (tmp_path / "out" / ".answers" / "notes.txt").touch()
-    arguments = (job, "-o", "out", "--no-charts", "--workers", "3")
+    arguments = (job, "-o", "out", "--no-charts", "--workers", "3", "--resume")
     done = fleet(*arguments, folder=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[2].startswith("3 workers, ")
-    done = fleet(*arguments, "--resume", folder=tmp_path)
     assert done.stderr.splitlines()[2].startswith("1 worker, ")
     (job / "rank_2.sqlite").unlink()
-    done = fleet(*arguments, "--resume", "--force", folder=tmp_path)
+    done = fleet(*arguments, "--force", folder=tmp_path)
     assert done.returncode == 0
     assert len(done.stderr.splitlines()) == 2  # nothing of workers: there were none
-    assert [path.name for path in (tmp_path / "out" / ".answers").iterdir()] == ["notes.txt"]
+    assert [path.name for path in kept.iterdir()] == ["notes.txt"]
 
 
 def test_two_fleets_share_a_scheduler(scheduler: str) -> None:
@@ -375,16 +378,14 @@ def test_strict_stops_at_the_first_failure(run: Run, scheduler: str, tmp_path: P
 
 
 @pytest.mark.parametrize("missing", ["distributed", "cryptography"])
-def test_without_dask_the_command_to_install_it_is_told(missing: str, tmp_path: Path) -> None:
+def test_without_dask_the_hint_is_the_command_to_install_it(
+    missing: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One line and a hint."""
-    (tmp_path / f"{missing}.py").write_text("raise ImportError('no')")
-    done = subprocess.run(
-        [sys.executable, "-m", "nsysprof", "fleet", str(TWO)],
-        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=LIMIT,
-        env={**environment(), "PYTHONPATH": f"{tmp_path}:{ROOT}"},
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr == (
+    monkeypatch.setitem(sys.modules, missing, None)
+    done = run(TWO)
+    assert done.code == 1
+    assert done.err == (
         "nsysprof: analysing many reports needs dask[distributed] and cryptography\n"
         "  hint: pip install 'nsysprof[fleet]'\n"
     )

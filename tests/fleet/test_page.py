@@ -157,7 +157,7 @@ def test_many_ranks_and_iterations_are_bounded(trace: MakeTrace) -> None:
 
 
 def test_whole_reports_and_a_single_rank_have_a_page(trace: MakeTrace) -> None:
-    """Without iterations there is no table of them, and with one rank nothing is held against others."""
+    """Without iterations there is no table of them, and with one rank nothing is compared with others."""
     idle = [item for at in range(2) for item in step(at, begin=1000 * at, compute=200, waits=60)]
     alone = fleet_answer([ranked("a", 0, examined(trace(*idle)))])
     assert "t-ranges" not in fleet_page(alone).split("<script>")[0]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.hardware.attention_cost import AttentionShape, attention_flops, block_flops
 
 ENVIRONMENT: dict[str, Any] = {
@@ -141,6 +142,11 @@ def write_samples(folder: Path, data: Mapping[str, Any] | None = None, **how: An
     path = folder / "samples.json"
     path.write_text(json.dumps(data if data is not None else made_up(**how)), encoding="utf-8")
     return path
+
+
+def results_of(folder: Path, data: Mapping[str, Any] | None = None, **how: Any) -> BenchResults:
+    """The results of a made-up file."""
+    return read_bench_results(write_samples(folder, data, **how))
 
 
 def merged(*runs: Mapping[str, Any]) -> dict[str, Any]:

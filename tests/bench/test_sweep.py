@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.bench.plan import PRESETS, BenchPreset, Grid, HowMeasured, bench_plan, find_preset
+from nsysprof.bench.sweep import PRESETS, BenchPreset, Grid, HowMeasured, bench_plan, find_preset
 from nsysprof.errors import NsysprofError
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
@@ -119,42 +119,46 @@ def test_an_unknown_name_is_told_with_the_valid_ones() -> None:
     assert refused.value.hint == f"--preset is one of: {', '.join(PRESETS)}"
 
 
-def estimate(backend: str, seq: int, *, dtype: str = "fp16", batch: int = 1, **how: Any) -> int:
-    """What a point may need of memory."""
-    workload = how.pop("workload", "sdpa")
-    grid = {"backend": [backend], "batch": [batch], "seq": [seq], "dtype": [dtype]}
-    _, described = bench_plan(WORKLOADS / f"{workload}.py", [grid], HowMeasured(**how))
-    held = described["configurations"][0]["cost"]["held_bytes"][backend]
-    assert isinstance(held, int)
-    return held
+def estimates(workload: str, *grids: Grid, **how: Any) -> dict[tuple[Any, ...], int]:
+    """The memory that each point may need, by backend, length, data type and batch."""
+    _, described = bench_plan(WORKLOADS / f"{workload}.py", grids, HowMeasured(**how))
+    return {
+        (backend, *(at[name] for name in ("seq", "dtype", "batch"))): at["cost"]["held_bytes"][backend]
+        for at in described["configurations"]
+        for backend in at["backends"]
+    }
 
 
 # Peak bytes of one causal call at B1 H8 D64 in fp16, published for another GPU (in units of 1,000 or 1,024 squared).
-MEASURED: Sequence[tuple[str, int, float]] = (
-    ("math", 1024, 127.13e6),
-    ("math", 2048, 462.14e6),
-    ("math", 4096, 1780.16e6),
-    ("flash", 2048, 16.13e6),
-    ("flash", 4096, 24.13e6),
-)
+MEASURED: dict[tuple[str, int], float] = {
+    ("math", 1024): 127.13e6,
+    ("math", 2048): 462.14e6,
+    ("math", 4096): 1780.16e6,
+    ("flash", 2048): 16.13e6,
+    ("flash", 4096): 24.13e6,
+}
 
 
-@pytest.mark.parametrize(("backend", "seq", "measured"), MEASURED)
-def test_the_estimate_of_memory_is_of_the_right_size(backend: str, seq: int, measured: float) -> None:
+def test_the_estimate_of_memory_is_of_the_right_size() -> None:
     """Within a factor of two of what was measured, besides 8 MB that libraries hold there."""
-    assert 0.5 < estimate(backend, seq) / (measured - 8e6) < 2
+    held = estimates("sdpa", {"backend": ["math", "flash"], "seq": [1024, 2048, 4096]})
+    for (backend, seq), measured in MEASURED.items():
+        assert 0.5 < held[backend, seq, "fp16", 1] / (measured - 8e6) < 2, (backend, seq)
 
 
 def test_the_estimate_grows_with_what_it_depends_on() -> None:
     """The square of the length for what holds the scores, the length for what does not; training needs more."""
-    assert estimate("naive", 8192) / estimate("naive", 4096) == pytest.approx(4, rel=0.02)
-    assert estimate("flash", 8192) == 2 * estimate("flash", 4096)
-    assert estimate("naive", 4096, dtype="fp32") == 2 * estimate("naive", 4096)
-    assert estimate("math", 512, batch=4) == 4 * estimate("math", 512)
+    long: Grid = {"backend": ["naive", "flash"], "seq": [4096, 8192]}
+    wide: Grid = {"backend": ["naive"], "seq": [4096], "dtype": ["fp32"]}
+    short: Grid = {"backend": ["math", "flash"], "seq": [512], "batch": [1, 4]}
+    held = estimates("sdpa", long, wide, short)
+    assert held["naive", 8192, "fp16", 1] / held["naive", 4096, "fp16", 1] == pytest.approx(4, rel=0.02)
+    assert held["flash", 8192, "fp16", 1] == 2 * held["flash", 4096, "fp16", 1]
+    assert held["naive", 4096, "fp32", 1] == 2 * held["naive", 4096, "fp16", 1]
+    assert held["math", 512, "fp16", 4] == 4 * held["math", 512, "fp16", 1]
     for workload in ("sdpa", "transformer_block"):
-        for backend in ("math", "flash"):
-            trained = estimate(backend, 512, workload=workload, training=True)
-            assert trained > estimate(backend, 512, workload=workload)
+        called, trained = (estimates(workload, short, training=training) for training in (False, True))
+        assert all(trained[point] > size for point, size in called.items())
 
 
 def test_ids_are_unique_and_tell_all() -> None:
