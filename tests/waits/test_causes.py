@@ -15,7 +15,7 @@ from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import EXPOSED, HOST, OTHERS, QUEUE, SYNC, Gaps, find_gaps
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
-from tests.kit.sources import source_of
+from tests.kit.reports import source_of
 from tests.kit.trace import Launch, Range, launch_kernel, launch_memcpy
 
 NAMES = {HOST: "host", SYNC: "sync", QUEUE: "queue", EXPOSED: "exposed"}
