@@ -45,9 +45,3 @@ _shipped = lru_cache(_attributed)
 @lru_cache
 def _broken_down(path: Path, threads: str, **how: Any) -> Breakdown:
     return break_down(_shipped(path, threads), **how)
-
-
-def source_of(report: Report) -> Source:
-    """The tables behind an open report of nsys, for tests of what reads them."""
-    assert isinstance(report.reader, NsysReader)
-    return report.reader.source
