@@ -89,7 +89,7 @@ def warnings(
 
     def ops(outcome: int) -> str:
         share = float(ledger["share"][outcome])
-        return f"{attribution.ledger[outcome].ops:,} ({format_share(share)} of op time)"
+        return f"{attribution.ledger[outcome].ops:,} ({format_share(share)} of GPU op time)"
 
     if paths.too_long:
         deepest = int(paths.depth.max()) + 1
@@ -98,11 +98,12 @@ def warnings(
     if unclosed:
         yield f"ranges never closed: {unclosed:,} of {len(left_out):,}; they end with the session"
     if attribution.ledger[NO_LAUNCH].ops:
-        yield f"ops without a launch row in the report: {ops(NO_LAUNCH)}; no range owns them"
+        yield f"GPU ops without a launch row in the report: {ops(NO_LAUNCH)}; no range owns them"
     if attribution.ledger[AMBIGUOUS].ops:
-        yield f"ops of helper threads, with ranges open on several threads: {ops(AMBIGUOUS)}; no range owns them"
+        yield f"GPU ops of helper threads, with ranges open on several threads: {ops(AMBIGUOUS)}; no range owns them"
     if attribution.ledger[FOLLOWED].ops:
-        yield f"ops of helper threads that follow the one range open elsewhere: {ops(FOLLOWED)}; see --threads"
+        owner = "owned by the one range open on another thread"
+        yield f"GPU ops of helper threads, {owner}: {ops(FOLLOWED)}; see --threads"
     if left_out.any():
         yield f"warm-up instances left out: {int(left_out.sum()):,} (--skip {skip})"
     if select is not None:

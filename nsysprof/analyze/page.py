@@ -58,8 +58,8 @@ def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
     added_up = f"{format_ns(moved)} of it migrations" if moved else "durations added up"
     shown = [
         ("busy_ns", "busy", format_share(share), f"{format_ns(totals['busy_ns'])} of GPU time busy"),
-        ("span_ns", "span", format_ns(totals["span_ns"]), "first op to last"),
-        ("sum_ns", "sum of ops", format_ns(totals["sum_ns"]), added_up),
+        ("span_ns", "span", format_ns(totals["span_ns"]), "first GPU op to last"),
+        ("sum_ns", "sum of GPU ops", format_ns(totals["sum_ns"]), added_up),
         (
             "kernels",
             "kernels",

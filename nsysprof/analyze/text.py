@@ -36,7 +36,7 @@ _OF_ONE_PROCESS = re.compile(
 _OF_GPU_WORK = re.compile(r"CUDA|CUPTI|NVTX|GPU|driver|Unified Memory", re.IGNORECASE)
 _LEDGER = (
     Column("fate", "what the GPU ops were launched from", head="launched from"),
-    Column("ops", "how many they are"),
+    Column("ops", "how many they are", head="GPU ops"),
     Column("sum_ns", "their added durations", head="sum"),
     Column("share", "the part of the whole that these are"),
 )
@@ -137,7 +137,7 @@ def work_line(breakdown: Breakdown) -> str:
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
     return (
         f"{', '.join(counts)}: sum {format_ns(breakdown.work_ns)}; {who} busy for {busy} of the"
-        f" {format_ns(totals['span_ns'])} from the first op to the last"
+        f" {format_ns(totals['span_ns'])} from the first GPU op to the last"
     )
 
 
@@ -191,13 +191,14 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
 
 def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:
     """What the columns of `range_cells` mean, for these rows of ``merged``."""
-    yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op"
-    yield "to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR."
+    yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from the first"
+    yield "GPU op to the last, and with GPU ops running; share: of the sum of all GPU ops. each: median over instances,"
+    yield "with half the IQR."
     if ((shown["instances"] > 1) & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
     if waiting.any():
-        idle = format_share(LAUNCH_BOUND_IDLE)
-        yield f"* launch-bound: for more than {idle} of the span the GPU runs nothing, not even ops of other ranges."
+        idle = f"for more than {format_share(LAUNCH_BOUND_IDLE)} of the span the GPU runs nothing"
+        yield f"* launch-bound: {idle}, not even GPU ops of other ranges."
     if (shown["busy_ns"] > shown["span_ns"]).any():
         yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
 
@@ -250,12 +251,12 @@ def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
     for number, row in zip(roots.tolist(), _rows(merged.take(roots)), strict=True):
         label = one_line(row.merged_path, 80) or "(no name)"
         part = f" ({breakdown.by} {getattr(row, breakdown.by)})" if breakdown.by else ""
-        title = f"Ops in {label}{part}" if row.kind == "push_pop" else f"Ops that {label}{part} owns"
+        title = f"GPU ops in {label}{part}" if row.kind == "push_pop" else f"GPU ops that {label}{part} owns"
         yield _top_kernels(title, kernels_inside(breakdown, number))
     unowned = kernels_inside(breakdown, -1)
     unowned = unowned.take(~unowned.texts("family").equal("migration"))
     if int(unowned["sum_ns"].sum()) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
-        yield _top_kernels("Ops that no range owns" if len(merged) else "Ops", unowned)
+        yield _top_kernels("GPU ops that no range owns" if len(merged) else "GPU ops", unowned)
 
 
 def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:
@@ -271,7 +272,7 @@ def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:
         ]
         for row in _rows(kernels.take(slice(_TOP_KERNELS)))
     ]
-    table = text_table(["op", "family", "cause", "count", "sum", "share"], rows, "lllrrr")
+    table = text_table(["GPU op", "family", "cause", "count", "sum", "share"], rows, "lllrrr")
     return [f"{title}: {format_ns(total)} under {plural(len(kernels), 'name')}", table]
 
 
@@ -286,7 +287,7 @@ def verification(result: Verification) -> str:
         return f"Nothing to verify: nsys {visible(result.nsys)} and nsysprof know of no range with GPU work\n"
     lines = [
         f"Verified with nsys {result.nsys}: {result.equal:,} of {result.compared:,} ranges with GPU work are equal"
-        " in span, first op and launches"
+        " in span, first GPU op and launches"
     ]
     lines += [f"  {count:,} differ as known ({reason})" for reason, count in sorted(result.explained.items())]
     lines += [

@@ -137,6 +137,15 @@ def outermost(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return marked & ~within
 
 
+def innermost_marked(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.integer]:
+    """Find the innermost marked row around each row, which may be the row itself, or else its outermost one."""
+    rows = np.arange(len(parent))
+    up = np.where(marked | (parent < 0), rows, parent)
+    while (up[up] != up).any():
+        up = up[up]
+    return up
+
+
 def depths(parent: Parents) -> NDArray[np.int32]:
     """Count the ancestors of each row."""
     return (sum_ancestors(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)

@@ -594,9 +594,10 @@ def test_warnings_name_what_how_many_and_what_share(trace: MakeTrace) -> None:
     )
     assert answer(path).warnings == (
         "ranges never closed: 1 of 3; they end with the session",
-        "ops without a launch row in the report: 1 (70 % of op time); no range owns them",
-        "ops of helper threads, with ranges open on several threads: 1 (10 % of op time); no range owns them",
-        "ops of helper threads that follow the one range open elsewhere: 1 (20 % of op time); see --threads",
+        "GPU ops without a launch row in the report: 1 (70 % of GPU op time); no range owns them",
+        "GPU ops of helper threads, with ranges open on several threads: 1 (10 % of GPU op time); no range owns them",
+        "GPU ops of helper threads, owned by the one range open on another thread: 1 (20 % of GPU op time);"
+        " see --threads",
     )
 
 
@@ -628,7 +629,7 @@ def test_paths_that_are_cut_are_told(trace: MakeTrace, monkeypatch: pytest.Monke
     """Where the text of all paths is too long, a warning says how deep they are; otherwise nothing is said."""
     path = trace(*[Range("r", depth, 900 - depth) for depth in range(40)], duration=END)
     short = answer(path).warnings
-    monkeypatch.setattr("nsysprof.attribution.paths._MOST_CHARACTERS", 1000)
+    monkeypatch.setattr("nsysprof.attribution.paths._MAX_CHARACTERS", 1000)
     assert [warning for warning in answer(path).warnings if warning not in short] == [
         "range paths are up to 40 names deep: long ones are cut in the middle, and may look alike"
     ]

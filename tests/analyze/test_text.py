@@ -131,22 +131,22 @@ def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: MakeTrace) -> N
     expected = [
         {
             "launched from": row["fate"],
-            "ops": format_count(row["ops"]),
+            "GPU ops": format_count(row["ops"]),
             "sum": format_ns(row["sum_ns"]),
             "share": format_share(row["share"]),
         }
         for row in ledger.to_dict("records")
     ]
     totals = answer.totals
-    last = {"launched from": "total", "ops": format_count(totals["ops"]), "sum": format_ns(totals["sum_ns"])}
-    assert table(text, "launched from") == [*expected, {**last, "share": "100 %"}]
+    sums = {"GPU ops": format_count(totals["ops"]), "sum": format_ns(totals["sum_ns"]), "share": "100 %"}
+    assert table(text, "launched from") == [*expected, {"launched from": "total", **sums}]
     gpus = gpus_of(path)
     busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"]))
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
-    lines = [line for line in text.splitlines() if "from the first op to the last" in line]
+    lines = [line for line in text.splitlines() if "from the first GPU op to the last" in line]
     assert lines == [
         f"{counted(totals)}: sum {format_ns(answer.work_ns)}; {who} busy for {busy} of the"
-        f" {format_ns(totals['span_ns'])} from the first op to the last"
+        f" {format_ns(totals['span_ns'])} from the first GPU op to the last"
     ]
 
 
@@ -156,19 +156,21 @@ def test_kernels_of_the_longest_ranges(path: Path, threads: str) -> None:
     answer = broken_down(path, threads)
     text = summary(answer)
     roots = answer.merged[answer.merged["parent"] < 0].sort_values("busy_ns", ascending=False)
-    titles = [f"Ops in {name}" for name in roots["merged_path"][:4]]
+    titles = [f"GPU ops in {name}" for name in roots["merged_path"][:4]]
     rows = roots.index[:4].tolist()
     if threads == "strict":
-        titles, rows = [*titles, "Ops that no range owns"], [*rows, -1]
-    found = re.findall(r"^(Ops .*): (.*) under (\d+ names?)$", text, re.M)
+        titles, rows = [*titles, "GPU ops that no range owns"], [*rows, -1]
+    found = re.findall(r"^(GPU ops .*): (.*) under (\d+ names?)$", text, re.M)
     assert [title for title, _, _ in found] == titles
     for (title, total, names), row in zip(found, rows, strict=True):
         kernels = kernels_inside(answer, row).frame()
         assert total == format_ns(kernels["sum_ns"].sum())
         assert names == ("1 name" if len(kernels) == 1 else f"{len(kernels)} names")
-        printed = table(text[text.index(f"\n{title}:") :], "op")
-        assert list(printed[0]) == ["op", "family", "cause", "count", "sum", "share"]
-        assert [line["op"] for line in printed] == [short_name(name, 70) for name in kernels["kernel"][:5]]
+        printed = table(text[text.index(f"\n{title}:") :], "GPU op")
+        assert list(printed[0]) == ["GPU op", "family", "cause", "count", "sum", "share"]
+        assert [line["GPU op"] for line in printed] == [
+            short_name(name, 70) for name in kernels["kernel"][:5]
+        ]
         assert [line["family"] for line in printed] == [
             family if unit == "unknown" else f"{family}, {unit}"
             for family, unit in zip(kernels["family"][:5], kernels["math_unit"][:5], strict=True)
@@ -228,9 +230,7 @@ def test_the_launch_bound_mark(trace: MakeTrace) -> None:
         "fills": "100 %",
         "one call": "12 %",
     }
-    legend = (
-        "* launch-bound: for more than 50 % of the span the GPU runs nothing, not even ops of other ranges."
-    )
+    legend = "* launch-bound: for more than 50 % of the span the GPU runs nothing, not even GPU ops of other ranges."
     assert text.splitlines().count(legend) == 1
     calm = summary(broken_down(path, select="works"))
     assert "*" not in calm
@@ -265,13 +265,14 @@ def test_each_is_the_median_with_its_spread(trace: MakeTrace, times: int, span: 
 
 
 def test_the_legend_of_the_ranges(trace: MakeTrace) -> None:
-    """Two lines under the table say what the columns add up, and nothing else where nothing else needs a word."""
+    """Three lines under the table say what the columns add up, and nothing else where nothing else needs a word."""
     text = summary(broken_down(trace(Range("a", 0, 100), work("k", 1, 10, 1), duration=LATE)))
     lines = text.splitlines()
     at = lines.index(next(line for line in lines if line.startswith("a ")))
-    assert lines[at + 1 : at + 4] == [
-        "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op",
-        "to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR.",
+    assert lines[at + 1 : at + 5] == [
+        "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from the first",
+        "GPU op to the last, and with GPU ops running; share: of the sum of all GPU ops. each: median over instances,",
+        "with half the IQR.",
         "",
     ]
 
@@ -472,7 +473,7 @@ def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
     )
     assert (
         "\n\n1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
-        " from the first op to the last\n\n"
+        " from the first GPU op to the last\n\n"
     ) in summary(broken_down(path))
 
 
@@ -485,10 +486,10 @@ def test_busy_is_a_share_of_all_gpus(trace: MakeTrace) -> None:
     )
     assert (
         "\n\n3 kernels, 0 memory operations: sum 65 ns; 2 GPUs are busy for 75 % of the 40 ns"
-        " from the first op to the last\n\n"
+        " from the first GPU op to the last\n\n"
     ) in summary(broken_down(path))
     moment = summary(broken_down(trace(launch_kernel("k", (1, 2), (10, 10), id=1))))
-    assert "; the GPU is busy for - of the 0 ns from the first op to the last\n" in moment
+    assert "; the GPU is busy for - of the 0 ns from the first GPU op to the last\n" in moment
 
 
 def test_busy_beyond_the_span_is_explained(trace: MakeTrace) -> None:
@@ -514,10 +515,10 @@ def test_reports_with_nothing_in_them(by: str | None, trace: MakeTrace) -> None:
     assert neither.endswith("\n\nno GPU work\n")
     no_ranges = summary(broken_down(trace(work("k", 1, 5, 1)), by=by))
     assert "instances" not in no_ranges
-    assert "\nOps: 5 ns under 1 name\n" in no_ranges
+    assert "\nGPU ops: 5 ns under 1 name\n" in no_ranges
     no_work = summary(broken_down(trace(Range("a", 0, 10), duration=LATE), by=by))
     assert "launched from" not in no_work
-    assert "\nOps" not in no_work
+    assert "\nGPU ops" not in no_work
     for text in (neither, no_ranges, no_work):
         assert "\n\n\n" not in text
         assert "nan" not in text.lower()
@@ -586,7 +587,7 @@ def test_a_verification_in_words() -> None:
     )
     lines = verification(some).splitlines()
     assert lines[0] == (
-        "Verified with nsys 2024.2.3: 3 of 30 ranges with GPU work are equal in span, first op and launches"
+        "Verified with nsys 2024.2.3: 3 of 30 ranges with GPU work are equal in span, first GPU op and launches"
     )
     assert lines[1] == "  2 differ as known (unclosed: so)"
     assert lines[2:22] == [f"  differs: r{n}: this or that" for n in range(20)]

@@ -67,7 +67,7 @@ def test_migrations_keep_no_gpu_busy(faulting: Breakdown) -> None:
     assert "81 migrations beside them: sum 1.25 µs; the GPU is busy for 86 % of the 1.45 µs" in text
     [step] = [line for line in text.splitlines() if line.startswith("step ")]
     assert " 100 % " in step
-    assert "Ops that no range owns" not in text
+    assert "GPU ops that no range owns" not in text
 
 
 def test_migrations_have_a_lane_that_is_no_stream(faulting: Breakdown) -> None:

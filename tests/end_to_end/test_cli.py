@@ -34,37 +34,38 @@ SMALL = """\
 report.sqlite: report exported by nsys 2025.3.2.0, 1.00 ms of recording
   GPU      NVIDIA H200 (132 SMs, 140 GiB, 4.81 TB/s)
   command  python3 train.py
-  warning  ops without a launch row in the report: 1 (2.2 % of op time); no range owns them
+  warning  GPU ops without a launch row in the report: 1 (2.2 % of GPU op time); no range owns them
 
-4 kernels, 1 memory operation: sum 183 ns; the GPU is busy for 20 % of the 901 ns from the first op to the last
+4 kernels, 1 memory operation: sum 183 ns; the GPU is busy for 20 % of the 901 ns from the first GPU op to the last
 
-launched from          ops     sum    share
--------------------  -----  ------  -------
-own thread               3  130 ns     71 %
-outside every range      1   49 ns     27 %
-no launch row            1    4 ns    2.2 %
-total                    5  183 ns    100 %
+launched from          GPU ops     sum    share
+-------------------  ---------  ------  -------
+own thread                   3  130 ns     71 %
+outside every range          1   49 ns     27 %
+no launch row                1    4 ns    2.2 %
+total                        5  183 ns    100 %
 
 range      instances    launches    kernels     CPU    span    busy    share            span each            busy each    busy/span
 -------  -----------  ----------  ---------  ------  ------  ------  -------  -------------------  -------------------  -----------
 train              1           3          2  400 ns  298 ns  130 ns     71 %                                                 44 % *
   step*            2           2          2  200 ns  120 ns  120 ns     66 %  60 ns (40 ns–80 ns)  60 ns (40 ns–80 ns)        100 %
-All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from first op
-to last, and with ops running; share: of the sum of all ops. each: median over instances, with half the IQR.
+All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from the first
+GPU op to the last, and with GPU ops running; share: of the sum of all GPU ops. each: median over instances,
+with half the IQR.
 (a–b): of fewer than 10 instances the least and the most.
-* launch-bound: for more than 50 % of the span the GPU runs nothing, not even ops of other ranges.
+* launch-bound: for more than 50 % of the span the GPU runs nothing, not even GPU ops of other ranges.
 
-Ops in train: 130 ns under 2 names
-op           family    cause      count     sum    share
+GPU ops in train: 130 ns under 2 names
+GPU op       family    cause      count     sum    share
 -----------  --------  -------  -------  ------  -------
 ampere_gemm  gemm                     2  120 ns     92 %
 memcpy HtoD  memcpy                   1   10 ns    7.7 %
 
-Ops that no range owns: 53 ns under 2 names
-op       family    cause      count    sum    share
--------  --------  -------  -------  -----  -------
-mystery  other                    1  49 ns     92 %
-orphan   other                    1   4 ns    7.5 %
+GPU ops that no range owns: 53 ns under 2 names
+GPU op    family    cause      count    sum    share
+--------  --------  -------  -------  -----  -------
+mystery   other                    1  49 ns     92 %
+orphan    other                    1   4 ns    7.5 %
 """  # noqa: E501
 
 
@@ -152,8 +153,8 @@ def test_the_shipped_report(run: Run, tmp_path: Path) -> None:
     done = run("analyze", SHIPPED, "--no-charts", "--range", "RUN::*")
     assert done.code == 0
     for line in (
-        "7,655 kernels, 701 memory operations: sum 475 ms; the GPU is busy for 22 % of the 2.13 s from the first op"
-        " to the last",
+        "7,655 kernels, 701 memory operations: sum 475 ms; the GPU is busy for 22 % of the 2.13 s from the first"
+        " GPU op to the last",
         "RUN::math::S4096                    1         800        800   114 ms   114 ms   112 ms     24 %"
         f"{'99 %':>49}",
         "  iter*                            40         800        800  9.64 ms   114 ms   112 ms     24 %"
@@ -162,7 +163,7 @@ def test_the_shipped_report(run: Run, tmp_path: Path) -> None:
         f"{'96 %':>49}",
         "RUN::flash::S1024                   1          80         80  1.94 ms  1.89 ms   660 µs    0.1 %"
         f"{'35 % *':>49}",
-        "own thread       8,356  475 ms    100 %",
+        "own thread           8,356  475 ms    100 %",
         "  nsys warning: NVTX function nvtxDomainDestroy was called with wrong domain ID argument.",
         "  warning  ranges that match 'RUN::*' or lie in one that does: 738 of 795; only the ledger and totals are"
         " of all",
@@ -177,10 +178,10 @@ def test_a_shipped_report_with_unowned_work(run: Run) -> None:
     done = run("analyze", BLOCK, "--no-charts", "--threads", "strict")
     assert done.code == 0
     for line in (
-        "own thread           1,979  30.9 ms     61 %",
-        "outside every range  1,965  19.3 ms     39 %",
-        "total                3,944  50.2 ms    100 %",
-        "Ops that no range owns: 19.3 ms under 45 names",
+        "own thread               1,979  30.9 ms     61 %",
+        "outside every range      1,965  19.3 ms     39 %",
+        "total                    3,944  50.2 ms    100 %",
+        "GPU ops that no range owns: 19.3 ms under 45 names",
     ):
         assert f"\n{line}\n" in done.out
     assert "  warning  " not in done.out
@@ -423,13 +424,13 @@ def test_a_failed_answer_leaves_no_folder(small: Path, run: Run, tmp_path: Path)
 def test_range_keeps_what_lies_in_it(small: Path, run: Run, tmp_path: Path) -> None:
     """`--range` shows the matching rows and their ops, and says so; the ledger stays that of the whole report."""
     out = run("analyze", small.name, "--no-charts", "--range", "step*").out
-    assert "total                    5  183 ns    100 %" in out
+    assert "total                        5  183 ns    100 %" in out
     assert [line for line in out.splitlines() if line.startswith("  warning  ranges")] == [
         "  warning  ranges that match 'step*' or lie in one that does: 2 of 3; only the ledger and totals are of all"
     ]
     assert "\n  step*  " in out
     assert "\ntrain  " not in out
-    assert re.findall(r"^Ops .*", out, re.M) == ["Ops in train/step*: 120 ns under 1 name"]
+    assert re.findall(r"^GPU ops .*", out, re.M) == ["GPU ops in train/step*: 120 ns under 1 name"]
     rows = json.loads((tmp_path / "report.analysis" / "analysis.json").read_text())["ranges"]
     assert [row["path"] for row in rows] == ["train/step 0", "train/step 1"]
 
@@ -475,19 +476,19 @@ def test_by_splits_the_rows(trace: MakeTrace, run: Run) -> None:
         ["7", "work"],
         ["8", "work"],
     ]
-    assert re.findall(r"^Ops .*", out, re.M) == [
-        "Ops in work (process 8): 30 ns under 1 name",
-        "Ops in work (process 7): 10 ns under 1 name",
+    assert re.findall(r"^GPU ops .*", out, re.M) == [
+        "GPU ops in work (process 8): 30 ns under 1 name",
+        "GPU ops in work (process 7): 10 ns under 1 name",
     ]
-    assert ": sum 40 ns; 2 GPUs are busy for 67 % of the 30 ns from the first op to the last\n" in out
+    assert ": sum 40 ns; 2 GPUs are busy for 67 % of the 30 ns from the first GPU op to the last\n" in out
     out = run("analyze", path.name, "--no-charts", "--by", "device").out
     assert [re.split(" {2,}", line)[:2] for line in out.splitlines() if re.match(r"GPU \d ", line)] == [
         ["GPU 0", "work"],
         ["GPU 1", "work"],
     ]
-    assert re.findall(r"^Ops .*", out, re.M) == [
-        "Ops in work (device GPU 1): 30 ns under 1 name",
-        "Ops in work (device GPU 0): 10 ns under 1 name",
+    assert re.findall(r"^GPU ops .*", out, re.M) == [
+        "GPU ops in work (device GPU 1): 30 ns under 1 name",
+        "GPU ops in work (device GPU 0): 10 ns under 1 name",
     ]
 
 

@@ -36,21 +36,21 @@ DESTROYED = "NVTX function nvtxDomainDestroy was called with wrong domain ID arg
 SAID = {
     "run": (
         [f"nsys warning: {DESTROYED}"],
-        "7,655 kernels, 701 memory operations: sum 475 ms; the GPU is busy for 22 % of the 2.13 s from the first op",
+        "7,655 kernels, 701 memory operations: sum 475 ms; the GPU is busy for 22 % of the 2.13 s from the first",
         ["own thread 8,356 475 ms 100 %", "total 8,356 475 ms 100 %"],
     ),
     "block": (
         [
             f"nsys warning: {DESTROYED}",
-            "warning  ops of helper threads that follow the one range open elsewhere: 1,965 (39 % of op time);"
-            " see --threads",
+            "warning  GPU ops of helper threads, owned by the one range open on another thread: 1,965"
+            " (39 % of GPU op time); see --threads",
         ],
-        "3,737 kernels, 207 memory operations: sum 50.2 ms; the GPU is busy for 1.4 % of the 3.49 s from the first op",
+        "3,737 kernels, 207 memory operations: sum 50.2 ms; the GPU is busy for 1.4 % of the 3.49 s from the first",
         ["own thread 1,979 30.9 ms 61 %", "followed 1,965 19.3 ms 39 %", "total 3,944 50.2 ms 100 %"],
     ),
     "two-processes": (
         [f"nsys warning: {DESTROYED} (2 times)"],
-        "417 kernels, 31 memory operations: sum 13.0 ms; the GPU is busy for 3.5 % of the 367 ms from the first op",
+        "417 kernels, 31 memory operations: sum 13.0 ms; the GPU is busy for 3.5 % of the 367 ms from the first",
         ["own thread 448 13.0 ms 100 %", "total 448 13.0 ms 100 %"],
     ),
 }

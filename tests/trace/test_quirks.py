@@ -473,7 +473,7 @@ def test_quirk_16_gpu_rows_without_launch(trace: MakeTrace) -> None:
         "migration DtoH",
     ]
     assert any(
-        "without a launch row in the report: 1 (50 % of op time)" in warning for warning in found.warnings
+        "without a launch row in the report: 1 (50 % of GPU op time)" in warning for warning in found.warnings
     )
 
 
