@@ -163,6 +163,17 @@ class Dependencies:
 
 
 @dataclass(frozen=True)
+class Captures:
+    """Where the nodes of CUDA graphs were made: for each of `Trace.ops` the globalTid ``thread`` and ``time`` in ns.
+
+    ``thread`` is 0 for ops that are no node of a graph, and for nodes of which that was not recorded.
+    """
+
+    thread: NDArray[np.int64]
+    time: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class MemoryUse:
     """Memory of one kind that one process has allocated on one device.
 
@@ -202,6 +213,11 @@ _NO_EVENTS = StreamEvents(_NO_CODES, _NONE, _NO_CODES)
 NO_CALLS = CallList(_NO_CODES, _NONE, _NONE, _NO_CODES, _NONE, _NONE, [], _NONE)
 NO_ACTIVITY = HostActivity(NO_CALLS, np.empty(0, np.uint8))
 NO_WAITS = Waits(_NONE, _NONE, _NONE)
+
+
+def no_captures(ops: int) -> Captures:
+    """The captures of that many ops of which nothing is known."""
+    return Captures(np.zeros(ops, np.int64), np.zeros(ops, np.int64))
 
 
 def no_dependencies(streams: int) -> Dependencies:

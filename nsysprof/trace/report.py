@@ -20,12 +20,14 @@ from nsysprof.trace.details import (
     NO_CALLS,
     NO_WAITS,
     CallList,
+    Captures,
     Dependencies,
     HostActivity,
     Job,
     MemoryUse,
     OpDetails,
     Waits,
+    no_captures,
     no_dependencies,
     no_op_details,
 )
@@ -155,6 +157,10 @@ class Reader(ABC):
     def dependencies(self, trace: Trace) -> Dependencies:
         """What makes the streams of a trace wait for one another."""
         return no_dependencies(len(trace.streams))
+
+    def captures(self, trace: Trace) -> Captures:
+        """Where the nodes of CUDA graphs were captured that the ops of a trace are."""
+        return no_captures(len(trace.ops))
 
     def host_activity(self) -> HostActivity:
         """What the host's threads did: CUDA calls, calls of the operating system, the profiler's own work."""

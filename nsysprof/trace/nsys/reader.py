@@ -13,12 +13,22 @@ from nsysprof.core.arena import ColumnArena
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, header_version, newer_than
-from nsysprof.trace.details import CallList, Dependencies, HostActivity, Job, MemoryUse, OpDetails, Waits
+from nsysprof.trace.details import (
+    CallList,
+    Captures,
+    Dependencies,
+    HostActivity,
+    Job,
+    MemoryUse,
+    OpDetails,
+    Waits,
+)
 from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
 from nsysprof.trace.nsys.gpu_work import read_grids, read_memory_use, read_op_details
+from nsysprof.trace.nsys.graphs import read_captures
 from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_waits
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
 from nsysprof.trace.nsys.sqlite import SqliteSource
@@ -94,6 +104,11 @@ class NsysReader(Reader):
         """What makes the streams of a trace wait for one another."""
         with reading(self.path):
             return read_dependencies(self.source, trace)
+
+    def captures(self, trace: Trace) -> Captures:
+        """Where the nodes of CUDA graphs were captured."""
+        with reading(self.path):
+            return read_captures(self.source, trace)
 
     def host_activity(self) -> HostActivity:
         """What the host's threads did."""
