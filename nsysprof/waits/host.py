@@ -44,9 +44,9 @@ def threads_to_blame(
     """Stretches of host time with the thread that was to act in each: ``(piece, start, end, thread)``.
 
     A piece ends where its ``launch`` was made; where that is -1, it is of the ``thread`` given. Usually its thread is
-    the one that launched. PyTorch hands backward to a thread of autograd: before the range that owns the launch began,
-    a thread that had launched nothing for it waited for the thread of that range; and where helpers launched for a range
-    until some moment, its own thread waited for the last of them.
+    the one that launched. But PyTorch hands backward to a thread of autograd: before the range that owns the launch
+    began, a thread that had launched nothing for it waited for the thread of that range; and where helpers launched for
+    a range until some moment, its own thread waited for the last of them.
     """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
