@@ -258,7 +258,7 @@ def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The texts of calls that let the GPU run dry: `.item()` where one waits for the copy of a few bytes."""
+    """The texts of calls that let the GPU run dry: `.item()`, or its like, where one waits for the copy of a few bytes."""
     trace, calls = facts.attribution.trace, facts.activity.calls
     tid = np.append(calls.threads, 0)[np.append(calls.thread, -1)[call]]
     thread = np.searchsorted(trace.threads, tid)
@@ -277,12 +277,7 @@ def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
     def describe(name: int, item: int, row: int) -> str:
         if name < 0:
             return ""
-        what = (
-            f".item() or the like: a copy of a few bytes and {calls.names[name]}"
-            if item
-            else calls.names[name]
-        )
-        return f"{what} {_where(facts, row)}"
+        return f"{'.item()' if item else calls.names[name]} {_where(facts, row)}"
 
     return facts.texts.each(describe, np.append(calls.name, -1)[call], small, _merged_name(facts, rows))
 

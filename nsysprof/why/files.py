@@ -9,7 +9,6 @@ from typing import Any
 from nsysprof import __version__
 from nsysprof.results.files import records, write_csv, write_document
 from nsysprof.trace.report import describe_report
-from nsysprof.why.findings import findings
 from nsysprof.why.tables import WHY
 from nsysprof.why.why import Why
 
@@ -38,6 +37,6 @@ def why_document(answer: Why) -> dict[str, Any]:
         "chosen": answer.chosen or None,
         "lacks": list(answer.lacks),
         "paths": records(total[names].sum()),
-        "findings": [asdict(each) for found in findings(answer.rows).values() for each in found],
+        "findings": [asdict(each) for found in answer.findings.values() for each in found],
         "rows": records(answer.rows[WHY.names]),
     }

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pandas as pd
-
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns, format_share
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_FINDINGS = 5
 MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
 MIN_NS = 20_000  # per window
 _MOST_OF_IT = 0.6  # of what a call exposes: then that is the culprit
-_LAUNCHING = 0.2  # of a range's host time from which on it is launch-bound
+_LONG_NS = 20_000  # of one of its waits: what is shorter would not be seen if the queue were full
+_LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
+_LAUNCHING = ("launch calls", "code", "other CUDA calls")
+_NO_RANGE = "outside every range"
+Row: TypeAlias = dict[str, Any]  # of `why.csv`
 
 
 @dataclass(frozen=True)
@@ -35,77 +42,84 @@ def findings(rows: pd.DataFrame) -> dict[str, list[Finding]]:
 
     ``rows`` are those of `why.csv`. Of several GPUs the one that waits longest counts.
     """
-    found: dict[str, list[Finding]] = {}
-    for path, part in rows.groupby("path", sort=False):
-        candidates = [
-            each
-            for _, of_gpu in part.groupby(["gpu", "pid"], sort=False)
-            for each in _candidates(str(path), of_gpu)
-        ]
-        best: dict[str, Finding] = {}
-        for each in sorted(candidates, key=lambda finding: -finding.ns):
-            best.setdefault(each.culprit, each)
-        kept = [each for each in best.values() if each.share >= MIN_SHARE and each.ns >= MIN_NS]
-        found[str(path)] = kept[:MAX_FINDINGS]
-    return found
+    places: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows.to_dict("records"):
+        waits = places.setdefault((row["path"], row["gpu"], row["pid"]), [])
+        if row["cause"] != "compute" and row["waited_ns"] > 0:
+            waits.append(row)  # type: ignore[arg-type]
+    found: dict[str, dict[str, Finding]] = {}
+    for (path, *_), waits in places.items():
+        of_path = found.setdefault(str(path), {})
+        for each in _candidates(str(path), waits):
+            if each.share >= MIN_SHARE and each.ns >= MIN_NS:
+                of_path[each.culprit] = max(
+                    each, of_path.get(each.culprit, each), key=lambda finding: finding.ns
+                )
+    return {
+        path: sorted(of_path.values(), key=lambda finding: -finding.ns)[:MAX_FINDINGS]
+        for path, of_path in found.items()
+    }
 
 
-def _candidates(path: str, rows: pd.DataFrame) -> Iterator[Finding]:
-    waits = rows[(rows["cause"] != "compute") & (rows["waited_ns"] > 0)]
-    host = waits[waits["cause"] == "host"]
-    for name, part in host[host["exposed_by"] != ""].groupby("exposed_by", sort=False):
-        by_culprit = part.groupby("culprit")["waited_ns"].sum()
-        top = str(by_culprit.idxmax())
-        if by_culprit.max() >= _MOST_OF_IT * by_culprit.sum():
-            text = top if top == name else f"{top}, exposed by {name}"
-            yield _finding(path, part[part["culprit"] == top], top, text)
-            part = part[part["culprit"] != top]
-        if len(part):
-            yield _finding(path, part, str(name), f"the host after {name}, which lets the GPU run dry")
-    alone = host[host["exposed_by"] == ""]
-    for name, part in alone.groupby("range", sort=False):
-        calls = part.loc[part["activity"] == "launch calls"]
-        plain = calls[~calls["culprit"].str.contains("emcpy|emset")]
-        ours = part[part["activity"].isin(["launch calls", "code", "other CUDA calls"])]
-        if plain["waited_ns"].sum() >= _LAUNCHING * ours["waited_ns"].sum() > 0:
-            yield _launch_bound(path, str(name), ours)
-            part = part.drop(ours.index)
-        yield from (_one(path, each) for _, each in part.groupby("culprit", sort=False))
-    others = waits[~waits["cause"].isin(["host", "latency"])]
-    yield from (_one(path, each) for _, each in others.groupby(["cause", "culprit"], sort=False))
-    latency = waits[waits["cause"] == "latency"]
-    if len(latency):
-        yield _finding(
-            path,
-            latency,
-            "launch and queue latency",
-            "launch and queue latency between GPU ops that were ready to run",
+def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
+    for name, rows in _grouped(waits, lambda row: row["cause"] == "host" and row["exposed_by"]):
+        by_culprit = _grouped(rows, lambda row: row["culprit"])
+        top, largest = max(by_culprit, key=lambda group: _total(group[1]))
+        long = _total(largest) >= _LONG_NS * sum(row["waits"] for row in largest)
+        if long and _total(largest) >= _MOST_OF_IT * _total(rows):
+            yield _finding(path, largest, top, top if top == name else f"{top}, exposed by {name}")
+            rows = [row for row in rows if row["culprit"] != top]
+        if rows:
+            yield _finding(path, rows, name, f"the host after {name}, which lets the GPU run dry")
+    alone = [row for row in waits if row["cause"] == "host" and not row["exposed_by"]]
+    for name, rows in _grouped(alone, lambda row: row["range"] or _NO_RANGE):
+        ours = [row for row in rows if row["activity"] in _LAUNCHING]
+        launches = [row for row in ours if "Launch" in row["culprit"]]
+        if _total(launches) >= _LAUNCH_BOUND * _total(ours) > 0:
+            where = f"in {name}" if name != _NO_RANGE else name
+            text = f"launch-bound {where}: the host needs longer to launch than the GPU to run"
+            yield _finding(path, ours, f"launches {where}", text)
+            rows = [row for row in rows if row not in ours]
+        yield from (
+            _finding(path, some, name, name) for name, some in _grouped(rows, lambda row: row["culprit"])
         )
-
-
-def _one(path: str, rows: pd.DataFrame) -> Finding:
-    culprit = str(rows["culprit"].iloc[0])
-    return _finding(path, rows, culprit, culprit)
-
-
-def _launch_bound(path: str, name: str, rows: pd.DataFrame) -> Finding:
-    where = f"in {name}" if name else "outside every range"
-    return _finding(
-        path,
-        rows,
-        f"launches {where}",
-        f"launch-bound {where}: the host needs longer to launch than the GPU to run",
+    others = [row for row in waits if row["cause"] not in ("host", "latency")]
+    yield from (
+        _finding(path, rows, name, name) for name, rows in _grouped(others, lambda row: row["culprit"])
     )
+    latency = [row for row in waits if row["cause"] == "latency"]
+    if latency:
+        text = "launch and queue latency between GPU ops that were ready to run"
+        yield _finding(path, latency, "launch and queue latency", text)
 
 
-def _finding(path: str, rows: pd.DataFrame, culprit: str, text: str) -> Finding:
-    top = rows.iloc[int(rows["waited_ns"].to_numpy().argmax())]
-    ns, share = float(rows["per_instance_ns"].sum()), float(rows["share_of_span"].sum())
-    counted = int(rows["waits"].sum())
-    claim = str(top["claim"])
-    hint = hint_for(str(top["cause"]), str(top["activity"]), text, str(top["exposed_by"]))
-    sentence = f"{text}: {format_ns(ns)} per window, {format_share(share)} of it, in {counted:,} waits"
-    return Finding(path, str(top["cause"]), culprit, sentence, ns, share, claim, hint)
+def _grouped(rows: list[Row], key: Callable[[Row], Any]) -> list[tuple[str, list[Row]]]:
+    """The rows by their keys, in order of appearance; without those whose key is empty."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if name := key(row):
+            groups.setdefault(name, []).append(row)
+    return list(groups.items())
+
+
+def _total(rows: list[Row]) -> int:
+    return sum(row["waited_ns"] for row in rows)
+
+
+def _finding(path: str, rows: list[Row], culprit: str, text: str) -> Finding:
+    top = max(rows, key=lambda row: int(row["waited_ns"]))
+    ns, share = sum(row["per_instance_ns"] for row in rows), sum(row["share_of_span"] for row in rows)
+    waits = sum(row["waits"] for row in rows)
+    return Finding(
+        path=path,
+        cause=top["cause"],
+        culprit=culprit,
+        text=f"{text}: {format_ns(ns)} per window, {format_share(share)} of it, in {plural(waits, 'wait')}",
+        ns=ns,
+        share=share,
+        claim=top["claim"],
+        hint=hint_for(top["cause"], top["activity"], text, top["exposed_by"]),
+    )
 
 
 # Cause; words of which the culprit, or what exposed it, has one; and what usually helps. The first that fits counts.

@@ -9,7 +9,7 @@ import pandas as pd
 from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import text_table, wrap
-from nsysprof.why.findings import Finding, findings
+from nsysprof.why.findings import Finding
 from nsysprof.why.why import Why
 
 MAX_PATHS = 3
@@ -32,7 +32,7 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS) -> str:
         )
     total = (answer.windows["end_ns"] - answer.windows["start_ns"]).groupby(answer.windows["path"]).sum()
     paths = list(total.sort_values(ascending=False).index)
-    found = findings(answer.rows)
+    found = answer.findings
     for path in paths[:most_paths]:
         for (_, gpu, pid), windows in answer.windows[answer.windows["path"] == path].groupby(
             ["path", "gpu", "pid"]

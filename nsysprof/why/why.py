@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,7 @@ from nsysprof.why.culprits import (
     distinct,
     read_facts,
 )
-from nsysprof.why.findings import hint_for
+from nsysprof.why.findings import Finding, findings, hint_for
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 WHOLE = "the whole trace"
@@ -56,6 +57,11 @@ class Why:
     rows: pd.DataFrame
     chosen: str
     lacks: tuple[str, ...]
+
+    @cached_property
+    def findings(self) -> dict[str, list[Finding]]:
+        """For each path sentences about its largest waits, see `findings.findings`."""
+        return findings(self.rows)
 
 
 def why(
