@@ -31,13 +31,15 @@ class Reasons:
     """What each GPU op waited for, in the order of `Trace.ops`.
 
     ``op`` int32: of the ops that it depends on the one that ended last, -1 for none; ``edge`` uint8 how (`STREAM`,
-    `EVENT`, `BARRIER`); ``ready`` int64 ns when that ended; ``launched`` int64 ns when its host call returned, of
-    copies when it began. The least int64 where there is none.
+    `EVENT`, `BARRIER`); ``ready`` int64 ns when that ended; ``in_stream`` int64 ns when its predecessor in its own
+    stream had; ``launched`` int64 ns when its host call returned, of copies when it began. The least int64 where there
+    is none.
     """
 
     op: NDArray[np.int32]
     edge: NDArray[np.uint8]
     ready: Ints
+    in_stream: Ints
     launched: Ints
 
 
@@ -65,6 +67,8 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
     same = lanes.stream[1:] == lanes.stream[:-1]
     op[order[1:][same]] = order[:-1][same]
     edge = np.where(op >= 0, STREAM, NO_EDGE).astype(np.uint8)
+    ends = np.append(ops.end, _NEVER)
+    in_stream = ends[op]
     for other, kind in (
         (_barriers(dependencies, lanes), BARRIER),
         (_awaited(dependencies, lanes), EVENT),
@@ -76,7 +80,7 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
     known = np.flatnonzero(ops.launch >= 0)
     launch = ops.launch[known]
     launched[known] = np.where(ops.kind[known] == MEMCPY, launches.start[launch], launches.end[launch])
-    return Reasons(op, edge, np.where(op >= 0, ops.end[op], _NEVER) if len(ops) else launched, launched)
+    return Reasons(op, edge, ends[op], in_stream, launched)
 
 
 def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.integer]) -> Pieces:

@@ -15,10 +15,10 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.details import PROFILER, Dependencies, HostActivity, OpDetails
-from nsysprof.trace.trace import MEMCPY, MEMSET, tid_of
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, tid_of
 from nsysprof.waits.exposure import exposed_by
 from nsysprof.waits.host import ACTIVITIES, host_time, ranges_around, threads_to_blame
-from nsysprof.waits.walk import HOST, LATENCY, RUNS, UNKNOWN, Pieces, Reasons, reasons
+from nsysprof.waits.walk import BARRIER, EVENT, HOST, LATENCY, RUNS, UNKNOWN, Pieces, Reasons, reasons
 from nsysprof.waits.windows import Windows
 
 CAUSES = ("compute", "communication", "copy", "kernel", "host", "latency", "profiler", "unknown")
@@ -200,6 +200,23 @@ def _host_parts(
     }
 
 
+def held_up(facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Compute that another stream waited for, by an event or the legacy default stream: ``(op, wait_ns, culprit)``.
+
+    ``op`` are those that waited, launched and with their own stream free; ``culprit`` is the code of a text.
+    """
+    trace, why = facts.attribution.trace, facts.reasons
+    op = np.flatnonzero((why.edge == EVENT) | (why.edge == BARRIER))
+    behind = why.op[op].astype(np.int64)
+    computes = (trace.ops.kind[behind] == KERNEL) & ~facts.communication[trace.ops.name[behind]]
+    op, behind = op[computes], behind[computes]
+    free = np.maximum(np.maximum(why.in_stream[op], why.launched[op]), trace.ops.start[behind])
+    wait = why.ready[op] - free
+    some = (wait > 0) & (why.in_stream[op] > np.iinfo(np.int64).min)
+    culprit, _ = _op_texts(facts, behind[some])
+    return op[some], wait[some], culprit
+
+
 def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A text for each op: what it is, and in which range it was launched; and the name of that."""
     trace = facts.attribution.trace
@@ -258,7 +275,7 @@ def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The texts of calls that let the GPU run dry: `.item()`, or its like, where one waits for the copy of a few bytes."""
+    """The texts of calls that let the GPU run dry: `.item()` for what waits for the copy of a few bytes."""
     trace, calls = facts.attribution.trace, facts.activity.calls
     tid = np.append(calls.threads, 0)[np.append(calls.thread, -1)[call]]
     thread = np.searchsorted(trace.threads, tid)

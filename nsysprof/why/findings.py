@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 MAX_FINDINGS = 5
 MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
 MIN_NS = 20_000  # per window
-_MOST_OF_IT = 0.6  # of what a call exposes: then that is the culprit
-_LONG_NS = 20_000  # of one of its waits: what is shorter would not be seen if the queue were full
+_MOST_OF_IT = 0.6  # of a culprit's time that one call exposes
+_LONG_NS = 20_000  # of a culprit's mean wait: shorter ones are what launching costs anyway
 _LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
 _LAUNCHING = ("launch calls", "code", "other CUDA calls")
 _NO_RANGE = "outside every range"
@@ -37,10 +37,10 @@ class Finding:
     hint: str
 
 
-def findings(rows: pd.DataFrame) -> dict[str, list[Finding]]:
+def findings(rows: pd.DataFrame, held_up: pd.DataFrame) -> dict[str, list[Finding]]:
     """For each path at most `MAX_FINDINGS`, the largest first; none where nothing is to be gained.
 
-    ``rows`` are those of `why.csv`. Of several GPUs the one that waits longest counts.
+    ``rows`` are those of `why.csv`, ``held_up`` as `Why` has it. Of several GPUs the one that waits longest counts.
     """
     places: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows.to_dict("records"):
@@ -48,6 +48,9 @@ def findings(rows: pd.DataFrame) -> dict[str, list[Finding]]:
         if row["cause"] != "compute" and row["waited_ns"] > 0:
             waits.append(row)  # type: ignore[arg-type]
     found: dict[str, dict[str, Finding]] = {}
+    for row in held_up.to_dict("records"):
+        columns = {"cause": "compute", "activity": "", "range": "", "exposed_by": "", "claim": "dependency"}
+        places[row["path"], row["gpu"], row["pid"]].append(columns | {str(key): row[key] for key in row})
     for (path, *_), waits in places.items():
         of_path = found.setdefault(str(path), {})
         for each in _candidates(str(path), waits):
@@ -62,16 +65,20 @@ def findings(rows: pd.DataFrame) -> dict[str, list[Finding]]:
 
 
 def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
-    for name, rows in _grouped(waits, lambda row: row["cause"] == "host" and row["exposed_by"]):
-        by_culprit = _grouped(rows, lambda row: row["culprit"])
-        top, largest = max(by_culprit, key=lambda group: _total(group[1]))
-        long = _total(largest) >= _LONG_NS * sum(row["waits"] for row in largest)
-        if long and _total(largest) >= _MOST_OF_IT * _total(rows):
-            yield _finding(path, largest, top, top if top == name else f"{top}, exposed by {name}")
-            rows = [row for row in rows if row["culprit"] != top]
-        if rows:
-            yield _finding(path, rows, name, f"the host after {name}, which lets the GPU run dry")
-    alone = [row for row in waits if row["cause"] == "host" and not row["exposed_by"]]
+    host = [row for row in waits if row["cause"] == "host"]
+    short: list[Row] = []
+    for name, rows in _grouped(host, lambda row: row["culprit"]):
+        if _total(rows) < _LONG_NS * sum(row["waits"] for row in rows):
+            short += rows
+            continue
+        exposing, exposed = max(
+            _grouped(rows, lambda row: row["exposed_by"]) or [("", [])], key=lambda group: _total(group[1])
+        )
+        shown = exposing != name and _total(exposed) >= _MOST_OF_IT * _total(rows)
+        yield _finding(path, rows, name, f"{name}, exposed by {exposing}" if shown else name)
+    for name, rows in _grouped(short, lambda row: row["exposed_by"]):
+        yield _finding(path, rows, name, f"the host after {name}, which lets the GPU run dry")
+    alone = [row for row in short if not row["exposed_by"]]
     for name, rows in _grouped(alone, lambda row: row["range"] or _NO_RANGE):
         ours = [row for row in rows if row["activity"] in _LAUNCHING]
         launches = [row for row in ours if "Launch" in row["culprit"]]
@@ -83,7 +90,11 @@ def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
         yield from (
             _finding(path, some, name, name) for name, some in _grouped(rows, lambda row: row["culprit"])
         )
-    others = [row for row in waits if row["cause"] not in ("host", "latency")]
+    for name, rows in _grouped(
+        [row for row in waits if row["cause"] == "compute"], lambda row: row["culprit"]
+    ):
+        yield _finding(path, rows, name, f"{name} holds up another stream, which waits for it")
+    others = [row for row in waits if row["cause"] not in ("compute", "host", "latency")]
     yield from (
         _finding(path, rows, name, name) for name, rows in _grouped(others, lambda row: row["culprit"])
     )
@@ -159,6 +170,7 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
         "start it earlier (smaller buckets); `nsysprof fleet` says whether a peer was late",
     ),
     ("kernel", "", "the next kernel depends on this one, which runs elsewhere"),
+    ("compute", "", "let go of the dependency between the streams, or start this kernel earlier"),
     ("latency", "", "fewer and longer kernels: capture a CUDA graph, compile, or fuse"),
     ("profiler", "", "the profiler's own work: not there without it"),
 )

@@ -26,6 +26,7 @@ from nsysprof.why.culprits import (
     Facts,
     account,
     distinct,
+    held_up,
     read_facts,
 )
 from nsysprof.why.findings import Finding, findings, hint_for
@@ -47,21 +48,24 @@ class Why:
     (both exposed) and ``idle_ns``; ``blocking_ns`` is the part of the exposed communication that the next compute
     depended on. ``waits`` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``,
     ``culprit``, ``range``, ``exposed_by``, ``claim``, and ``op``, the GPU op that ran or came late. ``rows`` adds them
-    up by path and GPU, see `tables.WHY`. ``chosen`` says how ranges were chosen where nobody named them; ``lacks``
-    names tables that the report does not hold.
+    up by path and GPU, see `tables.WHY`. ``held_up`` has a row per path, GPU and kernel that another stream had to wait
+    for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
+    ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where nobody
+    named them; ``lacks`` names tables that the report does not hold.
     """
 
     attribution: Attribution
     windows: pd.DataFrame
     waits: pd.DataFrame
     rows: pd.DataFrame
+    held_up: pd.DataFrame
     chosen: str
     lacks: tuple[str, ...]
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
         """For each path sentences about its largest waits, see `findings.findings`."""
-        return findings(self.rows)
+        return findings(self.rows, self.held_up)
 
 
 def why(
@@ -100,7 +104,8 @@ def why(
     rows = _rows(facts, frame, waits, compute)
     for name, words in facts.words.items():  # a code each, not a text each
         waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
-    return Why(attribution, frame, waits, rows, chosen, facts.dependencies.lacks)
+    held = _held_up(facts, frame)
+    return Why(attribution, frame, waits, rows, held, chosen, facts.dependencies.lacks)
 
 
 # ---- which windows
@@ -235,6 +240,26 @@ def _rows(
     return out.sort_values(
         [*_PLACE, "waited_ns"], ascending=[True, True, True, False], ignore_index=True, kind="stable"
     )
+
+
+def _held_up(facts: Facts, windows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `Why.held_up`: the window of an op is the one that it starts in."""
+    trace = facts.attribution.trace
+    op, wait, culprit = held_up(facts)
+    parts = []
+    for place, rows in windows.groupby(_PLACE, sort=False):
+        start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+        begun = trace.ops.start[op]
+        at = np.searchsorted(start, begun, side="right") - 1
+        mine = (at >= 0) & (begun < end[at]) & (trace.op_gpu[op] == rows["gpu"].iloc[0])
+        found = pd.DataFrame({"culprit": culprit[mine], "waits": 1, "waited_ns": wait[mine]})
+        found = found.groupby("culprit", as_index=False).sum()
+        found["culprit"] = np.array(facts.texts.words, object)[found["culprit"].to_numpy(np.int64)]
+        per, span = found["waited_ns"] / len(rows), found["waited_ns"] / int((end - start).sum())
+        parts.append(
+            found.assign(**dict(zip(_PLACE, place, strict=True)), per_instance_ns=per, share_of_span=span)
+        )
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*_PLACE, "culprit"])
 
 
 def _compute_keys(facts: Facts, compute: dict[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
