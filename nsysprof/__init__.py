@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nsysprof.kernels.classify import load_rules
     from nsysprof.trace.report import Report, open_report, read_tables
     from nsysprof.trace.trace import Tables, Trace
+    from nsysprof.why.why import Why, why
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ _HOMES = {
     "Report": "trace.report",
     "Tables": "trace.trace",
     "Trace": "trace.trace",
+    "Why": "why.why",
     "attribute": "attribution.attribute",
     "break_down": "analyze.breakdown",
     "check": "check.check",
@@ -51,11 +53,12 @@ _HOMES = {
     "open_report": "trace.report",
     "range_paths": "attribution.paths",
     "read_tables": "trace.report",
+    "why": "why.why",
 }
 __all__ = [
-    "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Tables", "Trace", "__version__", "attribute",
-    "break_down", "check", "compare", "export", "load_rules", "merged_paths", "open_report", "range_paths",
-    "read_tables",
+    "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Tables", "Trace", "Why", "__version__",
+    "attribute", "break_down", "check", "compare", "export", "load_rules", "merged_paths", "open_report", "range_paths",
+    "read_tables", "why",
 ]  # fmt: skip
 
 

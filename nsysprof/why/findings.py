@@ -71,9 +71,8 @@ def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
         if _total(rows) < _LONG_NS * sum(row["waits"] for row in rows):
             short += rows
             continue
-        exposing, exposed = max(
-            _grouped(rows, lambda row: row["exposed_by"]) or [("", [])], key=lambda group: _total(group[1])
-        )
+        by_call = _grouped(rows, lambda row: row["exposed_by"])
+        exposing, exposed = max(by_call, key=lambda group: _total(group[1]), default=("", []))
         shown = exposing != name and _total(exposed) >= _MOST_OF_IT * _total(rows)
         yield _finding(path, rows, name, f"{name}, exposed by {exposing}" if shown else name)
     for name, rows in _grouped(short, lambda row: row["exposed_by"]):

@@ -50,8 +50,8 @@ class Why:
     ``culprit``, ``range``, ``exposed_by``, ``claim``, and ``op``, the GPU op that ran or came late. ``rows`` adds them
     up by path and GPU, see `tables.WHY`. ``held_up`` has a row per path, GPU and kernel that another stream had to wait
     for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
-    ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where nobody
-    named them; ``lacks`` names tables that the report does not hold.
+    ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
+    nobody named them; ``lacks`` names tables that the report does not hold.
     """
 
     attribution: Attribution
@@ -256,9 +256,8 @@ def _held_up(facts: Facts, windows: pd.DataFrame) -> pd.DataFrame:
         found = found.groupby("culprit", as_index=False).sum()
         found["culprit"] = np.array(facts.texts.words, object)[found["culprit"].to_numpy(np.int64)]
         per, span = found["waited_ns"] / len(rows), found["waited_ns"] / int((end - start).sum())
-        parts.append(
-            found.assign(**dict(zip(_PLACE, place, strict=True)), per_instance_ns=per, share_of_span=span)
-        )
+        parts.append(found.assign(per_instance_ns=per, share_of_span=span))
+        parts[-1][_PLACE] = list(place)
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*_PLACE, "culprit"])
 
 
