@@ -36,7 +36,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 class MakeTrace(Protocol):
-    """What the `trace` fixture gives: items and `tests.trace.write`'s keywords in, a report's path out."""
+    """What the `trace` fixture gives: items and keywords of `tests.kit.trace.write` in, a path out."""
 
     def __call__(self, *items: Items, name: str = ..., **how: Any) -> Path: ...
 

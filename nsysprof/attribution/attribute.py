@@ -1,4 +1,4 @@
-"""Op → launch → owner: which range every piece of GPU work belongs to, and the ledger that accounts for all of it.
+"""GPU op → launch → owner: which range every piece of GPU work belongs to, and the ledger that accounts for all of it.
 
 The rules stand in docs/attribution.md.
 """
@@ -6,7 +6,7 @@ The rules stand in docs/attribution.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,8 @@ OUTCOMES = (
     "unified memory",
 )
 THREADS = ("follow", "strict")
-_CHUNK = 1 << 20  # ops at a time where temporaries would be large
-_WORTH_THREADS = 100_000  # launches: fewer are attributed sooner than threads start
+_CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
+_MIN_LAUNCHES_FOR_THREADS = 100_000  # launches: fewer are attributed before threads start
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Attribution:
     Per launch: ``owner`` int32, a row of ``trace.ranges``, -1 for none; ``outcome`` uint8, an index into `OUTCOMES`.
     Per range: ``parent`` int32, the innermost push/pop range that contains it on its thread, -1 for none;
     ``inclusive``, a `Totals` with what lies inside it; ``exclusive_sum_ns`` int64, what it owns itself.
-    ``ledger`` has a row per outcome; its rows add up to all ops of the report.
+    ``ledger`` has a row per outcome; its rows add up to all GPU ops of the trace.
     """
 
     trace: Trace
@@ -61,11 +61,11 @@ class Attribution:
 
     @property
     def op_owner(self) -> NDArray[np.int32]:
-        """The owner of each op, -1 for none."""
+        """The owner of each GPU op, -1 for none."""
         return np.append(self.owner, np.int32(-1))[self.trace.ops.launch]
 
     def owner_of(self, ops: slice) -> NDArray[np.int32]:
-        """The owners of some ops, -1 for none."""
+        """The owners of some GPU ops, -1 for none."""
         launch = self.trace.ops.launch[ops]
         out = np.full(len(launch), -1, np.int32)
         known = launch >= 0
@@ -74,11 +74,11 @@ class Attribution:
 
     @property
     def op_outcome(self) -> NDArray[np.uint8]:
-        """The outcome of each op."""
+        """The outcome of each GPU op."""
         return self.outcome_of(slice(None))
 
     def outcome_of(self, ops: slice) -> NDArray[np.uint8]:
-        """The outcomes of some ops."""
+        """The outcomes of some GPU ops."""
         launch = self.trace.ops.launch[ops]
         out = np.where(self.trace.ops.kind[ops] == MIGRATION, np.uint8(MIGRATED), np.uint8(NO_LAUNCH))
         known = launch >= 0
@@ -92,7 +92,7 @@ def attribute(
     progress: Callable[[str, int], None] | None = None,
     memory_limit: int | None = None,
 ) -> Attribution:
-    """Attribute every op of an open report, or of its trace if that was read before.
+    """Attribute every GPU op of an open report, or of its trace if that was read before.
 
     ``threads`` is ``follow`` (work of helper threads belongs to the one range open elsewhere in the process) or
     ``strict`` (a thread's work belongs to its own ranges alone, as nsys projects). Near-linear in events, process by
@@ -134,12 +134,11 @@ def attribute(
         return last - first
 
     # Processes have nothing in common; side by side they take more memory.
-    threads_at_once = cores() if arena.limit is None and len(launches) >= _WORTH_THREADS else 1
+    threads_at_once = cores() if arena.limit is None and len(launches) >= _MIN_LAUNCHES_FOR_THREADS else 1
     for done in map_in_order(one_process, range(len(trace.processes)), threads_at_once):
         if progress:
             progress("attribution", done)
-    ledger = _ledger(result)
-    return Attribution(**{**result.__dict__, "ledger": ledger})
+    return replace(result, ledger=_ledger(result))
 
 
 def _bounds(codes: NDArray[np.integer], count: int) -> NDArray[np.intp]:
@@ -148,9 +147,9 @@ def _bounds(codes: NDArray[np.integer], count: int) -> NDArray[np.intp]:
 
 
 def _ops_by_launch(trace: Trace) -> tuple[NDArray[np.int32], NDArray[np.intp] | None]:
-    """The ops that have a launch, in the order of their launches, and where the ops of each launch begin.
+    """The GPU ops that have a launch, in the order of their launches, and where those of each launch begin.
 
-    None for the latter says that every launch caused one op; that takes no sorting.
+    None for the latter means that every launch caused one, which takes no sorting.
     """
     launch, count = trace.ops.launch, len(trace.launches)
     if np.count_nonzero(launch >= 0) == count:
@@ -174,19 +173,19 @@ def _calls(
     """The launches ``[first, last)`` with what they caused; the other arguments are those of `_ops_by_launch`."""
     ops = trace.ops
     if begins is None:
-        mine, call = rows[first:last], np.arange(last - first, dtype=np.int32)
+        caused, call = rows[first:last], np.arange(last - first, dtype=np.int32)
     else:
-        mine = rows[begins[first] : begins[last]]
+        caused = rows[begins[first] : begins[last]]
         call = np.repeat(np.arange(last - first, dtype=np.int32), np.diff(begins[first : last + 1]))
     return LaunchWork.build(
         trace.launches.start[first:last],
         trace.launches.end[first:last],
         call=call,
-        op_start=trace.arena.take(ops.start, mine),
-        op_end=trace.arena.take(ops.end, mine),
-        device=trace.stream_gpu.take(ops.stream[mine]),
-        kind=ops.kind[mine],
-        from_graph=ops.from_graph[mine],
+        op_start=trace.arena.take(ops.start, caused),
+        op_end=trace.arena.take(ops.end, caused),
+        device=trace.stream_gpu.take(ops.stream[caused]),
+        kind=ops.kind[caused],
+        from_graph=ops.from_graph[caused],
         arena=trace.arena,
     )
 
@@ -202,7 +201,7 @@ def _attribute_process(
     base, stop = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
     owner, outcome, arena = result.owner[base:stop], result.outcome[base:stop], result.trace.arena
     own = {thread: slice(*(launch_bounds[thread : thread + 2] - base).tolist()) for thread in members}
-    nests, windows = _nests(result, members, range_bounds)
+    nests, start_end = _nests(result, members, range_bounds)
     for thread, (first, thread_nest) in nests.items():
         inside = thread_nest.innermost(calls.start[own[thread]], calls.end[own[thread]])
         owner[own[thread]] = np.where(inside >= 0, inside + first, -1)
@@ -210,8 +209,8 @@ def _attribute_process(
     followers: dict[int, NDArray[np.intp]] = {}
     if result.threads == "follow" and nests:
         followers = _follow(result, calls, nests, owner, outcome)
-    if windows:
-        _fill_windows(result, windows, calls, owner, outcome, own)
+    if start_end:
+        _fill_start_end(result, start_end, calls, owner, outcome, own)
     for thread, (first, thread_nest) in nests.items():
         part = _calls_of_lane(calls, own[thread], followers.get(thread), arena)
         rows = slice(first, first + len(thread_nest.start))
@@ -229,17 +228,17 @@ def _nests(
     """
     ranges = result.trace.ranges
     nests: dict[int, tuple[int, Nest]] = {}
-    windows: list[slice] = []
+    start_end: list[slice] = []
     for thread in members:
         first, last = range_bounds[thread : thread + 2].tolist()
         middle = first + int(np.searchsorted(ranges.kind[first:last], START_END))
         if middle > first:
-            found = nest(ranges.start[first:middle], ranges.end[first:middle])
-            nests[thread] = first, found
-            result.parent[first:middle] = np.where(found.up >= 0, found.up + first, -1)
+            thread_nest = nest(ranges.start[first:middle], ranges.end[first:middle])
+            nests[thread] = first, thread_nest
+            result.parent[first:middle] = np.where(thread_nest.up >= 0, thread_nest.up + first, -1)
         if last > middle:
-            windows.append(slice(middle, last))
-    return nests, windows
+            start_end.append(slice(middle, last))
+    return nests, start_end
 
 
 def _calls_of_lane(
@@ -285,30 +284,32 @@ def _follow(
     return dict(zip(hosts.tolist(), np.split(followed[order], begins[1:]), strict=True)) if len(hosts) else {}
 
 
-def _fill_windows(
+def _fill_start_end(
     result: Attribution,
-    windows: list[slice],
+    start_end: list[slice],
     calls: LaunchWork,
     owner: NDArray[np.int32],
     outcome: NDArray[np.uint8],
     own: dict[int, slice],
 ) -> None:
-    """Start/end ranges: inclusive over all launches in the window, owners of what no push/pop range owns.
+    """Fill in start/end ranges: totals over all launches while they are open, owners of what no push/pop range owns.
 
-    A window is open to its whole process, or under ``strict`` to the thread that started it.
+    They are open to their whole process, or under ``strict`` to the thread that started them.
     """
     ranges, arena = result.trace.ranges, result.trace.arena
     if result.threads == "strict":
-        groups = [(np.arange(rows.start, rows.stop), own[int(ranges.thread[rows.start])]) for rows in windows]
+        groups = [
+            (np.arange(rows.start, rows.stop), own[int(ranges.thread[rows.start])]) for rows in start_end
+        ]
     else:
-        rows = np.concatenate([np.arange(part.start, part.stop) for part in windows])
+        rows = np.concatenate([np.arange(part.start, part.stop) for part in start_end])
         rows = rows[np.lexsort((-ranges.end[rows], ranges.start[rows]))]
         groups = [(rows, slice(0, len(calls.start)))]
     for rows, among in groups:
         start, end = ranges.start[rows], ranges.end[rows]
-        mine = among.start + np.flatnonzero(inside_any(start, end, calls.start[among], calls.end[among]))
-        result.inclusive.fill(rows, project(take_calls(calls, mine, None, arena), start, end, arena))
-        free = mine[(owner[mine] < 0) & (outcome[mine] != AMBIGUOUS)]
+        held = among.start + np.flatnonzero(inside_any(start, end, calls.start[among], calls.end[among]))
+        result.inclusive.fill(rows, project(take_calls(calls, held, None, arena), start, end, arena))
+        free = held[(owner[held] < 0) & (outcome[held] != AMBIGUOUS)]
         inside = nest(start, end).innermost(calls.start[free], calls.end[free])
         hit = inside >= 0
         owner[free[hit]] = rows[inside[hit]]
@@ -316,7 +317,7 @@ def _fill_windows(
 
 
 def _ledger(result: Attribution) -> tuple[LedgerRow, ...]:
-    """A row per outcome, checked against the ops themselves and against what the ranges own."""
+    """A row per outcome, checked against the GPU ops themselves and against what the ranges own."""
     ops = result.trace.ops
     count, total = np.zeros(len(OUTCOMES), np.int64), np.zeros(len(OUTCOMES), np.int64)
     whole = np.zeros(1, np.int64)

@@ -1,4 +1,4 @@
-"""Which ranges are compared with which: globs matched against range paths, paired by what their stars stand for."""
+"""Globs matched against range paths, and matches paired by what their stars stand for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from nsysprof.attribution.paths import Paths
 from nsysprof.errors import NsysprofError
 
-_MOST_NAMED = 6
+_MAX_NAMES = 6
 _SIZE = re.compile(r"([BHSD])(\d+)")
 _WORDS = re.compile(r"[\w *.=#:+-]+")  # a name that `::` may part: not such as `sort<std::less>(T)`
 # What means more than itself in a set of a regular expression, and not in one of a glob.
@@ -98,7 +98,7 @@ def near_names(texts: Sequence[str], wanted: str) -> list[str]:
     """A few of the texts that are most like the wanted one; else the first ones."""
     texts = list(dict.fromkeys(texts))
     bare = wanted.replace("*", "")
-    return get_close_matches(bare, texts[:10_000], _MOST_NAMED, 0.5) or texts[:_MOST_NAMED]
+    return get_close_matches(bare, texts[:10_000], _MAX_NAMES, 0.5) or texts[:_MAX_NAMES]
 
 
 def pair_up(
@@ -131,8 +131,8 @@ def pair_up(
 
 def listed(texts: Sequence[str]) -> str:
     """The first few texts, and how many more there are."""
-    more = f" and {len(texts) - _MOST_NAMED:,} more" if len(texts) > _MOST_NAMED else ""
-    return ", ".join(map(repr, texts[:_MOST_NAMED])) + more
+    more = f" and {len(texts) - _MAX_NAMES:,} more" if len(texts) > _MAX_NAMES else ""
+    return ", ".join(map(repr, texts[:_MAX_NAMES])) + more
 
 
 def side_names(base: str, new: str) -> tuple[str, str, str]:

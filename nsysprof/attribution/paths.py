@@ -24,7 +24,7 @@ _PER_CALL = re.compile(r", (?:op_id|seq|sizes|stashed seq|input_op_ids|in_size) 
 # What may stand for the star of a default glob: a number, and what separates it from the word.
 _NUMBERED = r"[ _:#=.\-]*\d+"
 # Text of all paths beyond which long ones are cut, and how much of either end is then kept.
-_MOST_CHARACTERS, _CUT = 1 << 26, 900
+_MAX_CHARACTERS, _CUT = 1 << 26, 900
 # The same for paths of more names than anybody writes: there may be as many of them as there are ranges.
 _DEEP, _CUT_DEEP = 100, 60
 DEFAULT_MERGE = ("iter*", "step*")
@@ -52,7 +52,7 @@ class Paths:
         r"""The paths as text: names joined by ``/``, a ``/`` in a name written ``\/``.
 
         A program that forgets to close its ranges nests them ever deeper. Where all paths of all rows would take more
-        than `_MOST_CHARACTERS`, the long ones are cut in the middle and say how many names they leave out.
+        than `_MAX_CHARACTERS`, the long ones are cut in the middle and say how many names they leave out.
         """
         parts = [path_part(name) for name in self.names]
         if self.too_long:
@@ -69,7 +69,7 @@ class Paths:
             return False
         length = np.array([len(name) + 1 for name in self.names], np.int64)[self.name]
         used = np.bincount(self.of, minlength=len(self)) + 1
-        return int((sum_ancestors(length, self.parent) * used).sum()) > _MOST_CHARACTERS
+        return int((sum_ancestors(length, self.parent) * used).sum()) > _MAX_CHARACTERS
 
 
 def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What lies inside each of many ranges: counts, sums, first and last op, and busy time, from sorted slices."""
+"""Totals of many ranges at once: counts, sums, first and last GPU op, and busy time, from sorted slices."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _EARLY, _LATE = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Totals:
-    """What lies inside each range; columns with a row per range.
+    """Totals of the GPU work inside each range; columns with a row per range.
 
     ``launches`` distinct host calls that caused GPU work, ``kernels``, ``memops``, ``graph_launches`` int32 counts;
-    ``first_op_ns``, ``last_op_ns`` int64, when the first op starts and the last one ends (0 without ops); ``busy_ns``
+    ``first_op_ns``, ``last_op_ns`` int64, when the first GPU op starts and the last one ends (0 without); ``busy_ns``
     the length of the union of the ops' intervals, added over devices; ``sum_ns`` the added durations;
     ``followed_sum_ns`` the part of it that helper threads launched; ``devices`` int64, a bit per device.
     """
@@ -64,13 +64,13 @@ class Totals:
 
     @property
     def span_ns(self) -> Ints:
-        """From the start of the first op to the end of the last."""
+        """From the start of the first GPU op to the end of the last."""
         return self.last_op_ns - self.first_op_ns
 
 
 @dataclass(frozen=True)
 class LaunchWork:
-    """Launches sorted by start, with what each caused, and those ops in the order of their launches.
+    """Launches sorted by start, with the GPU ops that each caused, in the order of the launches.
 
     Per launch: ``start``, ``end``, ``sum_ns``, ``negative_ns`` (what negative durations take off it, as a positive
     number; None where there are none), ``first_ns``, ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 where it
@@ -107,7 +107,7 @@ class LaunchWork:
         from_graph: NDArray[np.bool_],
         arena: ColumnArena = IN_MEMORY,
     ) -> LaunchWork:
-        """Add up the ops of each launch. Every launch has caused at least one op."""
+        """Add up the GPU ops of each launch. Every launch has caused at least one."""
         length = arena.empty(len(op_start), np.int64)
         np.subtract(op_end, op_start, out=length)
         kernel, graph = kind == KERNEL, kind == GRAPH
@@ -252,13 +252,13 @@ def _take_overlaps_off(busy: Ints, calls: LaunchWork, start: Ints, end: Ints) ->
     devices = np.flatnonzero(np.bincount(calls.device))
     for device in devices.tolist():
         ops = np.flatnonzero(calls.device == device) if len(devices) > 1 else np.arange(len(calls.device))
-        found = overlaps(calls.op_start[ops], calls.op_end[ops])
-        if len(found.ns) == 0:
+        pairs = overlaps(calls.op_start[ops], calls.op_end[ops])
+        if len(pairs.ns) == 0:
             continue
-        earlier, later = calls.call[ops[found.first]], calls.call[ops[found.second]]
+        earlier, later = calls.call[ops[pairs.first]], calls.call[ops[pairs.second]]
         hull_start, hull_end = calls.start[earlier], np.maximum(calls.end[earlier], calls.end[later])
         order = np.lexsort((hull_end, hull_start))
-        hull_start, hull_end, ns = hull_start[order], hull_end[order], found.ns[order]
+        hull_start, hull_end, ns = hull_start[order], hull_end[order], pairs.ns[order]
         for layer in layers(hull_end):
             low, high = contained_slices(_pick(hull_start, layer), _pick(hull_end, layer), start, end)
             _add_slices(busy, -_pick(ns, layer), low, high)
@@ -270,7 +270,7 @@ def _busy(calls: LaunchWork, inside: Index) -> int:
     member[inside] = True
     ops = np.flatnonzero(member[calls.call])
     return sum(
-        union_length(calls.op_start[mine], calls.op_end[mine])
+        union_length(calls.op_start[ran], calls.op_end[ran])
         for device in np.flatnonzero(np.bincount(calls.device[ops])).tolist()
-        for mine in [ops[calls.device[ops] == device]]
+        for ran in [ops[calls.device[ops] == device]]
     )

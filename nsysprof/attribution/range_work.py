@@ -22,7 +22,7 @@ _PIECE = 1 << 22  # GPU ops at a time
 
 @dataclass(frozen=True)
 class Cover:
-    """Which launches lie in the ranges of which path, as disjoint slices of sorted launches.
+    """The launches in the ranges of each path, as disjoint slices of sorted launches.
 
     ``parts`` are ``(launches, path, low, high)``: ``launches[low[i]:high[i]]`` lie in ranges of ``path[i]``. ``count``
     is the number of paths.
@@ -41,19 +41,19 @@ class Cover:
         return out
 
     def ops(self, trace: Trace) -> Iterator[tuple[NDArray[np.int32], NDArray[np.intp]]]:
-        """Paths and, beside them, rows of ``trace.ops``: every op once per path in whose ranges it was launched.
+        """Paths and, beside them, rows of ``trace.ops``: every GPU op once per path in whose ranges it was launched.
 
         Not all at once, since ranges inside one another hold the same ops again and again.
         """
         by_launch, bounds = _ops_by_launch(trace)
         for launches, path, low, high in self.parts:
             size = np.diff(bounds)[launches]
-            mine = by_launch[expand_ranges(bounds[launches], size)]
+            caused = by_launch[expand_ranges(bounds[launches], size)]
             edges = np.append(0, np.cumsum(size))
             low, length = edges[low], edges[high] - edges[low]
             group = np.cumsum(length) // _PIECE
             for piece in np.split(np.arange(len(path)), np.flatnonzero(np.diff(group)) + 1):
-                yield np.repeat(path[piece], length[piece]), mine[expand_ranges(low[piece], length[piece])]
+                yield np.repeat(path[piece], length[piece]), caused[expand_ranges(low[piece], length[piece])]
 
 
 def cover(attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.int32], count: int) -> Cover:
@@ -89,13 +89,13 @@ def _parts(
     places = np.flatnonzero(np.bincount(place_of_range))
     bounds = np.searchsorted(place_of_launch[order], [places, places + 1])
     for place, first, last in zip(places.tolist(), *bounds.tolist(), strict=True):
-        mine, windows = order[first:last], rows[place_of_range == place]
-        for layer in layers(launches.end[mine]):
-            members = mine if layer is None else mine[layer]
+        here, instances = order[first:last], rows[place_of_range == place]
+        for layer in layers(launches.end[here]):
+            members = here if layer is None else here[layer]
             low, high = contained_slices(
-                launches.start[members], launches.end[members], ranges.start[windows], ranges.end[windows]
+                launches.start[members], launches.end[members], ranges.start[instances], ranges.end[instances]
             )
-            yield members, *_disjoint(of[windows], low, high)
+            yield members, *_disjoint(of[instances], low, high)
 
 
 def launches_inside(attribution: Attribution, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -129,8 +129,8 @@ def overlapping(
     start, end = ranges.start[rows][order], ranges.end[rows][order]
     same = (path[order][1:] == path[order][:-1]) & (process[order][1:] == process[order][:-1])
     # An instance that overlaps any earlier one of its path leaves some two neighbours overlapping.
-    found: NDArray[np.bool_] = np.isin(path, path[order][1:][same & (start[1:] <= end[:-1])])
-    return found
+    out: NDArray[np.bool_] = np.isin(path, path[order][1:][same & (start[1:] <= end[:-1])])
+    return out
 
 
 def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -139,9 +139,9 @@ def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.b
     ``depth`` is how many ranges contain each range. Where that many are open when a range starts, none cross.
     """
     ranges = attribution.trace.ranges
-    found = np.zeros(len(ranges), bool)
+    out = np.zeros(len(ranges), bool)
     if len(ranges) == 0:
-        return found
+        return out
     group = 2 * ranges.thread.astype(np.int64) + ranges.kind
     edges = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
     for first, last in zip(edges.tolist(), [*edges[1:].tolist(), len(ranges)], strict=True):
@@ -153,14 +153,14 @@ def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.b
             continue
         inside = np.searchsorted(start, end, side="right")
         reach = slice_reduce(np.maximum, end, number, inside, np.iinfo(np.int64).min)
-        found[first:last] = reach > end
-    return found
+        out[first:last] = reach > end
+    return out
 
 
 def added_up(
     attribution: Attribution, per_op: NDArray[Any], ops: NDArray[Any] | None = None
 ) -> NDArray[np.int64]:
-    """For each launch the sum of a column of ops, all or the rows ``ops``; what has no launch is left out."""
+    """For each launch the sum of a column of GPU ops, all or the rows ``ops``; those without a launch are left out."""
     launch = attribution.trace.ops.launch if ops is None else attribution.trace.ops.launch[ops]
     out = np.zeros(len(attribution.trace.launches) + 1, np.int64)
     np.add.at(out, launch, per_op)
@@ -172,7 +172,7 @@ def added_up(
 
 @dataclass(frozen=True)
 class WorkIndex:
-    """Which launches lie in each of some ranges, and which ops each launch caused.
+    """The launches in each of some ranges, and the GPU ops that each launch caused.
 
     ``number`` int32 per range instance: its place among those indexed, -1 for others. The launches of place ``i`` are
     ``launches[first[i] : first[i + 1]]``; the ops of launch ``j`` are ``ops[begin[j] : begin[j + 1]]``.
@@ -218,7 +218,7 @@ def _ops_by_launch(trace: Trace) -> tuple[Index, Index]:
 
 @dataclass(frozen=True)
 class RangeWork:
-    """The ops inside some range instances (windows), sorted by window and start.
+    """The GPU ops inside some range instances (windows), sorted by window and start.
 
     Per op: ``op`` a row of `trace.ops`; ``window``; ``call``, a number among the calls, -1 for what no call holds;
     ``start``, ``end`` int64 ns, never before the start. Per window with ops, in order: ``windows`` its number,
@@ -297,7 +297,7 @@ def range_work(
 
 
 def reach_so_far(work: RangeWork) -> Ints:
-    """For each op the latest end among it and those before it in its window; ends are ranked, so windows stay apart."""
+    """For each GPU op the latest end so far in its window; ends are ranked, so windows stay apart."""
     ranked, rank = np.unique(work.end, return_inverse=True)
     count = len(ranked)
     highest = np.maximum.accumulate(rank.reshape(-1) + work.window * count)
@@ -322,9 +322,9 @@ class Pieces:
 
 def cut(work: RangeWork) -> Pieces:
     """The `Pieces` of the work of a range."""
-    mine = np.flatnonzero(work.call >= 0)
-    _, at = np.unique(work.call[mine], return_index=True)  # ops are sorted by time: the first of each call
-    first = np.sort(mine[at])
+    in_calls = np.flatnonzero(work.call >= 0)
+    _, at = np.unique(work.call[in_calls], return_index=True)  # sorted by time: the first of each call
+    first = np.sort(in_calls[at])
     window = work.window[first]
     leads = np.append(True, window[1:] != window[:-1])[: len(first)]
     ends = np.append(leads[1:], True)[: len(first)]
@@ -344,6 +344,6 @@ def union_of(index: WorkIndex, gpus: int) -> tuple[Ints, Ints]:
         trace = index.attribution.trace
         gpu = trace.stream_gpu.astype(np.int64)
         bits = np.int64(1) << np.clip(gpu, 0, DEVICE_BITS)
-        mine = ((gpu >= 0) & ((bits & gpus) != 0))[trace.ops.stream]
-        index._unions[gpus] = merge(trace.ops.start[mine], trace.ops.end[mine])
+        ran = ((gpu >= 0) & ((bits & gpus) != 0))[trace.ops.stream]
+        index._unions[gpus] = merge(trace.ops.start[ran], trace.ops.end[ran])
     return index._unions[gpus]

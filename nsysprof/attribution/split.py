@@ -15,7 +15,7 @@ from nsysprof.trace.trace import Trace, only_ops, pid_of
 class Part:
     """One slice of a report.
 
-    ``label`` is its pid or GPU, None for all; ``keep`` bool per range instance, ``ops`` bool per op of its
+    ``label`` is its pid or GPU, None for all; ``keep`` bool per range instance, ``ops`` bool per GPU op of its
     ``attribution`` (None: all).
     """
 
@@ -49,7 +49,7 @@ def parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) -> 
 
 
 def device_labels(trace: Trace) -> dict[int, str]:
-    """What to call each GPU number of `Trace.gpu_numbers`, in order: ``GPU 0``, or ``device 0 of pid 42``."""
+    """The label of each GPU number of `Trace.gpu_numbers`, in order: ``GPU 0``, or ``device 0 of pid 42``."""
     out = {}
     for device, number in zip(trace.devices, trace.gpu_numbers, strict=True):
         pid = pid_of(int(trace.processes[device.process]))
@@ -59,20 +59,15 @@ def device_labels(trace: Trace) -> dict[int, str]:
 
 
 def stream_names(trace: Trace) -> list[tuple[str, str]]:
-    """Of each stream its number in words, and its process where several use its GPU, else nothing."""
+    """For each stream its number in words, and its process where several use its GPU, else nothing."""
     numbers = trace.gpu_numbers
     users: dict[int, set[int]] = {}
     for device, number in zip(trace.devices, numbers, strict=True):
         users.setdefault(number, set()).add(device.process)
     out = []
     for stream in trace.streams:
-        which = (
-            "unified memory"
-            if stream.migrates
-            else "no stream"
-            if stream.id is None
-            else f"stream {stream.id}"
-        )
+        which = "no stream" if stream.id is None else f"stream {stream.id}"
+        which = "unified memory" if stream.migrates else which
         process = trace.devices[stream.device].process
         shared = len(users[numbers[stream.device]]) > 1
         out.append((which, f"pid {pid_of(int(trace.processes[process]))}" if shared else ""))
@@ -80,11 +75,10 @@ def stream_names(trace: Trace) -> list[tuple[str, str]]:
 
 
 def stream_labels(trace: Trace) -> list[str]:
-    """What to call each stream: its GPU and number, and its process where several use that GPU."""
+    """The label of each stream: its GPU and number, and its process where several use that GPU."""
     gpus = device_labels(trace)
     out = []
     for stream, (which, whose) in zip(trace.streams, stream_names(trace), strict=True):
         gpu = gpus[trace.gpu_numbers[stream.device]]
-        parts = (gpu, "" if "pid" in gpu else whose, which)
-        out.append(" · ".join(part for part in parts if part))
+        out.append(" · ".join(filter(None, (gpu, "" if "pid" in gpu else whose, which))))
     return out

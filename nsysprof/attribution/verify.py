@@ -29,7 +29,7 @@ class _Projected(NamedTuple):
 
 
 class _Where(NamedTuple):
-    """What tells ranges apart in both answers; ranges that begin alike are compared as a group."""
+    """The key of a range in both answers; ranges of one key are compared as a group."""
 
     pid: int
     tid: int
@@ -67,30 +67,21 @@ def verify(trace: Trace, nsys: Path | None = None) -> Verification:
             f"{report.path}: only SQLite reports can be verified with nsys",
             "nsys export --type sqlite REPORT.nsys-rep",
         )
-    found = find_nsys(nsys)
+    installed = find_nsys(nsys)
     theirs: dict[_Where, list[_Projected]] = defaultdict(list)
-    for row in stats(found, report.file, "nvtx_gpu_proj_trace"):
-        if row["Style"] not in _STYLES:  # some versions add a row for work outside every range
-            continue
-        where = _Where(
-            int(row["PID"]),
-            int(row["TID"]),
-            int(row["Orig Start (ns)"]),
-            _STYLES[row["Style"]],
-        )
-        theirs[where].append(
-            _Projected(
-                int(row["Projected Start (ns)"]), int(row["Projected Duration (ns)"]), int(row["NumGPUOps"])
-            )
-        )
+    for row in stats(installed, report.file, "nvtx_gpu_proj_trace"):
+        if style := _STYLES.get(row["Style"]):  # some versions add a row for work outside every range
+            where = _Where(int(row["PID"]), int(row["TID"]), int(row["Orig Start (ns)"]), style)
+            projected = ("Projected Start (ns)", "Projected Duration (ns)", "NumGPUOps")
+            theirs[where].append(_Projected(*(int(row[name]) for name in projected)))
     ours, names, reasons = _projected(trace)
     explained: Counter[str] = Counter()
     differences = []
     equal = 0
     for where in sorted({*ours, *theirs}):
-        mine, other = Counter(ours.get(where, ())), Counter(theirs.get(where, ()))
-        equal += (mine & other).total()
-        count = max((mine - other).total(), (other - mine).total())
+        our, their = Counter(ours.get(where, ())), Counter(theirs.get(where, ()))
+        equal += (our & their).total()
+        count = max((our - their).total(), (their - our).total())
         if not count:
             continue
         if where in reasons:
@@ -100,13 +91,13 @@ def verify(trace: Trace, nsys: Path | None = None) -> Verification:
         else:
             name = names.get(where, "unknown to nsysprof")
             differences.append(
-                f"{name} ({where}): nsysprof {_said(mine - other)}; nsys {_said(other - mine)}"
+                f"{name} ({where}): nsysprof {_listed(our - their)}; nsys {_listed(their - our)}"
             )
     compared = equal + explained.total() + len(differences)
-    return Verification(found.version_text, compared, equal, dict(explained), tuple(differences))
+    return Verification(installed.version_text, compared, equal, dict(explained), tuple(differences))
 
 
-def _said(projected: Counter[_Projected]) -> str:
+def _listed(projected: Counter[_Projected]) -> str:
     return " and ".join(map(str, projected.elements())) or "nothing"
 
 
@@ -119,31 +110,21 @@ def _projected(
     strict = attribute(only_ops(trace, trace.ops.kind != GRAPH), "strict")
     ranges, inside = trace.ranges, strict.inclusive
     thread = trace.threads[ranges.thread]
-    style = [
-        _STYLES["StartEnd"] if kind == START_END else _STYLES["PushPop"] for kind in ranges.kind.tolist()
-    ]
-    places = [
-        _Where(*place)
-        for place in zip(
-            pid_of(thread).tolist(),
-            tid_of(thread).tolist(),
-            ranges.start.tolist(),
-            style,
-            strict=True,
-        )
-    ]
+    style = np.where(ranges.kind == START_END, _STYLES["StartEnd"], _STYLES["PushPop"])
+    keys = (pid_of(thread), tid_of(thread), ranges.start, style)
+    places = [_Where(*key) for key in zip(*(values.tolist() for values in keys), strict=True)]
     ours: dict[_Where, list[_Projected]] = defaultdict(list)
     columns = (inside.first_op_ns.tolist(), inside.span_ns.tolist(), inside.launches.tolist())
     for where, *projected in zip(places, *columns, strict=True):
         if projected[2]:
             ours[where].append(_Projected(*projected))
     reasons = {
-        places[row]: "unclosed: nsys ends it with the last NVTX event"
-        for row in np.flatnonzero(ranges.unclosed)
-    }
-    reasons |= {
-        places[row]: "its ending thread is recorded: nsys leaves it out"
-        for row in np.flatnonzero(ranges.moved)
+        places[row]: reason
+        for marked, reason in (
+            (ranges.unclosed, "unclosed: nsys ends it with the last NVTX event"),
+            (ranges.moved, "its ending thread is recorded: nsys leaves it out"),
+        )
+        for row in np.flatnonzero(marked)
     }
     texts = [name.text for name in trace.range_names]
     names = {where: texts[name] for where, name in zip(places, ranges.name.tolist(), strict=True)}

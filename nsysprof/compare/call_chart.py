@@ -195,22 +195,17 @@ def _flags(call: MedianCall, ops: NDArray[np.intp]) -> list[Flag]:
     """A name for each run of GPU ops of one name, the run with the most time first; of names with many runs only one
     stands on a pole, with the count and time of all.
     """
-    if not len(ops):
-        return []
     code = _text_codes(call, ops)
     begins = np.flatnonzero(np.append(True, np.diff(code) != 0))
     ends = np.append(begins[1:], len(ops))
     length = (call.end - call.start)[ops]
     total = np.add.reduceat(length, begins)
-    name, place = np.unique(code[begins], return_inverse=True)
-    runs = np.bincount(place, minlength=len(name))
-    count, time = (np.zeros(len(name), np.int64) for _ in range(2))
-    np.add.at(count, place, ends - begins)
-    np.add.at(time, place, total)
-    seen = np.zeros(len(name), np.int64)
+    _, name = np.unique(code, return_inverse=True)
+    count, time, runs = np.bincount(name), np.bincount(name, length), np.bincount(name[begins])
+    seen = np.zeros(len(runs), np.int64)
     flags = []
     for rank, run in enumerate(np.argsort(-total, kind="stable").tolist()):
-        which = int(place[run])
+        which = int(name[begins[run]])
         seen[which] += 1
         pole = seen[which] == 1 or (seen[which] == 2 and runs[which] == 2)
         if pole or rank < MAX_FLAGS:

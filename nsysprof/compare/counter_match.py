@@ -21,7 +21,7 @@ from nsysprof.attribution.paths import DEFAULT_MERGE, merged_names, split_path
 from nsysprof.compare.selection import Selection
 from nsysprof.formats.counters import CounterFile
 from nsysprof.statistics.distributions import Floats
-from nsysprof.trace.trace import GRAPH, KERNEL
+from nsysprof.trace.trace import KERNEL
 
 _CAST = re.compile(r"\((?:(?:un)?signed |const )*\w+\)(?=-?\d)")  # (int)4, (unsigned long)2, (bool)0
 _QUALIFIER = re.compile(r"(?:\w+|<unnamed>|\(anonymous namespace\))::")
@@ -34,24 +34,18 @@ class CounterMatch:
     """Per GPU op of a side, in the order of its work: ``of``, the place of its figures in ``values``, -1 for none.
 
     ``values``: a figure per metric, NaN where it was not measured. ``calls``: the number of calls of the counters whose
-    medians these are. ``kernels`` marks the GPU ops that could have figures.
+    medians these are.
     """
 
     counters: CounterFile
     of: NDArray[np.intp]
     values: Mapping[str, Floats]
     calls: int
-    kernels: NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class _Call:
-    """The launches of one call, in order: ``rows`` of the counters, or GPU ops of a side. ``kind`` is the path of the
-    call, None for the work of the range outside of its calls.
-    """
-
-    kind: str | None
-    rows: NDArray[np.intp]
+# The launches of one call, in order: the path of the call, None for the work of a range outside of its calls; and
+# rows of the counters, or GPU ops of a side.
+_Call = tuple[str | None, NDArray[np.intp]]
 
 
 def match_counters(
@@ -61,21 +55,19 @@ def match_counters(
     measured = list(_measured_calls(side, counters, merge))
     if not measured:
         return None
-    work, trace = side.work, side.loaded.trace
-    kernels = np.isin(trace.ops.kind[work.op], (KERNEL, GRAPH))
     ours, theirs = _codes(side, counters)
-    of = np.full(len(work.op), -1, np.intp)
+    of = np.full(len(side.work.op), -1, np.intp)
     matched: list[NDArray[np.intp]] = []
     begin = 0
     alike: dict[tuple[str | None, bytes], list[NDArray[np.intp]]] = {}
-    for call in _calls(side):
-        alike.setdefault((call.kind, ours[call.rows].tobytes()), []).append(call.rows)
-    for (kind, _), members in alike.items():
+    for path, ops in _calls(side):
+        alike.setdefault((path, ours[ops].tobytes()), []).append(ops)
+    for (path, _), members in alike.items():
         wanted = ours[members[0]]
-        rows = [_in_order(wanted, theirs[call.rows], call.rows) for call in measured if call.kind == kind]
-        if not rows:
+        lines = [_in_order(wanted, theirs[rows], rows) for of_call, rows in measured if of_call == path]
+        if not lines:
             continue
-        each = np.concatenate(rows)
+        each = np.concatenate(lines)
         place = np.where((each >= 0).any(axis=0), begin + np.arange(len(wanted)), -1)
         of[np.concatenate(members)] = np.tile(place, len(members))
         matched.append(each)
@@ -85,7 +77,7 @@ def match_counters(
         for name, column in counters.values.items()
     }
     calls = max((int((rows >= 0).any(axis=1).sum()) for rows in matched), default=0)
-    return CounterMatch(counters, of, values, calls, kernels)
+    return CounterMatch(counters, of, values, calls)
 
 
 def _calls(side: Selection) -> Iterator[_Call]:
@@ -102,32 +94,28 @@ def _calls(side: Selection) -> Iterator[_Call]:
     code = loaded.code_of[side.calls]
     for part in np.split(rows, edges):
         number = int(work.call[part[0]])
-        yield _Call(loaded.texts[code[number]] if number >= 0 else None, part)
+        yield loaded.texts[code[number]] if number >= 0 else None, part
 
 
 def _measured_calls(side: Selection, counters: CounterFile, merge: Sequence[str] | None) -> Iterator[_Call]:
     """The same of the counters: the launches in a range with the path of a call, by process."""
     texts = [side.loaded.texts[code] for code in np.unique(side.loaded.code_of[side.calls]).tolist()]
-    kinds = {tuple(split_path(text)): text for text in texts}
-    own = tuple(split_path(side.text))
+    paths: dict[tuple[str, ...], str | None] = {tuple(split_path(text)): text for text in texts}
+    paths.setdefault(tuple(split_path(side.text)), None)
     calls: list[tuple[str | None, str] | None] = []
-    for path in counters.ranges:
-        parts = split_path(path)
+    for recorded in counters.ranges:
+        parts = split_path(recorded)
         merged = tuple(merged_names(parts, merge))
-        kind = next((kind for kind in kinds if merged[: len(kind)] == kind), None)
-        if kind is not None:
-            calls.append((kinds[kind], "/".join(parts[: len(kind)])))
-        else:
-            calls.append((None, "/".join(parts[: len(own)])) if merged[: len(own)] == own else None)
+        path = next((path for path in paths if merged[: len(path)] == path), None)
+        calls.append((paths[path], "/".join(parts[: len(path)])) if path else None)
     distinct = {call: number for number, call in enumerate(dict.fromkeys(calls))}
     number = np.array([distinct[call] for call in calls])[counters.range]
     order = np.lexsort((number, counters.pid))  # stable: in the order of the file
     edges = np.flatnonzero((np.diff(number[order]) != 0) | (np.diff(counters.pid[order]) != 0)) + 1
-    names = list(distinct)
     for rows in np.split(order, edges):
-        name = names[number[rows[0]]]
-        if name is not None:
-            yield _Call(name[0], rows)
+        call = calls[counters.range[rows[0]]]
+        if call is not None:
+            yield call[0], rows
 
 
 # ---- names

@@ -29,7 +29,7 @@ from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, i
 from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
 from nsysprof.compare.op_causes import Causes, op_causes
 from nsysprof.core.intervals import Ints
-from nsysprof.core.nesting import ancestors_or_self
+from nsysprof.core.nesting import ancestors_or_self, innermost_marked, outermost
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
@@ -158,23 +158,19 @@ def select_calls(
         hits = np.isin(np.array(merged_names(merged.names), object), DEFAULT_MERGE)
     else:
         hits = np.array([fnmatchcase(name, per) for name in merged.names], bool)
-    hit = inside & hits[merged.name] if len(merged) else inside
-    hit &= ~np.append(ancestors_or_self(merged.parent, hit), False)[merged.parent]
-    codes = np.flatnonzero(hit).tolist()
+    codes = np.flatnonzero(outermost(merged.parent, inside & hits[merged.name])).tolist()
     windows = loaded.instances([code])
-    own = merged.names[merged.name[code]]
-    if not codes:
-        if per is not None and not fnmatchcase(own, per):
-            names = near_names([merged.names[name] for name in merged.name[inside].tolist()], per)
-            known = f"inside are {', '.join(map(repr, names))}" if names else "it has no ranges inside"
-            raise NsysprofError(
-                f"{loaded.texts[code]}: nothing inside matches --per {per!r}: {known}",
-                "leave --per out, and each instance of the range is one call",
-            )
-        return _counted(loaded, SelectedCalls(code, windows, windows, own), instances)
-    names = list(dict.fromkeys(merged.names[merged.name[each]] for each in codes))
-    selected = SelectedCalls(code, windows, loaded.instances(codes), ", ".join(names[:MAX_NAMES]))
-    return _counted(loaded, selected, instances)
+    name = merged.names[merged.name[code]]
+    if not codes and per is not None and not fnmatchcase(name, per):
+        names = near_names([merged.names[name] for name in merged.name[inside].tolist()], per)
+        known = f"inside are {', '.join(map(repr, names))}" if names else "it has no ranges inside"
+        raise NsysprofError(
+            f"{loaded.texts[code]}: nothing inside matches --per {per!r}: {known}",
+            "leave --per out, and each instance of the range is one call",
+        )
+    names = list(dict.fromkeys(merged.names[merged.name[each]] for each in codes)) or [name]
+    calls = loaded.instances(codes) if codes else windows
+    return _counted(loaded, SelectedCalls(code, windows, calls, ", ".join(names[:MAX_NAMES])), instances)
 
 
 def _counted(loaded: LoadedReport, selected: SelectedCalls, instances: Instances | None) -> SelectedCalls:
@@ -192,30 +188,21 @@ def _counted(loaded: LoadedReport, selected: SelectedCalls, instances: Instances
         windows = windows[~loaded.left_out[windows]]
     windows = np.sort(windows)
     every = selected.calls[np.argsort(ranges.start[selected.calls], kind="stable")]
-    window = _window_of(loaded.attribution.parent, windows)[every]
-    counted = window >= 0
+    chosen = np.zeros(len(ranges), bool)
+    chosen[windows] = True
+    around = innermost_marked(loaded.attribution.parent, chosen)[every]
+    inside, window = chosen[around], np.searchsorted(windows, around)
+    counted = inside.copy()
     since = None
     if loaded.left_out is not None:
         counted &= ~loaded.left_out[every]
         begin = np.full(len(windows), np.iinfo(np.int64).max)
         np.minimum.at(begin, window[counted], ranges.start[every[counted]])
         late = np.zeros(len(windows), bool)
-        late[window[(window >= 0) & ~counted]] = True
+        late[window[inside & ~counted]] = True
         since = np.where(late & (begin < np.iinfo(np.int64).max), begin, np.iinfo(np.int64).min)
     calls = windows if selected.calls is selected.windows else np.sort(every[counted])
     return replace(selected, windows=windows, calls=calls, since=since, counted=counted)
-
-
-def _window_of(parent: NDArray[np.int32], windows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """For each range instance the place in ``windows`` of the one that it is or lies in, -1 for none."""
-    count = len(parent)
-    up = np.append(np.where(parent < 0, count, parent), count)
-    out = np.full(count + 1, -1)
-    out[windows] = np.arange(len(windows))
-    while (up[:-1] < count).any():
-        out = np.where(out < 0, out[up], out)
-        up = up[up]
-    return out[:-1]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import METRICS, CounterFile, counters_beside, read_counters
 from nsysprof.hardware.peaks import share_of_peak
 from nsysprof.kernels.classify import short_name
+from nsysprof.trace.trace import GRAPH, KERNEL
 
 FLOPS = ("tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops")
 AMOUNTS = ("dram_read_bytes", "dram_write_bytes", "l2_bytes", "tensor_instructions", *FLOPS)
@@ -109,8 +110,8 @@ def _kernel_rows(side: Selection, match: CounterMatch) -> pd.DataFrame:
     for name in METRICS:
         amount = np.bincount(rows[some], weights=match.values[name][match.of[some]], minlength=count)
         frame[name] = amount / frame["matched"].where(frame["matched"] > 0)
-    kernel = np.bincount(rows[match.kernels], minlength=count) > 0
-    return frame[kernel].reset_index(drop=True)
+    kernels = np.isin(side.loaded.trace.ops.kind[work.op], (KERNEL, GRAPH))
+    return frame[np.bincount(rows[kernels], minlength=count) > 0].reset_index(drop=True)
 
 
 def _cause_rows(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.core.intervals import Ints
+from nsysprof.core.nesting import innermost_marked
 from nsysprof.core.units import format_share
 from nsysprof.formats.rank_answer import COMPUTE, COPIES, EXPOSED, WHOLE
 from nsysprof.trace.trace import START_END
@@ -254,7 +255,7 @@ def _iteration_labels(
     itself = np.flatnonzero(numbered[of])
     count = np.zeros(len(paths.of), np.int64)
     count[rows[itself]] = _places_among(thread[itself], code[itself], text[itself])
-    again = count[_nearest(attribution.parent, numbered[paths.of])[rows]]
+    again = count[innermost_marked(attribution.parent, numbered[paths.of])[rows]]
     most = int(again.max(initial=0)) + 1
     used, label = np.unique(text * most + again, return_inverse=True)
     labels = [texts[each // most] + (f" #{each % most + 1}" if each % most else "") for each in used.tolist()]
@@ -292,14 +293,3 @@ def _places_among(*keys: NDArray[np.integer]) -> NDArray[np.int64]:
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order)) - first
     return places
-
-
-def _nearest(parent: NDArray[np.int32], marked: NDArray[np.bool_]) -> NDArray[np.integer]:
-    """The innermost marked row around each row, which may be that itself, else its outermost one; logarithmic rounds
-    in depth.
-    """
-    rows = np.arange(len(parent))
-    up = np.where(marked | (parent < 0), rows, parent)
-    while (up[up] != up).any():
-        up = up[up]
-    return up

@@ -629,7 +629,7 @@ def test_paths_that_are_cut_are_told(trace: MakeTrace, monkeypatch: pytest.Monke
     """Where the text of all paths is too long, a warning says how deep they are; otherwise nothing is said."""
     path = trace(*[Range("r", depth, 900 - depth) for depth in range(40)], duration=END)
     short = answer(path).warnings
-    monkeypatch.setattr("nsysprof.attribution.paths._MOST_CHARACTERS", 1000)
+    monkeypatch.setattr("nsysprof.attribution.paths._MAX_CHARACTERS", 1000)
     assert [warning for warning in answer(path).warnings if warning not in short] == [
         "range paths are up to 40 names deep: long ones are cut in the middle, and may look alike"
     ]

@@ -281,7 +281,7 @@ def test_processes_are_attributed_the_same_side_by_side(
     threads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several threads give every launch and every range what one gives them."""
-    monkeypatch.setattr("nsysprof.attribution.attribute._WORTH_THREADS", 0)
+    monkeypatch.setattr("nsysprof.attribution.attribute._MIN_LAUNCHES_FOR_THREADS", 0)
     monkeypatch.setattr("nsysprof.attribution.attribute.cores", lambda: 3)
     alone, together = attributed(TWO, threads), attribute(attributed(TWO, threads).trace, threads)
     assert len(alone.trace.processes) > 1

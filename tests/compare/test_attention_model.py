@@ -115,7 +115,7 @@ def test_a_shape_can_be_given_by_hand_and_the_name_of_the_range_counts() -> None
 
 
 @pytest.mark.parametrize(
-    ("shape", "names", "said"),
+    ("shape", "names", "warning"),
     [
         ("B=1,H=8,D=64,fp16", ("a", "b"), "--shape has no effect: S is not known; add S=…"),
         (
@@ -132,8 +132,8 @@ def test_a_shape_can_be_given_by_hand_and_the_name_of_the_range_counts() -> None
         ("B=1,H=8,D=64,fp16", ("x", "a"), "--shape has no effect: S is not known; add S=…"),
     ],
 )
-def test_a_shape_that_nothing_comes_of_is_told(
-    shape: str, names: tuple[str, str], said: str | None, trace: MakeTrace
+def test_a_shape_that_nothing_comes_of_is_reported(
+    shape: str, names: tuple[str, str], warning: str | None, trace: MakeTrace
 ) -> None:
     """With what it lacks for the side that it tells the most of; those that the record has are no concern of it."""
     items = [
@@ -145,7 +145,7 @@ def test_a_shape_that_nothing_comes_of_is_told(
     record = {"schema": "nsysprof-workload/1", "runs": runs}
     path.with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
     (pair,) = answer(path, base=names[0], new=names[1]).sides
-    assert list(shape_warnings(read_shape(shape), [pair.base, pair.new])) == ([said] if said else [])
+    assert list(shape_warnings(read_shape(shape), [pair.base, pair.new])) == ([warning] if warning else [])
     assert list(shape_warnings(None, [pair.base, pair.new])) == []
 
 

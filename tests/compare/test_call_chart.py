@@ -136,11 +136,11 @@ def test_calls_of_like_length_need_no_second_axis(trace: MakeTrace) -> None:
 def test_every_kernel_is_named(shipped: dict[str, Comparison], name: str) -> None:
     """What each of the few kernels of a call is there for is written in it, or above it."""
     found = shipped[name]
-    said = " ".join(texts(CALLS.figure(found)))
+    names = " ".join(texts(CALLS.figure(found)))
     pair = next(pair for pair in found.sides if pair.name == found.largest)
     for side in (pair.base, pair.new):
         call = median_call(side)
-        assert all(call.causes[code] in said for code in set(call.cause.tolist()))
+        assert all(call.causes[code] in names for code in set(call.cause.tolist()))
 
 
 def test_titles_of_calls_state_the_finding(shipped: dict[str, Comparison]) -> None:
@@ -166,8 +166,8 @@ def test_a_call_decides_nothing_where_all_calls_do_not(shipped: dict[str, Compar
         " over all calls no clear change from math to flash"
     )
     few = replace(found, pairs=found.pairs.assign(verdict=TOO_FEW_SAMPLES))
-    said = "math is 24.0x slower than flash, in too few samples for a verdict"
-    assert title_of(CALLS.figure(few)).endswith(f"; over all calls {said}")
+    verdict = "math is 24.0x slower than flash, in too few samples for a verdict"
+    assert title_of(CALLS.figure(few)).endswith(f"; over all calls {verdict}")
 
 
 def test_host_calls_are_shown_where_the_gpu_waits_for_them(shipped: dict[str, Comparison]) -> None:

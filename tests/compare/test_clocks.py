@@ -1,4 +1,4 @@
-"""Four clocks of a pair, with a verdict for each: what is told, and what cannot be."""
+"""Four clocks of a pair, with a verdict for each where there are samples enough."""
 
 from __future__ import annotations
 

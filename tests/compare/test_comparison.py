@@ -172,7 +172,7 @@ def test_two_reports_pair_equal_paths(trace: MakeTrace) -> None:
 
 
 def test_two_reports_can_be_asked_for_inner_ranges(trace: MakeTrace) -> None:
-    """A glob picks what is compared; files of one name are told apart by their folder."""
+    """A glob picks what is compared; files of one name get the names of their folders."""
     first = trace(*run("train", 0, [(GEMM, 200)]))
     (first.parent / "new").mkdir()
     second = trace(*run("train", 0, [(GEMM, 150)]), name=f"new/{first.name}")
@@ -201,7 +201,7 @@ def both_kinds(trace: MakeTrace, name: str, length: int) -> Path:
 
 @pytest.mark.parametrize("how", [{}, {"select": "train"}, {"base": "train", "new": "train"}])
 def test_a_path_that_is_both_a_range_and_a_window_is_two_pairs(how: dict[str, str], trace: MakeTrace) -> None:
-    """Each kind stands against its own; the window says that it is one."""
+    """Each kind is compared with its own; the window is marked as one."""
     found = answer(both_kinds(trace, "before.sqlite", 100), both_kinds(trace, "after.sqlite", 300), **how)
     columns = ["pair", "base", "base_name", "new_name", "place", "base_busy_ns", "new_busy_ns"]
     assert found.pairs[columns].to_numpy().tolist() == [
@@ -213,7 +213,7 @@ def test_a_path_that_is_both_a_range_and_a_window_is_two_pairs(how: dict[str, st
 
 
 def test_a_window_beside_a_range_of_its_name_may_be_in_one_report_only(trace: MakeTrace) -> None:
-    """Like stands against like; what is left is named, and where there is nothing alike the other kind will do."""
+    """Like is compared with like; what is left is named, and where there is nothing alike the other kind will do."""
     both, alone = (
         both_kinds(trace, "both.sqlite", 100),
         trace(*run("train", 0, [(GEMM, 50)]), name="one.sqlite", duration=END),
@@ -228,7 +228,7 @@ def test_a_window_beside_a_range_of_its_name_may_be_in_one_report_only(trace: Ma
     assert answer(window, alone).pairs["pair"].tolist() == ["train"]
 
 
-def test_windows_and_ranges_of_two_names_are_told_apart_in_one_report(trace: MakeTrace) -> None:
+def test_windows_and_ranges_of_two_names_are_reported_apart_in_one_report(trace: MakeTrace) -> None:
     """Two paths of two kinds each: every pair has a name of its own; a name against itself is refused."""
     kernels = [(GEMM, 100)]
     path = trace(
@@ -267,7 +267,7 @@ def test_reports_without_a_common_range_are_refused(trace: MakeTrace) -> None:
         ({"base": "RUN::math::S8", "new": "RUN::flash::S8", "shape": "B=1,Q=2"}, "no part of a shape: 'Q=2'"),
     ],
 )
-def test_what_cannot_be_compared_is_said(how: dict[str, str], message: str, trace: MakeTrace) -> None:
+def test_what_cannot_be_compared_is_reported(how: dict[str, str], message: str, trace: MakeTrace) -> None:
     """A clear sentence for each way to ask for nothing."""
     with pytest.raises(NsysprofError, match=message):
         answer(math_and_flash(trace), **how)
@@ -289,7 +289,7 @@ def test_a_side_without_gpu_work_is_refused_or_left_out(trace: MakeTrace) -> Non
     assert found.warnings == (f"RUN::flash::S8 of {path} launched no GPU work: not compared",)
 
 
-def test_calls_without_gpu_work_are_told(trace: MakeTrace) -> None:
+def test_calls_without_gpu_work_are_reported(trace: MakeTrace) -> None:
     """They count as calls, and the average is over them too."""
     path = trace(
         *run("a", 0, [(GEMM, 100)], calls=3),
@@ -302,7 +302,7 @@ def test_calls_without_gpu_work_are_told(trace: MakeTrace) -> None:
     assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, and count in the average",)
 
 
-def test_ranges_that_were_never_closed_are_told(trace: MakeTrace) -> None:
+def test_ranges_that_were_never_closed_are_reported(trace: MakeTrace) -> None:
     """Their end is that of the session, so they hold whatever came after."""
     path = trace(
         *run("a", 0, [(GEMM, 100)]),
@@ -319,7 +319,7 @@ def test_ranges_that_were_never_closed_are_told(trace: MakeTrace) -> None:
     )
 
 
-def test_sides_on_different_gpus_are_told(trace: MakeTrace) -> None:
+def test_sides_on_different_gpus_are_reported(trace: MakeTrace) -> None:
     """Another model is hardware, another card of the same model is named; one range on two GPUs at once too."""
     gpus = Gpu(0), Gpu(1, "NVIDIA A100")
     path = trace(
@@ -345,7 +345,7 @@ def test_sides_on_different_gpus_are_told(trace: MakeTrace) -> None:
     )
 
 
-def test_work_that_cannot_be_told_is_warned_of(trace: MakeTrace) -> None:
+def test_work_that_cannot_be_known_is_warned_of(trace: MakeTrace) -> None:
     """A graph traced whole may hold anything, and a kernel that no rule knows has no cause."""
     path = trace(
         *run("a", 0, [(GEMM, 100), ("frobnicate", 100)]),
@@ -428,7 +428,7 @@ def test_warm_up_is_left_out(trace: MakeTrace) -> None:
 
 
 def test_events_of_warm_up_are_left_out_too(trace: MakeTrace) -> None:
-    """The record has one for each call; another number of them cannot be told apart."""
+    """The record has one for each call; another number of them cannot be matched."""
     path = trace(*steps("a", 0, [300] * 4), *steps("b", 20_000, [200] * 4, 50), duration=END)
     for latencies, kept in (([9000, 8000, 30, 31], [30, 31]), ([9000, 30, 31], [])):
         run = {"range": "a", "status": "measured", "latency_clock": "cuda events", "latency_ns": latencies}
@@ -459,7 +459,7 @@ def test_a_range_is_compared_with_itself_by_its_instances(trace: MakeTrace) -> N
 
 
 def test_calls_are_those_of_the_chosen_instances(trace: MakeTrace) -> None:
-    """The second of two runs, with its three calls; a range that has no second one is left out, and said."""
+    """The second of two runs, with its three calls; a range that has no second one is left out with a warning."""
     items = [
         *steps("a", 0, [300, 300]),
         *steps("a", 5_000, [400] * 3, 20),
@@ -524,7 +524,7 @@ def test_one_step_of_the_gpu_s_clock_is_no_difference(trace: MakeTrace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "new", "said"),
+    ("base", "new", "shapes"),
     [
         ("RUN::math::S8", "RUN::math::S16", "S=8 and S=16"),
         ("RUN::math::B1::S8", "RUN::flash::B4::S16", "B=1 and B=4, S=8 and S=16"),
@@ -536,13 +536,13 @@ def test_one_step_of_the_gpu_s_clock_is_no_difference(trace: MakeTrace) -> None:
         ("math", "flash", ""),
     ],
 )
-def test_unlike_shapes_in_names_are_warned_of(trace: MakeTrace, base: str, new: str, said: str) -> None:
+def test_unlike_shapes_in_names_are_warned_of(trace: MakeTrace, base: str, new: str, shapes: str) -> None:
     """What both names tell and do not tell alike is part of the difference."""
     path = trace(*run(base, 0, [(GEMM, 200)]), *run(new, 5000, [(GEMM, 200)], first_id=50), duration=END)
     found = answer(path, base=base, new=new)
-    text = f"{base} → {new}: different shapes, {said}: the difference is also one of shape"
-    assert (text in found.warnings) == bool(said)
-    assert any("different shapes" in each for each in found.warnings) == bool(said)
+    text = f"{base} → {new}: different shapes, {shapes}: the difference is also one of shape"
+    assert (text in found.warnings) == bool(shapes)
+    assert any("different shapes" in each for each in found.warnings) == bool(shapes)
 
 
 def test_unlike_shapes_in_records_are_warned_of(trace: MakeTrace) -> None:

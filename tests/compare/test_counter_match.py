@@ -1,4 +1,4 @@
-"""Counters laid beside reports: which launch is which, what has no figures, and what is said of it."""
+"""Counters matched with reports: which launch is which, which have no figures, and the sentences about both."""
 
 from __future__ import annotations
 
@@ -330,15 +330,15 @@ def test_more_than_the_memory_can_do_is_refused(trace: MakeTrace) -> None:
 # ---- sentences and text
 
 
-def test_sentences_hold_the_measurement_against_the_model(trace: MakeTrace) -> None:
+def test_sentences_compare_the_measurement_with_the_model(trace: MakeTrace) -> None:
     """How much moves, why that is not what was expected, and who uses tensor cores."""
     rows = both_calls()
     for row in rows:
         row.more.update(fp32_flops=1000, tensor_flops=0)
     rows[3].more.update(tensor_flops=3000)
     found = compared(math_and_flash(trace), rows, {**PAIR, "shape": SHAPE})
-    told = found.findings["RUN::math::S8 → RUN::flash::S8"]
-    assert told[-4:] == (
+    sentences = found.findings["RUN::math::S8 → RUN::flash::S8"]
+    assert sentences[-4:] == (
         "memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math moves 606 B measured, 1.50 KiB expected (6.0"
         " times its score matrix of 256 B); flash moves 44 B measured, 512 B expected",
         "math moves 61 % less than expected: its score matrix of 256 B fits into the L2 cache (60.0 MiB), so that much"
@@ -350,12 +350,12 @@ def test_sentences_hold_the_measurement_against_the_model(trace: MakeTrace) -> N
 
 
 def test_without_dram_columns_there_is_no_sentence_on_traffic(trace: MakeTrace) -> None:
-    """FLOPs were counted, bytes were not, and no shape is known: nothing is said of bytes, nothing left blank."""
+    """FLOPs were counted, bytes were not, and no shape is known: no sentence on bytes, nothing left blank."""
     flops = {"tensor_flops": 0, "fp32_flops": 500, "fp16_flops": 0, "fp64_flops": 0}
     rows = [Counted(row.range, row.kernel, more=flops) for row in both_calls()]
-    (told,) = compared(math_and_flash(trace), rows).findings.values()
-    assert not [text for text in told if text.startswith("memory traffic")]
-    assert "tensor cores do none of the 1,500 FLOP of math" in " ".join(told)
+    (sentences,) = compared(math_and_flash(trace), rows).findings.values()
+    assert not [text for text in sentences if text.startswith("memory traffic")]
+    assert "tensor cores do none of the 1,500 FLOP of math" in " ".join(sentences)
 
 
 def test_what_the_model_does_not_know_is_named(trace: MakeTrace) -> None:
@@ -379,9 +379,9 @@ def test_a_cause_that_differs_is_named_where_the_call_does_not(trace: MakeTrace)
     """The total agrees within a fifth; one kernel moves half as much again as the model says."""
     rows = call("RUN::math::S8", 0, (GEMM, 510, 0), (SOFTMAX, 700, 50), (GEMM, 400, 100))
     found = compared(math_and_flash(trace), [*rows, *both_calls()[3:]], {**PAIR, "shape": SHAPE})
-    told = found.findings["RUN::math::S8 → RUN::flash::S8"]
-    assert "softmax of math moves 46 % more than expected: 750 B measured, 512 B expected" in told
-    assert not any(text.startswith("math moves") for text in told)
+    sentences = found.findings["RUN::math::S8 → RUN::flash::S8"]
+    assert "softmax of math moves 46 % more than expected: 750 B measured, 512 B expected" in sentences
+    assert not any(text.startswith("math moves") for text in sentences)
 
 
 TABLES = """\
@@ -431,7 +431,7 @@ def test_the_same_sentence_on_caches_stands_once(trace: MakeTrace) -> None:
 # ---- which file
 
 
-def test_counters_of_other_ranges_are_said(trace: MakeTrace) -> None:
+def test_counters_of_other_ranges_are_reported(trace: MakeTrace) -> None:
     """Beside the report a warning, named an error; both tell what the file has."""
     path = math_and_flash(trace)
     rows = call("RUN::cudnn::S8", 0, (GEMM, 1, 1))
@@ -450,13 +450,13 @@ def test_another_gpu_is_refused(trace: MakeTrace) -> None:
     path = math_and_flash(trace)
     found = compared(path, both_calls(), environment={"gpus": [{"name": "NVIDIA T4"}]})
     file = path.with_suffix(".counters.csv")
-    said = f"{file} was measured on NVIDIA T4, {path} on NVIDIA H200"
-    assert found.warnings == (f"the counters beside the report are left out: {said}",)
+    message = f"{file} was measured on NVIDIA T4, {path} on NVIDIA H200"
+    assert found.warnings == (f"the counters beside the report are left out: {message}",)
     assert found.measured == {}
     with pytest.raises(NsysprofError) as raised:
         answer(path, **PAIR, counters=[file])
     assert (raised.value.message, raised.value.hint) == (
-        said,
+        message,
         "nsysprof counters, on the GPU that the report is of",
     )
 
@@ -469,7 +469,7 @@ def test_a_gpu_that_nobody_knows_is_doubted(trace: MakeTrace) -> None:
     assert reads(found)["softmax"] == 200
 
 
-def test_other_libraries_are_told(trace: MakeTrace) -> None:
+def test_other_libraries_are_reported(trace: MakeTrace) -> None:
     """Versions that both records know and that differ."""
     path = math_and_flash(trace)
     run_record = {

@@ -57,7 +57,7 @@ def clocks(**span: Any) -> pd.DataFrame:
     return pd.DataFrame([{"clock": clock, **row} for clock, row in rows.items()])
 
 
-def said(
+def sentences(
     gaps: pd.DataFrame = GAPS,
     frame: pd.DataFrame | None = None,
     evidence: pd.DataFrame = EVIDENCE,
@@ -73,7 +73,7 @@ def said(
 
 def test_what_a_clear_difference_amounts_to() -> None:
     """The headline, the test, the largest causes, and the kernels with their units; nothing about idling."""
-    assert said() == [
+    assert sentences() == [
         "math is 8.00x slower than flash at S=1024 by span: 400 µs against 50.0 µs, median call (n = 20)",
         "verdict: flash is faster; the median call of math takes 8.00x as long (95 % interval 7.90x to 8.10x);"
         " p = 1e-07",
@@ -100,20 +100,20 @@ def test_speeds_in_words(base: int, new: int, words: str) -> None:
 def test_no_clear_change_is_the_headline() -> None:
     """Where the test finds nothing, the headline does not claim that one side is slower."""
     frame = clocks(verdict=NO_CLEAR_CHANGE, reason="the interval of the ratio holds 1")
-    headline, verdict, *_ = said(frame=frame, verdict=NO_CLEAR_CHANGE)
+    headline, verdict, *_ = sentences(frame=frame, verdict=NO_CLEAR_CHANGE)
     assert headline == (
         "no clear change from math to flash at S=1024 by span: 400 µs against 50.0 µs, median call (n = 20)"
     )
-    assert not any("of the difference" in line for line in said(frame=frame, verdict=NO_CLEAR_CHANGE))
+    assert not any("of the difference" in line for line in sentences(frame=frame, verdict=NO_CLEAR_CHANGE))
     assert verdict.startswith("verdict: no clear change; the median call")
 
 
-def test_too_few_samples_are_said() -> None:
+def test_too_few_samples_are_reported() -> None:
     """The numbers stand, with what they are worth; different counts are both named."""
     frame = clocks(
         verdict=TOO_FEW_SAMPLES, reason="2 samples, of which it takes 8 on either side", level=0.25
     )
-    headline, verdict, *_ = said(frame=frame, verdict=TOO_FEW_SAMPLES, new_n=3)
+    headline, verdict, *_ = sentences(frame=frame, verdict=TOO_FEW_SAMPLES, new_n=3)
     assert headline == (
         "math is 8.00x slower than flash at S=1024 by span, in too few samples for a verdict:"
         " 400 µs against 50.0 µs, median call (n = 20 and 3)"
@@ -131,14 +131,14 @@ def test_a_launch_bound_side_makes_the_clocks_disagree() -> None:
     ).fillna({"base_kernels": 0.0, "new_kernels": 0.0})
     frame = clocks()
     frame.loc[frame["clock"] == "busy", "ratio"] = 22.9
-    lines = said(gaps, frame, new_busy_ns=17_000)
+    lines = sentences(gaps, frame, new_busy_ns=17_000)
     assert "flash at S=1024 is launch-bound: busy is 34 % of span, so 8.00x by span is 22.9x by busy" in lines
 
 
-def test_a_side_that_idles_for_another_reason_is_told_too() -> None:
+def test_a_side_that_idles_for_another_reason_is_reported_too() -> None:
     """Idle, but not for the host; and where both sides idle alike, the ratios agree and are not repeated."""
     only = "keeps the GPU busy for 50 % of its span only"
-    assert f"math at S=1024 {only}; flash {only}" in said(base_busy_ns=200_000, new_busy_ns=25_000)
+    assert f"math at S=1024 {only}; flash {only}" in sentences(base_busy_ns=200_000, new_busy_ns=25_000)
 
 
 def test_cuda_events_that_tell_something_else_are_named() -> None:
@@ -146,14 +146,14 @@ def test_cuda_events_that_tell_something_else_are_named() -> None:
     frame = clocks()
     events = frame["clock"] == "CUDA events"
     frame.loc[events, ["base_median_ns", "new_median_ns", "ratio"]] = [400_000, 100_000, 4.0]
-    assert said(frame=frame)[-1] == (
+    assert sentences(frame=frame)[-1] == (
         "by CUDA events, with the profiler's own cost between them, it is 4.00x: 400 µs against 100 µs"
     )
 
 
-def test_a_mean_that_is_no_typical_call_is_told() -> None:
+def test_a_mean_that_is_no_typical_call_is_reported() -> None:
     """The ledger adds up to the mean; a few slow calls move that away from the median."""
-    assert said(frame=clocks(base_median_ns=300_000))[-1] == (
+    assert sentences(frame=clocks(base_median_ns=300_000))[-1] == (
         "a few slow calls of math make the mean, 400 µs, to which the causes add up, 33 % longer than the median"
         " call, 300 µs"
     )
@@ -162,7 +162,7 @@ def test_a_mean_that_is_no_typical_call_is_told() -> None:
 def test_headline_and_causes_are_about_one_difference() -> None:
     """Seven calls of ten got slower, and three very slow ones became fast: the mean falls, the median call rises."""
     pair: dict[str, Any] = {"base_median_ns": 40_000, "new_median_ns": 50_000, "verdict": SLOWER}
-    lines = said(frame=clocks(base_median_ns=40_000, verdict=SLOWER), **pair)
+    lines = sentences(frame=clocks(base_median_ns=40_000, verdict=SLOWER), **pair)
     assert lines[0].startswith("math is 1.25x faster than flash")
     assert not any("of the difference" in line for line in lines)
 
@@ -193,31 +193,31 @@ def test_shares_of_what_is_no_difference_are_not_told(changed: dict[str, Any], w
 def test_idle_causes_are_put_into_words() -> None:
     """A row's short name becomes part of a sentence."""
     gaps = GAPS.assign(cause=[WAITING_FOR[HOST], *GAPS["cause"][1:]])
-    assert said(gaps)[2] == "57 % of the difference is waiting for the host, 43 % gemm and 11 % cast up"
+    assert sentences(gaps)[2] == "57 % of the difference is waiting for the host, 43 % gemm and 11 % cast up"
 
 
 def test_without_a_difference_no_cause_is_named() -> None:
     """No share, no sentence."""
-    assert not any("of the difference" in line for line in said(GAPS.assign(share=np.nan)))
+    assert not any("of the difference" in line for line in sentences(GAPS.assign(share=np.nan)))
 
 
 def test_the_same_units_on_both_sides_are_not_news() -> None:
     """Units are named where they differ; where nobody knows them, they are not."""
     both = EVIDENCE.assign(math_unit="tensor core")
-    line = said(evidence=both)[3]
+    line = sentences(evidence=both)[3]
     assert line == "per call math runs 4 kernels and flash 1"
 
 
-def test_traffic_is_told_where_both_shapes_are_known() -> None:
+def test_traffic_is_reported_where_both_shapes_are_known() -> None:
     """Bytes by the model; how often the score matrix goes by says why."""
     run = RecordedRun((), 1, 8, 4096, 64, "fp16", True, False)
     models = (
         expected(run, SideLedger({QK: Entry(1, 1, 1), CAST_UP: Entry(3, 3, 1)}, 2, 1)),
         expected(run, SideLedger({FUSED: Entry(1, 1, 1)}, 1, 1)),
     )
-    lines = said(models=models)
+    lines = sentences(models=models)
     assert lines[-1] == (
         "expected memory traffic per call at B=1 H=8 S=4096 D=64, fp16, causal: math 564 MiB (1.1 times its score"
         " matrix of 512 MiB), flash 16.0 MiB"
     )
-    assert len(said(models=(models[0], None))) == len(lines) - 1
+    assert len(sentences(models=(models[0], None))) == len(lines) - 1

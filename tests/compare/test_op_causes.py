@@ -93,12 +93,12 @@ def test_every_kernel_of_math_attention_has_its_cause() -> None:
 
 
 def test_calls_do_not_see_each_other() -> None:
-    """The last product of one call and the first of the next are told apart: groups end the order."""
+    """The last product of one call and the first of the next stay apart: groups end the order."""
     assert causes(MATH, MATH) == MATH_CAUSES * 2
     assert causes("gemm softmax", "gemm") == ["gemm", "softmax", "gemm"]
 
 
-def test_layers_of_a_model_are_told_apart() -> None:
+def test_layers_of_a_model_are_kept_apart() -> None:
     """Two layers with projections around their attention: only the products next to a softmax are Q·Kᵀ and P·V."""
     layer = "gemm scale gemm add softmax gemm gemm relu gemm"
     expected = ["gemm", SCALING, QK, MASK_ADD, SOFTMAX, PV, "gemm", "activation", "gemm"]

@@ -272,7 +272,7 @@ def test_names_stay_inside_and_apart(kernels: int, trace: MakeTrace) -> None:
 
 
 def test_thousands_of_kernels_are_not_all_drawn(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those with the most time are; how many are not is said."""
+    """Those with the most time are; a note counts the others."""
     monkeypatch.setattr(roofline_module, "MAX_BUBBLES", 20)
     names = [(f"kernel_{n}", 3 + n % 7) for n in range(90)]
     path = trace(*run("a", 0, names, calls=1), *run("b", 9000, [(FLASH, 9)], first_id=900), duration=90_000)

@@ -90,7 +90,7 @@ def test_markdown_has_the_same_numbers(trace: MakeTrace) -> None:
 
 
 def test_equal_warnings_are_one_line_with_a_count(trace: MakeTrace) -> None:
-    """What is to be said of each of twenty ranges is said of the first and counted; the document has them all."""
+    """A warning about each of twenty ranges stands once, with their number; the document has them all."""
     items: list[Items] = []
     for place in range(20):
         at = 1000 * place

@@ -40,7 +40,7 @@ from nsysprof.results.folder import ResultFolder
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
-from tests.kit.sources import source_of
+from tests.kit.reports import source_of
 from tests.kit.trace import Range, launch_kernel
 
 

@@ -20,8 +20,8 @@ def test_the_fuzzer_sees_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None
     """A reader that skips a kind of work in silence, and one that raises, are found."""
     pytest.importorskip("pyarrow")
     # a dict of its own: taken out and put back, the table would come last for the tests after this
-    left = {name: kind for name, kind in gpu_work.TABLES.items() if not name.endswith("MEMSET")}
-    monkeypatch.setattr(gpu_work, "TABLES", left)
+    left = {name: kind for name, kind in gpu_work.WORK.items() if not name.endswith("MEMSET")}
+    monkeypatch.setattr(gpu_work, "WORK", left)
     assert any(end.startswith("silent difference: ops") for _, end, _ in fuzz(range(12)))
     monkeypatch.setattr(gpu_work, "_check_times", None)
     assert any(end.startswith("traceback") for _, end, _ in fuzz(range(12)))

@@ -144,7 +144,10 @@ def refer(path: str | os.PathLike[str], threads: str = "follow") -> Reference:
         out.outcome.append(outcome)
         out.owner.append(owner)
     out.parent = [_parent(ranges, at) for at in range(len(ranges))]
-    out.totals = [_totals(out, at, launch, met, threads) for at in range(len(ranges))]
+    ops_of: dict[tuple[int, int], list[Op]] = {}
+    for op in ops:
+        ops_of.setdefault((op.process, op.correlation), []).append(op)
+    out.totals = [_totals(out, at, launch, ops_of, met, threads) for at in range(len(ranges))]
     return out
 
 
@@ -234,8 +237,13 @@ def _calls(connection: sqlite3.Connection) -> dict[tuple[int, int], Span]:
 
 def _innermost(ranges: list[RangeRow], call: Span, kind: str, thread: int) -> int:
     """The last-started range of a thread that is open during the whole call, -1 without one."""
+    start, end = call.start, call.end
     return max(
-        (at for at, r in enumerate(ranges) if r.kind == kind and r.thread == thread and r.holds(call)),
+        (
+            at
+            for at, r in enumerate(ranges)
+            if r.start <= start and end <= r.end and r.thread == thread and r.kind == kind
+        ),
         default=-1,
     )
 
@@ -286,21 +294,24 @@ def _totals(
     out: Reference,
     at: int,
     launch: dict[tuple[int, int], Span],
+    ops_of: dict[tuple[int, int], list[Op]],
     met: dict[tuple[int, int], tuple[str, int]],
     threads: str,
 ) -> Totals:
     """Everything launched inside a range: on its thread or followed there; for a window in its process."""
     mine = out.ranges[at]
-    inside = set()
-    for key, call in launch.items():
+
+    def sees(key: tuple[int, int], call: Span) -> bool:
         outcome, owner = met[key]
         if mine.kind == "start_end":
-            seen = _window_sees(mine, call, threads)
-        else:
-            seen = outcome in ("own thread", "followed") and out.ranges[owner].thread == mine.thread
-        if seen and mine.holds(call):
-            inside.add(key)
-    ops = [op for op in out.ops if (op.process, op.correlation) in inside]
+            return _window_sees(mine, call, threads)
+        return outcome in ("own thread", "followed") and out.ranges[owner].thread == mine.thread
+
+    start, end = mine.start, mine.end
+    inside = {
+        key for key, call in launch.items() if start <= call.start and call.end <= end and sees(key, call)
+    }
+    ops = [op for key in inside for op in ops_of[key]]
     if not ops:
         return Totals()
     followed = {key for key in inside if met[key][0] == "followed" and mine.kind == "push_pop"}

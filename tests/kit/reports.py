@@ -8,7 +8,9 @@ from typing import Any
 
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import Attribution, attribute
-from nsysprof.trace.report import open_report
+from nsysprof.trace.nsys.blocks import Source
+from nsysprof.trace.nsys.reader import NsysReader
+from nsysprof.trace.report import Report, open_report
 
 TRACES = Path(__file__).parents[2] / "traces"
 RUN, BLOCK, TWO = (TRACES / f"{name}.sqlite" for name in ("run", "block", "two-processes"))
@@ -24,6 +26,12 @@ def broken_down(path: Path = RUN, threads: str = "follow", **how: Any) -> Breakd
     if path.parent != TRACES:
         return break_down(_attributed(path, threads), **how)
     return _broken_down(path, threads, **how)
+
+
+def source_of(report: Report) -> Source:
+    """The tables behind an open report of nsys, for tests of what reads them."""
+    assert isinstance(report.reader, NsysReader)
+    return report.reader.source
 
 
 def _attributed(path: Path, threads: str) -> Attribution:

@@ -15,7 +15,7 @@ import pytest
 
 from nsysprof.trace.nsys.about import gpus_of_devices
 from nsysprof.trace.report import About, Diagnostic, Report, open_report
-from tests.kit.sources import source_of
+from tests.kit.reports import source_of
 
 Rows = Sequence[Sequence[Any]]
 Make = Callable[..., Report]

@@ -14,7 +14,7 @@ from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import Nsys, export, find_importer, find_nsys, header_version, stats
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
-from tests.kit.sources import source_of
+from tests.kit.reports import source_of
 from tests.kit.trace import Range, launch_kernel
 
 pytestmark = pytest.mark.nsys

@@ -15,7 +15,7 @@ from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import EXPOSED, HOST, OTHERS, QUEUE, SYNC, Gaps, find_gaps
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
-from tests.kit.sources import source_of
+from tests.kit.reports import source_of
 from tests.kit.trace import Launch, Range, launch_kernel, launch_memcpy
 
 NAMES = {HOST: "host", SYNC: "sync", QUEUE: "queue", EXPOSED: "exposed"}
@@ -34,7 +34,7 @@ def gaps_of(path: Path, name: str = "run", calls: str | None = None) -> Gaps:
     return find_gaps(index, range_work(index, windows, inner), windows, waits)
 
 
-def told(gaps: Gaps) -> list[tuple[int, int, str]]:
+def rows(gaps: Gaps) -> list[tuple[int, int, str]]:
     """Start, end and reason of each gap."""
     kinds = [NAMES[kind] for kind in gaps.kind.tolist()]
     return list(zip(gaps.start.tolist(), gaps.end.tolist(), kinds, strict=True))
@@ -47,7 +47,7 @@ def test_a_gap_before_an_op_that_was_not_launched_yet_waits_for_the_host(trace: 
         launch_kernel("a", (10, 15), (20, 40), id=1),
         launch_kernel("b", (60, 65), (70, 90), id=2),
     )
-    assert told(gaps_of(path)) == [(40, 70, "host")]
+    assert rows(gaps_of(path)) == [(40, 70, "host")]
 
 
 def test_a_gap_that_began_during_the_launch_waits_for_the_host_too(trace: MakeTrace) -> None:
@@ -57,7 +57,7 @@ def test_a_gap_that_began_during_the_launch_waits_for_the_host_too(trace: MakeTr
         launch_kernel("a", (10, 15), (20, 40), id=1),
         launch_kernel("b", (38, 43), (46, 60), id=2),
     )
-    assert told(gaps_of(path)) == [(40, 46, "host")]
+    assert rows(gaps_of(path)) == [(40, 46, "host")]
 
 
 def test_a_gap_between_ops_that_were_launched_in_time_is_the_queue_s(trace: MakeTrace) -> None:
@@ -68,7 +68,7 @@ def test_a_gap_between_ops_that_were_launched_in_time_is_the_queue_s(trace: Make
         launch_kernel("b", (16, 19), (41, 60), id=2),
         launch_kernel("c", (20, 24), (60, 70), id=3),
     )
-    assert told(gaps_of(path)) == [(40, 41, "queue")]
+    assert rows(gaps_of(path)) == [(40, 41, "queue")]
 
 
 def test_a_synchronization_costs_what_it_takes_to_return(trace: MakeTrace) -> None:
@@ -81,7 +81,7 @@ def test_a_synchronization_costs_what_it_takes_to_return(trace: MakeTrace) -> No
         launch_kernel("c", (100, 105), (110, 120), id=3),
     )
     gaps = gaps_of(path)
-    assert told(gaps) == [(40, 45, "sync"), (45, 60, "exposed"), (90, 110, "host")]
+    assert rows(gaps) == [(40, 45, "sync"), (45, 60, "exposed"), (90, 110, "host")]
     assert [gaps.total_ns(kind) for kind in (SYNC, EXPOSED, HOST)] == [5, 15, 20]
 
 
@@ -93,7 +93,7 @@ def test_a_synchronization_that_returns_at_once_costs_nothing_and_exposes_the_ho
         Launch(16, 40, 9, api="cudaStreamSynchronize_v3020"),
         launch_kernel("b", (50, 55), (60, 90), id=2),
     )
-    assert told(gaps_of(path)) == [(40, 60, "exposed")]
+    assert rows(gaps_of(path)) == [(40, 60, "exposed")]
 
 
 def test_a_synchronize_call_on_an_idle_gpu_costs_nothing(trace: MakeTrace) -> None:
@@ -104,7 +104,7 @@ def test_a_synchronize_call_on_an_idle_gpu_costs_nothing(trace: MakeTrace) -> No
         Launch(42, 45, 9, api="cudaDeviceSynchronize_v3020"),
         launch_kernel("b", (50, 55), (60, 90), id=2),
     )
-    assert told(gaps_of(path)) == [(40, 60, "host")]
+    assert rows(gaps_of(path)) == [(40, 60, "host")]
 
 
 def test_a_synchronize_call_of_the_range_s_thread_counts_for_what_follows_it(trace: MakeTrace) -> None:
@@ -115,14 +115,14 @@ def test_a_synchronize_call_of_the_range_s_thread_counts_for_what_follows_it(tra
         Launch(16, 45, 9, api="cudaStreamSynchronize_v3020"),
         launch_kernel("b", (50, 55), (60, 90), id=2, thread=2),
     )
-    assert told(gaps_of(path)) == [(40, 45, "sync"), (45, 60, "exposed")]
+    assert rows(gaps_of(path)) == [(40, 45, "sync"), (45, 60, "exposed")]
     other = trace(
         Range("run", 0, 200),
         launch_kernel("a", (10, 15), (20, 40), id=1),
         Launch(16, 45, 9, api="cudaStreamSynchronize_v3020", thread=3),
         launch_kernel("b", (50, 55), (60, 90), id=2),
     )
-    assert told(gaps_of(other)) == [(40, 60, "host")]
+    assert rows(gaps_of(other)) == [(40, 60, "host")]
 
 
 def test_a_blocking_copy_was_launched_when_its_call_began(trace: MakeTrace) -> None:
@@ -133,10 +133,10 @@ def test_a_blocking_copy_was_launched_when_its_call_began(trace: MakeTrace) -> N
         (Launch(16, 60, 2, api="cudaMemcpy_v3020"), launch_memcpy((0, 0), (42, 55), id=2)[1]),
         launch_kernel("b", (70, 75), (80, 90), id=3),
     )
-    assert told(gaps_of(path)) == [(40, 42, "queue"), (55, 60, "sync"), (60, 80, "exposed")]
+    assert rows(gaps_of(path)) == [(40, 42, "queue"), (55, 60, "sync"), (60, 80, "exposed")]
 
 
-def test_what_others_run_in_a_gap_is_told_apart(trace: MakeTrace) -> None:
+def test_what_others_run_in_a_gap_is_kept_apart(trace: MakeTrace) -> None:
     """20 of the 30 ns between the range's ops the GPU works for another range; the rest waits for the host."""
     path = trace(
         Range("run", 0, 100),
@@ -158,10 +158,10 @@ def test_ops_that_overlap_leave_no_gap(trace: MakeTrace) -> None:
         launch_kernel("b", (9, 10), (40, 50), id=3),
         launch_kernel("c", (100, 105), (110, 120), id=4),
     )
-    assert told(gaps_of(path)) == [(60, 110, "host")]
+    assert rows(gaps_of(path)) == [(60, 110, "host")]
 
 
-def test_gaps_between_calls_are_told_from_those_within(trace: MakeTrace) -> None:
+def test_gaps_between_calls_are_reported_from_those_within(trace: MakeTrace) -> None:
     """The GPU waits once inside the first call and once from that to the second."""
     path = trace(
         Range("run", 0, 300),
@@ -182,7 +182,7 @@ def test_windows_do_not_see_each_other(trace: MakeTrace) -> None:
         Range("run", 100, 150),
         launch_kernel("b", (110, 115), (120, 130), id=2),
     )
-    assert told(gaps_of(path)) == []
+    assert rows(gaps_of(path)) == []
 
 
 @pytest.mark.parametrize("seed", range(40))
