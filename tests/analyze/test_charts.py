@@ -317,8 +317,8 @@ def test_the_zoom_has_a_box_per_op(run: Breakdown) -> None:
     (stream,) = [artist for artist in zoom.collections if artist.get_label() == "GPU 0 · stream 7"]
     shown = timeline(run, columns=100).zoom
     assert shown is not None
-    assert int(shown.op_own.sum()) == 20
-    assert 20 < len(stream.get_paths()) == len(shown.op_own)
+    assert int(shown.ops["own"].sum()) == 20
+    assert 20 < len(stream.get_paths()) == len(shown.ops["own"])
     assert 2_800_000 < zoom.get_xlim()[1] < 3_100_000
 
 
