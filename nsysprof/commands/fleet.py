@@ -22,6 +22,7 @@ from nsysprof.commands.report_options import (
     Threads,
     ThreadsOption,
     bytes_of,
+    folder_option,
 )
 
 if TYPE_CHECKING:
@@ -44,13 +45,7 @@ def fleet(
         typer.Option("--from", metavar="FILE", help="A file of names of reports, one on a line."),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="Folder of the results [default: FOLDER.fleet in the current folder, FOLDER that of the reports].",
-        ),
+        Path | None, folder_option("FOLDER.fleet in the current folder, FOLDER that of the reports")
     ] = None,
     per: Annotated[
         str | None,
