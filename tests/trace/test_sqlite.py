@@ -137,7 +137,7 @@ def test_a_refusal_in_the_middle_goes_on_where_the_pages_ended(
 ) -> None:
     """Blocks that came from the pages are not read again."""
     monkeypatch.setattr(pages, "cores", lambda: threads)
-    monkeypatch.setattr(pages, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(pages, "_MIN_BYTES_FOR_THREADS", 0)
     monkeypatch.setattr(pages, "_BLOCK", 1 << 14)
     monkeypatch.setattr(pages, "_BLOCK_OF_THREADS", 1 << 14)
     source = make(
@@ -178,7 +178,7 @@ def test_tables_that_several_threads_decode_have_the_same_columns(
 
     _, *alone = read()
     monkeypatch.setattr(pages, "cores", lambda: 3)
-    monkeypatch.setattr(pages, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(pages, "_MIN_BYTES_FOR_THREADS", 0)
     monkeypatch.setattr(pages, "_BLOCK_OF_THREADS", 1 << 15)
     parts, *together = read()
     assert parts > 10
