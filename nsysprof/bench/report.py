@@ -12,6 +12,7 @@ from nsysprof import __version__
 from nsysprof.bench.findings import bench_findings, mixed_rows
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import BenchSweep
+from nsysprof.bench.tables import DECISIONS, EXPONENTS, RESULTS
 from nsysprof.bench.words import (
     Cell,
     Columns,
@@ -19,6 +20,7 @@ from nsysprof.bench.words import (
     cell,
     clock_words,
     decision_words,
+    declared,
     device_name,
     exponent_words,
     interval_words,
@@ -93,21 +95,15 @@ def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
 
     columns: Columns = [
         (short, size),
-        ("backend", cell("backend")),
+        *declared(RESULTS, "backend"),
         ("latency", latency_cell),
         (f"speed-up over {base}", speedup("eager")),
         ("graph", partial(latency_cell, graph=True)),
         ("speed-up, graph", speedup("graph")),
         ("TFLOP/s", tflops_cell),
         ("of peak", share_cell),
-        ("GB/s", cell("gb_per_s", "{:,.0f}".format)),
-        ("of bandwidth", cell("share_of_bandwidth", format_share)),
-        (
-            "tokens/s",
-            cell("tokens_per_s", "{:,.0f}".format if results.about.tokens_shown else lambda rate: ""),
-        ),
-        ("peak memory", cell("peak_bytes", format_bytes)),
-        ("of it temporary", cell("temporary_bytes", format_bytes)),
+        *declared(RESULTS, "gb_per_s", "share_of_bandwidth"),
+        *declared(RESULTS, *["tokens_per_s"] * results.about.tokens_shown, "peak_bytes", "temporary_bytes"),
         (results.about.unit, cell("peak_matrices", "{:.2f}".format)),
         ("memory reduction", reduction),
     ]
@@ -130,9 +126,9 @@ def _decisions(results: BenchResults) -> Iterator[str]:
         ("shape", _label(results)),
         ("fastest", fastest),
         ("clearly beats", beaten),
-        ("too few samples to tell", cell("unsure")),
+        *declared(DECISIONS, "unsure"),
         ("without launches", of_graph),
-        ("least memory", cell("least_memory")),
+        *declared(DECISIONS, "least_memory"),
     ]
     table = _table(results.decided().to_dict("records"), columns, texts=6)
     note = "Backends joined by “or” cannot be told apart: no clear change between them."
@@ -171,8 +167,7 @@ def _outputs(results: BenchResults) -> Iterator[str]:
         worst = largest(known, "error_of_tolerance") if len(known) else {"error": None, "tolerance": None}
         rows.append({**worst, "backend": backend, "dtype": dtype, "shapes": len(known), "wrong": wrong})
     columns: Columns = [
-        ("backend", cell("backend")),
-        ("dtype", cell("dtype")),
+        *declared(RESULTS, "backend", "dtype"),
         ("shapes", cell("shapes")),
         ("largest error", cell("error", "{:.1e}".format)),
         ("allowed", cell("tolerance", "{:.0e}".format)),
@@ -189,14 +184,9 @@ def _growth(results: BenchResults) -> Iterator[str]:
     several = results.exponents["sweep"].nunique() > 1
     columns: Columns = [
         ("sweep", lambda row: row["sweep"] if several else ""),
-        ("backend", cell("backend")),
-        ("dtype", cell("dtype")),
-        ("of", cell("metric")),
-        ("lengths", cell("points")),
+        *declared(EXPONENTS, "backend", "dtype", "metric", "points"),
         ("exponent (95 %)", lambda row: exponent_words(row, results.about.short)),
-        ("last step", cell("last_exponent", "{:.2f}".format)),
-        ("R²", cell("r_squared", "{:.3f}".format)),
-        ("grows", cell("growth")),
+        *declared(EXPONENTS, "last_exponent", "r_squared", "growth"),
     ]
     table = _table(results.exponents.to_dict("records"), columns, texts=4)
     note = "Fitted to all lengths, log over log; “last step” is the slope between the two largest."
@@ -240,8 +230,7 @@ def _pairs(results: BenchResults) -> Iterator[str]:
 def _not_measured(results: BenchResults) -> Iterator[str]:
     columns: Columns = [
         ("shape", _label(results)),
-        ("backend", cell("backend")),
-        ("is", cell("status")),
+        *declared(RESULTS, "backend", "status"),
         ("because", reason_cell),
     ]
     rows = results.results[results.results["n"] == 0].to_dict("records")

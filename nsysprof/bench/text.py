@@ -10,6 +10,7 @@ from typing import Any
 from nsysprof.bench.diff import BenchDiff, regressions
 from nsysprof.bench.findings import bench_findings
 from nsysprof.bench.results import BenchResults, shape_labels
+from nsysprof.bench.tables import RESULTS
 from nsysprof.bench.words import (
     Cell,
     Columns,
@@ -17,6 +18,7 @@ from nsysprof.bench.words import (
     cell,
     clock_words,
     decision_words,
+    declared,
     fastest_words,
     interval_words,
     known_text,
@@ -138,7 +140,7 @@ def _points(results: BenchResults) -> list[str]:
         ("backend", lambda row: one_line(row["backend"], 14)),
         ("latency", measured(cell("median_ns", format_ns), cell("status"))),
         ("±", measured(lambda row: plus_minus(row).removeprefix("± "))),
-        ("graph", cell("graph_median_ns", format_ns)),
+        *declared(RESULTS, "graph_median_ns"),
         ("TFLOP/s", tflops_cell),
         ("of peak", share_cell),
         (f"vs {base}", versus),

@@ -13,7 +13,7 @@ import pandas as pd
 from nsysprof.bench.results import BenchResults
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
-from nsysprof.results.table import without_empty
+from nsysprof.results.table import Table, without_empty
 from nsysprof.statistics.confidence import RANGE
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, word_by_verdict
 from nsysprof.statistics.summary import LEAST_SAMPLES
@@ -40,6 +40,12 @@ def shown(
 def cell(name: str, text: Callable[[Any], str] = str) -> Cell:
     """The cell of a column of the frame; empty where the value is missing."""
     return lambda row: "" if pd.isna(row[name]) else text(row[name])
+
+
+def declared(table: Table, *names: str) -> list[tuple[str, Cell]]:
+    """Heads and cells of columns of the frame, as its table declares them."""
+    columns = {column.name: column for column in table.columns}
+    return [(columns[name].head or name, cell(name, columns[name].text)) for name in names]
 
 
 def known_text(value: object) -> str:

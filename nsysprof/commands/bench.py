@@ -33,9 +33,8 @@ from nsysprof.commands.workload_options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nsysprof.bench.plan import BenchPreset, Grid
     from nsysprof.bench.results import BenchResults
-    from nsysprof.bench.run import SweepJob
+    from nsysprof.bench.sweep import BenchPreset, Grid, SweepJob
     from nsysprof.results.folder import ResultFolder
 
 _SAMPLES, _SAMPLES_WITH_CI = 100, 1000
@@ -168,8 +167,7 @@ def bench(
     if context.invoked_subcommand:
         _refuse_options(context)
         return
-    from nsysprof.bench.plan import HowMeasured, bench_plan, find_preset
-    from nsysprof.bench.run import SweepJob
+    from nsysprof.bench.sweep import HowMeasured, SweepJob, bench_plan, find_preset
     from nsysprof.catalog import find_workload
 
     chosen = find_preset(preset) if preset else None
@@ -264,7 +262,7 @@ def run_job(
     """
     import shutil
 
-    from nsysprof.bench.run import open_sweep, run_sweep
+    from nsysprof.bench.sweep import open_sweep, run_sweep
     from nsysprof.formats.samples import write_samples
 
     folder = _folder(

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 import typer
 
-from nsysprof.bench.plan import HowMeasured, bench_plan
-from nsysprof.bench.run import SweepJob, open_sweep, run_sweep
+from nsysprof.bench.sweep import HowMeasured, SweepJob, bench_plan, open_sweep, run_sweep
 from nsysprof.commands.bench import run_job
 from nsysprof.errors import NsysprofError
 from tests.kit.bench_samples import made_up, point_of, write_samples

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.bench.plan import PRESETS, BenchPreset, Grid, HowMeasured, bench_plan, find_preset
+from nsysprof.bench.sweep import PRESETS, BenchPreset, Grid, HowMeasured, bench_plan, find_preset
 from nsysprof.errors import NsysprofError
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
