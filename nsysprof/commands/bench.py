@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nsysprof.commands.progress import echo, progress_bar, say
-from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption
+from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption, folder_option
 from nsysprof.commands.workload_options import (
     WORKLOAD,
     AxisOption,
@@ -141,10 +141,7 @@ def bench(
     graph: GraphOption = True,
     measure_peaks: PeaksOption = False,
     seed: SeedOption = 0,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Folder of the results [default: NAME.bench]."),
-    ] = None,
+    output: Annotated[Path | None, folder_option("NAME.bench")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace earlier results, or an unfinished sweep.")
     ] = False,
@@ -328,10 +325,7 @@ def report_bench(
     samples: Annotated[
         Path, typer.Argument(metavar="DIR", readable=False, help="A samples.json, or its folder.")
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Folder of the results [default: that of DIR]."),
-    ] = None,
+    output: Annotated[Path | None, folder_option("that of DIR")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace results that are there.")] = False,
     database: DatabaseOption = None,
     charts: ChartsOption = True,

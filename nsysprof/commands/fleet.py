@@ -22,6 +22,7 @@ from nsysprof.commands.report_options import (
     Threads,
     ThreadsOption,
     bytes_of,
+    folder_option,
 )
 
 if TYPE_CHECKING:
@@ -44,13 +45,7 @@ def fleet(
         typer.Option("--from", metavar="FILE", help="A file of names of reports, one on a line."),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="Folder of the results [default: FOLDER.fleet in the current folder, FOLDER that of the reports].",
-        ),
+        Path | None, folder_option("FOLDER.fleet in the current folder, FOLDER that of the reports")
     ] = None,
     per: Annotated[
         str | None,
@@ -163,7 +158,7 @@ def fleet(
 
 @contextlib.contextmanager
 def _interruptible(kept: Path, total: int) -> Iterator[None]:
-    """Lets an interrupt end the command, with a line that says how to go on."""
+    """Let an interrupt end the command, with a line that says how to go on."""
     from nsysprof.commands.progress import say
     from nsysprof.fleet.examine import count_kept
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
@@ -180,14 +175,13 @@ def _interruptible(kept: Path, total: int) -> Iterator[None]:
 def _answers(
     tasks: Sequence[ReportTask], kept: Path, choice: ClusterChoice, *, resume: bool, strict: bool
 ) -> tuple[list[ReportAnswer | ReportFailure], ClusterChoice | None]:
-    """The answers of all reports, each kept as soon as it is there; and the cluster, None where all were there."""
+    """Get the answers of all reports, each kept as soon as it is there; and the cluster, None where all were there."""
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.fleet.cluster import ClusterChoice, examine_all, worker_count, worker_memory
+    from nsysprof.fleet.cluster import complete_choice, examine_all
     from nsysprof.fleet.examine import keeping, kept_answers
 
     known = kept_answers(kept, tasks) if resume else {}
-    count = worker_count(choice, len(tasks) - len(known))
-    where = ClusterChoice(count, choice.scheduler, worker_memory(count))
+    where = complete_choice(choice, len(tasks) - len(known))
     with keeping(kept, anew=not resume), progress_bar(lambda: len(tasks)) as progress:
         answers = examine_all(tasks, where, known=known, keep=kept, strict=strict, progress=progress)
     return answers, where if len(known) < len(tasks) else None
@@ -216,7 +210,7 @@ def _write(answer: Fleet, asked: Sequence[str], results: ResultFolder, *, charts
 
 
 def _cost(answer: Fleet, where: ClusterChoice) -> str:
-    """What the workers took: the most memory of any, and what it may have been."""
+    """Describe the most memory that any worker took, and what it was allowed."""
     from nsysprof.core.text import plural
     from nsysprof.core.units import format_bytes
 

@@ -23,7 +23,7 @@ from nsysprof.analyze.subject import group_colours
 from nsysprof.analyze.timeline import timeline
 from nsysprof.charts.chart import save_charts
 from nsysprof.charts.drawing import png
-from nsysprof.charts.palette import COLOURS, IDLE, light
+from nsysprof.charts.palette import COLOURS, IDLE, text_on
 from nsysprof.charts.style import shown, style, text_width, wrap
 from nsysprof.core.text import printable, shorten
 from nsysprof.kernels.classify import FAMILIES
@@ -317,8 +317,8 @@ def test_the_zoom_has_a_box_per_op(run: Breakdown) -> None:
     (stream,) = [artist for artist in zoom.collections if artist.get_label() == "GPU 0 · stream 7"]
     shown = timeline(run, columns=100).zoom
     assert shown is not None
-    assert int(shown.op_own.sum()) == 20
-    assert 20 < len(stream.get_paths()) == len(shown.op_own)
+    assert int(shown.ops["own"].sum()) == 20
+    assert 20 < len(stream.get_paths()) == len(shown.ops["own"])
     assert 2_800_000 < zoom.get_xlim()[1] < 3_100_000
 
 
@@ -611,7 +611,7 @@ def test_family_colours_differ_for_every_reader(sight: str) -> None:
 
 def test_text_in_bars_has_contrast() -> None:
     """Black or white, whichever is chosen: at least 4.5 to 1, as WCAG asks for."""
-    assert all(contrast(colour, white=not light(colour)) >= 4.5 for colour in COLOURS.values())
+    assert all(contrast(colour, white=text_on(colour) == "white") >= 4.5 for colour in COLOURS.values())
 
 
 # ---- files
