@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from nsysprof.errors import NsysprofError
+from nsysprof.tools.nsys import Nsys, find_nsys
 from tests.kit.trace import Items, write
 
 # What numpy and torch compute here is small: more threads, here and in what is started, cost more than they bring.
@@ -36,7 +38,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 class MakeTrace(Protocol):
-    """What the `trace` fixture gives: items and `tests.trace.write`'s keywords in, a report's path out."""
+    """What the `trace` fixture gives: items and keywords of `tests.kit.trace.write` in, a path out."""
 
     def __call__(self, *items: Items, name: str = ..., **how: Any) -> Path: ...
 
@@ -55,3 +57,12 @@ def trace(tmp_path: Path) -> MakeTrace:
         return write(path, items, **how)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def real_nsys() -> Nsys:
+    """The nsys of this machine, with an importer or doing without; skips without one."""
+    try:
+        return find_nsys()
+    except NsysprofError as error:
+        pytest.skip(f"no nsys: {error.message}")

@@ -76,14 +76,14 @@ def check_machine(
     ``announce`` is called with what is being tried before it takes time.
     """
     try:
-        found: Nsys | None = find_nsys(nsys)
+        tool: Nsys | None = find_nsys(nsys)
     except NsysprofError as error:
-        found = None
+        tool = None
         yield Check("nsys", "missing", error.message, error.hint, needed=True)
-    if found is not None:
-        yield from _nsys(found, announce)
+    if tool is not None:
+        yield from _nsys(tool, announce)
     driver, why = ask_driver()
-    yield from _gpu(driver, why, found)
+    yield from _gpu(driver, why, tool)
     yield _counters(driver)
     yield from _torch(workload, driver, announce)
     yield _disk(folder)

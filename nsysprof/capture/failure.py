@@ -26,8 +26,8 @@ _NSYS_CHATTER = re.compile(
 
 def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
     """Return the report and the stream that nsys left, None for what is not there."""
-    found = [folder / name for name in (REPORT, STREAM)]
-    report, stream = (path if path.is_file() and path.stat().st_size else None for path in found)
+    paths = (folder / name for name in (REPORT, STREAM))
+    report, stream = (path if path.is_file() and path.stat().st_size else None for path in paths)
     return report, stream
 
 

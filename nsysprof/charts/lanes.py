@@ -43,7 +43,7 @@ from nsysprof.charts.style import (
     write,
 )
 
-_MANY, _FLAT = 14, 0.75  # above so many lanes they are flatter
+_MAX_TALL, _FLAT = 14, 0.75  # with more lanes they are flatter
 _INNER = 0.86  # of a lane
 _MAX_NAMES = 100  # written into boxes, per panel
 _MIN_LETTERS, _MIN_ALOFT = 12, 8  # of a shortened name, in a box and on a pole
@@ -57,7 +57,7 @@ _BASE = 0.07  # between a lane and the names above it
 _CALL_AXIS = 0.62
 _PAD = 0.06
 _MAX_POLES, _MAX_LEVELS = 16, 8
-_NARROW, _APART = 0.05, 0.012  # the narrowest bracket, and from pole to pole
+_MIN_BRACKET, _MIN_APART = 0.05, 0.012  # of a bracket, and from pole to pole
 _WEDGE = "#f1f1f1"
 
 
@@ -75,7 +75,7 @@ def draw_lanes(plan: Lanes) -> Figure:
 
 def _tops(panel: LanePanel) -> list[float]:
     """Where each lane begins, in inches from above, and where the last one ends."""
-    flat = _FLAT if len(panel.lanes) > _MANY else 1.0
+    flat = _FLAT if len(panel.lanes) > _MAX_TALL else 1.0
     high = [lane.height * (len(lane.labels) if isinstance(lane, Ribbons) else 1) for lane in panel.lanes]
     return np.append(0.0, np.cumsum(high) * flat).tolist()
 
@@ -320,7 +320,7 @@ def _fits(flag: Flag, length: int, height: float) -> bool:
 def _pole(flag: Flag, length: int) -> _Pole:
     """A pole in the middle of the box, or of the bracket over several."""
     inch = _CALL_PLOT / length
-    wide = flag.count > 1 and (flag.end - flag.start) * inch >= _NARROW
+    wide = flag.count > 1 and (flag.end - flag.start) * inch >= _MIN_BRACKET
     left, right = (flag.start, flag.end) if wide else (flag.inner, flag.outer)
     x = (left + right) / 2 * inch
     text = fitting(flag.aloft, SMALL, WIDTH - _CALL_LEFT - x - 0.1, _MIN_ALOFT, spare=0.05, tries=2)
@@ -335,7 +335,7 @@ def _levels(wanted: Sequence[_Pole]) -> list[_Pole]:
     poles: list[_Pole] = []
     for pole in sorted(wanted, key=lambda pole: -pole.x):
         end = pole.x + text_width(pole.text, SMALL) + 0.12
-        if not pole.text or any(other.x - pole.x < _APART for other in poles):
+        if not pole.text or any(other.x - pole.x < _MIN_APART for other in poles):
             return []
         level = max((other.level for other in poles if other.x < end), default=-1) + 1
         poles.append(replace(pole, level=level))

@@ -19,7 +19,7 @@ from nsysprof.charts.style import TEXT, WIDTH, inches, panel_column, text_width,
 
 _LEFT, _RIGHT = 0.85, 0.35  # inches
 _HIGH, _ROW, _AXIS, _TITLE = 5.2, 0.85, 0.62, 0.3
-_LARGEST, _SMALLEST = 0.62, 0.09  # inches across
+_MAX_BUBBLE, _MIN_BUBBLE = 0.62, 0.09  # inches across
 _LINE = 0.15  # of a text
 _ARROW = 0.32  # inches
 _MAX_NAMED = 40
@@ -183,7 +183,7 @@ def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> N
 def _marks(axes: Axes, bubbles: Sequence[Bubble]) -> list[Box]:
     """The squares around the bubbles."""
     return [
-        around(inches(axes, one.x, one.y), max(math.sqrt(one.size) * _LARGEST, _SMALLEST) / 2)
+        around(inches(axes, one.x, one.y), max(math.sqrt(one.size) * _MAX_BUBBLE, _MIN_BUBBLE) / 2)
         for one in bubbles
     ]
 

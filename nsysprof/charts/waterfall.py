@@ -20,7 +20,7 @@ _LEFT, _RIGHT = 0.85, 0.3
 _BAR = 0.64  # of a column
 _WRITTEN = 0.36  # inches for two lines above a bar
 _TITLE, _LINE = 0.3, 0.155  # inches of a title, and of a line of text
-_THINNEST = 2.0  # pixels of a step that hardly changes anything
+_MIN_STEP = 2.0  # pixels of a step that hardly changes anything
 _GRID = 4
 _MAX_LINES = 3
 
@@ -108,7 +108,7 @@ def _draw_totals(axes: Axes, panel: Waterfall, columns: int, pixel: float) -> No
     busy = np.array([part for part, _ in panel.totals])
     whole = np.array([sum(total) for total in panel.totals])
     zero = np.zeros(2)
-    thin = np.maximum(whole, _THINNEST * pixel)
+    thin = np.maximum(whole, _MIN_STEP * pixel)
     boxes(axes, x - _BAR / 2, x + _BAR / 2, zero, thin, colours=OTHERS, label="idle")
     boxes(
         axes, x - _BAR / 2, x + _BAR / 2, zero, np.where(busy > 0, thin - whole + busy, 0),
@@ -120,7 +120,7 @@ def _draw_steps(axes: Axes, panel: Waterfall, pixel: float) -> None:
     """Draw a bar per step: one colour for what gets less, one for what gets more."""
     x = np.arange(1.0, len(panel.texts) + 1)
     low, high = np.minimum(panel.before, panel.after), np.maximum(panel.before, panel.after)
-    middle, half = (low + high) / 2, np.maximum((high - low) / 2, _THINNEST / 2 * pixel)
+    middle, half = (low + high) / 2, np.maximum((high - low) / 2, _MIN_STEP / 2 * pixel)
     shown = np.array([bool(text) for text in panel.texts], bool)
     for label, colour, steps in (
         ("less", LESS, shown & (panel.after <= panel.before)),

@@ -48,9 +48,9 @@ TIMES = ("span", "busy", "cpu")
 _BEGIN = "a budget to begin with: nsysprof check --init REPORT"
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
 _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9}
-_MOST = 2**63 - 1
+_MAX_INT = 2**63 - 1
 _Stat = Literal["median", "p95", "max"]
-_Whole = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
 
 
 class Nanoseconds(int):
@@ -63,7 +63,7 @@ class Nanoseconds(int):
         if match is None:
             raise ValueError('must be a number with a unit, ns, us, ms or s: "2.5 ms"')
         ns = Decimal(match[1]) * _NS[match[2]]
-        if ns > _MOST:
+        if ns > _MAX_INT:
             raise ValueError("is longer than any recording")
         return cls(ns)
 
@@ -183,7 +183,7 @@ class _Range(msgspec.Struct, forbid_unknown_fields=True):
     path: Text
     optional: bool = False
     stat: _Stat = "median"
-    min_instances: Annotated[int, msgspec.Meta(ge=1, le=_MOST)] = 0
+    min_instances: Annotated[int, msgspec.Meta(ge=1, le=_MAX_INT)] = 0
     max_kernels: _Whole = 0
     max_launches: _Whole = 0
     max_memops: _Whole = 0

@@ -25,7 +25,7 @@ from nsysprof.check.measure import (
     ops_inside,
 )
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.kernels.classify import FAMILIES, MATH_UNITS, Rules, short_name
+from nsysprof.kernels.classify import MATH_UNITS, Rules, short_name
 from nsysprof.statistics.distributions import Floats
 
 MAX, MIN, IS = "max", "min", "is"
@@ -66,7 +66,7 @@ class Facts:
     rules: Rules
     baseline: Baseline | None
     matched: Sequence[MatchedBudget]
-    _meant: dict[Forbidden, NDArray[np.bool_]] = field(default_factory=dict, repr=False)
+    _named: dict[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def samples(self) -> CallSamples:
@@ -103,9 +103,8 @@ class Facts:
     @cached_property
     def ops(self) -> dict[int, OpsInside]:
         """The GPU ops in the rows of which a limit asks for names."""
-        return ops_inside(
-            self.breakdown, self._rows_where(lambda asked: bool(asked.forbidden or asked.units))
-        )
+        rows = self._rows_where(lambda asked: bool(asked.forbidden or asked.units))
+        return ops_inside(self.breakdown, rows)
 
     @cached_property
     def backends(self) -> dict[int, list[tuple[str, int, str]]]:
@@ -119,29 +118,18 @@ class Facts:
     def _rows_where(self, wanted: Callable[[RangeBudget], bool]) -> list[int]:
         return sorted({row for each in self.matched if wanted(each.asked) for row in each.rows.tolist()})
 
-    def is_forbidden(self, forbidden: Forbidden) -> NDArray[np.bool_]:
-        """For each name of a GPU op of the report whether it is forbidden."""
-        if forbidden not in self._meant:
-            kinds, text = self.breakdown.kinds, forbidden.text
-            if forbidden.by == "family":
-                meant = [family == text for family in kinds.family]
-            elif forbidden.by == "cause":
-                meant = [fnmatchcase(cause, text) for cause in kinds.cause]
-            else:
+    def named(self, by: str, text: str) -> NDArray[np.bool_]:
+        """For each name of a GPU op whether its ``family``, ``cause`` (glob), ``kernel`` name or ``unit`` is meant."""
+        if (by, text) not in self._named:
+            kinds = self.breakdown.kinds
+            if by == "kernel":
                 search = re.compile(text).search
                 meant = [search(name) is not None for name in self.breakdown.attribution.trace.op_names]
-            self._meant[forbidden] = np.array(meant, bool)
-        return self._meant[forbidden]
-
-    @cached_property
-    def names_of(self) -> dict[str, NDArray[np.bool_]]:
-        """For each kernel family, and for each math unit, which names of GPU ops are of it."""
-        kinds = self.breakdown.kinds
-        return {
-            word: np.array([each == word for each in column], bool)
-            for words, column in ((FAMILIES, kinds.family), (MATH_UNITS, kinds.math_unit))
-            for word in words
-        }
+            else:
+                words = {"family": kinds.family, "cause": kinds.cause, "unit": kinds.math_unit}[by]
+                meant = [fnmatchcase(word, text) for word in words]
+            self._named[by, text] = np.array(meant, bool)
+        return self._named[by, text]
 
 
 def outcomes(facts: Facts, matched: MatchedBudget) -> Iterator[Outcome]:
@@ -222,14 +210,13 @@ class _LimitedRange:
                 notes.append(f"too few calls for a 95th percentile: n = {count}")
             evidence = "; ".join(notes)
         calls = count or self.calls
-        return self.outcome(
-            f"max_{measure}", MAX, allowed, found, unit, ok, evidence, stat=stat, instances=calls
-        )
+        rule = f"max_{measure}"
+        return self.outcome(rule, MAX, allowed, found, unit, ok, evidence, stat=stat, instances=calls)
 
     def forbidden(self, forbidden: Forbidden) -> Outcome:
         """None of these GPU ops in any call."""
         inside = self.facts.ops[self.row]
-        there = inside.take(self.facts.is_forbidden(forbidden)[inside.name])
+        there = inside.take(self.facts.named(forbidden.by, forbidden.text)[inside.name])
         count = int(there.ops.sum())
         rule = {"family": "forbid", "cause": "forbid_causes", "kernel": "forbid_kernels"}[forbidden.by]
         evidence = self._named(there.take(np.argsort(-there.ops, kind="stable")))
@@ -258,14 +245,14 @@ class _LimitedRange:
 
     def unit_share(self, unit: UnitShare) -> Outcome:
         """At least this share of the time of a family on this unit."""
-        inside, names_of = self.facts.ops[self.row], self.facts.names_of
-        inside = inside.take(names_of[unit.family][inside.name])
-        there = names_of[unit.unit][inside.name]
+        inside = self.facts.ops[self.row]
+        inside = inside.take(self.facts.named("family", unit.family)[inside.name])
+        there = self.facts.named("unit", unit.unit)[inside.name]
         total = int(inside.sum_ns.sum())
         share = int(inside.sum_ns[there].sum()) / total if total else None
         rest = inside.take(~there)
         rest = rest.take(np.argsort(-rest.sum_ns, kind="stable"))
-        units = [word for word in MATH_UNITS if names_of[word][rest.name].any()]
+        units = [word for word in MATH_UNITS if self.facts.named("unit", word)[rest.name].any()]
         evidence = f"{' and '.join(units)}: {self._named(rest)}" if units else ""
         return self.outcome(
             f"math_unit {unit.family}: {unit.unit}", MIN, unit.least, share, UNIT_SHARE,
@@ -291,15 +278,14 @@ def _plain(value: float, unit: str) -> float:
 
 
 def _extent(low: float, high: float, unit: str) -> str:
-    least, most = (
-        format_ns(_plain(value, unit))
-        if unit == UNIT_NS
-        else format_share(value)
-        if unit == UNIT_SHARE
-        else format_count(int(value))
-        for value in (low, high)
-    )
+    least, most = _shown(low, unit), _shown(high, unit)
     return f"all {least}" if least == most else f"{least} to {most}"
+
+
+def _shown(value: float, unit: str) -> str:
+    if unit == UNIT_NS:
+        return format_ns(_plain(value, unit))
+    return format_share(value) if unit == UNIT_SHARE else format_count(int(value))
 
 
 def _parts(backends: str) -> set[str]:

@@ -5,42 +5,70 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.progress import echo, progress_bar, say
-from nsysprof.commands.workload_options import ForceOption, OutputOption, ProgramOptions, options_unfolded
+from nsysprof.commands.progress import echo, print_message, progress_bar
+from nsysprof.commands.workload_options import ProgramOptions, options_unfolded
 
 if TYPE_CHECKING:
+    from nsysprof.capture.compose import Request
     from nsysprof.capture.finish import Captured
     from nsysprof.capture.outputs import Outputs
 
 _TRACE = "cuda,nvtx"
 
 
-@options_unfolded
-def capture(
-    chosen: ProgramOptions,
-    output: OutputOption = None,
-    force: ForceOption = False,
-    trace: Annotated[str, typer.Option(metavar="LIST", help="What nsys traces.")] = _TRACE,
+@dataclass(frozen=True)
+class RecordingOptions:
+    """What nsys is to record of a program, and how."""
+
+    trace: Annotated[str, typer.Option(metavar="LIST", help="What nsys traces.")] = _TRACE
     capture_range: Annotated[
         str | None,
         typer.Option(metavar="cudaProfilerApi|nvtx:NAME", help="Record this range only, not the whole run."),
-    ] = None,
+    ] = None
     nsys_arg: Annotated[
         list[str] | None, typer.Option(metavar="ARG", help="One more argument for nsys profile; repeatable.")
-    ] = None,
-    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to capture with.")] = None,
+    ] = None
+    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to capture with.")] = None
     overhead: Annotated[
         bool | None,
         typer.Option(
             "--overhead/--no-overhead",
             help="Time it without nsys first, to find what nsys costs [default: workloads only].",
         ),
-    ] = None,
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        """Whether anything but the nsys was chosen, as only a new recording can honour."""
+        chosen = self.trace != _TRACE or self.overhead is not None
+        return chosen or bool(self.capture_range or self.nsys_arg)
+
+    def request(self, command: tuple[str, ...], workload: bool) -> Request:
+        """Return the request to capture that command, which may be a workload's."""
+        from nsysprof.capture.compose import Request
+        from nsysprof.tools.nsys import find_nsys
+
+        return Request(
+            command,
+            find_nsys(self.nsys),
+            trace=tuple(map(str.strip, self.trace.split(","))),
+            capture_range=self.capture_range,
+            extra=tuple(self.nsys_arg or ()),
+            results=workload,
+            overhead=workload if self.overhead is None else self.overhead,
+        )
+
+
+@options_unfolded
+def capture(
+    chosen: ProgramOptions,
+    recording: RecordingOptions,
     keep_environment: Annotated[
         bool,
         typer.Option(
@@ -68,47 +96,39 @@ def capture(
 
     nsysprof capture -o NAME -- python train.py ...
     """
-    from nsysprof.capture.compose import Request, nsys_command
+    from nsysprof.capture.compose import nsys_command
     from nsysprof.capture.outputs import making, outputs_of
     from nsysprof.capture.session import capture_program, resume_capture
     from nsysprof.kernels.classify import load_rules
     from nsysprof.tools.nsys import find_nsys
 
-    of_a_run = dry_run or trace != _TRACE or capture_range or nsys_arg or overhead is not None
-    if resume and (chosen.given or of_a_run):
+    if resume and (chosen.given or recording.given or dry_run):
         raise typer.BadParameter(
             "--resume takes no program, no workload, no --dry-run, --trace, --capture-range, --nsys-arg or --overhead"
         )
     command, loaded = chosen.command(), load_rules(rules)
     if resume:
-        outputs = _resumed_outputs(resume, output)
+        outputs = _resumed_outputs(resume, chosen.output)
     else:
-        request = Request(
-            command,
-            find_nsys(nsys),
-            trace=tuple(map(str.strip, trace.split(","))),
-            capture_range=capture_range,
-            extra=tuple(nsys_arg or ()),
-            results=not chosen.program,
-            overhead=not chosen.program if overhead is None else overhead,
-        )
-        outputs = outputs_of(output, chosen.default_name)
+        outputs = outputs_of(chosen.output, chosen.default_name)
+        request = recording.request(command, workload=not chosen.program)
         shown = nsys_command(request, outputs.path(""))
         if dry_run:
             print(shlex.join(shown))
             return
-    with making(outputs, force=force) as folder:
+    with making(outputs, force=chosen.force) as folder:
         if resume:
-            staged = resume_capture(resume, folder, outputs, find_nsys(nsys) if nsys else None)
+            nsys = find_nsys(recording.nsys) if recording.nsys else None
+            staged = resume_capture(resume, folder, outputs, nsys)
             if staged.record["program"] is None:
-                say("no record lies beside it: what ran, and on what, will not be in the new one")
+                print_message("no record lies beside it: what ran, and on what, will not be in the new one")
         else:
             staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], echo)
         from nsysprof.capture.finish import finish_capture  # brings pandas: after the program
 
         with progress_bar() as progress:
             captured = finish_capture(
-                staged, outputs, loaded, progress, scrubbed=not keep_environment, force=force
+                staged, outputs, loaded, progress, scrubbed=not keep_environment, force=chosen.force
             )
     _report(captured, outputs)
 
@@ -139,18 +159,20 @@ def _report(captured: Captured, outputs: Outputs) -> None:
     ran = backend_table(verdict) if report["kernels"] else ""
     print("\n".join(part for part in (captured_summary(captured.record), ran) if part), end="", flush=True)
     if not report["kernels"] and (captured.record["environment"] or {}).get("driver"):
-        say(
+        print_message(
             "no kernels, although there is a GPU: did the program use it, and does nsysprof doctor find fault?"
         )
     if report["sqlite"]["scrubbed"]:
-        say(f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}")
+        print_message(
+            f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}"
+        )
     differ = difference_lines(verdict)
     for line in differ:
-        say(f"nsysprof: {line}")
+        print_message(f"nsysprof: {line}")
     if captured.no_ranges:
-        say(f"nsysprof: no ranges: {captured.no_ranges[0]}")
-        say(f"  hint: {captured.no_ranges[1]}")
-    say("next:")
+        print_message(f"nsysprof: no ranges: {captured.no_ranges[0]}")
+        print_message(f"  hint: {captured.no_ranges[1]}")
+    print_message("next:")
     print(f"nsysprof analyze {visible(quote_path(outputs.path('.sqlite')))}", flush=True)
     if differ or captured.no_ranges:
         raise typer.Exit(3)

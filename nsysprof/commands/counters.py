@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.progress import echo, say
+from nsysprof.commands.progress import echo, print_message
 from nsysprof.commands.report_options import RulesOption, SpreadsheetOption, Threads, ThreadsOption
-from nsysprof.commands.workload_options import ForceOption, OutputOption, ProgramOptions, options_unfolded
+from nsysprof.commands.workload_options import ProgramOptions, options_unfolded
 
 if TYPE_CHECKING:
     from nsysprof.capture.outputs import Outputs
     from nsysprof.counters.count import StagedCounters
+    from nsysprof.counters.ncu_run import CountRequest
     from nsysprof.kernels.rules import Rules
 
 
@@ -51,11 +52,10 @@ class CountedProgramOptions(ProgramOptions):
     ] = None
 
 
-@options_unfolded
-def counters(
-    chosen: CountedProgramOptions,
-    output: OutputOption = None,
-    force: ForceOption = False,
+@dataclass(frozen=True)
+class CountingOptions:
+    """What ncu is to count, and how."""
+
     select: Annotated[
         str | None,
         typer.Option(
@@ -63,26 +63,50 @@ def counters(
             metavar="GLOB",
             help="Count kernels in these ranges only [default: RUN::* of a workload, all of a program].",
         ),
-    ] = None,
+    ] = None
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Run the program once only: bytes and occupancy, but no FLOPs."),
-    ] = False,
-    threads: ThreadsOption = Threads.FOLLOW,
+    ] = False
+    threads: ThreadsOption = Threads.FOLLOW
     cache_control: Annotated[
         CacheControl,
         typer.Option(metavar="none|all", help="Leave caches as the kernel before left them, or flush them."),
-    ] = CacheControl.NONE,
+    ] = CacheControl.NONE
     clock_control: Annotated[
         ClockControl, typer.Option(metavar="none|base", help="Leave the clocks alone, or lock them to base.")
-    ] = ClockControl.NONE,
+    ] = ClockControl.NONE
     ncu_arg: Annotated[
         list[str] | None, typer.Option(metavar="ARG", help="One more argument for ncu; repeatable.")
-    ] = None,
-    ncu: Annotated[Path | None, typer.Option(metavar="PATH", help="The ncu to count with.")] = None,
+    ] = None
+    ncu: Annotated[Path | None, typer.Option(metavar="PATH", help="The ncu to count with.")] = None
     keep_report: Annotated[
         bool, typer.Option("--keep-report", help="Keep ncu's own reports too; they name the host.")
-    ] = False,
+    ] = False
+
+    def request(self, command: tuple[str, ...], workload: bool) -> CountRequest:
+        """Return the request to count that command, which may be a workload's."""
+        from nsysprof.counters.ncu_run import CountRequest
+        from nsysprof.tools.ncu import find_ncu
+
+        return CountRequest(
+            command,
+            find_ncu(self.ncu),
+            select=self.select or (_RUNS if workload else None),
+            threads=self.threads.value,
+            cache_control=self.cache_control.value,
+            clock_control=self.clock_control.value,
+            quick=self.quick,
+            extra=tuple(self.ncu_arg or ()),
+            results=workload,
+            keep_reports=self.keep_report,
+        )
+
+
+@options_unfolded
+def counters(
+    chosen: CountedProgramOptions,
+    counting: CountingOptions,
     rules: RulesOption = None,
     spreadsheet_safe: SpreadsheetOption = False,
     dry_run: Annotated[
@@ -99,34 +123,21 @@ def counters(
     """
     from nsysprof.capture.outputs import making
     from nsysprof.counters.count import count_program, counter_endings, counting_commands
-    from nsysprof.counters.ncu_run import CountRequest
     from nsysprof.kernels.classify import load_rules
     from nsysprof.results.folder import give_names
-    from nsysprof.tools.ncu import find_ncu
 
     command = chosen.command(warmup=_WARMUP, iterations=_ITERATIONS)
     loaded = load_rules(rules)
-    request = CountRequest(
-        command,
-        find_ncu(ncu),
-        select=select or (None if chosen.program else _RUNS),
-        threads=threads.value,
-        cache_control=cache_control.value,
-        clock_control=clock_control.value,
-        quick=quick,
-        extra=tuple(ncu_arg or ()),
-        results=not chosen.program,
-        keep_reports=keep_report,
-    )
-    outputs = _outputs(output, chosen.default_name)
+    request = counting.request(command, workload=not chosen.program)
+    outputs = _outputs(chosen.output, chosen.default_name)
     if dry_run:
         for shown in counting_commands(request, outputs):
             print(shlex.join(shown))
         return
-    with making(outputs, force=force, endings=counter_endings(request)) as folder:
+    with making(outputs, force=chosen.force, endings=counter_endings(request)) as folder:
         typed = ["nsysprof", *sys.argv[1:]]
         staged = count_program(request, folder, outputs, typed, echo, spreadsheet_safe=spreadsheet_safe)
-        give_names({path: outputs.path(ending) for ending, path in staged.files.items()}, force=force)
+        give_names({path: outputs.path(ending) for ending, path in staged.files.items()}, force=chosen.force)
     _report(staged, outputs, loaded)
 
 
@@ -149,10 +160,10 @@ def _report(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
     families = dict(zip(names, classify(rules, names).family, strict=True))
     print(counters_summary(staged.rows, staged.record, families), end="", flush=True)
     for warning in staged.record["warnings"]:
-        say(f"warning: {warning}")
+        print_message(f"warning: {warning}")
     table = outputs.path(".csv")
     report = table.with_name(f"{outputs.name.removesuffix('.counters')}.sqlite")
     if not report.exists():
-        say(f"there is no {report} yet: nsysprof capture makes one of the same program")
-    say("next:")
+        print_message(f"there is no {report} yet: nsysprof capture makes one of the same program")
+    print_message("next:")
     print(visible(compare_command(staged.rows, quote_path(report), quote_path(table))), flush=True)

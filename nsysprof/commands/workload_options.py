@@ -44,18 +44,14 @@ AxisOption = Annotated[
 CausalOption = Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")]
 BackwardOption = Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")]
 TrainOption = Annotated[bool, typer.Option("--train", help="transformer_block: whole training steps.")]
-OutputOption = Annotated[
-    str | None,
-    typer.Option(
-        "--output", "-o", metavar="NAME", help="Name of the results, or FOLDER/NAME [default: traces/…]."
-    ),
-]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace earlier results of that name.")]
+
+
+_NOT_PASSED = ("program", "workload", "output", "force")
 
 
 @dataclass(frozen=True)
 class ProgramOptions:
-    """What a command is to run: a workload with its options, or any program in its place."""
+    """What a command is to run, a workload with its options or any program, and where the results go."""
 
     program: Annotated[
         _Names, typer.Argument(metavar="[-- PROGRAM ...]", help="Any program, instead of a workload.")
@@ -84,6 +80,13 @@ class ProgramOptions:
         None
     )
     seed: Annotated[int | None, typer.Option(metavar="N", help="Seed of the inputs.")] = None
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="NAME", help="Name of the results, or FOLDER/NAME [default: traces/…]."
+        ),
+    ] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace earlier results of that name.")] = False
 
     @property
     def given(self) -> bool:
@@ -121,7 +124,7 @@ class ProgramOptions:
             value: Any = getattr(self, field.name)
             value = defaults.get(field.name) if value is None else value
             option = f"--{field.name.replace('_', '-')}"
-            if field.name in ("program", "workload") or value is None:
+            if field.name in _NOT_PASSED or value is None:
                 continue
             if field.name == "axis":
                 for axis, sizes in axis_values(value).items():

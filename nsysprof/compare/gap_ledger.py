@@ -178,17 +178,16 @@ def evidence_rows(
         is_kernel = trace.ops.kind[work.op] == KERNEL
         grid[is_kernel] = grids[work.op[is_kernel]]
     blocks, block = np.unique(grid, return_inverse=True)
-    key = (causes.of.astype(np.int64) * max(len(trace.op_names), 1) + name) * max(len(blocks), 1)
-    distinct, group = np.unique(key + block, return_inverse=True)
+    dims = tuple(max(len(each), 1) for each in (causes.texts, trace.op_names, blocks))
+    distinct, group = np.unique(np.ravel_multi_index((causes.of, name, block), dims), return_inverse=True)
     total = np.zeros(len(distinct), np.int64)
     np.add.at(total, group, work.end - work.start)
-    rest, block = np.divmod(distinct, max(len(blocks), 1))
-    cause, name = np.divmod(rest, max(len(trace.op_names), 1))
+    cause, kernel, block = np.unravel_index(distinct, dims)
     frame = pd.DataFrame(
         {
             "cause": pd.Series([causes.texts[code] for code in cause.tolist()], dtype=object),
-            "kernel": pd.Series([trace.op_names[code] for code in name.tolist()], dtype=object),
-            "math_unit": pd.Series([kinds.math_unit[code] for code in name.tolist()], dtype=object),
+            "kernel": pd.Series([trace.op_names[code] for code in kernel.tolist()], dtype=object),
+            "math_unit": pd.Series([kinds.math_unit[code] for code in kernel.tolist()], dtype=object),
             "grid": pd.Series([grid_text(int(blocks[code])) for code in block.tolist()], dtype=object),
             "count": np.bincount(group, minlength=len(distinct)),
             "sum_ns": total,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,27 +113,26 @@ def nest(start: Ints, end: Ints) -> Nest:
 
 def sum_ancestors(values: Ints, parent: Parents) -> Ints:
     """Add to each row's value those of all its ancestors; logarithmic rounds in depth."""
-    count = len(parent)
-    up = np.append(np.where(parent < 0, count, parent), count)
-    out = np.append(values, 0)
-    while (up[:-1] < count).any():
-        out += out[up]
-        up = up[up]
-    return out[:-1]
+    return _over_ancestors(np.add, values, 0, parent)
 
 
 def ancestors_or_self(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which rows are marked or have a marked ancestor; logarithmic rounds in depth."""
-    up = np.append(np.where(parent < 0, len(parent), parent), len(parent))
-    out = np.append(marked, False)
-    while (up[:-1] < len(parent)).any():
-        out |= out[up]
+    return _over_ancestors(np.logical_or, marked, False, parent)
+
+
+def _over_ancestors(ufunc: np.ufunc, values: NDArray[Any], empty: Any, parent: Parents) -> NDArray[Any]:
+    count = len(parent)
+    up = np.append(np.where(parent < 0, count, parent), count)
+    out = np.append(values, empty)
+    while (up[:-1] < count).any():
+        ufunc(out, out[up], out=out)
         up = up[up]
     return out[:-1]
 
 
 def outermost(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which marked rows have no marked ancestor."""
+    """Return which marked rows have no marked ancestor."""
     within: NDArray[np.bool_] = np.append(ancestors_or_self(parent, marked), False)[parent]
     return marked & ~within
 

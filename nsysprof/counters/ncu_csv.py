@@ -129,9 +129,9 @@ def _middle(text: str, nvtx: int) -> tuple[str, str, str]:
     ranges, _, kernel = text.rpartition(_BETWEEN)
     if nvtx == 1 or ranges.endswith(_BETWEEN):
         return ranges.removesuffix(_BETWEEN), "", kernel
-    found = list(_STARTED_AFTER.finditer(ranges))
-    if found:
-        return ranges[: found[-1].start()], ranges[found[-1].end() - 2 :], kernel
+    borders = list(_STARTED_AFTER.finditer(ranges))
+    if borders:
+        return ranges[: borders[-1].start()], ranges[borders[-1].end() - 2 :], kernel
     return "", ranges.removeprefix(_BETWEEN), kernel
 
 
@@ -165,23 +165,23 @@ def _threads(pushed: str) -> list[list[str]] | None:
     threads: list[list[str]] = []
     at, text = 0, pushed.rstrip()
     while at < len(text):
-        found = _THREAD.match(text, at)
-        if found:
+        part = _THREAD.match(text, at)
+        if part:
             threads.append([])
         else:
-            found = _RANGE.match(text, at)
-            if found is None or not threads:
+            part = _RANGE.match(text, at)
+            if part is None or not threads:
                 return None
-            threads[-1].append(found[1])
-        at = found.end()
+            threads[-1].append(part[1])
+        at = part.end()
     return threads
 
 
 @lru_cache(maxsize=20_000)
 def _name(text: str) -> tuple[str, str] | None:
     """Return domain and name of a range; where its message was not registered, the name stands there once only."""
-    found = _NAMED.fullmatch(text) or _UNNAMED.fullmatch(text)
-    return (found["domain"], found["name"]) if found else None
+    named = _NAMED.fullmatch(text) or _UNNAMED.fullmatch(text)
+    return (named["domain"], named["name"]) if named else None
 
 
 def _dimensions(text: str) -> str:

@@ -120,7 +120,7 @@ def _check(report: Report, to: str, output: Path, default: Path, *, force: bool)
 
 
 def _is_empty(folder: Path, hint: str) -> bool:
-    """Whether a folder is empty; `NsysprofError` where it holds what no export wrote."""
+    """Tell whether a folder is empty; `NsysprofError` where it holds what no export wrote."""
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise NsysprofError(f"{folder}: no permission to write there", _ELSEWHERE)
     there = sorted(entry.name for entry in folder.iterdir())
@@ -133,7 +133,7 @@ def _is_empty(folder: Path, hint: str) -> bool:
 
 
 def _is_trace(path: Path) -> bool:
-    """Whether a file is empty or a trace that an export wrote, which says so in its first packet."""
+    """Tell whether a file is empty or a trace that an export wrote, which is marked in its first packet."""
     try:
         with open_regular(path) as file:
             head = file.read(_HEAD)
@@ -146,7 +146,7 @@ def _is_trace(path: Path) -> bool:
 
 
 def _files(to: str) -> list[str]:
-    """The names of the files of tables in a format."""
+    """Name the files of tables in a format."""
     return [f"{table.file}{_ENDINGS[to]}" for table in TABLES]
 
 
@@ -191,7 +191,7 @@ def write_export(
 
 @contextmanager
 def _writing(output: Path) -> Iterator[None]:
-    """Turns a failure to write into a `NsysprofError` with a hint that fits."""
+    """Turn a failure to write into a `NsysprofError` with a hint that fits."""
     try:
         yield
     except FileExistsError:  # it came meanwhile

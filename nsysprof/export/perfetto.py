@@ -46,7 +46,7 @@ Content: TypeAlias = Callable[[Slices, NDArray[np.integer]], list[Pieces]]
 
 
 def perfetto_protos() -> Any:
-    """The messages of a trace, from the package ``perfetto``; `NsysprofError` where it is not installed."""
+    """Import the messages of a trace from the package ``perfetto``; `NsysprofError` where it is not installed."""
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2  # noqa: PLC0415 (an extra)
     except ImportError:
@@ -81,7 +81,7 @@ def write_perfetto(source: ExportSource, file: Writable) -> None:
 
 
 def _offset(tracks: Sequence[Track]) -> int:
-    """The time that is added to all: trace_processor drops what lies before 0."""
+    """Find the time to add to all: trace_processor drops what lies before 0."""
     earliest = [0]
     for track in tracks:
         if track.content is not None:
@@ -136,7 +136,7 @@ class _Packets:
         return attributes
 
     def _descriptor(self, number: int, track: Track) -> Any:
-        """A track with its name and place. The ids 0 of process and thread mean something else to trace_processor."""
+        """Describe a track: name and place. The ids 0 of process and thread mean something else to trace_processor."""
         protos, name = self._protos, plain(track.name)
         descriptor = protos.TrackDescriptor(uuid=number)
         if track.parent is not None:
@@ -200,7 +200,7 @@ class _Packets:
 
 
 def _slice_content(protos: Any, source: ExportSource, texts: TraceTexts) -> dict[What, Content]:
-    """The content of slices by what they are. Every distinct half of an event is encoded here and once.
+    """Prepare the content of slices by what they are. Every distinct half of an event is encoded here and once.
 
     A GPU op that a launch caused ends a flow that begins at the launch; its number is that of the op plus 1.
     """
@@ -214,7 +214,7 @@ def _slice_content(protos: Any, source: ExportSource, texts: TraceTexts) -> dict
 
 
 def _some(some: Pieces, which: NDArray[np.bool_]) -> Pieces:
-    """Pieces that only some rows have."""
+    """Spread pieces that only some rows have."""
     return some.spread(np.flatnonzero(which), len(which))
 
 
@@ -305,7 +305,7 @@ def _ops(source: ExportSource, texts: TraceTexts, flow: bytes, last_flow: bytes)
 
 
 def _op_names(source: ExportSource, texts: TraceTexts) -> list[bytes]:
-    """The fields of an op that follow from its name: the short name, or where kernels share that, the full one."""
+    """Encode what the name of an op decides: the short one, or where kernels share it the full one, and its family."""
     trace, kinds = source.trace, source.breakdown.kinds
     kind = np.zeros(len(trace.op_names), np.uint8)
     kind[trace.ops.name] = trace.ops.kind
@@ -330,7 +330,7 @@ def _op_names(source: ExportSource, texts: TraceTexts) -> list[bytes]:
 
 
 def _op_shapes(source: ExportSource, texts: TraceTexts) -> tuple[Pieces, NDArray[np.intp]]:
-    """The notes on each distinct grid and block, and which of them each op has."""
+    """Encode the notes on each distinct grid and block, and find which of them each op has."""
     grid, of_grid = np.unique(source.details.grid, return_inverse=True)
     block, of_block = np.unique(source.details.block, return_inverse=True)
     both, shape = np.unique(of_grid * len(block) + of_block, return_inverse=True)

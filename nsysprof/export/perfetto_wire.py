@@ -35,29 +35,29 @@ class Pieces:
     size: NDArray[np.int64]
 
     def take(self, rows: NDArray[np.integer] | slice) -> Pieces:
-        """The pieces of some rows; the data are shared."""
+        """Take the pieces of some rows; the data are shared."""
         return Pieces(self.data, self.first[rows], self.size[rows])
 
     def spread(self, rows: NDArray[np.integer], count: int) -> Pieces:
-        """The same pieces at some of ``count`` rows, and nothing at the others."""
+        """Put the pieces at some of ``count`` rows, and nothing at the others."""
         first, size = np.zeros(count, np.int64), np.zeros(count, np.int64)
         first[rows], size[rows] = self.first, self.size
         return Pieces(self.data, first, size)
 
 
 def pieces(parts: Sequence[bytes]) -> Pieces:
-    """Pieces that are encoded."""
+    """Line up pieces that are encoded."""
     size = np.array([len(part) for part in parts], np.int64)
     return Pieces(np.frombuffer(b"".join(parts), np.uint8), np.cumsum(size) - size, size)
 
 
 def repeated(part: bytes, count: int) -> Pieces:
-    """One piece for all rows."""
+    """Repeat one piece for all rows."""
     return pieces([part]).take(np.zeros(count, np.int64))
 
 
 def numbers(values: NDArray[Any], before: bytes = b"") -> Pieces:
-    """Whole numbers of 64 bits as protobuf writes them, each behind the same bytes."""
+    """Encode whole numbers of 64 bits as protobuf writes them, each behind the same bytes."""
     rest = values.astype(np.int64, copy=False).view(np.uint64)
     head, count = len(before), len(rest)
     out = np.empty((count, head + _LONGEST), np.uint8)
@@ -75,7 +75,7 @@ def numbers(values: NDArray[Any], before: bytes = b"") -> Pieces:
 
 
 def eights(values: NDArray[np.int64], before: bytes) -> Pieces:
-    """Numbers in eight bytes, each behind the same bytes."""
+    """Encode numbers in eight bytes, each behind the same bytes."""
     width = len(before) + 8
     out = np.empty((len(values), width), np.uint8)
     out[:, : len(before)] = np.frombuffer(before, np.uint8)
@@ -84,13 +84,13 @@ def eights(values: NDArray[np.int64], before: bytes) -> Pieces:
 
 
 def tag(number: int, kind: int) -> bytes:
-    """What stands before the content of a field with that number."""
+    """Encode what stands before the content of a field with that number."""
     piece = numbers(np.array([number << 3 | kind]))
     return piece.data[: piece.size[0]].tobytes()
 
 
 def joined(columns: Sequence[Pieces]) -> Pieces:
-    """For each row its pieces of all columns, one behind the other."""
+    """Join for each row its pieces of all columns, one behind the other."""
     base = np.cumsum([0, *(len(column.data) for column in columns)])
     first = np.stack([column.first + at for column, at in zip(columns, base, strict=False)], axis=1)
     size = np.stack([column.size for column in columns], axis=1)
@@ -100,7 +100,7 @@ def joined(columns: Sequence[Pieces]) -> Pieces:
 
 
 def fields(number: int, content: Pieces) -> Pieces:
-    """Each piece as the content of a field: a message inside another."""
+    """Wrap each piece as the content of a field: a message inside another."""
     return joined([numbers(content.size, tag(number, BYTES)), content])
 
 
@@ -118,13 +118,13 @@ class TraceTexts:
         self._integer = tag(protos.DebugAnnotation.DESCRIPTOR.fields_by_name["int_value"].number, VARINT)
 
     def named(self, name: str, category: str) -> bytes:
-        """The fields of a slice's name and category."""
+        """Encode a slice's name and category."""
         numbered = self._number(_NAME, name), self._number(_CATEGORY, category)
         event = self._protos.TrackEvent(name_iid=numbered[0], category_iids=[numbered[1]])
         return bytes(event.SerializeToString())
 
     def noted(self, **notes: str) -> bytes:
-        """The fields of a slice's notes: texts under their names; empty ones are left out."""
+        """Encode a slice's notes: texts under their names; empty ones are left out."""
         event = self._protos.TrackEvent()
         for key, text in notes.items():
             if text:
@@ -134,7 +134,7 @@ class TraceTexts:
         return bytes(event.SerializeToString())
 
     def counted(self, key: str, values: NDArray[np.integer]) -> Pieces:
-        """The field of a note in each row: a whole number under that name."""
+        """Encode a note in each row: a whole number under that name."""
         note = self._protos.DebugAnnotation(name_iid=self._number(_KEY, key))
         return fields(self._notes, numbers(values, note.SerializeToString() + self._integer))
 

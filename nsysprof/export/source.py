@@ -48,12 +48,12 @@ class ExportSource:
         }
 
     def thread_label(self, tid: int) -> str:
-        """The name of the thread of a globalTid."""
+        """Name the thread of a globalTid."""
         name = self.thread_names.get(tid)
         return f"{name} {tid_of(tid)}" if name else f"thread {tid_of(tid)}"
 
     def of_ops(self, per_launch: NDArray[np.int32]) -> NDArray[np.int32]:
-        """A column of launches as one of GPU ops; -1 for those without a launch."""
+        """Turn a column of launches into one of GPU ops; -1 for those without a launch."""
         taken: NDArray[np.int32] = np.append(per_launch, np.int32(-1))[self.trace.ops.launch]
         return taken
 

@@ -47,7 +47,7 @@ def _cells(column: Column) -> list[str]:
 
 
 def pyarrow_parquet() -> Any:
-    """The module ``pyarrow.parquet``; `NsysprofError` where pyarrow is not installed."""
+    """Import the module ``pyarrow.parquet``; `NsysprofError` where pyarrow is not installed."""
     try:
         from pyarrow import parquet  # noqa: PLC0415 (an extra)
     except ImportError:
@@ -81,7 +81,7 @@ def write_parquet(tables: Sequence[ExportTable], about: Mapping[str, str], folde
 
 
 def _batches(table: ExportTable, metadata: Mapping[str, bytes]) -> Iterator[Any]:
-    """The rows of a table, one record batch for each row group; one without rows for an empty table."""
+    """Yield the rows of a table, one record batch for each row group; one without rows for an empty table."""
     import pyarrow as pa  # noqa: PLC0415 (an extra)
 
     about = table.declared.about

@@ -31,7 +31,7 @@ OP_KINDS = ("kernel", "memcpy", "memset", "graph", "migration")
 
 
 def _same(declared: Table, *names: str) -> dict[str, str]:
-    """Columns of a table of an analysis, with the same words."""
+    """Take columns of a table of an analysis, with the same words."""
     return {name: declared.about[name] for name in names}
 
 
@@ -144,7 +144,7 @@ class ExportTable:
 
 
 def export_tables(source: ExportSource) -> list[ExportTable]:
-    """`TABLES` of a report. Nothing is computed before rows are asked for, but for sums over launches."""
+    """Make the `TABLES` of a report. Nothing is computed before rows are asked for, but for sums over launches."""
     trace = source.trace
     return [
         ExportTable(OPS, len(trace.ops), _ops(source)),
@@ -159,7 +159,7 @@ def _optional(values: NDArray[Any], present: NDArray[np.bool_]) -> Column:
 
 
 def _id(values: NDArray[np.integer]) -> Column:
-    """Row numbers, of which -1 is none."""
+    """Make a column of row numbers, of which -1 is none."""
     return _optional(values, values >= 0)
 
 
@@ -275,7 +275,7 @@ def _ranges(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
 
 
 def _column(values: NDArray[Any]) -> Column:
-    """A column of a frame."""
+    """Make a column from one of a frame."""
     if values.dtype.kind != "O":
         return Column(values)
     codes: dict[str, int] = {}
@@ -296,11 +296,11 @@ def _instances(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
         some = inside.launches[rows] > 0
         texts = breakdown.path_texts, breakdown.merged_texts
         analyzed = instance_columns(InstanceRows(attribution, paths.of[rows], at, number[rows], *texts))
-        found = {
+        made = {
             name: Column(column.codes, column.words) if isinstance(column, Texts) else Column(column)
             for name, column in analyzed.columns.items()
         }
-        found |= {
+        made |= {
             "range": Column(at),
             "parent": _id(attribution.parent[rows]),
             "path_id": Column(paths.of[rows]),
@@ -313,6 +313,6 @@ def _instances(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
             "exclusive_sum_ns": Column(attribution.exclusive_sum_ns[rows]),
             "followed_sum_ns": Column(inside.followed_sum_ns[rows]),
         }
-        return {name: found[name] for name in INSTANCES.names}
+        return {name: made[name] for name in INSTANCES.names}
 
     return columns

@@ -95,7 +95,7 @@ def _add_lanes(
 
 
 def host_tracks(source: ExportSource) -> list[Track]:
-    """A track per process, below it one per thread, the main thread first, and below those ranges and calls."""
+    """Make a track per process, below it one per thread, the main thread first, and below those ranges and calls."""
     trace = source.trace
     tids = np.union1d(trace.threads, source.calls.threads)
     out: list[Track] = []
@@ -113,7 +113,7 @@ def host_tracks(source: ExportSource) -> list[Track]:
 
 
 def _add_ranges(out: list[Track], source: ExportSource, thread: int, tid: int) -> None:
-    """The push/pop ranges of a thread."""
+    """Add the push/pop ranges of a thread."""
     trace = source.trace
     first, last = _push_pop(trace, *_place(trace.threads, trace.ranges.thread, tid))
     parent = source.breakdown.attribution.parent[first:last]
@@ -123,12 +123,12 @@ def _add_ranges(out: list[Track], source: ExportSource, thread: int, tid: int) -
 
 
 def _push_pop(trace: Trace, first: int, last: int) -> tuple[int, int]:
-    """Those of the ranges of one thread that are push/pop ranges, which come first."""
+    """Find the push/pop ranges among those of one thread: they come first."""
     return first, first + int(np.searchsorted(trace.ranges.kind[first:last], START_END))
 
 
 def _add_calls(out: list[Track], source: ExportSource, thread: int, tid: int) -> None:
-    """The host calls of a thread, those inside others too."""
+    """Add the host calls of a thread, those inside others too."""
     calls = source.calls
     first, last = _place(calls.threads, calls.thread, tid)
     start = calls.start[first:last]
@@ -138,7 +138,7 @@ def _add_calls(out: list[Track], source: ExportSource, thread: int, tid: int) ->
 
 
 def _add_start_end_ranges(out: list[Track], source: ExportSource, place: int, process: int) -> None:
-    """The start/end ranges of a process, whichever thread began them."""
+    """Add the start/end ranges of a process, whichever thread began them."""
     trace, ranges = source.trace, source.trace.ranges
     [code] = np.flatnonzero(trace.processes == process).tolist() or [-1]
     rows = np.flatnonzero((ranges.kind == START_END) & (trace.thread_process[ranges.thread] == code))
@@ -147,7 +147,7 @@ def _add_start_end_ranges(out: list[Track], source: ExportSource, place: int, pr
 
 
 def _place(tids: Ints, thread: NDArray[np.integer], tid: int) -> tuple[int, int]:
-    """Where the rows of a thread stand in a column that is sorted by codes of threads."""
+    """Find the rows of a thread in a column that is sorted by codes of threads."""
     code = int(np.searchsorted(tids, tid))
     if code == len(tids) or tids[code] != tid:
         return 0, 0
@@ -159,7 +159,7 @@ def _place(tids: Ints, thread: NDArray[np.integer], tid: int) -> tuple[int, int]
 
 
 def gpu_tracks(source: ExportSource, before: int) -> list[Track]:
-    """A track per GPU, below it counters and for each stream ranges and ops; ``before`` tracks stand in front."""
+    """Make a track per GPU, below it counters and for each stream ranges and ops; ``before`` tracks stand in front."""
     trace = source.trace
     out: list[Track] = []
     place: dict[object, int] = {}
@@ -184,7 +184,7 @@ def gpu_tracks(source: ExportSource, before: int) -> list[Track]:
 
 
 def _streams(trace: Trace) -> list[tuple[int, str]]:
-    """The streams by GPU, process and number, and their names; with the process where several use the GPU."""
+    """Sort the streams by GPU, process and number, and name them; with the process where several use the GPU."""
     named = []
     for code, (stream, name) in enumerate(zip(trace.streams, stream_names(trace), strict=True)):
         process = trace.devices[stream.device].process
@@ -194,7 +194,7 @@ def _streams(trace: Trace) -> list[tuple[int, str]]:
 
 
 def _kernels_in_flight(trace: Trace) -> Iterator[tuple[int, Steps]]:
-    """How many kernels run on each GPU, from each moment on at which that changes."""
+    """Count the kernels that run on each GPU, from each moment on at which that changes."""
     ops = trace.ops
     for number in sorted(set(trace.gpu_numbers)):
         kernels = (trace.op_gpu == number) & (ops.kind == KERNEL)
@@ -230,7 +230,7 @@ def _add_memory(out: list[Track], source: ExportSource, place: dict[object, int]
 def _add_projection(
     out: list[Track], ranges: StreamRanges, stream: str, parent: int, source: ExportSource
 ) -> None:
-    """The ranges of a thread on a stream, inside those that they are in on the host."""
+    """Add the ranges of a thread on a stream, inside those that they are in on the host."""
     inside, row = ranges.inside, ranges.row
     start = inside.first_op_ns
     end = np.maximum(inside.last_op_ns, start)
@@ -263,7 +263,7 @@ class StreamRanges:
 
 
 def stream_ranges(attribution: Attribution, stream: int) -> Iterator[StreamRanges]:
-    """The `StreamRanges` of a stream, by thread, push/pop ranges first; by the rules of `attribute`."""
+    """Yield the `StreamRanges` of a stream, by thread, push/pop ranges first; by the rules of `attribute`."""
     trace = attribution.trace
     ops, launches, ranges = trace.ops, trace.launches, trace.ranges
     rows = np.flatnonzero((ops.stream == stream) & (ops.launch >= 0))
@@ -300,7 +300,7 @@ def stream_ranges(attribution: Attribution, stream: int) -> Iterator[StreamRange
 
 
 def _project(calls: LaunchWork, inside: Index, trace: Trace, rows: Index) -> tuple[Index, Totals] | None:
-    """Those of the ranges with calls inside, and what is inside. Ranges are many and mostly of other streams."""
+    """Project the ranges with calls inside. Ranges are many and mostly of other streams."""
     if not len(inside) or not len(rows):
         return None
     part = take_calls(calls, inside)

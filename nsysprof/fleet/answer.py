@@ -109,7 +109,7 @@ def fleet_answer(
     rank_from: re.Pattern[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Fleet:
-    """The `Fleet` of the answers of reports, in the order in which these were named.
+    """Build the `Fleet` from the answers of reports, in the order in which these were named.
 
     ``rank_from`` finds the number of the rank in a file name; ``options`` are kept as they are, and ``per`` of them
     names the iterations that were asked for. Raises `NsysprofError` where no report could be read or none has these
@@ -162,7 +162,7 @@ def fleet_answer(
 
 
 def _iteration_path(ranks: Sequence[Ranked], per: str | None) -> str:
-    """The path that most ranks have their iterations in; one that repeats before the whole report.
+    """Choose the path that most ranks have their iterations in; one that repeats before the whole report.
 
     Where ``per`` says which those are, the ranks without any do not vote.
     """
@@ -180,7 +180,7 @@ def _iteration_path(ranks: Sequence[Ranked], per: str | None) -> str:
 def _rank_frame(
     identity: Identity, whole: pd.DataFrame, iterations: pd.DataFrame, waiting: Waiting, slow: pd.DataFrame
 ) -> pd.DataFrame:
-    """The columns of ``ranks.csv``: times are those of the ``iterations``, but for ``report_…`` of the ``whole``."""
+    """Fill the columns of ``ranks.csv``: times of the ``iterations``, ``report_…`` those of the ``whole``."""
     rows = []
     for each in identity.ranks:
         part, answer = each.part, each.answer
@@ -218,7 +218,7 @@ def _rank_frame(
 
 
 def _waited(numbers: pd.Series, waiting: Waiting) -> dict[str, NDArray[np.int64]]:
-    """Per rank its collectives, and in how many iterations it comes last to them."""
+    """Count per rank its collectives, and in how many iterations it comes last to them."""
     together = waiting.each.groupby("rank")[list(WAITS)].sum().reindex(numbers, fill_value=0)
     last = waiting.each.sort_values(["collective_ns", "rank"], kind="stable").drop_duplicates("label")
     times = numbers.map(last["rank"].value_counts()).fillna(0)
@@ -229,7 +229,7 @@ def _waited(numbers: pd.Series, waiting: Waiting) -> dict[str, NDArray[np.int64]
 
 
 def _left_out(iterations: pd.DataFrame, path: str) -> tuple[str, ...]:
-    """The labels of the iterations that are not usual."""
+    """Find the labels of the iterations that are not usual."""
     own = iterations[iterations["path"] == path]
     far = own["span_max_ns"] > FAR_LONGER * own["span_max_ns"].median()
     return tuple(own["iteration"][far].tolist())
@@ -238,7 +238,7 @@ def _left_out(iterations: pd.DataFrame, path: str) -> tuple[str, ...]:
 def _usual(
     ranks: Sequence[Ranked], frame: pd.DataFrame, path: str, left_out: Sequence[str], waiting: Waiting
 ) -> pd.DataFrame:
-    """The frame of ranks with its sums over the iterations that are not left out."""
+    """Sum the frame of ranks over the iterations that are not left out."""
     sums = []
     for each in ranks:
         part = each.part
@@ -254,13 +254,13 @@ def _usual(
 
 
 def _encodable(text: str) -> str:
-    r"""The text with what is no UTF-8 in the name of a file written out, as ``\udcff``."""
+    r"""Write out what is no UTF-8 in the name of a file, as ``\udcff``."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def _split(ranks: pd.DataFrame) -> pd.DataFrame:
-    """The parts of an iteration's time in the slowest rank by own time per iteration, or in all where there are none,
-    and in the median rank, which is one of them.
+    """Compare the parts of an iteration's time (of all time where nothing repeats) between the slowest rank by own time
+    and the median one, which is one of the ranks.
     """
     timed = ranks[ranks["span_ns"] > 0]
     by = "own_median_ns" if timed["own_median_ns"].notna().any() else "own_ns"
@@ -283,7 +283,7 @@ def _split(ranks: pd.DataFrame) -> pd.DataFrame:
 
 
 def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, ...], str]:
-    """The lanes on a common clock that starts at 0, and in words how that was made."""
+    """Put the lanes on a common clock that starts at 0; and say how that was made."""
     offsets = waiting.offset_ns
     epochs = [each.answer.start_utc_ns for each in ranks]
     reports = {each.answer.report for each in ranks}

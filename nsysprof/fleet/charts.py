@@ -33,8 +33,8 @@ _PATH_WIDTH, _MAX_WIDTH = 0.1, 0.6  # of the width: a column, and all of them
 
 
 def plan_heatmap(fleet: Fleet) -> Bars:
-    """Ranks from top to bottom, ranges of an iteration from left to right, coloured by own time over that of the median
-    rank (of two ranks over their mean); beside them what each rank spends its time on.
+    """Draw ranks from top to bottom, ranges of an iteration from left to right, coloured by own time over that of the
+    median rank (of two ranks over their mean); beside them what each rank spends its time on.
     """
     columns = _heatmap_paths(fleet)
     values, times = _cells(fleet, columns)
@@ -69,7 +69,7 @@ def plan_heatmap(fleet: Fleet) -> Bars:
 
 
 def _heatmap_paths(fleet: Fleet) -> list[str]:
-    """The iterations, and the ranges in them with the most own time, in the order of their paths."""
+    """Choose the iterations, and the ranges in them with the most own time, in the order of their paths."""
     spread = iteration_paths(fleet)
     if spread.empty:
         return [WHOLE]
@@ -78,7 +78,7 @@ def _heatmap_paths(fleet: Fleet) -> list[str]:
 
 
 def _cells(fleet: Fleet, columns: list[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How each rank compares to the median one, and its own time in ns; a row per rank, a column per path."""
+    """Tabulate how each rank compares to the median one, and its own time in ns; a row per rank, a column per path."""
     paths = fleet.paths[fleet.paths["path"].isin(columns)]
     own = paths["own_median_ns"].where(paths["own_median_ns"].notna(), paths["own_ns"])
     order = fleet.ranks["rank"].tolist()
@@ -93,7 +93,7 @@ def _cells(fleet: Fleet, columns: list[str]) -> tuple[NDArray[np.float64], NDArr
 
 
 def _cell_texts(ratio: float, own: float) -> tuple[str, ...]:
-    """The text of a cell, and a shorter one."""
+    """Write the text of a cell, and a shorter one."""
     short = format_ratio(ratio) if math.isfinite(ratio) else ""
     return (f"{format_ns(own)} · {short}", short) if short else ()
 
@@ -129,14 +129,14 @@ def _heatmap_subtitle(fleet: Fleet) -> str:
 
 
 def _wrapped_name(fleet: Fleet, path: str) -> list[str]:
-    """A path below that of the iterations, its parts below each other, innermost last."""
+    """Split a path below that of the iterations into lines, innermost last."""
     inner = path.removeprefix(f"{fleet.iteration_path}/")
     parts = inner.split("/")[-3:]
     return [one_line(part, 18) for part in parts]
 
 
 def _shares(fleet: Fleet, share: float) -> BarPanel:
-    """What each rank spends the time of its iterations on, as stacked bars that add up to 100 %."""
+    """Stack what each rank spends the time of its iterations on, as bars that add up to 100 %."""
     ranks = fleet.usual
     whole = np.maximum(sum(ranks[f"{part}_ns"].to_numpy(np.float64) for part in _PART_COLOURS), 1)
     whose = f"of the time in iterations{f' without {without_text(fleet.left_out)}' if fleet.left_out else ''}"
@@ -155,7 +155,7 @@ _HOST_WIDTH = 24
 
 
 def plan_rank_lanes(fleet: Fleet) -> Lanes:
-    """Lanes of ranks on one time axis; every column is coloured by how much of it each kind takes."""
+    """Draw lanes of ranks on one time axis; every column is coloured by how much of it each kind takes."""
     end = max(1, *(each.end_ns for each in fleet.lanes))
     hosts = dict(zip(fleet.ranks["rank"], fleet.ranks["host"], strict=True))
     several = len(set(hosts.values())) > 1
@@ -177,7 +177,7 @@ def plan_rank_lanes(fleet: Fleet) -> Lanes:
 
 
 def _column_shares(lane: RankLane, end: int) -> NDArray[np.uint8]:
-    """How much of each column of the axis is compute, exposed communication, or neither, where the rank has any."""
+    """Share out each column of the axis: compute, exposed communication, or neither, where the rank has any."""
     edges = np.linspace(0, end, PLOT_COLUMNS + 1)
     own = np.linspace(lane.start_ns, max(lane.end_ns, lane.start_ns + 1), len(lane.compute) + 1)
     width = np.diff(own)

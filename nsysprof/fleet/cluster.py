@@ -37,7 +37,7 @@ _REPORTS_AHEAD = 4
 @dataclass(frozen=True)
 class ClusterChoice:
     """Where the reports are analysed: by ``scheduler``, or by so many local ``workers`` (None: one per CPU), of which
-    each may take ``memory_bytes`` (None: as `worker_memory` says).
+    each may take ``memory_bytes`` (None: its share of 80 % of what is free now, and of what control groups allow).
     """
 
     workers: int | None = None
@@ -56,17 +56,14 @@ def check_dask(*, local: bool) -> None:
         raise missing_dask() from None
 
 
-def worker_count(choice: ClusterChoice, reports: int) -> int:
-    """How many local workers there will be: never more than reports."""
+def complete_choice(choice: ClusterChoice, reports: int) -> ClusterChoice:
+    """Fill in what a choice leaves open, with never more local workers than reports."""
+    if choice.scheduler is not None:
+        return choice
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(choice.workers or cores, reports))
-
-
-def worker_memory(workers: int) -> int:
-    """The most bytes that each of so many local workers may take: together 80 % of what is available now, and of what
-    control groups allow.
-    """
-    return int(min([psutil.virtual_memory().available, *group_limits()]) * 0.8) // workers
+    workers = max(1, min(choice.workers or cores, reports))
+    free = min([psutil.virtual_memory().available, *group_limits()])
+    return replace(choice, workers=workers, memory_bytes=choice.memory_bytes or int(free * 0.8) // workers)
 
 
 def examine_all(
@@ -78,7 +75,7 @@ def examine_all(
     strict: bool = False,
     progress: Callable[[str, int], None] = lambda step, done: None,
 ) -> list[ReportAnswer | ReportFailure]:
-    """The answers to tasks, in their order. ``known`` are those that are there, by number; ``keep`` is a folder for
+    """Get the answers to tasks, in their order. ``known`` are those that are there, by number; ``keep`` is a folder for
     the others. Interrupts wait while local workers start and end.
 
     A worker that dies is replaced and its report tried again elsewhere. With ``strict`` the first failure raises its
@@ -87,10 +84,10 @@ def examine_all(
     answers: dict[int, ReportAnswer | ReportFailure] = dict(known or {})
     progress("analysing reports", len(answers))
     rest = [number for number in range(len(tasks)) if number not in answers]
-    memory = choice.memory_bytes if choice.scheduler is None else None
+    choice = complete_choice(choice, len(rest))
     if rest:
-        with _client(choice, len(rest)) as client:
-            for number, answer in _results(client, tasks, rest, memory):
+        with _client(choice) as client:
+            for number, answer in _results(client, tasks, rest, choice.memory_bytes):
                 if isinstance(answer, ReportFailure):
                     if strict:
                         raise NsysprofError(answer.reason, answer.hint)
@@ -104,7 +101,7 @@ def examine_all(
 def _results(
     client: Client, tasks: Sequence[ReportTask], numbers: Sequence[int], memory_bytes: int | None
 ) -> Iterator[tuple[int, ReportAnswer | ReportFailure]]:
-    """Answers as they come; some reports per worker are under way at a time, each worker with that much memory."""
+    """Yield answers as they come; some reports per worker are under way at a time, each with that much memory."""
     from distributed import as_completed  # noqa: PLC0415 (an extra)
 
     waiting = iter(numbers)
@@ -161,8 +158,8 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
 
 
 @contextmanager
-def _client(choice: ClusterChoice, reports: int) -> Iterator[Client]:
-    """A client of the scheduler, or of local processes that end with it."""
+def _client(choice: ClusterChoice) -> Iterator[Client]:
+    """Connect to the scheduler, or to local processes that end with the client."""
     check_dask(local=choice.scheduler is None)
     import dask  # noqa: PLC0415 (an extra)
 
@@ -176,18 +173,17 @@ def _client(choice: ClusterChoice, reports: int) -> Iterator[Client]:
         # Dask's own has malloc give back every array at once, which makes a report take twice as long
         "distributed.nanny.pre-spawn-environ": {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
     }
-    with ExitStack() as stack:
-        stack.enter_context(_quiet())
-        stack.enter_context(dask.config.set(settings))
-        if choice.scheduler is None:
-            yield stack.enter_context(_own_workers(choice, reports))
-        else:
-            yield stack.enter_context(_connected(choice.scheduler))
+    with (
+        _quiet(),
+        dask.config.set(settings),
+        _own_workers(choice) if choice.scheduler is None else _connected(choice.scheduler) as client,
+    ):
+        yield client
 
 
 @contextmanager
-def _own_workers(choice: ClusterChoice, reports: int) -> Iterator[Client]:
-    """A client of local processes. Dask takes an interrupt while they start or end for a fault of its own.
+def _own_workers(choice: ClusterChoice) -> Iterator[Client]:
+    """Start local processes, and connect to them. Dask takes an interrupt while they start or end for a fault.
 
     Dask runs whatever is sent to its ports, and imports from its scratch folders. So that no other user of the machine
     runs code as this one, ports are those of 127.0.0.1 and speak TLS, with a certificate on both sides that is made for
@@ -197,7 +193,6 @@ def _own_workers(choice: ClusterChoice, reports: int) -> Iterator[Client]:
     from distributed import Client, LocalCluster  # noqa: PLC0415
     from distributed.security import Security  # noqa: PLC0415
 
-    workers = worker_count(choice, reports)
     stack = ExitStack()
     try:
         with _interrupts_held(), _deaf_children():
@@ -211,10 +206,10 @@ def _own_workers(choice: ClusterChoice, reports: int) -> Iterator[Client]:
             }
             stack.enter_context(dask.config.set(closed))
             cluster = LocalCluster(
-                n_workers=workers,
+                n_workers=choice.workers,
                 threads_per_worker=1,
                 processes=True,
-                memory_limit=choice.memory_bytes or worker_memory(workers),
+                memory_limit=choice.memory_bytes,
                 host="127.0.0.1",
                 security=Security.temporary(),
                 dashboard_address="127.0.0.1:0",  # None takes a port that may be in use, and warns
@@ -232,7 +227,7 @@ def _own_workers(choice: ClusterChoice, reports: int) -> Iterator[Client]:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Lets interrupts wait until this is over."""
+    """Let interrupts wait until this is over."""
     came: list[int] = []
     with interrupts_to(came.append):
         yield
@@ -242,7 +237,7 @@ def _interrupts_held() -> Iterator[None]:
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Keeps Ctrl-C, which a terminal sends to all, from processes that are started now, or later by threads of now."""
+    """Keep Ctrl-C, which a terminal sends to all, from processes that are started now, or later by threads of now."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -275,7 +270,7 @@ def _connected(address: str) -> Client:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences Dask's log, which reports workers that end: no news for a user."""
+    """Silence Dask's log, which reports workers that end: no news for a user."""
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
     before = [each.level for each in loggers]
     for each in loggers:

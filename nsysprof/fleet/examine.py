@@ -1,4 +1,4 @@
-"""The work of a worker on one report: opens it where it lies, attributes it, and answers in a few kilobytes."""
+"""The work of a worker on one report: it opens it where it lies, attributes it, and answers in a few kilobytes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def dask_setup(worker: object) -> None:  # noqa: ARG001  Dask calls it with that
 
 
 def examine_report(task: ReportTask) -> ReportAnswer | ReportFailure:
-    """The answer of one report; whatever makes it unreadable comes back as a `ReportFailure`, not as an error."""
+    """Answer for one report; whatever makes it unreadable comes back as a `ReportFailure`, not as an error."""
     began = time.monotonic()
     try:
         with local_copy(task.file) as path, open_report(path, nsys=task.nsys) as report:
@@ -100,7 +100,7 @@ def _answer(task: ReportTask, report: Report, path: Path, began: float) -> Repor
 
 
 def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tuple[str, ...]]:
-    """A part for each process with GPU work, by GPU and pid, and what was wrong with the trace."""
+    """Make a part for each process with GPU work, by GPU and pid; and collect the warnings of the trace."""
     rules = load_rules(Path(task.rules) if task.rules else None)
     attribution = attribute(report, task.threads, memory_limit=task.memory_limit or default_limit())
     trace, waits = attribution.trace, report.reader.waits()
@@ -117,7 +117,7 @@ def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tupl
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has held; where the system does not say, what it holds now."""
+    """Measure the most memory that this process has held; where the system does not say, what it holds now."""
     # not getrusage: what that says began in the process that started this one
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
@@ -131,12 +131,12 @@ def _peak_bytes() -> int:
 
 
 def kept_in(folder: Path) -> Path:
-    """Where the answers of single reports lie until all are there."""
+    """Name the folder in which the answers of single reports lie until all are there."""
     return folder / ".answers"
 
 
 def answer_file(kept: Path, task: ReportTask) -> Path:
-    """The file of the answer to a task: its name depends on file, size, time, options and version."""
+    """Name the file of the answer to a task: it depends on file, size, time, options and version."""
     name = task.file.name if task.file.is_url else os.path.realpath(task.file.name)
     key = {
         **asdict(task),
@@ -163,13 +163,13 @@ def keep_answer(answer: ReportAnswer, path: Path) -> None:
 
 
 def kept_answers(kept: Path, tasks: Sequence[ReportTask]) -> dict[int, ReportAnswer]:
-    """The answers to tasks that are kept, by the number of the task."""
+    """Read the answers to tasks that are kept, by the number of the task."""
     answers = {number: read_answer(answer_file(kept, task)) for number, task in enumerate(tasks)}
     return {number: answer for number, answer in answers.items() if answer is not None}
 
 
 def count_kept(kept: Path) -> int:
-    """How many answers are kept."""
+    """Count the answers that are kept."""
     return sum(1 for _ in kept.glob("*.npz"))
 
 
@@ -184,7 +184,7 @@ def check_unfinished(folder: Path) -> None:
 
 @contextlib.contextmanager
 def keeping(kept: Path, *, anew: bool) -> Iterator[None]:
-    """Makes the folder for answers to be kept in, ``anew`` without those there; an empty one is removed in the end."""
+    """Make the folder for answers to be kept in, ``anew`` without those there; an empty one is removed in the end."""
     with writing(kept.parent):
         if anew:
             remove_kept(kept)

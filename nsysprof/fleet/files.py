@@ -39,7 +39,7 @@ def write_fleet(fleet: Fleet, reports: Sequence[str], folder: Path) -> list[Path
 
 
 def _document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:
-    """All but the rows of ``fleet.csv`` and ``iterations.csv`` as JSON can hold it; times are integer ns."""
+    """Collect all but the rows of ``fleet.csv`` and ``iterations.csv`` as JSON can hold it; times are integer ns."""
     waiting = fleet.waiting
     return {
         "schema": FLEET_SCHEMA,
@@ -74,7 +74,7 @@ def _document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:
 def fleet_folder(
     folder: Path, reports: Sequence[str], *, charts: bool = False, html: bool = False, **more: Any
 ) -> ResultFolder:
-    """The folder of an answer about these reports; ``more`` are other fields of `ResultFolder`."""
+    """Describe the folder of an answer about these reports; ``more`` are other fields of `ResultFolder`."""
     drawn = files_of(FLEET_CHARTS)
     return ResultFolder(
         folder,
@@ -89,9 +89,9 @@ def fleet_folder(
 
 
 def default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
-    """After the one folder or report that was named, else after the folder of all reports and how their names begin.
+    """Name the folder after the one folder or report given, else after that of all reports and how their names begin.
 
-    What every fleet of files was named after before stays where it is about these reports.
+    An earlier ``reports.fleet`` about these reports is used again.
     """
     earlier = Path("reports.fleet")
     if len(names) == 1 and Path(names[0]).is_dir():
@@ -107,6 +107,6 @@ def default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
 
 
 def _is_about(folder: Path, reports: Sequence[str]) -> bool:
-    """Whether a folder holds an answer about the same reports."""
+    """Tell whether a folder holds an answer about the same reports."""
     earlier = read_if_document(folder / _DOCUMENT, FLEET_SCHEMA, most=MAX_TABLE_BYTES).get("reports")
     return isinstance(earlier, list) and set(map(str, earlier)) == set(reports)

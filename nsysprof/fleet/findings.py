@@ -40,7 +40,7 @@ def fleet_findings(
     outliers: pd.DataFrame,
     waiting: Waiting,
 ) -> Iterator[str]:
-    """The sentences, the most important first; the arguments are what a `Fleet` is made of.
+    """Write the sentences, the most important first; the arguments are what a `Fleet` is made of.
 
     Sums, and what is made of them, are over the usual iterations: one that warms up would outweigh them all.
     """
@@ -218,8 +218,8 @@ def straggler_state(ranks: pd.DataFrame) -> StragglerState:
 
 
 def awaited_rank(ranks: pd.DataFrame) -> int | None:
-    """The rank that the others wait for, that causes much more of the waiting than its share; None where none does, or
-    the ranks hardly wait.
+    """Find the rank that the others wait for, which causes much more of the waiting than its share; None where none
+    does, or the ranks hardly wait.
     """
     total = int(ranks["caused_ns"].sum())
     if not total or total < _MIN_SHARE * _gpu_time(ranks):
@@ -274,7 +274,7 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
 
 
 def _gpu_time(ranks: pd.DataFrame) -> int:
-    """The time of the iterations, of each GPU of a rank."""
+    """Add up the time of the iterations, of each GPU of a rank."""
     return int((ranks["own_ns"] + ranks["exposed_ns"]).sum())
 
 
@@ -308,7 +308,7 @@ def _overlap(ranks: pd.DataFrame) -> Iterator[str]:
 
 
 def middle_rank(count: int) -> str:
-    """What the median over so many ranks stands for: of two it is their mean."""
+    """Name the median over so many ranks: of two it is their mean."""
     return "mean of both ranks" if count == 2 else "median rank"
 
 

@@ -34,7 +34,7 @@ class Identity:
 
 
 def rank_pattern(text: str) -> re.Pattern[str]:
-    """A regular expression whose first group is the number of the rank in a file name.
+    """Compile a regular expression whose first group is the number of the rank in a file name.
 
     Raises `NsysprofError` where it is none.
     """
@@ -52,7 +52,7 @@ def rank_pattern(text: str) -> re.Pattern[str]:
 def identify_ranks(
     outcomes: Sequence[ReportAnswer | ReportFailure], pattern: re.Pattern[str] | None = None
 ) -> Identity:
-    """The `Identity` of all processes of all reports that could be read.
+    """Number all processes of all reports that could be read.
 
     By ``pattern`` where it is given; else by the run records, by the environments, or by order: the first of these
     that names every rank. A report with several processes is no single rank: then their order counts, by GPU.

@@ -36,7 +36,7 @@ class ReportFile:
 
 
 def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
-    """The reports behind names, in their order, those of a folder or a glob in natural order; and notes in words.
+    """Find the reports behind names, in their order, those of a folder or a glob in natural order; and notes in words.
 
     A name may be a file, a folder (all reports in it, however deep), a glob, or a URL of any of these that fsspec can
     open. A report that was exported counts by its export, and the same file under two names once. Raises
@@ -56,7 +56,7 @@ def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
 
 
 def names_in(path: Path) -> list[str]:
-    """The names in a file of them, one on a line, relative ones to its folder, without blank lines and ``#``."""
+    """Read the names in a file, one on a line, relative ones to its folder, without blank lines and ``#``."""
     try:
         text = read_small(path, pipes=True).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -75,27 +75,27 @@ def names_in(path: Path) -> list[str]:
 
 
 def record_path(report: Path) -> Path:
-    """Where `capture` leaves the run record of a report, also of one that was exported as a folder."""
+    """Name the run record that `capture` leaves beside a report, also of one that was exported as a folder."""
     stem = report.name.removesuffix(_FOLDER)
     return report.with_suffix(".json") if stem == report.name else report.with_name(f"{stem}.json")
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """A key that sorts ``rank_2`` before ``rank_10``."""
+    """Make a key that sorts ``rank_2`` before ``rank_10``."""
     return [
         (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part
     ]
 
 
 def missing_dask() -> NsysprofError:
-    """The error for a Python without Dask, or without what keeps its local processes to their user."""
+    """Make the error for a Python without Dask, or without what keeps its local processes to their user."""
     return NsysprofError(
         "analysing many reports needs dask[distributed] and cryptography", "pip install 'nsysprof[fleet]'"
     )
 
 
 def _listed(name: str) -> Iterator[tuple[str, str, str]]:
-    """The reports behind a local name: the path, one that is the same for the same file, and the stamp."""
+    """List the reports behind a local name: the path, one that is the same for the same file, and the stamp."""
     try:
         for each in _local(name):
             # not Path.resolve, which raises on a link that leads to itself: no report, but no reason to lose the others
@@ -123,7 +123,7 @@ def _local(name: str) -> list[Path]:
 
 
 def _globbed(pattern: str) -> Iterator[str]:
-    """As `glob.glob`, but ``**`` follows no links to folders: some lead around and around."""
+    """Match as `glob.glob` does, but ``**`` follows no links to folders: some lead around and around."""
     parts = pattern.split("/")
     if "**" not in parts:
         yield from glob.glob(pattern)  # noqa: PTH207  Path.glob refuses absolute patterns
@@ -142,19 +142,19 @@ def _is_report(folder: Path) -> bool:
 
 
 def _shown(files: Iterable[str], folder: str) -> Iterator[str]:
-    """Those of the files in a folder that are not hidden in it."""
+    """Drop the files of a folder that are hidden in it."""
     top = "" if folder == "." else f"{folder.rstrip('/')}/"
     return (file for file in files if "/." not in f"/{file.removeprefix(top)}")
 
 
 def _matched(files: Iterable[str]) -> list[str]:
-    """The reports among the files that a glob matches; all of them where no name is that of a report."""
+    """Choose the reports among the files that a glob matches; all of them where no name is that of a report."""
     files = sorted(files, key=natural_key)
     return _each_once(files) or files
 
 
 def _each_once(files: Iterable[str]) -> list[str]:
-    """The reports among names of files, in natural order, each once: one that was exported counts by its export.
+    """Choose the reports among names of files, in natural order, each once: one that was exported counts by its export.
 
     A folder of Parquet files is named by what is in it, and comes back by its own name.
     """
@@ -173,12 +173,12 @@ def _each_once(files: Iterable[str]) -> list[str]:
 
 
 def without_ending(name: str) -> str:
-    """The name of a report without what it is known by as one."""
+    """Cut off the ending by which a name is known as that of a report."""
     return name.removesuffix(next((each for each in report_endings() if name.endswith(each)), ""))
 
 
 def _stamp(path: Path) -> str:
-    """Size and time of a report and of the record beside it."""
+    """Describe a report and the record beside it by size and time."""
     parts = []
     for file in (path, record_path(path)):
         try:
@@ -190,7 +190,7 @@ def _stamp(path: Path) -> str:
 
 
 def _remote(name: str) -> Iterator[tuple[str, str, str]]:
-    """The reports behind a URL. Those in local files are named by their path."""
+    """List the reports behind a URL. Those in local files are named by their path."""
     system, path = _file_system(name)
     if "file" in ((system.protocol,) if isinstance(system.protocol, str) else system.protocol):
         yield from _listed(path)
@@ -213,7 +213,7 @@ def _remote(name: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _file_system(name: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL, and the path in it. Raises `NsysprofError` where none can be had."""
+    """Open the fsspec file system of a URL, and name the path in it. Raises `NsysprofError` where none can be had."""
     try:
         import fsspec.core  # noqa: PLC0415 (an extra)
     except ImportError:
@@ -230,7 +230,7 @@ def _file_system(name: str) -> tuple[Any, str]:
 
 @contextmanager
 def local_copy(file: ReportFile) -> Iterator[Path]:
-    """The report as a local path: where it lies, or for the time being a copy, with its record, of what a URL names."""
+    """Yield the report as a local path: where it lies, or a temporary copy, with its record, of what a URL names."""
     if not file.is_url:
         yield Path(file.name)
         return
@@ -250,7 +250,7 @@ def local_copy(file: ReportFile) -> Iterator[Path]:
 
 @contextmanager
 def _fetching(name: str, failed: str) -> Iterator[None]:
-    """Turns whatever fsspec and what it calls raise about a URL into a `NsysprofError` that says what ``failed``."""
+    """Turn whatever fsspec and what it calls raise about a URL into a `NsysprofError` that says what ``failed``."""
     try:
         yield
     except NsysprofError:
@@ -263,5 +263,5 @@ def _fetching(name: str, failed: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message."""
+    """Take the first line of an error's message."""
     return (str(error).splitlines() or ["no reason given"])[0]

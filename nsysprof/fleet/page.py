@@ -13,9 +13,8 @@ from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_ratio
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.charts import FLEET_CHARTS
-from nsysprof.fleet.examine import ReportFailure
 from nsysprof.fleet.findings import middle_rank
-from nsysprof.fleet.text import iteration_paths, rank_table
+from nsysprof.fleet.text import describe_failure, iteration_paths, rank_table
 from nsysprof.formats.rank_answer import WHOLE
 from nsysprof.page.environment import Facts
 from nsysprof.page.template import figures, fill
@@ -32,7 +31,7 @@ Cell: TypeAlias = dict[str, Any]
 
 
 def fleet_page(fleet: Fleet, pictures: Sequence[bytes] = ()) -> str:
-    """The page as text; ``pictures`` are the PNG files of `FLEET_CHARTS`, none where no charts are wanted.
+    """Make the page as text; ``pictures`` are the PNG files of `FLEET_CHARTS`, none where no charts are wanted.
 
     Numbers are those of the CSV files: the exact one of each cell is its attribute ``data-v``, -1 where there is none.
     """
@@ -45,7 +44,7 @@ def fleet_page(fleet: Fleet, pictures: Sequence[bytes] = ()) -> str:
         subtitle=_subtitle(fleet),
         headline=visible(headline),
         findings=[visible(text) for text in findings],
-        failures=[_failure(each) for each in fleet.failures[:_MAX_LISTED]],
+        failures=[describe_failure(each, _PATH, _PATH) for each in fleet.failures[:_MAX_LISTED]],
         failed=len(fleet.failures),
         warnings=_warnings(fleet),
         charts=figures(FLEET_CHARTS, pictures),
@@ -67,12 +66,6 @@ def _subtitle(fleet: Fleet) -> str:
         if values:
             parts.append(one_line(", ".join(values[:2]), _NAME) + more)
     return " · ".join(parts)
-
-
-def _failure(failure: ReportFailure) -> str:
-    reason = failure.reason.removeprefix(f"{failure.report}: ")
-    hint = f" ({one_line(failure.hint, _PATH)})" if failure.hint else ""
-    return f"{one_line(failure.report, _PATH)}: {one_line(reason, _PATH)}{hint}"
 
 
 def _warnings(fleet: Fleet) -> list[str]:
@@ -127,7 +120,7 @@ _IDENTITY_COLUMNS = (
 
 
 def _grid(rows: Sequence[Row], columns: Sequence[Column], find: str | None, *notes: str) -> dict[str, Any]:
-    """A table that sorts, and searches the column ``find``: texts flush left, numbers right."""
+    """Make a table that sorts, and searches the column ``find``: texts flush left, numbers right."""
     cells = [[_cell(column, row[column.name]) for column in columns] for row in rows]
     return {
         "head": [
@@ -147,7 +140,7 @@ def _head(text: str, *, right: bool) -> dict[str, Any]:
 
 
 def _cell(column: Column, value: Any) -> Cell:
-    """A name, in full where the pointer rests on it, or a number."""
+    """Show a name, in full where the pointer rests on it, or a number."""
     if not isinstance(value, str):
         return _number(column.text(value), value)
     short, full = column.text(value) if column.cell else one_line(value, _NAME), one_line(value, _PATH)
@@ -161,14 +154,14 @@ def _cell(column: Column, value: Any) -> Cell:
 
 
 def _number(text: str, value: float | None) -> Cell:
-    """A number; one that is not there sorts below all others."""
+    """Show a number; one that is not there sorts below all others."""
     exact = float(value) if value is not None and math.isfinite(value) else -1.0
     behind = int(exact) if exact.is_integer() else f"{exact:.6g}"
     return {"text": text, "value": behind, "right": True, "title": "", "shade": ""}
 
 
 def _ranks(fleet: Fleet) -> dict[str, Any]:
-    """The table that is printed, with all ranks; a search also finds a rank by its host, GPU and report."""
+    """Show the table that is printed, with all ranks; a search also finds a rank by its host, GPU and report."""
     table, rows = rank_table(fleet), []
     for row, texts, values in zip(_records(fleet.usual), table.rows, table.values or (), strict=True):
         behind = [row["rank"], *values[1:]]
@@ -180,7 +173,7 @@ def _ranks(fleet: Fleet) -> dict[str, Any]:
 
 
 def _ranges(fleet: Fleet) -> dict[str, Any] | None:
-    """A row per range of an iteration: how ranks differ in it, and what the slowest ranks take beside the median."""
+    """Show a row per range of an iteration: how ranks differ in it, and how the slowest compare with the median."""
     spread = iteration_paths(fleet)
     if spread.empty or len(fleet.ranks) < 2:
         return None
@@ -209,7 +202,7 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
 
 
 def _slowest_ranks(fleet: Fleet) -> list[int]:
-    """The ranks that have a column of their own, in order: where there are too many the slowest against the others."""
+    """Choose the ranks that have a column of their own, in order: where there are too many the slowest."""
     ratio = fleet.ranks["ratio"].fillna(0)
     most = ratio.sort_values(ascending=False, kind="stable").index[:MAX_RANK_COLUMNS]
     numbers: list[int] = fleet.ranks["rank"][fleet.ranks.index.isin(most)].tolist()
@@ -217,7 +210,7 @@ def _slowest_ranks(fleet: Fleet) -> list[int]:
 
 
 def _against_median(row: Row | None) -> Cell:
-    """How a rank compares to the median one in a range, shaded in two colours of the charts."""
+    """Compare a rank with the median one in a range, shaded in two colours of the charts."""
     if row is None or math.isnan(row["relative"]):
         return _number("", math.nan)
     ratio = row["relative"]
@@ -230,7 +223,7 @@ def _against_median(row: Row | None) -> Cell:
 
 
 def _iterations(fleet: Fleet) -> dict[str, Any] | None:
-    """A row per iteration, the distribution over ranks; where there are too many those that lose most by waiting."""
+    """Show a row per iteration, the distribution over ranks; of too many those that lose most by waiting."""
     iterations = fleet.iterations[fleet.iterations["path"] == fleet.iteration_path]
     if iterations.empty:
         return None
@@ -250,7 +243,7 @@ def _iterations(fleet: Fleet) -> dict[str, Any] | None:
 
 
 def _outliers(fleet: Fleet) -> dict[str, Any] | None:
-    """Single iterations of single ranks."""
+    """Show single iterations of single ranks."""
     if fleet.outliers.empty:
         return None
     note = (
@@ -260,7 +253,7 @@ def _outliers(fleet: Fleet) -> dict[str, Any] | None:
 
 
 def _identity(fleet: Fleet) -> dict[str, Any]:
-    """Who each rank is: a row per rank, of columns that are known of any rank."""
+    """Show who each rank is: a row per rank, of columns that are known of any rank."""
     ranks = fleet.ranks
     ranks = ranks.assign(gpus=ranks["gpu"] + ": " + ranks["gpu_name"])
     known = [column for column in _IDENTITY_COLUMNS if ranks[column.name].replace("", None).notna().any()]

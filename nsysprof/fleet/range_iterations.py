@@ -26,8 +26,8 @@ _MAX_CANDIDATES = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """What is asked of a report: ``per`` names the iterations, ``merge`` the names that become one, ``skip`` how many
-    of the first iterations are left out.
+    """The choices for each report: ``per`` names the iterations, ``merge`` the names that become one, ``skip``
+    counts the first iterations that are left out.
     """
 
     per: str | None = None
@@ -66,7 +66,7 @@ def range_iterations(
     busy_ns: int,
     choice: Choice,
 ) -> Iterations:
-    """The `Iterations` of one process: ``rows`` are its ranges by start, ``columns`` the `COLUMNS` of each.
+    """Find the `Iterations` of one process: ``rows`` are its ranges by start, ``columns`` the `COLUMNS` of each.
 
     ``busy_ns`` is the busy time of all GPUs of the process.
     """
@@ -113,7 +113,7 @@ def range_iterations(
 
 
 def _path_texts(merged: Paths) -> list[str]:
-    """The texts of the paths, each another one: a push/pop and a start/end range may share their name."""
+    """Write the paths, no two alike: a push/pop and a start/end range may share their name."""
     texts: dict[str, None] = {WHOLE: None}
     for text, kind in zip(merged.texts(), merged.kind.tolist(), strict=True):
         name, number = text, 1
@@ -133,7 +133,7 @@ def _added(group: NDArray[np.integer], values: Ints, count: int) -> Ints:
 def _bounds(
     group: NDArray[np.integer], first: Ints, last: Ints, some: NDArray[np.bool_], count: int
 ) -> tuple[Ints, Ints]:
-    """The first start and last end in each group, of those that are ``some``; 0 where none is."""
+    """Find the first start and last end in each group, of those that are ``some``; 0 where none is."""
     latest = np.iinfo(np.int64).max
     low, high = np.full(count, latest), np.zeros(count, np.int64)
     np.minimum.at(low, group[some], first[some])
@@ -142,7 +142,7 @@ def _bounds(
 
 
 def _after(path: NDArray[np.int64], begin: NDArray[np.intp], skip: int) -> NDArray[np.bool_]:
-    """All rows but the first ``skip`` of each path that has more of them."""
+    """Choose all rows but the first ``skip`` of each path that has more of them."""
     place = np.empty(len(path), np.int64)
     order = np.argsort(begin)
     place[order] = _places_among(path[order])
@@ -158,8 +158,8 @@ def _iteration_path(
     busy_ns: int,
     choice: Choice,
 ) -> tuple[int | None, list[str]]:
-    """The path whose rows are the iterations: what ``per`` names; else a numbered one, or one that repeats, whose rows
-    hold half of the busy time; else a numbered one.
+    """Choose the path of the iterations: what ``per`` names; else a numbered one, or one that repeats, whose
+    rows hold half of the busy time; else a numbered one.
 
     Unless it was asked for it has GPU work in most of its rows. Of several the outermost ones, and of these the one
     that holds most. None where nothing is so; then, in words, what ``--per`` might name.
@@ -191,15 +191,15 @@ def _iteration_path(
 
 
 def _outermost(merged: Paths, wanted: Sequence[int], held: NDArray[np.float64]) -> int | None:
-    """The path with the most of the time among the outermost of those wanted."""
+    """Choose the path with the most of the time among the outermost of those wanted."""
     return min(wanted, key=lambda at: (int(merged.depth[at]), -float(held[at])), default=None)
 
 
 def _chosen_paths(
     merged: Paths, path: NDArray[np.int64], total: Ints, main: int | None
 ) -> tuple[list[int], list[str]]:
-    """The paths to keep, that of the iterations first, then outermost first and the longest of a depth first; and what
-    is left out in words.
+    """Choose the paths to keep: that of the iterations, then outermost first and the longest of a depth first; and say
+    what is left out.
     """
     present = np.flatnonzero(np.bincount(path, minlength=len(merged)))
     weight = _added(path, total, len(merged))
@@ -217,7 +217,7 @@ def _chosen_paths(
 def _detailed(
     size: NDArray[np.integer], order: Sequence[int], main: int | None
 ) -> tuple[NDArray[np.bool_], list[str]]:
-    """Which paths keep a row per iteration, as far as `MAX_ROWS` reach, and in words what does not.
+    """Choose the paths that keep a row per iteration, as far as `MAX_ROWS` reach, and say which do not.
 
     ``size`` is how many iterations each has.
     """
@@ -243,7 +243,7 @@ def _detailed(
 def _iteration_labels(
     attribution: Attribution, paths: Paths, merged: Paths, rows: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """The iteration of each range: the numbered names around it, or, without any, how many of its path came before.
+    """Name the iteration of each range: the numbered names around it, or else how many of its path came before.
 
     Where a numbered range comes again with the same names, as with counters that begin anew, it and all in it is
     another iteration: ``step3 #2``.
@@ -268,7 +268,7 @@ def _iteration_labels(
 
 
 def _numbered(paths: Paths, merged: Paths) -> tuple[NDArray[np.int64], NDArray[np.bool_], list[str]]:
-    """Per path a code of the numbered names in it, 0 for none, and whether its last name is one; and their texts."""
+    """Give each path a code of its numbered names, 0 for none, and whether its last name is one; and their texts."""
     known = {"": 0}
     of_path: list[str] = []
     numbered = np.zeros(len(paths), bool)
@@ -284,7 +284,7 @@ def _numbered(paths: Paths, merged: Paths) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _places_among(*keys: NDArray[np.integer]) -> NDArray[np.int64]:
-    """How many rows with the same keys come before each row."""
+    """Count the rows with the same keys before each row."""
     order = np.lexsort(keys)
     new = np.zeros(len(order), bool)
     for key in keys:

@@ -43,39 +43,41 @@ _COLLECTIVE = re.compile(
 def rank_part(
     attribution: Attribution, communication: NDArray[np.bool_], process: int, waits: Waits, choice: Choice
 ) -> RankPart:
-    """The `RankPart` of a process with GPU work; ``communication``: which op names are kernels that communicate."""
+    """Make the `RankPart` of a process with GPU work; ``communication``: which op names are such kernels."""
     trace = attribution.trace
     activity = _gpu_activity(trace, communication, process, waits)
     busy = sum(each.busy_ns for each in activity.values())
     rows = np.flatnonzero(trace.thread_process[trace.ranges.thread] == process)
     rows = rows[np.argsort(trace.ranges.start[rows], kind="stable")]
-    found = range_iterations(attribution, rows, _measures(attribution, rows, activity), busy, choice)
+    iterations = range_iterations(attribution, rows, _measures(attribution, rows, activity), busy, choice)
     first, last, whole = _whole(trace, process, activity)
-    used, short = np.unique(found.label, return_inverse=True)
-    main = found.path == found.main
-    timeline = _timeline(found.first_ns[main], found.last_ns[main]) or (first, last)
+    used, short = np.unique(iterations.label, return_inverse=True)
+    main = iterations.path == iterations.main
+    timeline = _timeline(iterations.first_ns[main], iterations.last_ns[main]) or (first, last)
     bins = _bins(activity, *timeline)
     collectives, all_collectives = _collectives(trace, communication, process)
     names, collective = np.unique(trace.ops.name[collectives], return_inverse=True)
-    warnings = list(found.warnings)
+    warnings = list(iterations.warnings)
     if len(collectives) < all_collectives:
         warnings.append(f"waiting covers the first {len(collectives):,} of {all_collectives:,} collectives")
     gpus = _gpus(trace, process)
-    paths = (WHOLE, *found.paths)
+    paths = (WHOLE, *iterations.paths)
     return RankPart(
         pid=pid_of(int(trace.processes[process])),
         process=trace.report.about.processes.get(int(trace.processes[process]), ""),
         gpus=tuple(name for name, _ in gpus),
         gpu_ids=tuple(number for _, number in gpus),
-        iteration_path=found.paths[found.main] if found.main >= 0 else WHOLE,
+        iteration_path=iterations.paths[iterations.main] if iterations.main >= 0 else WHOLE,
         paths=paths,
-        labels=("", *(found.labels[at] for at in used.tolist())),
-        path=np.concatenate([np.arange(len(paths)), found.path + 1]).astype(np.int32),
+        labels=("", *(iterations.labels[at] for at in used.tolist())),
+        path=np.concatenate([np.arange(len(paths)), iterations.path + 1]).astype(np.int32),
         label=np.concatenate([np.zeros(len(paths)), short + 1]).astype(np.int32),
-        first_ns=np.concatenate([[first], found.path_first_ns, found.first_ns]).astype(np.int64),
-        last_ns=np.concatenate([[last], found.path_last_ns, found.last_ns]).astype(np.int64),
+        first_ns=np.concatenate([[first], iterations.path_first_ns, iterations.first_ns]).astype(np.int64),
+        last_ns=np.concatenate([[last], iterations.path_last_ns, iterations.last_ns]).astype(np.int64),
         columns={
-            name: np.concatenate([[whole[name]], found.totals[name], found.columns[name]]).astype(np.int64)
+            name: np.concatenate([[whole[name]], iterations.totals[name], iterations.columns[name]]).astype(
+                np.int64
+            )
             for name in COLUMNS
         },
         collective_names=tuple(trace.op_names[at] for at in names.tolist()),
@@ -92,7 +94,7 @@ def rank_part(
 def _measures(
     attribution: Attribution, rows: NDArray[np.intp], activity: Mapping[int, GpuActivity]
 ) -> dict[str, Ints]:
-    """The `COLUMNS` of each range: its own times, and what its GPUs did between its first op and its last."""
+    """Measure the `COLUMNS` of each range: its own times, and what its GPUs did between its first op and its last."""
     ranges, inside = attribution.trace.ranges, attribution.inclusive
     first, last = inside.first_op_ns[rows], inside.last_op_ns[rows]
     columns = {
@@ -113,7 +115,7 @@ def _measures(
 def _whole(
     trace: Trace, process: int, activity: Mapping[int, GpuActivity]
 ) -> tuple[int, int, dict[str, int]]:
-    """First start, last end and `COLUMNS` of all ops of a process."""
+    """Find first start, last end and `COLUMNS` of all GPU ops of a process."""
     rows = (trace.op_process == process) & (trace.op_gpu >= 0)
     start, end = trace.ops.start[rows], trace.ops.end[rows]
     first, last = int(start.min()), int(end.max())
@@ -127,7 +129,7 @@ def _whole(
 
 
 def _timeline(first: Ints, last: Ints) -> tuple[int, int] | None:
-    """Around the middle `TIMELINE_ITERATIONS` of iterations, which are sorted; None without any.
+    """Choose the time around the middle `TIMELINE_ITERATIONS` of iterations, which are sorted; None without any.
 
     The first ones are left out while they take far longer than usual: warm-up would hide all others.
     """
@@ -143,7 +145,7 @@ def _timeline(first: Ints, last: Ints) -> tuple[int, int] | None:
 
 
 def _bins(activity: Mapping[int, GpuActivity], start: int, end: int) -> dict[str, Ints]:
-    """How much of each of `TIMELINE_BINS` bins is compute, and communication without any, added over GPUs."""
+    """Measure how much of each of `TIMELINE_BINS` bins is compute and exposed communication, added over GPUs."""
     edges = start + (end - start) * np.arange(TIMELINE_BINS + 1) // TIMELINE_BINS
     bins = {COMPUTE: np.zeros(TIMELINE_BINS, np.int64), EXPOSED: np.zeros(TIMELINE_BINS, np.int64)}
     for each in activity.values():
@@ -156,7 +158,7 @@ def _bins(activity: Mapping[int, GpuActivity], start: int, end: int) -> dict[str
 def _collectives(
     trace: Trace, communication: NDArray[np.bool_], process: int
 ) -> tuple[NDArray[np.intp], int]:
-    """The ops that are the first `MAX_COLLECTIVES` collectives of a process, by start; and how many there are."""
+    """Find the ops that are the first `MAX_COLLECTIVES` collectives of a process, by start; and count all."""
     ops = trace.ops
     collective = communication & np.array([bool(_COLLECTIVE.search(name)) for name in trace.op_names], bool)
     rows = np.flatnonzero((ops.kind == KERNEL) & collective[ops.name] & (trace.op_process == process))
@@ -164,7 +166,7 @@ def _collectives(
 
 
 def _gpus(trace: Trace, process: int) -> list[tuple[str, int]]:
-    """The GPUs that a process ran ops on: name, and id in the report."""
+    """List the GPUs that a process ran ops on: name, and id in the report."""
     used = np.flatnonzero(np.bincount(trace.stream_device[trace.ops.stream[trace.op_process == process]]))
     devices = [trace.devices[at] for at in used.tolist()]
     about = trace.report.about.gpus
@@ -199,7 +201,7 @@ class GpuActivity:
         return int((self.busy[1] - self.busy[0]).sum())
 
     def parts(self, start: Ints, end: Ints) -> dict[str, Ints]:
-        """How much of each window every part takes, in ns: `PARTS`, which add up to the window, and all communication.
+        """Measure how much of each window every part takes, in ns: `PARTS`, which add up to it, and all communication.
 
         Communication is exposed while no compute kernel runs; copies count while no kernel runs.
         """
@@ -220,7 +222,7 @@ class GpuActivity:
 def _gpu_activity(
     trace: Trace, communication: NDArray[np.bool_], process: int, waits: Waits
 ) -> dict[int, GpuActivity]:
-    """The `GpuActivity` of each GPU, by its number, that a process ran ops on.
+    """Find the `GpuActivity` of each GPU, by its number, that a process ran ops on.
 
     Ops of other processes on the same GPU count as nothing.
     """
@@ -245,7 +247,7 @@ def _gpu_activity(
 
 
 def _gaps(trace: Trace, rows: NDArray[np.intp], waits: Waits) -> dict[str, Line]:
-    """The gaps between ops that are sorted by start, by what they waited for.
+    """Find the gaps between ops that are sorted by start, by what they waited for.
 
     What the host does after a synchronization that let the GPU run dry is time of the host.
     """

@@ -38,7 +38,7 @@ Matrix = NDArray[np.float64]
 
 
 def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
-    """A row per rank of ``own``, which has a column per iteration: own time in ns, NaN where a rank lacks it.
+    """Judge each rank, a row of ``own``, which has a column per iteration: own time in ns, NaN where a rank lacks it.
 
     ``rank``; ``ratio``: the median over iterations of its time over the median of the other ranks in the same
     iteration; ``z``: how far that is from the median rank in robust standard deviations, NaN below five ranks;
@@ -85,7 +85,7 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_slower_in_each(ratios: Matrix) -> bool:
-    """Whether a rank is slower in every iteration, and in all but one in 15 by `MIN_SLOWNESS` and half of what is
+    """Tell whether a rank is slower in every iteration, and in all but one in 15 by `MIN_SLOWNESS` and half of what is
     usual of it.
 
     Iterations that resemble the ones before them can be worth too few for an interval. But what separates the rank from
@@ -98,13 +98,13 @@ def _is_slower_in_each(ratios: Matrix) -> bool:
 
 
 def _at_most(ratios: Matrix) -> float:
-    """The upper limit at 95 % of the median: the order statistic of a sign test, iterations counted by their worth."""
+    """Estimate the upper limit at 95 % of the median: the order statistic of a sign test, iterations by their worth."""
     reach = normal_quantile(LEVEL) / 2 / np.sqrt(dependence(ratios).effective)
     return float(np.quantile(ratios, min(1.0, 0.5 + reach), method="higher"))
 
 
 def robust_z(values: Matrix) -> Matrix:
-    """How many robust standard deviations each value is from the median; 0 for all where more than half are equal."""
+    """Count the robust standard deviations of each value from the median; 0 for all where more than half are equal."""
     known = values[np.isfinite(values)]
     middle = np.median(known)
     sigma = _TO_SIGMA * float(np.median(np.abs(known - middle)))
@@ -115,7 +115,7 @@ def robust_z(values: Matrix) -> Matrix:
 
 
 def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
-    """Single iterations of single ranks that take long against the other ranks and against what is usual of the rank.
+    """Find single iterations of single ranks that take long compared with the other ranks and with the rank's others.
 
     ``rank, iteration, own_ns, expected_ns, ratio, z``, the longest first, `_MAX_OUTLIERS` at most; none below three
     ranks. ``z`` is of the logarithm of the ratio, over all ranks and iterations.
@@ -146,14 +146,14 @@ def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_the_others(values: Matrix) -> Matrix:
-    """For each rank and iteration the median of the other ranks; of all ranks where they are many."""
+    """Take for each rank and iteration the median of the other ranks; of all ranks where they are many."""
     if len(values) > _MAX_RANKS_WITHOUT_SELF or len(values) < 2:
         return np.broadcast_to(_median(values, 0), values.shape).copy()
     return np.stack([_median(np.delete(values, at, axis=0), 0)[0] for at in range(len(values))])
 
 
 def _median(values: Matrix, axis: int) -> Matrix:
-    """The median along an axis of what is there, NaN where nothing is, with that axis kept."""
+    """Take the median along an axis of what is there, NaN where nothing is, with that axis kept."""
     known = np.isfinite(values).any(axis=axis, keepdims=True)
     median: Matrix = np.nanmedian(np.where(known, values, 0.0), axis=axis, keepdims=True)
     return np.where(known, median, np.nan)
@@ -181,7 +181,7 @@ class Waiting:
 
 
 def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
-    """The `Waiting` in the iterations of a range path.
+    """Find the `Waiting` in the iterations of a range path.
 
     The k-th collective of an iteration is the same on all ranks whose collectives there have the same names in the same
     order; where ranks differ, those of the largest such group are compared.
@@ -218,7 +218,7 @@ def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
 
 
 def _matched(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of iterations in which a rank has the same collectives as others: in each the largest such group."""
+    """Keep the iterations in which a rank has the same collectives as others: in each the largest such group."""
     # the names in their order, as one number: sums of a random one per name and place, which wrap around
     draws = np.random.default_rng(0).integers(
         1 << 62, size=(int(rows["name"].max()) + 1, int(rows["place"].max()) + 1)
@@ -235,8 +235,8 @@ def _matched(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rows(ranked: Ranked, path: str, labels: dict[str, int], names: dict[str, int]) -> pd.DataFrame:
-    """The collectives that start in an iteration of a rank: ``rank``, ``label`` and ``name`` as codes that are added to
-    those given, ``place`` in the iteration, ``start``, ``end``.
+    """List the collectives that start in an iteration of a rank: ``rank``, ``label`` and ``name`` as codes, which are
+    added to those given, ``place`` in the iteration, ``start``, ``end``.
     """
     part = ranked.part
     rows = iteration_rows(part, path)
@@ -263,7 +263,7 @@ def _rows(ranked: Ranked, path: str, labels: dict[str, int], names: dict[str, in
 
 
 def iteration_rows(part: RankPart, path: str) -> NDArray[np.intp]:
-    """The rows of a part that are iterations of a path; that of all of it where it has no others."""
+    """Find the rows of a part that are iterations of a path; that of all of it where it has no others."""
     if path not in part.paths:
         return np.empty(0, np.intp)
     rows = np.flatnonzero(part.path == part.paths.index(path))
@@ -272,7 +272,7 @@ def iteration_rows(part: RankPart, path: str) -> NDArray[np.intp]:
 
 
 def _clocks(matched: pd.DataFrame) -> tuple[dict[int, int], int]:
-    """How far each rank's clock is ahead of the first's by the ends of the collectives, and how well that is known."""
+    """Estimate how far each rank's clock is ahead of the first's by the ends of the collectives, and how well."""
     ends = matched.pivot(index="one", columns="rank", values="end")
     base = ends.columns[0]
     difference = ends.sub(ends[base], axis=0)

@@ -122,7 +122,7 @@ class RankRows:
 
 
 def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
-    """The rows of all ranks, rank by rank; paths in the order of the rank that has most of them."""
+    """Collect the rows of all ranks, rank by rank; paths in the order of the rank that has most of them."""
     paths: dict[str, int] = {}
     labels: dict[str, int] = {}
     for each in sorted(ranks, key=lambda one: -len(one.part.paths)):
@@ -160,7 +160,7 @@ def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
 
 
 def iteration_frame(rows: RankRows) -> pd.DataFrame:
-    """A row per path and iteration, in order: the distribution over ranks of its own time and its span, in ns.
+    """Make a row per path and iteration, in order: the distribution over ranks of its own time and its span, in ns.
 
     ``path, iteration, ranks``; of ``own_`` and ``span_``: ``median_ns, iqr_ns, min_ns, max_ns``; ``own_mean_ns``;
     ``max_over_min`` of own time (NaN where the least is 0); ``slowest_rank`` and ``fastest_rank`` by own time, the
@@ -196,7 +196,7 @@ def iteration_frame(rows: RankRows) -> pd.DataFrame:
 
 
 def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
-    """A row per path and rank: the columns of ``fleet.csv``.
+    """Make a row per path and rank: the columns of ``fleet.csv``.
 
     ``path, rank, iterations``, the sums of all columns in ns (and ``instances``), ``own_median_ns`` and
     ``span_median_ns`` over iterations (NaN where there are none), ``relative``: own time over that of the median
@@ -230,7 +230,7 @@ def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
 
 
 def spread_frame(paths: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:
-    """A row per path: how its own time per iteration differs between ranks.
+    """Make a row per path: how its own time per iteration differs between ranks.
 
     ``path, ranks, iterations``; ``own_median_ns, own_iqr_ns, own_min_ns, own_max_ns`` over ranks of their medians;
     ``max_over_min``; ``slowest_rank``: most often the slowest, ``times_slowest`` of ``compared`` iterations that
@@ -260,7 +260,7 @@ def spread_frame(paths: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:
 
 
 def own_matrix(rows: RankRows, path: str) -> pd.DataFrame:
-    """Own times of the iterations of a path: a row per rank, a column per iteration in order, NaN where it is not."""
+    """Tabulate own times of the iterations of a path: a row per rank, a column per iteration, NaN where it lacks it."""
     code = rows.paths.index(path) if path in rows.paths else -1
     chosen = np.flatnonzero(rows.path == code)
     labels = np.unique(rows.label[chosen])

@@ -10,6 +10,7 @@ import pandas as pd
 from nsysprof.core.text import drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_ratio, format_share
 from nsysprof.fleet.answer import Fleet
+from nsysprof.fleet.examine import ReportFailure
 from nsysprof.fleet.findings import without_text
 from nsysprof.fleet.stragglers import MIN_SLOWNESS
 from nsysprof.formats.rank_answer import WHOLE
@@ -41,7 +42,7 @@ _SPREAD_COLUMNS = (
 
 
 def fleet_text(fleet: Fleet, top: int = 16) -> str:
-    """The whole answer: findings, reports without an answer, warnings, ``top`` ranks and the outermost range paths.
+    """Write the whole answer: findings, reports without an answer, warnings, ``top`` ranks, the outermost range paths.
 
     Where there are more ranks, the slowest are shown. Control characters in names are written out; the text ends with a
     newline.
@@ -60,9 +61,7 @@ def _head(fleet: Fleet) -> Iterator[str]:
         f"{plural(ranks, 'rank')} in {plural(reports, 'report')}; numbered by {fleet.source}; {fleet.clock}"
     )
     for failure in fleet.failures[:_MAX_FAILURES]:
-        hint = f" ({one_line(failure.hint, 80)})" if failure.hint else ""
-        reason = failure.reason.removeprefix(f"{failure.report}: ")
-        yield f"  unreadable  {one_line(failure.report, 80)}: {one_line(reason, 160)}{hint}"
+        yield f"  unreadable  {describe_failure(failure, 80, 160)}"
     if len(fleet.failures) > _MAX_FAILURES:
         yield f"  unreadable  {len(fleet.failures) - _MAX_FAILURES:,} more: see fleet.json"
     warnings = drop_repeats(fleet.warnings)
@@ -72,8 +71,15 @@ def _head(fleet: Fleet) -> Iterator[str]:
         yield f"  {len(warnings) - _MAX_WARNINGS:,} more warnings: see fleet.json"
 
 
+def describe_failure(failure: ReportFailure, name_width: int, reason_width: int) -> str:
+    """Describe a report without an answer in one line: its name, the reason and the hint."""
+    hint = f" ({one_line(failure.hint, name_width)})" if failure.hint else ""
+    reason = failure.reason.removeprefix(f"{failure.report}: ")
+    return f"{one_line(failure.report, name_width)}: {one_line(reason, reason_width)}{hint}"
+
+
 def rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
-    """A row per rank; where there are more than ``top``, those that are the slowest against the others."""
+    """Make a row per rank; where there are more than ``top``, for those that are the slowest against the others."""
     ranks = fleet.usual
     shown = ranks
     if len(ranks) > top:
@@ -121,14 +127,14 @@ def rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
 
 
 def rank_mark(row: Mapping[Hashable, Any]) -> str:
-    """``!`` for a straggler, ``?`` for a rank that may be one, nothing for others."""
+    """Mark a straggler with ``!``, a rank that may be one with ``?``, others with nothing."""
     if row["straggler"]:
         return "!"
     return "?" if row["ratio"] >= 1 + MIN_SLOWNESS else ""
 
 
 def _spread_table(fleet: Fleet) -> TextTable | None:
-    """A row per range of an iteration: how the ranks differ in it; None where there is nothing to compare."""
+    """Make a row per range of an iteration: how the ranks differ in it; None where there is nothing to compare."""
     spread = iteration_paths(fleet)
     if spread.empty or len(fleet.ranks) < 2:
         return None
@@ -149,7 +155,7 @@ def _spread_table(fleet: Fleet) -> TextTable | None:
 
 
 def iteration_paths(fleet: Fleet) -> pd.DataFrame:
-    """The rows of ``spread`` of the iterations and what lies in them, with own time; without iterations, of all."""
+    """Choose the rows of ``spread`` of the iterations and the ranges in them, with own time; without any, of all."""
     spread = fleet.spread[fleet.spread["own_median_ns"] > 0]
     if fleet.iteration_path == WHOLE or spread.empty:
         return spread

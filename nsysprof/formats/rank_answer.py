@@ -101,7 +101,7 @@ def write_answer(answer: ReportAnswer, path: Path) -> None:
 
 
 def read_answer(path: Path) -> ReportAnswer | None:
-    """The answer in a file; None where there is none, or it is damaged."""
+    """Read the answer in a file; None where there is none, or it is damaged."""
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as kept:
 

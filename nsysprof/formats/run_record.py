@@ -17,6 +17,7 @@ import msgspec
 
 from nsysprof.core.document import parse_leniently, read_document, read_if_document
 from nsysprof.core.files import whole_file
+from nsysprof.core.text import plural
 from nsysprof.errors import NsysprofError
 
 RUN_SCHEMA, WORKLOAD_SCHEMA = "nsysprof-run/1", "nsysprof-workload/1"
@@ -181,7 +182,7 @@ def program_alone(words: Sequence[str]) -> list[str]:
     """Return a program without its folder and arguments; ``[3 arguments]`` counts these."""
     name, *rest = words or [""]
     bare = re.split(r"[\\/]", name.rstrip("\\/"))[-1]
-    return [bare, *([f"[{len(rest)} argument{'s' if len(rest) > 1 else ''}]"] if rest else [])]
+    return [bare, *([f"[{plural(len(rest), 'argument')}]"] if rest else [])]
 
 
 def without_arguments(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -292,12 +292,12 @@ def _table(connection: sqlite3.Connection, name: str, sql: str) -> CopiedTable:
 
 def profiled_processes(copy: ReportCopy) -> list[int]:
     """Return the globalPid of each process that recorded something of what programs do."""
-    found: set[Any] = set()
+    recorded: set[Any] = set()
     for table, about in copy.tables.items():
         if _PROFILED.match(table):
             for column in {"globalTid", "globalPid"}.intersection(about.columns):
-                found.update(copy.rows(f"SELECT DISTINCT {column} & ~{THREAD} FROM {quoted(table)}"))
-    return sorted(pid for (pid,) in found if pid is not None)
+                recorded.update(copy.rows(f"SELECT DISTINCT {column} & ~{THREAD} FROM {quoted(table)}"))
+    return sorted(pid for (pid,) in recorded if pid is not None)
 
 
 def string_references(copy: ReportCopy) -> tuple[set[Any], set[Any]]:
@@ -313,9 +313,9 @@ def string_references(copy: ReportCopy) -> tuple[set[Any], set[Any]]:
             if refers
             else []
         )
-        for column, mine in zip(refers, zip(*ids, strict=True), strict=False):
+        for column, values in zip(refers, zip(*ids, strict=True), strict=False):
             work = (_PROFILED.match(table) or last[column] == "symbol") and last[column] not in _NO_NAME
-            (names if work else others).update(id for id in set(mine) if isinstance(id, int))
+            (names if work else others).update(id for id in set(values) if isinstance(id, int))
     return names, others
 
 

@@ -101,11 +101,10 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
         raise _explained(source, out, error) from None
     except OSError as error:
         real, failed = os.path.realpath(source), os.fsdecode(error.filename or "")
-        read = (
-            source if failed == real else failed if failed.startswith(real) else None
-        )  # the latter: its log
+        # of the report or of its log, under the name that was given
+        read = failed.replace(real, str(source), 1) if failed.startswith(real) else None
         what = f"{read}: cannot be read" if read else f"{out}: cannot be written"
-        hint = f"ls -l {quote(str(read))}" if read else f"df -h {quote(str(out.parent))}"
+        hint = f"ls -l {quote(read)}" if read else f"df -h {quote(str(out.parent))}"
         raise NsysprofError(f"{what}: {error.strerror or error}", hint) from None
     cut = {f"{kind} in other text": count for kind, count in sorted(work.secrets.cuts.items())}
     unknown = {kind: len(names) for kind, names in work.unknown.items()}
@@ -216,11 +215,12 @@ def _empty_columns(work: ScrubWork) -> None:
 
 def _kind(name: bytes, value: bytes) -> str | None:
     """Return the kind of a private property; None for one that is not private, or not known."""
-    if _text(name) == "DEVICE_ID" and value != LOCAL:
+    text = _text(name)
+    if text == "DEVICE_ID" and value != LOCAL:
         return Kind.HOST
-    if _text(name) == _INSTALLED and installation(value) is None:
+    if text == _INSTALLED and installation(value) is None:
         return Kind.PATH
-    return None if known_property(_text(name)) else kind_of_property(_text(name))
+    return None if known_property(text) else kind_of_property(text)
 
 
 def _learn_properties(work: ScrubWork, table: str) -> None:

@@ -48,35 +48,27 @@ def find_tool(kind: ToolKind, explicit: str | os.PathLike[str] | None = None) ->
     named does not work, or where there is none.
     """
     named = explicit or os.environ.get(kind.environment)
+    first = named or shutil.which(kind.name)
+    tool, why = ask_tool(kind, first) if first else (None, "")
+    if tool is not None:
+        return tool
     if named:
         where = "" if explicit else f" (from {kind.environment})"
-        found, why = ask_tool(kind, named)
-        if found is None:
-            raise NsysprofError(f"{named}{where}: not a working {kind.name}: {why}", kind.get_it)
-        return found
-    on_path = shutil.which(kind.name)
-    broken = ""
-    if on_path:
-        found, why = ask_tool(kind, on_path)
-        if found is not None:
-            return found
-        broken = f"; {on_path} on the PATH does not work: {why}"
+        raise NsysprofError(f"{named}{where}: not a working {kind.name}: {why}", kind.get_it)
     installed = installed_tools(kind)
     if not installed:
+        broken = f"; {first} on the PATH does not work: {why}" if first else ""
         raise NsysprofError(f"no {kind.name} found{broken}", kind.get_it)
     return installed[0]
 
 
 def installed_tools(kind: ToolKind) -> list[Tool]:
     """Find every working one in the usual places, each once, newest first."""
-    found: dict[str, Tool] = {}
+    paths: dict[str, Path] = {}
     for path in _usual_places(kind):
-        real = os.path.realpath(path)
-        if real not in found:
-            tool, _ = ask_tool(kind, path)
-            if tool is not None:
-                found[real] = tool
-    return sorted(found.values(), key=lambda tool: tool.version, reverse=True)
+        paths.setdefault(os.path.realpath(path), path)
+    tools = [tool for path in paths.values() if (tool := ask_tool(kind, path)[0])]
+    return sorted(tools, key=lambda tool: tool.version, reverse=True)
 
 
 def _usual_places(kind: ToolKind) -> Iterator[Path]:

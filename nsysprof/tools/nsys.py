@@ -102,8 +102,8 @@ def header_version(path: Path) -> str | None:
 
 def version_in(head: bytes) -> str | None:
     """Return the same of the first bytes of a file."""
-    found = re.search(rb"(?:Profiler Report|Systems Stream) (20\d\d[.@]\d+[.@0-9]*(?:-[0-9a-v]*)?)", head)
-    return found[1].decode("ascii").replace("@", ".").rstrip(".") if found else None
+    version = re.search(rb"(?:Profiler Report|Systems Stream) (20\d\d[.@]\d+[.@0-9]*(?:-[0-9a-v]*)?)", head)
+    return version[1].decode("ascii").replace("@", ".").rstrip(".") if version else None
 
 
 def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
@@ -138,9 +138,9 @@ def find_importer(nsys: Nsys | None = None) -> Path | None:
         for place in (Path(nsys.path), Path(os.path.realpath(nsys.path))):
             roots += [place.parent.parent, *(up / "nsight-systems" for up in place.parents)]
     for root in roots or [Path("/usr/lib/nsight-systems")]:
-        for found in [*sorted(root.glob(f"host-*/{exe}")), *sorted(root.glob(f"*-desktop-*/{exe}"))]:
-            if os.access(found, os.X_OK):
-                return found
+        for importer in [*sorted(root.glob(f"host-*/{exe}")), *sorted(root.glob(f"*-desktop-*/{exe}"))]:
+            if os.access(importer, os.X_OK):
+                return importer
     return None
 
 
@@ -238,8 +238,8 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
 def _build(report: Path) -> str:
     """Return the build of the nsys that made a report, where its header has that in place of a version."""
     with report.open("rb") as file:
-        found = re.search(rb"Profiler Report (\d{6,})\.", file.read(256))
-    return f" (build {found[1].decode()})" if found else ""
+        build = re.search(rb"Profiler Report (\d{6,})\.", file.read(256))
+    return f" (build {build[1].decode()})" if build else ""
 
 
 def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofError:

@@ -12,7 +12,7 @@ from nsysprof import cli
 from nsysprof.analyze.text import verification
 from nsysprof.attribution import verify
 from nsysprof.errors import NsysprofError
-from nsysprof.tools.nsys import Nsys, find_nsys, stats
+from nsysprof.tools.nsys import Nsys, stats
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
@@ -235,29 +235,20 @@ def test_only_sqlite_can_be_verified(trace: MakeTrace) -> None:
 # ---- the real nsys
 
 
-@pytest.fixture(scope="module")
-def real() -> Nsys:
-    """The nsys of this machine; skips without one, or where it has no such projection."""
-    try:
-        return find_nsys()
-    except NsysprofError as error:
-        pytest.skip(f"no nsys: {error.message}")
-
-
 @pytest.mark.nsys
 @pytest.mark.parametrize(("name", "ranges"), [("run", 795), ("block", 446), ("two-processes", 30)])
-def test_the_shipped_reports_equal_nsys(name: str, ranges: int, real: Nsys) -> None:
+def test_the_shipped_reports_equal_nsys(name: str, ranges: int, real_nsys: Nsys) -> None:
     """All ranges with GPU work of each shipped report have nsys's span, first op and launch count."""
-    if real.version < (2023,):
+    if real_nsys.version < (2023,):
         pytest.skip("the projection of this nsys takes minutes")
     result = verified(TRACES / f"{name}.sqlite")
-    assert (result.nsys, result.compared, result.equal) == (real.version_text, ranges, ranges)
+    assert (result.nsys, result.compared, result.equal) == (real_nsys.version_text, ranges, ranges)
     assert (result.explained, result.differences) == ({}, ())
 
 
 @pytest.mark.nsys
 @pytest.mark.parametrize("first", range(0, 40, 8))
-def test_random_reports_equal_nsys(first: int, real: Nsys, trace: MakeTrace) -> None:
+def test_random_reports_equal_nsys(first: int, real_nsys: Nsys, trace: MakeTrace) -> None:
     """Nested, crossing, unclosed and moved ranges, colliding ids, calls that straddle: no unexplained difference."""
     compared = 0
     for seed in range(first, first + 8):
@@ -269,12 +260,14 @@ def test_random_reports_equal_nsys(first: int, real: Nsys, trace: MakeTrace) -> 
 
 
 @pytest.mark.nsys
-def test_a_planted_difference_is_found(real: Nsys, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_difference_is_found(
+    real_nsys: Nsys, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Were our answer another one, the real nsys's would show it."""
     path, other = trace(*two_ranges(), duration=LATE), trace(*two_ranges()[:-1], duration=LATE)
     monkeypatch.setattr(verify, "stats", lambda nsys, _, name: stats(nsys, other, name))
     result = verified(path)
-    assert real.version
+    assert real_nsys.version
     assert (result.compared, result.equal, len(result.differences)) == (3, 1, 2)
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.errors import NsysprofError
-from nsysprof.tools.nsys import Nsys, find_importer, find_nsys
+from nsysprof.tools.nsys import Nsys, find_importer
 
 pytestmark = pytest.mark.nsys
 
@@ -31,23 +30,14 @@ print("done")
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="module")
-def real() -> Nsys:
-    """The nsys of this machine, with an importer or doing without; skips without one."""
-    try:
-        return find_nsys()
-    except NsysprofError as error:
-        pytest.skip(f"no nsys: {error.message}")
-
-
 @pytest.fixture
-def run(real: Nsys, tmp_path: Path) -> Run:
+def run(real_nsys: Nsys, tmp_path: Path) -> Run:
     """Runs nsysprof in the test's folder, with that nsys unless the environment given names another."""
 
     def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-m", "nsysprof", *arguments],
-            env={**os.environ, "NSYSPROF_NSYS": str(real.path), **environment},
+            env={**os.environ, "NSYSPROF_NSYS": str(real_nsys.path), **environment},
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -113,7 +103,7 @@ def test_usage_errors_of_a_workload_come_through(run: Run, tmp_path: Path) -> No
     assert not (tmp_path / "traces").exists()
 
 
-def test_one_range_alone_can_be_captured(run: Run, real: Nsys, tmp_path: Path) -> None:
+def test_one_range_alone_can_be_captured(run: Run, real_nsys: Nsys, tmp_path: Path) -> None:
     """`--capture-range nvtx:NAME` begins with the range; one that never comes is said to be missing."""
     program = RANGES.replace("sleep(0.001)", "sleep(0.1)")
     how = ["--capture-range", "nvtx:iter7", "--nsys-arg=--sample=none", "-o", "100%p/one"]
@@ -129,12 +119,12 @@ def test_one_range_alone_can_be_captured(run: Run, real: Nsys, tmp_path: Path) -
     assert "did the program ever come to nvtx:never" in done.stderr
 
 
-def test_an_interrupted_program_leaves_what_nsys_recorded(real: Nsys, tmp_path: Path) -> None:
+def test_an_interrupted_program_leaves_what_nsys_recorded(real_nsys: Nsys, tmp_path: Path) -> None:
     """Ctrl-C ends the program, nsys keeps its recording, nothing gets a final name."""
     program = RANGES.replace("range(20)", "range(100000)") + "\n"
     process = subprocess.Popen(
         [sys.executable, "-m", "nsysprof", "capture", "-o", "run", "--", sys.executable, "-c", program],
-        env={**os.environ, "NSYSPROF_NSYS": str(real.path)},
+        env={**os.environ, "NSYSPROF_NSYS": str(real_nsys.path)},
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
@@ -154,16 +144,16 @@ def test_an_interrupted_program_leaves_what_nsys_recorded(real: Nsys, tmp_path: 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="symbolic links and the Linux loader")
 def test_an_importer_that_lacks_a_library_is_told_and_the_capture_resumed(
-    run: Run, real: Nsys, tmp_path: Path
+    run: Run, real_nsys: Nsys, tmp_path: Path
 ) -> None:
     """The real importer without one of its libraries: named with its package; with it, the capture is finished."""
-    importer = find_importer(real)
+    importer = find_importer(real_nsys)
     if importer is None:
         pytest.skip("this nsys has no importer")
     broken = tmp_path / "broken"
     (broken / "target-linux-x64").mkdir(parents=True)
     wrapper = broken / "target-linux-x64" / "nsys"
-    wrapper.write_text(f'#!/bin/sh\nexec "{real.path}" "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\nexec "{real_nsys.path}" "$@"\n')
     wrapper.chmod(0o755)
     host = broken / "host-linux-x64"
     host.mkdir()

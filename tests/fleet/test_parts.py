@@ -569,4 +569,5 @@ def test_workers_share_what_a_control_group_allows(monkeypatch: pytest.MonkeyPat
     from nsysprof.fleet import cluster
 
     monkeypatch.setattr(cluster, "group_limits", lambda: iter([1 << 50, 1_000_000]))
-    assert cluster.worker_memory(2) == 400_000
+    choice = cluster.complete_choice(cluster.ClusterChoice(2), 5)
+    assert (choice.workers, choice.memory_bytes) == (2, 400_000)

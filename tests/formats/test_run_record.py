@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from nsysprof.core.document import read_if_document
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import (
     RecordedRun,
+    file_facts,
     program_alone,
     read_runs,
     record_beside,
     without_arguments,
+    write_record,
 )
 
 RUN = {
@@ -187,3 +190,37 @@ def test_a_program_without_arguments_is_its_name() -> None:
     assert program_alone(["/home/al/train"]) == ["train"]
     assert program_alone(["C:\\Users\\al\\train.exe", "1"]) == ["train.exe", "[1 argument]"]
     assert program_alone([]) == [""]
+
+
+# ---- written
+
+
+def test_a_record_is_short_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    """Samples stand on one line, however many; names that are not UTF-8 survive; NaN is read as None."""
+    record = {
+        "command": "echo caf\udce9 ü",
+        "latency_ns": list(range(10_000_000, 10_000_100)),
+        "runs": [{"range": "RUN::math::S1024", "errors": {"output": 1e-7}}, {"range": "x" * 120}],
+        "workload": None,
+    }
+    path = tmp_path / "record.json"
+    write_record(path, record)
+    assert json.loads(path.read_text(encoding="utf-8")) == record
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 11
+    assert [one.name for one in tmp_path.iterdir()] == ["record.json"]
+    path.write_text('{"error": NaN, "largest": -Infinity}')
+    assert read_if_document(path) == {"error": None, "largest": None}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\x00", "[" * 100_000])
+def test_a_damaged_record_is_none(tmp_path: Path, text: str) -> None:
+    """A half-written one, or something else of that name."""
+    (tmp_path / "record.json").write_text(text)
+    assert read_if_document(tmp_path / "record.json") == {}
+
+
+def test_file_facts_are_size_and_digest(tmp_path: Path) -> None:
+    """The digest is what sha256sum prints."""
+    (tmp_path / "f").write_bytes(b"abc")
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert file_facts(tmp_path / "f") == {"size_bytes": 3, "sha256": digest}

@@ -14,7 +14,7 @@ import pytest
 from nsysprof.errors import NsysprofError
 from nsysprof.tools import nsys as module
 from nsysprof.tools.nsight import last_line, version_numbers
-from nsysprof.tools.nsys import Nsys, all_nsys, export, find_importer, find_nsys, stats
+from nsysprof.tools.nsys import Nsys, all_nsys, export, find_importer, find_nsys, import_stream, stats
 from nsysprof.trace.nsys.reader import export_report
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the made-up nsys are shell scripts")
@@ -376,3 +376,39 @@ def test_without_nsys_an_export_beside_the_report_is_offered(tmp_path: Path) -> 
     with pytest.raises(NsysprofError) as caught:
         export_report(report)
     assert str(caught.value.hint).endswith(str(tmp_path / "r.sqlite"))
+
+
+# ---- the importer
+
+
+def importer(folder: Path, text: str) -> Nsys:
+    """An nsys whose importer is a shell script."""
+    path = folder / "host-linux-x64" / "QdstrmImporter"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return Nsys(folder / "target-linux-x64" / "nsys", (2025, 3), "2025.3.2")
+
+
+def test_an_import_that_fails_half_way_leaves_no_report(tmp_path: Path) -> None:
+    """Otherwise it would be kept for a whole one, and the stream thrown away."""
+    (tmp_path / "a.qdstrm").write_text("a stream")
+    nsys = importer(tmp_path, 'echo half > "$4"; echo "std::exception::what: disk full" >&2; exit 1')
+    with pytest.raises(NsysprofError, match="disk full"):
+        import_stream(tmp_path / "a.qdstrm", tmp_path / "a.nsys-rep", nsys)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.qdstrm", "host-linux-x64"]
+
+
+def test_missing_libraries_are_named_with_what_can_be_installed(tmp_path: Path) -> None:
+    """A command for packages that are known; no made-up package for a library of nsys's own."""
+    (tmp_path / "a.qdstrm").touch()
+    said = "echo 'x: error while loading shared libraries: {}: cannot open' >&2; exit 127"
+    for library, fix in (
+        ("libdw.so.1", "apt-get install libdw1 (Fedora, RHEL: dnf install elfutils-libs)"),
+        ("libAnalysis.so", "install the package with libAnalysis.so, or nsys again"),
+    ):
+        (tmp_path / library).mkdir()
+        nsys = importer(tmp_path / library, said.format(library))
+        with pytest.raises(NsysprofError, match=f"{library} is missing") as caught:
+            import_stream(tmp_path / "a.qdstrm", tmp_path / "a.nsys-rep", nsys)
+        assert caught.value.hint == fix

@@ -11,7 +11,7 @@ import pytest
 
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
-from nsysprof.tools.nsys import Nsys, export, find_importer, find_nsys, header_version, stats
+from nsysprof.tools.nsys import Nsys, export, find_importer, header_version, stats
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.reports import source_of
@@ -29,20 +29,20 @@ for step in range({STEPS}):
 
 
 @pytest.fixture(scope="module")
-def real() -> Nsys:
-    """The nsys of this machine; skips without one."""
-    try:
-        return find_nsys()
-    except NsysprofError as error:
-        pytest.skip(f"no nsys: {error.message}")
-
-
-@pytest.fixture(scope="module")
-def profiled(real: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def profiled(real_nsys: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `nsys profile` makes of a program with NVTX ranges: a .nsys-rep, or a .qdstrm without its importer."""
     folder = tmp_path_factory.mktemp("profile")
     quiet = ["--sample=none", "--cpuctxsw=none", "--trace=nvtx"]
-    command = [str(real.path), "profile", *quiet, "-o", str(folder / "run"), sys.executable, "-c", PROGRAM]
+    command = [
+        str(real_nsys.path),
+        "profile",
+        *quiet,
+        "-o",
+        str(folder / "run"),
+        sys.executable,
+        "-c",
+        PROGRAM,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=folder)
     made = [folder / f"run{ending}" for ending in (".nsys-rep", ".qdstrm")]
     found = next((path for path in made if path.is_file()), None)
@@ -52,11 +52,11 @@ def profiled(real: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rep(real: Nsys, profiled: Path) -> Path:
+def rep(real_nsys: Nsys, profiled: Path) -> Path:
     """A .nsys-rep of this nsys, imported by its own importer where nsys did not find that."""
     if profiled.suffix == ".nsys-rep":
         return profiled
-    importer = find_importer(real)
+    importer = find_importer(real_nsys)
     if importer is None:
         pytest.skip("this nsys has no importer: it cannot make a .nsys-rep")
     made = profiled.with_suffix(".nsys-rep")
@@ -77,18 +77,18 @@ def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
 
 
-def test_a_stream_that_was_not_imported_names_its_version(real: Nsys, profiled: Path) -> None:
+def test_a_stream_that_was_not_imported_names_its_version(real_nsys: Nsys, profiled: Path) -> None:
     """An nsys without importer leaves a .qdstrm; the error has its version and the command to import it."""
     stream = profiled.with_suffix(".qdstrm")
     if not stream.is_file():
         pytest.skip("this nsys imports by itself")
     with pytest.raises(NsysprofError) as caught:
         open_report(stream)
-    assert f"raw stream of nsys {real.version_text}" in caught.value.message
+    assert f"raw stream of nsys {real_nsys.version_text}" in caught.value.message
     assert str(caught.value.hint).endswith(f"nsysprof capture --resume {stream}")
 
 
-def test_a_report_is_exported_and_the_export_removed(real: Nsys, rep: Path) -> None:
+def test_a_report_is_exported_and_the_export_removed(real_nsys: Nsys, rep: Path) -> None:
     """Opening a .nsys-rep gives its tables; the file keeps its bytes and its folder gets no new entry."""
     before = digest(rep), names(rep.parent)
     with open_report(rep) as report:
@@ -96,7 +96,7 @@ def test_a_report_is_exported_and_the_export_removed(real: Nsys, rep: Path) -> N
         assert report.format == "sqlite"
         assert "StringIds" in source_of(report).tables()
         assert report.about.export_version is not None
-        assert version_numbers(report.about.export_version)[:2] == real.version[:2]
+        assert version_numbers(report.about.export_version)[:2] == real_nsys.version[:2]
         assert report.about.nsys_version == header_version(rep) or header_version(rep) is None
         assert report.about.duration_ns is not None
         folder = report.file.parent
@@ -126,23 +126,25 @@ def test_a_truncated_report_is_refused_by_name(rep: Path, tmp_path: Path) -> Non
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_newer_report_is_refused_with_both_versions(real: Nsys, rep: Path, tmp_path: Path) -> None:
+def test_a_newer_report_is_refused_with_both_versions(real_nsys: Nsys, rep: Path, tmp_path: Path) -> None:
     """By the header before nsys runs, and in nsys's own words when it runs."""
     made_by = header_version(rep)
     if made_by is None:
         pytest.skip("reports of this nsys do not have its version in their header")
     newer = tmp_path / "newer.nsys-rep"
     newer.write_bytes(rep.read_bytes().replace(made_by[:4].encode(), b"2099", 1))
-    said = f"made by nsys 2099{made_by[4:]}, newer than the installed {real.version_text}"
+    said = f"made by nsys 2099{made_by[4:]}, newer than the installed {real_nsys.version_text}"
     with pytest.raises(NsysprofError) as caught:
-        open_report(newer, nsys=real.path)
+        open_report(newer, nsys=real_nsys.path)
     assert said in caught.value.message
     with pytest.raises(NsysprofError) as caught:
-        export(real, newer, tmp_path / "out.sqlite")
+        export(real_nsys, newer, tmp_path / "out.sqlite")
     assert said in caught.value.message
 
 
-def test_what_a_failed_nsys_leaves_is_refused_as_half_written(real: Nsys, rep: Path, tmp_path: Path) -> None:
+def test_what_a_failed_nsys_leaves_is_refused_as_half_written(
+    real_nsys: Nsys, rep: Path, tmp_path: Path
+) -> None:
     """A report damaged in the middle: nsys stops there and leaves an SQLite file that looks whole."""
     with open_report(rep) as whole:
         if source_of(whole).rows("NVTX_EVENTS") < STEPS:
@@ -156,12 +158,12 @@ def test_what_a_failed_nsys_leaves_is_refused_as_half_written(real: Nsys, rep: P
         report = tmp_path / f"{part}.nsys-rep"
         report.write_bytes(damaged)
         out = tmp_path / f"{part}.sqlite"
-        command = [str(real.path), "export", "--type", "sqlite", "-o", str(out), str(report)]
+        command = [str(real_nsys.path), "export", "--type", "sqlite", "-o", str(out), str(report)]
         done = subprocess.run(command, capture_output=True, check=False, timeout=120)
         if done.returncode == 0:
             continue
         with pytest.raises(NsysprofError):
-            open_report(report, nsys=real.path)
+            open_report(report, nsys=real_nsys.path)
         if out.is_file():
             left.append(out)
             with pytest.raises(NsysprofError, match=r"half-written export|empty file"):
@@ -169,11 +171,11 @@ def test_what_a_failed_nsys_leaves_is_refused_as_half_written(real: Nsys, rep: P
     assert left, "no damage made nsys stop part-way"
 
 
-def test_stats_of_a_report_leave_it_alone(real: Nsys, trace: MakeTrace) -> None:
+def test_stats_of_a_report_leave_it_alone(real_nsys: Nsys, trace: MakeTrace) -> None:
     """The projected trace of one range with one kernel, under the new or the old name of nsys's report."""
     report = trace(Range("step", 0, 100), *launch_kernel("gemm", (10, 15), (20, 30), id=1))
     before = digest(report), names(report.parent)
-    rows = stats(real, report, "nvtx_gpu_proj_trace")
+    rows = stats(real_nsys, report, "nvtx_gpu_proj_trace")
     assert [
         (
             row["Name"].lstrip(":"),
@@ -187,12 +189,12 @@ def test_stats_of_a_report_leave_it_alone(real: Nsys, trace: MakeTrace) -> None:
     assert before == (digest(report), names(report.parent))
 
 
-def test_stats_without_the_data_are_no_rows(real: Nsys, trace: MakeTrace) -> None:
+def test_stats_without_the_data_are_no_rows(real_nsys: Nsys, trace: MakeTrace) -> None:
     """A report without kernels has no projected ranges; nsys says so and that is no error."""
-    assert stats(real, trace(Range("alone", 0, 9)), "nvtx_gpu_proj_trace") == []
+    assert stats(real_nsys, trace(Range("alone", 0, 9)), "nvtx_gpu_proj_trace") == []
 
 
-def test_stats_that_this_nsys_does_not_have_are_an_error(real: Nsys, trace: MakeTrace) -> None:
+def test_stats_that_this_nsys_does_not_have_are_an_error(real_nsys: Nsys, trace: MakeTrace) -> None:
     """A name that no nsys knows is refused, though nsys itself ends with exit code 0."""
     with pytest.raises(NsysprofError, match="has no report named no_such_report"):
-        stats(real, trace(Range("step", 0, 100)), "no_such_report")
+        stats(real_nsys, trace(Range("step", 0, 100)), "no_such_report")

@@ -5,19 +5,10 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-WORKLOADS = Path(__file__).parents[2] / "workloads"
-
-
-@pytest.fixture(autouse=True)
-def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workloads are run by their path, with their folder first on Python's."""
-    monkeypatch.syspath_prepend(str(WORKLOADS))
 
 
 def test_only_the_backend_that_is_asked_for_may_run() -> None:

@@ -19,14 +19,7 @@ from tests.kit.made_up_gpu import MadeUpGpu
 torch = pytest.importorskip("torch")
 pytest.importorskip("nvtx")
 
-WORKLOADS = Path(__file__).parents[2] / "workloads"
 AT: dict[str, Any] = {"batch": 1, "heads": 1, "seq": 4, "head_dim": 2, "dtype": "fp16", "causal": True}
-
-
-@pytest.fixture(autouse=True)
-def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workloads are run by their path, with their folder first on Python's."""
-    monkeypatch.syspath_prepend(str(WORKLOADS))
 
 
 @pytest.fixture

@@ -8,21 +8,12 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from _bench_rounds import Rule, Series
-
-WORKLOADS = Path(__file__).parents[2] / "workloads"
-
-
-@pytest.fixture(autouse=True)
-def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workloads are run by their path, with their folder first on Python's."""
-    monkeypatch.syspath_prepend(str(WORKLOADS))
 
 
 def rule(samples: int = 30, ci_width: float | None = None, min_sample_ns: float = 0) -> Rule:

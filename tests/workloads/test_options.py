@@ -11,12 +11,6 @@ import pytest
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 
 
-@pytest.fixture(autouse=True)
-def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workloads are run by their path, with their folder first on Python's."""
-    monkeypatch.syspath_prepend(str(WORKLOADS))
-
-
 def parsed(arguments: str) -> argparse.Namespace:
     """The options that a line of arguments gives."""
     from _workload import parse

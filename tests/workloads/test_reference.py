@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
-
-WORKLOADS = Path(__file__).parents[2] / "workloads"
-
-
-@pytest.fixture(autouse=True)
-def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workloads are run by their path, with their folder first on Python's."""
-    monkeypatch.syspath_prepend(str(WORKLOADS))
 
 
 @pytest.mark.parametrize("causal", [True, False])

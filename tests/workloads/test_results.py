@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-WORKLOADS = Path(__file__).parents[2] / "workloads"
 SIZES = ("before", "inputs", "outputs", "temporary", "peak")
-
-
-@pytest.fixture(autouse=True)
-def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workloads are run by their path, with their folder first on Python's."""
-    monkeypatch.syspath_prepend(str(WORKLOADS))
 
 
 def a_run(backend: str, status: str = "measured", **more: Any) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-WORKLOADS = Path(__file__).parents[2] / "workloads"
 SMALL = [
     "--device",
     "cpu",
@@ -27,12 +26,6 @@ SMALL = [
     "--iterations",
     "2",
 ]
-
-
-@pytest.fixture(autouse=True)
-def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workloads are run by their path, with their folder first on Python's."""
-    monkeypatch.syspath_prepend(str(WORKLOADS))
 
 
 @pytest.fixture

@@ -29,12 +29,6 @@ def _lacking() -> str:
 pytestmark = pytest.mark.skipif(bool(_lacking()), reason=_lacking() or "all is there")
 
 
-@pytest.fixture(autouse=True)
-def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workloads are run by their path, with their folder first on Python's."""
-    monkeypatch.syspath_prepend(str(WORKLOADS))
-
-
 def refusal(name: str) -> str:
     """Why this GPU cannot run the stage, or nothing."""
     import torch

@@ -17,12 +17,6 @@ KERNELS = WORKLOADS / "kernels"
 NAMES = [f"tiled_o{number}" for number in range(6)]
 
 
-@pytest.fixture(autouse=True)
-def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workloads are run by their path, with their folder first on Python's."""
-    monkeypatch.syspath_prepend(str(WORKLOADS))
-
-
 @pytest.fixture
 def h200() -> Device:
     """The limits of an H200."""
