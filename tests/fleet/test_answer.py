@@ -437,6 +437,18 @@ def test_a_step_that_warms_up_is_in_no_share(warmed: Fleet, tmp_path: Path) -> N
     assert [len(part.get_paths()) for part in bars.collections if part.get_label() == "idle"] == [2]
 
 
+def test_two_ranks_have_no_median_rank(warmed: Fleet, fleet: Fleet) -> None:
+    """Heat map, page and findings compare with the mean of both, and say so."""
+    for answer, middle in ((warmed, "mean of both ranks"), (fleet, "median rank")):
+        assert middle in texts(FLEET_CHARTS[0].figure(answer))
+        assert f"over that of the {middle}" in fleet_page(answer)
+        assert any(f"of the communication ({middle})" in finding for finding in answer.findings)
+    [slowest] = [finding for finding in warmed.findings if "the slowest, takes" in finding]
+    assert "more of its own than rank 0: " in slowest
+    [relative] = warmed.paths[warmed.paths["path"] == "step*"].groupby("path")["relative"].sum()
+    assert relative == pytest.approx(2)
+
+
 def test_what_may_be_a_straggler_is_marked_so(trace: MakeTrace) -> None:
     """In the table and the chart, whose title says no more than the text."""
     items = [steps(6, compute=compute, waits=326 - compute) for compute in (200, 266)]
