@@ -136,8 +136,8 @@ def test_memory_shows_where_it_ran_out(mixed: BenchResults) -> None:
     assert any("crosses: out of memory" in text for text in found)
 
 
-def test_dtypes_are_told_by_the_line(mixed: BenchResults) -> None:
-    """Solid for the dtype of most points, dashed for the other, and said so."""
+def test_dtypes_differ_by_the_line(mixed: BenchResults) -> None:
+    """Solid for the dtype of most points, dashed for the other, with a note."""
     figure = LATENCY.figure(mixed)
     styles = {str(line.get_label()): line.get_linestyle() for line in figure.axes[0].lines}
     assert styles["naive fp16"] == "-"
