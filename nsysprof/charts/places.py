@@ -31,6 +31,7 @@ class Places:
         self.wide, self.high = wide, high
         self._taken: list[Box] = []
         self._whole: list[Box] = []
+        self._edges = np.empty((4, 0))  # of all that is taken, made again where more is
 
     def take(self, *boxes: Box) -> None:
         """Keep names off these."""
@@ -51,9 +52,9 @@ class Places:
         """Whether a box lies inside the area and on nothing that is taken."""
         if box.left < 0 or box.right > self.wide or box.low < 0 or box.high > self.high:
             return False
-        if not self._taken:
-            return True
-        left, right, low, high = np.array(self._taken).T
+        if self._edges.shape[1] < len(self._taken):
+            self._edges = np.array(self._taken).T
+        left, right, low, high = self._edges
         meets = (box.left < right) & (left < box.right) & (box.low < high) & (low < box.high)
         return not meets.any()
 

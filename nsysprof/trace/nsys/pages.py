@@ -33,10 +33,10 @@ from nsysprof.trace.nsys.records import (
     find_rows,
 )
 
-_BLOCK = 1 << 20  # bytes of pages decoded at once: they stay in the cache, and numpy's calls stay few
+_BLOCK_BYTES = 1 << 20  # of pages decoded at once: they stay in the cache, and numpy's calls stay few
 # Threads take turns between numpy's calls, which must be long for that: below this size of a table they gain nothing.
-_BLOCK_OF_THREADS, _WORTH_THREADS = 1 << 22, 1 << 28
-_DEEPEST = 20  # levels of a b-tree, which is SQLite's own limit
+_BLOCK_BYTES_OF_THREADS, _MIN_BYTES_FOR_THREADS = 1 << 22, 1 << 28
+_MAX_LEVELS = 20  # of a b-tree, which is SQLite's own limit
 _TABLE_LEAF, _TABLE_INTERIOR = 13, 5
 
 
@@ -68,8 +68,8 @@ def decode(
         places = {name: at for at, name in enumerate(layout.fields)}
         wanted = Wanted(tuple(ints), tuple(texts), places, layout.rowid, words)
         leaves = _leaves(file, layout.root)
-        threads = cores() if len(leaves) * file.size >= _WORTH_THREADS else 1
-        step = max(1, (_BLOCK if threads == 1 else _BLOCK_OF_THREADS) // file.size)
+        threads = cores() if len(leaves) * file.size >= _MIN_BYTES_FOR_THREADS else 1
+        step = max(1, (_BLOCK_BYTES if threads == 1 else _BLOCK_BYTES_OF_THREADS) // file.size)
         parts = [leaves[at : at + step] for at in range(0, len(leaves), step)]
         free = SimpleQueue[np.ndarray]()  # a buffer for each block that is being read, waits, or is in use
         for _ in range(threads + 2):
@@ -137,7 +137,7 @@ def _leaves(file: _File, root: int) -> np.ndarray:
     seen = np.zeros(file.pages + 1, bool)
     lock_page = (1 << 30) // file.size + 1  # never holds data
     buffer = np.zeros(file.size, np.uint8)
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_LEVELS):
         if level.min() < 2 or level.max() > file.pages or (level == lock_page).any():
             raise RefusedError("a page number is outside the file")
         before = np.count_nonzero(seen)

@@ -35,11 +35,11 @@ Patch = Callable[[list[int]], list[tuple[Any, ...]]]
 
 
 class RefusedError(Exception):
-    """The table is not plain; the message says in what."""
+    """The table is not plain, for the reason in the message."""
 
 
 class _OddRowsError(Exception):
-    """Some rows are not plain: which, and in what."""
+    """Some rows are not plain, for the reason in the message."""
 
     def __init__(self, rows: np.ndarray, why: str) -> None:
         super().__init__(why)
@@ -77,9 +77,7 @@ class Found(NamedTuple):
     odd: np.ndarray  # which rows are not plain
     values: dict[str, np.ndarray]  # of the plain ones, as `nulls` and `texts`
     nulls: dict[str, np.ndarray]
-    texts: list[
-        tuple[str, np.ndarray, np.ndarray]
-    ]  # column, where the texts start, and their lengths (-1: NULL)
+    texts: list[tuple[str, np.ndarray, np.ndarray]]  # column, starts of the texts, their lengths (-1: NULL)
 
 
 def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted) -> Found:
@@ -94,9 +92,9 @@ def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted) 
         plain = _Records(*(a[~odd] for a in records)) if odd.any() else records
         try:
             return Found(buffer, records.rowid, odd, *_fields(buffer, plain, wanted))
-        except _OddRowsError as found:
-            odd[~odd] = found.rows
-            why = str(found)
+        except _OddRowsError as error:
+            odd[~odd] = error.rows
+            why = str(error)
 
 
 def as_block(found: Found, last: int | None, wanted: Wanted, patch: Patch) -> tuple[Block, int]:
@@ -169,7 +167,7 @@ def _fields(
     ints, texts = wanted.by_place(wanted.ints), wanted.by_place(wanted.texts)
     values = {name: records.rowid for name in wanted.ints if name == wanted.rowid}
     nulls: dict[str, np.ndarray] = {}
-    found: list[tuple[str, np.ndarray, np.ndarray]] = []  # texts become codes when all positions are checked
+    spans: list[tuple[str, np.ndarray, np.ndarray]] = []  # texts become codes when all positions are checked
     every, body = _every(buffer), records.body.copy()
     lag = 0  # bytes that all rows are to move on by before the next read
     for field, kind in _types(buffer, records, max((*ints, *texts), default=-1) + 1):
@@ -180,7 +178,7 @@ def _fields(
             _integers(ints[field], every, body, kind, values, nulls)
         elif field in texts:
             _require((kind == 0) | ((kind > 12) & (kind & 1 == 1)), f"{texts[field]} holds more than text")
-            found.append((texts[field], body.copy(), kind))
+            spans.append((texts[field], body.copy(), kind))
         if kind.dtype != np.uint8:
             body += np.where(kind < 12, _SIZE.take(kind & 127), (kind - 12) >> 1)
             _require(body + lag <= records.end, "records that are too short")
@@ -191,7 +189,7 @@ def _fields(
     _require(body + lag <= records.end, "records that are too short")
     positions = [
         (name, starts, np.broadcast_to((kind.astype(np.int64) - 13) >> 1, starts.shape))
-        for name, starts, kind in found
+        for name, starts, kind in spans
     ]
     return values, nulls, positions
 
@@ -262,7 +260,7 @@ def _merge(
     fetched: list[tuple[Any, ...]],
     wanted: Wanted,
 ) -> None:
-    """Put the fetched rows where `odd` says, between the decoded ones."""
+    """Put the fetched rows into the places that `odd` marks, between the decoded ones."""
     for at, name in enumerate((*wanted.ints, *wanted.texts), 1):
         column = [row[at] for row in fetched]
         whole = np.zeros(len(odd), values[name].dtype)

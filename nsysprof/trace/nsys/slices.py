@@ -15,8 +15,8 @@ import numpy as np
 from nsysprof.core.columns import Words
 from nsysprof.trace.nsys.blocks import Block
 
-_SLICE = 200_000
-_BATCH = 10_000
+_SLICE_ROWS = 200_000
+_BATCH_ROWS = 10_000
 _NULL = b"n"  # what a NULL is in the text of a slice
 
 
@@ -92,7 +92,9 @@ def by_rowid(
     done = 0
     while True:
         where = "" if after is None else f"WHERE t.{rowid} > {after}"
-        query = f"SELECT {outer} FROM (SELECT {inner} {source} {where} ORDER BY t.{rowid} LIMIT {_SLICE})"
+        query = (
+            f"SELECT {outer} FROM (SELECT {inner} {source} {where} ORDER BY t.{rowid} LIMIT {_SLICE_ROWS})"
+        )
         count, rowids, *columns = connection.execute(query).fetchone()
         if not count:
             return
@@ -122,7 +124,7 @@ def by_batch(
     """Yield the rows of a view, or of a table without rowid, in the order in which they come."""
     wanted = ", ".join([*map(integer, ints), *map(text, texts)]) or "NULL"
     cursor = connection.execute(f"SELECT {wanted} FROM {quoted(table)} AS t")
-    while rows := cursor.fetchmany(_BATCH):
+    while rows := cursor.fetchmany(_BATCH_ROWS):
         columns = list(zip(*rows, strict=True))
         values: dict[str, np.ndarray] = {}
         nulls: dict[str, np.ndarray] = {}
