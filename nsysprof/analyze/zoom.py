@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
 from nsysprof.attribution.range_work import launches_inside
+from nsysprof.core.columns import ColumnTable
 from nsysprof.core.intervals import Ints, merge
 from nsysprof.core.nesting import ancestors_or_self
-from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Ops, Trace
+from nsysprof.trace.trace import GRAPH, KERNEL, Ops, Trace
 
 # An instance with at most so many ops is shown whole; of a longer one, and without ranges, so many are shown.
 _MAX_OPS, READABLE_OPS = 600, 200
@@ -41,48 +42,29 @@ _MAX_LEVELS = 3
 
 
 @dataclass(frozen=True)
-class ZoomRanges:
-    """The ranges around and inside the stretch: ``start``, ``end`` int64 ns; ``level`` 0 is the range itself;
-    ``path`` int32 into ``breakdown.paths``.
-    """
-
-    start: Ints
-    end: Ints
-    level: NDArray[np.int32]
-    path: NDArray[np.int32]
-
-
-@dataclass(frozen=True)
 class Zoom:
-    """A stretch of time with its ops, sorted by start.
+    """A stretch of time, op by op; times are int64 ns.
 
-    ``what`` names the stretch; ``row`` is the row of its range among all ranges, None without; ``instances`` how many
-    it stands for, ``of`` how many ops it has, of which some may be shown; ``start_ns``, ``end_ns`` its extent. Per op:
-    ``op_start``, ``op_end`` int64 ns, ``op_name`` int32, ``op_stream`` a code of ``trace.streams``, ``op_own`` bool,
-    False for what others launched. ``launch_start``, ``launch_end``: the host calls. ``gap_start``, ``gap_end``: where
-    between the first and the last op of the range none of its ops ran. ``host_start_ns``, ``host_end_ns``: the
-    extent of what the host did, the same one unless the host was far ahead of the GPU.
+    ``what`` names the stretch, which ``start_ns`` and ``end_ns`` bound; ``instances`` how many it stands for, ``of``
+    how many ops it has, of which some may be shown. ``ops``: ``start, end, name, stream`` (a code of
+    ``trace.streams``) and ``own`` (False for what others launched), sorted by start; ``left_out`` are more ops of
+    others. ``launches``: start and end of the host calls. ``gaps``: where between the first and the last op of the
+    range none of its ops ran. ``ranges``: ``start, end, level, path`` of the range itself (level 0) and those inside.
+    ``host_start_ns`` and ``host_end_ns`` bound what the host did: as the ops, unless it was far ahead of the GPU.
     """
 
     what: str
-    row: int | None
     instances: int
     of: int
     start_ns: int
     end_ns: int
-    op_start: Ints
-    op_end: Ints
-    op_name: NDArray[np.int32]
-    op_stream: NDArray[np.integer]
-    op_own: NDArray[np.bool_]
-    launch_start: Ints
-    launch_end: Ints
-    gap_start: Ints
-    gap_end: Ints
-    ranges: ZoomRanges
+    ops: ColumnTable
+    left_out: int
+    launches: tuple[Ints, Ints]
+    gaps: tuple[Ints, Ints]
+    ranges: ColumnTable
     host_start_ns: int
     host_end_ns: int
-    left_out: int
 
     @property
     def ahead_ns(self) -> int:
@@ -100,16 +82,10 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
     row, instances = chosen
     attribution = breakdown.attribution
     trace = attribution.trace
-    if trace.ranges.kind[row] == START_END:
-        launches = launches_inside(attribution, np.array([row]))
-    else:
-        marked = np.zeros(len(trace.ranges), bool)
-        marked[row] = True
-        inner = ancestors_or_self(attribution.parent, marked)
-        launches = np.append(inner, False)[attribution.owner]
-    if (
-        np.count_nonzero(launches) != attribution.inclusive.launches[row]
-    ):  # ranges that cross it own the others
+    inner = ancestors_or_self(attribution.parent, np.arange(len(trace.ranges)) == row)
+    launches = np.append(inner, False)[attribution.owner]
+    if np.count_nonzero(launches) != attribution.inclusive.launches[row]:
+        # ranges that cross it own the others, or those in it do not own what is in a start/end range
         launches = launches_inside(attribution, np.array([row]))
     rows = np.flatnonzero(trace.arena.take(np.append(launches, False), trace.ops.launch))
     text = breakdown.path_texts[int(breakdown.paths.of[row])]
@@ -251,26 +227,26 @@ def _stretch(
     shown = np.sort(np.append(rows, others[:_MAX_MARKS]))
     shown = shown[np.argsort(ops.start[shown], kind="stable")]
     busy_start, busy_end = merge(ops.start[rows], ops.end[rows])
+    columns = {
+        "start": ops.start[shown],
+        "end": np.maximum(ops.end[shown], ops.start[shown]),
+        "name": ops.name[shown],
+        "stream": ops.stream[shown],
+        "own": own[shown],
+    }
     return Zoom(
         what=what,
-        row=row,
         instances=instances,
         of=of,
         start_ns=begin,
         end_ns=end,
-        op_start=ops.start[shown],
-        op_end=np.maximum(ops.end[shown], ops.start[shown]),
-        op_name=ops.name[shown],
-        op_stream=ops.stream[shown],
-        op_own=own[shown],
-        launch_start=launches.start[calls],
-        launch_end=launches.end[calls],
-        gap_start=busy_end[:-1],
-        gap_end=busy_start[1:],
+        ops=ColumnTable(columns),
+        left_out=left_out,
+        launches=(launches.start[calls], launches.end[calls]),
+        gaps=(busy_end[:-1], busy_start[1:]),
         ranges=_ranges_around(breakdown, row, *host),
         host_start_ns=host[0],
         host_end_ns=host[1],
-        left_out=left_out,
     )
 
 
@@ -295,23 +271,21 @@ def _host_extent(
     return (start, latest), apart
 
 
-def _ranges_around(breakdown: Breakdown, row: int | None, begin: int, end: int) -> ZoomRanges:
+def _ranges_around(breakdown: Breakdown, row: int | None, begin: int, end: int) -> ColumnTable:
     """The range and the levels inside it that reach into the extent."""
-    empty = np.empty(0, np.int64)
-    if row is None:
-        return ZoomRanges(empty, empty, empty.astype(np.int32), empty.astype(np.int32))
-    attribution, paths = breakdown.attribution, breakdown.paths
+    attribution = breakdown.attribution
     ranges = attribution.trace.ranges
-    level = {row: 0}
-    generation = [row]
+    level = {} if row is None else {row: 0}
+    generation = [*level]
     for number in range(1, _MAX_LEVELS):
         generation = np.flatnonzero(np.isin(attribution.parent, generation)).tolist()
         level.update((child, number) for child in generation)
     rows = np.array(sorted(level), np.intp)
     rows = rows[(ranges.end[rows] > begin) & (ranges.start[rows] < end)][:_MAX_MARKS]
-    return ZoomRanges(
-        start=np.maximum(ranges.start[rows], begin),
-        end=np.minimum(ranges.end[rows], end),
-        level=np.array([level[one] for one in rows.tolist()], np.int32),
-        path=paths.of[rows].astype(np.int32),
-    )
+    columns = {
+        "start": np.maximum(ranges.start[rows], begin),
+        "end": np.minimum(ranges.end[rows], end),
+        "level": np.array([level[one] for one in rows.tolist()], np.int32),
+        "path": breakdown.paths.of[rows],
+    }
+    return ColumnTable(columns)

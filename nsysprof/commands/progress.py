@@ -16,7 +16,7 @@ _STEPS = {"attribution": "attributing", "NVTX_EVENTS": "reading NVTX ranges"}
 _TABLES = "CUPTI_ACTIVITY_KIND_"
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print lines on stderr, where control characters are shown."""
     echo("".join(f"{visible(line)}\n" for line in text.split("\n")))
 

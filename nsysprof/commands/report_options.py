@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -70,6 +70,11 @@ SpreadsheetOption = Annotated[
 ReplaceOption = Annotated[
     bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
 ]
+
+
+def folder_option(default: str) -> Any:
+    """The option ``-o`` of a command: where its results go, and where they go without it."""
+    return typer.Option("--output", "-o", metavar="DIR", help=f"Folder of the results [default: {default}].")
 
 
 def bytes_of(memory_limit: str | None) -> int:

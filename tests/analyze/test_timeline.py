@@ -33,8 +33,8 @@ def zoomed(path: Path) -> Zoom:
 
 def own_ops(zoom: Zoom) -> list[tuple[int, int]]:
     """Start and end of the ops that belong to the range of the zoom."""
-    mine = zoom.op_own
-    return list(zip(zoom.op_start[mine].tolist(), zoom.op_end[mine].tolist(), strict=True))
+    mine = zoom.ops["own"]
+    return list(zip(zoom.ops["start"][mine].tolist(), zoom.ops["end"][mine].tolist(), strict=True))
 
 
 def busy_between(start: Ints, end: Ints, low: int, high: int) -> int:
@@ -237,8 +237,8 @@ def test_the_zoom_of_the_shipped_report_is_a_call_of_math() -> None:
     zoom = zoomed(RUN)
     assert zoom.what.startswith("RUN::math::S4096/iter")
     assert zoom.instances == 40
-    assert int(zoom.op_own.sum()) == 20
-    assert len(zoom.launch_start) == 20
+    assert int(zoom.ops["own"].sum()) == 20
+    assert len(zoom.launches[0]) == 20
 
 
 def test_the_zoom_is_the_instance_with_the_median_span(trace: MakeTrace) -> None:
@@ -267,9 +267,9 @@ def test_gaps_are_span_less_busy_time(trace: MakeTrace) -> None:
             launch_kernel(SOFTMAX, (101, 102), (55, 56), id=4),
         )
     )
-    assert list(zip(zoom.gap_start.tolist(), zoom.gap_end.tolist(), strict=True)) == [(50, 80)]
+    assert list(zip(zoom.gaps[0].tolist(), zoom.gaps[1].tolist(), strict=True)) == [(50, 80)]
     assert own_ops(zoom) == [(10, 30), (25, 50), (80, 90)]
-    assert zoom.op_start[~zoom.op_own].tolist() == [55]
+    assert zoom.ops["start"][~zoom.ops["own"]].tolist() == [55]
 
 
 def test_work_of_a_helper_thread_is_in_the_zoom(trace: MakeTrace) -> None:
@@ -309,8 +309,8 @@ def test_a_range_with_too_many_ops_is_shown_by_its_middle(trace: MakeTrace) -> N
         launch_kernel(GEMM, (10 * n, 10 * n + 1), (10 * n + 2, 10 * n + 9), id=n + 1) for n in range(1000)
     ]
     zoom = zoomed(trace(Range("all", 0, 20_000), *items))
-    assert int(zoom.op_own.sum()) == READABLE_OPS
-    assert zoom.op_start[zoom.op_own].min() == 4002
+    assert int(zoom.ops["own"].sum()) == READABLE_OPS
+    assert zoom.ops["start"][zoom.ops["own"]].min() == 4002
     assert (zoom.what, zoom.of) == ("all", 1000)
 
 
@@ -392,7 +392,7 @@ def test_of_a_long_step_the_part_with_most_of_its_time_is_shown(trace: MakeTrace
     assert zoomed(trace(*items)).what == "step 1/backward, the median of 3 by span"
     only_steps = [item for item in items if not (isinstance(item, Range) and "step" not in str(item.name))]
     zoom = zoomed(trace(*only_steps))
-    assert (zoom.what, zoom.of, int(zoom.op_own.sum())) == (
+    assert (zoom.what, zoom.of, int(zoom.ops["own"].sum())) == (
         "step 1, the median of 3 by span",
         700,
         READABLE_OPS,

@@ -256,8 +256,8 @@ def test_reports_without_a_common_range_are_refused(trace: MakeTrace) -> None:
     ("how", "message"),
     [
         ({}, "one report, and nothing in it to compare"),
-        ({"base": "a"}, "--base says one side only"),
-        ({"new": "a"}, "--new says one side only"),
+        ({"base": "a"}, "--base names one side only"),
+        ({"new": "a"}, "--new names one side only"),
         ({"base": "a", "new": "b", "select": "c"}, "--range pairs equal paths"),
         ({"base": "RUN::math::S8", "new": "RUN::math::S*"}, "are the same range"),
         (
@@ -372,7 +372,7 @@ def test_more_pairs_than_anybody_reads_are_cut(trace: MakeTrace, monkeypatch: py
     found = answer(*paths, select="*")
     assert found.pairs["pair"].tolist() == ["op0", "op2", "op4"]
     assert found.warnings == (
-        "pairs left out, with less GPU time than the 3 compared: 2; a narrower glob picks others",
+        "pairs left out, with smaller sums than the 3 compared: 2; a narrower glob picks others",
     )
 
 
