@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from nsysprof.attribution.paths import Paths
+from nsysprof.core.text import join_first
 from nsysprof.errors import NsysprofError
 
 _MAX_NAMES = 6
@@ -34,41 +35,39 @@ def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> l
 
     Of ranges inside one another that match, the outermost counts. Raises `NsysprofError` with near names for none.
     """
-    found = _outermost(merged, dict(_by_path(texts, glob)) or dict(_by_name(merged, texts, glob)))
-    if not found:
+    matches = _outermost(merged, dict(_by_path(texts, glob)) or dict(_by_name(merged, texts, glob)))
+    if not matches:
         near = near_names(texts, glob)
         known = f"; near it: {', '.join(map(repr, near))}" if near else "; it has no ranges at all"
         raise NsysprofError(
             f"no range of {file} matches {glob!r}{known}", f"nsysprof analyze {file} --no-charts"
         )
-    return found
+    return matches
 
 
 def _by_path(texts: Sequence[str], glob: str) -> Iterator[tuple[int, Match]]:
     pattern = _compiled(glob)
     for code, text in enumerate(texts):
-        found = pattern.fullmatch(text)
-        if found:
-            yield code, Match(code, text, found.groups())
+        if match := pattern.fullmatch(text):
+            yield code, Match(code, text, match.groups())
 
 
 def _by_name(merged: Paths, texts: Sequence[str], glob: str) -> Iterator[tuple[int, Match]]:
     """By name alone; where the range stands is part of what the glob left open."""
     pattern = _compiled(glob)
     for code, (name, parent) in enumerate(zip(merged.name.tolist(), merged.parent.tolist(), strict=True)):
-        found = pattern.fullmatch(merged.names[name])
-        if found:
+        if match := pattern.fullmatch(merged.names[name]):
             where = texts[parent] if parent >= 0 else ""
-            yield code, Match(code, texts[code], (where, *found.groups()))
+            yield code, Match(code, texts[code], (where, *match.groups()))
 
 
-def _outermost(merged: Paths, found: dict[int, Match]) -> list[Match]:
+def _outermost(merged: Paths, matches: dict[int, Match]) -> list[Match]:
     inside = np.zeros(len(merged) + 1, bool)
     out = []
     for code, parent in enumerate(merged.parent.tolist()):  # parents stand before children
-        if not inside[parent] and code in found:
-            out.append(found[code])
-        inside[code] = inside[parent] or code in found
+        if not inside[parent] and code in matches:
+            out.append(matches[code])
+        inside[code] = inside[parent] or code in matches
     return out
 
 
@@ -104,7 +103,7 @@ def near_names(texts: Sequence[str], wanted: str) -> list[str]:
 def pair_up(
     base: Sequence[Match], new: Sequence[Match], globs: tuple[str, str]
 ) -> tuple[list[tuple[Match, Match]], list[str]]:
-    """Pairs of matches whose stars stand for the same, in the order of the base, and warnings of what found no partner.
+    """Pairs of matches whose stars stand for the same, in the order of the base, and warnings of what has no partner.
 
     A single match of a glob without stars pairs with every match of the other side, and two single matches with each
     other. Raises `NsysprofError` where nothing pairs.
@@ -131,12 +130,11 @@ def pair_up(
 
 def listed(texts: Sequence[str]) -> str:
     """The first few texts, and how many more there are."""
-    more = f" and {len(texts) - _MAX_NAMES:,} more" if len(texts) > _MAX_NAMES else ""
-    return ", ".join(map(repr, texts[:_MAX_NAMES])) + more
+    return join_first(texts, _MAX_NAMES, repr)
 
 
 def side_names(base: str, new: str) -> tuple[str, str, str]:
-    """What to call the two sides of a pair, and where both stand: `('math', 'flash', 'S=4096')`.
+    """Names of the two ranges of a pair, and of the place that they share: `('math', 'flash', 'S=4096')`.
 
     That is the piece in which the paths differ and what they share around it; paths of different build, or that differ
     in several places, are called as they are. A ``::`` parts names, but what stands before the piece within a name

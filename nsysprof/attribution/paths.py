@@ -149,7 +149,7 @@ def _group(
     """Rows with equal chains of (name, kind) up to the top are one path; parents stand before children.
 
     A row's chain is hashed in logarithmic rounds: every round adds the hash of as many ancestors again. That the
-    hash told all chains apart is then proven: rows of one path have equal names and parents of one path.
+    hash kept all chains apart is then proven: rows of one path have equal names and parents of one path.
     """
     for seed in range(8):
         chain = _chain_hash(parent, name, kind, len(names), seed)

@@ -90,7 +90,7 @@ class Table:
 
 
 def table(file: str, row: str, columns: Mapping[str, str | Column]) -> Table:
-    """Declare a table; keys of ``columns`` are names, or several parted by blanks that share what they hold.
+    """Declare a table; keys of ``columns`` are names, or several separated by blanks that hold the same.
 
     A `Column` in place of the text brings its head, cell and alignment; its name is the key.
     """

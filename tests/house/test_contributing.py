@@ -70,7 +70,7 @@ def test_the_worked_question_prints_what_it_says(worked: Callable[[str], Any], t
     assert done.exit_code == 0, done.output
     [shown] = [text for language, text in BLOCKS if language == "text" and "sum of tiny" in text]
     assert done.stdout == shown
-    assert table.read_text(encoding="utf-8").startswith("merged_path,kernels,tiny,tiny_ns\n")
+    assert table.read_text(encoding="utf-8").startswith("merged_path,kernels,tiny,tiny_share,tiny_ns\n")
 
 
 def test_the_test_of_the_worked_question_passes(worked: Callable[[str], Any], trace: MakeTrace) -> None:

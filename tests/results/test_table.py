@@ -11,11 +11,11 @@ from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.results.table import (
     WIDTH,
     Column,
+    Table,
     TextTable,
     fit_width,
     markdown_table,
     show_columns,
-    table,
     text_table,
     without_empty,
 )
@@ -73,19 +73,17 @@ def test_markdown_shows_cells_as_they_are() -> None:
 
 def test_a_declared_column_makes_head_cells_and_alignment() -> None:
     """By the unit that its name ends with, unless it says otherwise; what is missing reaches no cell."""
-    declared = table(
+    by_name = ("size_bytes", "bytes_per_s", "busy_share", "slow_ratio", "dram_percent")
+    declared = Table(
         "t.csv",
         "a row",
-        {
-            "path": "a text",
-            "span_ns": Column("", "a time", "span"),
-            "size_bytes bytes_per_s": "bytes",
-            "busy_share": "a share",
-            "slow_ratio": "a ratio",
-            "dram_percent": "a percentage",
-            "mean": Column("", "a number", cell=lambda value: f"{value:.1f}", align="l"),
-            "count": "a count",
-        },
+        (
+            Column("path", "a text"),
+            Column("span_ns", "a time", "span"),
+            *(Column(name, "a number with its unit") for name in by_name),
+            Column("mean", "a number", cell=lambda value: f"{value:.1f}", align="l"),
+            Column("count", "a count"),
+        ),
     )
     rows = [
         dict(

@@ -96,7 +96,7 @@ def test_every_column_of_a_shipped_report_is_what_sqlite3_reads(
     path = Path(shutil.copyfile(TRACES / f"{name}.sqlite", tmp_path / "run.sqlite"))
     if way == "sqlite3":
         monkeypatch.setattr(pages, "decode", refuse)
-        monkeypatch.setattr(slices, "_SLICE", 5000)
+        monkeypatch.setattr(slices, "_SLICE_ROWS", 5000)
     source, rows = SqliteSource(path), 0
     for table in source.tables():
         ints, texts = declared(path, table, "INTEGER"), declared(path, table, "TEXT")

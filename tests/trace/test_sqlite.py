@@ -137,9 +137,9 @@ def test_a_refusal_in_the_middle_goes_on_where_the_pages_ended(
 ) -> None:
     """Blocks that came from the pages are not read again."""
     monkeypatch.setattr(pages, "cores", lambda: threads)
-    monkeypatch.setattr(pages, "_WORTH_THREADS", 0)
-    monkeypatch.setattr(pages, "_BLOCK", 1 << 14)
-    monkeypatch.setattr(pages, "_BLOCK_OF_THREADS", 1 << 14)
+    monkeypatch.setattr(pages, "_MIN_BYTES_FOR_THREADS", 0)
+    monkeypatch.setattr(pages, "_BLOCK_BYTES", 1 << 14)
+    monkeypatch.setattr(pages, "_BLOCK_BYTES_OF_THREADS", 1 << 14)
     source = make(
         tmp_path / "r.sqlite",
         "CREATE TABLE t (a); WITH r(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM r WHERE i < 19999)"
@@ -178,8 +178,8 @@ def test_tables_that_several_threads_decode_have_the_same_columns(
 
     _, *alone = read()
     monkeypatch.setattr(pages, "cores", lambda: 3)
-    monkeypatch.setattr(pages, "_WORTH_THREADS", 0)
-    monkeypatch.setattr(pages, "_BLOCK_OF_THREADS", 1 << 15)
+    monkeypatch.setattr(pages, "_MIN_BYTES_FOR_THREADS", 0)
+    monkeypatch.setattr(pages, "_BLOCK_BYTES_OF_THREADS", 1 << 15)
     parts, *together = read()
     assert parts > 10
     assert together == alone

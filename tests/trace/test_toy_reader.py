@@ -15,7 +15,7 @@ import pytest
 import nsysprof
 from nsysprof.core.arena import ColumnArena
 from nsysprof.fleet.examine import ReportTask, examine_report
-from nsysprof.fleet.inputs import ReportFile
+from nsysprof.fleet.inputs import ReportFile, find_reports
 from nsysprof.formats.rank_answer import ReportAnswer
 from nsysprof.trace.report import READERS, About, Progress, Reader, Report
 from nsysprof.trace.trace import (
@@ -41,6 +41,7 @@ class ToyReader(Reader):
     """Reads a CSV of `range,THREAD,NAME,START,END`, `launch,THREAD,ID,START,END` and `kernel,ID,NAME,START,END`."""
 
     format, recorder = "toy", "the toy profiler"
+    endings = (".toy",)
 
     def __init__(self, path: Path) -> None:
         cells = csv.reader(path.read_text(encoding="utf-8").splitlines())
@@ -53,7 +54,7 @@ class ToyReader(Reader):
     @classmethod
     def claims(cls, path: Path) -> bool:
         """Files that are called so; a real format is known by what a file holds."""
-        return path.suffix == ".toy"
+        return path.suffix in cls.endings
 
     @classmethod
     def open(cls, path: Path, **options: Path | None) -> Report:
@@ -173,6 +174,7 @@ def test_the_other_commands_read_a_toy_trace(
         ("train", "10"),
         ("train", "15"),
     ]
+    assert [each.name for each in find_reports([str(tmp_path)])[0]] == [str(toy)]
     answer = examine_report(ReportTask(ReportFile(str(toy), "")))
     assert isinstance(answer, ReportAnswer), answer
 

@@ -64,19 +64,18 @@ def read_about(source: Source, *, report_version: str | None = None) -> About:
 
 def _system_properties(source: Source) -> dict[str, str]:
     """The few properties of the machine that are used; the first value where several are recorded."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for name, value in named_values(source, "TARGET_INFO_SYSTEM_ENV", _SYSTEM.__contains__):
         if known(value) is not None:
-            found.setdefault(name, value)
-    return found
+            properties.setdefault(name, value)
+    return properties
 
 
 def _metadata(source: Source) -> tuple[Generation, dict[str, str]]:
     tables: tuple[Generation, ...] = ("META_DATA_EXPORT", "EXPORT_META_DATA")
     for table in tables:
-        found = dict(named_values(source, table, lambda name: name.startswith("EXPORT_")))
-        if found:
-            return table, found
+        if meta := dict(named_values(source, table, lambda name: name.startswith("EXPORT_"))):
+            return table, meta
     return "none", {}
 
 
@@ -91,16 +90,16 @@ def _warnings(generation: Generation, meta: Mapping[str, str]) -> tuple[str, ...
 
 def _installed(folder: str | None, export_version: str | None) -> str | None:
     """The version in the folder of the nsys that recorded: in full where the one that exported is the same."""
-    found = INSTALLED.search(folder or "")
-    if found is None:
+    match = INSTALLED.search(folder or "")
+    if match is None:
         return None
-    return export_version if f"{export_version}.".startswith(f"{found[1]}.") else found[1]
+    return export_version if f"{export_version}.".startswith(f"{match[1]}.") else match[1]
 
 
 def _driver_version(value: str | None) -> str | None:
     """`525.105.17`, which some versions of nsys write without its dots."""
-    found = re.fullmatch(r"(\d{3})(\d{2,3})(\d{2})|(\d{3})(\d{2})", (value or "").strip())
-    return known(value) if found is None else ".".join(part for part in found.groups() if part)
+    match = re.fullmatch(r"(\d{3})(\d{2,3})(\d{2})|(\d{3})(\d{2})", (value or "").strip())
+    return known(value) if match is None else ".".join(filter(None, match.groups()))
 
 
 def _cuda_version(value: str | None) -> str | None:
@@ -123,9 +122,8 @@ def _command(capture: Mapping[str, str]) -> str | None:
     """The command line of the first process that nsys launched, without values of ``NAME=value`` words."""
     parts: dict[int, dict[int, str]] = {}
     for name, value in capture.items():
-        found = PROCESS_PART.match(name)
-        if found:
-            parts.setdefault(int(found[1]), {})[int(found[2]) if found[2] else -1] = value
+        if match := PROCESS_PART.match(name):
+            parts.setdefault(int(match[1]), {})[int(match[2] or -1)] = value
     launched = [words for _, words in sorted(parts.items()) if -1 in words]
     if not launched:
         return None
@@ -146,35 +144,33 @@ def _without_values(words: list[str]) -> Iterator[str]:
 
 
 def _processes(source: Source) -> dict[int, str]:
-    rows = ((whole(process), name) for process, name in named_rows(source, "PROCESSES", "globalPid", "name"))
-    found = [(process, name) for process, name in rows if process is not None]
-    names = source.strings([name for _, name in found if isinstance(name, int)]) if found else {}
+    rows = [(whole(process), name) for process, name in named_rows(source, "PROCESSES", "globalPid", "name")]
+    texts = source.strings([name for process, name in rows if process is not None and isinstance(name, int)])
     return {
-        process: names.get(name, "") if isinstance(name, int) else str(name)
-        for process, name in found
-        if name not in (None, "")
+        process: texts.get(name, "") if isinstance(name, int) else str(name)
+        for process, name in rows
+        if process is not None and name not in (None, "")
     }
 
 
 def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
     """Warnings and errors, errors first, each text once. Exports before 2024 hold none."""
-    told = [
+    events = [
         (SEVERITIES[level], str(part or "").lower(), text, whole(text_id))
         for severity, part, text, text_id in named_rows(
             source, "DIAGNOSTIC_EVENT", "severity", "source", "text", "textId"
         )
         if (level := str(severity).lower()) in SEVERITIES
     ]
-    texts = source.strings([row[3] for row in told if row[2] is None and row[3] is not None])
+    texts = source.strings([row[3] for row in events if row[2] is None and row[3] is not None])
     counts: Counter[tuple[Severity, str, str]] = Counter()
-    for severity, part, text, text_id in told:
+    for severity, part, text, text_id in events:
         if text is None and text_id is not None:
             text = texts.get(text_id)
-        said = " ".join(str(text or "").split())
-        if said:
-            counts[severity, SOURCES.get(part, part or "unknown"), said] += 1
-    found = [Diagnostic(*key, count) for key, count in counts.items()]
-    return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity != "error"))
+        if message := " ".join(str(text or "").split()):
+            counts[severity, SOURCES.get(part, part or "unknown"), message] += 1
+    diagnostics = [Diagnostic(*key, count) for key, count in counts.items()]
+    return tuple(sorted(diagnostics, key=lambda diagnostic: diagnostic.severity != "error"))
 
 
 def read_thread_names(source: Source) -> dict[int, str]:
@@ -183,8 +179,8 @@ def read_thread_names(source: Source) -> dict[int, str]:
         (whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")
     ]
     texts = source.strings(sorted({name for _, name in rows if name is not None}))
-    found = {tid: known(texts.get(name)) for tid, name in rows if tid is not None and name is not None}
-    return {tid: name for tid, name in found.items() if name}
+    names = {tid: known(texts.get(name)) for tid, name in rows if tid is not None and name is not None}
+    return {tid: name for tid, name in names.items() if name}
 
 
 # ---- GPUs
@@ -212,13 +208,13 @@ def _read_gpus(source: Source) -> tuple[Gpu, ...]:
     rows: list[dict[str, Any]] = []
     for table in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"):
         rows = rows or [dict(zip(both, row, strict=True)) for row in named_rows(source, table, *both)]
-    found: dict[int, Gpu] = {}
+    gpus: dict[int, Gpu] = {}
     for place, row in enumerate(rows or _listed(_system_properties(source).get("GpuInfo"))):
         gpu = _gpu(
             [row.get(new) if row.get(new) is not None else row.get(old) for new, old in _GPU_COLUMNS], place
         )
-        found.setdefault(gpu.id, gpu)
-    return tuple(gpu for _, gpu in sorted(found.items()))
+        gpus.setdefault(gpu.id, gpu)
+    return tuple(gpu for _, gpu in sorted(gpus.items()))
 
 
 def _listed(info: str | None) -> list[dict[str, Any]]:
@@ -237,7 +233,7 @@ def _gpu(values: list[Any], place: int) -> Gpu:
     # before 2022 some rates were kHz and kB/s; no GPU is below 10 MHz or 10 GB/s
     clock = clock * 1000 if clock and clock < 10**7 else clock
     bandwidth = bandwidth * 1000 if bandwidth and bandwidth < 10**10 else bandwidth
-    told = sizes[0] is not None or sizes[5] is not None  # an older table says nothing: then it is one
+    described = sizes[0] is not None or sizes[5] is not None  # an older table does not: then it is one
     named = str(name or "unknown GPU")
     return Gpu(
         id=place if number is None else number,
@@ -250,12 +246,12 @@ def _gpu(values: list[Any], place: int) -> Gpu:
         l2_bytes=l2,
         chip=known(chip),
         uuid=known(uuid),
-        is_cuda=bool(sms or major) if told else not _NOT_CUDA.search(named),
+        is_cuda=bool(sms or major) if described else not _NOT_CUDA.search(named),
     )
 
 
 def _count(value: object) -> int | None:
-    """A positive whole number, whichever way it is stored; None for what says nothing."""
+    """A positive whole number, whichever way it is stored; None for anything else."""
     number = whole(value)
     return number if number and number > 0 else None
 
@@ -266,7 +262,7 @@ def gpus_of_devices(
     """Which of the GPUs each (process, CUDA device id) is, None where that is not known; a process may be a plain pid.
 
     CUDA numbers devices per process, so one id may mean different GPUs in two processes. TARGET_INFO_CUDA_DEVICE
-    (pid, cudaId → gpuId, since 2025) says it; a process that it does not list gets what the listed ones agree on. A
+    (pid, cudaId → gpuId, since 2025) has it; a process that it does not list gets what the listed ones agree on. A
     device that it does not list is the GPU of its id, else the n-th GPU that CUDA can use. ``cuDevice`` of
     TARGET_INFO_GPU is unreliable.
     """

@@ -103,7 +103,7 @@ def _never_popped(counts: dict[int, int], nvtx: NvtxRanges) -> Iterator[str]:
 
 
 def steps(source: Source) -> int:
-    """Rows to read, and launches to attribute, as far as can be said beforehand."""
+    """Rows to read, and launches to attribute, as far as is known beforehand."""
     return 2 * sum(source.rows(table) for table in WORK) + source.rows(CALLS) + source.rows(NVTX)
 
 

@@ -37,7 +37,7 @@ _WAITS = re.compile(
     r"(?:\w*Synchronize|(?:cuda|cu)Memcpy(?!\w*Async|\w*Peer)\w*|cudaFree|cudaFreeArray|cuMemFree)(?:_v\d+|_ptsz|_ptds)*"
 )
 _VERSION = re.compile(r"(?:_ptsz|_ptds)?_v\d{4,}\Z")  # of the function that CUPTI saw: cudaLaunchKernel_v7000
-_UNNAMED = "CUDA call"  # where the report does not say which
+_UNNAMED = "CUDA call"  # where the report does not name it
 _CHUNK = 1 << 18  # keys at a time where temporaries would be large
 
 
@@ -46,7 +46,7 @@ class Keys:
     """The launch keys (process, correlation id) that GPU work asks for, each with a slot of its own.
 
     Correlation ids restart in every process and are mostly dense there, so that a slot is an address. Where they are
-    not, keys are found by search. ``asked`` says which slots are keys.
+    not, keys are found by search. ``asked`` marks the slots that are keys.
     """
 
     low: NDArray[np.int64]  # per process code: its smallest id, its number of ids, and its first slot
@@ -77,11 +77,11 @@ class Keys:
         inside = correlation != 0
         slot = np.full(len(process), -1, np.int64)
         for code in np.unique(process[inside]).tolist():
-            mine = np.flatnonzero(inside & (process == code))
+            rows = np.flatnonzero(inside & (process == code))
             ids = self.sparse[self.base[code] : self.base[code + 1]]
-            at = np.minimum(np.searchsorted(ids, correlation[mine]), len(ids) - 1)
-            hit = ids[at] == correlation[mine]
-            slot[mine[hit]] = self.base[code] + at[hit]
+            at = np.minimum(np.searchsorted(ids, correlation[rows]), len(ids) - 1)
+            hit = ids[at] == correlation[rows]
+            slot[rows[hit]] = self.base[code] + at[hit]
         return slot
 
 

@@ -10,43 +10,32 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 
-from nsysprof.core.columns import Words
 from nsysprof.core.parallel import cores, map_in_order
-from nsysprof.trace.nsys.blocks import Block
+from nsysprof.trace.nsys.blocks import Block, Wanted
 from nsysprof.trace.nsys.records import (
     SPARE,
     SPARE_FOR_EACH_FIELD,
     Found,
+    Layout,
     Patch,
     RefusedError,
-    Wanted,
     as_block,
     find_rows,
 )
 
-_BLOCK = 1 << 20  # bytes of pages decoded at once: they stay in the cache, and numpy's calls stay few
+_BLOCK_BYTES = 1 << 20  # of pages decoded at once: they stay in the cache, and numpy's calls stay few
 # Threads take turns between numpy's calls, which must be long for that: below this size of a table they gain nothing.
-_BLOCK_OF_THREADS, _WORTH_THREADS = 1 << 22, 1 << 28
-_DEEPEST = 20  # levels of a b-tree, which is SQLite's own limit
+_BLOCK_BYTES_OF_THREADS, _MIN_BYTES_FOR_THREADS = 1 << 22, 1 << 28
+_MAX_LEVELS = 20  # of a b-tree, which is SQLite's own limit
 _TABLE_LEAF, _TABLE_INTERIOR = 13, 5
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where a table is and what its records hold: names in stored order, and the column that is the rowid."""
-
-    root: int
-    fields: tuple[str, ...]
-    rowid: str | None
 
 
 class _File(NamedTuple):
@@ -55,9 +44,7 @@ class _File(NamedTuple):
     pages: int
 
 
-def decode(
-    path: str, layout: Layout, ints: Sequence[str], texts: Sequence[str], words: Words, patch: Patch
-) -> Iterator[tuple[Block, int]]:
+def decode(path: str, layout: Layout, wanted: Wanted, patch: Patch) -> Iterator[tuple[Block, int]]:
     """Yield blocks of the columns in rowid order, each with the rowid of its last row.
 
     `patch` fetches a few rows that are not plain. Raises RefusedError, possibly after some blocks: what was
@@ -65,11 +52,9 @@ def decode(
     """
     with open(path, "rb", buffering=0) as handle:  # noqa: PTH123 - Path.open hides that this is unbuffered
         file = _open(handle, os.fstat(handle.fileno()).st_size)
-        places = {name: at for at, name in enumerate(layout.fields)}
-        wanted = Wanted(tuple(ints), tuple(texts), places, layout.rowid, words)
         leaves = _leaves(file, layout.root)
-        threads = cores() if len(leaves) * file.size >= _WORTH_THREADS else 1
-        step = max(1, (_BLOCK if threads == 1 else _BLOCK_OF_THREADS) // file.size)
+        threads = cores() if len(leaves) * file.size >= _MIN_BYTES_FOR_THREADS else 1
+        step = max(1, (_BLOCK_BYTES if threads == 1 else _BLOCK_BYTES_OF_THREADS) // file.size)
         parts = [leaves[at : at + step] for at in range(0, len(leaves), step)]
         free = SimpleQueue[np.ndarray]()  # a buffer for each block that is being read, waits, or is in use
         for _ in range(threads + 2):
@@ -82,7 +67,7 @@ def decode(
                 _read(file, pages, buffer)
             cells = _cells(buffer, file.size, len(pages), empty=len(leaves) == 1)
             if len(cells):
-                return find_rows(buffer, cells, file.size, wanted)
+                return find_rows(buffer, cells, file.size, wanted, layout)
             free.put(buffer)
             return None
 
@@ -137,7 +122,7 @@ def _leaves(file: _File, root: int) -> np.ndarray:
     seen = np.zeros(file.pages + 1, bool)
     lock_page = (1 << 30) // file.size + 1  # never holds data
     buffer = np.zeros(file.size, np.uint8)
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_LEVELS):
         if level.min() < 2 or level.max() > file.pages or (level == lock_page).any():
             raise RefusedError("a page number is outside the file")
         before = np.count_nonzero(seen)

@@ -84,15 +84,15 @@ class ParquetSource:
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """The texts that StringIds has for these ids; an id it does not have is not in the answer."""
         wanted = np.array(sorted({int(at) for at in ids}), np.int64)
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         if not len(wanted):
-            return found
+            return texts
         words = Words()
         for block in self.blocks("StringIds", ["id"], ["value"], words):
             keep = np.isin(block.values["id"], wanted) & (block.values["value"] >= 0)
             codes = block.values["value"][keep].tolist()
-            found.update(zip(block.values["id"][keep].tolist(), map(words.__getitem__, codes), strict=True))
-        return found
+            texts.update(zip(block.values["id"][keep].tolist(), map(words.__getitem__, codes), strict=True))
+        return texts
 
     def refusals(self) -> dict[str, str]:
         """Nothing: there is one way to read Parquet."""

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsysprof.core.columns import Words
-from nsysprof.trace.nsys.blocks import Block
+from nsysprof.trace.nsys.blocks import Block, Wanted
 
 # Bytes behind the pages of a buffer: a cell's head and a read of 8 bytes may cross the end of the last page,
 # and so may, before a broken record is found out, a type and 57 bytes for each field of one-byte type.
@@ -35,29 +34,27 @@ Patch = Callable[[list[int]], list[tuple[Any, ...]]]
 
 
 class RefusedError(Exception):
-    """The table is not plain; the message says in what."""
+    """The table is not plain, for the reason in the message."""
 
 
 class _OddRowsError(Exception):
-    """Some rows are not plain: which, and in what."""
+    """Some rows are not plain, for the reason in the message."""
 
     def __init__(self, rows: np.ndarray, why: str) -> None:
         super().__init__(why)
         self.rows = rows
 
 
-class Wanted(NamedTuple):
-    """What to read of each record: INTEGER and TEXT columns, by name and by place among its fields."""
+class Layout(NamedTuple):
+    """Where a table is and what its records hold: names in stored order, and the column that is the rowid."""
 
-    ints: tuple[str, ...]
-    texts: tuple[str, ...]
-    places: dict[str, int]
-    rowid: str | None  # the column that is the rowid: it is NULL in the record
-    words: Words
+    root: int
+    fields: tuple[str, ...]
+    rowid: str | None  # NULL in the record
 
     def by_place(self, names: tuple[str, ...]) -> dict[int, str]:
         """Those of the names that are fields of the record, by their place."""
-        return {self.places[name]: name for name in names if name != self.rowid}
+        return {at: name for at, name in enumerate(self.fields) if name in names and name != self.rowid}
 
 
 class _Records(NamedTuple):
@@ -77,12 +74,10 @@ class Found(NamedTuple):
     odd: np.ndarray  # which rows are not plain
     values: dict[str, np.ndarray]  # of the plain ones, as `nulls` and `texts`
     nulls: dict[str, np.ndarray]
-    texts: list[
-        tuple[str, np.ndarray, np.ndarray]
-    ]  # column, where the texts start, and their lengths (-1: NULL)
+    texts: list[tuple[str, np.ndarray, np.ndarray]]  # column, starts of the texts, their lengths (-1: NULL)
 
 
-def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted) -> Found:
+def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted, layout: Layout) -> Found:
     """The rows whose `cells` start at these positions of `buffer`, for pages of `size`. Raises RefusedError."""
     records, odd = _find(buffer, cells, size)
     if (records.rowid[1:] <= records.rowid[:-1]).any():
@@ -93,10 +88,10 @@ def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted) 
             raise RefusedError(why)
         plain = _Records(*(a[~odd] for a in records)) if odd.any() else records
         try:
-            return Found(buffer, records.rowid, odd, *_fields(buffer, plain, wanted))
-        except _OddRowsError as found:
-            odd[~odd] = found.rows
-            why = str(found)
+            return Found(buffer, records.rowid, odd, *_fields(buffer, plain, wanted, layout))
+        except _OddRowsError as error:
+            odd[~odd] = error.rows
+            why = str(error)
 
 
 def as_block(found: Found, last: int | None, wanted: Wanted, patch: Patch) -> tuple[Block, int]:
@@ -157,7 +152,7 @@ def _short_heads(buffer: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, ...
 
 
 def _fields(
-    buffer: np.ndarray, records: _Records, wanted: Wanted
+    buffer: np.ndarray, records: _Records, wanted: Wanted, layout: Layout
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], list[tuple[str, np.ndarray, np.ndarray]]]:
     """Walk all records at once up to the last wanted field: types in the header, values in the body.
 
@@ -166,10 +161,10 @@ def _fields(
     if not len(records.rowid):
         none = np.zeros(0, np.int64)
         return dict.fromkeys(wanted.ints, none), {}, [(name, none, none) for name in wanted.texts]
-    ints, texts = wanted.by_place(wanted.ints), wanted.by_place(wanted.texts)
-    values = {name: records.rowid for name in wanted.ints if name == wanted.rowid}
+    ints, texts = layout.by_place(wanted.ints), layout.by_place(wanted.texts)
+    values = {name: records.rowid for name in wanted.ints if name == layout.rowid}
     nulls: dict[str, np.ndarray] = {}
-    found: list[tuple[str, np.ndarray, np.ndarray]] = []  # texts become codes when all positions are checked
+    spans: list[tuple[str, np.ndarray, np.ndarray]] = []  # texts become codes when all positions are checked
     every, body = _every(buffer), records.body.copy()
     lag = 0  # bytes that all rows are to move on by before the next read
     for field, kind in _types(buffer, records, max((*ints, *texts), default=-1) + 1):
@@ -180,7 +175,7 @@ def _fields(
             _integers(ints[field], every, body, kind, values, nulls)
         elif field in texts:
             _require((kind == 0) | ((kind > 12) & (kind & 1 == 1)), f"{texts[field]} holds more than text")
-            found.append((texts[field], body.copy(), kind))
+            spans.append((texts[field], body.copy(), kind))
         if kind.dtype != np.uint8:
             body += np.where(kind < 12, _SIZE.take(kind & 127), (kind - 12) >> 1)
             _require(body + lag <= records.end, "records that are too short")
@@ -191,7 +186,7 @@ def _fields(
     _require(body + lag <= records.end, "records that are too short")
     positions = [
         (name, starts, np.broadcast_to((kind.astype(np.int64) - 13) >> 1, starts.shape))
-        for name, starts, kind in found
+        for name, starts, kind in spans
     ]
     return values, nulls, positions
 
@@ -262,7 +257,7 @@ def _merge(
     fetched: list[tuple[Any, ...]],
     wanted: Wanted,
 ) -> None:
-    """Put the fetched rows where `odd` says, between the decoded ones."""
+    """Put the fetched rows into the places that `odd` marks, between the decoded ones."""
     for at, name in enumerate((*wanted.ints, *wanted.texts), 1):
         column = [row[at] for row in fetched]
         whole = np.zeros(len(odd), values[name].dtype)
