@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -255,9 +256,10 @@ def _held_up(facts: Facts, windows: pd.DataFrame) -> pd.DataFrame:
         found = pd.DataFrame({"culprit": culprit[mine], "waits": 1, "waited_ns": wait[mine]})
         found = found.groupby("culprit", as_index=False).sum()
         found["culprit"] = np.array(facts.texts.words, object)[found["culprit"].to_numpy(np.int64)]
-        per, span = found["waited_ns"] / len(rows), found["waited_ns"] / int((end - start).sum())
-        parts.append(found.assign(per_instance_ns=per, share_of_span=span))
-        parts[-1][_PLACE] = list(place)
+        columns: dict[str, Any] = dict(zip(_PLACE, place, strict=True))
+        columns["per_instance_ns"] = found["waited_ns"] / len(rows)
+        columns["share_of_span"] = found["waited_ns"] / int((end - start).sum())
+        parts.append(found.assign(**columns))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*_PLACE, "culprit"])
 
 
