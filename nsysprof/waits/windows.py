@@ -60,10 +60,9 @@ def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[
     done, of = trace.ops.end[op], path[place]
     start = trace.ranges.start[rows[place]].copy()
     end = np.maximum(done, trace.ranges.end[rows[place]])
-    new = np.flatnonzero(np.append(True, (of[1:] != of[:-1]) | (gpu[1:] != gpu[:-1]))[: len(op)]).tolist()
-    for first, stop in zip(new, [*new[1:], len(op)], strict=True):
-        reach = np.maximum.accumulate(end[first:stop])
-        start[first + 1 : stop] = np.maximum(start[first + 1 : stop], reach[:-1])
+    others = np.flatnonzero((of[1:] != of[:-1]) | (gpu[1:] != gpu[:-1])) + 1
+    for mine in np.split(np.arange(len(op)), others):
+        start[mine[1:]] = np.maximum(start[mine[1:]], np.maximum.accumulate(end[mine])[:-1])
     some = start < end
     return Windows(
         rows[place[some]].astype(np.int64),

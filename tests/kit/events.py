@@ -347,6 +347,121 @@ class Diagnostic:
 
 
 @dataclass(frozen=True)
+class OsCall:
+    """A call of the operating system."""
+
+    name: Text
+    start: int
+    end: int
+    thread: int = 1
+    process: int = 1
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        tid = global_tid(self.process, self.thread)
+        row = {"start": self.start, "end": self.end, "eventClass": 27, "globalTid": tid, "nestingLevel": 0}
+        yield "OSRT_API", {**row, "nameId": strings(self.name), "returnValue": 0}
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Time in which nsys itself was at work on a thread."""
+
+    start: int
+    end: int
+    thread: int = 1
+    process: int = 1
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        tid = global_tid(self.process, self.thread)
+        row = {"start": self.start, "end": self.end, "globalTid": tid, "returnValue": 0}
+        yield "PROFILER_OVERHEAD", {**row, "nameId": strings("Buffer request")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StreamEvent:
+    """Which event, of which stream: ``sync`` tells recordings of one event apart, 0 was never recorded."""
+
+    event: int = 1
+    sync: int = 1
+    process: int = 1
+    device: int = 0
+
+    def _head(self, stream: int, id: int) -> dict[str, Any]:
+        return {
+            "deviceId": self.device,
+            "contextId": 1,
+            "greenContextId": 0,
+            "streamId": stream,
+            "correlationId": id,
+            "globalPid": global_pid(self.process),
+            "eventId": self.event,
+            "eventSyncId": self.sync,
+        }
+
+
+@dataclass(frozen=True)
+class EventRecord(_StreamEvent):
+    """`cudaEventRecord`: the event stands for all that its stream was given before ``at``."""
+
+    stream: int
+    at: int
+    id: int
+    thread: int = 1
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        yield "CUPTI_ACTIVITY_KIND_CUDA_EVENT", self._head(self.stream, self.id)
+        call = Launch(self.at, self.at + 1, self.id, self.thread, self.process, api="cudaEventRecord_v3020")
+        yield from call.rows(strings)
+
+
+@dataclass(frozen=True)
+class StreamWait(_StreamEvent):
+    """`cudaStreamWaitEvent`: what its stream is given after ``at`` waits for the event."""
+
+    stream: int
+    at: int
+    id: int
+    thread: int = 1
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        row = {"start": self.at, "end": self.at + 1, "syncType": 2}
+        yield "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", {**self._head(self.stream, self.id), **row}
+        call = Launch(
+            self.at, self.at + 1, self.id, self.thread, self.process, api="cudaStreamWaitEvent_v3020"
+        )
+        yield from call.rows(strings)
+
+
+@dataclass(frozen=True)
+class StreamKind:
+    """What kind a stream is: 1 blocking, 2 non-blocking, 3 the legacy default stream."""
+
+    stream: int
+    kind: int
+    process: int = 1
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        row = {"streamId": self.stream, "hwId": 0, "vmId": VM, "processId": self.process, "contextId": 1}
+        yield "TARGET_INFO_CUDA_STREAM", {**row, "priority": 0, "flag": self.kind}
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """A node of a CUDA graph that was made at a moment; ``original``: it is a copy of that one."""
+
+    node: int
+    at: int
+    original: int | None = None
+    thread: int = 1
+    process: int = 1
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        made = {"start": self.at, "end": self.at, "globalTid": global_tid(self.process, self.thread)}
+        ids = {"graphNodeId": self.node, "originalGraphNodeId": self.original}
+        yield "CUDA_GRAPH_NODE_EVENTS", {**made, **ids, "nameId": strings("Graph Node Creation")}
+
+
+@dataclass(frozen=True)
 class Row:
     """A row of any table, column by column. A table that no schema here knows gets the row's own columns."""
 
@@ -370,6 +485,12 @@ Item: TypeAlias = (
     | Process
     | ThreadName
     | Diagnostic
+    | OsCall
+    | Overhead
+    | EventRecord
+    | StreamWait
+    | StreamKind
+    | GraphNode
     | Row
 )
 Items: TypeAlias = Item | tuple[Item, ...]

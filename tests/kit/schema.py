@@ -31,6 +31,7 @@ _DECLARED = {
     "META_DATA_EXPORT": "name!:TEXT, value:TEXT",
     "EXPORT_META_DATA": "name!:TEXT, value:TEXT",
     "DIAGNOSTIC_EVENT": "timestamp!, timestampType!, source!, severity!, text!:TEXT, globalPid",
+    "OSRT_API": "start!, end!, eventClass!, globalTid, nameId!, returnValue!, nestingLevel, callchainId",
     "PROFILER_OVERHEAD": "start!, end!, globalTid, nameId!, returnValue!",
     "CUPTI_ACTIVITY_KIND_RUNTIME": (
         "start!, end!, eventClass!, globalTid, correlationId, nameId!, returnValue!, callchainId"

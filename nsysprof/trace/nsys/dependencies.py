@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.trace.details import Dependencies, StreamEvents
-from nsysprof.trace.nsys.blocks import Growing, Source, column, named_rows, read_blocks
+from nsysprof.trace.nsys.blocks import Growing, Source, column, named_rows, present, read_blocks
 from nsysprof.trace.nsys.host_calls import CALLS
 from nsysprof.trace.trace import Stream, Trace, pid_of
 
 WAITS, RECORDS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+_SYNC = ("eventSyncId",)  # which recording of an event; not before nsys 2024
 _WAIT_EVENT = 2  # syncType of cudaStreamWaitEvent
 _NO_ID = (-1, 0xFFFFFFFF)
 _NEVER_RECORDED = 0  # eventSyncId of a wait for an event that nobody recorded
@@ -26,17 +27,17 @@ def read_dependencies(source: Source, trace: Trace) -> Dependencies:
     """The `Dependencies` of the streams of a trace, empty where none were recorded; ``lacks`` says what was not."""
     lacks = tuple(table for table in (WAITS, RECORDS) if table not in source.tables())
     needs = ("globalPid", "deviceId", "streamId", "eventId")
-    waited = _rows(source, WAITS, (*needs, "start", "syncType"), ("eventSyncId",))
-    recorded = _rows(source, RECORDS, (*needs, "correlationId"), ("eventSyncId",))
+    waited = _rows(source, WAITS, (*needs, "start", "syncType"), _SYNC)
+    recorded = _rows(source, RECORDS, (*needs, "correlationId"), _SYNC)
     keep = (waited["syncType"] == _WAIT_EVENT) & ~np.isin(waited["eventId"], _NO_ID)
-    if waited["eventSyncId"].any():
+    if present(source, WAITS, _SYNC):
         keep &= waited["eventSyncId"] != _NEVER_RECORDED
     waited = {name: values[keep] for name, values in waited.items()}
     recorded["start"] = _called(source, recorded["globalPid"], recorded["correlationId"])
     known = recorded["start"] > np.iinfo(np.int64).min
     recorded = {name: values[known] for name, values in recorded.items()}
-    together = bool(waited["eventSyncId"].any() and recorded["eventSyncId"].any())
-    names = ("globalPid", "eventId", *(("eventSyncId",) if together else ()))
+    together = all(present(source, table, _SYNC) for table in (WAITS, RECORDS))
+    names = ("globalPid", "eventId", *(_SYNC if together else ()))
     both = [np.concatenate([recorded[name], waited[name]]) for name in names]
     event = np.unique(np.stack(both), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int32)
     count = len(recorded["start"])

@@ -1,0 +1,362 @@
+"""Why the GPU waits: each cause of the table of waits in a report of a few lines, and that all adds up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nsysprof.attribution.attribute import attribute
+from nsysprof.errors import NsysprofError
+from nsysprof.trace.report import open_report
+from nsysprof.why.why import WHOLE, Why, why
+from tests.conftest import MakeTrace
+from tests.kit.random_reports import random_report
+from tests.kit.reports import BLOCK, RUN, TWO
+from tests.kit.trace import (
+    EventRecord,
+    Kernel,
+    Launch,
+    OsCall,
+    Overhead,
+    Range,
+    StreamKind,
+    StreamWait,
+    launch_kernel,
+    launch_memcpy,
+)
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def why_of(path: Path, select: str | None = "step") -> Why:
+    """The account of the ranges of that name."""
+    with open_report(path) as report:
+        return why(attribute(report), select)
+
+
+def waits(answer: Why) -> list[tuple[str, str, str, str, int]]:
+    """Cause, activity, culprit, what exposed it, and ns of each row that is no compute, the longest first."""
+    rows = answer.rows[answer.rows["cause"] != "compute"]
+    columns = ["cause", "activity", "culprit", "exposed_by", "waited_ns"]
+    return list(rows[columns].itertuples(index=False, name=None))
+
+
+def check_sums(answer: Why) -> None:
+    """Rows add up to the windows, waits to what no compute took, and parts of a window to it."""
+    windows, pieces = answer.windows, answer.waits
+    span = windows["end_ns"] - windows["start_ns"]
+    waited = (pieces["end_ns"] - pieces["start_ns"]).groupby(pieces["window"]).sum()
+    assert (waited.reindex(windows.index, fill_value=0) == span - windows["compute_ns"]).all()
+    parts = windows[["compute_ns", "communication_ns", "copies_ns", "idle_ns"]]
+    assert (parts.sum(axis=1) == span).all()
+    assert (parts >= 0).all(axis=None)
+    place = ["path", "gpu", "pid"]
+    rows = answer.rows.groupby(place)["waited_ns"].sum()
+    assert rows.to_dict() == span.groupby([windows[name] for name in place]).sum().to_dict()
+    assert (answer.rows["waited_ns"] > 0).all()
+
+
+@pytest.mark.parametrize("path", [RUN, BLOCK, TWO], ids=lambda path: path.stem)
+def test_the_shipped_reports_add_up(path: Path) -> None:
+    """To the nanosecond, whatever ranges are chosen."""
+    with open_report(path) as report:
+        attribution = attribute(report)
+        for select in (None, "*"):
+            check_sums(why(attribution, select))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_reports_add_up(trace: MakeTrace, seed: int) -> None:
+    """Ops before their launches, without launches, in many streams and processes."""
+    path = trace(*random_report(seed))
+    with open_report(path) as report:
+        attribution = attribute(report)
+        check_sums(why(attribution))
+        if len(attribution.trace.ranges):
+            check_sums(why(attribution, "*"))
+
+
+def test_a_late_launch_is_the_code_of_the_range(trace: MakeTrace) -> None:
+    """Between the launches the host runs code of `load`; the launch takes 5, and 5 pass until the kernel starts."""
+    path = trace(
+        Range("step", 0, 200),
+        launch_kernel("gemm", (10, 15), (20, 40), id=1),
+        Range("load", 50, 90),
+        launch_kernel("gemm", (100, 105), (110, 130), id=2),
+    )
+    answer = why_of(path)
+    check_sums(answer)
+    assert waits(answer) == [
+        ("host", "code", "code in step", "", 100),
+        ("host", "code", "code in load", "", 40),
+        ("host", "launch calls", "cudaLaunchKernel in step", "", 10),
+        ("latency", "", "", "", 10),
+    ]
+
+
+def test_a_call_of_the_operating_system_is_named(trace: MakeTrace) -> None:
+    """A sleep of the launching thread, of which only the part counts in which the GPU had nothing to do."""
+    path = trace(
+        Range("step", 0, 130),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1),
+        OsCall("clock_nanosleep", 20, 100),
+        launch_kernel("gemm", (100, 105), (105, 130), id=2),
+    )
+    assert waits(why_of(path)) == [
+        ("host", "OS calls", "clock_nanosleep in step", "", 60),
+        ("host", "launch calls", "cudaLaunchKernel in step", "", 10),
+    ]
+
+
+def test_a_call_of_the_operating_system_inside_a_cuda_call_counts_as_that(trace: MakeTrace) -> None:
+    """cudaMalloc waits in an ioctl: the culprit is cudaMalloc."""
+    path = trace(
+        Range("step", 0, 130),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1),
+        Launch(40, 100, 7, api="cudaMalloc_v3020"),
+        OsCall("ioctl", 45, 95),
+        launch_kernel("gemm", (100, 105), (105, 130), id=2),
+    )
+    assert waits(why_of(path))[0] == ("host", "other CUDA calls", "cudaMalloc in step", "", 60)
+
+
+def test_what_the_host_does_after_a_synchronization_is_exposed_by_that(trace: MakeTrace) -> None:
+    """The synchronization costs what it takes once the GPU is dry, and exposes what the host does until it launches."""
+    path = trace(
+        Range("step", 0, 200),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1),
+        Launch(10, 45, 2, api="cudaDeviceSynchronize_v3020"),
+        launch_kernel("gemm", (150, 155), (155, 200), id=3),
+    )
+    exposed = "cudaDeviceSynchronize in step"
+    assert waits(why_of(path)) == [
+        ("host", "code", "code in step", exposed, 105),
+        ("host", "launch calls", "cudaLaunchKernel in step", "", 5),
+        ("host", "launch calls", "cudaLaunchKernel in step", exposed, 5),
+        ("host", "synchronizing calls", "cudaDeviceSynchronize in step", exposed, 5),
+    ]
+
+
+def test_item_is_called_so(trace: MakeTrace) -> None:
+    """A synchronization behind a copy of four bytes to the host is `.item()`, or its like."""
+    path = trace(
+        Range("step", 0, 200),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1),
+        launch_memcpy((6, 8), (40, 42), id=2, bytes=4, kind=2),
+        Launch(10, 45, 3, api="cudaStreamSynchronize_v3020"),
+        launch_kernel("gemm", (150, 155), (155, 200), id=4),
+    )
+    assert waits(why_of(path))[0] == ("host", "code", "code in step", ".item() in step", 105)
+
+
+def test_time_behind_the_last_op_of_a_range_is_the_host_s(trace: MakeTrace) -> None:
+    """A synchronization at the end of a step, and Python behind it: in no gap before an op of the step."""
+    path = trace(
+        Range("step", 0, 100),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1),
+        Launch(10, 40, 2, api="cudaDeviceSynchronize_v3020"),
+    )
+    assert waits(why_of(path))[0] == ("host", "code", "code in step", "cudaDeviceSynchronize in step", 60)
+
+
+def test_the_profiler_s_own_work_is_a_cause(trace: MakeTrace) -> None:
+    """While nsys flushed its buffers the program could not launch."""
+    path = trace(
+        Range("step", 0, 130),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1),
+        Overhead(50, 90),
+        launch_kernel("gemm", (100, 105), (105, 130), id=2),
+    )
+    assert ("profiler", "profiler", "Buffer request in step", "", 40) in waits(why_of(path))
+
+
+def test_queued_kernels_wait_for_latency_only(trace: MakeTrace) -> None:
+    """The second kernel was launched and its predecessor done: three ns of the GPU's own."""
+    path = trace(
+        Range("step", 0, 60),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1),
+        launch_kernel("gemm", (6, 8), (43, 60), id=2),
+    )
+    assert waits(why_of(path)) == [
+        ("host", "launch calls", "cudaLaunchKernel in step", "", 5),
+        ("latency", "", "", "", 3),
+    ]
+
+
+def test_a_copy_in_the_stream_is_a_dependency(trace: MakeTrace) -> None:
+    """The kernel waits for the copy before it in its stream; the size and the range are named."""
+    path = trace(
+        Range("step", 0, 100),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1),
+        launch_memcpy((6, 7), (40, 70), id=2, bytes=1 << 20),
+        launch_kernel("gemm", (8, 9), (70, 100), id=3),
+    )
+    answer = why_of(path)
+    assert ("copy", "", "memcpy HtoD of 1.00 MiB in step", "", 30) in waits(answer)
+    assert answer.windows["copies_ns"].tolist() == [30]
+
+
+def test_an_event_leads_to_the_collective_of_another_stream(trace: MakeTrace) -> None:
+    """Communication that the next kernel was told to wait for is blocking."""
+    path = trace(
+        Range("step", 0, 100),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1, stream=7),
+        launch_kernel(NCCL, (6, 8), (20, 80), id=2, stream=14),
+        EventRecord(14, 9, id=3),
+        StreamWait(7, 11, id=4),
+        launch_kernel("gemm", (13, 15), (80, 100), id=5, stream=7),
+    )
+    answer = why_of(path)
+    check_sums(answer)
+    assert ("communication", "", "ncclDevKernel_AllReduce_Sum_f32_RING_LL in step", "", 40) in waits(answer)
+    assert answer.windows[["communication_ns", "blocking_ns"]].to_numpy().tolist() == [[40, 40]]
+
+
+def test_a_collective_that_nobody_waits_for_is_exposed_and_not_blocking(trace: MakeTrace) -> None:
+    """The host came late: the collective that runs meanwhile is not the reason."""
+    path = trace(
+        Range("step", 0, 100),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1, stream=7),
+        launch_kernel(NCCL, (6, 8), (20, 80), id=2, stream=14),
+        launch_kernel("gemm", (70, 75), (75, 100), id=5, stream=7),
+    )
+    answer = why_of(path)
+    assert answer.windows[["communication_ns", "blocking_ns"]].to_numpy().tolist() == [[35, 0]]
+    rows = answer.rows[answer.rows["meanwhile"] == "communication"]
+    assert set(rows["cause"]) == {"host"}
+
+
+def test_an_event_is_followed_through_a_stream_without_work(trace: MakeTrace) -> None:
+    """Stream 20 only passes on what it waits for: a relay."""
+    path = trace(
+        Range("step", 0, 100),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1, stream=7),
+        launch_kernel(NCCL, (6, 8), (20, 80), id=2, stream=14),
+        EventRecord(14, 9, id=3, event=1),
+        StreamWait(20, 10, id=4, event=1),
+        EventRecord(20, 11, id=5, event=2),
+        StreamWait(7, 12, id=6, event=2),
+        launch_kernel("gemm", (13, 15), (80, 100), id=7, stream=7),
+    )
+    assert why_of(path).windows["blocking_ns"].tolist() == [40]
+
+
+def test_an_event_that_was_never_recorded_is_no_dependency(trace: MakeTrace) -> None:
+    """eventSyncId 0."""
+    path = trace(
+        Range("step", 0, 100),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1, stream=7),
+        launch_kernel(NCCL, (6, 8), (20, 80), id=2, stream=14),
+        EventRecord(14, 9, id=3),
+        StreamWait(7, 11, id=4, sync=0),
+        launch_kernel("gemm", (13, 15), (80, 100), id=5, stream=7),
+    )
+    assert why_of(path).windows["blocking_ns"].tolist() == [0]
+
+
+def test_events_of_another_process_with_the_same_number_are_others(trace: MakeTrace) -> None:
+    """Event ids repeat across processes: every join has the process."""
+    path = trace(
+        Range("step", 0, 100),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1, stream=7),
+        launch_kernel(NCCL, (6, 8), (20, 80), id=2, stream=14),
+        EventRecord(14, 9, id=3, process=2),
+        StreamWait(7, 11, id=4, process=1),
+        launch_kernel("gemm", (13, 15), (80, 100), id=5, stream=7),
+    )
+    assert why_of(path).windows["blocking_ns"].tolist() == [0]
+
+
+def test_the_legacy_default_stream_holds_up_blocking_streams(trace: MakeTrace) -> None:
+    """What stream 13 was given waits for the kernel of the default stream; a non-blocking stream does not."""
+    report = (
+        Range("step", 0, 100),
+        launch_kernel("gemm", (0, 2), (5, 20), id=1, stream=13),
+        launch_kernel("spin", (3, 4), (20, 80), id=2, stream=7),
+        launch_kernel("gemm", (5, 6), (80, 100), id=3, stream=13),
+    )
+    held = why_of(trace(*report, StreamKind(7, 3), StreamKind(13, 1))).held_up
+    assert held[["culprit", "waits", "waited_ns"]].to_numpy().tolist() == [["spin in step", 1, 60]]
+    assert len(why_of(trace(*report, StreamKind(7, 3), StreamKind(13, 2))).held_up) == 0
+
+
+def test_an_op_without_a_launch_or_a_dependency_is_unknown(trace: MakeTrace) -> None:
+    """Nobody knows what it waited for, and the row says so."""
+    path = trace(
+        Range("step", 0, 60),
+        launch_kernel("gemm", (0, 5), (5, 20), id=1, stream=7),
+        Kernel("other", 40, 50, None, stream=9),
+        launch_kernel("gemm", (6, 7), (50, 60), id=2, stream=7),
+    )
+    rows = why_of(path).rows
+    [unknown] = rows[rows["cause"] == "unknown"].to_dict("records")
+    assert (unknown["waited_ns"], unknown["claim"]) == (20, "abstain")
+    assert pd.isna(unknown["ceiling_ns"])
+
+
+def test_work_handed_to_autograd_s_thread_is_blamed_on_who_handed_it_over(trace: MakeTrace) -> None:
+    """Before `backward` began its thread could not launch: the code of `log` on the main thread was in the way."""
+    path = trace(
+        Range("step", 0, 300),
+        launch_kernel("gemm", (0, 5), (5, 20), id=1),
+        Range("log", 30, 130),
+        Range("backward", 140, 280),
+        launch_kernel("gemm", (200, 205), (205, 300), id=2, thread=2),
+    )
+    rows = waits(why_of(path))
+    assert ("host", "code", "code in log", "", 100) in rows
+    assert ("host", "code", "code on thread 2", "", 60) in rows
+
+
+def test_windows_of_a_repeated_range_tile(trace: MakeTrace) -> None:
+    """The host runs ahead: the window of the second step begins where the first one's ops end."""
+    path = trace(
+        Range("step", 0, 10),
+        launch_kernel("gemm", (0, 5), (10, 50), id=1),
+        Range("step", 11, 20),
+        launch_kernel("gemm", (12, 15), (50, 90), id=2),
+    )
+    windows = why_of(path).windows
+    assert windows[["start_ns", "end_ns"]].to_numpy().tolist() == [[0, 50], [50, 90]]
+
+
+def test_without_a_range_that_repeats_the_whole_trace_is_the_window(trace: MakeTrace) -> None:
+    """And the answer says so."""
+    path = trace(
+        launch_kernel("gemm", (0, 5), (5, 20), id=1), launch_kernel("gemm", (30, 35), (35, 50), id=2)
+    )
+    answer = why_of(path, None)
+    assert answer.windows[["path", "start_ns", "end_ns"]].to_numpy().tolist() == [[WHOLE, 5, 50]]
+    assert answer.chosen == f"{WHOLE}: no range with GPU work repeats"
+    check_sums(answer)
+
+
+def test_ranges_named_as_steps_are_chosen(trace: MakeTrace) -> None:
+    """Of several that repeat the one whose name begins with step or iter."""
+    items = [
+        item
+        for n in range(3)
+        for item in (
+            Range(f"step{n}", 100 * n, 100 * n + 90),
+            Range("data", 100 * n, 100 * n + 5),
+            *launch_kernel("gemm", (100 * n + 6, 100 * n + 9), (100 * n + 10, 100 * n + 80), id=n + 1),
+        )
+    ]
+    answer = why_of(trace(*items), None)
+    assert set(answer.windows["path"]) == {"step*"}
+    assert answer.chosen == "ranges named as steps"
+
+
+def test_a_glob_that_matches_nothing_is_refused(trace: MakeTrace) -> None:
+    """With near names, as in other commands."""
+    path = trace(Range("step", 0, 60), launch_kernel("gemm", (0, 5), (5, 20), id=1))
+    with pytest.raises(NsysprofError, match="near it: 'step'"):
+        why_of(path, "stop")
+
+
+def test_a_report_without_gpu_work_has_no_windows(trace: MakeTrace) -> None:
+    """And no rows: nothing waits."""
+    answer = why_of(trace(Range("step", 0, 60)), None)
+    assert len(answer.windows) == len(answer.rows) == 0
