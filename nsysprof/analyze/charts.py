@@ -47,7 +47,7 @@ _MAX_ZOOMED = 8  # streams
 
 
 def analysis_charts(top: int = TOP) -> tuple[Chart[Breakdown], ...]:
-    """The charts, in the order of the page, with ``top`` ranges in those that have a row for each.
+    """List the charts, in the order of the page, with ``top`` ranges in those that have a row for each.
 
     Where there is no GPU work they give the reason.
     """
@@ -83,7 +83,7 @@ def _nothing(breakdown: Breakdown) -> Message:
 
 
 def plan_timeline(answer: Timeline) -> Lanes:
-    """The overview and, below it, the zoom: one panel, or two where the host was far ahead of the GPU."""
+    """Plan the overview and, below it, the zoom: one panel, or two where the host was far ahead of the GPU."""
     zoom = answer.zoom
     overview = LanePanel(
         lanes=_overview_lanes(answer),
@@ -99,7 +99,7 @@ def plan_timeline(answer: Timeline) -> Lanes:
 
 
 def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
-    """Process by process: the host's ranges, the same on the GPU, streams."""
+    """Make the lanes process by process: the host's ranges, the same on the GPU, streams."""
     breakdown, origin, tints = answer.breakdown, answer.start_ns, dict[str, str]()
     order, colours = processes_by_gpu(breakdown.attribution.trace), group_colours(breakdown.groups)
     length = np.maximum(np.diff(answer.edges), 1)
@@ -125,7 +125,7 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
 def _range_marks(
     breakdown: Breakdown, tints: dict[str, str], label: str, start: Ints, end: Ints, path: NDArray[np.int32]
 ) -> Marks:
-    """A lane of ranges, of codes of ``breakdown.paths``, in pale colours: one per merged path, as they come up."""
+    """Make a lane of ranges, of codes of ``breakdown.paths``, in pale colours: one per merged path, as they come up."""
     paths, texts = breakdown.paths, breakdown.merged_texts
     colour, name = {}, {}
     for code in dict.fromkeys(path.tolist()):
@@ -138,7 +138,7 @@ def _range_marks(
 def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
     host, streams = _host_lanes(zoom, answer.breakdown), _op_lanes(zoom, answer.breakdown)
     what = shorten(_zoom_title(zoom), 150)
-    gaps = (zoom.gap_start - zoom.start_ns, zoom.gap_end - zoom.start_ns) if len(zoom.gap_start) else None
+    gaps = (zoom.gaps[0] - zoom.start_ns, zoom.gaps[1] - zoom.start_ns) if len(zoom.gaps[0]) else None
     length, begin = zoom.end_ns - zoom.start_ns, format_ns(zoom.start_ns - answer.start_ns)
     label = "time from {} of the axis at the top"
     if not zoom.ahead_ns:
@@ -156,9 +156,9 @@ def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
 
 def _legend(answer: Timeline) -> list[tuple[str, str]]:
     entries = group_legend(answer.breakdown.groups, _groups(answer).tolist())
-    if answer.zoom and len(answer.zoom.gap_start):
+    if answer.zoom and len(answer.zoom.gaps[0]):
         entries.append(("gap: none of its ops runs", IDLE))
-    if answer.zoom and not answer.zoom.op_own.all():
+    if answer.zoom and not answer.zoom.ops["own"].all():
         entries.append(("ops of others", OTHERS))
     return entries
 
@@ -172,7 +172,7 @@ def _notes(answer: Timeline) -> list[str]:
         )
     if answer.zoom and answer.zoom.left_out:
         notes.append(f"{answer.zoom.left_out:,} more ops of others are not drawn in the zoom")
-    streams = len(np.unique(answer.zoom.op_stream)) if answer.zoom else 0
+    streams = len(np.unique(answer.zoom.ops["stream"])) if answer.zoom else 0
     if streams > _MAX_ZOOMED:
         notes.append(f"{streams - _MAX_ZOOMED} more streams are not drawn in the zoom")
     return notes
@@ -183,38 +183,38 @@ def _groups(answer: Timeline) -> NDArray[np.bool_]:
     for lane in answer.streams:
         shown[lane.group] = True
     if answer.zoom:
-        shown[answer.breakdown.groups.of[answer.zoom.op_name[answer.zoom.op_own]]] = True
+        shown[answer.breakdown.groups.of[answer.zoom.ops["name"][answer.zoom.ops["own"]]]] = True
     return shown[: len(answer.breakdown.groups.labels)]
 
 
 def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
-    """What the host did: ranges by level, and launches."""
-    inside, origin, tints = zoom.ranges, zoom.host_start_ns, dict[str, str]()
+    """Make the lanes of the host: ranges by level, and launches."""
+    origin, tints = zoom.host_start_ns, dict[str, str]()
     out = []
-    for level in np.unique(inside.level).tolist():
-        at = inside.level == level
-        start, end = inside.start[at] - origin, inside.end[at] - origin
+    for level in np.unique(zoom.ranges["level"]).tolist():
+        ranges = zoom.ranges.take(zoom.ranges["level"] == level)
+        start, end = ranges["start"] - origin, ranges["end"] - origin
         label = "the range · host" if level == 0 else f"inside it, level {level} · host"
-        out.append(_range_marks(breakdown, tints, label, start, end, inside.path[at]))
-    if count := len(zoom.launch_start):
-        start, end = zoom.launch_start - origin, zoom.launch_end - origin
+        out.append(_range_marks(breakdown, tints, label, start, end, ranges["path"]))
+    if count := len(zoom.launches[0]):
+        start, end = zoom.launches[0] - origin, zoom.launches[1] - origin
         out.append(Marks("launches · host", RANGE, start, end, [INK] * count, [""] * count))
     return out
 
 
 def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
-    """What the streams did, a lane of boxes each; of many those with the most ops of the range."""
+    """Make a lane of boxes per stream; of many streams those with the most GPU ops of the range."""
     labels = stream_labels(breakdown.attribution.trace)
     group, colour = breakdown.groups.of, np.array(group_colours(breakdown.groups), object)
     texts = _box_texts(zoom, breakdown)
     out = []
-    streams, stream_of = np.unique(zoom.op_stream, return_inverse=True)
-    busiest = np.argsort(-np.bincount(stream_of, zoom.op_own), kind="stable")[:_MAX_ZOOMED]
+    streams, stream_of = np.unique(zoom.ops["stream"], return_inverse=True)
+    busiest = np.argsort(-np.bincount(stream_of, zoom.ops["own"]), kind="stable")[:_MAX_ZOOMED]
     for stream in np.sort(streams[busiest]).tolist():
-        at = np.flatnonzero(zoom.op_stream == stream)
-        own, name = zoom.op_own[at], zoom.op_name[at]
-        start = np.maximum(zoom.op_start[at], zoom.start_ns) - zoom.start_ns
-        end = np.minimum(zoom.op_end[at], zoom.end_ns) - zoom.start_ns
+        at = np.flatnonzero(zoom.ops["stream"] == stream)
+        own, name = zoom.ops["own"][at], zoom.ops["name"][at]
+        start = np.maximum(zoom.ops["start"][at], zoom.start_ns) - zoom.start_ns
+        end = np.minimum(zoom.ops["end"][at], zoom.end_ns) - zoom.start_ns
         colours = np.where(own, colour[group[name]], OTHERS).tolist()
         names = np.where(own, texts[name], "").tolist()
         out.append(Marks(shorten(labels[stream], _LABEL), STREAM, start, end, colours, names))
@@ -222,10 +222,10 @@ def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
 
 
 def _box_texts(zoom: Zoom, breakdown: Breakdown) -> NDArray[Any]:
-    """By op name the text in its boxes: its cause or, where its family is not known, its name."""
+    """Choose the text in the boxes of each op name: its cause or, where its family is not known, its name."""
     names, kinds, by_name = breakdown.attribution.trace.op_names, breakdown.kinds, breakdown.groups.by_name
     texts = np.full(len(names), "", object)
-    for code in np.unique(zoom.op_name[zoom.op_own]).tolist():
+    for code in np.unique(zoom.ops["name"][zoom.ops["own"]]).tolist():
         unknown = kinds.family[code] == OTHER or (by_name and kinds.family[code] not in NO_KERNELS)
         name = shorten(short_name(names[code], _KERNEL), _KERNEL) if unknown else printable(kinds.cause[code])
         texts[code] = name
@@ -233,9 +233,9 @@ def _box_texts(zoom: Zoom, breakdown: Breakdown) -> NDArray[Any]:
 
 
 def _zoom_title(zoom: Zoom) -> str:
-    own = zoom.op_own
-    gap = int((zoom.gap_end - zoom.gap_start).sum())
-    span = int(zoom.op_end[own].max() - zoom.op_start[own].min())
+    own = zoom.ops["own"]
+    gap = int((zoom.gaps[1] - zoom.gaps[0]).sum())
+    span = int(zoom.ops["end"][own].max() - zoom.ops["start"][own].min())
     ops = int(own.sum())
     some = f"{ops:,} of {zoom.of:,} ops" if ops < zoom.of else plural(ops, "op")
     text = f"Zoom: {shorten(zoom.what, _ZOOMED)}: {some} in {format_ns(span)}"
@@ -244,7 +244,7 @@ def _zoom_title(zoom: Zoom) -> str:
 
 
 def timeline_title(answer: Timeline) -> str:
-    """The finding: for how much of the time the GPUs had something to do, and the longest wait."""
+    """State the finding: for how much of the time the GPUs had something to do, and the longest wait."""
     totals = answer.breakdown.totals
     span, busy, gpus = totals["span_ns"], totals["busy_ns"], answer.gpus
     if not answer.streams:

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
 from nsysprof.attribution.range_work import launches_inside
+from nsysprof.core.columns import ColumnTable
 from nsysprof.core.intervals import Ints, merge
 from nsysprof.core.nesting import ancestors_or_self
-from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Ops, Trace
+from nsysprof.trace.trace import GRAPH, KERNEL, Ops, Trace
 
 # An instance with at most so many ops is shown whole; of a longer one, and without ranges, so many are shown.
 _MAX_OPS, READABLE_OPS = 600, 200
@@ -41,48 +42,29 @@ _MAX_LEVELS = 3
 
 
 @dataclass(frozen=True)
-class ZoomRanges:
-    """The ranges around and inside the stretch: ``start``, ``end`` int64 ns; ``level`` 0 is the range itself;
-    ``path`` int32 into ``breakdown.paths``.
-    """
-
-    start: Ints
-    end: Ints
-    level: NDArray[np.int32]
-    path: NDArray[np.int32]
-
-
-@dataclass(frozen=True)
 class Zoom:
-    """A stretch of time with its ops, sorted by start.
+    """A stretch of time, op by op; times are int64 ns.
 
-    ``what`` names the stretch; ``row`` is the row of its range among all ranges, None without; ``instances`` how many
-    it stands for, ``of`` how many ops it has, of which some may be shown; ``start_ns``, ``end_ns`` its extent. Per op:
-    ``op_start``, ``op_end`` int64 ns, ``op_name`` int32, ``op_stream`` a code of ``trace.streams``, ``op_own`` bool,
-    False for what others launched. ``launch_start``, ``launch_end``: the host calls. ``gap_start``, ``gap_end``: where
-    between the first and the last op of the range none of its ops ran. ``host_start_ns``, ``host_end_ns``: the
-    extent of what the host did, the same one unless the host was far ahead of the GPU.
+    ``what`` names the stretch, which ``start_ns`` and ``end_ns`` bound; ``instances`` how many it stands for, ``of``
+    how many ops it has, of which some may be shown. ``ops``: ``start, end, name, stream`` (a code of
+    ``trace.streams``) and ``own`` (False for what others launched), sorted by start; ``left_out`` are more ops of
+    others. ``launches``: start and end of the host calls. ``gaps``: where between the first and the last op of the
+    range none of its ops ran. ``ranges``: ``start, end, level, path`` of the range itself (level 0) and those inside.
+    ``host_start_ns`` and ``host_end_ns`` bound what the host did: as the ops, unless it was far ahead of the GPU.
     """
 
     what: str
-    row: int | None
     instances: int
     of: int
     start_ns: int
     end_ns: int
-    op_start: Ints
-    op_end: Ints
-    op_name: NDArray[np.int32]
-    op_stream: NDArray[np.integer]
-    op_own: NDArray[np.bool_]
-    launch_start: Ints
-    launch_end: Ints
-    gap_start: Ints
-    gap_end: Ints
-    ranges: ZoomRanges
+    ops: ColumnTable
+    left_out: int
+    launches: tuple[Ints, Ints]
+    gaps: tuple[Ints, Ints]
+    ranges: ColumnTable
     host_start_ns: int
     host_end_ns: int
-    left_out: int
 
     @property
     def ahead_ns(self) -> int:
@@ -91,7 +73,7 @@ class Zoom:
 
 
 def zoom_in(breakdown: Breakdown) -> Zoom | None:
-    """The `Zoom` of a report, by the rule of this module; None where there are no ops."""
+    """Choose the `Zoom` of a report by the rule of this module; None where there are no GPU ops."""
     if not (breakdown.attribution.trace.stream_gpu >= 0).any():
         return None
     chosen = _representative(breakdown)
@@ -100,16 +82,10 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
     row, instances = chosen
     attribution = breakdown.attribution
     trace = attribution.trace
-    if trace.ranges.kind[row] == START_END:
-        launches = launches_inside(attribution, np.array([row]))
-    else:
-        marked = np.zeros(len(trace.ranges), bool)
-        marked[row] = True
-        inner = ancestors_or_self(attribution.parent, marked)
-        launches = np.append(inner, False)[attribution.owner]
-    if (
-        np.count_nonzero(launches) != attribution.inclusive.launches[row]
-    ):  # ranges that cross it own the others
+    inner = ancestors_or_self(attribution.parent, np.arange(len(trace.ranges)) == row)
+    launches = np.append(inner, False)[attribution.owner]
+    if np.count_nonzero(launches) != attribution.inclusive.launches[row]:
+        # ranges that cross it own the others, or those in it do not own what is in a start/end range
         launches = launches_inside(attribution, np.array([row]))
     rows = np.flatnonzero(trace.arena.take(np.append(launches, False), trace.ops.launch))
     text = breakdown.path_texts[int(breakdown.paths.of[row])]
@@ -118,7 +94,7 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
 
 
 def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
-    """The row of the instance to show, and how many instances it stands for."""
+    """Choose the instance to show; with how many instances it stands for."""
     merged, paths = breakdown.columns("merged"), breakdown.paths
     busy = merged["busy_ns"]
     if not len(merged) or not busy.max(initial=0):
@@ -157,12 +133,12 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
 
 
 def _inside(parent: NDArray[np.int32], row: int) -> NDArray[np.bool_]:
-    """Which rows of ``merged`` lie in one of them, itself included."""
+    """Mark the rows of ``merged`` that lie in one of them, itself included."""
     return ancestors_or_self(parent, np.arange(len(parent)) == row)
 
 
 def _of_stream(breakdown: Breakdown) -> Zoom:
-    """Some ops of the busiest stream."""
+    """Zoom in on some GPU ops of the busiest stream."""
     trace = breakdown.attribution.trace
     total = np.zeros(len(trace.streams), np.int64)
     np.add.at(total, trace.ops.stream, trace.ops.end - trace.ops.start)
@@ -174,7 +150,7 @@ def _of_stream(breakdown: Breakdown) -> Zoom:
 
 
 def _together(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Some ops of one stream without what a wait longer than all else keeps apart from most kernel time."""
+    """Leave out of some ops of one stream what a wait longer than all else keeps apart from most kernel time."""
     ops = trace.ops
     rows = rows[np.argsort(ops.start[rows], kind="stable")]
     while len(rows) > 1:
@@ -189,13 +165,13 @@ def _together(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _kernel_time(ops: Ops, rows: NDArray[np.intp]) -> tuple[int, int]:
-    """The time of the kernels among some ops, and that of all of them."""
+    """Add up the time of the kernels among some ops, and that of all of them."""
     length = ops.end[rows] - ops.start[rows]
     return int(length[(ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)].sum()), int(length.sum())
 
 
 def _typical(trace: Trace, rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
-    """So many consecutive ops, of those sorted by start, as are busy for the median part of their time.
+    """Choose ``most`` consecutive ops, of those sorted by start, that are busy for the median part of their time.
 
     Stretches that hold the longest wait, or in which kernels run for less than half of the op time, do not count where
     there are others.
@@ -229,7 +205,7 @@ def _typical(trace: Trace, rows: NDArray[np.intp], most: int) -> NDArray[np.intp
 def _stretch(
     breakdown: Breakdown, what: str, rows: NDArray[np.intp], row: int | None, instances: int
 ) -> Zoom:
-    """The stretch of the ops ``rows``, or of typical ones if they are too many."""
+    """Make the stretch of the ops ``rows``, or of typical ones if they are too many."""
     trace = breakdown.attribution.trace
     ops, launches = trace.ops, trace.launches
     rows, of = rows[np.argsort(ops.start[rows], kind="stable")], len(rows)
@@ -251,34 +227,35 @@ def _stretch(
     shown = np.sort(np.append(rows, others[:_MAX_MARKS]))
     shown = shown[np.argsort(ops.start[shown], kind="stable")]
     busy_start, busy_end = merge(ops.start[rows], ops.end[rows])
+    columns = {
+        "start": ops.start[shown],
+        "end": np.maximum(ops.end[shown], ops.start[shown]),
+        "name": ops.name[shown],
+        "stream": ops.stream[shown],
+        "own": own[shown],
+    }
     return Zoom(
         what=what,
-        row=row,
         instances=instances,
         of=of,
         start_ns=begin,
         end_ns=end,
-        op_start=ops.start[shown],
-        op_end=np.maximum(ops.end[shown], ops.start[shown]),
-        op_name=ops.name[shown],
-        op_stream=ops.stream[shown],
-        op_own=own[shown],
-        launch_start=launches.start[calls],
-        launch_end=launches.end[calls],
-        gap_start=busy_end[:-1],
-        gap_end=busy_start[1:],
+        ops=ColumnTable(columns),
+        left_out=left_out,
+        launches=(launches.start[calls], launches.end[calls]),
+        gaps=(busy_end[:-1], busy_start[1:]),
         ranges=_ranges_around(breakdown, row, *host),
         host_start_ns=host[0],
         host_end_ns=host[1],
-        left_out=left_out,
     )
 
 
 def _host_extent(
     breakdown: Breakdown, calls: NDArray[np.integer], row: int | None, first: int, last: int
 ) -> tuple[tuple[int, int], bool]:
-    """When the host worked on it, and whether that is so far from ``first`` … ``last`` on the GPU that one axis cannot
-    show both. What it does long after the last op is left out.
+    """Find when the host worked on it, and whether one axis cannot show both that and ``first`` … ``last`` on the GPU.
+
+    What the host does long after the last op is left out.
     """
     launches, ranges = breakdown.attribution.trace.launches, breakdown.attribution.trace.ranges
     far = _MAX_LENGTHS_APART * max(last - first, 1)
@@ -295,23 +272,21 @@ def _host_extent(
     return (start, latest), apart
 
 
-def _ranges_around(breakdown: Breakdown, row: int | None, begin: int, end: int) -> ZoomRanges:
-    """The range and the levels inside it that reach into the extent."""
-    empty = np.empty(0, np.int64)
-    if row is None:
-        return ZoomRanges(empty, empty, empty.astype(np.int32), empty.astype(np.int32))
-    attribution, paths = breakdown.attribution, breakdown.paths
+def _ranges_around(breakdown: Breakdown, row: int | None, begin: int, end: int) -> ColumnTable:
+    """List the range and the levels inside it that reach into the extent."""
+    attribution = breakdown.attribution
     ranges = attribution.trace.ranges
-    level = {row: 0}
-    generation = [row]
+    level = {} if row is None else {row: 0}
+    generation = [*level]
     for number in range(1, _MAX_LEVELS):
         generation = np.flatnonzero(np.isin(attribution.parent, generation)).tolist()
         level.update((child, number) for child in generation)
     rows = np.array(sorted(level), np.intp)
     rows = rows[(ranges.end[rows] > begin) & (ranges.start[rows] < end)][:_MAX_MARKS]
-    return ZoomRanges(
-        start=np.maximum(ranges.start[rows], begin),
-        end=np.minimum(ranges.end[rows], end),
-        level=np.array([level[one] for one in rows.tolist()], np.int32),
-        path=paths.of[rows].astype(np.int32),
-    )
+    columns = {
+        "start": np.maximum(ranges.start[rows], begin),
+        "end": np.minimum(ranges.end[rows], end),
+        "level": np.array([level[one] for one in rows.tolist()], np.int32),
+        "path": breakdown.paths.of[rows],
+    }
+    return ColumnTable(columns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -149,30 +148,6 @@ def write_beside(axes: Axes, places: Places, mark: Box, text: str, colour: str) 
         )  # fmt: skip
     across, up = (np.array([box.left + box.right, box.low + box.high]) / 2 / size).tolist()
     write(axes, across, up, text, at=axes.transAxes, color=colour, zorder=5)
-
-
-def draw_path(axes: Axes, path: Line) -> None:
-    """Draw points of a roofline, joined by a thin line."""
-    axes.plot(
-        path.x, path.y, color=path.colour, marker=path.marker, markersize=6.5, linewidth=1.0,
-        linestyle=DASHES[path.look], label=path.label, zorder=4,
-    )  # fmt: skip
-
-
-def named_points(axes: Axes, paths: Sequence[Line]) -> list[tuple[Box, str, str]]:
-    """The named points of paths as place, name and colour; of equal names close to each other the first."""
-    points: list[tuple[Box, str, str]] = []
-    for path in paths:
-        for x, y, name in zip(path.x, path.y, path.names, strict=True):
-            mark = around(inches(axes, x, y), 0.05)
-            near = [
-                other
-                for other, same, _ in points
-                if same == name and np.hypot(other.left - mark.left, other.low - mark.low) < 0.1
-            ]
-            if name and not near:
-                points.append((mark, name, readable(path.colour)))
-    return points
 
 
 # ---- violins

@@ -11,9 +11,9 @@ from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
 
 from nsysprof.charts.axis import draw_axis, draw_plane
-from nsysprof.charts.marks import Axis, Bubble, Roofs
-from nsysprof.charts.palette import INK
-from nsysprof.charts.panels import DASHES, along, draw_path, named_points, write_beside
+from nsysprof.charts.marks import Axis, Bubble, Line, Roofs
+from nsysprof.charts.palette import INK, readable
+from nsysprof.charts.panels import DASHES, along, write_beside
 from nsysprof.charts.places import Box, Places, around, meet
 from nsysprof.charts.style import TEXT, WIDTH, inches, panel_column, text_width, write
 
@@ -106,13 +106,32 @@ def _draw_slope(axes: Axes, plan: Roofs, slope: float, text: str, places: Places
 def _draw_paths(axes: Axes, plan: Roofs, places: Places) -> None:
     """Draw paths with the names of their points: before the texts of ceilings, which may stand in more places."""
     for path in plan.paths:
-        draw_path(axes, path)
+        axes.plot(
+            path.x, path.y, color=path.colour, marker=path.marker, markersize=6.5, linewidth=1.0,
+            linestyle=DASHES[path.look], label=path.label, zorder=4,
+        )  # fmt: skip
         places.take(*along(axes, path))
     for each in plan.ceilings if plan.paths else ():
         _, level = inches(axes, axes.get_xlim()[0], each.y)
         places.take(Box(0, _WIDE, level - 0.03, level + 0.03))
-    for mark, name, colour in named_points(axes, plan.paths):
+    for mark, name, colour in _named_points(axes, plan.paths):
         write_beside(axes, places, mark, name, colour)
+
+
+def _named_points(axes: Axes, paths: Sequence[Line]) -> list[tuple[Box, str, str]]:
+    """The named points of paths as place, name and colour; of equal names close to each other the first."""
+    points: list[tuple[Box, str, str]] = []
+    for path in paths:
+        for x, y, name in zip(path.x, path.y, path.names, strict=True):
+            mark = around(inches(axes, x, y), 0.05)
+            near = [
+                other
+                for other, same, _ in points
+                if same == name and np.hypot(other.left - mark.left, other.low - mark.low) < 0.1
+            ]
+            if name and not near:
+                points.append((mark, name, readable(path.colour)))
+    return points
 
 
 def _draw_ceilings(axes: Axes, plan: Roofs, places: Places) -> None:

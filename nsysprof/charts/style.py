@@ -70,13 +70,6 @@ def style() -> Iterator[None]:
         yield
 
 
-def new_figure(height: float) -> Figure:
-    """An empty figure of the common width with an Agg canvas; ``height`` in inches."""
-    figure = Figure(figsize=(WIDTH, height), dpi=DPI)
-    FigureCanvasAgg(figure)
-    return figure
-
-
 # ---- texts
 
 
@@ -183,7 +176,8 @@ def heading_height(heading: Heading) -> float:
 
 def framed(heading: Heading, height: float) -> Figure:
     """A figure of ``height`` inches with title, subtitle and legend at the top and footnotes at the bottom."""
-    figure = new_figure(height)
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI)
+    FigureCanvasAgg(figure)
     lines = _title_lines(heading.title)
     for number, line in enumerate(lines):
         top = 1 - (0.2 + 0.25 * number) / height

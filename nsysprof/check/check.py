@@ -151,7 +151,7 @@ def _baseline(
     """The baseline in an analysis, by its name or its folder, or in a report."""
     if not any(each.growth for each in budget.ranges):
         raise NsysprofError(
-            f"{budget.path}: no limit is against a baseline, so {path} would not be looked at",
+            f"{budget.path}: no limit compares with a baseline, so {path} would not be read",
             'give a [[range]] one: max_growth = { span = "5 %" }',
         )
     if (path / ANALYSIS).is_file():
@@ -165,7 +165,7 @@ def _baseline(
 def _checked(breakdown: Breakdown, budget: Budget, baseline: Baseline | None, rules: Rules) -> BudgetCheck:
     """Compare a report, broken down as the budget says, with the budget."""
     report = str(breakdown.attribution.trace.report.path)
-    _refuse_nothing(breakdown, budget, report)
+    _refuse_empty(breakdown, budget, report)
     _check_words(budget, rules)
     finder = RangeFinder(breakdown)
     matched = [MatchedBudget(each, finder.find(each.glob)) for each in budget.ranges]
@@ -203,7 +203,7 @@ def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: b
     return Outcome(asked.glob, "must exist", "", MIN, 1, 0, UNIT_COUNT, ok, 0, evidence, asked.glob)
 
 
-def _refuse_nothing(breakdown: Breakdown, budget: Budget, report: str) -> None:
+def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
     """Refuse a report without ranges or GPU work, or with an unreadable part: it would keep to any budget."""
     for lost in breakdown.attribution.trace.unread:
         what = f"{report}: cannot be checked: {lost.table} lacks {' and '.join(lost.lacks)}, and has {lost.rows:,} rows"

@@ -23,6 +23,7 @@ from nsysprof.commands.report_options import (
     Threads,
     ThreadsOption,
     bytes_of,
+    folder_option,
 )
 
 if TYPE_CHECKING:
@@ -44,15 +45,7 @@ class By(str, Enum):
 
 def analyze(
     report: ReportArgument,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="Folder of the results [default: REPORT.analysis in the current folder].",
-        ),
-    ] = None,
+    output: Annotated[Path | None, folder_option("REPORT.analysis in the current folder")] = None,
     charts: ChartsOption = True,
     html: HtmlOption = False,
     select: Annotated[
@@ -145,7 +138,7 @@ def analyze(
 def _write(
     breakdown: Breakdown, results: ResultFolder, painter: Painter | None, *, html: bool, instances: bool
 ) -> None:
-    """Write the files, the charts that are being painted among them, and say so on stderr."""
+    """Write the files, the charts that are being painted among them, and name them on stderr."""
     from nsysprof.analyze.charts import analysis_charts
     from nsysprof.analyze.files import write_tables
     from nsysprof.charts.chart import files_of

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nsysprof.commands.progress import echo, progress_bar, say
-from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption
+from nsysprof.commands.progress import echo, print_message, progress_bar
+from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption, folder_option
 from nsysprof.commands.workload_options import (
     WORKLOAD,
     AxisOption,
@@ -141,10 +141,7 @@ def bench(
     graph: GraphOption = True,
     measure_peaks: PeaksOption = False,
     seed: SeedOption = 0,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Folder of the results [default: NAME.bench]."),
-    ] = None,
+    output: Annotated[Path | None, folder_option("NAME.bench")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace earlier results, or an unfinished sweep.")
     ] = False,
@@ -286,10 +283,10 @@ def run_job(
         f"{each['backend']} at {each['configuration']['id']}" for each in points if each["status"] == "wrong"
     ]
     if wrong:
-        say(f"nsysprof: wrong results, not measured: {', '.join(wrong)}")
+        print_message(f"nsysprof: wrong results, not measured: {', '.join(wrong)}")
         raise typer.Exit(3)
     if not any(point["status"] == "measured" for point in points):
-        say("nsysprof: nothing could be measured, the table says why")
+        print_message("nsysprof: nothing could be measured, the table says why")
         raise typer.Exit(1)
 
 
@@ -318,7 +315,7 @@ def diff_benches(
     wrong = [f"{name}: wrong results after" for name in diff.now_wrong]
     worse = [*regression_lines(diff, max_regress), *wrong]
     for line in worse:
-        say(f"nsysprof: {line}")
+        print_message(f"nsysprof: {line}")
     if worse:
         raise typer.Exit(3)
 
@@ -328,10 +325,7 @@ def report_bench(
     samples: Annotated[
         Path, typer.Argument(metavar="DIR", readable=False, help="A samples.json, or its folder.")
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Folder of the results [default: that of DIR]."),
-    ] = None,
+    output: Annotated[Path | None, folder_option("that of DIR")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace results that are there.")] = False,
     database: DatabaseOption = None,
     charts: ChartsOption = True,
@@ -401,8 +395,8 @@ def _print_results(results: BenchResults, folder: ResultFolder, database: Path |
     from nsysprof.bench.text import bench_summary
 
     print(f"\n{bench_summary(results)}", end="", flush=True)
-    say(folder.message(sorted(folder.names)))
+    print_message(folder.message(sorted(folder.names)))
     if database:
         final = replace(results, samples=replace(results.samples, path=folder.place / "samples.json"))
         added = append_database(final, database)
-        say(f"Added to {database}" if added else f"{database} holds this run already")
+        print_message(f"Added to {database}" if added else f"{database} holds this run already")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.progress import echo, progress_bar, say
+from nsysprof.commands.progress import echo, print_message, progress_bar
 from nsysprof.commands.workload_options import ProgramOptions, options_unfolded
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def capture(
             nsys = find_nsys(recording.nsys) if recording.nsys else None
             staged = resume_capture(resume, folder, outputs, nsys)
             if staged.record["program"] is None:
-                say("no record lies beside it: what ran, and on what, will not be in the new one")
+                print_message("no record lies beside it: what ran, and on what, will not be in the new one")
         else:
             staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], echo)
         from nsysprof.capture.finish import finish_capture  # brings pandas: after the program
@@ -159,18 +159,20 @@ def _report(captured: Captured, outputs: Outputs) -> None:
     ran = backend_table(verdict) if report["kernels"] else ""
     print("\n".join(part for part in (captured_summary(captured.record), ran) if part), end="", flush=True)
     if not report["kernels"] and (captured.record["environment"] or {}).get("driver"):
-        say(
+        print_message(
             "no kernels, although there is a GPU: did the program use it, and does nsysprof doctor find fault?"
         )
     if report["sqlite"]["scrubbed"]:
-        say(f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}")
+        print_message(
+            f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}"
+        )
     differ = difference_lines(verdict)
     for line in differ:
-        say(f"nsysprof: {line}")
+        print_message(f"nsysprof: {line}")
     if captured.no_ranges:
-        say(f"nsysprof: no ranges: {captured.no_ranges[0]}")
-        say(f"  hint: {captured.no_ranges[1]}")
-    say("next:")
+        print_message(f"nsysprof: no ranges: {captured.no_ranges[0]}")
+        print_message(f"  hint: {captured.no_ranges[1]}")
+    print_message("next:")
     print(f"nsysprof analyze {visible(quote_path(outputs.path('.sqlite')))}", flush=True)
     if differ or captured.no_ranges:
         raise typer.Exit(3)

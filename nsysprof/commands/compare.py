@@ -26,6 +26,7 @@ from nsysprof.commands.report_options import (
     Threads,
     ThreadsOption,
     bytes_of,
+    folder_option,
 )
 
 
@@ -63,15 +64,7 @@ def compare(
         ),
     ] = None,
     no_merge: NoMergeOption = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="Folder of the results [default: REPORT.compare in the current folder].",
-        ),
-    ] = None,
+    output: Annotated[Path | None, folder_option("REPORT.compare in the current folder")] = None,
     charts: ChartsOption = True,
     html: HtmlOption = False,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes to print of a pair.")] = 20,

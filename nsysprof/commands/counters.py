@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.progress import echo, say
+from nsysprof.commands.progress import echo, print_message
 from nsysprof.commands.report_options import RulesOption, SpreadsheetOption, Threads, ThreadsOption
 from nsysprof.commands.workload_options import ProgramOptions, options_unfolded
 
@@ -160,10 +160,10 @@ def _report(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
     families = dict(zip(names, classify(rules, names).family, strict=True))
     print(counters_summary(staged.rows, staged.record, families), end="", flush=True)
     for warning in staged.record["warnings"]:
-        say(f"warning: {warning}")
+        print_message(f"warning: {warning}")
     table = outputs.path(".csv")
     report = table.with_name(f"{outputs.name.removesuffix('.counters')}.sqlite")
     if not report.exists():
-        say(f"there is no {report} yet: nsysprof capture makes one of the same program")
-    say("next:")
+        print_message(f"there is no {report} yet: nsysprof capture makes one of the same program")
+    print_message("next:")
     print(visible(compare_command(staged.rows, quote_path(report), quote_path(table))), flush=True)

@@ -22,6 +22,7 @@ from nsysprof.commands.report_options import (
     Threads,
     ThreadsOption,
     bytes_of,
+    folder_option,
 )
 
 if TYPE_CHECKING:
@@ -44,13 +45,7 @@ def fleet(
         typer.Option("--from", metavar="FILE", help="A file of names of reports, one on a line."),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="Folder of the results [default: FOLDER.fleet in the current folder, FOLDER that of the reports].",
-        ),
+        Path | None, folder_option("FOLDER.fleet in the current folder, FOLDER that of the reports")
     ] = None,
     per: Annotated[
         str | None,
@@ -101,7 +96,7 @@ def fleet(
     names = list(reports or ())
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.attribution.paths import DEFAULT_MERGE
-    from nsysprof.commands.progress import progress_bar, say
+    from nsysprof.commands.progress import print_message, progress_bar
     from nsysprof.fleet.answer import fleet_answer
     from nsysprof.fleet.cluster import ClusterChoice, check_dask
     from nsysprof.fleet.examine import ReportTask, check_unfinished, kept_in, remove_kept
@@ -140,7 +135,7 @@ def fleet(
     limit = bytes_of(memory_limit) if memory_limit else None
     tasks = [ReportTask(file, choice, threads.value, ruled, exporter, limit) for file in files]
     for note in notes:
-        say(note)
+        print_message(note)
     with _interruptible(kept, len(tasks)):
         answers, where = _answers(
             tasks, kept, ClusterChoice(workers, scheduler), resume=resume, strict=strict
@@ -151,9 +146,9 @@ def fleet(
     print(fleet_text(answer, top), end="", flush=True)
     _write(answer, asked, results, charts=charts, html=html)
     if where is not None:
-        say(_cost(answer, where))
+        print_message(_cost(answer, where))
     if answer.failures:
-        say(
+        print_message(
             f"nsysprof: {len(answer.failures):,} of {len(tasks):,} reports could not be read;"
             " the others' answers are kept for --resume"
         )
@@ -164,7 +159,7 @@ def fleet(
 @contextlib.contextmanager
 def _interruptible(kept: Path, total: int) -> Iterator[None]:
     """Let an interrupt end the command, with a line that says how to go on."""
-    from nsysprof.commands.progress import say
+    from nsysprof.commands.progress import print_message
     from nsysprof.fleet.examine import count_kept
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
 
@@ -173,7 +168,9 @@ def _interruptible(kept: Path, total: int) -> Iterator[None]:
             yield
     except Interrupt as stop:
         if done := count_kept(kept):
-            say(f"{done:,} of {total:,} reports are done and kept: the same command with --resume goes on")
+            print_message(
+                f"{done:,} of {total:,} reports are done and kept: the same command with --resume goes on"
+            )
         raise interrupted(stop) from None
 
 
@@ -195,7 +192,7 @@ def _answers(
 def _write(answer: Fleet, asked: Sequence[str], results: ResultFolder, *, charts: bool, html: bool) -> None:
     """Write the files and say so on stderr."""
     from nsysprof.charts.chart import pictures_of
-    from nsysprof.commands.progress import progress_bar, say
+    from nsysprof.commands.progress import print_message, progress_bar
     from nsysprof.fleet.charts import FLEET_CHARTS
     from nsysprof.fleet.files import write_fleet
 
@@ -211,7 +208,7 @@ def _write(answer: Fleet, asked: Sequence[str], results: ResultFolder, *, charts
             page if html else None,
             progress,
         )
-    say(written)
+    print_message(written)
 
 
 def _cost(answer: Fleet, where: ClusterChoice) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.progress import say
+from nsysprof.commands.progress import print_message
 from nsysprof.commands.report_options import NsysOption
 
 if TYPE_CHECKING:
@@ -98,5 +98,7 @@ def _report(report: Path, out: Path, scrubbed: Scrubbed) -> None:
     else:
         print(f"{visible(report.name)}: nothing private found")
     if scrubbed.unknown:
-        say("to keep something that nsysprof does not know: --keep NAME")
-    say(f"Written to {out} ({format_bytes(out.stat().st_size)}); next:\n  nsysprof analyze {quote(str(out))}")
+        print_message("to keep something that nsysprof does not know: --keep NAME")
+    print_message(
+        f"Written to {out} ({format_bytes(out.stat().st_size)}); next:\n  nsysprof analyze {quote(str(out))}"
+    )

@@ -23,7 +23,7 @@ GAPS = table(
     "gap.csv",
     "a row per pair and cause; all but the shares add up to the difference of the pair",
     {
-        "pair": "what the two ranges are called",
+        "pair": "name of the two ranges",
         "cause": "kind of work, by the kernel rules, or how the GPU waits",
         "base_launches base_kernels": "host calls that caused it, and kernels, per call of the base side",
         "base_ns": "time per call of the base side",
@@ -36,9 +36,9 @@ GAPS = table(
 )
 _MEASURED = {
     "dram_bytes dram_read_bytes dram_write_bytes l2_bytes": "traffic of a call, by hardware counters",
-    "tensor_instructions tensor_flops fp32_flops fp16_flops fp64_flops": "what a call computes, by hardware counters",
+    "tensor_instructions tensor_flops fp32_flops fp16_flops fp64_flops": "work of a call, by hardware counters",
     "dram_bytes_per_s dram_share": "dram_bytes over the time of the kernels, and its share of the GPU's bandwidth",
-    "expected_bytes": "what the model of the operation moves at least",
+    "expected_bytes": "traffic of a call by the model of its shape",
 }
 MEASURED = table(
     "gap.csv",

@@ -63,7 +63,7 @@ def check_request(base: str | None, new: str | None, select: str | None, *, one_
     """Raise `NsysprofError` where the globs do not say what to compare."""
     if (base is None) != (new is None):
         given, missing = ("--base", "--new") if new is None else ("--new", "--base")
-        raise NsysprofError(f"{given} says one side only", f"say the other with {missing} GLOB")
+        raise NsysprofError(f"{given} names one side only", f"name the other with {missing} GLOB")
     if select is not None and base is not None:
         raise NsysprofError("--range pairs equal paths, --base and --new others: give one or the other")
     if one_report and base is None:
@@ -153,7 +153,7 @@ def _alone(
 
 
 def largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[Matched, list[str]]:
-    """The `MAX_PAIRS` pairs with the most GPU time, and a warning where there are more."""
+    """The `MAX_PAIRS` pairs with the largest sums of GPU ops, and a warning where there are more."""
     if len(matched) <= MAX_PAIRS:
         return matched, []
 
@@ -165,7 +165,7 @@ def largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[Ma
 
     kept = sorted(range(len(matched)), key=lambda at: -weight(matched[at]))[:MAX_PAIRS]
     left = len(matched) - MAX_PAIRS
-    note = f"pairs left out, with less GPU time than the {MAX_PAIRS} compared: {left:,}; a narrower glob picks others"
+    note = f"pairs left out, with smaller sums than the {MAX_PAIRS} compared: {left:,}; a narrower glob picks others"
     return [matched[at] for at in sorted(kept)], [note]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.analyze.timeline import MOST_LANES, MOST_THREADS, WINDOWS, Timeline, timeline
+from nsysprof.analyze.timeline import MAX_LANES, MAX_THREADS, START_END_LANE, Timeline, timeline
 from nsysprof.analyze.zoom import READABLE_OPS, Zoom
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, union_length
 from nsysprof.kernels.classify import FAMILIES
@@ -33,8 +33,8 @@ def zoomed(path: Path) -> Zoom:
 
 def own_ops(zoom: Zoom) -> list[tuple[int, int]]:
     """Start and end of the ops that belong to the range of the zoom."""
-    mine = zoom.op_own
-    return list(zip(zoom.op_start[mine].tolist(), zoom.op_end[mine].tolist(), strict=True))
+    mine = zoom.ops["own"]
+    return list(zip(zoom.ops["start"][mine].tolist(), zoom.ops["end"][mine].tolist(), strict=True))
 
 
 def busy_between(start: Ints, end: Ints, low: int, high: int) -> int:
@@ -140,7 +140,7 @@ def test_of_more_lanes_than_fit_the_busiest_are_drawn_and_every_gpu_has_one(trac
             end = 10 + (1000 if device else 10) // pid
             items.append(launch_kernel(GEMM, (0, 1), (10, end), id=device + 1, device=device, process=pid))
     answer = shown(trace(*items))
-    assert len(answer.streams) == MOST_LANES
+    assert len(answer.streams) == MAX_LANES
     assert {lane.label.split(" · ")[0] for lane in answer.streams} == {f"GPU {n}" for n in range(8)}
     assert any(note.startswith("8 more streams with") for note in answer.notes)
 
@@ -182,13 +182,16 @@ def test_short_neighbours_are_one_mark(trace: MakeTrace) -> None:
 def test_start_end_ranges_have_a_lane(trace: MakeTrace) -> None:
     """A start/end range stands in a lane of its own, apart from push/pop ranges."""
     answer = shown(trace(Range("w", 0, 90, kind="start_end"), launch_kernel(GEMM, (1, 2), (3, 100), id=1)))
-    assert [(lane.level, lane.on_gpu) for lane in answer.ranges] == [(WINDOWS, False), (WINDOWS, True)]
+    assert [(lane.level, lane.on_gpu) for lane in answer.ranges] == [
+        (START_END_LANE, False),
+        (START_END_LANE, True),
+    ]
 
 
 def test_of_many_threads_each_process_has_one_lane_first(trace: MakeTrace) -> None:
     """Main threads of all processes come before helper threads, and the rest is said to be left out."""
     items: list[Items] = []
-    for process in range(1, MOST_THREADS + 1):
+    for process in range(1, MAX_THREADS + 1):
         for thread, length in ((process, 50), (100 + process, 90)):
             number = 2 * process + (thread > 100)
             items.append(Range("step", 0, 100, thread=thread, process=process))
@@ -199,9 +202,9 @@ def test_of_many_threads_each_process_has_one_lane_first(trace: MakeTrace) -> No
             )
     answer = shown(trace(*items))
     assert {lane.label for lane in answer.ranges if not lane.on_gpu} == {
-        f"pid {process} · level 1 · host" for process in range(1, MOST_THREADS + 1)
+        f"pid {process} · level 1 · host" for process in range(1, MAX_THREADS + 1)
     }
-    assert f"ranges of {MOST_THREADS} more threads are not drawn" in answer.notes
+    assert f"ranges of {MAX_THREADS} more threads are not drawn" in answer.notes
 
 
 def test_a_report_without_work_has_lanes_of_ranges_only(trace: MakeTrace) -> None:
@@ -237,8 +240,8 @@ def test_the_zoom_of_the_shipped_report_is_a_call_of_math() -> None:
     zoom = zoomed(RUN)
     assert zoom.what.startswith("RUN::math::S4096/iter")
     assert zoom.instances == 40
-    assert int(zoom.op_own.sum()) == 20
-    assert len(zoom.launch_start) == 20
+    assert int(zoom.ops["own"].sum()) == 20
+    assert len(zoom.launches[0]) == 20
 
 
 def test_the_zoom_is_the_instance_with_the_median_span(trace: MakeTrace) -> None:
@@ -267,9 +270,9 @@ def test_gaps_are_span_less_busy_time(trace: MakeTrace) -> None:
             launch_kernel(SOFTMAX, (101, 102), (55, 56), id=4),
         )
     )
-    assert list(zip(zoom.gap_start.tolist(), zoom.gap_end.tolist(), strict=True)) == [(50, 80)]
+    assert list(zip(zoom.gaps[0].tolist(), zoom.gaps[1].tolist(), strict=True)) == [(50, 80)]
     assert own_ops(zoom) == [(10, 30), (25, 50), (80, 90)]
-    assert zoom.op_start[~zoom.op_own].tolist() == [55]
+    assert zoom.ops["start"][~zoom.ops["own"]].tolist() == [55]
 
 
 def test_work_of_a_helper_thread_is_in_the_zoom(trace: MakeTrace) -> None:
@@ -309,8 +312,8 @@ def test_a_range_with_too_many_ops_is_shown_by_its_middle(trace: MakeTrace) -> N
         launch_kernel(GEMM, (10 * n, 10 * n + 1), (10 * n + 2, 10 * n + 9), id=n + 1) for n in range(1000)
     ]
     zoom = zoomed(trace(Range("all", 0, 20_000), *items))
-    assert int(zoom.op_own.sum()) == READABLE_OPS
-    assert zoom.op_start[zoom.op_own].min() == 4002
+    assert int(zoom.ops["own"].sum()) == READABLE_OPS
+    assert zoom.ops["start"][zoom.ops["own"]].min() == 4002
     assert (zoom.what, zoom.of) == ("all", 1000)
 
 
@@ -392,7 +395,7 @@ def test_of_a_long_step_the_part_with_most_of_its_time_is_shown(trace: MakeTrace
     assert zoomed(trace(*items)).what == "step 1/backward, the median of 3 by span"
     only_steps = [item for item in items if not (isinstance(item, Range) and "step" not in str(item.name))]
     zoom = zoomed(trace(*only_steps))
-    assert (zoom.what, zoom.of, int(zoom.op_own.sum())) == (
+    assert (zoom.what, zoom.of, int(zoom.ops["own"].sum())) == (
         "step 1, the median of 3 by span",
         700,
         READABLE_OPS,

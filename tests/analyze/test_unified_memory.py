@@ -77,7 +77,7 @@ def test_migrations_have_a_lane_that_is_no_stream(faulting: Breakdown) -> None:
     assert [lane.ops for lane in answer.streams] == [3, 81]
     assert answer.zoom is not None
     trace = faulting.attribution.trace
-    shown = {stream_labels(trace)[stream] for stream in answer.zoom.op_stream.tolist()}
+    shown = {stream_labels(trace)[stream] for stream in answer.zoom.ops["stream"].tolist()}
     assert shown == {"GPU 0 · stream 0"}
     assert answer.zoom.end_ns < 5000
 

@@ -34,6 +34,15 @@ RESULTS = [
 ]
 CHARTS = ["latency.png", "memory.png", "roofline.png", "samples.png", "speedup.png", "throughput.png"]
 
+GRID = {"heads": [2], "seq": [8], "head_dim": [8], "dtype": ["fp32"]}
+
+
+def job_of(path: Path, folder: Path, grid: dict[str, Any]) -> SweepJob:
+    """A sweep on the CPU, into `run`."""
+    plan, described = bench_plan(path, [grid], HowMeasured(device="cpu", samples=10))
+    return SweepJob(path, plan, described, folder / "run", ("nsysprof", "bench"))
+
+
 needs_torch = pytest.mark.skipif(
     find_spec("torch") is None or find_spec("nvtx") is None, reason="needs torch"
 )
@@ -188,18 +197,24 @@ def test_an_interrupted_sweep_loses_nothing_and_is_resumed(bench: Run, tmp_path:
     assert [len(point["latency_ns"]) for point in found] == [400] * 4
 
 
-@needs_torch
-def test_a_sweep_that_measures_nothing_says_why(bench: Run, tmp_path: Path) -> None:
+def test_a_sweep_that_measures_nothing_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Exit code 1, and all results: the reasons are in them."""
-    done = bench(*TINY, "--backend", "cudnn", "--seq", "8", "-o", "run")
-    assert done.code == 1
-    assert "nothing could be measured" in done.err
-    assert "unsupported" in done.out
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(RESULTS)
+    samples = made_up(dtypes={"fp32": ("flash", "cudnn")}, device="cpu")
+    monkeypatch.setattr("nsysprof.bench.sweep.run_sweep", lambda *_: samples)
+    job = job_of(ROOT / "workloads" / "sdpa.py", tmp_path, GRID)
+    with pytest.raises(typer.Exit) as ended:
+        run_job(job, resume=False, force=False, charts=False, database=None)
+    assert ended.value.exit_code == 1
+    printed = capsys.readouterr()
+    assert "nothing could be measured" in printed.err
+    assert "unsupported" in printed.out
+    assert sorted(path.name for path in job.results.iterdir()) == sorted(RESULTS)
 
 
 def test_a_regression_is_exit_code_3(bench: Run, tmp_path: Path) -> None:
-    """Above the limit that was asked for; runs of unlike machines are refused by what differs, unless told."""
+    """Above the limit that was asked for; runs of unlike machines are refused, but with --unlike."""
     write_samples(tmp_path / "before", samples=30)
     write_samples(tmp_path / "after", samples=30, slower={"flash": 1.2})
     done = bench("diff", "before", "after")
@@ -261,15 +276,6 @@ def program(tmp_path: Path) -> Callable[[int], Path]:
     return make
 
 
-GRID = {"heads": [2], "seq": [8], "head_dim": [8], "dtype": ["fp32"]}
-
-
-def job_of(path: Path, folder: Path, grid: dict[str, Any]) -> SweepJob:
-    """A sweep on the CPU, into `run`."""
-    plan, described = bench_plan(path, [grid], HowMeasured(device="cpu", samples=10))
-    return SweepJob(path, plan, described, folder / "run", ("nsysprof", "bench"))
-
-
 @needs_torch
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 def test_a_backend_that_kills_the_process_later_is_found_by_trying_each_alone(
@@ -309,7 +315,7 @@ def test_backends_that_are_wrong_or_kill_the_process_at_once_are_not_timed(
     assert len(math["latency_ns"]) == 10
 
 
-def test_the_error_of_the_measuring_program_is_told_and_not_its_hint(tmp_path: Path) -> None:
+def test_the_error_of_the_measuring_program_is_reported_and_not_its_hint(tmp_path: Path) -> None:
     """As where the disk is full, and it can write no line about it."""
     (tmp_path / "_harness.py").touch()
     path = tmp_path / "_bench.py"
@@ -402,12 +408,12 @@ MISUSE = {
 
 
 @pytest.mark.parametrize("case", MISUSE)
-def test_misuse_is_told_in_a_line(bench: Run, tmp_path: Path, case: str) -> None:
+def test_misuse_is_reported_in_a_line(bench: Run, tmp_path: Path, case: str) -> None:
     """Exit code 2 for usage, 1 for what does not exist; never a traceback, nothing left behind."""
-    arguments, code, said = MISUSE[case]
+    arguments, code, message = MISUSE[case]
     done = bench(*arguments)
     assert done.code == code, done.err
-    assert said in " ".join(done.err.split())
+    assert message in " ".join(done.err.split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -462,7 +468,7 @@ def test_a_report_that_is_stopped_or_cannot_be_written_leaves_nothing(tmp_path: 
 @needs_torch
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are bytes")
 def test_a_folder_whose_name_is_not_utf8_gets_its_results(tmp_path: Path) -> None:
-    """They are measured, written and told, with a question mark for what cannot be."""
+    """They are measured, written and reported, with a question mark for what cannot be."""
     command = [sys.executable, "-m", "nsysprof", "bench", *TINY, "--backend", "math", "--seq", "8"]
     name = b"caf\xe9.bench"
     done = subprocess.run(
@@ -478,7 +484,7 @@ def test_a_folder_whose_name_is_not_utf8_gets_its_results(tmp_path: Path) -> Non
             "caf?",
             "caf?.bench/samples.json",
         )
-    told = subprocess.run(
+    compared = subprocess.run(
         [*command[:4], "diff", name, name], cwd=tmp_path, capture_output=True, timeout=300, check=False
     )
-    assert told.returncode == 0, told.stderr
+    assert compared.returncode == 0, compared.stderr

@@ -96,13 +96,13 @@ def test_unlike_environments_are_refused_by_what_differs(tmp_path: Path) -> None
     after["plan"]["warm_cache"] = True
     with pytest.raises(NsysprofError, match="not comparable") as refused:
         runs(tmp_path, before, after)
-    for said in (
+    for message in (
         "driver 580.95.05 before, 590.10 after",
         "workload.torch 2.11.0+cu130 before, 2.12.0 after",
         "gpus.name NVIDIA H200 before, NVIDIA H100 after",
         "warm_cache False before, True after",
     ):
-        assert said in refused.value.message
+        assert message in refused.value.message
     assert refused.value.hint == "--unlike compares them all the same"
     diff = runs(tmp_path, before, after, unlike=True)
     assert len(diff.differences) == 4
@@ -110,7 +110,7 @@ def test_unlike_environments_are_refused_by_what_differs(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         (
             made_up(workload="transformer_block", samples=5),
@@ -121,9 +121,9 @@ def test_unlike_environments_are_refused_by_what_differs(tmp_path: Path) -> None
         (made_up(seqs=(512,), samples=5), "no measured point in common"),
     ],
 )
-def test_different_things_are_never_compared(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+def test_different_things_are_never_compared(tmp_path: Path, other: dict[str, Any], message: str) -> None:
     """Not even when asked to ignore the environment."""
-    with pytest.raises(NsysprofError, match=said):
+    with pytest.raises(NsysprofError, match=message):
         runs(tmp_path, made_up(samples=5), other, unlike=True)
 
 
@@ -180,7 +180,7 @@ def test_results_that_became_wrong_are_named(tmp_path: Path) -> None:
 
 
 def test_too_few_samples_make_no_verdict(tmp_path: Path) -> None:
-    """Four samples a side tell nothing, so nothing is a regression."""
+    """Four samples of each show nothing, so nothing is a regression."""
     data = made_up(samples=4)
     diff = runs(tmp_path, data, again(data, samples=4, slower={"flash": 2.0}))
     times = diff.rows[diff.rows["metric"] != "peak memory"]

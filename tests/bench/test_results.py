@@ -309,7 +309,7 @@ def test_decisions_name_the_fastest_and_who_it_beats(sweep: BenchResults) -> Non
     assert last["margin"] == pytest.approx(pair_of(sweep, "flash", "cudnn", 4096)["speedup"])
 
 
-def test_backends_that_cannot_be_told_apart_share_the_decision(tmp_path: Path) -> None:
+def test_backends_without_a_clear_difference_share_the_decision(tmp_path: Path) -> None:
     """Two equal backends are both the answer."""
     data = made_up(("flash", "cudnn", "math"), (2048,), samples=40)
     flash, cudnn = point_of(data, "flash", 2048), point_of(data, "cudnn", 2048)
@@ -370,7 +370,7 @@ def test_memory_grows_as_the_backends_hold_it(sweep: BenchResults) -> None:
 
 
 def test_latency_below_the_launches_is_no_power_of_s(sweep: BenchResults) -> None:
-    """Flat at first and quadratic in the end: said so, instead of an exponent in between."""
+    """Flat at first and quadratic in the end: a note instead of an exponent in between."""
     rows = sweep.exponents[sweep.exponents["metric"] == "latency"].set_index("backend")
     assert rows["growth"]["flash"].startswith("no single power, S^1.")
     assert rows["last_exponent"]["math"] == pytest.approx(2, abs=0.03)
@@ -464,7 +464,7 @@ def test_mixed_dtypes_are_compared_and_marked(tmp_path: Path) -> None:
 # ---- warnings
 
 
-def test_what_is_wrong_with_a_run_is_said(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_run_is_reported(tmp_path: Path) -> None:
     """Missing points, throttled samples, no watch on the clocks, backends that were sampled alone."""
     data = made_up(samples=20)
     data["points"].pop()
@@ -473,14 +473,14 @@ def test_what_is_wrong_with_a_run_is_said(tmp_path: Path) -> None:
     point_of(data, "math", 1024)["alone_reason"] = "memory does not suffice beside the other backends"
     point_of(data, "flash", 1024)["warm_until"] = "limit"
     warnings = "\n".join(results_of(tmp_path, data).warnings)
-    for said in (
+    for message in (
         "1 of 6 points are not measured yet",
         "throttling were not watched (no package nvidia-ml-py)",
         "math at B1.H8.S2048.D64.fp16.causal: 5 of 20 samples were taken while the GPU was throttled",
         "math at B1.H8.S1024.D64.fp16.causal: not sampled in turn with the others: memory does not suffice",
         "flash at B1.H8.S1024.D64.fp16.causal: its latency had not settled",
     ):
-        assert said in warnings
+        assert message in warnings
 
 
 def test_a_point_whose_samples_were_all_throttled_has_no_figures(tmp_path: Path) -> None:

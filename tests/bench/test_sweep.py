@@ -26,9 +26,9 @@ def planned(workload: str, grids: Sequence[Grid], how: HowMeasured | None = None
 
 def configurations(preset: BenchPreset) -> list[dict[str, Any]]:
     """What a preset comes to."""
-    found = planned(preset.workload, preset.grids)["configurations"]
-    assert isinstance(found, list)
-    return found
+    cases = planned(preset.workload, preset.grids)["configurations"]
+    assert isinstance(cases, list)
+    return cases
 
 
 def shapes(name: str) -> set[tuple[Any, ...]]:
@@ -61,13 +61,13 @@ def test_math_vs_flash_is_these_two() -> None:
 
 def test_scaling_is_there_as_published_and_all_in_half_precision() -> None:
     """fp32 has naive and auto, fp16 has these and flash; the two types of a length follow one another."""
-    found = configurations(PRESETS["scaling"])
+    cases = configurations(PRESETS["scaling"])
     assert PRESETS["scaling"].workload == "transformer_block"
-    backends = {each["dtype"]: set(each["backends"]) for each in found}
+    backends = {each["dtype"]: set(each["backends"]) for each in cases}
     assert backends == {"fp32": {"naive", "auto"}, "fp16": {"naive", "auto", "flash"}}
-    lengths = [each["seq"] for each in found]
+    lengths = [each["seq"] for each in cases]
     assert lengths == sorted(lengths)
-    assert [each["dtype"] for each in found[:2]] == ["fp32", "fp16"]
+    assert [each["dtype"] for each in cases[:2]] == ["fp32", "fp16"]
 
 
 def test_every_preset_has_backends_that_the_workloads_have(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_the_plan_says_what_is_measured_and_how() -> None:
     assert "backward" not in block
 
 
-def test_an_unknown_name_is_told_with_the_valid_ones() -> None:
+def test_an_unknown_name_is_reported_with_the_valid_ones() -> None:
     """Backends and presets; all unknown ones at once."""
     with pytest.raises(NsysprofError, match=r"no backend 'flash2', 'maths'") as refused:
         planned("sdpa", [{"backend": ["flash2", "math", "maths"]}])
@@ -170,8 +170,8 @@ def test_ids_are_unique_and_tell_all() -> None:
         }
         for causal in (True, False)
     ]
-    found = planned("sdpa", grids)["configurations"]
-    names = [each["id"] for each in found]
+    cases = planned("sdpa", grids)["configurations"]
+    names = [each["id"] for each in cases]
     assert len(set(names)) == len(names) == 96
     assert all(
         re.fullmatch(r"B\d+\.H\d+\.S\d+\.D\d+\.(fp16|bf16|fp32)\.(causal|full)", name) for name in names

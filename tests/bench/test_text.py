@@ -117,10 +117,10 @@ def test_a_refused_share_is_not_shown(tmp_path: Path) -> None:
     assert "| refused |" in bench_report(results)
     impossible = tflops_text(results.results["tflops"].max())
     throughput = next(chart for chart in BENCH_CHARTS if chart.file == "throughput.png")
-    found = " ".join(" ".join(texts(throughput.figure(results))).split())
-    for shown in (summary, bench_report(results), found):
+    drawn = " ".join(" ".join(texts(throughput.figure(results))).split())
+    for shown in (summary, bench_report(results), drawn):
         assert impossible not in shown.replace("386 %", "")
-    assert "Left out: 1 of 2 points, above the peak" in found
+    assert "Left out: 1 of 2 points, above the peak" in drawn
     assert throughput_title(results).startswith("math reaches ")
     for each in data["points"]:
         each["latency_ns"] = [20.0] * 20
@@ -140,8 +140,8 @@ def test_a_refused_share_without_launches_is_no_headline(tmp_path: Path) -> None
     assert any("FLOP/s of the graph: " in line for line in results.warnings)
     assert roofline_title(results).startswith("flash reaches 25 % of the FLOP/s at S=2048")
     roofline = next(chart for chart in BENCH_CHARTS if chart.file == "roofline.png")
-    found = " ".join(" ".join(texts(roofline.figure(results))).split())
-    assert "Left out: 1 of 4 points, above the peak" in found
+    drawn = " ".join(" ".join(texts(roofline.figure(results))).split())
+    assert "Left out: 1 of 4 points, above the peak" in drawn
     for each in data["points"]:
         each["graph_latency_ns"] = [20.0] * 20
     every = results_of(tmp_path / "every", data)
@@ -149,7 +149,7 @@ def test_a_refused_share_without_launches_is_no_headline(tmp_path: Path) -> None
     assert roofline.figure(every)
 
 
-def test_few_samples_are_never_told_as_a_finding(tmp_path: Path) -> None:
+def test_few_samples_are_never_reported_as_a_finding(tmp_path: Path) -> None:
     """Neither an interval nor equality, with others or with themselves, is read from three samples."""
     results = results_of(tmp_path, made_up(("math", "flash", "auto"), samples=3))
     summary = bench_summary(results)
@@ -283,7 +283,7 @@ def test_every_table_of_the_report_is_rectangular(many: BenchResults, mixed: Ben
                 widths.clear()
 
 
-def test_auto_that_is_slower_is_said(many: BenchResults) -> None:
+def test_auto_that_is_slower_is_reported(many: BenchResults) -> None:
     """Where, how much at worst, and which backend would be better; and what it is without launches."""
     summary = " ".join(bench_summary(many).split())
     line = summary.split("auto against the best of the others: ")[1]
@@ -308,7 +308,7 @@ def test_a_backend_that_differs_from_itself_is_named(tmp_path: Path) -> None:
     assert "cudnn or flash" in summary or "flash or cudnn" in summary
 
 
-def test_graphs_that_are_slower_than_the_call_are_said(tmp_path: Path) -> None:
+def test_graphs_that_are_slower_than_the_call_are_reported(tmp_path: Path) -> None:
     """A replay is no faster by nature."""
     data = made_up(("math", "flash"), (2048,), samples=40)
     math = point_of(data, "math", 2048)
@@ -321,16 +321,16 @@ def test_graphs_that_are_slower_than_the_call_are_said(tmp_path: Path) -> None:
 def test_the_reason_of_pytorch_is_cut_to_what_it_says(tmp_path: Path) -> None:
     """How much was asked for and how much there was, without the advice."""
     data = made_up(("math", "flash"), (2048,), samples=10)
-    said = (
+    reason = (
         "CUDA out of memory. Tried to allocate 256.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 134.05 GiB"
         " is free. Including non-PyTorch memory, this process has 5.74 GiB memory in use. Of the allocated memory"
     )
-    point_of(data, "math", 2048).update(status="out of memory", reason=said, latency_ns=[], throttled=[])
+    point_of(data, "math", 2048).update(status="out of memory", reason=reason, latency_ns=[], throttled=[])
     report = bench_report(results_of(tmp_path, data))
     assert "| tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were free |" in report
 
 
-def test_memory_that_follows_no_single_power_is_said_in_sizes(tmp_path: Path) -> None:
+def test_memory_that_follows_no_single_power_is_reported_in_sizes(tmp_path: Path) -> None:
     """flash at the shortest length needs a buffer that it needs nowhere else."""
     data = made_up(("math", "flash"), (1024, 2048, 4096, 8192), samples=10)
     point_of(data, "flash", 1024)["memory"]["temporary_bytes"] = 4_292_632

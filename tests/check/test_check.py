@@ -629,7 +629,7 @@ def test_another_gpu_is_not_compared(trace: MakeTrace) -> None:
 def test_a_baseline_that_no_limit_is_about(trace: MakeTrace) -> None:
     """It would not be looked at: that is an error, before anything is read."""
     report = trace(*steps([1, 2]), duration=LATE)
-    with pytest.raises(NsysprofError, match="no limit is against a baseline"):
+    with pytest.raises(NsysprofError, match="no limit compares with a baseline"):
         checked(report, "max_kernels = 1", baseline=report.with_name("missing.sqlite"))
 
 

@@ -11,26 +11,14 @@ from typing import Any
 import pytest
 
 import nsysprof
-from nsysprof.attribution.attribute import attribute
 from nsysprof.compare import pairs
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.text import comparison_text, pair_table
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import open_report
+from tests.compare.conftest import END, answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.trace import Gpu, Items, Launch, Range, launch_graph, launch_kernel, launch_memcpy
-
-END = 90_000
-
-
-def answer(*paths: Path, **how: Any) -> Comparison:
-    """The comparison of one report, or of two."""
-    found = []
-    for path in paths:
-        with open_report(path) as report:
-            found.append(attribute(report))
-    return compare(*found, **how)
 
 
 def ledger(found: Comparison, pair: str | None = None) -> dict[str, tuple[int, int, int]]:
@@ -256,8 +244,8 @@ def test_reports_without_a_common_range_are_refused(trace: MakeTrace) -> None:
     ("how", "message"),
     [
         ({}, "one report, and nothing in it to compare"),
-        ({"base": "a"}, "--base says one side only"),
-        ({"new": "a"}, "--new says one side only"),
+        ({"base": "a"}, "--base names one side only"),
+        ({"new": "a"}, "--new names one side only"),
         ({"base": "a", "new": "b", "select": "c"}, "--range pairs equal paths"),
         ({"base": "RUN::math::S8", "new": "RUN::math::S*"}, "are the same range"),
         (
@@ -372,7 +360,7 @@ def test_more_pairs_than_anybody_reads_are_cut(trace: MakeTrace, monkeypatch: py
     found = answer(*paths, select="*")
     assert found.pairs["pair"].tolist() == ["op0", "op2", "op4"]
     assert found.warnings == (
-        "pairs left out, with less GPU time than the 3 compared: 2; a narrower glob picks others",
+        "pairs left out, with smaller sums than the 3 compared: 2; a narrower glob picks others",
     )
 
 

@@ -103,11 +103,11 @@ DAMAGE: Mapping[str, tuple[bytes, bytes, str]] = {
 @pytest.mark.parametrize("case", DAMAGE)
 def test_a_damaged_file_is_refused_with_its_line(points: Path, case: str) -> None:
     """Never a traceback, never a sweep that goes on from what it guesses."""
-    old, new, said = DAMAGE[case]
+    old, new, message = DAMAGE[case]
     content = points.read_bytes()
     assert old in content
     points.write_bytes(content.replace(old, new, 1))
-    with pytest.raises(NsysprofError, match=said) as refused:
+    with pytest.raises(NsysprofError, match=message) as refused:
         resume_points(points, head())
     assert str(points) in refused.value.message
     assert refused.value.hint == "--force starts over"

@@ -142,9 +142,9 @@ WRONG: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_cannot_be_is_refused_by_file_point_and_field(tmp_path: Path, case: str) -> None:
     """The message names all three, so that the place can be found."""
-    change, said = WRONG[case]
+    change, message = WRONG[case]
     path = changed(tmp_path, change)
-    with pytest.raises(NsysprofError, match=said) as refused:
+    with pytest.raises(NsysprofError, match=message) as refused:
         read_bench_samples(path)
     assert str(path) in refused.value.message
     assert "points[3] (flash at B1.H8.S2048.D64.fp16.causal)" in refused.value.message
@@ -166,8 +166,8 @@ FOREIGN: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("case", FOREIGN)
 def test_a_foreign_file_is_refused(tmp_path: Path, case: str) -> None:
     """Files of other programs, and files that lack a part."""
-    change, said = FOREIGN[case]
-    with pytest.raises(NsysprofError, match=said):
+    change, message = FOREIGN[case]
+    with pytest.raises(NsysprofError, match=message):
         read_bench_samples(changed(tmp_path, change))
 
 
@@ -234,8 +234,8 @@ DAMAGED: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("case", DAMAGED)
 def test_a_damaged_file_is_refused_by_its_field(tmp_path: Path, case: str) -> None:
     """What is no part of a point, and sizes that nobody can count with."""
-    change, said = DAMAGED[case]
-    with pytest.raises(NsysprofError, match=said):
+    change, message = DAMAGED[case]
+    with pytest.raises(NsysprofError, match=message):
         read_bench_samples(changed(tmp_path, change))
 
 
