@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from nsysprof.attribution.paths import Paths
+from nsysprof.core.text import join_first
 from nsysprof.errors import NsysprofError
 
 _MAX_NAMES = 6
@@ -129,8 +130,7 @@ def pair_up(
 
 def listed(texts: Sequence[str]) -> str:
     """The first few texts, and how many more there are."""
-    more = f" and {len(texts) - _MAX_NAMES:,} more" if len(texts) > _MAX_NAMES else ""
-    return ", ".join(map(repr, texts[:_MAX_NAMES])) + more
+    return join_first(texts, _MAX_NAMES, repr)
 
 
 def side_names(base: str, new: str) -> tuple[str, str, str]:

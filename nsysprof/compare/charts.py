@@ -18,7 +18,7 @@ from nsysprof.compare.findings import Difference, calls_text, compared
 from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.roofline import plan_roofline
-from nsysprof.core.text import join_words, plural, shorten, shorten_both
+from nsysprof.core.text import join_first, join_words, plural, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share, scale_ns
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 
@@ -258,9 +258,8 @@ def _notes(comparison: Comparison, shown: Sequence[Difference], steps: Sequence[
     where = ", left out where there is no clear change or causes cancel" if without_shares else ""
     notes = [f"per cent of the difference{where}; all steps add up to it"] if steps else []
     if steps and len(steps[-1].causes) > 1:
-        some = [shorten(cause, 30) for cause in steps[-1].causes[:4]]
-        more = len(steps[-1].causes) - len(some)
-        notes.append(f"the {steps[-1].label}: {', '.join(some)}{f' and {more:,} more' if more else ''}")
+        some = join_first(steps[-1].causes, 4, lambda cause: shorten(cause, 30))
+        notes.append(f"the {steps[-1].label}: {some}")
     left = len(comparison.pairs) - len(shown)
     if left:
         notes.insert(0, f"{plural(left, 'more pair')} with smaller differences are not drawn")

@@ -20,6 +20,7 @@ from nsysprof.compare.attention_model import Models
 from nsysprof.compare.counter_match import CounterMatch, match_counters
 from nsysprof.compare.pairs import Pair
 from nsysprof.compare.selection import LoadedReport, Selection
+from nsysprof.core.text import join_first
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import METRICS, CounterFile, counters_beside, read_counters
@@ -185,10 +186,9 @@ def _unmatched(kernels: pd.DataFrame, match: CounterMatch, share: float) -> Iter
     if lost.empty:
         return
     left = (lost["sum_ns"] - lost["matched_ns"]).groupby(lost["kernel"], sort=False).sum()
-    longest = left.sort_values(ascending=False, kind="stable").index[:MAX_NAMES]
-    names = ", ".join(short_name(name, 40) for name in longest)
-    more = f" and {len(left) - MAX_NAMES:,} more" if len(left) > MAX_NAMES else ""
-    no_match = f"no counters of {match.counters.path.name} match {names}{more}"
+    longest = left.sort_values(ascending=False, kind="stable").index.tolist()
+    names = join_first(longest, MAX_NAMES, lambda name: short_name(name, 40))
+    no_match = f"no counters of {match.counters.path.name} match {names}"
     if share < MIN_MATCHED_OF_SIDE:
         yield (
             f"only {format_share(share)} of its kernels' time has counters, so that totals are not those of a call:"

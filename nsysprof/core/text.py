@@ -14,6 +14,7 @@ from nsysprof.core.units import format_count
 __all__ = [
     "cut",
     "drop_repeats",
+    "join_first",
     "join_words",
     "one_line",
     "path_part",
@@ -119,6 +120,12 @@ def plural(count: int, noun: str) -> str:
 def join_words(texts: Sequence[str]) -> str:
     """Join texts: `a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
+
+
+def join_first(texts: Sequence[str], most: int, shown: Callable[[str], str] = str) -> str:
+    """Join the first texts, each as ``shown`` makes it, and count the others: `a, b and 3 more`."""
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return ", ".join(map(shown, texts[:most])) + more
 
 
 def drop_repeats(sentences: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.document import parse_as, parse_leniently, read_document
 from nsysprof.core.files import MAX_TABLE_BYTES, read_small, undo_spreadsheet_safe
+from nsysprof.core.text import join_first
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.distributions import Floats
 from nsysprof.trace.details import packed
@@ -222,10 +223,9 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
         head = next(reader, [])
         missing = [name for name in _COLUMNS if name not in head]
         if missing:
-            more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
             raise NsysprofError(
                 f"{path}: no counters of nsysprof: line 1 lacks the column{'s' * (len(missing) > 1)}"
-                f" {', '.join(missing[:3])}{more}",
+                f" {join_first(missing, 3)}",
                 _look(path),
             )
         for cells in reader:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import AMBIGUOUS, NO_LAUNCH, Attribution
 from nsysprof.attribution.range_work import cover
 from nsysprof.core.nesting import outermost
+from nsysprof.core.text import join_first
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, load_rules, short_name
 from nsysprof.trace.trace import GRAPH, KERNEL
 
@@ -268,6 +269,4 @@ def _warnings(attribution: Attribution, ranges: pd.DataFrame, seen: Observed) ->
 
 def _listed(texts: Sequence[Any]) -> str:
     """The first few different texts, and how many more there are."""
-    texts = list(dict.fromkeys(texts))
-    more = f" and {len(texts) - _MAX_NAMED:,} more" if len(texts) > _MAX_NAMED else ""
-    return ", ".join(texts[:_MAX_NAMED]) + more
+    return join_first(list(dict.fromkeys(texts)), _MAX_NAMED)

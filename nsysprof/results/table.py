@@ -6,7 +6,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nsysprof.core.columns import ColumnTable
@@ -89,9 +89,16 @@ class Table:
         )
 
 
-def table(file: str, row: str, columns: Mapping[str, str]) -> Table:
-    """Declare a table; keys of ``columns`` are names, or several separated by blanks that hold the same."""
-    each = (Column(name, about) for names, about in columns.items() for name in names.split())
+def table(file: str, row: str, columns: Mapping[str, str | Column]) -> Table:
+    """Declare a table; keys of ``columns`` are names, or several separated by blanks that hold the same.
+
+    A `Column` in place of the text brings its head, cell and alignment; its name is the key.
+    """
+    each = (
+        replace(about, name=name) if isinstance(about, Column) else Column(name, about)
+        for names, about in columns.items()
+        for name in names.split()
+    )
     return Table(file, row, tuple(each))
 
 

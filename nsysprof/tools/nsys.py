@@ -15,7 +15,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TypeAlias
 
-from nsysprof.core.files import give_final_name
+from nsysprof.core.files import whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import (
     Tool,
@@ -212,27 +212,24 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
     The file appears under its name when it is whole; nothing is left behind otherwise. Raises `NsysprofError`
     when nsys refuses (both versions named where the report is newer than nsys) or fails (its last line).
     """
+    taken = NsysprofError(
+        f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file"
+    )
     if os.path.lexists(out):
-        raise NsysprofError(
-            f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file"
-        )
+        raise taken
     try:
-        folder = tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent)
+        with whole_file(out, replace=False) as part:
+            command = ["export", "--type", "sqlite", "--output", str(part), str(report.absolute())]
+            done = run_tool(nsys.path, command, timeout)
+            if done.returncode != 0 or not part.exists() or part.stat().st_size == 0:
+                raise _export_error(nsys, report, done.stdout + "\n" + done.stderr, done.returncode)
+    except FileExistsError:
+        raise taken from None
     except OSError as error:
         raise NsysprofError(
             f"{out}: cannot write there: {error.strerror}",
             f"mkdir -p {quote(str(out.parent))}, or name another folder",
         ) from None
-    with folder as name:
-        part = Path(name, "report.sqlite")
-        command = ["export", "--type", "sqlite", "--output", str(part), str(report.absolute())]
-        done = run_tool(nsys.path, command, timeout)
-        if done.returncode != 0 or not part.exists() or part.stat().st_size == 0:
-            raise _export_error(nsys, report, done.stdout + "\n" + done.stderr, done.returncode)
-        try:
-            give_final_name(part, out)
-        except FileExistsError:
-            raise NsysprofError(f"{out}: exists already, not overwritten", "name another file") from None
 
 
 def _build(report: Path) -> str:

@@ -12,10 +12,7 @@ from matplotlib.axes import Axes
 from nsysprof.bench.charts import BENCH_CHARTS
 from nsysprof.bench.lines import LOOKS, OTHER_LOOK, backend_looks
 from nsysprof.bench.results import BenchResults
-from nsysprof.charts.marks import binary_ticks, round_ticks
 from nsysprof.charts.palette import readable
-from nsysprof.charts.panels import density
-from nsysprof.charts.places import push_apart
 from nsysprof.charts.style import size_of
 from nsysprof.core.units import format_share
 from tests.bench.conftest import ALL
@@ -235,15 +232,6 @@ def test_few_samples_are_drawn_one_by_one(tmp_path: Path) -> None:
     assert not [band for band in figure.axes[0].collections if band.get_label() == "violin"]
 
 
-def test_a_density_has_its_mass_where_the_samples_are() -> None:
-    """One peak, at the samples; also for samples that are all the same."""
-    grid = np.linspace(-1, 1, 201)
-    values = np.random.default_rng(0).normal(0.3, 0.05, 200)
-    assert grid[density(values, grid).argmax()] == pytest.approx(0.3, abs=0.05)
-    assert density(np.full(20, 0.5), grid).max() == 1
-    assert grid[density(np.full(20, 0.5), grid).argmax()] == pytest.approx(0.5)
-
-
 # ---- looks
 
 
@@ -269,27 +257,3 @@ def test_backends_of_any_name_look_different() -> None:
 def test_texts_in_colours_can_be_read() -> None:
     """At least 4.5 to 1 on white."""
     assert all(contrast(readable(colour), white=True) >= 4.45 for colour, _ in [*LOOKS.values(), OTHER_LOOK])
-
-
-def test_labels_are_push_apart_but_no_further() -> None:
-    """At least the gap between neighbours, the same order, inside of the panel, and unmoved where there is room."""
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        wanted = rng.random(rng.integers(1, 8))
-        put = push_apart(wanted, 0.1, 1)
-        order = np.argsort(wanted, kind="stable")
-        assert (np.diff(put[order]) >= 0.1 - 1e-9).all()
-        assert put.min() >= -1e-9
-        assert put.max() <= 1 + 1e-9
-    assert push_apart(np.array([0.9, 0.1, 0.5]), 0.1, 1) == pytest.approx([0.9, 0.1, 0.5])
-    assert push_apart(np.array([0.5, 0.5]), 0.1, 1) == pytest.approx([0.45, 0.55])
-
-
-def test_ticks_are_round_and_not_too_many() -> None:
-    """For a tenth of a decade up to nine decades."""
-    for high in (1.1, 1.5, 3, 10, 200, 1e5, 1e9):
-        ticks = round_ticks(1.02, 1.02 * high)
-        assert len(ticks) <= 10
-        assert all(1.02 <= tick <= 1.02 * high for tick in ticks)
-    assert round_ticks(8e3, 2e7) == [1e4, 1e5, 1e6, 1e7]
-    assert binary_ticks(2**20, 2**30) == [2.0**power for power in range(20, 31, 2)]

@@ -13,7 +13,7 @@ from shlex import quote
 from typing import Literal
 
 from nsysprof.core.files import open_regular
-from nsysprof.core.text import cut
+from nsysprof.core.text import cut, join_first
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import version_in
 
@@ -252,9 +252,7 @@ def check_tables(path: Path, names: Sequence[str]) -> None:
         return
     if not names:
         raise NsysprofError(f"{path}: half-written export or empty database: no tables", _again(path))
-    shown = ", ".join(names[:_MAX_NAMES]) + (
-        f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    )
+    shown = join_first(names, _MAX_NAMES)
     if "StringTable" in names and any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in names):
         hint = "this is nvprof's: profile again with nsys profile --trace=cuda,nvtx"
     else:
