@@ -7,7 +7,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from shlex import quote
 from typing import Any, TypeAlias
@@ -61,28 +61,17 @@ def export(
     Raises `NsysprofError` for an unreadable report, an output that cannot be written or exists, and where the package
     perfetto or pyarrow is needed and missing (``nsysprof[perfetto]``, ``nsysprof[parquet]``).
     """
-    if not isinstance(report, Report):
-        with open_report(report, nsys=nsys) as opened:
-            return export(
-                opened,
-                to,
-                output,
-                threads=threads,
-                rules=rules,
-                spreadsheet_safe=spreadsheet_safe,
-                force=force,
-                memory_limit=memory_limit,
-                progress=progress,
-            )
-    loaded = load_rules(Path(rules) if rules is not None else None)
-    default = Path(f"{report_stem(report.path)}{_ENDINGS.get(to, '')}")
-    place = Path(output) if output is not None else default
-    _check(report, to, place, default, force=force)
-    attribution = attribute(report, threads, progress, memory_limit)
-    source = export_source(break_down(attribution, rules=loaded), progress)
-    if progress:
-        progress(f"writing {to}", 0)
-    return write_export(source, to, place, spreadsheet_safe=spreadsheet_safe, force=force)
+    opening = nullcontext(report) if isinstance(report, Report) else open_report(report, nsys=nsys)
+    with opening as opened:
+        loaded = load_rules(Path(rules) if rules is not None else None)
+        default = Path(f"{report_stem(opened.path)}{_ENDINGS.get(to, '')}")
+        place = Path(output) if output is not None else default
+        _check(opened, to, place, default, force=force)
+        attribution = attribute(opened, threads, progress, memory_limit)
+        source = export_source(break_down(attribution, rules=loaded), progress)
+        if progress:
+            progress(f"writing {to}", 0)
+        return write_export(source, to, place, spreadsheet_safe=spreadsheet_safe, force=force)
 
 
 def _check(report: Report, to: str, output: Path, default: Path, *, force: bool) -> None:

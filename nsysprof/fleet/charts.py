@@ -15,7 +15,7 @@ from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.answer import Fleet, RankLane
 from nsysprof.fleet.findings import awaited_rank, middle_rank, straggler_state, without_text
 from nsysprof.fleet.rank_part import TIMELINE_ITERATIONS
-from nsysprof.fleet.text import iteration_paths, rank_mark
+from nsysprof.fleet.text import iteration_paths, rank_mark, subject
 from nsysprof.formats.rank_answer import WHOLE
 
 # What a rank spends its time on, and its colour in the charts of a fleet.
@@ -119,13 +119,9 @@ def _heatmap_title(fleet: Fleet) -> str:
 
 
 def _heatmap_subtitle(fleet: Fleet) -> str:
-    count = len(fleet.iterations[fleet.iterations["path"] == fleet.iteration_path])
-    what = f"{count:,} iterations of {fleet.iteration_path}" if count else "whole reports"
     gpus = ", ".join(fleet.ranks["gpu_name"].drop_duplicates().tolist()[:2])
-    return one_line(
-        f"{len(fleet.ranks):,} ranks · {what} · {gpus} · own time: all but exposed communication",
-        160,
-    )
+    own = "own time: all but exposed communication"
+    return one_line(f"{len(fleet.ranks):,} ranks · {subject(fleet)} · {gpus} · {own}", 160)
 
 
 def _wrapped_name(fleet: Fleet, path: str) -> list[str]:

@@ -14,7 +14,7 @@ from nsysprof.core.units import format_count, format_ns, format_ratio
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.fleet.findings import middle_rank
-from nsysprof.fleet.text import describe_failure, iteration_paths, rank_table
+from nsysprof.fleet.text import describe_failure, iteration_paths, rank_table, subject
 from nsysprof.formats.rank_answer import WHOLE
 from nsysprof.page.environment import Facts
 from nsysprof.page.template import figures, fill
@@ -58,8 +58,7 @@ def fleet_page(fleet: Fleet, pictures: Sequence[bytes] = ()) -> str:
 
 
 def _subtitle(fleet: Fleet) -> str:
-    count = int((fleet.iterations["path"] == fleet.iteration_path).sum())
-    parts = [f"{count:,} iterations of {one_line(fleet.iteration_path, _NAME)}" if count else "whole reports"]
+    parts = [subject(fleet)]
     for name in ("gpu_name", "host"):
         values = [text for text in fleet.ranks[name].drop_duplicates().tolist() if text]
         more = f" and {len(values) - 2} more" if len(values) > 2 else ""

@@ -154,6 +154,12 @@ def _spread_table(fleet: Fleet) -> TextTable | None:
     return show_columns(_SPREAD_COLUMNS, rows, note=note)
 
 
+def subject(fleet: Fleet) -> str:
+    """Say what was compared: `24 iterations of step*`, or `whole reports`."""
+    count = int((fleet.iterations["path"] == fleet.iteration_path).sum())
+    return f"{count:,} iterations of {one_line(fleet.iteration_path, 60)}" if count else "whole reports"
+
+
 def iteration_paths(fleet: Fleet) -> pd.DataFrame:
     """Choose the rows of ``spread`` of the iterations and the ranges in them, with own time; without any, of all."""
     spread = fleet.spread[fleet.spread["own_median_ns"] > 0]

@@ -1,4 +1,4 @@
-"""What is said over all ranks: who is slow, who waits for whom, in frames, words and pictures."""
+"""The answer over all ranks: who is slow, who waits for whom, in frames, words and pictures."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_the_rank_with_the_least_time_in_collectives_is_the_one_that_is_waited_f
     assert ranks.loc[SLOW, "caused_ns"] == 5 * COUNT * 100
     assert (ranks["waiting_ns"].drop(SLOW) == COUNT * 100).all()
     assert ranks["times_awaited"].tolist() == [0, 0, COUNT, 0, 0, 0]
-    [said] = [text for text in fleet.findings if "the others wait for" in text]
-    assert said.startswith(
+    [finding] = [text for text in fleet.findings if "the others wait for" in text]
+    assert finding.startswith(
         "rank 2 is the one the others wait for: 67 % of the time that rank 0 is in collectives is waiting"
     )
-    assert "It is in them for the shortest time, 1.20 µs against 3.60 µs of rank 0" in said
+    assert "It is in them for the shortest time, 1.20 µs against 3.60 µs of rank 0" in finding
 
 
 def test_the_straggler_is_named_with_how_much(fleet: Fleet) -> None:
@@ -69,10 +69,10 @@ def test_the_straggler_is_named_with_how_much(fleet: Fleet) -> None:
     )
     [spread] = fleet.spread[fleet.spread["path"] == "step*"].to_dict("records")
     assert (spread["slowest_rank"], spread["times_slowest"], spread["compared"]) == (SLOW, COUNT, COUNT)
-    said = (
+    finding = (
         "per iteration rank 2, the slowest, takes 100 ns more of its own than rank 3, the median one: +100 ns"
     )
-    assert any(text.startswith(said) for text in fleet.findings)
+    assert any(text.startswith(finding) for text in fleet.findings)
 
 
 def test_the_frames_hold_each_rank_and_iteration(fleet: Fleet) -> None:
@@ -172,7 +172,7 @@ def test_ranks_with_other_collectives_are_left_out(trace: MakeTrace) -> None:
     assert any(text.startswith("2 of 13 collectives have no counterpart") for text in found.warnings)
 
 
-def test_time_before_the_first_op_is_told(trace: MakeTrace) -> None:
+def test_time_before_the_first_op_is_waiting_of_others(trace: MakeTrace) -> None:
     """A rank whose steps begin late is alike in own time, but the ranks are not alike: the others wait for it."""
     answers = []
     for rank in range(4):
@@ -189,11 +189,11 @@ def test_time_before_the_first_op_is_told(trace: MakeTrace) -> None:
             ]
         answers.append(ranked(f"{rank}", rank, examined(trace(*items))))
     found = fleet_answer(answers)
-    said = (
+    finding = (
         "no rank is a straggler: each takes less than 1.05x the own time of the others, and the ranks are alike from"
         " the first op of an iteration to the last; but rank 2 starts later; within an iteration"
     )
-    assert any(text.startswith(said) for text in found.findings)
+    assert any(text.startswith(finding) for text in found.findings)
     found = fleet_answer([answer for answer in answers if answer.record_rank != 2])
     assert any("and the ranks are alike: within an iteration" in text for text in found.findings)
 
@@ -407,7 +407,7 @@ def warmed(trace: MakeTrace) -> Fleet:
 
 
 def test_a_step_that_warms_up_is_in_no_share(warmed: Fleet, tmp_path: Path) -> None:
-    """Beside a median stands what the usual iterations do, and what the others take is told for itself."""
+    """Beside a median stands what the usual iterations do, and what the others take stands apart."""
     first, second, third = warmed.findings[:3]
     assert first.startswith(
         "2 ranks, 15 iterations of step*, 346 ns each (median); of their time without step0:"
@@ -435,6 +435,18 @@ def test_a_step_that_warms_up_is_in_no_share(warmed: Fleet, tmp_path: Path) -> N
     assert usual["ranks"][1]["idle_ns"] == 0
     bars = FLEET_CHARTS[0].figure(warmed).axes[-1]
     assert [len(part.get_paths()) for part in bars.collections if part.get_label() == "idle"] == [2]
+
+
+def test_two_ranks_have_no_median_rank(warmed: Fleet, fleet: Fleet) -> None:
+    """Heat map, page and findings compare with the mean of both, and say so."""
+    for answer, middle in ((warmed, "mean of both ranks"), (fleet, "median rank")):
+        assert middle in texts(FLEET_CHARTS[0].figure(answer))
+        assert f"over that of the {middle}" in fleet_page(answer)
+        assert any(f"of the communication ({middle})" in finding for finding in answer.findings)
+    [slowest] = [finding for finding in warmed.findings if "the slowest, takes" in finding]
+    assert "more of its own than rank 0: " in slowest
+    [relative] = warmed.paths[warmed.paths["path"] == "step*"].groupby("path")["relative"].sum()
+    assert relative == pytest.approx(2)
 
 
 def test_what_may_be_a_straggler_is_marked_so(trace: MakeTrace) -> None:

@@ -308,13 +308,13 @@ from nsysprof.fleet.cluster import ClusterChoice, examine_all
 from nsysprof.fleet.examine import ReportTask
 from nsysprof.fleet.inputs import ReportFile
 
-def said(address, hello):
+def answered(address, hello):
     with contextlib.suppress(TimeoutError, ConnectionError), socket.create_connection(address, 20) as line:
         line.sendall(hello)
         return line.recv(100)
     return b""
 
-def said_on_tls(address):
+def answered_on_tls(address):
     stranger = ssl.create_default_context()
     stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
     try:
@@ -331,9 +331,9 @@ def visit(step, done):
     for process in (me, *me.children(recursive=True)):
         for line in process.net_connections():
             if line.status == psutil.CONN_LISTEN:
-                page = said(line.laddr, b"GET /info/main/workers.html HTTP/1.0\\r\\n\\r\\n")[:12]
+                page = answered(line.laddr, b"GET /info/main/workers.html HTTP/1.0\\r\\n\\r\\n")[:12]
                 web = page.startswith(b"HTTP")
-                found.append((line.laddr[0], page if web else page[:2], b"" if web else said_on_tls(line.laddr)))
+                found.append((line.laddr[0], page if web else page[:2], b"" if web else answered_on_tls(line.laddr)))
     for folder in (path for path in sys.path if path.startswith(tempfile.gettempdir())):
         while os.path.realpath(folder) != os.path.realpath(tempfile.gettempdir()):
             modes.append(os.stat(folder).st_mode & 0o777)

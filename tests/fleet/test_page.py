@@ -66,14 +66,14 @@ def test_the_tables_hold_the_numbers_of_the_answer(two: Fleet) -> None:
     assert [float(value) for value in backward.values[-2:]] == pytest.approx(known, rel=1e-5)
 
 
-def test_all_that_is_said_is_on_the_page(answers: list[ReportAnswer]) -> None:
+def test_all_findings_are_on_the_page(answers: list[ReportAnswer]) -> None:
     """Findings, warnings, unreadable reports with reason and hint, and how the ranks were numbered."""
     failure = ReportFailure("job/rank_3.sqlite", "job/rank_3.sqlite: empty file", "ls job")
     fleet = replace(fleet_answer([*answers, failure]), warnings=("clocks differ",))
     page = parse(fleet_page(fleet))
     summary = page.one("section", id="summary")
-    said = [summary.one("p", class_="headline").text, *(each.text for each in summary.all("li"))]
-    assert said == list(fleet.findings)
+    shown = [summary.one("p", class_="headline").text, *(each.text for each in summary.all("li"))]
+    assert shown == list(fleet.findings)
     assert [each.text for each in page.one("section", id="warnings").all("li")] == ["clocks differ"]
     unreadable = page.one("section", id="unreadable")
     assert unreadable.one("h2").text == "1 unreadable report"

@@ -94,7 +94,7 @@ def test_the_parts_of_an_iteration_are_those_of_its_gpu(trace: MakeTrace) -> Non
     assert column(part, "step*/forward", "compute") == [200, 200, 200]
 
 
-def test_waiting_is_told_by_its_reason(trace: MakeTrace) -> None:
+def test_idle_time_has_its_reason(trace: MakeTrace) -> None:
     """A gap before an op that was launched late is the host's, one before an op in the queue is not."""
     late: list[Items] = [
         Range("step0", 0, 900),
@@ -190,7 +190,7 @@ def test_ranges_that_mostly_do_nothing_are_no_iterations(trace: MakeTrace) -> No
     assert part.iteration_path == WHOLE
 
 
-def test_numbered_iterations_that_hold_little_are_told(trace: MakeTrace) -> None:
+def test_numbered_iterations_that_hold_little_are_warned_of(trace: MakeTrace) -> None:
     """They are what their name says, but most of the time is elsewhere."""
     most = launch_kernel("gemm_kernel", (4001, 4002), (5000, 9000), id=9001)
     found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(3), most))) for at in range(2)])
@@ -433,7 +433,7 @@ def ranked(report: str, record: int | None, answer: ReportAnswer) -> ReportAnswe
     return ReportAnswer(**{**answer.__dict__, "report": report, "record_rank": record})
 
 
-def test_ranks_are_told_by_the_best_source(trace: MakeTrace) -> None:
+def test_ranks_are_numbered_by_the_best_source(trace: MakeTrace) -> None:
     """What the user says, then records, then order; two of the same rank are refused, both named."""
     answer = examined(trace(*steps(2)))
     both = [ranked("a/rank_7.sqlite", 1, answer), ranked("b/rank_3.sqlite", 0, answer)]
@@ -489,7 +489,7 @@ def test_a_number_too_long_for_a_rank_is_refused(trace: MakeTrace) -> None:
     assert examined(report).record_rank is None
 
 
-def test_the_environment_in_a_report_tells_its_rank(trace: MakeTrace) -> None:
+def test_the_environment_in_a_report_names_its_rank(trace: MakeTrace) -> None:
     """As nsys records it, unless it was scrubbed; and the machine."""
     report = trace(
         *steps(2),
@@ -545,7 +545,7 @@ def test_only_answers_are_forgotten(tmp_path: Path) -> None:
     assert not tmp_path.exists()
 
 
-def test_a_full_disk_is_told_with_the_folder(
+def test_a_full_disk_is_reported_with_the_folder(
     trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where answers are kept, and nothing half-written stays there."""

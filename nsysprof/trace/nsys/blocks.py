@@ -28,6 +28,15 @@ class Block(NamedTuple):
     nulls: dict[str, np.ndarray]
 
 
+class Wanted(NamedTuple):
+    """What to read of a table: INTEGER and TEXT columns as it spells them, the latter as codes into ``words``."""
+
+    table: str
+    ints: tuple[str, ...]
+    texts: tuple[str, ...]
+    words: Words
+
+
 class Source(Protocol):
     """What a report's tables are read from: SQLite pages, sqlite3, or Parquet files.
 

@@ -10,25 +10,23 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 
-from nsysprof.core.columns import Words
 from nsysprof.core.parallel import cores, map_in_order
-from nsysprof.trace.nsys.blocks import Block
+from nsysprof.trace.nsys.blocks import Block, Wanted
 from nsysprof.trace.nsys.records import (
     SPARE,
     SPARE_FOR_EACH_FIELD,
     Found,
+    Layout,
     Patch,
     RefusedError,
-    Wanted,
     as_block,
     find_rows,
 )
@@ -40,24 +38,13 @@ _MAX_LEVELS = 20  # of a b-tree, which is SQLite's own limit
 _TABLE_LEAF, _TABLE_INTERIOR = 13, 5
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where a table is and what its records hold: names in stored order, and the column that is the rowid."""
-
-    root: int
-    fields: tuple[str, ...]
-    rowid: str | None
-
-
 class _File(NamedTuple):
     handle: io.FileIO
     size: int  # of a page
     pages: int
 
 
-def decode(
-    path: str, layout: Layout, ints: Sequence[str], texts: Sequence[str], words: Words, patch: Patch
-) -> Iterator[tuple[Block, int]]:
+def decode(path: str, layout: Layout, wanted: Wanted, patch: Patch) -> Iterator[tuple[Block, int]]:
     """Yield blocks of the columns in rowid order, each with the rowid of its last row.
 
     `patch` fetches a few rows that are not plain. Raises RefusedError, possibly after some blocks: what was
@@ -65,8 +52,6 @@ def decode(
     """
     with open(path, "rb", buffering=0) as handle:  # noqa: PTH123 - Path.open hides that this is unbuffered
         file = _open(handle, os.fstat(handle.fileno()).st_size)
-        places = {name: at for at, name in enumerate(layout.fields)}
-        wanted = Wanted(tuple(ints), tuple(texts), places, layout.rowid, words)
         leaves = _leaves(file, layout.root)
         threads = cores() if len(leaves) * file.size >= _MIN_BYTES_FOR_THREADS else 1
         step = max(1, (_BLOCK_BYTES if threads == 1 else _BLOCK_BYTES_OF_THREADS) // file.size)
@@ -82,7 +67,7 @@ def decode(
                 _read(file, pages, buffer)
             cells = _cells(buffer, file.size, len(pages), empty=len(leaves) == 1)
             if len(cells):
-                return find_rows(buffer, cells, file.size, wanted)
+                return find_rows(buffer, cells, file.size, wanted, layout)
             free.put(buffer)
             return None
 

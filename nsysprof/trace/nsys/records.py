@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsysprof.core.columns import Words
-from nsysprof.trace.nsys.blocks import Block
+from nsysprof.trace.nsys.blocks import Block, Wanted
 
 # Bytes behind the pages of a buffer: a cell's head and a read of 8 bytes may cross the end of the last page,
 # and so may, before a broken record is found out, a type and 57 bytes for each field of one-byte type.
@@ -46,18 +45,16 @@ class _OddRowsError(Exception):
         self.rows = rows
 
 
-class Wanted(NamedTuple):
-    """What to read of each record: INTEGER and TEXT columns, by name and by place among its fields."""
+class Layout(NamedTuple):
+    """Where a table is and what its records hold: names in stored order, and the column that is the rowid."""
 
-    ints: tuple[str, ...]
-    texts: tuple[str, ...]
-    places: dict[str, int]
-    rowid: str | None  # the column that is the rowid: it is NULL in the record
-    words: Words
+    root: int
+    fields: tuple[str, ...]
+    rowid: str | None  # NULL in the record
 
     def by_place(self, names: tuple[str, ...]) -> dict[int, str]:
         """Those of the names that are fields of the record, by their place."""
-        return {self.places[name]: name for name in names if name != self.rowid}
+        return {at: name for at, name in enumerate(self.fields) if name in names and name != self.rowid}
 
 
 class _Records(NamedTuple):
@@ -80,7 +77,7 @@ class Found(NamedTuple):
     texts: list[tuple[str, np.ndarray, np.ndarray]]  # column, starts of the texts, their lengths (-1: NULL)
 
 
-def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted) -> Found:
+def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted, layout: Layout) -> Found:
     """The rows whose `cells` start at these positions of `buffer`, for pages of `size`. Raises RefusedError."""
     records, odd = _find(buffer, cells, size)
     if (records.rowid[1:] <= records.rowid[:-1]).any():
@@ -91,7 +88,7 @@ def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted) 
             raise RefusedError(why)
         plain = _Records(*(a[~odd] for a in records)) if odd.any() else records
         try:
-            return Found(buffer, records.rowid, odd, *_fields(buffer, plain, wanted))
+            return Found(buffer, records.rowid, odd, *_fields(buffer, plain, wanted, layout))
         except _OddRowsError as error:
             odd[~odd] = error.rows
             why = str(error)
@@ -155,7 +152,7 @@ def _short_heads(buffer: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, ...
 
 
 def _fields(
-    buffer: np.ndarray, records: _Records, wanted: Wanted
+    buffer: np.ndarray, records: _Records, wanted: Wanted, layout: Layout
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], list[tuple[str, np.ndarray, np.ndarray]]]:
     """Walk all records at once up to the last wanted field: types in the header, values in the body.
 
@@ -164,8 +161,8 @@ def _fields(
     if not len(records.rowid):
         none = np.zeros(0, np.int64)
         return dict.fromkeys(wanted.ints, none), {}, [(name, none, none) for name in wanted.texts]
-    ints, texts = wanted.by_place(wanted.ints), wanted.by_place(wanted.texts)
-    values = {name: records.rowid for name in wanted.ints if name == wanted.rowid}
+    ints, texts = layout.by_place(wanted.ints), layout.by_place(wanted.texts)
+    values = {name: records.rowid for name in wanted.ints if name == layout.rowid}
     nulls: dict[str, np.ndarray] = {}
     spans: list[tuple[str, np.ndarray, np.ndarray]] = []  # texts become codes when all positions are checked
     every, body = _every(buffer), records.body.copy()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nsysprof.core.columns import Words
-from nsysprof.trace.nsys.blocks import Block
+from nsysprof.trace.nsys.blocks import Block, Wanted
 
 _SLICE_ROWS = 200_000
 _BATCH_ROWS = 10_000
@@ -56,33 +56,23 @@ def rowid_name(connection: sqlite3.Connection, table: str, columns: Sequence[str
 
 
 def rows_by_id(
-    connection: sqlite3.Connection,
-    table: str,
-    rowid: str,
-    rowids: Sequence[int],
-    ints: Sequence[str],
-    texts: Sequence[str],
+    connection: sqlite3.Connection, wanted: Wanted, rowid: str, rowids: Sequence[int]
 ) -> list[tuple[Any, ...]]:
     """Tuples (rowid, *ints, *texts) of some rows: int or None, and bytes or None."""
-    wanted = ", ".join([f"t.{rowid}", *map(integer, ints), *map(text, texts)])
-    query = f"SELECT {wanted} FROM {quoted(table)} AS t NOT INDEXED WHERE t.{rowid} = ?"
+    columns = ", ".join([f"t.{rowid}", *map(integer, wanted.ints), *map(text, wanted.texts)])
+    query = f"SELECT {columns} FROM {quoted(wanted.table)} AS t NOT INDEXED WHERE t.{rowid} = ?"
     return [row for at in rowids for row in connection.execute(query, (at,))]
 
 
 def by_rowid(
-    connection: sqlite3.Connection,
-    table: str,
-    rowid: str,
-    after: int | None,
-    ints: Sequence[str],
-    texts: Sequence[str],
-    words: Words,
+    connection: sqlite3.Connection, wanted: Wanted, rowid: str, after: int | None
 ) -> Iterator[Block]:
     """Yield the rows after rowid `after` (None: all), slice by slice.
 
     Raises sqlite3.DatabaseError when rows come out of order or are missing, which only damage explains.
     The connection's text_factory must be bytes.
     """
+    table, ints, texts, words = wanted
     source = f"FROM {quoted(table)} AS t NOT INDEXED"
     inner = ", ".join([f"t.{rowid} AS r", *(f"{integer(name)} AS c{k}" for k, name in enumerate(ints))])
     outer = ", ".join(
@@ -118,12 +108,11 @@ def by_rowid(
         after = int(numbers[-1])
 
 
-def by_batch(
-    connection: sqlite3.Connection, table: str, ints: Sequence[str], texts: Sequence[str], words: Words
-) -> Iterator[Block]:
+def by_batch(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[Block]:
     """Yield the rows of a view, or of a table without rowid, in the order in which they come."""
-    wanted = ", ".join([*map(integer, ints), *map(text, texts)]) or "NULL"
-    cursor = connection.execute(f"SELECT {wanted} FROM {quoted(table)} AS t")
+    table, ints, texts, words = wanted
+    read = ", ".join([*map(integer, ints), *map(text, texts)]) or "NULL"
+    cursor = connection.execute(f"SELECT {read} FROM {quoted(table)} AS t")
     while rows := cursor.fetchmany(_BATCH_ROWS):
         columns = list(zip(*rows, strict=True))
         values: dict[str, np.ndarray] = {}

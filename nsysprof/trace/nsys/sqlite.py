@@ -25,9 +25,9 @@ from nsysprof.core.files import open_regular
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages, slices
-from nsysprof.trace.nsys.blocks import Block
+from nsysprof.trace.nsys.blocks import Block, Wanted
 from nsysprof.trace.nsys.identify import Stamp, changed, fold, message_of, stamp
-from nsysprof.trace.nsys.records import RefusedError
+from nsysprof.trace.nsys.records import Layout, RefusedError
 
 _LOCK_TIMEOUT_S = 1.0  # for a program that holds a lock on the file
 # What a write-ahead log and a journal begin with; anything else of their name is nothing to SQLite.
@@ -39,7 +39,7 @@ _MAX_IDS = 500  # in one query: old versions of SQLite take 999
 class _Table:
     name: str
     columns: tuple[str, ...]
-    layout: pages.Layout | None  # None for a view and a virtual table
+    layout: Layout | None  # None for a view and a virtual table
     broken: str = ""  # why it cannot be read, as far as SQLite says so before a row is asked for
 
 
@@ -77,10 +77,10 @@ class SqliteSource:
         found = self._found(table)
         if found is None:
             return
-        words = Words() if words is None else words
         spelled = {fold(name): name for name in found.columns}
         stored = {name: spelled.get(fold(name), name) for name in (*ints, *texts)}
-        for block in self._blocks(table, found, [stored[n] for n in ints], [stored[n] for n in texts], words):
+        theirs = tuple(stored[name] for name in ints), tuple(stored[name] for name in texts)
+        for block in self._blocks(found, Wanted(table, *theirs, Words() if words is None else words)):
             if all(name == ours for ours, name in stored.items()):
                 yield block
             else:
@@ -88,12 +88,10 @@ class SqliteSource:
                 nulls = {ours: block.nulls[name] for ours, name in stored.items() if name in block.nulls}
                 yield Block(block.rows, values, nulls)
 
-    def _blocks(
-        self, table: str, found: _Table, ints: Sequence[str], texts: Sequence[str], words: Words
-    ) -> Iterator[Block]:
-        rows, after = 0, None
+    def _blocks(self, found: _Table, wanted: Wanted) -> Iterator[Block]:
+        table, rows, after = wanted.table, 0, None
         try:
-            for block, last in self._by_pages(table, found.layout, ints, texts, words):
+            for block, last in self._by_pages(found.layout, wanted):
                 rows, after = rows + block.rows, last
                 self._check_unchanged()
                 yield block
@@ -104,9 +102,9 @@ class SqliteSource:
         with self._connection(table, bytes) as connection:
             rowid = slices.rowid_name(connection, table, found.columns) if found.layout else None
             if rowid is None:
-                yield from slices.by_batch(connection, table, ints, texts, words)
+                yield from slices.by_batch(connection, wanted)
                 return
-            for block in slices.by_rowid(connection, table, rowid, after, ints, texts, words):
+            for block in slices.by_rowid(connection, wanted, rowid, after):
                 rows += block.rows
                 yield block
             count = f"SELECT count(*) FROM {slices.quoted(table)} NOT INDEXED"
@@ -153,17 +151,11 @@ class SqliteSource:
             raise NsysprofError(what, f"sqlite3 {shlex.quote(str(self.path))} {shlex.quote(query)}")
         return found
 
-    def _by_pages(
-        self,
-        table: str,
-        layout: pages.Layout | None,
-        ints: Sequence[str],
-        texts: Sequence[str],
-        words: Words,
-    ) -> Iterator[tuple[Block, int]]:
+    def _by_pages(self, layout: Layout | None, wanted: Wanted) -> Iterator[tuple[Block, int]]:
+        table = wanted.table
         if layout is None:
             raise RefusedError("it is not a table of rows")
-        if not set(ints).union(texts) <= set(layout.fields):
+        if not {*wanted.ints, *wanted.texts} <= set(layout.fields):
             raise RefusedError("a wanted column is not stored in its rows")
         path, options, _ = self._place
         if options != "mode=ro":
@@ -177,9 +169,9 @@ class SqliteSource:
                 rowid = slices.rowid_name(connections[0], table, self.columns(table))
                 if rowid is None:
                     raise RefusedError("it has no rowid")
-                return slices.rows_by_id(connections[0], table, rowid, rowids, ints, texts)
+                return slices.rows_by_id(connections[0], wanted, rowid, rowids)
 
-            yield from pages.decode(path, layout, ints, texts, words, patch)
+            yield from pages.decode(path, layout, wanted, patch)
 
     @contextmanager
     def _connection(self, table: str | None, text_factory: Any = None) -> Iterator[sqlite3.Connection]:
@@ -312,4 +304,4 @@ def _table(connection: sqlite3.Connection, name: str, root: Any) -> _Table:
         indexed = "SELECT count(*) FROM pragma_index_list(?) WHERE origin = 'pk'"
         if not connection.execute(indexed, (name,)).fetchone()[0]:
             rowid = keys[0][0]
-    return _Table(name, columns, pages.Layout(root, stored, rowid))
+    return _Table(name, columns, Layout(root, stored, rowid))
