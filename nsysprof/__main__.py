@@ -1,4 +1,4 @@
-"""``python -m nsysprof``, and what the command ``nsysprof`` runs."""
+"""The program behind ``python -m nsysprof`` and the command ``nsysprof``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _unraisable(raised: sys.UnraisableHookArgs) -> None:
-    """An interrupt that came where nothing can be raised, as in a callback of the import system, comes once more."""
+    """Raise an interrupt once more that came where nothing can be raised, as in a callback of the import system."""
     import _thread
     import time
 

@@ -1,4 +1,4 @@
-"""Where the workloads are: programs that are run by path, beside the package or beside the checkout."""
+"""The workloads: programs that are run by path, inside the package or in a folder beside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HARNESS = "_harness.py"
 
 
 def list_workloads() -> dict[str, Path]:
-    """The workloads by name; a wheel ships them inside the package, a checkout has them beside it."""
+    """List the workloads by name; a wheel ships them inside the package, a checkout has them beside it."""
     for folder in (_HERE / "workloads", _HERE.parent / "workloads"):
         workloads = {path.stem: path for path in sorted(folder.glob("[a-z]*.py"))}
         if workloads:
@@ -23,7 +23,7 @@ def list_workloads() -> dict[str, Path]:
 
 
 def find_workload(name: str) -> Path:
-    """The program of a workload by its name, or by its path where that ends with `.py`.
+    """Find the program of a workload by its name, or by its path where that ends with `.py`.
 
     `NsysprofError` names the valid ones where there is none of that name.
     """
@@ -41,7 +41,7 @@ def find_workload(name: str) -> Path:
 
 
 def workload_kit(program: Path) -> Path:
-    """The folder of what workloads share: that of the workload, or else the one that is shipped."""
+    """Find the folder of what workloads share: that of the workload, or else the one that is shipped."""
     if (program.parent / _HARNESS).exists():
         return program.parent
     known = list_workloads()
@@ -51,7 +51,7 @@ def workload_kit(program: Path) -> Path:
 
 
 def workload_command(program: Path) -> tuple[str, ...]:
-    """How a workload is run: by its path, or by the harness where it lies elsewhere."""
+    """Make the command that runs a workload: by its path, or by the harness where it lies elsewhere."""
     kit = workload_kit(program)
     through = () if kit == program.parent else (str(kit / _HARNESS),)
     return (sys.executable, *through, str(program))

@@ -1,4 +1,4 @@
-"""``kernel_counts.png`` and ``kernel_breakdown.png``: per range how much ran, of what family, and for how long."""
+"""Bar charts, ``kernel_counts.png`` and ``kernel_breakdown.png``: GPU ops and time per range, by kernel family."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MIN_SHARE_FOR_TEXT = 0.1  # of the share panel: narrower parts have no text
 
 
 def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
-    """A bar of ops by family per row, per instance where instances repeat, with a mark where the launches are."""
+    """Plan a bar of GPU ops by family per row, per instance where instances repeat, with a mark at the launches."""
     calls = rows.calls[:, None]
     launches = np.where(rows.launches >= 0, rows.launches / rows.calls, np.nan)
     legend = group_legend(rows.groups, (rows.ops.sum(axis=0) > 0).tolist())
@@ -56,7 +56,7 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
 
 
 def _count_columns(rows: ChartRows, launches: Numbers) -> list[Column]:
-    """Numbers per instance; columns that say the same for all rows, zero or one, are left out."""
+    """Make the columns of numbers per instance; those that are zero or one in all rows are left out."""
     out = [Column("kernels", [_number(count) for count in (rows.kernels / rows.calls).tolist()])]
     for heading, families in (("copies, sets", ("memcpy", "memset")), ("graphs", ("graph",))):
         values = rows.ops[:, [rows.groups.place(family) for family in families]].sum(axis=1) / rows.calls
@@ -89,7 +89,7 @@ def _count_notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[
 
 
 def counts_title(rows: ChartRows) -> str:
-    """The finding: which range runs the most kernels per instance, and which the fewest."""
+    """State the finding: which range runs the most kernels per instance, and which the fewest."""
     named = rows.named
     if rows.of == "kernels":
         count = rows.ops.sum(axis=1)
@@ -122,7 +122,7 @@ def counts_title(rows: ChartRows) -> str:
 
 
 def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
-    """The rows twice: busy time on a common axis, and busy and idle time as shares of each row's own span."""
+    """Plan the rows twice: busy time on a common axis, and busy and idle time as shares of each row's own span."""
     by_family, scaled = _scaled_to_busy(rows)
     legend = group_legend(rows.groups, (rows.sum_ns.sum(axis=0) > 0).tolist())
     if rows.idle_ns.any():
@@ -142,7 +142,7 @@ def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
 
 
 def _totals(rows: ChartRows, by_family: Numbers) -> BarPanel:
-    """Bars of busy time. The axis ends after the longest one. A last row that stands for many more may run out of it,
+    """Plan the bars of busy time. The axis ends after the longest. A last row that stands for many may run out of it,
     and says so: the bars of single ranges stay readable.
     """
     divisor, unit = scale_ns(int(rows.busy_ns.max(initial=0)))
@@ -175,7 +175,7 @@ def _shares(rows: ChartRows, by_family: Numbers) -> BarPanel:
 
 
 def _scaled_to_busy(rows: ChartRows) -> tuple[Numbers, int]:
-    """Op time per family as parts of the busy time, and for how many rows that made a difference."""
+    """Scale the GPU op time per family to the busy time; with the number of rows in which that makes a difference."""
     total = rows.sum_ns.sum(axis=1)
     factor = np.where(total > 0, rows.busy_ns / np.maximum(total, 1), 0.0)
     return np.maximum(rows.sum_ns * factor[:, None], 0.0), int((rows.busy_ns < total).sum())
@@ -218,7 +218,7 @@ def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]
 
 
 def breakdown_title(rows: ChartRows) -> str:
-    """The finding: what takes longest, how much of all that is, and what it consists of."""
+    """State the finding: what takes longest, how much of all that is, and what it consists of."""
     named = rows.named
     busy = rows.busy_ns[named]
     first = int(named[np.argmax(busy)])
@@ -243,7 +243,7 @@ def breakdown_title(rows: ChartRows) -> str:
 
 
 def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
-    """The largest groups, until they make up most of the time; three at most, those with a name of their own first."""
+    """List the largest groups that make up most of the time, three at most, those with a name of their own first."""
     unnamed = (np.arange(len(sums)) == groups.place(OTHER)) & groups.by_name
     order = np.lexsort((-sums, unnamed))
     out: list[str] = []
@@ -261,7 +261,7 @@ def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
 
 
 def stack(values: Numbers, groups: OpGroups, scale: float = 1.0) -> tuple[list[Part], Numbers]:
-    """The parts of a bar per row, and where each bar ends.
+    """Stack the parts of a bar per row; with where each bar ends.
 
     ``values`` has a row per bar and a column per group; ``scale`` turns it into the unit of the axis.
     """
@@ -277,7 +277,7 @@ def stack(values: Numbers, groups: OpGroups, scale: float = 1.0) -> tuple[list[P
 
 
 def add_part(left: Numbers, right: Numbers, colour: str, label: str) -> list[Part]:
-    """One more part behind the bars of all rows where it has a length."""
+    """Add one more part behind the bars of all rows where it has a length."""
     some = np.flatnonzero(right > left)
     return [Part(label, colour, "#b0b0b0", some, left[some], right[some])] if len(some) else []
 
@@ -285,7 +285,7 @@ def add_part(left: Numbers, right: Numbers, colour: str, label: str) -> list[Par
 def texts_inside(
     values: Numbers, groups: OpGroups, text: Callable[[float], str], least: float
 ) -> list[tuple[float, int, str, str]]:
-    """A text for each part that holds at least ``least`` of an axis that ends at 1: (x, row, text, colour)."""
+    """Write a text into each part that takes at least ``least`` of an axis that ends at 1: (x, row, text, colour)."""
     left = np.cumsum(values, axis=1) - values
     colours = group_colours(groups)
     return [

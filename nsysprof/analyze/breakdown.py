@@ -1,4 +1,4 @@
-"""Where the time went: ranges, kernels and the ledger of one report, as columns and as pandas frames."""
+"""The answer of an analysis: ranges, kernels and the ledger of one report, as columns and as pandas frames."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Breakdown:
     _columns: dict[str, ColumnTable] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def columns(self, table: str) -> ColumnTable:
-        """A table by the name of its frame."""
+        """Return a table by the name of its frame; it is made when it is first asked for."""
         if table not in self._columns:
             self._columns[table] = _TABLES[table](self)
         return self._columns[table]
@@ -111,17 +111,17 @@ class Breakdown:
 
     @cached_property
     def unified(self) -> UnifiedMemory | None:
-        """What moved of unified memory; None where nothing did."""
+        """The migrations of unified memory; None where nothing moved."""
         return unified_memory(self.attribution.trace)
 
     @cached_property
     def groups(self) -> OpGroups:
-        """What charts tell ops apart by: the ``group`` of ``families`` and ``merged_kernels``."""
+        """The groups of GPU ops that charts show: the ``group`` of ``families`` and ``merged_kernels``."""
         return op_groups(self.attribution.trace, self.kinds)
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What to know before believing the numbers."""
+        """Facts to know before believing the numbers."""
         trace = self.attribution.trace
         moved = self.unified.sentences() if self.unified else ()
         slow = slow_starts(self.columns("merged"), self.instances_of, self.by)
@@ -149,7 +149,7 @@ class Breakdown:
         return int(self.kept.sum())
 
     def instances_of(self, row: int) -> tuple[Attribution, NDArray[np.intp]]:
-        """The range instances behind a row of ``merged``, and the attribution that has their totals."""
+        """Find the attribution that has the totals of a row of ``merged``, and the row's range instances."""
         for part, rows in self.parts:
             [path] = np.flatnonzero(rows[:-1] == row).tolist() or [-1]
             if path >= 0 and row >= 0:
@@ -157,7 +157,7 @@ class Breakdown:
         raise IndexError(row)
 
     def instance_columns(self, rows: int = 1 << 62) -> Iterator[ColumnTable]:
-        """The columns of ``instances.csv``, a row per range instance, some ``rows`` at a time; at least one table."""
+        """Make the columns of ``instances.csv``, a row per instance, some ``rows`` at a time; at least one table."""
         kept, texts = np.flatnonzero(self.kept), (self.path_texts, self.merged_texts)
         numbers = instance_numbers(self.paths.of, self.attribution.trace.ranges.start)
         for first in range(0, max(len(kept), 1), rows):
@@ -227,7 +227,7 @@ def break_down(
 def _with_rows(
     slices: list[Part], merged_of: NDArray[np.int32], count: int
 ) -> Iterator[tuple[Part, NDArray[np.int64]]]:
-    """Each part with the row of each merged path in the table of those, whose rows stand part by part.
+    """Number the rows of merged paths, which stand part by part in their table: each part with the row of each path.
 
     The row is -1 for a merged path without instances, and for none, which is one entry more.
     """
@@ -239,7 +239,7 @@ def _with_rows(
 
 
 def _selected(paths: Paths, merged: Paths, select: str | None, trace: Trace) -> NDArray[np.bool_]:
-    """Which paths a glob selects: it matches the path, its merged path or its name, or those of an ancestor."""
+    """Select paths by a glob, which matches the path, its merged path or its name, or those of an ancestor."""
     if select is None:
         return np.ones(len(paths), bool)
 
@@ -262,7 +262,7 @@ def _selected(paths: Paths, merged: Paths, select: str | None, trace: Trace) -> 
 
 
 def _with_memory_ops(kinds: Kinds, trace: Trace) -> Kinds:
-    """Make ops that are no kernels families of their own, whatever the rules say of their names."""
+    """Make GPU ops that are no kernels families of their own, whatever the rules make of their names."""
     family, cause = list(kinds.family), list(kinds.cause)
     kind_of_name = np.zeros(len(family), np.uint8)
     for part in op_slices(trace):
@@ -306,7 +306,7 @@ def _families(answer: Breakdown) -> ColumnTable:
 
 
 def _kernels(answer: Breakdown) -> ColumnTable:
-    """Both tables of kernels come from one sort: that of the merged paths is kept as well."""
+    """Make both tables of kernels from one sort, and keep that of the merged paths as well."""
     names, kinds = answer.attribution.trace.op_names, answer.kinds
     paths, texts = (answer.paths.of, answer.merged_paths.of), [*answer.path_texts, ""]
     tables: list[ColumnTable] = []
@@ -326,7 +326,7 @@ def _merged_kernels(answer: Breakdown) -> ColumnTable:
 
 
 def _labelled(answer: Breakdown, tables: list[ColumnTable]) -> ColumnTable:
-    """The tables of all parts, one below the other, with what each part is called where the answer is split."""
+    """Put the tables of all parts one below the other, with the name of each part where the answer is split."""
     if answer.by is None:
         return tables[0]
     labels = [part.label for part, _ in answer.parts]

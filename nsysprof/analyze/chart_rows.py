@@ -1,4 +1,4 @@
-"""Which rows the bar charts show: the level of ranges at which the time divides, or kernels where there are no ranges.
+"""Rows of the bar charts: the level of ranges at which the time divides, or kernels where there are no ranges.
 
 The rule. Start with the outermost merged ranges that have GPU work. While one of them holds at least `DOMINANT` of
 their op time and divides into several ranges, put those in its place; what it launches itself, outside of them, stays
@@ -28,7 +28,7 @@ from nsysprof.core.text import shorten
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, OpGroups, short_name
 
 DOMINANT = 0.95
-MOST_ROWS = 60
+MAX_ROWS = 60
 LABEL = 46  # characters
 
 
@@ -76,7 +76,7 @@ class ChartRows:
 
 
 def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
-    """The `ChartRows` of an answer by the rule of this module; None where it holds no GPU work."""
+    """Choose the `ChartRows` of an answer by the rule of this module; None where it holds no GPU work."""
     rows, kind = _range_rows(breakdown), "ranges"
     owned = int(breakdown.columns("merged")["exclusive_sum_ns"].sum())
     if not len(rows):
@@ -85,7 +85,7 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
     if not len(rows):
         return None
     by_time = rows.take(np.lexsort((rows["order"], -rows["busy_ns"], rows["prepares"])))
-    top = min(max(1, min(top, MOST_ROWS)), int((~rows["prepares"]).sum()))
+    top = min(max(1, min(top, MAX_ROWS)), int((~rows["prepares"]).sum()))
     if len(rows) == top + 1:  # a row that says "1 more" takes as much place as the one it stands for
         top += 1
     shown, others = by_time.take(slice(top)), by_time.take(slice(top, None))
@@ -111,7 +111,7 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
 
 
 def _one_row(**values: Any) -> ColumnTable:
-    """A row that has no calls of its own; the columns are those of `ChartRows`, with what it is chosen by."""
+    """Make a row that has no calls of its own, with the columns of `ChartRows` and those that rows are chosen by."""
     also = {"order": 0, "span_ns": 0, "call_ns": 0, "call_name": "", "prepares": False}
     row = {name: values.get(name, also.get(name)) for name in _COLUMNS}
     return ColumnTable(
@@ -126,7 +126,7 @@ _COLUMNS = (
 
 
 def _together(rows: ColumnTable, kind: str) -> ColumnTable:
-    """The row that stands for several."""
+    """Make the row that stands for several."""
     known = {name: not (rows[name] == unknown).any() for name, unknown in (("launches", -1), ("span_ns", 0))}
     return _one_row(
         text="",
@@ -171,7 +171,7 @@ def _range_rows(breakdown: Breakdown) -> ColumnTable:
 
 
 def _frontier(children: dict[int, list[int]], total: Ints) -> tuple[list[int], list[list[int]]]:
-    """The rows to show, and those that were opened: each with the only children that led to what it divides into."""
+    """Find the rows to show, and those that were opened, each with the only children on the way to its parts."""
     frontier, opened = list(children.get(-1, [])), []
     while frontier:
         biggest = max(frontier, key=lambda row: total[row])
@@ -190,7 +190,7 @@ def _frontier(children: dict[int, list[int]], total: Ints) -> tuple[list[int], l
 
 
 def _call_row(row: int, children: dict[int, list[int]], total: Ints, instances: Ints) -> int:
-    """The only descendant that repeats and has (nearly) all the work, or the row itself."""
+    """Find the only descendant that repeats and has (nearly) all the work, or the row itself."""
     here = row
     while len(inner := children.get(here, [])) == 1 and total[inner[0]] >= DOMINANT * total[row]:
         here = inner[0]
@@ -200,7 +200,7 @@ def _call_row(row: int, children: dict[int, list[int]], total: Ints, instances: 
 
 
 def _by_group(breakdown: Breakdown) -> tuple[Ints, Ints]:
-    """Ops and op time inside each merged row, by group; time that has no group would be other."""
+    """Count GPU ops and add up their time inside each merged row, by group; time without a group is that of others."""
     families, merged = breakdown.columns("families"), breakdown.columns("merged")
     shape = (len(merged), len(breakdown.groups.labels))
     where = families["row"], families["group"]
@@ -212,7 +212,7 @@ def _by_group(breakdown: Breakdown) -> tuple[Ints, Ints]:
 
 
 def _own_row(breakdown: Breakdown, chain: list[int]) -> ColumnTable | None:
-    """What some ranges launch themselves, as a row; None where that is nothing."""
+    """Make a row of what some ranges launch themselves; None where that is nothing."""
     merged, rows = breakdown.columns("merged"), breakdown.columns("merged_kernels")
     kernels = rows.take(np.isin(rows["row"], chain))
     if not len(kernels):
@@ -238,7 +238,7 @@ def _own_row(breakdown: Breakdown, chain: list[int]) -> ColumnTable | None:
 
 
 def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
-    """Busy time, per instance and GPU, and launches of the ops that ranges with these merged paths own."""
+    """Add up busy time, per instance and GPU, and launches of the GPU ops that ranges with these merged paths own."""
     attribution = breakdown.attribution
     trace = attribution.trace
     path = np.array([text in texts for text in breakdown.merged_texts], bool)
@@ -260,7 +260,7 @@ def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
 
 
 def _kernel_rows(breakdown: Breakdown) -> ColumnTable:
-    """A row per kernel name, over the whole answer."""
+    """Make a row per kernel name, over the whole answer."""
     rows = breakdown.columns("merged_kernels")
     rows = rows.take(~rows.texts("family").equal("migration"))
     kinds = rows.summed(["kernel", "family", "group"], ["count", "sum_ns"])

@@ -47,7 +47,7 @@ _MAX_ZOOMED = 8  # streams
 
 
 def analysis_charts(top: int = TOP) -> tuple[Chart[Breakdown], ...]:
-    """The charts, in the order of the page, with ``top`` ranges in those that have a row for each.
+    """List the charts, in the order of the page, with ``top`` ranges in those that have a row for each.
 
     Where there is no GPU work they give the reason.
     """
@@ -83,7 +83,7 @@ def _nothing(breakdown: Breakdown) -> Message:
 
 
 def plan_timeline(answer: Timeline) -> Lanes:
-    """The overview and, below it, the zoom: one panel, or two where the host was far ahead of the GPU."""
+    """Plan the overview and, below it, the zoom: one panel, or two where the host was far ahead of the GPU."""
     zoom = answer.zoom
     overview = LanePanel(
         lanes=_overview_lanes(answer),
@@ -99,7 +99,7 @@ def plan_timeline(answer: Timeline) -> Lanes:
 
 
 def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
-    """Process by process: the host's ranges, the same on the GPU, streams."""
+    """Make the lanes process by process: the host's ranges, the same on the GPU, streams."""
     breakdown, origin, tints = answer.breakdown, answer.start_ns, dict[str, str]()
     order, colours = processes_by_gpu(breakdown.attribution.trace), group_colours(breakdown.groups)
     length = np.maximum(np.diff(answer.edges), 1)
@@ -125,7 +125,7 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
 def _range_marks(
     breakdown: Breakdown, tints: dict[str, str], label: str, start: Ints, end: Ints, path: NDArray[np.int32]
 ) -> Marks:
-    """A lane of ranges, of codes of ``breakdown.paths``, in pale colours: one per merged path, as they come up."""
+    """Make a lane of ranges, of codes of ``breakdown.paths``, in pale colours: one per merged path, as they come up."""
     paths, texts = breakdown.paths, breakdown.merged_texts
     colour, name = {}, {}
     for code in dict.fromkeys(path.tolist()):
@@ -188,7 +188,7 @@ def _groups(answer: Timeline) -> NDArray[np.bool_]:
 
 
 def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
-    """What the host did: ranges by level, and launches."""
+    """Make the lanes of the host: ranges by level, and launches."""
     origin, tints = zoom.host_start_ns, dict[str, str]()
     out = []
     for level in np.unique(zoom.ranges["level"]).tolist():
@@ -203,7 +203,7 @@ def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
 
 
 def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
-    """What the streams did, a lane of boxes each; of many those with the most ops of the range."""
+    """Make a lane of boxes per stream; of many streams those with the most GPU ops of the range."""
     labels = stream_labels(breakdown.attribution.trace)
     group, colour = breakdown.groups.of, np.array(group_colours(breakdown.groups), object)
     texts = _box_texts(zoom, breakdown)
@@ -222,7 +222,7 @@ def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
 
 
 def _box_texts(zoom: Zoom, breakdown: Breakdown) -> NDArray[Any]:
-    """By op name the text in its boxes: its cause or, where its family is not known, its name."""
+    """Choose the text in the boxes of each op name: its cause or, where its family is not known, its name."""
     names, kinds, by_name = breakdown.attribution.trace.op_names, breakdown.kinds, breakdown.groups.by_name
     texts = np.full(len(names), "", object)
     for code in np.unique(zoom.ops["name"][zoom.ops["own"]]).tolist():
@@ -244,7 +244,7 @@ def _zoom_title(zoom: Zoom) -> str:
 
 
 def timeline_title(answer: Timeline) -> str:
-    """The finding: for how much of the time the GPUs had something to do, and the longest wait."""
+    """State the finding: for how much of the time the GPUs had something to do, and the longest wait."""
     totals = answer.breakdown.totals
     span, busy, gpus = totals["span_ns"], totals["busy_ns"], answer.gpus
     if not answer.streams:

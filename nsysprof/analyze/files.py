@@ -16,8 +16,8 @@ from nsysprof.results.files import ROWS_AT_ONCE, write_csv, write_document
 from nsysprof.trace.report import describe_report
 
 # Above this many instances `instances.csv` is only written when asked for.
-MOST_INSTANCES = 100_000
-MOST_ROWS = 5_000  # of ranges and of kernels in `analysis.json`: whoever wants more reads the tables
+MAX_INSTANCES = 100_000
+MAX_ROWS = 5_000  # of ranges and of kernels in `analysis.json`: whoever wants more reads the tables
 
 
 def write_tables(
@@ -26,7 +26,7 @@ def write_tables(
     """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv`` and ``analysis.json`` into an existing folder.
 
     Each is there whole or not at all. Returns the paths, and notes on what was left out: ``instances.csv`` where it
-    would have more than `MOST_INSTANCES` rows and ``instances`` did not ask for it, and rows of ``analysis.json``.
+    would have more than `MAX_INSTANCES` rows and ``instances`` did not ask for it, and rows of ``analysis.json``.
     """
     written = [folder / "ranges.csv", folder / "kernels.csv", folder / "analysis.json"]
     left_out = write_json(breakdown, written[2])
@@ -35,9 +35,9 @@ def write_tables(
     notes = []
     if left_out:
         files = " and ".join(each["file"] for each in left_out.values())
-        notes.append(f"{written[2].name} holds the {MOST_ROWS:,} rows with the most time; all are in {files}")
+        notes.append(f"{written[2].name} holds the {MAX_ROWS:,} rows with the most time; all are in {files}")
     count = breakdown.instance_count
-    if instances or count <= MOST_INSTANCES:
+    if instances or count <= MAX_INSTANCES:
         written.insert(1, folder / "instances.csv")
         write_csv(breakdown.instance_columns(ROWS_AT_ONCE), written[1])
     else:
@@ -48,7 +48,7 @@ def write_tables(
 def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
     """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns.
 
-    Of ranges and kernels it holds the `MOST_ROWS` with the largest ``sum_ns``, in the order of their tables. What that
+    Of ranges and kernels it holds the `MAX_ROWS` with the largest ``sum_ns``, in the order of their tables. What that
     leaves out stands under ``left_out``, a key for each such table with ``rows`` and ``file``, and is returned.
     """
     head: dict[str, Any] = {
@@ -64,15 +64,15 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
     }
     tables, left_out = {name: breakdown.columns(name) for name in ("ranges", "kernels")}, {}
     for name, table in tables.items():
-        if len(table) > MOST_ROWS:
-            left_out[name] = {"rows": len(table) - MOST_ROWS, "file": f"{name}.csv"}
-            tables[name] = table.take(np.sort(np.argsort(-table["sum_ns"], kind="stable")[:MOST_ROWS]))
+        if len(table) > MAX_ROWS:
+            left_out[name] = {"rows": len(table) - MAX_ROWS, "file": f"{name}.csv"}
+            tables[name] = table.take(np.sort(np.argsort(-table["sum_ns"], kind="stable")[:MAX_ROWS]))
     write_document({**head, "left_out": left_out} if left_out else head, path, tables)
     return left_out
 
 
 def _unified_memory(unified: UnifiedMemory | None) -> dict[str, Any] | None:
-    """What `UnifiedMemory` holds; None where nothing migrated."""
+    """Turn a `UnifiedMemory` into JSON; None where nothing migrated."""
     if unified is None:
         return None
     tables = {"migrations": unified.migrations, "kernels": unified.kernels}

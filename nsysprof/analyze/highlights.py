@@ -1,4 +1,4 @@
-"""Which ranges of an answer a reader wants to see first, what they hold, and which of them wait for launches."""
+"""Ranges of an answer to show first, the kernels inside them, and which of them wait for launches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 
 
 def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
-    """Rows of ``merged`` with the most busy time, and all ranges around them, in the order of a tree.
+    """Choose the rows of ``merged`` with the most busy time, and all ranges around them, in the order of a tree.
 
     A range that holds all the work of the range around it (``iter*`` in ``RUN::math::S4096``) comes along with that
     one and is not counted; of a long chain of such ranges only the ends come along. Siblings stand in the order of
@@ -43,7 +43,7 @@ def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
 
 
 def preparing(merged: ColumnTable) -> NDArray[np.bool_]:
-    """Which rows of ``merged`` lie in warm-up and checks, in an answer that has ``RUN::`` ranges; none in any other."""
+    """Mark rows of ``merged`` in warm-up and checks, in an answer that has ``RUN::`` ranges; none in any other."""
     parent = merged["parent"]
     outermost = np.flatnonzero(parent < 0)
     names = merged.take(outermost).texts("name").tolist()
@@ -54,7 +54,7 @@ def preparing(merged: ColumnTable) -> NDArray[np.bool_]:
 
 
 def _inside_chain(parent: NDArray[np.integer], alike: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Rows with `_CHAIN_ENDS` rows and more before and behind them, each alike to the one around it."""
+    """Mark rows with `_CHAIN_ENDS` rows and more before and behind them, each alike to the one around it."""
     before, behind = np.zeros(len(parent), np.int64), np.zeros(len(parent), np.int64)
     chain = np.flatnonzero(alike).tolist()
     for row in chain:
@@ -65,7 +65,7 @@ def _inside_chain(parent: NDArray[np.integer], alike: NDArray[np.bool_]) -> NDAr
 
 
 def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The rows with children behind their parents; a row whose parent is not among them belongs to the next one up."""
+    """Put children behind their parents; a row whose parent is not among the rows belongs to the next one up."""
     chosen, children = set(rows.tolist()), dict[int, list[int]]()
     for row in rows.tolist():
         up = int(parent[row])
@@ -82,7 +82,7 @@ def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[n
 
 
 def kernels_inside(breakdown: Breakdown, row: int) -> ColumnTable:
-    """What lies inside a merged range by kernel: ``kernel, family, math_unit, cause, count, sum_ns``, longest first.
+    """Add up a merged range by kernel: ``kernel, family, math_unit, cause, count, sum_ns``, longest first.
 
     Row -1 stands for what no range owns.
     """
@@ -97,7 +97,7 @@ def kernels_inside(breakdown: Breakdown, row: int) -> ColumnTable:
 
 
 def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64]:
-    """For rows of ``merged`` the median over instances of the share of the span in which no GPU of theirs ran anything.
+    """Find for rows of ``merged`` the share of the span in which their GPUs ran nothing: the median over instances.
 
     Neither the range's ops nor those of others. The span is that from the instance's first op to its last end, on each
     GPU that it uses. NaN where no instance has a span.
@@ -124,7 +124,7 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64
 
 
 def launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """For which rows of ``merged`` the GPU waits for one launch after the other: a single launch waits for nothing."""
+    """Mark rows of ``merged`` in which the GPU waits for one launch after the other, which takes several."""
     merged = breakdown.columns("merged").take(rows)
     waits: NDArray[np.bool_] = idle_shares(breakdown, rows.tolist()) > LAUNCH_BOUND_IDLE
     return waits & (merged["launches"] > merged["instances"])

@@ -1,4 +1,4 @@
-"""What each path owns per op name, and what lies inside each merged path per kernel family."""
+"""GPU ops and their time: what each path owns by op name, and what lies inside each merged path by kernel family."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 
 
 def op_slices(trace: Trace) -> Iterator[slice]:
-    """All ops, some at a time."""
+    """Go through all GPU ops, some at a time."""
     for first in range(0, len(trace.ops), _CHUNK):
         yield slice(first, first + _CHUNK)
 
@@ -32,7 +32,7 @@ def op_slices(trace: Trace) -> Iterator[slice]:
 def kernel_tables(
     part: Part, paths: tuple[NDArray[np.int32], NDArray[np.int32]], *, unowned: bool
 ) -> tuple[ColumnTable, ColumnTable]:
-    """What each path owns of a part of a report, a row per path and op name, and the same for merged paths.
+    """Add up what each path owns of a part of a report, a row per path and op name, and the same for merged paths.
 
     ``path`` int32, -1 for what no range owns; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in
     ns: ``sum_ns, median_ns, min_ns, max_ns``; sorted by path and then by time spent. ``paths`` are the path of each
@@ -59,7 +59,7 @@ def kernel_tables(
 
 
 def _by_name(key: Ints, length: Ints, names: int) -> tuple[ColumnTable, Ints]:
-    """The table of ops by their keys, in the order of those, and the lengths of the ops in that order."""
+    """Make the table of GPU ops by their keys, in the order of those; with the lengths of the ops in that order."""
     keys, length = sorted_in_groups(key, length)
     first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
     count = np.diff(np.append(first, len(keys)))
@@ -95,7 +95,7 @@ def family_table(
     kinds: Kinds,
     groups: OpGroups,
 ) -> ColumnTable:
-    """``path, family, group, ops, kernels, sum_ns`` inside each merged path that has any; it adds up to the path's sum.
+    """Add up ``path, family, group, ops, kernels, sum_ns`` inside each merged path; families add up to the path's sum.
 
     ``merged_of`` is the merged path of each range instance, ``keep`` says which instances count. What lies inside a
     range is what it owns and what the ranges in it own, be they kept or not. For start/end ranges, and ranges that
@@ -131,7 +131,7 @@ def family_table(
 
 
 def _kept_home(parent: NDArray[np.int32], keep: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """The innermost kept range around each range, itself included; the number of ranges where there is none.
+    """Find the innermost kept range around each range, itself included; the number of ranges where there is none.
 
     One entry more stands for no range. Logarithmic rounds in depth.
     """
@@ -145,7 +145,7 @@ def _kept_home(parent: NDArray[np.int32], keep: NDArray[np.bool_]) -> NDArray[np
 
 
 def _deepest_first(merged: Paths) -> Iterator[NDArray[np.intp]]:
-    """The merged paths of each depth but the outermost, the deepest first."""
+    """Go through the merged paths of each depth but the outermost, the deepest first."""
     by_depth = np.argsort(merged.depth, kind="stable")
     bounds = np.searchsorted(merged.depth[by_depth], np.arange(1, int(merged.depth.max(initial=0)) + 2))
     for first, last in zip(bounds[-2::-1].tolist(), bounds[:0:-1].tolist(), strict=True):

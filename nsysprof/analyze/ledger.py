@@ -36,7 +36,7 @@ _MIN_SHARE_TO_NAME = 0.05
 
 
 def ledger_columns(attribution: Attribution) -> ColumnTable:
-    """``fate, ops, sum_ns, share`` (of all op time): a row per outcome of attribution, adding up to the report."""
+    """Make ``fate, ops, sum_ns, share`` (of all GPU op time): a row per outcome, adding up to the report."""
     rows = attribution.ledger
     total = sum(row.sum_ns for row in rows)
     return ColumnTable(
@@ -50,7 +50,7 @@ def ledger_columns(attribution: Attribution) -> ColumnTable:
 
 
 def totals(attribution: Attribution) -> dict[str, int]:
-    """Counts and times of the whole report; busy per GPU, added; span from the first op to the last end.
+    """Count and add up the whole report; busy per GPU, added; span from the first GPU op to the last end.
 
     Ops and their sum are all that the ledger has. Migrations are apart: they are in neither busy nor span.
     """
@@ -81,7 +81,7 @@ def warnings(
     select: str | None,
     chosen: int,
 ) -> Iterator[str]:
-    """Say what to know before believing the numbers: what, how many, and what share of the time.
+    """Describe what to know before believing the numbers: what, how many, and what share of the time.
 
     ``left_out`` are the warm-up instances, ``chosen`` how many instances ``select`` leaves.
     """
@@ -112,7 +112,7 @@ def warnings(
 
 
 def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) -> Iterator[str]:
-    """Say of each outermost repeated range whether its first instance is far slower than the others, thread by thread.
+    """Report outermost repeated ranges whose first instance is far slower than the others, judged thread by thread.
 
     ``merged`` are the columns of that name of a `Breakdown`, ``instances_of`` gives the range instances behind a row of
     it. The first instance pays for module loading, autotuning and allocation: warm-up that ``--skip`` leaves out.
@@ -134,7 +134,7 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
 
 
 def _slowest(attribution: Attribution, instances: NDArray[np.intp]) -> tuple[int, int, int] | None:
-    """First span, median span and instances of the thread that starts most slowly, if one does."""
+    """Find the thread that starts most slowly, if one does: its first span, median span and instances."""
     ranges = attribution.trace.ranges
     slow = []
     threads = ranges.thread[instances]
@@ -168,7 +168,7 @@ class UnifiedMemory:
     busy_ns: int
 
     def sentences(self) -> Iterator[str]:
-        """Say what moved and why, and how much of the kernels' time migrations cover."""
+        """Describe what moved and why, and how much of the kernels' time migrations cover."""
         moves = self.migrations
         ways = []
         for row in moves.summed(["direction"], ["pieces", "size_bytes"]).records():
@@ -199,7 +199,7 @@ class UnifiedMemory:
         return self.covered_ns / max(int(self.kernels["sum_ns"].sum()), 1)
 
     def _most_covered(self) -> str:
-        """The kernel, of those that take some time, of which migrations cover the largest part; nothing for none."""
+        """Describe the kernel, of those that take some time, that migrations cover most; empty for none."""
         total, covered = self.kernels["sum_ns"], self.kernels["covered_ns"]
         worth = np.flatnonzero((total >= _MIN_SHARE_TO_NAME * total.sum()) & (covered > 0))
         for row in self.kernels.take(worth[:1]).records():
@@ -210,7 +210,7 @@ class UnifiedMemory:
 
 
 def unified_memory(trace: Trace) -> UnifiedMemory | None:
-    """The `UnifiedMemory` of a report; None where nothing migrated."""
+    """Find the `UnifiedMemory` of a report; None where nothing migrated."""
     ops = trace.ops
     moves = np.flatnonzero(ops.kind == MIGRATION)
     if not len(moves):
@@ -245,7 +245,7 @@ def unified_memory(trace: Trace) -> UnifiedMemory | None:
 def _covered_kernels(
     trace: Trace, device_gpu: NDArray[np.int32], lines: dict[int, tuple[tuple[Ints, Ints], ...]]
 ) -> ColumnTable:
-    """The kernels of a `UnifiedMemory`, in the order of their names; ``lines`` are the migrations of each GPU."""
+    """Make the kernels of a `UnifiedMemory`, in the order of their names; ``lines`` are the migrations of each GPU."""
     ops = trace.ops
     count, total, covered, by_faults = (np.zeros(len(trace.op_names), np.int64) for _ in range(4))
     for part in op_slices(trace):

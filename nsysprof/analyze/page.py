@@ -21,12 +21,12 @@ from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import report_facts
 from nsysprof.page.template import figures, fill
 
-MOST_TREE_ROWS, MOST_KERNEL_ROWS, MOST_WAITS = 1_500, 1_000, 200
+MAX_TREE_ROWS, MAX_KERNEL_ROWS, MAX_WAITS = 1_500, 1_000, 200
 _NAME, _PATH = 90, 400
 
 
 def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
-    """The page as text; ``pictures`` are the PNG files of `analysis_charts`, none where no charts are wanted.
+    """Make the page; ``pictures`` are the PNG files of `analysis_charts`, none where no charts are wanted.
 
     Numbers are those of ``analysis.json``: the exact one of each cell is its attribute ``data-v``.
     """
@@ -50,7 +50,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
 
 
 def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
-    """What stands at the top of the page in large type: the key in ``totals``, its words and its number."""
+    """Make the tiles at the top of the page: the key in ``totals``, its words and its number."""
     totals = breakdown.totals
     gpus = max(len(set(breakdown.attribution.trace.gpu_numbers)), 1)
     share = totals["busy_ns"] / (gpus * totals["span_ns"]) if totals["span_ns"] else float("nan")
@@ -81,7 +81,7 @@ def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
 
 
 def _families(breakdown: Breakdown) -> list[dict[str, Any]]:
-    """Ops and time by family, the longest first, of what the analysis holds."""
+    """Add up GPU ops and time by family, the longest first, of what the analysis holds."""
     families = breakdown.columns("merged_kernels").summed(["family"], ["count", "sum_ns"])
     total, longest = int(families["sum_ns"].sum()), max(families["sum_ns"].tolist(), default=0)
     return [
@@ -99,13 +99,13 @@ def _families(breakdown: Breakdown) -> list[dict[str, Any]]:
 
 
 def _tree(breakdown: Breakdown) -> dict[str, Any]:
-    """Rows of ranges, children behind their parents, with the text of each cell and the number behind it."""
+    """Make the rows of ranges, children behind their parents, with the text of each cell and the number behind it."""
     merged = breakdown.columns("merged")
     if not len(merged):
         return {"head": [], "rows": [], "notes": [], "by": breakdown.by}
     parent = merged["parent"]
-    if len(merged) > MOST_TREE_ROWS:
-        numbers = top_rows(breakdown, MOST_TREE_ROWS)
+    if len(merged) > MAX_TREE_ROWS:
+        numbers = top_rows(breakdown, MAX_TREE_ROWS)
     else:
         numbers = tree_order(parent, np.arange(len(merged)))
     shown = merged.take(numbers)
@@ -136,9 +136,9 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
             }
         )
     notes = [*range_notes(shown, waiting)]
-    if len(shown) > MOST_WAITS:
+    if len(shown) > MAX_WAITS:
         notes.append(
-            f"Only the {MOST_WAITS} ranges with the most busy time are asked whether they are launch-bound."
+            f"Only the {MAX_WAITS} ranges with the most busy time are asked whether they are launch-bound."
         )
     if len(merged) > len(shown):
         notes.append(f"{len(merged) - len(shown):,} more ranges: see ranges.csv")
@@ -149,9 +149,9 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
 
 
 def _launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Which rows wait for launches, of the `MOST_WAITS` with the most busy time: each takes a pass over the trace."""
+    """Mark rows that wait for launches, of the `MAX_WAITS` with the most busy time: each takes a pass."""
     busy = breakdown.columns("merged")["busy_ns"][rows]
-    judged = np.sort(np.argsort(-busy, kind="stable")[:MOST_WAITS])
+    judged = np.sort(np.argsort(-busy, kind="stable")[:MAX_WAITS])
     waits = np.zeros(len(rows), bool)
     waits[judged] = launch_bound(breakdown, rows[judged])
     return waits
@@ -165,10 +165,10 @@ def _row_notes(row: dict[str, Any]) -> str:
 
 
 def _kernels(breakdown: Breakdown) -> dict[str, Any]:
-    """Rows of ops per range that owns them, the longest first."""
+    """Make the rows of GPU ops per range that owns them, the longest first."""
     kernels = breakdown.columns("merged_kernels")
     total = int(kernels["sum_ns"].sum())
-    shown = kernels.take(np.argsort(-kernels["sum_ns"], kind="stable")[:MOST_KERNEL_ROWS])
+    shown = kernels.take(np.argsort(-kernels["sum_ns"], kind="stable")[:MAX_KERNEL_ROWS])
     paths = breakdown.columns("merged").texts("merged_path").tolist()
     names: dict[str, int] = {}
     rows = [

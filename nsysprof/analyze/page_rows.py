@@ -1,4 +1,4 @@
-"""The rows of a report's timeline: per process what its threads did, the same on the GPU, and its streams."""
+"""Rows of the timeline on the page of a report: per process what its threads did, the same on the GPU, its streams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import timeline_title
 from nsysprof.analyze.subject import group_legend, group_notes
-from nsysprof.analyze.timeline import MOST_THREADS, choose_lanes, processes_by_gpu, ranked_threads, timeline
+from nsysprof.analyze.timeline import MAX_THREADS, choose_lanes, processes_by_gpu, ranked_threads, timeline
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS
 from nsysprof.core.intervals import Index, Ints
@@ -23,10 +23,10 @@ from nsysprof.page.packing import PageRow, busy_shares, pack
 from nsysprof.trace.trace import PUSH_POP, START_END, pid_of, tid_of
 
 # What a page holds one by one, the longest of each; ops that are more are in columns all the same.
-MOST_OPS, MOST_RANGES, MOST_CALLS = 200_000, 60_000, 60_000
+MAX_OPS, MAX_RANGES, MAX_CALLS = 200_000, 60_000, 60_000
 _LANES = 2  # for ranges that cross
 # Threads drawn, and how many levels their ranges get: on the host, and on the GPU.
-_LEVELS = ((2, 6, 4), (4, 4, 2), (MOST_THREADS, 3, 1))
+_LEVELS = ((2, 6, 4), (4, 4, 2), (MAX_THREADS, 3, 1))
 _NAME, _LABEL = 160, 44
 
 
@@ -66,7 +66,7 @@ class _Rows:
         self._tint: dict[str, int] = {}
 
     def texts(self) -> dict[str, Any]:
-        """The names of ops with their kinds, and the tree of paths that ranges and owners are in."""
+        """List the names of GPU ops with their kinds, and the tree of paths that ranges and owners are in."""
         kinds, paths = self.breakdown.kinds, self.breakdown.paths
         names = [
             [shorten(short_name(name, _NAME), _NAME), FAMILIES.index(family), unit, cause, group]
@@ -90,7 +90,7 @@ class _Rows:
         }
 
     def gpus(self) -> list[dict[str, Any]]:
-        """For each GPU the share of each column in which it ran something."""
+        """Find for each GPU the share of each column in which it ran something."""
         ops, out = self.trace.ops, []
         for number, label in device_labels(self.trace).items():
             rows = self.trace.op_gpu == number
@@ -100,19 +100,19 @@ class _Rows:
         return out
 
     def of_processes(self) -> Iterator[PageRow]:
-        """All rows, process by process."""
+        """Make all rows, process by process."""
         lanes, notes = choose_lanes(self.trace, len(self.trace.streams))
         streams, labels = [stream for lane in lanes for stream in lane], stream_labels(self.trace)
         ranked, _ = ranked_threads(self.breakdown)
-        threads = sorted(ranked[:MOST_THREADS])
+        threads = sorted(ranked[:MAX_THREADS])
         self.notes += notes
-        if len(ranked) > MOST_THREADS:
-            self.notes.append(f"{len(ranked) - MOST_THREADS} more threads are not drawn")
+        if len(ranked) > MAX_THREADS:
+            self.notes.append(f"{len(ranked) - MAX_THREADS} more threads are not drawn")
         self.levels = next(levels for most, *levels in _LEVELS if len(threads) <= most)
         ops, launches, ranges = self.trace.ops, self.trace.launches, self.trace.ranges
-        kept = self._longest(ops.start, ops.end, MOST_OPS, "ops")
-        self.kept_calls = self._longest(launches.start, launches.end, MOST_CALLS, "launches")
-        self.kept_ranges = self._longest(ranges.start, ranges.end, MOST_RANGES, "ranges", self.breakdown.kept)
+        kept = self._longest(ops.start, ops.end, MAX_OPS, "ops")
+        self.kept_calls = self._longest(launches.start, launches.end, MAX_CALLS, "launches")
+        self.kept_ranges = self._longest(ranges.start, ranges.end, MAX_RANGES, "ranges", self.breakdown.kept)
         for process in processes_by_gpu(self.trace):
             group = f"process {pid_of(int(self.trace.processes[process]))}"
             for thread in threads:
@@ -129,7 +129,7 @@ class _Rows:
     def _longest(
         self, start: Ints, end: Ints, most: int, what: str, among: NDArray[np.bool_] | None = None
     ) -> NDArray[np.bool_]:
-        """Which of them the page holds one by one: the longest, with a note where these are not all."""
+        """Choose those that the page holds one by one: the longest, with a note where these are not all."""
         kept = np.ones(len(start), bool) if among is None else among.copy()
         rows = np.flatnonzero(kept)
         if len(rows) > most:
@@ -160,7 +160,7 @@ class _Rows:
         )
 
     def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Times from the beginning of the timeline, none outside."""
+        """Clip times to the timeline, counted from its beginning."""
         first = np.clip(start - self.origin, 0, self.length)
         return first, np.clip(end - self.origin, first, self.length)
 
@@ -186,7 +186,7 @@ class _Rows:
     def _range_rows(
         self, rows: Index, start: Ints, end: Ints, group: str, label: str, levels: int
     ) -> Iterator[PageRow]:
-        """A row per level; what crosses without nesting lies in rows of its own."""
+        """Make a row per level; ranges that cross without nesting lie in rows of their own."""
         seen = (end >= self.origin) & (start <= self.origin + self.length)
         rows, start, end = rows[seen], start[seen], np.maximum(end, start)[seen]
         order = np.lexsort((rows, -end, start))
@@ -208,7 +208,7 @@ class _Rows:
                 yield PageRow(group, label, "ranges", *self._clipped(start[at], end[at]), columns=columns)
 
     def _call_row(self, thread: int, group: str, label: str) -> Iterator[PageRow]:
-        """The host calls of a thread that caused GPU work."""
+        """Make the row of the host calls of a thread that caused GPU work."""
         launches = self.trace.launches
         ops = np.bincount(self.trace.ops.launch + 1, minlength=len(launches) + 1)[1:]
         first, last = np.searchsorted(launches.thread, [thread, thread + 1]).tolist()

@@ -1,4 +1,4 @@
-"""Describes the report that a chart is about: its subtitle, and its groups of GPU ops as colours and legend."""
+"""The report that a chart is about: its subtitle, and its groups of GPU ops as colours and legend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsysprof.kernels.classify import LAST, OpGroups
 
 
 def subtitle(breakdown: Breakdown) -> str:
-    """Which report a chart is about: its file, GPUs, nsys version and size."""
+    """Describe the report that a chart is about: its file, GPUs, nsys version and size."""
     report, totals = breakdown.attribution.trace.report, breakdown.totals
     used = sorted({device.gpu for device in breakdown.attribution.trace.devices if device.gpu is not None})
     names = [report.about.gpus[gpu].name for gpu in used] or [gpu.name for gpu in report.about.cuda_gpus]
@@ -34,7 +34,7 @@ def subtitle(breakdown: Breakdown) -> str:
 
 
 def group_colours(groups: OpGroups) -> list[str]:
-    """A colour per group: those of the families, and those of the first ones for names of kernels."""
+    """Choose a colour per group: those of the families, and those of the first ones for names of kernels."""
     if not groups.by_name:
         return list(COLOURS.values())
     kernels = [colour for family, colour in COLOURS.items() if family not in LAST]
@@ -42,13 +42,13 @@ def group_colours(groups: OpGroups) -> list[str]:
 
 
 def group_legend(groups: OpGroups, present: Sequence[bool]) -> list[tuple[str, str]]:
-    """Legend entries, ``(label, colour)``, of the groups that a chart shows; a flag per group."""
+    """List the legend entries, ``(label, colour)``, of the groups that a chart shows: those ``present``."""
     entries = zip(map(printable, groups.labels), group_colours(groups), present, strict=True)
     return [(label, colour) for label, colour, shown in entries if shown]
 
 
 def group_notes(groups: OpGroups) -> list[str]:
-    """A footnote where the colours are not those of families."""
+    """Explain the colours in a footnote where they are not those of families."""
     return (
         ["colours: kernels by name, as the family of most of their time is not known"]
         if groups.by_name
@@ -57,7 +57,7 @@ def group_notes(groups: OpGroups) -> list[str]:
 
 
 def outside_share(breakdown: Breakdown) -> float:
-    """The part of the report's op time that no range owns; migrations of unified memory are nobody's."""
+    """Find the part of the report's GPU op time that no range owns; migrations of unified memory do not count."""
     attribution = breakdown.attribution
     total = sum(row.sum_ns for row in attribution.ledger) - attribution.ledger[MIGRATED].sum_ns
     owned = int(attribution.exclusive_sum_ns.sum())

@@ -1,4 +1,4 @@
-"""The tables of an analysis: each column is declared once, with its name, what it holds and how its values are made.
+"""Tables of an analysis: each column is declared once, with its name, what it holds and how its values are made.
 
 Names of columns are an interface: add to them, never rename them. A new column is a new entry here.
 """
@@ -30,12 +30,12 @@ Columns = Mapping[str, tuple[str, Callable[[_S], Column]]]  # name -> what it ho
 
 
 def _declare(file: str, row: str, columns: Columns[Any]) -> Table:
-    """The declaration of a file with these columns."""
+    """Declare a file with these columns."""
     return table(file, row, {name: about for name, (about, _) in columns.items()})
 
 
 def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
-    """The values of all columns."""
+    """Make the values of all columns."""
     return {name: values(source) for name, (_, values) in columns.items()}
 
 
@@ -73,7 +73,7 @@ class PathRows:
         return np.bincount(self.of[self.instances], minlength=len(self.paths))
 
     def values(self, name: str) -> NDArray[Any]:
-        """A number per instance that counts: a column of `Totals`, or of the ranges themselves."""
+        """Return a number per instance that counts: a column of `Totals`, or of the ranges themselves."""
         ranges = self.attribution.trace.ranges
         if name == "cpu_ns":
             return (ranges.end - ranges.start)[self.instances]
@@ -84,7 +84,7 @@ class PathRows:
         return values
 
     def total(self, name: str) -> Ints:
-        """The sum of `values` per path."""
+        """Add up `values` per path."""
         out = np.zeros(len(self.paths), np.int64)
         np.add.at(out, self.of[self.instances], self.values(name).astype(np.int64, copy=False))
         if name in _SHARED and self._together is not None:
@@ -103,14 +103,14 @@ class PathRows:
         return np.flatnonzero(np.bincount(self.of[rows])), inside
 
     def quartiles(self, name: str) -> Quartiles:
-        """The `Quartiles` of `values` per path."""
+        """Find the `Quartiles` of `values` per path."""
         if name not in self._quartiles:
             code = self.of[self.instances]
             self._quartiles[name] = grouped_quartiles(code, self.values(name), len(self.paths))
         return self._quartiles[name]
 
     def processes(self) -> Ints:
-        """How many processes have instances of each path; they are few, and the ranges of one stand together."""
+        """Count the processes with instances of each path; they are few, and the ranges of one stand together."""
         trace, code = self.attribution.trace, self.of[self.instances]
         process = trace.thread_process[trace.ranges.thread][self.instances]
         out = np.zeros(len(self.paths), np.int64)
@@ -121,7 +121,7 @@ class PathRows:
         return out
 
     def devices(self) -> Ints:
-        """How many GPUs ran ops of each path: the bits that the masks of its instances have together."""
+        """Count the GPUs that ran ops of each path: the bits that the masks of its instances have together."""
         masks = np.zeros(len(self.paths), np.int64)
         np.bitwise_or.at(masks, self.of[self.instances], self.values("devices"))
         if hasattr(np, "bitwise_count"):  # since numpy 2
@@ -203,14 +203,14 @@ RANGES = table(
 
 
 def range_columns(rows: PathRows, path_texts: list[str], merged_texts: list[str]) -> ColumnTable:
-    """A row per path that has instances: the columns of ``ranges.csv``; the texts are those of each path."""
+    """Make the columns of ``ranges.csv``, a row per path that has instances; the texts are those of each path."""
     number = np.arange(len(rows.paths))
     head = {"path": Texts(number, path_texts), "merged_path": Texts(number, merged_texts)}
     return ColumnTable({**head, **_make({**_PLACE, **_DOMAIN, **_SUMS}, rows)}).take(rows.count > 0)
 
 
 def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
-    """The same per merged path, with ``merged_path, name, parent``; ``row`` is each path's row, its last entry -1."""
+    """Make them per merged path, with ``merged_path, name, parent``; ``row`` is each path's row, its last entry -1."""
     head: dict[str, Column] = {
         "merged_path": Texts(np.arange(len(rows.paths)), texts),
         "name": Texts(rows.paths.name, rows.paths.names),
@@ -274,7 +274,7 @@ INSTANCES = _declare("instances.csv", "a row per range instance", _OF_INSTANCES)
 
 
 def instance_columns(rows: InstanceRows) -> ColumnTable:
-    """The columns of ``instances.csv``."""
+    """Make the columns of ``instances.csv``."""
     return ColumnTable(_make(_OF_INSTANCES, rows))
 
 
@@ -322,6 +322,6 @@ KERNELS = _declare("kernels.csv", "a row per range path and kernel that it owns"
 
 
 def kernel_columns(rows: KernelRows, owner: str) -> ColumnTable:
-    """The columns of ``kernels.csv``, with that of the owner under a name of the caller's."""
+    """Make the columns of ``kernels.csv``, that of the owner under the name ``owner``."""
     columns = _make(_OF_KERNELS, rows)
     return ColumnTable({owner: columns.pop("path"), **columns})

@@ -43,7 +43,7 @@ _LEDGER = (
 
 
 def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> str:
-    """The whole answer: report, warnings, ledger, range tree (``top`` rows) and the top kernels of the top ranges.
+    """Write the whole answer: report, warnings, ledger, range tree (``top`` rows), top kernels of the top ranges.
 
     ``verbose`` shows all that nsys recorded of the recording, and each warning. What names hold that a terminal would
     obey is written out; the text ends with a newline.
@@ -101,7 +101,7 @@ def _gpu(gpu: Any) -> str:
 
 
 def warning_lines(breakdown: Breakdown, *, verbose: bool = False) -> Iterator[str]:
-    """What nsys itself recorded and bears on the numbers, and the warnings of the analysis; ``verbose``: all of it."""
+    """List messages of nsys that bear on the numbers, and the warnings of the analysis; ``verbose``: all of them."""
     diagnostics = breakdown.attribution.trace.report.about.diagnostics
     shown: Sequence[Diagnostic] = diagnostics
     if not verbose:
@@ -123,7 +123,7 @@ def _bears_on_numbers(each: Diagnostic) -> bool:
 
 
 def work_line(breakdown: Breakdown) -> str:
-    """One sentence: how much work there is, and for how much of the time the GPUs are busy."""
+    """State in one sentence how much work there is, and for how much of the time the GPUs are busy."""
     totals = breakdown.totals
     if not totals["ops"]:
         return "no GPU work"
@@ -142,7 +142,7 @@ def work_line(breakdown: Breakdown) -> str:
 
 
 def ledger_table(breakdown: Breakdown, *, empty: bool) -> TextTable:
-    """The ledger with its total, and with outcomes of no GPU op where they are wanted (``empty``)."""
+    """Make the ledger with its total, and with outcomes of no GPU op where they are wanted (``empty``)."""
     totals = breakdown.totals
     total = {"fate": "total", "ops": totals["ops"], "sum_ns": totals["sum_ns"], "share": 1.0}
     rows = [row for row in (*breakdown.columns("ledger").records(), total) if row["ops"] or empty]
@@ -190,7 +190,7 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
 
 
 def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:
-    """What the columns of `range_cells` mean, for these rows of ``merged``."""
+    """Explain the columns of `range_cells`, for these rows of ``merged``."""
     yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from the first"
     yield "GPU op to the last, and with GPU ops running; share: of the sum of all GPU ops. each: median over instances,"
     yield "with half the IQR."
@@ -204,7 +204,7 @@ def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]
 
 
 def range_cells(row: Any, total: int, waits: bool) -> dict[str, tuple[str, float]]:
-    """The cells of a row of ``merged`` by their heads: each its text and the number behind it.
+    """Make the cells of a row of ``merged`` by their heads: each its text and the number behind it.
 
     ``total`` is the sum of all ops, ``waits`` adds the mark of what is launch-bound.
     """
@@ -226,13 +226,13 @@ def range_cells(row: Any, total: int, waits: bool) -> dict[str, tuple[str, float
 
 
 def _each(row: Any, name: str) -> str:
-    """A median with its spread over the instances; nothing for ranges without ops."""
+    """Write a median with its spread over the instances; nothing for ranges without GPU ops."""
     median, iqr, low, high = (getattr(row, f"{name}_{what}_ns") for what in ("median", "iqr", "min", "max"))
     return spread_text(median, iqr, low, high, row.instances) if median > 0 else ""
 
 
 def _label(row: Any) -> str:
-    """The name, indented by its depth, with what makes the row's numbers differ from those of its neighbours."""
+    """Write the name, indented by its depth, with what makes the row's numbers differ from those of its neighbours."""
     lead = "  " * min(row.depth, _MAX_INDENTS) + (f"[{row.depth}] " if row.depth > _MAX_INDENTS else "")
     notes = " (start/end)" if row.kind == "start_end" else ""
     if row.unclosed:
@@ -242,7 +242,7 @@ def _label(row: Any) -> str:
 
 
 def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
-    """The longest kernels of the longest outermost ranges, and of what no range owns when that is much."""
+    """List the longest kernels of the longest outermost ranges, and of what no range owns when that is much."""
     merged = breakdown.columns("merged")
     # a start/end range is only a view of work that push/pop ranges own: what it owns itself is all there is to list
     owning = (merged.texts("kind").codes == PUSH_POP) | (merged["exclusive_sum_ns"] > 0)
@@ -277,12 +277,12 @@ def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:
 
 
 def _rows(table: ColumnTable) -> Iterator[Any]:
-    """The rows as objects with an attribute per column; only for the few that are printed."""
+    """Turn rows into objects with an attribute per column; only for the few that are printed."""
     return (SimpleNamespace(**row) for row in table.records())
 
 
 def verification(result: Verification) -> str:
-    """The result as lines of text: what was compared, the explained differences by reason, and the others."""
+    """Write the result as lines of text: what was compared, the explained differences by reason, and the others."""
     if not result.compared:
         return f"Nothing to verify: nsys {visible(result.nsys)} and nsysprof know of no range with GPU work\n"
     lines = [

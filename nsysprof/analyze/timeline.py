@@ -1,8 +1,8 @@
-"""When things ran: GPU streams and NVTX ranges over one time axis, binned so that any report can be drawn.
+"""Time lanes: GPU streams and NVTX ranges over one time axis, binned so that any report can be drawn.
 
-GPU lanes are streams, or where there are many all that a process has on a GPU, at most `MOST_LANES`: first the busiest
+GPU lanes are streams, or where there are many all that a process has on a GPU, at most `MAX_LANES`: first the busiest
 lane of every GPU, then the busiest of the rest. Their time is cut into columns, each with the time in which something
-ran and which group of ops ran longest. Range lanes are the outer levels of up to `MOST_THREADS` threads that own GPU
+ran and which group of ops ran longest. Range lanes are the outer levels of up to `MAX_THREADS` threads that own GPU
 work, twice: as the host executed them, and projected on the GPU, from the start of their first op to the end of their
 last.
 """
@@ -24,12 +24,12 @@ from nsysprof.kernels.classify import OpGroups
 from nsysprof.trace.trace import PUSH_POP, START_END, Trace, pid_of, tid_of
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each
-MOST_LANES = 16
-MOST_STREAMS = 8  # with a lane each
-MOST_THREADS = 8
-WINDOWS = -1  # the level of the lane of start/end ranges
+MAX_LANES = 16
+MAX_STREAMS = 8  # with a lane each
+MAX_THREADS = 8
+START_END_LANE = -1  # the level of the lane of start/end ranges
 # Threads shown, and how many levels of ranges each gets.
-_LEVELS = ((1, 3), (3, 2), (MOST_THREADS, 1))
+_LEVELS = ((1, 3), (3, 2), (MAX_THREADS, 1))
 _ON_GPU_LEVELS = 2
 _MIN_SHARE_OF_MAIN = 0.1  # of the work of the busiest thread
 _LONGEST = 1 << 62  # ns: half of what the difference of two times may be
@@ -57,9 +57,9 @@ class StreamLane:
 class RangeLane:
     """Ranges of one level of a thread, a row per mark, sorted by start.
 
-    ``level`` 0 is the outermost, `WINDOWS` the start/end ranges; ``on_gpu`` marks projected ranges. ``start``, ``end``
-    int64 ns; ``path`` int32 into ``breakdown.paths``, of the first range in the mark; ``count`` int32, the ranges in
-    the mark: more than 1 where neighbours shorter than a column are drawn as one.
+    ``level`` 0 is the outermost, `START_END_LANE` the start/end ranges; ``on_gpu`` marks projected ranges. ``start``,
+    ``end`` int64 ns; ``path`` int32 into ``breakdown.paths``, of the first range in the mark; ``count`` int32, the
+    ranges in the mark: more than 1 where neighbours shorter than a column are drawn as one.
     """
 
     label: str
@@ -138,7 +138,7 @@ def _extent(breakdown: Breakdown) -> tuple[int, int]:
 
 
 def _longest_wait(trace: Trace) -> int:
-    """The longest time in ns between two ops of one GPU in which it ran nothing."""
+    """Find the longest time in ns between two ops of one GPU in which it ran nothing."""
     ops, longest = trace.ops, 0
     for number in set(trace.gpu_numbers) if len(ops) else ():
         rows = trace.ops_of_gpu(number)
@@ -150,8 +150,8 @@ def _longest_wait(trace: Trace) -> int:
 # ---- which streams and threads are shown, in every picture of them
 
 
-def choose_lanes(trace: Trace, most_streams: int = MOST_STREAMS) -> tuple[list[list[int]], list[str]]:
-    """The streams that share each lane, in the order of GPUs, their processes and streams; a note on those left out.
+def choose_lanes(trace: Trace, most_streams: int = MAX_STREAMS) -> tuple[list[list[int]], list[str]]:
+    """Choose the streams of each lane, in the order of GPUs, processes and streams; with a note on those left out.
 
     Of more than ``most_streams`` those of one process and GPU share one. Migrations have lanes of their own.
     """
@@ -171,7 +171,7 @@ def choose_lanes(trace: Trace, most_streams: int = MOST_STREAMS) -> tuple[list[l
     for lane in by_time:
         busiest.setdefault(gpu[lane[0]], lane)
     first = list(busiest.values())
-    chosen = (first + [lane for lane in by_time if lane not in first])[:MOST_LANES]
+    chosen = (first + [lane for lane in by_time if lane not in first])[:MAX_LANES]
     shown = {stream for lane in chosen for stream in lane}
     rest = [stream for stream in range(len(total)) if stream not in shown]
     share = f"{100 * int(total[rest].sum()) / (int(total.sum()) or 1):.2g} %"
@@ -187,7 +187,7 @@ def choose_lanes(trace: Trace, most_streams: int = MOST_STREAMS) -> tuple[list[l
 
 
 def processes_by_gpu(trace: Trace) -> list[int]:
-    """All processes in the order of the first GPU that each uses, and then of their ids."""
+    """Sort all processes by the first GPU that each uses, and then by their ids."""
     place = [*device_labels(trace)]
     first = dict.fromkeys(range(len(trace.processes)), len(place))
     for device, number in zip(trace.devices, trace.gpu_numbers, strict=True):
@@ -196,7 +196,7 @@ def processes_by_gpu(trace: Trace) -> list[int]:
 
 
 def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
-    """The threads that do anything, in the order in which to show them, and how many of them have ranges with GPU work.
+    """Rank the threads that do anything, those to show first before others; with how many have ranges with GPU work.
 
     Where no range has any, that is how many have ranges. They come first, by the work of their outermost ranges, the
     first one of every process before the second one of any; then others with ranges, then those that only launch.
@@ -218,7 +218,7 @@ def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
 
 
 def _fair(threads: list[int], work: Ints, trace: Trace) -> list[int]:
-    """The same threads, the first one of every process before the second one of any.
+    """Put the first thread of every process before the second one of any.
 
     A main thread comes first in its process if it has a fair part of the work: its ranges are the program's outline.
     """
@@ -244,7 +244,7 @@ def _fair(threads: list[int], work: Ints, trace: Trace) -> list[int]:
 def _stream_lanes(
     trace: Trace, groups: OpGroups, lanes: list[list[int]], edges: Ints
 ) -> Iterator[StreamLane]:
-    """The lanes of the chosen streams over the columns that ``edges`` bound. Near-linear in ops."""
+    """Make the lanes of the chosen streams over the columns that ``edges`` bound. Near-linear in ops."""
     ops, labels = trace.ops, stream_labels(trace)
     lane_of = np.full(len(trace.streams), len(lanes), np.uint8)
     for number, streams in enumerate(lanes):
@@ -272,14 +272,14 @@ def _stream_lanes(
 
 
 def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], list[str]]:
-    """The lanes of ranges, thread by thread, and notes on what is left out."""
+    """Make the lanes of ranges, thread by thread; with notes on what is left out."""
     trace = breakdown.attribution.trace
     ranges, level = trace.ranges, breakdown.paths.depth[breakdown.paths.of]
     ranked, working = ranked_threads(breakdown)
-    threads = sorted(ranked[: min(working, MOST_THREADS)])
+    threads = sorted(ranked[: min(working, MAX_THREADS)])
     notes = []
-    if working > MOST_THREADS:
-        notes.append(f"ranges of {working - MOST_THREADS} more threads are not drawn")
+    if working > MAX_THREADS:
+        notes.append(f"ranges of {working - MAX_THREADS} more threads are not drawn")
     levels = next(count for most, count in _LEVELS if len(threads) <= most)
     near = np.flatnonzero(breakdown.kept & (level < levels))
     several = len({int(trace.thread_process[thread]) for thread in threads}) < len(threads)
@@ -293,9 +293,9 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], li
         number = int(trace.threads[thread])
         who = f"thread {tid_of(number)}" if several else f"pid {pid_of(number)}"
         for on_gpu in (False, True):
-            for each in (*range(min(levels, _ON_GPU_LEVELS) if on_gpu else levels), WINDOWS):
+            for each in (*range(min(levels, _ON_GPU_LEVELS) if on_gpu else levels), START_END_LANE):
                 kind, called = (
-                    (START_END, "start/end") if each == WINDOWS else (PUSH_POP, f"level {each + 1}")
+                    (START_END, "start/end") if each == START_END_LANE else (PUSH_POP, f"level {each + 1}")
                 )
                 at_level = rows[(ranges.kind[rows] == kind) & (level[rows] == max(each, 0))]
                 marks = _marks(breakdown, at_level, edges, on_gpu)
@@ -310,7 +310,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], li
 def _marks(
     breakdown: Breakdown, rows: NDArray[np.intp], edges: Ints, on_gpu: bool
 ) -> tuple[Ints, Ints, NDArray[np.int32], NDArray[np.int32]]:
-    """Start, end, path and count of the marks of a `RangeLane`."""
+    """Find start, end, path and count of the marks of a `RangeLane`."""
     inside, ranges = breakdown.attribution.inclusive, breakdown.attribution.trace.ranges
     if on_gpu:
         rows = rows[inside.launches[rows] > 0]

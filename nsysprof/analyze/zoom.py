@@ -73,7 +73,7 @@ class Zoom:
 
 
 def zoom_in(breakdown: Breakdown) -> Zoom | None:
-    """The `Zoom` of a report, by the rule of this module; None where there are no ops."""
+    """Choose the `Zoom` of a report by the rule of this module; None where there are no GPU ops."""
     if not (breakdown.attribution.trace.stream_gpu >= 0).any():
         return None
     chosen = _representative(breakdown)
@@ -94,7 +94,7 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
 
 
 def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
-    """The row of the instance to show, and how many instances it stands for."""
+    """Choose the instance to show; with how many instances it stands for."""
     merged, paths = breakdown.columns("merged"), breakdown.paths
     busy = merged["busy_ns"]
     if not len(merged) or not busy.max(initial=0):
@@ -133,12 +133,12 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
 
 
 def _inside(parent: NDArray[np.int32], row: int) -> NDArray[np.bool_]:
-    """Which rows of ``merged`` lie in one of them, itself included."""
+    """Mark the rows of ``merged`` that lie in one of them, itself included."""
     return ancestors_or_self(parent, np.arange(len(parent)) == row)
 
 
 def _of_stream(breakdown: Breakdown) -> Zoom:
-    """Some ops of the busiest stream."""
+    """Zoom in on some GPU ops of the busiest stream."""
     trace = breakdown.attribution.trace
     total = np.zeros(len(trace.streams), np.int64)
     np.add.at(total, trace.ops.stream, trace.ops.end - trace.ops.start)
@@ -150,7 +150,7 @@ def _of_stream(breakdown: Breakdown) -> Zoom:
 
 
 def _together(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Some ops of one stream without what a wait longer than all else keeps apart from most kernel time."""
+    """Leave out of some ops of one stream what a wait longer than all else keeps apart from most kernel time."""
     ops = trace.ops
     rows = rows[np.argsort(ops.start[rows], kind="stable")]
     while len(rows) > 1:
@@ -165,13 +165,13 @@ def _together(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _kernel_time(ops: Ops, rows: NDArray[np.intp]) -> tuple[int, int]:
-    """The time of the kernels among some ops, and that of all of them."""
+    """Add up the time of the kernels among some ops, and that of all of them."""
     length = ops.end[rows] - ops.start[rows]
     return int(length[(ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)].sum()), int(length.sum())
 
 
 def _typical(trace: Trace, rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
-    """So many consecutive ops, of those sorted by start, as are busy for the median part of their time.
+    """Choose ``most`` consecutive ops, of those sorted by start, that are busy for the median part of their time.
 
     Stretches that hold the longest wait, or in which kernels run for less than half of the op time, do not count where
     there are others.
@@ -205,7 +205,7 @@ def _typical(trace: Trace, rows: NDArray[np.intp], most: int) -> NDArray[np.intp
 def _stretch(
     breakdown: Breakdown, what: str, rows: NDArray[np.intp], row: int | None, instances: int
 ) -> Zoom:
-    """The stretch of the ops ``rows``, or of typical ones if they are too many."""
+    """Make the stretch of the ops ``rows``, or of typical ones if they are too many."""
     trace = breakdown.attribution.trace
     ops, launches = trace.ops, trace.launches
     rows, of = rows[np.argsort(ops.start[rows], kind="stable")], len(rows)
@@ -253,8 +253,9 @@ def _stretch(
 def _host_extent(
     breakdown: Breakdown, calls: NDArray[np.integer], row: int | None, first: int, last: int
 ) -> tuple[tuple[int, int], bool]:
-    """When the host worked on it, and whether that is so far from ``first`` … ``last`` on the GPU that one axis cannot
-    show both. What it does long after the last op is left out.
+    """Find when the host worked on it, and whether one axis cannot show both that and ``first`` … ``last`` on the GPU.
+
+    What the host does long after the last op is left out.
     """
     launches, ranges = breakdown.attribution.trace.launches, breakdown.attribution.trace.ranges
     far = _MAX_LENGTHS_APART * max(last - first, 1)
@@ -272,7 +273,7 @@ def _host_extent(
 
 
 def _ranges_around(breakdown: Breakdown, row: int | None, begin: int, end: int) -> ColumnTable:
-    """The range and the levels inside it that reach into the extent."""
+    """List the range and the levels inside it that reach into the extent."""
     attribution = breakdown.attribution
     ranges = attribution.trace.ranges
     level = {} if row is None else {row: 0}

@@ -138,7 +138,7 @@ def analyze(
 def _write(
     breakdown: Breakdown, results: ResultFolder, painter: Painter | None, *, html: bool, instances: bool
 ) -> None:
-    """Write the files, the charts that are being painted among them, and say so on stderr."""
+    """Write the files, the charts that are being painted among them, and name them on stderr."""
     from nsysprof.analyze.charts import analysis_charts
     from nsysprof.analyze.files import write_tables
     from nsysprof.charts.chart import files_of

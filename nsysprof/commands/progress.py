@@ -1,4 +1,4 @@
-"""What people see on stderr while a command works: its messages, and a progress bar after a second."""
+"""Messages on stderr while a command works, and a progress bar after a second."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def print_message(text: str) -> None:
 
 
 def echo(text: str) -> None:
-    """Print on stderr at once, as what a program prints; the command goes on where nobody reads that any more."""
+    """Print on stderr at once, such as what a program prints; the command goes on where stderr is closed."""
     with suppress(OSError, ValueError):
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -30,7 +30,7 @@ def echo(text: str) -> None:
 
 @contextmanager
 def progress_bar(total: Callable[[], int] | None = None) -> Iterator[Callable[[str, int], None]]:
-    """A callback ``(step, rows done)`` that moves a bar on stderr, which appears after a second and on terminals only.
+    """Yield a callback ``(step, rows done)`` that moves a bar on stderr, shown after a second and on terminals only.
 
     ``total`` is asked for the number of rows when the bar is there. A step without rows makes the bar pulse.
     """

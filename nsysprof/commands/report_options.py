@@ -1,4 +1,4 @@
-"""The options of commands that read reports: defined once, so that they mean and are called the same everywhere."""
+"""Options of commands that read reports: defined once, so that they have one name and one meaning everywhere."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ ReplaceOption = Annotated[
 
 
 def folder_option(default: str) -> Any:
-    """The option ``-o`` of a command: where its results go, and where they go without it."""
+    """Declare the option ``-o``: the folder of the results; ``default`` describes where they go without it."""
     return typer.Option("--output", "-o", metavar="DIR", help=f"Folder of the results [default: {default}].")
 
 
 def bytes_of(memory_limit: str | None) -> int:
-    """The bytes that `MemoryLimitOption` names, or its default; `NsysprofError` for what is no size."""
+    """Read the bytes that `MemoryLimitOption` names, or its default; `NsysprofError` for what is no size."""
     from nsysprof.core.arena import default_limit, parse_size
 
     return default_limit() if memory_limit is None else parse_size(memory_limit)

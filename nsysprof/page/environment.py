@@ -1,4 +1,4 @@
-"""Lists where the numbers of a page come from: the report, and the record of the run where there is one."""
+"""Facts about where the numbers of a page come from: the report, and the record of the run where there is one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Facts = list[tuple[str, list[tuple[str, str]]]]
 
 
 def report_facts(report: Report, threads: str, record: Path | None = None) -> Facts:
-    """Groups of facts, ``(heading, [(name, value)])``; ``record`` is the run record, by default the one beside it."""
+    """List facts in groups, ``(heading, [(name, value)])``; ``record`` is the run record, by default the one beside."""
     about = describe_report(report)
     facts = [("file", visible(about["file"]))]
     if about["size_bytes"]:
@@ -56,14 +56,14 @@ def _gpus(gpus: list[dict[str, Any]]) -> Iterator[tuple[str, list[tuple[str, str
 
 
 def _keeps_arguments(record: Mapping[str, Any]) -> bool:
-    """Whether the program's arguments were to be kept (``capture --keep-environment``): pages are passed on."""
+    """Tell whether the program's arguments were to be kept (``capture --keep-environment``): pages are passed on."""
     report = record.get("report")
     sqlite = report.get("sqlite") if isinstance(report, dict) else None
     return isinstance(sqlite, dict) and sqlite.get("scrubbed") is False
 
 
 def _record(path: Path, record: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """What ``nsysprof capture`` wrote down."""
+    """List what ``nsysprof capture`` recorded."""
     if not _keeps_arguments(record):
         record = without_arguments(record)
     run = {name: record.get(name) for name in _RECORDED}
@@ -79,7 +79,7 @@ def _record(path: Path, record: Mapping[str, Any]) -> Iterator[tuple[str, list[t
 
 
 def _flat(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
-    """All that is known, one value each, under names such as ``workload.torch``."""
+    """List all that is known, one value each, under names such as ``workload.torch``."""
     for name, value in values.items():
         label = f"{before}{name}".replace("_", " ")
         if isinstance(value, Mapping):

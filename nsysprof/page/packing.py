@@ -1,4 +1,4 @@
-"""Packs what a timeline shows into text for a page: a header in JSON and columns of numbers, compressed.
+"""Timelines packed into text for a page: a header in JSON and columns of numbers, compressed.
 
 Times are differences in varints, of which most have one or two bytes. A row of ops also has levels: its time cut into
 columns, each with how busy it was and the family that ran longest, so that the page never draws more than it has
@@ -80,7 +80,7 @@ def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
 
 
 def varints(values: NDArray[np.integer]) -> bytes:
-    """Whole numbers, not negative, in as many bytes as each needs: seven bits in each, the low ones first."""
+    """Write whole numbers, not negative, in as many bytes as each needs: seven bits in each, the low ones first."""
     rest = values.astype(np.uint64)
     out = np.empty((len(rest), 10), np.uint8)
     used = np.zeros((len(rest), 10), bool)
@@ -95,7 +95,7 @@ def varints(values: NDArray[np.integer]) -> bytes:
 
 
 def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
-    """How busy each column is, of 255, and the colour of what ran longest (or `NOTHING`); the finest level first.
+    """Find how busy each column is, of 255, and the colour of what ran longest (or `NOTHING`); the finest level first.
 
     A row with so few marks that all can be drawn needs none.
     """
@@ -122,7 +122,7 @@ def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[
 
 
 def busy_shares(start: Ints, end: Ints, length: int, columns: int = COARSEST) -> list[float]:
-    """In which part of each of some columns something ran, in percent with one decimal."""
+    """Find in which part of each of some columns something ran, in percent with one decimal."""
     edges = column_edges(0, length, columns)
     first, last = merge(start, end)
     busy = np.diff(cover_before(first, last, edges))

@@ -1,4 +1,4 @@
-"""Fills the templates of a page: all that comes from a report is escaped, all else comes from this folder."""
+"""Templates of a page and how they are filled: text of a report is escaped, all else comes from this folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_COLOURS, _FREQUENT = 256, 160
 
 
 def fill(template: str, *, with_timeline: bool = True, **values: Any) -> str:
-    """The page that a template makes of some values; those without a timeline need no scripts for one.
+    """Fill a template with values; a page without a timeline needs no scripts for one.
 
     A content security policy names the scripts by their hash and forbids every request: whatever a name of a range
     may hold, nothing else runs, and nothing is loaded.
@@ -59,7 +59,7 @@ def fill(template: str, *, with_timeline: bool = True, **values: Any) -> str:
 
 
 def _part(name: str) -> str:
-    """A script or a style sheet of this package; one that would end its own element is a mistake of ours."""
+    """Read a script or a style sheet of this package; none may end its own element."""
     text = (_PARTS / name).read_text(encoding="utf-8")
     assert not re.search("</(script|style)", text, re.IGNORECASE), name
     return text
@@ -78,7 +78,7 @@ def _policy(scripts: list[str]) -> str:
 
 
 def figures(charts: Sequence[Chart[Any]], pictures: Sequence[bytes]) -> list[dict[str, str]]:
-    """The pictures of charts with their captions, for the macro ``charts``; none where none were drawn."""
+    """List the pictures of charts with their captions, for the macro ``charts``; none where none were drawn."""
     if not pictures:
         return []
     return [
@@ -88,7 +88,7 @@ def figures(charts: Sequence[Chart[Any]], pictures: Sequence[bytes]) -> list[dic
 
 
 def inline(picture: bytes) -> str:
-    """A chart of `png.png` as the address of an image that holds it, at a third of its size: with at most 256 colours.
+    """Turn a PNG of the chart kit into the address of an image that holds it, a third of its size: with 256 colours.
 
     Charts have few colours and their blends at the edges of letters; those that are rare are replaced by near ones.
     """
@@ -114,7 +114,7 @@ def inline(picture: bytes) -> str:
 
 
 def _pixels(picture: bytes) -> tuple[int, int, NDArray[np.uint8]]:
-    """Width, height and the pixels, a row of red, green and blue each, of what `png.png` wrote."""
+    """Read width, height and the pixels, a row of red, green and blue each, of a PNG of the chart kit."""
     at, data = 8, b""
     width = height = 0
     while at < len(picture):
@@ -132,7 +132,7 @@ def _pixels(picture: bytes) -> tuple[int, int, NDArray[np.uint8]]:
 def _palette(
     colours: NDArray[np.uint32], count: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """At most 256 of the colours, and for each colour the place of the nearest of these.
+    """Choose at most 256 of the colours; with the place of the nearest of these for each colour.
 
     First the frequent ones, then always the one that is worst off.
     """

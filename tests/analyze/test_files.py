@@ -342,11 +342,11 @@ def test_too_many_instances_are_left_out(
     odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Above the limit `instances.csv` is left out with a note, and the option brings it back."""
-    monkeypatch.setattr(analysis_files, "MOST_INSTANCES", len(ODD_NAMES))
+    monkeypatch.setattr(analysis_files, "MAX_INSTANCES", len(ODD_NAMES))
     written, notes = write_tables(odd, tmp_path)
     assert [path.name for path in written] == FILES
     assert notes == []
-    monkeypatch.setattr(analysis_files, "MOST_INSTANCES", len(ODD_NAMES) - 1)
+    monkeypatch.setattr(analysis_files, "MAX_INSTANCES", len(ODD_NAMES) - 1)
     written, notes = write_tables(odd, tmp_path)
     assert [path.name for path in written] == ["ranges.csv", "kernels.csv", "analysis.json"]
     assert notes == [f"instances.csv is left out: it would have {len(ODD_NAMES)} rows; --instances writes it"]
@@ -360,7 +360,7 @@ def test_long_tables_are_cut_in_the_document_and_whole_beside_it(
     odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Above the limit the document holds the rows with the most time, in their order, and says how many are missing."""
-    monkeypatch.setattr(analysis_files, "MOST_ROWS", len(ODD_NAMES))
+    monkeypatch.setattr(analysis_files, "MAX_ROWS", len(ODD_NAMES))
     _, notes = write_tables(odd, tmp_path)
     whole = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     assert len(whole["ranges"]) == len(ODD_NAMES)
@@ -368,7 +368,7 @@ def test_long_tables_are_cut_in_the_document_and_whole_beside_it(
     assert notes == [
         f"analysis.json holds the {len(ODD_NAMES)} rows with the most time; all are in kernels.csv"
     ]
-    monkeypatch.setattr(analysis_files, "MOST_ROWS", 3)
+    monkeypatch.setattr(analysis_files, "MAX_ROWS", 3)
     _, notes = write_tables(odd, tmp_path)
     cut = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     assert list(cut) == [*DOCUMENT[:-2], "left_out", *DOCUMENT[-2:]]
@@ -384,8 +384,8 @@ def test_long_tables_are_cut_in_the_document_and_whole_beside_it(
 
 def test_the_limits_of_rows_are_those_of_the_readme() -> None:
     """100,000 instances are written unasked, and 5,000 rows of a table into the document."""
-    assert analysis_files.MOST_INSTANCES == 100_000
-    assert analysis_files.MOST_ROWS == 5_000
+    assert analysis_files.MAX_INSTANCES == 100_000
+    assert analysis_files.MAX_ROWS == 5_000
 
 
 def checked(folder: Path, report: Report, *, force: bool = False) -> bool:

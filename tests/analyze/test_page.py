@@ -330,7 +330,7 @@ def test_ranges_that_were_asked_for_are_drawn_however_short(
     trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of too many ranges the longest of those that count are chosen, not of all."""
-    monkeypatch.setattr(page_rows, "MOST_RANGES", 3)
+    monkeypatch.setattr(page_rows, "MAX_RANGES", 3)
     long = [Range(f"long{n}", 1000 * n, 1000 * n + 900) for n in range(5)]
     short = [Range("short", 10_000 + 100 * n, 10_010 + 100 * n + n) for n in range(5)]
     packed, _, notes = report_timeline(broken_down(trace(*long, *short), select="short"))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.analyze.timeline import MOST_LANES, MOST_THREADS, WINDOWS, Timeline, timeline
+from nsysprof.analyze.timeline import MAX_LANES, MAX_THREADS, START_END_LANE, Timeline, timeline
 from nsysprof.analyze.zoom import READABLE_OPS, Zoom
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, union_length
 from nsysprof.kernels.classify import FAMILIES
@@ -140,7 +140,7 @@ def test_of_more_lanes_than_fit_the_busiest_are_drawn_and_every_gpu_has_one(trac
             end = 10 + (1000 if device else 10) // pid
             items.append(launch_kernel(GEMM, (0, 1), (10, end), id=device + 1, device=device, process=pid))
     answer = shown(trace(*items))
-    assert len(answer.streams) == MOST_LANES
+    assert len(answer.streams) == MAX_LANES
     assert {lane.label.split(" · ")[0] for lane in answer.streams} == {f"GPU {n}" for n in range(8)}
     assert any(note.startswith("8 more streams with") for note in answer.notes)
 
@@ -182,13 +182,16 @@ def test_short_neighbours_are_one_mark(trace: MakeTrace) -> None:
 def test_start_end_ranges_have_a_lane(trace: MakeTrace) -> None:
     """A start/end range stands in a lane of its own, apart from push/pop ranges."""
     answer = shown(trace(Range("w", 0, 90, kind="start_end"), launch_kernel(GEMM, (1, 2), (3, 100), id=1)))
-    assert [(lane.level, lane.on_gpu) for lane in answer.ranges] == [(WINDOWS, False), (WINDOWS, True)]
+    assert [(lane.level, lane.on_gpu) for lane in answer.ranges] == [
+        (START_END_LANE, False),
+        (START_END_LANE, True),
+    ]
 
 
 def test_of_many_threads_each_process_has_one_lane_first(trace: MakeTrace) -> None:
     """Main threads of all processes come before helper threads, and the rest is said to be left out."""
     items: list[Items] = []
-    for process in range(1, MOST_THREADS + 1):
+    for process in range(1, MAX_THREADS + 1):
         for thread, length in ((process, 50), (100 + process, 90)):
             number = 2 * process + (thread > 100)
             items.append(Range("step", 0, 100, thread=thread, process=process))
@@ -199,9 +202,9 @@ def test_of_many_threads_each_process_has_one_lane_first(trace: MakeTrace) -> No
             )
     answer = shown(trace(*items))
     assert {lane.label for lane in answer.ranges if not lane.on_gpu} == {
-        f"pid {process} · level 1 · host" for process in range(1, MOST_THREADS + 1)
+        f"pid {process} · level 1 · host" for process in range(1, MAX_THREADS + 1)
     }
-    assert f"ranges of {MOST_THREADS} more threads are not drawn" in answer.notes
+    assert f"ranges of {MAX_THREADS} more threads are not drawn" in answer.notes
 
 
 def test_a_report_without_work_has_lanes_of_ranges_only(trace: MakeTrace) -> None:

@@ -358,7 +358,7 @@ def test_growth_against_an_analysis_with_long_tables(
     folder = budget.parent / "run.analysis"
     slower = doctored(budget.parent, SLOWER)
     wanted = run(slower, budget.name, "--baseline", SHIPPED, "--json").out
-    monkeypatch.setattr("nsysprof.analyze.files.MOST_ROWS", 5)
+    monkeypatch.setattr("nsysprof.analyze.files.MAX_ROWS", 5)
     assert run(SHIPPED, "--no-charts", command="analyze").code == 0
     for name in (None, "instances.csv"):
         if name:

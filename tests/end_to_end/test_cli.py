@@ -536,7 +536,7 @@ def test_bad_rules(content: str | None, small: Path, run: Run, tmp_path: Path) -
 
 def test_instances_on_demand(small: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many instances are left out with a note on stderr, `--instances` writes them."""
-    monkeypatch.setattr(analysis_files, "MOST_INSTANCES", 2)
+    monkeypatch.setattr(analysis_files, "MAX_INSTANCES", 2)
     done = run("analyze", small.name, "--no-charts")
     assert done.err == (
         "\nWritten to report.analysis/: ranges.csv, kernels.csv, analysis.json\n"
