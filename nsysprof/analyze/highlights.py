@@ -127,4 +127,6 @@ def launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> NDArray[np.boo
     """Mark rows of ``merged`` in which the GPU waits for one launch after the other, which takes several."""
     merged = breakdown.columns("merged").take(rows)
     waits: NDArray[np.bool_] = idle_shares(breakdown, rows.tolist()) > LAUNCH_BOUND_IDLE
+    if breakdown.attribution.replay is not None:  # what a graph replays waits for no launch of its own
+        waits &= merged["captured_nodes"] == 0
     return waits & (merged["launches"] > merged["instances"])

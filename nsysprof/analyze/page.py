@@ -37,6 +37,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         title=visible(report.path.name),
         subtitle=subtitle(breakdown),
         work=work_line(breakdown),
+        graphs=[*breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
         totals=_totals(breakdown),
         warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
         charts=figures(analysis_charts(), pictures),

@@ -102,6 +102,7 @@ def check(
     *,
     baseline: File | None = None,
     threads: str = "follow",
+    graphs: str = "launched",
     rules: File | None = None,
     nsys: File | None = None,
     memory_limit: int | None = None,
@@ -111,7 +112,7 @@ def check(
 
     ``baseline`` is an earlier report, an ``analysis.json``, or the folder of one, for limits with ``max_growth``, which
     are not tested without. ``rules`` is a file of kernel rules to ask before the shipped ones, ``nsys`` what exports a
-    ``.nsys-rep``; ``threads`` and ``memory_limit`` (bytes) are those of `attribute`; ``progress`` is given what was
+    ``.nsys-rep``; ``threads``, ``graphs`` and ``memory_limit`` (bytes) are those of `attribute`; ``progress`` is given what was
     done, and how many rows. Raises `NsysprofError` for what cannot be read or means nothing, such as a report without
     ranges or a backend that no rule knows; a broken limit raises nothing.
     """
@@ -119,7 +120,7 @@ def check(
     known = load_rules(Path(rules) if rules is not None else None)
 
     def measured(opened: Report) -> Breakdown:
-        attribution = attribute(opened, threads, progress, memory_limit)
+        attribution = attribute(opened, threads, progress, memory_limit, graphs)
         return break_down(
             attribution, merge=asked.merge, skip=asked.skip, instances=asked.instances, rules=known
         )
@@ -133,6 +134,7 @@ def draft(
     report: File,
     *,
     threads: str = "follow",
+    graphs: str = "launched",
     rules: File | None = None,
     nsys: File | None = None,
     memory_limit: int | None = None,
@@ -141,7 +143,7 @@ def draft(
     """The TOML text of a budget that a report keeps to, see `draft_budget`; the arguments are those of `check`."""
     known = load_rules(Path(rules) if rules is not None else None)
     with open_report(report, nsys=nsys) as opened:
-        attribution = attribute(opened, threads, progress, memory_limit)
+        attribution = attribute(opened, threads, progress, memory_limit, graphs)
         return draft_budget(break_down(attribution, rules=known), known)
 
 

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from nsysprof.commands.report_options import (
+    Graphs,
+    GraphsOption,
     MemoryLimitOption,
     NoMergeOption,
     NsysOption,
@@ -40,6 +42,7 @@ def why(
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many culprits to print of a cause.")] = 8,
     no_merge: NoMergeOption = False,
     threads: ThreadsOption = Threads.FOLLOW,
+    graphs: GraphsOption = Graphs.LAUNCHED,
     rules: RulesOption = None,
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -76,7 +79,11 @@ def why(
             attribution = attribute(opened, threads.value, progress, bytes_of(memory_limit))
             progress("waits", 0)
             answer = account(
-                attribution, select, rules=loaded, merge_names=None if no_merge else DEFAULT_MERGE
+                attribution,
+                select,
+                rules=loaded,
+                merge_names=None if no_merge else DEFAULT_MERGE,
+                graphs=graphs.value,
             )
         print(why_text(answer, top), end="", flush=True)
         typer.echo(results.write(lambda folder: write_why(answer, folder)), err=True)

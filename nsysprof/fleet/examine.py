@@ -44,6 +44,7 @@ class ReportTask:
     rules: str | None = None
     nsys: str | None = None
     memory_limit: int | None = None
+    graphs: str = "launched"
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ def _answer(task: ReportTask, report: Report, path: Path, began: float) -> Repor
 def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tuple[str, ...]]:
     """Make a part for each process with GPU work, by GPU and pid; and collect the warnings of the trace."""
     rules = load_rules(Path(task.rules) if task.rules else None)
-    attribution = attribute(report, task.threads, memory_limit=task.memory_limit or default_limit())
+    limit = task.memory_limit or default_limit()
+    attribution = attribute(report, task.threads, memory_limit=limit, graphs=task.graphs)
     trace, waits = attribution.trace, report.reader.waits()
     processes = np.unique(trace.stream_process[trace.stream_gpu >= 0]).tolist() if trace.streams else []
     if not processes:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.graph_work import graph_work
 from nsysprof.attribution.paths import merged_names
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
@@ -62,8 +63,9 @@ class Texts:
 class Facts:
     """What is known of a trace: ``communication`` says of each op name whether it is a collective.
 
-    ``names`` are the merged names of ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what
-    `Trace.threads` are called; ``texts`` are all texts that pieces refer to.
+    ``op_owner`` is the range that each GPU op is named after; ``names`` are the merged names of ranges and
+    ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called; ``texts`` are
+    all texts that pieces refer to.
     """
 
     attribution: Attribution
@@ -73,6 +75,7 @@ class Facts:
     activity: HostActivity
     reasons: Reasons
     details: OpDetails
+    op_owner: NDArray[np.int32]
     names: list[str]
     name_code: NDArray[np.int64]
     threads: list[str]
@@ -85,12 +88,18 @@ class Facts:
         return {**texts, "cause": CAUSES, "claim": CLAIMS}
 
 
-def read_facts(attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None) -> Facts:
-    """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it."""
+def read_facts(
+    attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None, graphs: str = "launched"
+) -> Facts:
+    """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it.
+
+    With ``graphs`` as ``captured`` ops of CUDA graphs are named after the range in which they were captured.
+    """
     trace = attribution.trace
     reader = trace.report.reader
     dependencies, thread_names = reader.dependencies(trace), reader.thread_names()
     merged = merged_names([name.text for name in trace.range_names], merge_names)
+    owner, work = attribution.op_owner, graph_work(attribution) if graphs == "captured" else None
     place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
     return Facts(
         attribution=attribution,
@@ -100,6 +109,7 @@ def read_facts(attribution: Attribution, kinds: Kinds, merge_names: Sequence[str
         activity=reader.host_activity(),
         reasons=reasons(trace, dependencies),
         details=reader.op_details(trace),
+        op_owner=owner if work is None else np.where(work.captured, work.owner, owner),
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
         threads=[thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
@@ -218,9 +228,9 @@ def held_up(facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
 
 
 def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """A text for each op: what it is, and in which range it was launched; and the name of that."""
+    """A text for each op: what it is, and in which range it was launched, or captured; and the name of that."""
     trace = facts.attribution.trace
-    owner = np.append(facts.attribution.owner, np.int32(-1))[trace.ops.launch[op]]
+    owner = facts.op_owner[op]
     size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.details.size[op]), -1)
 
     def describe(name: int, size: int, row: int) -> str:

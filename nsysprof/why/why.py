@@ -75,14 +75,18 @@ def why(
     *,
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
+    graphs: str = "launched",
 ) -> Why:
     """Account for the GPU windows of the ranges that the glob ``select`` matches; without one of those that repeat.
+
+    ``attribution`` is of launches, as the walk needs them; with ``graphs`` as ``captured`` GPU ops that CUDA graphs
+    replay are named after the range in which they were captured.
 
     Raises `NsysprofError` where no range matches. Near-linear in ops and calls.
     """
     trace = attribution.trace
     windows, paths, chosen = _choose(attribution, select, merge_names)
-    facts = read_facts(attribution, classify(rules or load_rules(None), trace.op_names), merge_names)
+    facts = read_facts(attribution, classify(rules or load_rules(None), trace.op_names), merge_names, graphs)
     pieces = {name: [np.empty(0, np.int64)] for name in (*PIECE, "communication_ns", "copies_ns")}
     computed = {name: [np.empty(0, np.int64)] for name in ("window", "name", "ns", "waits")}
     compute_ns = np.zeros(len(windows), np.int64)
