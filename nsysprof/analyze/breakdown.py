@@ -72,8 +72,9 @@ class Breakdown:
 
     With ``by`` all tables but the ledger begin with a column of that name: a pid, or a GPU. ``options``: what
     `break_down` was asked for. ``kinds``: what each op name is. ``merged_paths``: of each path. ``kept``: which range
-    instances count. ``graphs``: what CUDA graphs replay, by where they were captured; None where nothing is. ``parts``: each with the row in ``merged`` of each merged path, -1 for none. ``notes``: on what was
-    left out and what no range owns.
+    instances count. ``graphs``: what CUDA graphs replay, by where they were captured; None where nothing is. ``parts``:
+    each with the row in ``merged`` of each merged path, -1 for none. ``notes``: on what was left out and what no range
+    owns.
     """
 
     attribution: Attribution

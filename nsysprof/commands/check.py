@@ -123,4 +123,5 @@ def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> 
     tables = text.count("\n[[range]]")
     print(f"Written to {visible(str(out))}: limits on {plural(tables, 'range')}; next:", file=sys.stderr)
     options = [f" --{name} {quote(str(reading[name]))}" for name in ("rules", "nsys") if reading[name]]
+    options += [" --graphs captured"] * (reading["graphs"] == "captured")
     print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}{''.join(options)}"))

@@ -52,12 +52,12 @@ def export(
 ) -> Path:
     """Write a report as a ``perfetto`` trace, or as ``parquet`` or ``csv`` tables; returns where.
 
-    By default that is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder.
-    A trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
+    By default that is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder. A
+    trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
     ``ranges`` and ``instances`` (`nsysprof.export.tables` says what their columns hold) and ``export.json``.
-    ``threads``, ``graphs``, ``rules`` and ``memory_limit`` (bytes) are those of an analysis; ``spreadsheet_safe`` puts a ``'``
-    before names in CSV that a spreadsheet would take for formulas. An earlier export is replaced with ``force`` only,
-    and what no export wrote never.
+    ``threads``, ``graphs``, ``rules`` and ``memory_limit`` (bytes) are those of an analysis; ``spreadsheet_safe`` puts
+    a ``'`` before names in CSV that a spreadsheet would take for formulas. An earlier export is replaced with ``force``
+    only, and what no export wrote never.
 
     Raises `NsysprofError` for an unreadable report, an output that cannot be written or exists, and where the package
     perfetto or pyarrow is needed and missing (``nsysprof[perfetto]``, ``nsysprof[parquet]``).
