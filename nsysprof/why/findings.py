@@ -25,7 +25,10 @@ Row: TypeAlias = dict[str, Any]  # of `why.csv`
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence about a path: what the GPU waited for, ``ns`` per window and its ``share``, and a ``hint``."""
+    """One sentence about a path: what the GPU waited for, ``ns`` per window and its ``share``, and a ``hint``.
+
+    ``headline`` says it in fewer words, for titles: `the GPU waits 12.3 ms per window, 57 % of it, for …`.
+    """
 
     path: str
     cause: str
@@ -35,6 +38,7 @@ class Finding:
     share: float
     claim: str
     hint: str
+    headline: str = ""
 
 
 def findings(rows: pd.DataFrame, held_up: pd.DataFrame) -> dict[str, list[Finding]]:
@@ -76,7 +80,8 @@ def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
         shown = exposing != name and _total(exposed) >= _MOST_OF_IT * _total(rows)
         yield _finding(path, rows, name, f"{name}, exposed by {exposing}" if shown else name)
     for name, rows in _grouped(short, lambda row: row["exposed_by"]):
-        yield _finding(path, rows, name, f"the host after {name}, which lets the GPU run dry")
+        subject = f"the host after {name}"
+        yield _finding(path, rows, name, f"{subject}, which lets the GPU run dry", subject)
     alone = [row for row in short if not row["exposed_by"]]
     for name, rows in _grouped(alone, lambda row: row["range"] or _NO_RANGE):
         ours = [row for row in rows if row["activity"] in _LAUNCHING]
@@ -116,15 +121,18 @@ def _total(rows: list[Row]) -> int:
     return sum(row["waited_ns"] for row in rows)
 
 
-def _finding(path: str, rows: list[Row], culprit: str, text: str) -> Finding:
+def _finding(path: str, rows: list[Row], culprit: str, text: str, subject: str = "") -> Finding:
     top = max(rows, key=lambda row: int(row["waited_ns"]))
     ns, share = sum(row["per_instance_ns"] for row in rows), sum(row["share_of_span"] for row in rows)
     waits = sum(row["waits"] for row in rows)
+    amount = f"{format_ns(ns)} per window, {format_share(share)} of it"
+    who = "a stream" if top["cause"] == "compute" else "the GPU"
     return Finding(
         path=path,
         cause=top["cause"],
         culprit=culprit,
-        text=f"{text}: {format_ns(ns)} per window, {format_share(share)} of it, in {plural(waits, 'wait')}",
+        text=f"{text}: {amount}, in {plural(waits, 'wait')}",
+        headline=f"{who} waits {amount}, for {subject or culprit}",
         ns=ns,
         share=share,
         claim=top["claim"],
