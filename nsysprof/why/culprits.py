@@ -167,7 +167,8 @@ def _host_parts(
     late = np.flatnonzero(pieces.kind == HOST)
     launch = np.append(trace.ops.launch, np.int32(-1))[pieces.op[late]].astype(np.int64)
     start, end = pieces.start[late], pieces.end[late]
-    of = windows.range[window[pieces.gap[late]]]
+    at = window[pieces.gap[late]]
+    of, since = windows.range[at], 2 * windows.start[at] - windows.end[at]  # a window's length before it
     thread = np.where(of >= 0, np.append(trace.ranges.thread, 0)[of], 0)
     time = host_time(
         facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end, thread)
@@ -185,7 +186,7 @@ def _host_parts(
             what += f" ({_copy_text(facts, copied)})"
         return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what} {_where(facts, row)}"
 
-    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread)
+    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread, since)
     return {
         "window": window[pieces.gap[late]][time.piece],
         "start_ns": time.start,
