@@ -13,6 +13,7 @@ import typer
 
 from nsysprof.commands.report_options import (
     ChartsOption,
+    HtmlOption,
     MemoryLimitOption,
     NoMergeOption,
     NsysOption,
@@ -35,6 +36,7 @@ def why(
     ] = None,
     output: Annotated[Path | None, folder_option("REPORT.why in the current folder")] = None,
     charts: ChartsOption = True,
+    html: HtmlOption = False,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many culprits to print of a cause.")] = 8,
     no_merge: NoMergeOption = False,
     threads: ThreadsOption = Threads.FOLLOW,
@@ -55,7 +57,7 @@ def why(
         from nsysprof.charts.chart import files_of, plans_of
         from nsysprof.commands.progress import progress_bar
         from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.folder import report_folder, report_stem
+        from nsysprof.results.folder import PAGE, report_folder, report_stem
         from nsysprof.trace.report import open_report
         from nsysprof.why.charts import CHARTS
         from nsysprof.why.files import FILES, SCHEMA, write_why
@@ -70,8 +72,8 @@ def why(
             opened,
             SCHEMA,
             "account",
-            possible=(*reversed(FILES), *files_of(CHARTS)),
-            wanted=FILES + (files_of(CHARTS) if charts else ()),
+            possible=(*reversed(FILES), *files_of(CHARTS), PAGE),
+            wanted=FILES + (files_of(CHARTS) if charts else ()) + ((PAGE,) if html else ()),
             force=force,
             spreadsheet_safe=spreadsheet_safe,
         )
@@ -86,9 +88,14 @@ def why(
                 progress("drawing charts", 0)
                 painter.paint(plans_of(CHARTS, answer))
         print(why_text(answer, top), end="", flush=True)
+        page = None
+        if html:
+            from nsysprof.why.page import why_page
+
+            page = partial(why_page, answer)
 
         def pictures() -> dict[str, bytes]:
             return dict(zip(files_of(CHARTS), painter.pictures(), strict=True))
 
-        written = results.write(partial(write_why, answer), pictures if charts else None)
+        written = results.write(partial(write_why, answer), pictures if charts else None, page)
         print(written, file=sys.stderr)

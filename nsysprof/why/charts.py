@@ -176,6 +176,7 @@ def _streams(instance: Instance) -> tuple[list[Stream], list[str]]:
         & (ops.end > instance.start_ns)
         & (ops.kind != MIGRATION)
     )
+    talks = np.array([family == "communication" for family in answer.kinds.family], bool)
     awaited = [f.culprit.rsplit(" in ", 1)[0] for f in instance.findings if f.cause == "compute"]
     held = np.array(
         [short_name(name) in awaited for name in trace.op_names] if awaited else [False] * len(trace.op_names)
@@ -183,7 +184,7 @@ def _streams(instance: Instance) -> tuple[list[Stream], list[str]]:
     kind = np.select(
         [
             np.isin(ops.kind[rows], (MEMCPY, MEMSET)),
-            answer.communication[ops.name[rows]],
+            talks[ops.name[rows]],
             held[ops.name[rows]],
         ],
         [_RUNS.index("copy"), _RUNS.index("communication"), _RUNS.index("kernel")],

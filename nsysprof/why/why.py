@@ -15,7 +15,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import find_matches
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.core.intervals import Ints, cover_before, expand_ranges, merge
-from nsysprof.kernels.classify import Rules, classify, load_rules, short_name
+from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules, short_name
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.walk import walk
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, gpu_windows, stretches, whole_windows
@@ -52,8 +52,7 @@ class Why:
     up by path and GPU, see `tables.WHY`. ``held_up`` has a row per path, GPU and kernel that another stream had to wait
     for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
     ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
-    nobody named them; ``lacks`` names tables that the report does not hold; ``communication`` says of each op name
-    whether it is a collective.
+    nobody named them; ``lacks`` names tables that the report does not hold; ``kinds`` are those of the op names.
     """
 
     attribution: Attribution
@@ -63,7 +62,7 @@ class Why:
     held_up: pd.DataFrame
     chosen: str
     lacks: tuple[str, ...]
-    communication: NDArray[np.bool_]
+    kinds: Kinds
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
@@ -108,7 +107,7 @@ def why(
     for name, words in facts.words.items():  # a code each, not a text each
         waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
     held = _held_up(facts, frame)
-    return Why(attribution, frame, waits, rows, held, chosen, facts.dependencies.lacks, facts.communication)
+    return Why(attribution, frame, waits, rows, held, chosen, facts.dependencies.lacks, facts.kinds)
 
 
 # ---- which windows
