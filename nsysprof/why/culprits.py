@@ -30,6 +30,7 @@ PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
     "op",
 )
+_WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent"}
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -77,6 +78,20 @@ class Facts:
     name_code: NDArray[np.int64]
     threads: list[str]
     texts: Texts
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What the recording does not hold though the program did it, each with the option that records it."""
+        found = []
+        if _WAIT_CALLS & set(self.activity.calls.names):
+            both = (
+                ("waits for events", self.dependencies.waits),
+                ("records of events", self.dependencies.records),
+            )
+            found += [
+                f"{name} (nsys profile --cuda-event-trace=true)" for name, events in both if not len(events)
+            ]
+        return tuple(found)
 
     @property
     def words(self) -> dict[str, Sequence[str]]:

@@ -25,9 +25,7 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS) -> str:
     """The answer for a terminal; ``top`` rows below each part of a window. Ends with a newline."""
     lines = [_head(answer)]
     if answer.lacks:
-        lines.append(
-            f"  not recorded: {', '.join(answer.lacks)} (waits between streams are inferred from order there)"
-        )
+        lines.append(f"  not recorded: {', '.join(answer.lacks)}: which stream waits for which is not known")
     paths = ranked_paths(answer)
     found = answer.findings
     for path in paths[:most_paths]:
