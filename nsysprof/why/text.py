@@ -27,9 +27,7 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS) -> str:
     """The answer for a terminal; ``top`` rows below each part of a window. Ends with a newline."""
     lines = [_head(answer)]
     if answer.lacks:
-        lines.append(
-            f"  not recorded: {', '.join(answer.lacks)} (waits between streams are inferred from order there)"
-        )
+        lines.append(f"  not recorded: {', '.join(answer.lacks)}: which stream waits for which is not known")
     total = (answer.windows["end_ns"] - answer.windows["start_ns"]).groupby(answer.windows["path"]).sum()
     paths = list(total.sort_values(ascending=False).index)
     found = answer.findings

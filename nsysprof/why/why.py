@@ -61,7 +61,7 @@ class Why:
     up by path and GPU, see `tables.WHY`. ``held_up`` has a row per path, GPU and kernel that another stream had to wait
     for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
     ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
-    nobody named them; ``lacks`` names tables that the report does not hold.
+    nobody named them; ``lacks`` names what the recording does not hold.
     """
 
     attribution: Attribution
@@ -150,7 +150,7 @@ def account_for(
     for name, words in facts.words.items():  # a code each, not a text each
         waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
     held = _held_up(facts, frame)
-    return Why(attribution, frame, waits, rows, held, chosen, facts.dependencies.lacks)
+    return Why(attribution, frame, waits, rows, held, chosen, facts.lacks)
 
 
 # ---- which windows
