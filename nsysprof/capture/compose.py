@@ -49,9 +49,9 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
 
     The program writes its own measurements to ``results``. CPU sampling and context switches stay off: they cost time
     and answer other questions; calls of the operating system cost nothing that shows and tell what a late host waits
-    for (analysis/planted-faults). CUDA graphs are traced node by node, since a graph traced as a whole hides its kernels.
-    Raises `NsysprofError` for a capture range that is none, and for further arguments that would put the report
-    elsewhere.
+    for (analysis/planted-faults). CUDA graphs are traced node by node, since a graph traced as a whole hides its
+    kernels. Raises `NsysprofError` for a capture range that is none, and for further arguments that would put the
+    report elsewhere.
     """
     given = {_name(one) for one in request.extra}
     if "--output" in given:
