@@ -16,9 +16,9 @@ MAX_FINDINGS = 5
 MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
 MIN_NS = 20_000  # per window
 _MOST_OF_IT = 0.6  # of a culprit's time that one call exposes
-_LONG_NS = 20_000  # of a culprit's mean wait: shorter ones are what launching costs anyway
-_LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
-_LAUNCHING = ("launch calls", "code", "other CUDA calls")
+LAUNCH_STEP_NS = 20_000  # of a culprit's mean wait: shorter ones are what launching costs anyway
+LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
+LAUNCHING_ACTIVITIES = ("launch calls", "code", "other CUDA calls")
 _NO_RANGE = "outside every range"
 Row: TypeAlias = dict[str, Any]  # of `why.csv`
 
@@ -72,7 +72,7 @@ def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
     host = [row for row in waits if row["cause"] == "host"]
     short: list[Row] = []
     for name, rows in _grouped(host, lambda row: row["culprit"]):
-        if _total(rows) < _LONG_NS * sum(row["waits"] for row in rows):
+        if _total(rows) < LAUNCH_STEP_NS * sum(row["waits"] for row in rows):
             short += rows
             continue
         by_call = _grouped(rows, lambda row: row["exposed_by"])
@@ -84,9 +84,9 @@ def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
         yield _finding(path, rows, name, f"{subject}, which lets the GPU run dry", subject)
     alone = [row for row in short if not row["exposed_by"]]
     for name, rows in _grouped(alone, lambda row: row["range"] or _NO_RANGE):
-        ours = [row for row in rows if row["activity"] in _LAUNCHING]
+        ours = [row for row in rows if row["activity"] in LAUNCHING_ACTIVITIES]
         launches = [row for row in ours if "Launch" in row["culprit"]]
-        if _total(launches) >= _LAUNCH_BOUND * _total(ours) > 0:
+        if _total(launches) >= LAUNCH_BOUND * _total(ours) > 0:
             where = f"in {name}" if name != _NO_RANGE else name
             text = f"launch-bound {where}: the host needs longer to launch than the GPU to run"
             yield _finding(path, ours, f"launches {where}", text)

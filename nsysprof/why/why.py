@@ -20,9 +20,11 @@ from nsysprof.trace.trace import pid_of
 from nsysprof.waits.walk import walk
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, gpu_windows, stretches, whole_windows
 from nsysprof.why.culprits import (
+    CAUSES,
     COMMUNICATION,
     COMPUTE,
     COUNTED,
+    LATE_HOST,
     PIECE,
     Facts,
     account,
@@ -30,7 +32,14 @@ from nsysprof.why.culprits import (
     held_up,
     read_facts,
 )
-from nsysprof.why.findings import Finding, findings, hint_for
+from nsysprof.why.findings import (
+    LAUNCH_BOUND,
+    LAUNCH_STEP_NS,
+    LAUNCHING_ACTIVITIES,
+    Finding,
+    findings,
+    hint_for,
+)
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 WHOLE = "the whole trace"
@@ -69,6 +78,27 @@ class Why:
         """For each path sentences about its largest waits, see `findings.findings`."""
         return findings(self.rows, self.held_up)
 
+    @cached_property
+    def launch_bound(self) -> NDArray[np.bool_]:
+        """Which rows of ``waits`` are steps of a host that launches more slowly than the GPU runs.
+
+        These are pieces below `LAUNCH_STEP_NS` in which the host launched, made other CUDA calls that wait for nothing,
+        or ran code between them, whatever let the GPU run dry; of the ranges of a path, process and GPU those in which
+        launches take `LAUNCH_BOUND` of that time.
+        """
+        length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
+        activity = self.waits["activity"]
+        short = (self.waits["cause"] == CAUSES[LATE_HOST]) & activity.isin(LAUNCHING_ACTIVITIES)
+        short &= length < LAUNCH_STEP_NS
+        place = self.windows.groupby(_PLACE).ngroup().to_numpy()[self.waits["window"]]
+        _, group = distinct(place, self.waits["range"].cat.codes.to_numpy())
+        total, launches = (
+            np.bincount(group, weights=np.where(some, length, 0))
+            for some in (short, short & (activity == "launch calls"))
+        )
+        bound: NDArray[np.bool_] = (short & (launches >= LAUNCH_BOUND * total)[group]).to_numpy()
+        return bound
+
 
 def why(
     attribution: Attribution,
@@ -81,9 +111,23 @@ def why(
 
     Raises `NsysprofError` where no range matches. Near-linear in ops and calls.
     """
-    trace = attribution.trace
     windows, paths, chosen = _choose(attribution, select, merge_names)
-    facts = read_facts(attribution, classify(rules or load_rules(None), trace.op_names), merge_names)
+    kinds = classify(rules or load_rules(None), attribution.trace.op_names)
+    return account_for(attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen)
+
+
+def account_for(
+    attribution: Attribution,
+    windows: Windows,
+    paths: Sequence[str],
+    kinds: Kinds,
+    *,
+    merge_names: Sequence[str] | None = DEFAULT_MERGE,
+    chosen: str = "",
+) -> Why:
+    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`."""
+    trace = attribution.trace
+    facts = read_facts(attribution, kinds, merge_names)
     pieces = {name: [np.empty(0, np.int64)] for name in (*PIECE, "communication_ns", "copies_ns")}
     computed = {name: [np.empty(0, np.int64)] for name in ("window", "name", "ns", "waits")}
     compute_ns = np.zeros(len(windows), np.int64)
