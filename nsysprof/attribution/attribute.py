@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,8 @@ class Attribution:
     ``ledger`` has a row per outcome; its rows add up to all GPU ops of the trace.
 
     Where ``graphs`` is ``captured``, ``trace`` is that of `as_captured`, and ``replay`` int32, per GPU op, its graph
-    launch as recorded where the op is booked to its capture, -1 where it is not; None in the other reading.
+    launch as recorded where the op is booked to its capture, -1 where it is not; ``recorded`` is the trace with the
+    real launches. Both are None in the other reading.
     """
 
     trace: Trace
@@ -65,6 +67,12 @@ class Attribution:
     ledger: tuple[LedgerRow, ...]
     graphs: str = "launched"
     replay: NDArray[np.int32] | None = None
+    recorded: Trace | None = None
+
+    @cached_property
+    def launched(self) -> Attribution:
+        """The same report with every GPU op where it was launched, for what must know the real launches."""
+        return self if self.recorded is None else attribute(self.recorded, self.threads)
 
     @property
     def op_owner(self) -> NDArray[np.int32]:
@@ -121,8 +129,9 @@ def attribute(
         if isinstance(report, Trace)
         else read_tables(report, progress, allocator(report, memory_limit))
     )
-    replay = None
+    recorded = replay = None
     if graphs == "captured":
+        recorded = trace
         trace, replay = as_captured(trace, trace.report.reader.captures(trace))
     ranges, launches, arena = trace.ranges, trace.launches, trace.arena
     result = Attribution(
@@ -136,6 +145,7 @@ def attribute(
         ledger=(),
         graphs=graphs,
         replay=replay,
+        recorded=recorded,
     )
     range_bounds = _bounds(ranges.thread, len(trace.threads))
     launch_bounds = _bounds(launches.thread, len(trace.threads))

@@ -40,10 +40,9 @@ def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[
     A window goes from the start of the instance on the host, or from the end of the last window of its path on that GPU
     if that is later, to the end of its own last op there, or of the instance on the host if that is later: a host that
     is late inside the instance counts, before its ops and behind them, and one that runs ahead does not. Instances that
-    ran nothing on a GPU have none.
+    ran nothing on a GPU have none. What CUDA graphs replay counts where it was launched, however it is attributed.
     """
-    trace = attribution.trace
-    index = index_work(attribution, rows)
+    trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     launch, place = index.launches_of(rows)
     size = index.begin[launch + 1] - index.begin[launch]
     op = index.ops[expand_ranges(index.begin[launch], size)]

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.graph_work import graph_work
 from nsysprof.attribution.paths import merged_names
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
@@ -31,6 +30,7 @@ PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
     "op",
 )
+_WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent"}
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -82,6 +82,20 @@ class Facts:
     texts: Texts
 
     @property
+    def lacks(self) -> tuple[str, ...]:
+        """What the recording does not hold though the program did it, each with the option that records it."""
+        found = []
+        if _WAIT_CALLS & set(self.activity.calls.names):
+            both = (
+                ("waits for events", self.dependencies.waits),
+                ("records of events", self.dependencies.records),
+            )
+            found += [
+                f"{name} (nsys profile --cuda-event-trace=true)" for name, events in both if not len(events)
+            ]
+        return tuple(found)
+
+    @property
     def words(self) -> dict[str, Sequence[str]]:
         """What the codes of columns stand for."""
         texts = dict.fromkeys(("activity", "culprit", "range", "exposed_by"), self.texts.words)
@@ -89,17 +103,16 @@ class Facts:
 
 
 def read_facts(
-    attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None, graphs: str = "launched"
+    attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None, op_owner: NDArray[np.int32]
 ) -> Facts:
     """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it.
 
-    With ``graphs`` as ``captured`` ops of CUDA graphs are named after the range in which they were captured.
+    ``op_owner`` is the range that each GPU op is named after: its owner, in this reading of CUDA graphs or the other.
     """
     trace = attribution.trace
     reader = trace.report.reader
     dependencies, thread_names = reader.dependencies(trace), reader.thread_names()
     merged = merged_names([name.text for name in trace.range_names], merge_names)
-    owner, work = attribution.op_owner, graph_work(attribution) if graphs == "captured" else None
     place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
     return Facts(
         attribution=attribution,
@@ -109,7 +122,7 @@ def read_facts(
         activity=reader.host_activity(),
         reasons=reasons(trace, dependencies),
         details=reader.op_details(trace),
-        op_owner=owner if work is None else np.where(work.captured, work.owner, owner),
+        op_owner=op_owner,
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
         threads=[thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
@@ -177,7 +190,8 @@ def _host_parts(
     late = np.flatnonzero(pieces.kind == HOST)
     launch = np.append(trace.ops.launch, np.int32(-1))[pieces.op[late]].astype(np.int64)
     start, end = pieces.start[late], pieces.end[late]
-    of = windows.range[window[pieces.gap[late]]]
+    at = window[pieces.gap[late]]
+    of, since = windows.range[at], 2 * windows.start[at] - windows.end[at]  # a window's length before it
     thread = np.where(of >= 0, np.append(trace.ranges.thread, 0)[of], 0)
     time = host_time(
         facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end, thread)
@@ -195,7 +209,7 @@ def _host_parts(
             what += f" ({_copy_text(facts, copied)})"
         return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what} {_where(facts, row)}"
 
-    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread)
+    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread, since)
     return {
         "window": window[pieces.gap[late]][time.piece],
         "start_ns": time.start,

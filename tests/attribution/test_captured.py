@@ -288,7 +288,7 @@ def counted(path: Path) -> tuple[tuple[int, ...], list[str]]:
 
 
 def test_what_is_not_known_is_named_with_what_would_tell(trace: MakeTrace) -> None:
-    """Nodes of child graphs stay with the launch; captures outside ranges and whole graphs are counted, each with why."""
+    """Nodes of child graphs stay with the launch; captures outside ranges and whole graphs count; each says why."""
     path = trace(
         Range("CAPTURE", 0, 100),
         GraphNode(1, 50),
