@@ -46,15 +46,14 @@ def owners(found: Attribution) -> list[str]:
 
 def inside(found: Attribution) -> dict[str, tuple[int, int, int]]:
     """Kernels, memory operations and sum inside the ranges of each name."""
-    trace, total = found.trace, Counter[tuple[str, int]]()
+    trace = found.trace
+    total: Counter[tuple[str, int]] = Counter()
     for row, code in enumerate(trace.ranges.name.tolist()):
         parts = (found.inclusive.kernels, found.inclusive.memops, found.inclusive.sum_ns)
         for number, values in enumerate(parts):
             total[trace.range_names[code].text, number] += int(values[row])
-    return {
-        name: (total[name, 0], total[name, 1], total[name, 2])
-        for name in dict.fromkeys(name for name, _ in total)
-    }
+    names = dict.fromkeys(trace.range_names[code].text for code in trace.ranges.name.tolist())
+    return {name: (total[name, 0], total[name, 1], total[name, 2]) for name in names}
 
 
 def graph_launch(at: int, id: int, thread: int = 1, process: int = 1) -> Launch:
@@ -97,17 +96,13 @@ def captured(at: int, around: str, first_node: int, **who: int) -> list[Items]:
 def replay(at: int, id: int, first_node: int, **where: int) -> list[Items]:
     """A launch of that graph, and what it runs."""
     items: list[Items] = [graph_launch(at, id, **where)]
-    process = {name: number for name, number in where.items() if name == "process"}
     for place in range(6):
         start, node = at + 100 + 10 * place, first_node + place
-        length = 3 + place % 3
-        op = Memset if place % 3 == 2 else Kernel
-        more = {"graph_node": node, **process}
-        items.append(
-            Memset(start, start + length, id, **more)
-            if op is Memset
-            else Kernel("k", start, start + length, id, **more)
-        )
+        end = start + 3 + place % 3
+        if place % 3 == 2:
+            items.append(Memset(start, end, id, graph_node=node))
+        else:
+            items.append(Kernel("k", start, end, id, graph_node=node))
     return items
 
 
