@@ -30,6 +30,7 @@ PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
     "op",
 )
+_WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent"}
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -77,6 +78,20 @@ class Facts:
     name_code: NDArray[np.int64]
     threads: list[str]
     texts: Texts
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What the recording does not hold though the program did it, each with the option that records it."""
+        found = []
+        if _WAIT_CALLS & set(self.activity.calls.names):
+            both = (
+                ("waits for events", self.dependencies.waits),
+                ("records of events", self.dependencies.records),
+            )
+            found += [
+                f"{name} (nsys profile --cuda-event-trace=true)" for name, events in both if not len(events)
+            ]
+        return tuple(found)
 
     @property
     def words(self) -> dict[str, Sequence[str]]:
@@ -167,7 +182,8 @@ def _host_parts(
     late = np.flatnonzero(pieces.kind == HOST)
     launch = np.append(trace.ops.launch, np.int32(-1))[pieces.op[late]].astype(np.int64)
     start, end = pieces.start[late], pieces.end[late]
-    of = windows.range[window[pieces.gap[late]]]
+    at = window[pieces.gap[late]]
+    of, since = windows.range[at], 2 * windows.start[at] - windows.end[at]  # a window's length before it
     thread = np.where(of >= 0, np.append(trace.ranges.thread, 0)[of], 0)
     time = host_time(
         facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end, thread)
@@ -185,7 +201,7 @@ def _host_parts(
             what += f" ({_copy_text(facts, copied)})"
         return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what} {_where(facts, row)}"
 
-    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread)
+    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread, since)
     return {
         "window": window[pieces.gap[late]][time.piece],
         "start_ns": time.start,

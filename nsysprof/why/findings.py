@@ -16,16 +16,19 @@ MAX_FINDINGS = 5
 MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
 MIN_NS = 20_000  # per window
 _MOST_OF_IT = 0.6  # of a culprit's time that one call exposes
-_LONG_NS = 20_000  # of a culprit's mean wait: shorter ones are what launching costs anyway
-_LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
-_LAUNCHING = ("launch calls", "code", "other CUDA calls")
+LAUNCH_STEP_NS = 20_000  # of a culprit's mean wait: shorter ones are what launching costs anyway
+LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
+LAUNCHING_ACTIVITIES = ("launch calls", "code", "other CUDA calls")
 _NO_RANGE = "outside every range"
 Row: TypeAlias = dict[str, Any]  # of `why.csv`
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence about a path: what the GPU waited for, ``ns`` per window and its ``share``, and a ``hint``."""
+    """One sentence about a path: what the GPU waited for, ``ns`` per window and its ``share``, and a ``hint``.
+
+    ``headline`` says it in fewer words, for titles: `the GPU waits 12.3 ms per window, 57 % of it, for …`.
+    """
 
     path: str
     cause: str
@@ -35,6 +38,7 @@ class Finding:
     share: float
     claim: str
     hint: str
+    headline: str = ""
 
 
 def findings(rows: pd.DataFrame, held_up: pd.DataFrame) -> dict[str, list[Finding]]:
@@ -68,7 +72,7 @@ def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
     host = [row for row in waits if row["cause"] == "host"]
     short: list[Row] = []
     for name, rows in _grouped(host, lambda row: row["culprit"]):
-        if _total(rows) < _LONG_NS * sum(row["waits"] for row in rows):
+        if _total(rows) < LAUNCH_STEP_NS * sum(row["waits"] for row in rows):
             short += rows
             continue
         by_call = _grouped(rows, lambda row: row["exposed_by"])
@@ -76,12 +80,13 @@ def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
         shown = exposing != name and _total(exposed) >= _MOST_OF_IT * _total(rows)
         yield _finding(path, rows, name, f"{name}, exposed by {exposing}" if shown else name)
     for name, rows in _grouped(short, lambda row: row["exposed_by"]):
-        yield _finding(path, rows, name, f"the host after {name}, which lets the GPU run dry")
+        subject = f"the host after {name}"
+        yield _finding(path, rows, name, f"{subject}, which lets the GPU run dry", subject)
     alone = [row for row in short if not row["exposed_by"]]
     for name, rows in _grouped(alone, lambda row: row["range"] or _NO_RANGE):
-        ours = [row for row in rows if row["activity"] in _LAUNCHING]
+        ours = [row for row in rows if row["activity"] in LAUNCHING_ACTIVITIES]
         launches = [row for row in ours if "Launch" in row["culprit"]]
-        if _total(launches) >= _LAUNCH_BOUND * _total(ours) > 0:
+        if _total(launches) >= LAUNCH_BOUND * _total(ours) > 0:
             where = f"in {name}" if name != _NO_RANGE else name
             text = f"launch-bound {where}: the host needs longer to launch than the GPU to run"
             yield _finding(path, ours, f"launches {where}", text)
@@ -116,15 +121,18 @@ def _total(rows: list[Row]) -> int:
     return sum(row["waited_ns"] for row in rows)
 
 
-def _finding(path: str, rows: list[Row], culprit: str, text: str) -> Finding:
+def _finding(path: str, rows: list[Row], culprit: str, text: str, subject: str = "") -> Finding:
     top = max(rows, key=lambda row: int(row["waited_ns"]))
     ns, share = sum(row["per_instance_ns"] for row in rows), sum(row["share_of_span"] for row in rows)
     waits = sum(row["waits"] for row in rows)
+    amount = f"{format_ns(ns)} per window, {format_share(share)} of it"
+    who = "a stream" if top["cause"] == "compute" else "the GPU"
     return Finding(
         path=path,
         cause=top["cause"],
         culprit=culprit,
-        text=f"{text}: {format_ns(ns)} per window, {format_share(share)} of it, in {plural(waits, 'wait')}",
+        text=f"{text}: {amount}, in {plural(waits, 'wait')}",
+        headline=f"{who} waits {amount}, for {subject or culprit}",
         ns=ns,
         share=share,
         claim=top["claim"],

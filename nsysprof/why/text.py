@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pandas as pd
-
 from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.results.table import text_table, wrap
+from nsysprof.results.table import TextTable, text_table, wrap
 from nsysprof.why.findings import Finding
 from nsysprof.why.why import Why
 
@@ -27,20 +25,13 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS) -> str:
     """The answer for a terminal; ``top`` rows below each part of a window. Ends with a newline."""
     lines = [_head(answer)]
     if answer.lacks:
-        lines.append(
-            f"  not recorded: {', '.join(answer.lacks)} (waits between streams are inferred from order there)"
-        )
-    total = (answer.windows["end_ns"] - answer.windows["start_ns"]).groupby(answer.windows["path"]).sum()
-    paths = list(total.sort_values(ascending=False).index)
+        lines.append(f"  not recorded: {', '.join(answer.lacks)}: which stream waits for which is not known")
+    paths = ranked_paths(answer)
     found = answer.findings
     for path in paths[:most_paths]:
-        for (_, gpu, pid), windows in answer.windows[answer.windows["path"] == path].groupby(
-            ["path", "gpu", "pid"]
-        ):
-            rows = answer.rows[
-                (answer.rows["path"] == path) & (answer.rows["gpu"] == gpu) & (answer.rows["pid"] == pid)
-            ]
-            lines += ["", *_tree(str(path), int(gpu), windows, rows, top)]
+        for gpu, pid in places(answer, str(path)):
+            table = tree(answer, str(path), int(gpu), int(pid), top)
+            lines += ["", text_table(table.head, table.rows, table.align)]
         lines += ["", *_sentences(found[str(path)])]
     if len(paths) > most_paths:
         lines += [
@@ -56,7 +47,25 @@ def _head(answer: Why) -> str:
     return f"{report.path}: why the GPU waits{chosen}"
 
 
-def _tree(path: str, gpu: int, windows: pd.DataFrame, rows: pd.DataFrame, top: int) -> Iterator[str]:
+def ranked_paths(answer: Why) -> list[str]:
+    """The paths, those with most time in their windows first."""
+    total = (answer.windows["end_ns"] - answer.windows["start_ns"]).groupby(answer.windows["path"]).sum()
+    return [str(path) for path in total.sort_values(ascending=False).index]
+
+
+def places(answer: Why, path: str) -> list[tuple[int, int]]:
+    """The GPU and process of each tree of a path."""
+    mine = answer.windows[answer.windows["path"] == path]
+    pairs = zip(mine["gpu"].tolist(), mine["pid"].tolist(), strict=True)
+    return sorted(set(pairs))
+
+
+def tree(answer: Why, path: str, gpu: int, pid: int, top: int) -> TextTable:
+    """The windows of a path on a GPU as a tree, indented by blanks; ``top`` culprits of a cause."""
+    windows, rows = (
+        frame[(frame["path"] == path) & (frame["gpu"] == gpu) & (frame["pid"] == pid)]
+        for frame in (answer.windows, answer.rows)
+    )
     count = len(windows)
     span = int((windows["end_ns"] - windows["start_ns"]).sum())
     cells = [
@@ -95,7 +104,7 @@ def _tree(path: str, gpu: int, windows: pd.DataFrame, rows: pd.DataFrame, top: i
             rest = int(below.sum() - shown.sum())
             if rest and len(shown):
                 add(3, f"{plural(len(below) - len(shown), 'culprit')} more", rest)
-    yield text_table(["", "per window", "share"], cells, "lrr")
+    return TextTable(["", "per window", "share"], cells, "lrr")
 
 
 _LABELS = {

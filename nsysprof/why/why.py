@@ -15,14 +15,16 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import find_matches
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.core.intervals import Ints, cover_before, expand_ranges, merge
-from nsysprof.kernels.classify import Rules, classify, load_rules, short_name
+from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules, short_name
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.walk import walk
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, gpu_windows, stretches, whole_windows
 from nsysprof.why.culprits import (
+    CAUSES,
     COMMUNICATION,
     COMPUTE,
     COUNTED,
+    LATE_HOST,
     PIECE,
     Facts,
     account,
@@ -30,7 +32,14 @@ from nsysprof.why.culprits import (
     held_up,
     read_facts,
 )
-from nsysprof.why.findings import Finding, findings, hint_for
+from nsysprof.why.findings import (
+    LAUNCH_BOUND,
+    LAUNCH_STEP_NS,
+    LAUNCHING_ACTIVITIES,
+    Finding,
+    findings,
+    hint_for,
+)
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 WHOLE = "the whole trace"
@@ -52,7 +61,7 @@ class Why:
     up by path and GPU, see `tables.WHY`. ``held_up`` has a row per path, GPU and kernel that another stream had to wait
     for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
     ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
-    nobody named them; ``lacks`` names tables that the report does not hold.
+    nobody named them; ``lacks`` names what the recording does not hold; ``kinds`` are those of the op names.
     """
 
     attribution: Attribution
@@ -62,11 +71,33 @@ class Why:
     held_up: pd.DataFrame
     chosen: str
     lacks: tuple[str, ...]
+    kinds: Kinds
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
         """For each path sentences about its largest waits, see `findings.findings`."""
         return findings(self.rows, self.held_up)
+
+    @cached_property
+    def launch_bound(self) -> NDArray[np.bool_]:
+        """Which rows of ``waits`` are steps of a host that launches more slowly than the GPU runs.
+
+        These are pieces below `LAUNCH_STEP_NS` in which the host launched, made other CUDA calls that wait for nothing,
+        or ran code between them, whatever let the GPU run dry; of the ranges of a path, process and GPU those in which
+        launches take `LAUNCH_BOUND` of that time.
+        """
+        length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
+        activity = self.waits["activity"]
+        short = (self.waits["cause"] == CAUSES[LATE_HOST]) & activity.isin(LAUNCHING_ACTIVITIES)
+        short &= length < LAUNCH_STEP_NS
+        place = self.windows.groupby(_PLACE).ngroup().to_numpy()[self.waits["window"]]
+        _, group = distinct(place, self.waits["range"].cat.codes.to_numpy())
+        total, launches = (
+            np.bincount(group, weights=np.where(some, length, 0))
+            for some in (short, short & (activity == "launch calls"))
+        )
+        bound: NDArray[np.bool_] = (short & (launches >= LAUNCH_BOUND * total)[group]).to_numpy()
+        return bound
 
 
 def why(
@@ -80,9 +111,23 @@ def why(
 
     Raises `NsysprofError` where no range matches. Near-linear in ops and calls.
     """
-    trace = attribution.trace
     windows, paths, chosen = _choose(attribution, select, merge_names)
-    facts = read_facts(attribution, classify(rules or load_rules(None), trace.op_names), merge_names)
+    kinds = classify(rules or load_rules(None), attribution.trace.op_names)
+    return account_for(attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen)
+
+
+def account_for(
+    attribution: Attribution,
+    windows: Windows,
+    paths: Sequence[str],
+    kinds: Kinds,
+    *,
+    merge_names: Sequence[str] | None = DEFAULT_MERGE,
+    chosen: str = "",
+) -> Why:
+    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`."""
+    trace = attribution.trace
+    facts = read_facts(attribution, kinds, merge_names)
     pieces = {name: [np.empty(0, np.int64)] for name in (*PIECE, "communication_ns", "copies_ns")}
     computed = {name: [np.empty(0, np.int64)] for name in ("window", "name", "ns", "waits")}
     compute_ns = np.zeros(len(windows), np.int64)
@@ -106,7 +151,7 @@ def why(
     for name, words in facts.words.items():  # a code each, not a text each
         waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
     held = _held_up(facts, frame)
-    return Why(attribution, frame, waits, rows, held, chosen, facts.dependencies.lacks)
+    return Why(attribution, frame, waits, rows, held, chosen, facts.lacks, facts.kinds)
 
 
 # ---- which windows

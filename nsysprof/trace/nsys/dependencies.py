@@ -24,8 +24,7 @@ _Keys = tuple[NDArray[np.int64], ...]
 
 
 def read_dependencies(source: Source, trace: Trace) -> Dependencies:
-    """The `Dependencies` of the streams of a trace, empty where none were recorded; ``lacks`` says what was not."""
-    lacks = tuple(table for table in (WAITS, RECORDS) if table not in source.tables())
+    """The `Dependencies` of the streams of a trace, empty where none were recorded."""
     needs = ("globalPid", "deviceId", "streamId", "eventId")
     waited = _rows(source, WAITS, (*needs, "start", "syncType"), _SYNC)
     recorded = _rows(source, RECORDS, (*needs, "correlationId"), _SYNC)
@@ -49,7 +48,6 @@ def read_dependencies(source: Source, trace: Trace) -> Dependencies:
         null=null,
         blocking=blocking,
         context=np.array([stream.device for stream in trace.streams], np.int32),
-        lacks=lacks,
     )
 
 
