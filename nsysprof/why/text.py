@@ -33,6 +33,8 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS) -> str:
             table = tree(answer, str(path), int(gpu), int(pid), top)
             lines += ["", text_table(table.head, table.rows, table.align)]
         lines += ["", *_sentences(found[str(path)])]
+    if not paths:
+        lines += ["", "no GPU work in these ranges, and so no wait"]
     if len(paths) > most_paths:
         lines += [
             "",
