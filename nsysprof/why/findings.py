@@ -190,8 +190,11 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
 
 def hint_for(cause: str, activity: str, culprit: str, exposed_by: str = "") -> str:
     """What usually helps against a wait; empty where nothing is known."""
-    text = "" if activity == "code" and not culprit.startswith("launch-bound") else culprit
-    text = f"{text} {exposed_by}"
+    text = f"{culprit} {exposed_by}"
+    if activity == "code" and not culprit.startswith(
+        "launch-bound"
+    ):  # not what a call in its text would need
+        text = exposed_by if ".item()" in exposed_by or "Synchronize" in exposed_by else ""
     for of, words, hint in _HINTS:
         if of == cause and (not words or any(word in text for word in words.split())):
             return hint

@@ -36,6 +36,8 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
             lines += ["", *(code_block([visible(line) for line in text.split("\n")]) if markdown else [text])]
         sentences = "\n".join(_sentences(found[str(path)]))
         lines += ["", _as_markdown(sentences) if markdown else sentences]
+    if not paths:
+        lines += ["", "no GPU work in these ranges, and so no wait"]
     if len(paths) > most_paths:
         lines += [
             "",
