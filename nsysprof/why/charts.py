@@ -104,7 +104,8 @@ def _rare(instance: Instance) -> Iterator[str]:
         has = np.array([which in text.split(" ← ") for text in pieces.texts], bool)[pieces.text]
         ns = int((pieces.end - pieces.start)[has].sum())
         if finding.cause != "compute" and 2 * ns < finding.ns:
-            yield f"the window that is drawn has {format_ns(ns) if ns else 'none'} of the wait in the title: windows differ"
+            has_it = format_ns(ns) if ns else "none"
+            yield f"the window that is drawn has {has_it} of the wait in the title: windows differ"
 
 
 def _legend(instance: Instance, streams: Sequence[Stream]) -> list[tuple[str, str]]:

@@ -196,7 +196,7 @@ def _host_parts(
     helps = np.where((time.thread != of_range[time.piece]) & (time.range < 0), time.thread, -1)
 
     def describe(call: int, copied: int, row: int, helper: int) -> str:
-        what = calls.names[call] if call >= 0 else "code" if facts.names else "code between calls"
+        what = "code" if call < 0 else calls.names[call]
         if copied >= 0:
             what += f" ({_copy_text(facts, copied)})"
         return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what}{_where(facts, row)}"

@@ -78,7 +78,8 @@ def _candidates(path: str, waits: list[Row], per: str) -> Iterator[Finding]:
         by_call = _grouped(rows, lambda row: row["exposed_by"])
         exposing, exposed = max(by_call, key=lambda group: _total(group[1]), default=("", []))
         shown = exposing != name and _total(exposed) >= _MOST_OF_IT * _total(rows)
-        yield _finding((path, per), rows, name, f"{name}, exposed by {exposing}" if shown else name)
+        text = "code between calls" if name == "code" else name  # of a report without ranges
+        yield _finding((path, per), rows, name, f"{text}, exposed by {exposing}" if shown else text, text)
     for name, rows in _grouped(short, lambda row: row["exposed_by"]):
         subject = f"the host after {name}"
         yield _finding((path, per), rows, name, f"{subject}, which lets the GPU run dry", subject)
