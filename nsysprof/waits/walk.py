@@ -61,6 +61,7 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
     """The `Reasons` of all ops of a trace; near-linear in ops, and in Python steps only in waits and records."""
     ops, launches = trace.ops, trace.launches
     order = np.lexsort((ops.end, ops.start, ops.stream))
+    order = trace.settled(order, ops.end[order], ops.start[order], ops.stream[order])
     called = np.where(ops.launch >= 0, launches.start[ops.launch], ops.start) if len(launches) else ops.start
     lanes = _Lanes(order, ops.stream[order], called[order], np.asarray(ops.end), np.asarray(ops.start))
     op = np.full(len(ops), -1, np.int32)
@@ -178,7 +179,7 @@ def _awaited(dependencies: Dependencies, lanes: _Lanes) -> NDArray[np.int32]:
     def later(one: int, other: int) -> int:
         return other if one < 0 or (other >= 0 and ends[other] > ends[one]) else one
 
-    rows = np.lexsort((is_wait, time))
+    rows = np.lexsort((event, stream, is_wait, time))
     columns = (column[rows].tolist() for column in (stream, event, is_wait, place, last_op))
     for lane, which, waits_here, since, last in zip(*columns, strict=True):
         old_since, awaited = pending.get(lane, (since, -1))

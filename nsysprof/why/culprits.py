@@ -207,7 +207,7 @@ def _host_parts(
         what = "code" if call < 0 else calls.names[call]
         if copied >= 0:
             what += f" ({_copy_text(facts, copied)})"
-        return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what} {_where(facts, row)}"
+        return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what}{_where(facts, row)}"
 
     exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread, since)
     return {
@@ -249,7 +249,7 @@ def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
 
     def describe(name: int, size: int, row: int) -> str:
         text = short_name(trace.op_names[name])
-        return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''} {_where(facts, row)}"
+        return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''}{_where(facts, row)}"
 
     where = _merged_name(facts, owner)
     of = facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where)
@@ -289,7 +289,9 @@ def _copy_text(facts: Facts, op: int) -> str:
 
 
 def _where(facts: Facts, name: int) -> str:
-    return f"in {one_line(facts.names[name], 60)}" if name >= 0 else "outside every range"
+    if name < 0:
+        return " outside every range" if facts.names else ""
+    return f" in {one_line(facts.names[name], 60)}"
 
 
 def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -318,7 +320,7 @@ def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
     def describe(name: int, item: int, row: int) -> str:
         if name < 0:
             return ""
-        return f"{'.item()' if item else calls.names[name]} {_where(facts, row)}"
+        return f"{'.item()' if item else calls.names[name]}{_where(facts, row)}"
 
     return facts.texts.each(describe, np.append(calls.name, -1)[call], small, _merged_name(facts, rows))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,7 @@ from nsysprof.why.findings import (
     findings,
     hint_for,
 )
+from nsysprof.why.inner_calls import count_calls
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 WHOLE = "the whole trace"
@@ -62,6 +63,7 @@ class Why:
     for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
     ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
     nobody named them; ``lacks`` names what the recording does not hold; ``kinds`` are those of the op names.
+    ``per`` is what ``per_instance_ns`` is per: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
     attribution: Attribution
@@ -72,11 +74,12 @@ class Why:
     chosen: str
     lacks: tuple[str, ...]
     kinds: Kinds
+    per: str = "window"
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
         """For each path sentences about its largest waits, see `findings.findings`."""
-        return findings(self.rows, self.held_up)
+        return findings(self.rows, self.held_up, self.per)
 
     @cached_property
     def launch_bound(self) -> NDArray[np.bool_]:
@@ -104,6 +107,7 @@ def why(
     attribution: Attribution,
     select: str | None = None,
     *,
+    per: str | None = None,
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
 ) -> Why:
@@ -112,11 +116,15 @@ def why(
     Where ``attribution`` reads CUDA graphs as captured, what they replay is named after the range that captured it;
     windows, and what the host did, are those of the real launches all the same.
 
-    Raises `NsysprofError` where no range matches. Near-linear in ops and calls.
+    Times per instance are per window, or per call of the inner ranges whose names match ``per``. Raises `NsysprofError`
+    where no range matches. Near-linear in ops and calls.
     """
     windows, paths, chosen = _choose(attribution.launched, select, merge_names)
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
-    return account_for(attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen)
+    answer = account_for(attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen)
+    if per is None:
+        return answer
+    return _per_call(answer, count_calls(attribution, windows, paths, per, merge_names))
 
 
 def account_for(
@@ -155,6 +163,22 @@ def account_for(
         waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
     held = _held_up(facts, frame)
     return Why(launched, frame, waits, rows, held, chosen, facts.lacks, facts.kinds)
+
+
+def _per_call(answer: Why, calls: Ints) -> Why:
+    """The same answer with times per call; ``calls`` are those of each window."""
+    windows = answer.windows.assign(calls=calls)
+    each = windows.groupby(_PLACE)["calls"].agg(["size", "sum"])
+    windows_of_call = (each["size"] / each["sum"]).rename("windows_of_call")
+
+    def scaled(frame: pd.DataFrame) -> pd.DataFrame:
+        scale = windows_of_call.reindex(pd.MultiIndex.from_frame(frame[_PLACE])).to_numpy()
+        names = [name for name in ("per_instance_ns", "ceiling_ns") if name in frame]
+        return frame.assign(**{name: frame[name] * scale for name in names})
+
+    return replace(
+        answer, windows=windows, rows=scaled(answer.rows), held_up=scaled(answer.held_up), per="call"
+    )
 
 
 # ---- which windows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -47,13 +46,17 @@ def owners(found: Attribution) -> list[str]:
 def inside(found: Attribution) -> dict[str, tuple[int, int, int]]:
     """Kernels, memory operations and sum inside the ranges of each name."""
     trace = found.trace
-    total: Counter[tuple[str, int]] = Counter()
+    totals = found.inclusive
+    out: dict[str, tuple[int, int, int]] = {}
     for row, code in enumerate(trace.ranges.name.tolist()):
-        parts = (found.inclusive.kernels, found.inclusive.memops, found.inclusive.sum_ns)
-        for number, values in enumerate(parts):
-            total[trace.range_names[code].text, number] += int(values[row])
-    names = dict.fromkeys(trace.range_names[code].text for code in trace.ranges.name.tolist())
-    return {name: (total[name, 0], total[name, 1], total[name, 2]) for name in names}
+        before = out.get(trace.range_names[code].text, (0, 0, 0))
+        parts = (totals.kernels[row], totals.memops[row], totals.sum_ns[row])
+        out[trace.range_names[code].text] = (
+            before[0] + int(parts[0]),
+            before[1] + int(parts[1]),
+            before[2] + int(parts[2]),
+        )
+    return out
 
 
 def graph_launch(at: int, id: int, thread: int = 1, process: int = 1) -> Launch:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import Coder
+from nsysprof.core.intervals import settled
 from nsysprof.trace.details import (
     CUDA,
     LAUNCHING,
@@ -158,14 +159,16 @@ def read_calls(
     called[slot] = True
     duplicates = len(slot) - int(called.sum())
     if duplicates:
-        chosen = _shortest(slot, end - start)
+        chosen = _shortest(slot, end - start, start, threads.values[thread])
         start, end, thread, slot = start[chosen], end[chosen], thread[chosen], slot[chosen]
     return HostCalls(start, end, thread, slot, duplicates)
 
 
-def _shortest(slot: NDArray[np.integer], length: NDArray[np.int64]) -> NDArray[np.intp]:
-    """The index of the shortest row of each slot (the first where equal), in the order of the rows."""
-    order = np.lexsort((length, slot))
+def _shortest(
+    slot: NDArray[np.integer], length: NDArray[np.int64], start: NDArray[np.int64], tid: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    """The index of the shortest row of each slot, the first where equal, in the order of the rows."""
+    order = np.lexsort((tid, start, length, slot))
     first = np.append(True, slot[order][1:] != slot[order][:-1])
     return np.sort(order[first])
 
@@ -234,11 +237,18 @@ def read_call_list(source: Source, progress: Progress | None = None, table: str 
     place[np.argsort(threads.values)] = np.arange(len(threads))
     columns = rows.take_rest()
     columns["thread"] = place[columns["thread"]]
-    order = np.lexsort((-columns["end"], columns["start"], columns["thread"]))
     texts = source.strings([number for number in names.values.tolist() if number >= 0])
+    called = [_VERSION.sub("", texts.get(number, _UNNAMED)) for number in names.values.tolist()]
+    order = np.lexsort((-columns["end"], columns["start"], columns["thread"]))
+    if len(order):  # the names decide where the times are equal, not the order of the file
+        rank = np.empty(len(called), np.int32)
+        rank[sorted(range(len(called)), key=called.__getitem__)] = np.arange(len(called))
+        columns_in_order = [columns[name][order] for name in ("thread", "start", "end")]
+        equal = np.logical_and.reduce([values[1:] == values[:-1] for values in columns_in_order])
+        order = settled(order, equal, columns["result"], columns["correlation"], rank[columns["name"]])
     return CallList(
         **{name: values[order] for name, values in columns.items()},
-        names=[_VERSION.sub("", texts.get(number, _UNNAMED)) for number in names.values.tolist()],
+        names=called,
         threads=np.sort(threads.values),
     )
 
@@ -265,7 +275,7 @@ def read_host_activity(source: Source) -> HostActivity:
             columns.setdefault(name, []).append(values[kept])
         names += each.names
     whole = {name: np.concatenate(parts) for name, parts in columns.items()}
-    order = np.lexsort((-whole["end"], whole["start"], whole["thread"]))
+    order = np.lexsort((-whole["end"], whole["start"], whole["thread"]))  # stable: each list is in order
     whole = {name: values[order] for name, values in whole.items()}
     kind = whole.pop("kind")
     calls = CallList(**whole, names=names, threads=threads)
