@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import sys
 import threading
 from pathlib import Path
 
@@ -75,7 +76,10 @@ def replay(name: str, action: object) -> None:
 
 def child_graph() -> object:
     """A graph that holds another one as a child, by the driver's API; what launches it."""
-    runtime = ctypes.CDLL(next(line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcudart" in line))
+    loaded = [
+        line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcudart" in line
+    ]
+    runtime = ctypes.CDLL(loaded[0])
     stream = torch.cuda.Stream()
     x = torch.zeros(1 << 20, device="cuda")
     graph = ctypes.c_void_p()
@@ -92,7 +96,10 @@ def child_graph() -> object:
     parent, node, executable = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     with nvtx.annotate("BUILD::parent"):
         assert runtime.cudaGraphCreate(ctypes.byref(parent), 0) == 0
-        assert runtime.cudaGraphAddChildGraphNode(ctypes.byref(node), parent, None, ctypes.c_size_t(0), graph) == 0
+        assert (
+            runtime.cudaGraphAddChildGraphNode(ctypes.byref(node), parent, None, ctypes.c_size_t(0), graph)
+            == 0
+        )
         assert runtime.cudaGraphInstantiate(ctypes.byref(executable), parent, ctypes.c_ulonglong(0)) == 0
     return lambda: runtime.cudaGraphLaunch(executable, handle)
 
@@ -126,7 +133,7 @@ def main() -> None:
         try:
             replay("CHILD", child_graph())
         except (AssertionError, OSError) as error:
-            print("no child graph:", repr(error))
+            sys.stdout.write(f"no child graph: {error!r}\n")
     trained = Block().to("cuda")
     sample = torch.randn(BATCH, SEQ, WIDTH, device="cuda", requires_grad=True)
     with nvtx.annotate("CAPTURE::callables"):
@@ -140,7 +147,6 @@ def main() -> None:
                     torch.compiler.cudagraph_mark_step_begin()
                     compiled(x)
             replay("COMPILED", lambda: (torch.compiler.cudagraph_mark_step_begin(), compiled(x)))
-    print("done")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import gc
 import json
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -95,7 +96,7 @@ def collect(thousands: float) -> Plant:
             one[:] = [one]
         gc.collect()
 
-    return Plant(before=named("collect", run))
+    return Plant(before=named("collect", run) if thousands else None)
 
 
 def item(layers: int) -> Plant:
@@ -137,7 +138,9 @@ def pinned_out(megabytes: float) -> Plant:
     """A checkpoint is copied out in the stream of the computation, from the GPU to pinned memory."""
     count = max(int(megabytes * 2**20) // 4, 1)
     device, host = torch.zeros(count, device="cuda"), torch.empty(count, pin_memory=True)
-    return Plant(after=named("checkpoint", lambda: host.copy_(device, non_blocking=True)) if megabytes else None)
+    return Plant(
+        after=named("checkpoint", lambda: host.copy_(device, non_blocking=True)) if megabytes else None
+    )
 
 
 def allocate(blocks: int) -> Plant:
@@ -323,7 +326,9 @@ class Net(nn.Module):
         return x
 
 
-def train(net: nn.Module, plant: Plant, optimizer: torch.optim.Optimizer, steps: int, fixed: torch.Tensor) -> None:
+def train(
+    net: nn.Module, plant: Plant, optimizer: torch.optim.Optimizer, steps: int, fixed: torch.Tensor
+) -> None:
     """So many steps, each in its range."""
     for _ in range(steps):
         with nvtx.annotate("step"):
@@ -385,7 +390,7 @@ def main() -> None:
             times[f"{dose:g}"] = (time.perf_counter_ns() - begin) / STEPS / 1e6
             inner.plant = Plant()
     rank = os.environ.get("RANK", "0")
-    print(options.fault, {name: round(ms, 3) for name, ms in times.items()}, "ms a step", flush=True)
+    sys.stdout.write(f"{options.fault}: { ({name: round(ms, 3) for name, ms in times.items()}) } ms a step\n")
     if options.times and rank == "0":
         facts = {"fault": options.fault, "unit": unit, "steps": STEPS, "step_ms": times,
                  "gpu": torch.cuda.get_device_name(), "torch": torch.__version__}  # fmt: skip

@@ -37,7 +37,7 @@ class Request:
 
     program: tuple[str, ...]
     nsys: Nsys
-    trace: tuple[str, ...] = ("cuda", "nvtx")
+    trace: tuple[str, ...] = ("cuda", "nvtx", "osrt")
     capture_range: str | None = None
     extra: tuple[str, ...] = ()
     results: bool = False
@@ -48,9 +48,10 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
     """Compose the ``nsys profile`` command that runs a program and leaves ``out`` with .nsys-rep appended.
 
     The program writes its own measurements to ``results``. CPU sampling and context switches stay off: they cost time
-    and answer other questions. CUDA graphs are traced node by node, since a graph traced as a whole hides its kernels.
-    Raises `NsysprofError` for a capture range that is none, and for further arguments that would put the report
-    elsewhere.
+    and answer other questions; calls of the operating system cost nothing that shows and tell what a late host waits
+    for (analysis/planted-faults). CUDA graphs are traced node by node, since a graph traced as a whole hides its
+    kernels. Raises `NsysprofError` for a capture range that is none, and for further arguments that would put the
+    report elsewhere.
     """
     given = {_name(one) for one in request.extra}
     if "--output" in given:

@@ -182,6 +182,9 @@ def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int
     pixel = length / (PLOT * DPI)
     edges = np.array(top + pad), np.array(low - pad)
     left, right = lane.start, _draw_boxes(axes, lane, pixel, *edges)
+    if lane.beside:
+        _write_beside(axes, lane, left, right, (top + low) / 2, length)
+        return []
     meets = lane.start[1:] < np.maximum.accumulate(lane.end)[:-1]
     alone = ~(np.append(False, meets) | np.append(meets, False))
     names: list[_Name] = []
@@ -194,6 +197,20 @@ def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int
             middle = float(left[box] + right[box]) / 2
             names.append(_Name(len(names), middle, (top + low) / 2, text, text_on(lane.colours[box])))
     return names
+
+
+def _write_beside(axes: Axes, lane: Marks, left: Numbers, right: Numbers, y: float, length: int) -> None:
+    """Write the name of each box behind it or before it, where there is more room, or else into it."""
+    inch = max(length, 1) / PLOT
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    for begin, end, name, colour in zip(left.tolist(), right.tolist(), lane.names, lane.colours, strict=True):
+        behind = length - end >= begin
+        text = fitting(name, SMALL, max(length - end, begin) / inch - 0.1, _MIN_LETTERS, spare=0.05, tries=2)
+        if text:
+            x = end + 0.06 * inch if behind else begin - 0.06 * inch
+            write(axes, x, y, text, "left" if behind else "right", zorder=3, bbox=box)
+        elif text := fitting(name, SMALL, (end - begin) / inch - 0.06, _MIN_LETTERS):
+            write(axes, (begin + end) / 2, y, text, color=text_on(colour), zorder=3)
 
 
 def _draw_boxes(axes: Axes, lane: Marks | CallLane, pixel: float, top: Numbers, low: Numbers) -> Numbers:

@@ -133,8 +133,8 @@ class Stream:
 class Marks:
     """One lane of boxes from ``start`` to ``end`` (int64 ns after the start of the panel), ``height`` in inches.
 
-    Box by box: ``colours``, and ``names``, which are written where they fit. ``process`` is None outside of the
-    overview.
+    Box by box: ``colours``, and ``names``, which are written where they fit, or, where ``beside``, to the right of the
+    box or to its left. ``process`` is None outside of the overview.
     """
 
     label: str
@@ -144,6 +144,7 @@ class Marks:
     colours: Sequence[str]
     names: Sequence[str]
     process: int | None = None
+    beside: bool = False
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,21 @@ COLOURS = {
     "graph": "#0a6a80",
     "other": "#7d6747",
 }
+# What a GPU waits for, by cause, or where that is the host by what it did: some of the same colours, and greys.
+WAITS = {
+    "compute": WHOLE,
+    "communication": COLOURS["communication"],
+    "copy": COLOURS["graph"],
+    "kernel": COLOURS["norm"],
+    "OS calls": COLOURS["attention"],
+    "code": COLOURS["elementwise"],
+    "launch calls": COLOURS["softmax"],
+    "synchronizing calls": COLOURS["mask"],
+    "other CUDA calls": COLOURS["reduction"],
+    "latency": COLOURS["fill"],
+    "profiler": COLOURS["rng"],
+    "unknown": OTHERS,
+}
 # Ranges are pale, with their names in them: colour proper is for families.
 TINTS = ("#a9cbe8", "#f2c393", "#b2d8aa", "#cdb6e0", "#eeb1be", "#e3d88a", "#a3d6d6", "#cbc0b0")
 

@@ -10,6 +10,9 @@
     max_kernels = 2                   # also max_launches, max_memops, max_graph_launches
     max_span = "300 us"               # or max_span_ns = 300_000; also max_busy and max_cpu; ns, us, ms, s
     max_idle = "20 %"                 # of the span in which the GPUs run none of the range's GPU ops; or 0.2
+    max_launch_bound_share = "10 %"   # of the GPU window, in which the GPU waits for a host that launches
+    max_exposed_communication = "1 ms"  # or max_exposed_communication_ns; of the GPU window, in which nothing computes
+    max_syncs = 1                     # host calls that wait for the GPU
     forbid = ["memcpy", "softmax"]    # families of GPU ops, as `analyze` names them
     forbid_causes = ["cast*"]         # causes, finer than families; globs
     forbid_kernels = ['^void cunn_']  # regular expressions, searched in full kernel names
@@ -133,9 +136,9 @@ class UnitShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RangeBudget:
     """One ``[[range]]`` table.
 
-    ``label`` names it in messages. ``caps``: the most per call of ``kernels, launches, memops, graph_launches``, of
-    ``span, busy, cpu`` in ns, and of ``idle`` as a part of 1. ``growth``: by what part of the baseline's median a time
-    may grow. None and nothing: no such limit.
+    ``label`` names it in messages. ``caps``: the most per call of ``kernels, launches, memops, graph_launches, syncs``,
+    of ``span, busy, cpu, exposed_communication`` in ns, and of ``idle, launch_bound_share`` as a part of 1.
+    ``growth``: by what part of the baseline's median a time may grow. None and nothing: no such limit.
     """
 
     glob: str
@@ -195,6 +198,10 @@ class _Range(msgspec.Struct, forbid_unknown_fields=True):
     max_busy_ns: _Whole = 0
     max_cpu_ns: _Whole = 0
     max_idle: Share = Share()
+    max_launch_bound_share: Share = Share()
+    max_exposed_communication: Nanoseconds = Nanoseconds()
+    max_exposed_communication_ns: _Whole = 0
+    max_syncs: _Whole = 0
     forbid: Annotated[list[Family], msgspec.Meta(min_length=1)] = []
     forbid_causes: Annotated[list[Text], msgspec.Meta(min_length=1)] = []
     forbid_kernels: Annotated[list[Expression], msgspec.Meta(min_length=1)] = []

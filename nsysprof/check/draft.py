@@ -40,6 +40,9 @@ _HEAD = """\
 #     min_instances = 10
 #     max_cpu = "1 ms"              # time on the host
 #     max_idle = "20 %"             # of the span
+#     max_launch_bound_share = "10 %"
+#     max_exposed_communication = "1 ms"
+#     max_syncs = 1                 # calls that wait for the GPU
 #     forbid_causes = ["cast*"]
 #     forbid_kernels = ['regular expression']
 #     math_unit = {{ family = "gemm", unit = "tensor core", min_share = "95 %" }}

@@ -18,11 +18,15 @@ from nsysprof.check.budget import Forbidden, RangeBudget, UnitShare
 from nsysprof.check.measure import (
     COUNTS,
     OF_GPU_WORK,
+    OF_WINDOWS,
+    SYNCS,
     CallSamples,
     OpsInside,
     backends_seen,
     call_samples,
     ops_inside,
+    syncs_of_calls,
+    waits_of_calls,
 )
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import MATH_UNITS, Rules, short_name
@@ -30,7 +34,10 @@ from nsysprof.statistics.distributions import Floats
 
 MAX, MIN, IS = "max", "min", "is"
 UNIT_COUNT, UNIT_NS, UNIT_SHARE, UNIT_TEXT = "count", "ns", "share", "text"
-_UNITS = {**dict.fromkeys(COUNTS, UNIT_COUNT), "idle": UNIT_SHARE}
+_UNITS = {
+    **dict.fromkeys((*COUNTS, SYNCS), UNIT_COUNT),
+    **dict.fromkeys(("idle", "launch_bound_share"), UNIT_SHARE),
+}
 _MIN_CALLS_FOR_P95 = 20  # with fewer the 95th percentile is hardly more than a guess at their maximum
 _MAX_NAMES = 3
 
@@ -71,7 +78,12 @@ class Facts:
     @cached_property
     def samples(self) -> CallSamples:
         """What every call did."""
-        return call_samples(self.breakdown)
+        more: dict[str, Floats] = {}
+        if rows := self._rows_where(lambda asked: not asked.caps.keys().isdisjoint(OF_WINDOWS)):
+            more |= waits_of_calls(self.breakdown, rows)
+        if self._rows_where(lambda asked: SYNCS in asked.caps):
+            more[SYNCS] = syncs_of_calls(self.breakdown)
+        return call_samples(self.breakdown, more)
 
     @cached_property
     def spreads(self) -> dict[str, dict[str, Floats]]:
@@ -198,13 +210,19 @@ class _LimitedRange:
         if measure in OF_GPU_WORK and not self.facts.works[self.row]:
             evidence = "no GPU work in it"
         elif count == 0:
-            evidence = "never closed, so it has no end" if measure == "cpu" else "no call has a span"
+            missing = {
+                "cpu": "never closed, so it has no end",
+                SYNCS: "no host call is recorded",
+                **dict.fromkeys(OF_WINDOWS, "no call has a GPU window"),
+            }
+            evidence = missing.get(measure, "no call has a span")
         else:
             found = _plain(spread[stat], unit)
             ok = found <= allowed
             notes = [] if ok else [_extent(spread["min"], spread["max"], unit)]
             if count < self.calls:
-                why = "never closed" if measure == "cpu" else "without a span"
+                why = "without a GPU window" if measure in OF_WINDOWS else "without a span"
+                why = "never closed" if measure == "cpu" else why
                 notes.append(f"{self.calls - count:,} more {why}")
             if stat == "p95" and count < _MIN_CALLS_FOR_P95:
                 notes.append(f"too few calls for a 95th percentile: n = {count}")

@@ -20,10 +20,16 @@ from nsysprof.core.nesting import outermost
 from nsysprof.kernels.backends import observe_backends, work_inside
 from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.distributions import Floats
+from nsysprof.trace.details import SYNCHRONIZING
+from nsysprof.trace.trace import PROCESS_OF_THREAD, PUSH_POP
+from nsysprof.waits.windows import gpu_windows
+from nsysprof.why.why import account_for
 
 COUNTS = ("kernels", "launches", "memops", "graph_launches")
 # What is nothing, and not short, where a range has no GPU work.
-OF_GPU_WORK = ("span", "busy", "idle")
+OF_WINDOWS = ("launch_bound_share", "exposed_communication")
+OF_GPU_WORK = ("span", "busy", "idle", *OF_WINDOWS)
+SYNCS = "syncs"
 
 
 class RangeFinder:
@@ -64,7 +70,8 @@ class CallSamples:
     """A sample per range instance (call), sorted by the row that it belongs to, and in the order of their starts.
 
     ``row``: an index into the ``count`` rows, which ``keys`` finds by merged path and kind. ``columns``: by measure a
-    float64 per call, NaN where it is not known: counts; ``span``, ``busy``, ``cpu`` in ns; ``idle`` as a part of 1.
+    float64 per call, NaN where it is not known: counts; ``span``, ``busy``, ``cpu`` in ns; ``idle`` as a part of 1; and
+    what `waits_of_calls` and `syncs_of_calls` measure, if asked for.
     """
 
     keys: Mapping[tuple[str, str], int]
@@ -100,9 +107,10 @@ class CallSamples:
         }
 
 
-def call_samples(breakdown: Breakdown) -> CallSamples:
+def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None) -> CallSamples:
     """The samples behind the rows of ``breakdown.merged``, which must not be split by process or device.
 
+    ``more`` are further measures of all range instances of the report.
     ``idle`` is the part of the span in which the GPUs that a call uses run none of its GPU ops; NaN without a span.
     ``cpu`` of a call that was never closed is NaN: its end is that of the session.
     """
@@ -117,6 +125,7 @@ def call_samples(breakdown: Breakdown) -> CallSamples:
         "busy": inside.busy_ns,
         "idle": _idle(inside),
         "cpu": np.where(ranges.unclosed, np.nan, ranges.end - ranges.start),
+        **(more or {}),
     }
     merged = breakdown.merged
     keys = zip(merged["merged_path"].tolist(), merged["kind"].tolist(), strict=True)
@@ -134,6 +143,58 @@ def _idle(inside: Totals) -> Floats:
     room = inside.span_ns * gpus
     idle: Floats = np.where(room > 0, 1 - inside.busy_ns / np.maximum(room, 1), np.nan)
     return idle
+
+
+def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
+    """What `OF_WINDOWS` are in each range instance of some rows of ``breakdown.merged``.
+
+    They are of its GPU window, see `gpu_windows`, and NaN without one; of several GPUs the one with most counts.
+    """
+    [(part, of_path)] = breakdown.parts
+    attribution = part.attribution
+    row = of_path[breakdown.merged_of].astype(np.int32)
+    asked = np.flatnonzero(np.isin(row, rows))
+    windows = gpu_windows(attribution, asked, row[asked])
+    paths: list[str] = breakdown.merged["merged_path"].tolist()
+    answer = account_for(attribution, windows, paths, breakdown.kinds)
+    waits, frame = answer.waits[answer.launch_bound], answer.windows
+    bound = (
+        (waits["end_ns"] - waits["start_ns"])
+        .groupby(waits["window"])
+        .sum()
+        .reindex(frame.index, fill_value=0)
+    )
+    values = (bound / (frame["end_ns"] - frame["start_ns"]), frame["communication_ns"])
+    columns = {name: np.full(len(row), np.nan) for name in OF_WINDOWS}
+    for column, value in zip(columns.values(), values, strict=True):
+        np.fmax.at(column, frame["range"].to_numpy(), value.to_numpy(np.float64))
+    return columns
+
+
+def syncs_of_calls(breakdown: Breakdown) -> Floats:
+    """How many host calls that wait for the GPU each range instance makes; NaN where no host call is recorded.
+
+    They count on the thread of a push/pop range, and on all threads of the process of a start/end range.
+    """
+    [(part, _)] = breakdown.parts
+    trace = part.attribution.trace
+    ranges, activity = trace.ranges, trace.report.reader.host_activity()
+    waiting = np.flatnonzero(activity.kind == SYNCHRONIZING)
+    start, tid = activity.calls.start[waiting], activity.calls.threads[activity.calls.thread[waiting]]
+    out = np.full(len(ranges), np.nan if len(activity.calls) == 0 else 0.0)
+    pushed = ranges.kind == PUSH_POP
+    for rows, of, lane in (
+        (np.flatnonzero(pushed), trace.threads[ranges.thread], tid),
+        (
+            np.flatnonzero(~pushed),
+            (trace.threads & PROCESS_OF_THREAD)[ranges.thread],
+            tid & PROCESS_OF_THREAD,
+        ),
+    ):
+        for each in np.unique(lane).tolist():
+            mine, times = rows[of[rows] == each], np.sort(start[lane == each])
+            out[mine] = np.searchsorted(times, ranges.end[mine]) - np.searchsorted(times, ranges.start[mine])
+    return out
 
 
 def samples_of_frame(frame: pd.DataFrame, measures: Sequence[str]) -> CallSamples:

@@ -14,7 +14,7 @@ from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.results.table import WIDTH, Column, TextTable, escape_markdown, show_columns, text_table, wrap
 
 _SCHEMA = "nsysprof-check/1"
-_MAX_RANGE, _MAX_RULE, _MAX_VALUE, _MIN_WHY = 40, 32, 16, 20  # characters of a cell
+_MAX_RANGE, _MAX_RULE, _MAX_VALUE, _MIN_WHY = 40, 34, 16, 20  # characters of a cell
 _MAX_ROWS, _MAX_UNTESTED, _MAX_WARNINGS, _MAX_UNMATCHED = 50, 10, 10, 5
 _MAX_LINE = 500
 _MD_RANGE, _MD_WHY = 120, 200

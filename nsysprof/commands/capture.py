@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nsysprof.capture.finish import Captured
     from nsysprof.capture.outputs import Outputs
 
-_TRACE = "cuda,nvtx"
+_TRACE = "cuda,nvtx,osrt"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,20 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     first = np.append(True, start[1:] > reach[:-1])
     last = np.append(first[1:], True)
     return start[first], reach[last]
+
+
+def settled(order: Index, equal: NDArray[np.bool_], *keys: NDArray[Any]) -> Index:
+    """An order in which rows that are ``equal`` to the next one are sorted by ``keys``, the last of them first.
+
+    That takes next to nothing where few rows are equal.
+    """
+    if not equal.any():
+        return order
+    group = np.cumsum(np.append(False, ~equal))
+    ties = np.flatnonzero(np.append(False, equal) | np.append(equal, False))
+    rows, out = order[ties], order.copy()
+    out[ties] = rows[np.lexsort((*(key[rows] for key in keys), group[ties]))]
+    return out
 
 
 def union_length(start: Ints, end: Ints) -> int:

@@ -151,7 +151,7 @@ class Dependencies:
     """What makes the streams of a trace wait for one another.
 
     ``waits`` and ``records`` of events; for each of `Trace.streams` ``null`` (the legacy default stream),
-    ``blocking`` (waits for that one, and is waited for), ``context`` int32. ``lacks`` names what was not recorded.
+    ``blocking`` (waits for that one, and is waited for), ``context`` int32.
     """
 
     waits: StreamEvents
@@ -159,7 +159,6 @@ class Dependencies:
     null: NDArray[np.bool_]
     blocking: NDArray[np.bool_]
     context: NDArray[np.int32]
-    lacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -223,7 +222,7 @@ def no_captures(ops: int) -> Captures:
 def no_dependencies(streams: int) -> Dependencies:
     """The dependencies of that many streams of which nothing is known."""
     unknown = np.zeros(streams, bool)
-    return Dependencies(_NO_EVENTS, _NO_EVENTS, unknown, unknown, np.zeros(streams, np.int32), ("events",))
+    return Dependencies(_NO_EVENTS, _NO_EVENTS, unknown, unknown, np.zeros(streams, np.int32))
 
 
 Number = TypeVar("Number", int, NDArray[np.int64])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
-from nsysprof.core.intervals import merge
+from nsysprof.core.intervals import merge, settled
 from nsysprof.statistics.summary import clock_step
 from nsysprof.trace.report import Report
 
@@ -170,6 +170,26 @@ class Trace:
         """The step of the GPUs' clock in ns, read off the first kernels; 0 where they show none."""
         kernels = np.flatnonzero(self.ops.kind[:_CLOCK_SAMPLE] == KERNEL)
         return clock_step(self.ops.end[kernels] - self.ops.start[kernels])
+
+    @cached_property
+    def op_name_rank(self) -> NDArray[np.int32]:
+        """The place of each name of GPU ops in their alphabetical order."""
+        rank = np.empty(len(self.op_names), np.int32)
+        rank[sorted(range(len(rank)), key=self.op_names.__getitem__)] = np.arange(len(rank))
+        return rank
+
+    def settled(self, order: NDArray[np.intp], *values: NDArray[np.integer]) -> NDArray[np.intp]:
+        """Rows of GPU ops, in the order of ``values``, a row each, without the order of the file between equal ones.
+
+        There stream, start, end, name and launch decide.
+        """
+        equal = np.ones(max(len(order) - 1, 0), bool)
+        for value in values:
+            equal &= value[1:] == value[:-1]
+        if not equal.any():
+            return order
+        ops, name = self.ops, self.op_name_rank[self.ops.name]
+        return settled(order, equal, ops.launch, name, ops.end, ops.start, ops.stream)
 
     @cached_property
     def op_gpu(self) -> NDArray[np.int32]:

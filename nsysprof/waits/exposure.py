@@ -22,12 +22,13 @@ def exposed_by(
     start: Ints,
     end: Ints,
     thread: NDArray[np.integer],
+    since: Ints,
 ) -> NDArray[np.int64]:
     """For each wait from ``start`` to ``end`` for a ``launch`` the call of ``activity`` that exposed it; -1 for none.
 
     That is the last synchronizing call of the launching thread (of ``thread`` where ``launch`` is -1) before it, unless
     the host got ahead of the GPU again by `SLACK_NS` and a tenth of the wait at some launch in between: then something
-    else let the GPU run dry.
+    else let the GPU run dry. Nor does a call count that ended before ``since``.
     """
     launches, calls = trace.launches, activity.calls
     lead = np.full(len(launches), _NEVER)  # how long the GPU still had to do when each launch returned
@@ -44,11 +45,12 @@ def exposed_by(
             continue
         syncs = syncs[np.argsort(calls.end[syncs], kind="stable")]
         place = np.searchsorted(calls.end[syncs], called[mine], side="right") - 1
-        mine, place = mine[place >= 0], place[place >= 0]
+        late = (place >= 0) & (calls.end[syncs[place]] >= since[mine])
+        mine, place = mine[late], place[late]
         first, last = np.searchsorted(launches.thread, [code, code + 1]).tolist()
-        since = first + np.searchsorted(launches.start[first:last], calls.end[syncs[place]])
+        behind = first + np.searchsorted(launches.start[first:last], calls.end[syncs[place]])
         until = first + np.searchsorted(launches.start[first:last], called[mine])
-        ahead = slice_reduce(np.maximum, lead, since, np.maximum(until, since), _NEVER)
+        ahead = slice_reduce(np.maximum, lead, behind, np.maximum(until, behind), _NEVER)
         hit = ahead <= SLACK_NS + (end - start)[mine] // 10
         out[mine[hit]] = syncs[place[hit]]
     return out

@@ -64,6 +64,7 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
     ops, launches = trace.ops, trace.launches
     arena = trace.arena
     order, called = sort_groups(ops.stream, ops.start, ops.end, arena)
+    order = trace.settled(order, ops.end[order], called, ops.stream[order])
     for first in range(0, len(order), _CHUNK):
         launch = ops.launch[order[first : first + _CHUNK]]
         called[first + np.flatnonzero(launch >= 0)] = launches.start[launch[launch >= 0]]
@@ -184,7 +185,7 @@ def _awaited(dependencies: Dependencies, lanes: _Lanes) -> NDArray[np.int32]:
     def later(one: int, other: int) -> int:
         return other if one < 0 or (other >= 0 and ends[other] > ends[one]) else one
 
-    rows = np.lexsort((is_wait, time))
+    rows = np.lexsort((event, stream, is_wait, time))
     columns = (column[rows].tolist() for column in (stream, event, is_wait, place, last_op))
     for lane, which, waits_here, since, last in zip(*columns, strict=True):
         old_since, awaited = pending.get(lane, (since, -1))

@@ -53,6 +53,7 @@ def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[
     op, place, gpu = op[keep], place[keep], gpu[keep]
     order = np.lexsort((trace.ops.end[op], place, gpu))
     op, place, gpu = op[order], place[order], gpu[order]
+    op = trace.settled(op, trace.ops.end[op], place, gpu)
     last = np.flatnonzero(np.append((place[1:] != place[:-1]) | (gpu[1:] != gpu[:-1]), True)[: len(op)])
     op, place, gpu = op[last], place[last], gpu[last]
     order = np.lexsort((trace.ranges.start[rows[place]], path[place], gpu))
@@ -80,7 +81,10 @@ def whole_windows(trace: Trace) -> Windows:
     ops, gpu = trace.ops, trace.op_gpu
     numbers = np.flatnonzero(np.bincount(gpu[gpu >= 0]))
     rows = [np.flatnonzero(gpu == number) for number in numbers.tolist()]
-    last = np.array([mine[np.argmax(ops.end[mine])] for mine in rows], np.int32)
+    in_order = [
+        trace.settled(mine, ops.end[mine]) for mine in (each[np.argsort(ops.end[each])] for each in rows)
+    ]
+    last = np.array([mine[-1] for mine in in_order], np.int32)
     start = np.array([ops.start[mine].min() for mine in rows], np.int64)
     end, count = ops.end[last].astype(np.int64), len(rows)
     nowhere = np.full(count, -1, np.int64)
@@ -125,6 +129,7 @@ def gpu_lines(trace: Trace, communication: NDArray[np.bool_], gpu: int) -> GpuLi
     )
     mine = rows[computes]
     mine = mine[np.argsort(ops.start[mine], kind="stable")]
+    mine = trace.settled(mine, ops.start[mine])
     start, end = merge(ops.start[mine], ops.end[mine])
     first = mine[np.searchsorted(ops.start[mine], start)] if len(mine) else mine
     others = rows[~talks & ~computes]

@@ -30,6 +30,7 @@ PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
     "op",
 )
+_WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent"}
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -77,6 +78,20 @@ class Facts:
     name_code: NDArray[np.int64]
     threads: list[str]
     texts: Texts
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What the recording does not hold though the program did it, each with the option that records it."""
+        found = []
+        if _WAIT_CALLS & set(self.activity.calls.names):
+            both = (
+                ("waits for events", self.dependencies.waits),
+                ("records of events", self.dependencies.records),
+            )
+            found += [
+                f"{name} (nsys profile --cuda-event-trace=true)" for name, events in both if not len(events)
+            ]
+        return tuple(found)
 
     @property
     def words(self) -> dict[str, Sequence[str]]:
@@ -167,7 +182,8 @@ def _host_parts(
     late = np.flatnonzero(pieces.kind == HOST)
     launch = np.append(trace.ops.launch, np.int32(-1))[pieces.op[late]].astype(np.int64)
     start, end = pieces.start[late], pieces.end[late]
-    of = windows.range[window[pieces.gap[late]]]
+    at = window[pieces.gap[late]]
+    of, since = windows.range[at], 2 * windows.start[at] - windows.end[at]  # a window's length before it
     thread = np.where(of >= 0, np.append(trace.ranges.thread, 0)[of], 0)
     time = host_time(
         facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end, thread)
@@ -183,9 +199,9 @@ def _host_parts(
         what = "code" if call < 0 else calls.names[call]
         if copied >= 0:
             what += f" ({_copy_text(facts, copied)})"
-        return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what} {_where(facts, row)}"
+        return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what}{_where(facts, row)}"
 
-    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread)
+    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread, since)
     return {
         "window": window[pieces.gap[late]][time.piece],
         "start_ns": time.start,
@@ -225,7 +241,7 @@ def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
 
     def describe(name: int, size: int, row: int) -> str:
         text = short_name(trace.op_names[name])
-        return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''} {_where(facts, row)}"
+        return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''}{_where(facts, row)}"
 
     where = _merged_name(facts, owner)
     of = facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where)
@@ -265,7 +281,9 @@ def _copy_text(facts: Facts, op: int) -> str:
 
 
 def _where(facts: Facts, name: int) -> str:
-    return f"in {one_line(facts.names[name], 60)}" if name >= 0 else "outside every range"
+    if name < 0:
+        return " outside every range" if facts.names else ""
+    return f" in {one_line(facts.names[name], 60)}"
 
 
 def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -294,7 +312,7 @@ def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
     def describe(name: int, item: int, row: int) -> str:
         if name < 0:
             return ""
-        return f"{'.item()' if item else calls.names[name]} {_where(facts, row)}"
+        return f"{'.item()' if item else calls.names[name]}{_where(facts, row)}"
 
     return facts.texts.each(describe, np.append(calls.name, -1)[call], small, _merged_name(facts, rows))
 

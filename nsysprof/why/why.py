@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,14 +15,16 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import find_matches
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.core.intervals import Ints, cover_before, expand_ranges, merge
-from nsysprof.kernels.classify import Rules, classify, load_rules, short_name
+from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules, short_name
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.walk import walk
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, gpu_windows, stretches, whole_windows
 from nsysprof.why.culprits import (
+    CAUSES,
     COMMUNICATION,
     COMPUTE,
     COUNTED,
+    LATE_HOST,
     PIECE,
     Facts,
     account,
@@ -30,7 +32,15 @@ from nsysprof.why.culprits import (
     held_up,
     read_facts,
 )
-from nsysprof.why.findings import Finding, findings, hint_for
+from nsysprof.why.findings import (
+    LAUNCH_BOUND,
+    LAUNCH_STEP_NS,
+    LAUNCHING_ACTIVITIES,
+    Finding,
+    findings,
+    hint_for,
+)
+from nsysprof.why.inner_calls import count_calls
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 WHOLE = "the whole trace"
@@ -52,8 +62,9 @@ class Why:
     up by path and GPU, see `tables.WHY`. ``held_up`` has a row per path, GPU and kernel that another stream had to wait
     for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
     ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
-    nobody named them; ``lacks`` names tables that the report does not hold; ``facts`` and ``gpu_windows`` are what the
-    rest was made from.
+    nobody named them; ``lacks`` names what the recording does not hold; ``facts`` and ``gpu_windows`` are
+    what the rest was made from.
+    ``per`` is what ``per_instance_ns`` is per: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
     attribution: Attribution
@@ -64,6 +75,7 @@ class Why:
     lacks: tuple[str, ...]
     facts: Facts
     gpu_windows: Windows
+    per: str = "window"
 
     @cached_property
     def waits(self) -> pd.DataFrame:
@@ -81,26 +93,71 @@ class Why:
             waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
         return waits
 
+    @property
+    def kinds(self) -> Kinds:
+        """The kinds of the op names."""
+        return self.facts.kinds
+
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
         """For each path sentences about its largest waits, see `findings.findings`."""
-        return findings(self.rows, self.held_up)
+        return findings(self.rows, self.held_up, self.per)
+
+    @cached_property
+    def launch_bound(self) -> NDArray[np.bool_]:
+        """Which rows of ``waits`` are steps of a host that launches more slowly than the GPU runs.
+
+        These are pieces below `LAUNCH_STEP_NS` in which the host launched, made other CUDA calls that wait for nothing,
+        or ran code between them, whatever let the GPU run dry; of the ranges of a path, process and GPU those in which
+        launches take `LAUNCH_BOUND` of that time.
+        """
+        length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
+        activity = self.waits["activity"]
+        short = (self.waits["cause"] == CAUSES[LATE_HOST]) & activity.isin(LAUNCHING_ACTIVITIES)
+        short &= length < LAUNCH_STEP_NS
+        place = self.windows.groupby(_PLACE).ngroup().to_numpy()[self.waits["window"]]
+        _, group = distinct(place, self.waits["range"].cat.codes.to_numpy())
+        total, launches = (
+            np.bincount(group, weights=np.where(some, length, 0))
+            for some in (short, short & (activity == "launch calls"))
+        )
+        bound: NDArray[np.bool_] = (short & (launches >= LAUNCH_BOUND * total)[group]).to_numpy()
+        return bound
 
 
 def why(
     attribution: Attribution,
     select: str | None = None,
     *,
+    per: str | None = None,
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
 ) -> Why:
     """Account for the GPU windows of the ranges that the glob ``select`` matches; without one of those that repeat.
 
-    Raises `NsysprofError` where no range matches. Near-linear in ops and calls.
+    Times per instance are per window, or per call of the inner ranges whose names match ``per``. Raises `NsysprofError`
+    where no range matches. Near-linear in ops and calls.
     """
-    trace = attribution.trace
     windows, paths, chosen = _choose(attribution, select, merge_names)
-    facts = read_facts(attribution, classify(rules or load_rules(None), trace.op_names), merge_names)
+    kinds = classify(rules or load_rules(None), attribution.trace.op_names)
+    answer = account_for(attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen)
+    if per is None:
+        return answer
+    return _per_call(answer, count_calls(attribution, windows, paths, per, merge_names))
+
+
+def account_for(
+    attribution: Attribution,
+    windows: Windows,
+    paths: Sequence[str],
+    kinds: Kinds,
+    *,
+    merge_names: Sequence[str] | None = DEFAULT_MERGE,
+    chosen: str = "",
+) -> Why:
+    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`."""
+    trace = attribution.trace
+    facts = read_facts(attribution, kinds, merge_names)
     frame = _window_frame(facts, windows, paths)
     group = frame.groupby(_PLACE, sort=False).ngroup().to_numpy(np.int64)
     waited: list[dict[str, NDArray[np.int64]]] = []
@@ -113,7 +170,7 @@ def why(
         computed.append(_computed(facts, windows, gpu, lines))
     rows = _rows(facts, frame, group, [*waited, _compute_part(facts, group, computed)])
     held = _held_up(facts, frame)
-    return Why(attribution, frame, rows, held, chosen, facts.dependencies.lacks, facts, windows)
+    return Why(attribution, frame, rows, held, chosen, facts.lacks, facts, windows)
 
 
 def _pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, NDArray[Any]]:
@@ -123,6 +180,22 @@ def _pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[s
     found = account(facts, pieces, gaps.window, windows)
     found["communication_ns"], found["copies_ns"] = _meanwhile(lines, found["start_ns"], found["end_ns"])
     return found
+
+
+def _per_call(answer: Why, calls: Ints) -> Why:
+    """The same answer with times per call; ``calls`` are those of each window."""
+    windows = answer.windows.assign(calls=calls)
+    each = windows.groupby(_PLACE)["calls"].agg(["size", "sum"])
+    windows_of_call = (each["size"] / each["sum"]).rename("windows_of_call")
+
+    def scaled(frame: pd.DataFrame) -> pd.DataFrame:
+        scale = windows_of_call.reindex(pd.MultiIndex.from_frame(frame[_PLACE])).to_numpy()
+        names = [name for name in ("per_instance_ns", "ceiling_ns") if name in frame]
+        return frame.assign(**{name: frame[name] * scale for name in names})
+
+    return replace(
+        answer, windows=windows, rows=scaled(answer.rows), held_up=scaled(answer.held_up), per="call"
+    )
 
 
 # ---- which windows

@@ -42,7 +42,7 @@ def test_a_program_is_captured_with_its_record_and_the_next_command(
     assert "RUN::flash::S64" in done.out
     assert "hello from the program" in done.err
     assert seen(environment)[:4] == [
-        "--trace=cuda,nvtx",
+        "--trace=cuda,nvtx,osrt",
         "--sample=none",
         "--cpuctxsw=none",
         "--cuda-graph-trace=node",
@@ -321,7 +321,7 @@ def test_the_dry_run_prints_the_nsys_command_and_runs_nothing(capture: Capture, 
     nsys, rest = done.out.split(" ", 1)
     assert nsys.endswith("nsys/target-linux-x64/nsys")
     options, _, program = rest.partition("--output=")
-    assert options == "profile --trace=cuda,nvtx --sample=none --cpuctxsw=none --cuda-graph-trace=node "
+    assert options == "profile --trace=cuda,nvtx,osrt --sample=none --cpuctxsw=none --cuda-graph-trace=node "
     assert program.startswith("traces/sdpa-math-flash-S1024 ")
     assert program.rstrip().endswith(
         "workloads/sdpa.py --backend math --backend flash --seq 1024 --dtype bf16 --no-causal"

@@ -24,7 +24,7 @@ def test_an_old_nsys_is_not_given_options_that_it_does_not_know() -> None:
     """Graph tracing came with 2021.5, context switches with 2021.3."""
     old = Nsys(Path("/n/nsys"), (2021, 2, 4), "2021.2.4.12")
     assert nsys_command(Request(("./a", "--b"), old), Path("out")) == [
-        "/n/nsys", "profile", "--trace=cuda,nvtx", "--sample=none", "--output=out", "./a", "--b",
+        "/n/nsys", "profile", "--trace=cuda,nvtx,osrt", "--sample=none", "--output=out", "./a", "--b",
     ]  # fmt: skip
     assert "--cuda-graph-trace=node" in nsys_command(Request(PROGRAM, NSYS), Path("out"))
     assert "--cuda-graph-trace=node" not in nsys_command(Request(PROGRAM, NSYS, ("nvtx",)), Path("out"))

@@ -27,6 +27,8 @@ from nsysprof.fleet.answer import fleet_answer
 from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.page.template import figures
 from nsysprof.trace.report import open_report
+from nsysprof.why.charts import CHARTS as WHY_CHARTS
+from nsysprof.why.why import why
 from tests.compare.conftest import ASKED
 from tests.fleet.test_parts import examined, ranked, steps
 from tests.kit.bench_samples import SPEED, made_up, merged, write_samples
@@ -103,6 +105,15 @@ def two_ranks(_: Path) -> Any:
     return fleet_answer([ranked(f"rank_{at}", at, examined(folder / f"rank_{at}.sqlite")) for at in range(2)])
 
 
+def explained(path: Path, select: str | None = None) -> Make:
+    return lambda _: why(attribution(path), select)
+
+
+def nothing_ran(folder: Path) -> Any:
+    with open_report(write(folder / "host.sqlite", [Range("step", 0, 100)])) as report:
+        return why(attribute(report))
+
+
 TILED_PAIR = TILED, "RUN::tiled_o0::*", "RUN::tiled_o3::*"
 ROOMS: dict[str, tuple[tuple[Chart[Any], ...], dict[str, Make]]] = {
     "analyze": (
@@ -149,12 +160,24 @@ ROOMS: dict[str, tuple[tuple[Chart[Any], ...], dict[str, Make]]] = {
             **{name: study(name) for name in ("scaling", "tiled-attention/bench")},
         },
     ),
+    "why": (
+        WHY_CHARTS,
+        {
+            "healthy": explained(TRACES / "run.sqlite"),
+            "short": explained(TRACES / "run.sqlite", "RUN::flash::S1024/iter*"),
+            "step": explained(TRACES / "block.sqlite"),
+            "whole": explained(TRACES / "two-processes.sqlite", "*"),
+            "ranks": explained(ROOT / "analysis" / "two-ranks" / "rank_0.sqlite"),
+            "nothing": nothing_ran,
+        },
+    ),
     "fleet": (FLEET_CHARTS, {"two": two_ranks, "one": fleet(1), "six": fleet(6), "seventy": fleet(70, 2)}),
 }
 FILES = {
     "analyze": "kernel_counts.png kernel_breakdown.png timeline.png",
     "compare": "gap.png compare.png roofline.png",
     "bench": "latency.png speedup.png memory.png throughput.png roofline.png samples.png",
+    "why": "why.png",
     "fleet": "fleet_heatmap.png fleet_timeline.png",
 }
 EVERY = [
@@ -209,7 +232,7 @@ def test_every_chart_has_a_file_and_a_caption(room: str) -> None:
     assert [each["caption"] for each in found] == [chart.caption for chart in charts]
     assert figures(charts, []) == []
     with pytest.raises(ValueError, match="zip"):
-        figures(charts, [drawn])
+        figures(charts, [drawn] * (len(charts) + 1))
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ def test_the_example_of_the_docstring(tmp_path: Path) -> None:
     assert (found.skip, found.merge) == (1, ("iter*", "step*"))
     flash, math = found.ranges
     assert flash.glob == "RUN::flash::*/iter*"
-    assert flash.caps == {"kernels": 2, "span": 300_000, "idle": 0.2}
+    waits = {"launch_bound_share": 0.1, "exposed_communication": 1_000_000, "syncs": 1}
+    assert flash.caps == {"kernels": 2, "span": 300_000, "idle": 0.2, **waits}
     assert flash.forbidden == (
         Forbidden("family", "memcpy"),
         Forbidden("family", "softmax"),
@@ -104,8 +105,10 @@ def test_a_range_overrules_the_statistic_of_all(tmp_path: Path) -> None:
 )
 def test_times(tmp_path: Path, text: str, ns: int) -> None:
     """A time has a unit, or is an integer under a key that names it; it ends up in whole ns, rounded down."""
-    [found] = read(tmp_path, f'[[range]]\npath = "a"\n{text}').ranges
-    assert found.caps == {"span": ns}
+    for name in ("span", "exposed_communication"):
+        line = text.replace("max_span", f"max_{name}")
+        [found] = read(tmp_path, f'[[range]]\npath = "a"\n{line}').ranges
+        assert found.caps == {name: ns}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,16 @@ from nsysprof.kernels.classify import load_rules
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
-from tests.kit.trace import Gpu, Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
+from tests.kit.trace import (
+    Gpu,
+    Items,
+    Launch,
+    Range,
+    launch_graph,
+    launch_kernel,
+    launch_memcpy,
+    launch_memset,
+)
 
 LATE = 10_000_000
 FLASH = (
@@ -199,6 +208,115 @@ def test_idle_is_the_part_of_the_span_without_ops(trace: MakeTrace) -> None:
         duration=LATE,
     )
     assert one(checked(both, "max_idle = 0.4"))["found"] == pytest.approx(0.5)
+
+
+def eager_step(at: int, pause: int = 5_000, kernel: str = "gemm") -> list[Items]:
+    """A step of 50 us or more: 3 kernels of 1 us, each behind its launch of 5 us, and `pause` ns to the next launch."""
+    out: list[Items] = [Range("step", at, at + max(50_000, 3 * (5_000 + pause)))]
+    for number in range(3):
+        begin = at + number * (5_000 + pause)
+        op = (begin + 5_000, begin + 6_000)
+        out.append(launch_kernel(kernel, (begin, begin + 5_000), op, id=at + number + 1))
+    return out
+
+
+def test_the_share_that_is_launch_bound(trace: MakeTrace) -> None:
+    """Launches and the short code between them: 15 us and 2 x 4 of the 50; not the long code behind the last."""
+    report = trace(*eager_step(0), *eager_step(100_000), duration=LATE)
+    assert one(checked(report, "max_launch_bound_share = 0.46"))["found"] == pytest.approx(23 / 50)
+    answer = checked(report, 'max_launch_bound_share = "45 %"')
+    assert (one(answer)["ok"], one(answer)["unit"], one(answer)["instances"]) == (False, "share", 2)
+    assert "max_launch_bound_share, median 45 % 46 % 2 all 46 %" in " ".join(check_summary(answer).split())
+    assert r"| max\_launch\_bound\_share, median | 45 % | 46 % |" in check_markdown(answer)
+    assert check_document(answer)["rows"][0]["found"] == pytest.approx(0.46)
+
+
+def test_slow_code_is_not_launch_bound(trace: MakeTrace) -> None:
+    """From 20 us on code is no launching; short code of a range that launches nothing does not."""
+    for pause, found in ((20_999, 15_000 + 3 * 19_999), (21_000, 15_000)):
+        report = trace(*eager_step(0, pause), duration=LATE)
+        window = 3 * (5_000 + pause)
+        assert one(checked(report, "max_launch_bound_share = 1"))["found"] == pytest.approx(found / window)
+    inner = Range("think", 6_000, 10_000)  # its code is short, and launches nothing
+    apart = trace(*eager_step(0), inner, duration=LATE)
+    assert one(checked(apart, "max_launch_bound_share = 1"))["found"] == pytest.approx(19 / 50)
+
+
+def test_launches_after_a_synchronization_count_as_launch_bound(trace: MakeTrace) -> None:
+    """Whatever let the GPU run dry; the synchronizing call itself does not."""
+    report = trace(*eager_step(0), Launch(6_500, 9_500, 7, api="cudaDeviceSynchronize_v3020"), duration=LATE)
+    assert one(checked(report, "max_launch_bound_share = 1"))["found"] == pytest.approx(20 / 50)
+
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+@pytest.mark.parametrize("key", ['max_exposed_communication = "{} ns"', "max_exposed_communication_ns = {}"])
+def test_exposed_communication_per_call(trace: MakeTrace, key: str) -> None:
+    """Of a collective of 100 ns the 60 beside which nothing computes; of two GPUs the one with more."""
+    items: list[Items] = [
+        Range("step", 0, 500),
+        launch_kernel("gemm", (10, 15), (20, 60), id=1, stream=7),
+        launch_kernel(NCCL, (16, 18), (20, 120), id=2, stream=13),
+        launch_kernel("gemm", (130, 135), (140, 200), id=3, stream=7),
+        launch_kernel(NCCL, (20, 22), (30, 40), id=4, stream=13, device=1),
+    ]
+    report = trace(*items, duration=LATE)
+    assert results(checked(report, key.format(60))) == [("max_exposed_communication", 60, True)]
+    broken = checked(report, key.format(59))
+    assert results(broken) == [("max_exposed_communication", 60, False)]
+    assert "max_exposed_communication, median" in check_summary(broken)
+
+
+def test_synchronizing_calls_per_call(trace: MakeTrace) -> None:
+    """Those of the thread of the range, or of the process of a start/end range; copies that return at once are none."""
+    report = trace(
+        Range("step", 0, 100, thread=1, process=1),
+        Range("step", 100, 200, thread=1, process=1),
+        Range("step window", 0, 200, thread=1, process=1, kind="start_end"),
+        launch_kernel("gemm", (10, 15), (20, 60), id=1, thread=1, process=1),
+        launch_memcpy((16, 18), (61, 62), id=2, thread=1, process=1),
+        Launch(20, 70, 3, api="cudaStreamSynchronize_v3020", thread=1, process=1),
+        Launch(75, 80, 4, api="cudaFree_v3020", thread=1, process=1),
+        Launch(20, 90, 5, api="cudaDeviceSynchronize", thread=9, process=1),
+        launch_kernel("gemm", (110, 115), (120, 160), id=6, thread=1, process=1),
+        duration=LATE,
+    )
+    found = checked(report, '[[range]]\npath = "step"\nmax_syncs = 1\nstat = "max"')
+    assert (one(found)["found"], one(found)["ok"], one(found)["evidence"]) == (2, False, "0 to 2")
+    window = '[[range]]\npath = "step window"\nmax_syncs = 3'
+    assert results(checked(report, window)) == [("max_syncs", 3, True)]
+
+
+def test_skipped_calls_do_not_count_in_windows_either(trace: MakeTrace) -> None:
+    """The window of the second call begins where the work of the first ends, though that is left out."""
+    report = trace(
+        Range("step", 0, 100),
+        launch_kernel("gemm", (0, 5), (10, 500), id=1),
+        Range("step", 100, 200),
+        launch_kernel(NCCL, (110, 115), (500, 600), id=2),
+        launch_kernel("gemm", (116, 118), (600, 700), id=3),
+        duration=LATE,
+    )
+    text = 'skip = 1\n[[range]]\npath = "step"\nmax_exposed_communication_ns = 0\nmax_launch_bound_share = 0'
+    assert results(checked(report, text)) == [
+        ("max_exposed_communication", 100, False),
+        ("max_launch_bound_share", 0, True),
+    ]
+
+
+def test_limits_on_windows_that_cannot_be_judged(trace: MakeTrace) -> None:
+    """A range without GPU work breaks them, and an optional one leaves them untested; calls can be counted."""
+    report = trace(Range("idle", 0, 100), *step(1, "gemm"), duration=LATE)
+    table = '[[range]]\npath = "idle"\nmax_exposed_communication_ns = 1\nmax_launch_bound_share = 1\nmax_syncs = 0\n'
+    rows = results(checked(report, table))
+    assert rows == [
+        ("max_exposed_communication", None, False),
+        ("max_launch_bound_share", None, False),
+        ("max_syncs", 0, True),
+    ]
+    optional = results(checked(report, table + "optional = true"))
+    assert [ok for *_, ok in optional] == [None, None, True]
 
 
 def test_skipped_calls_do_not_count(trace: MakeTrace) -> None:

@@ -194,7 +194,9 @@ def _ranges(connection: sqlite3.Connection, others: list[int]) -> list[RangeRow]
         forgotten = kind == "push_pop" and duration != 0 and end == duration
         thread, domain = _number(event["globalTid"]), _number(event["domainId"])
         out.append(RangeRow(start, end, thread, name, domain, kind, is_open or forgotten))
-    return sorted(out, key=lambda row: (row.thread, row.kind, row.start, -row.end))
+    return sorted(
+        out, key=lambda row: (row.thread, row.kind, row.start, -row.end, row.name, row.domain, row.unclosed)
+    )
 
 
 def _ops(connection: sqlite3.Connection) -> list[Op]:
@@ -230,9 +232,13 @@ def _calls(connection: sqlite3.Connection) -> dict[tuple[int, int], Span]:
     for row in _rows(connection, "CUPTI_ACTIVITY_KIND_RUNTIME"):
         call = Span(_number(row["start"]), _number(row["end"]), _number(row["globalTid"]))
         key = call.process, _number(row["correlationId"])
-        if key[1] and (key not in out or call.end - call.start < out[key].end - out[key].start):
+        if key[1] and (key not in out or _length(call) < _length(out[key])):
             out[key] = call
     return out
+
+
+def _length(call: Span) -> tuple[int, int, int]:
+    return call.end - call.start, call.start, call.thread
 
 
 def _innermost(ranges: list[RangeRow], call: Span, kind: str, thread: int) -> int:

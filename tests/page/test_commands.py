@@ -17,6 +17,7 @@ from tests.kit.html_page import parse
 COMMANDS = {
     "analyze": ["analyze", "{report}"],
     "compare": ["compare", "{report}", "--base", "RUN::math::S8", "--new", "RUN::flash::S8"],
+    "why": ["why", "{report}"],
 }
 
 

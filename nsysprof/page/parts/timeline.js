@@ -1,7 +1,7 @@
 // The timeline: lanes on a canvas, drawn at the level of detail that the pixels can show; the overview is uPlot's.
 "use strict";
 (() => {
-  const HEIGHT = { ops: 34, ranges: 20, calls: 14, gaps: 14 };
+  const HEIGHT = { ops: 34, ranges: 20, calls: 14, gaps: 14, waits: 26 };
   const [HEADING, AXIS, GAP, RIGHT] = [21, 24, 3, 10];
   const FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif';
   const [INK, FAINT, RULE, IDLE, ACCENT] = ["#1a1a1a", "#595959", "#e2e2e2", "#d0d0d0", "#0127bb"];
@@ -71,10 +71,10 @@
       const legend = element("div", "legend");
       const used = new Set();
       for (const row of this.rows) if (row.kind === "ops") for (const name of new Set(row.data[0])) used.add(this.head.names[name][4]);
-      for (const group of [...used].sort((a, b) => a - b)) {
+      for (const [name, colour] of [...[...used].sort((a, b) => a - b).map((group) => this.head.groups[group]), ...(this.head.waits || []).map(([name, colour], i) => [i ? `waits: ${name}` : name, colour])]) {
         const [entry, swatch] = [element("span", ""), element("i", "swatch")];
-        swatch.style.background = this.colours[group];
-        entry.append(swatch, this.head.groups[group][0]);
+        swatch.style.background = colour;
+        entry.append(swatch, name);
         legend.append(entry);
       }
       const hint = element("p", "hint", "Drag to move; click, then the wheel zooms (or Ctrl + wheel); double-click an item to fit it. Keys: + − ← → Home, N and P from mark to mark, ↑ ↓ between lanes. Where ops are narrower than a pixel, a bar is as high as its stream is busy, in the colour of what ran longest.");
@@ -358,6 +358,7 @@
     colour(row, at) {
       if (row.kind === "calls") return INK;
       if (row.kind === "gaps") return IDLE;
+      if (row.kind === "waits") return this.head.waits[row.data[0][at]][1];
       return this.head.tints[this.head.paths[2][row.data[0][at]]];
     }
 
@@ -387,12 +388,27 @@
         some = null;
         const width = Math.max(right - left, 0.8);
         drawn(this.colour(row, i), left, width > 4 ? width - 0.8 : width);
-        if (row.kind === "ranges" && width > 26) {
-          pen.fillStyle = INK;
-          pen.fillText(this.fit(pen, this.head.pathNames[this.head.paths[1][row.data[0][i]]], width - 8), left + 4, row.y + row.height / 2 + 0.5);
+        if ((row.kind === "ranges" || row.kind === "waits") && width > 26) {
+          pen.fillStyle = row.kind === "waits" && dark(this.colour(row, i)) ? "#fff" : INK;
+          pen.fillText(this.fit(pen, this.title(row, i), width - 8), left + 4, row.y + row.height / 2 + 0.5);
         }
+        if (row.kind === "waits" && row.data[0][i]) this.shade(pen, this.colour(row, i), left, width, row);
       }
       drawSome();
+    }
+
+    // What a mark is called: a range by its name, a wait by its culprit.
+    title(row, at) {
+      if (row.kind === "waits") return this.head.waitTexts[row.data[1][at]] || this.head.waits[row.data[0][at]][0];
+      return this.head.pathNames[this.head.paths[1][row.data[0][at]]];
+    }
+
+    // A wait is drawn over all rows below it.
+    shade(pen, colour, left, width, row) {
+      pen.globalAlpha = 0.16;
+      pen.fillStyle = colour;
+      pen.fillRect(left, row.y + row.height, width, this.height - row.y - row.height);
+      pen.globalAlpha = 1;
     }
 
     drawCurrent(pen) {
@@ -454,8 +470,9 @@
       }
       if (row.kind === "ranges") {
         const own = [["path", this.path(value(0))], ["time", when], ["lane", row.label]];
-        return [this.head.pathNames[this.head.paths[1][value(0)]], ...own, ["launches", value(1).toLocaleString("en")], ["kernels", value(2).toLocaleString("en")], ["busy", time(value(3))]];
+        return [this.title(row, at), ...own, ["launches", value(1).toLocaleString("en")], ["kernels", value(2).toLocaleString("en")], ["busy", time(value(3))]];
       }
+      if (row.kind === "waits") return [this.title(row, at), [value(0) ? "cause" : "is", this.head.waits[value(0)][0]], ["time", when]];
       if (row.kind === "gaps") return [this.head.gaps[value(0)], ["time", when]];
       return ["Host call that launched work", ["time", when], ...(value(0) > 1 ? [["ops", value(0).toLocaleString("en")]] : [])];
     }

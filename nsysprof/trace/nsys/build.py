@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import ColumnArena, sort_groups
 from nsysprof.core.columns import Coder
+from nsysprof.core.intervals import settled
 from nsysprof.trace.nsys.about import gpus_of_devices
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
 from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, read_work
@@ -136,6 +138,32 @@ def _adopt(work: Work, process_ids: Coder, source: Source) -> Work:
     return replace(work, devices=devices)
 
 
+def _in_order(work: Work, process_ids: Coder, arena: ColumnArena) -> Work:
+    """The same with devices and streams in the order of their numbers, whichever row of the file came first."""
+    pids = process_ids.values
+    by_device = sorted(
+        range(len(work.devices)), key=lambda at: (int(pids[work.devices[at][0]]), work.devices[at][1], at)
+    )
+    rank = {at: place for place, at in enumerate(by_device)}
+
+    def key(at: int) -> tuple[int, bool, int, int]:
+        device, number, migrates = work.streams[at]
+        return rank[device], migrates, -1 if number is None else number, at
+
+    order = sorted(range(len(work.streams)), key=key)
+    if order == list(range(len(order))) and by_device == sorted(by_device):
+        return work
+    code = np.empty(len(order), np.int32)
+    code[order] = np.arange(len(order))
+    streams = [(rank[device], number, migrates) for device, number, migrates in work.streams]
+    return replace(
+        work,
+        stream=arena.take(code, work.stream),
+        streams=[streams[at] for at in order],
+        devices=[work.devices[at] for at in by_device],
+    )
+
+
 def _read_gpu_work(
     source: Source, process_ids: Coder, tids: Coder, progress: Progress | None, arena: ColumnArena
 ) -> tuple[Ops, Launches, Work, int]:
@@ -145,6 +173,7 @@ def _read_gpu_work(
     What joins the two is given up as soon as it is used: this is where memory peaks.
     """
     work = _adopt(read_work(source, process_ids, progress, arena), process_ids, source)
+    work = _in_order(work, process_ids, arena)
     process_of_stream = np.array([work.devices[device][0] for device, *_ in work.streams], np.int32)
     keys = launch_keys(process_of_stream.take(work.stream), work.correlation)
     slot = arena.empty(len(work.start), keys.type)
@@ -199,6 +228,7 @@ def _ranges(
     group = (2 * thread_code.astype(np.int64)).astype(_narrow(kinds))[nvtx.thread]
     group += nvtx.kind
     order, start = sort_groups(group, nvtx.start, end, arena, longest=True)
+    order = _by_name(order, start, end, group, nvtx)
     sizes = np.bincount(group, minlength=kinds)
     return Ranges(
         thread=arena.repeat(np.arange(kinds, dtype=group.dtype) // 2, sizes),
@@ -209,6 +239,27 @@ def _ranges(
         unclosed=arena.take(unclosed, order),
         moved=arena.take(nvtx.moved, order),
     )
+
+
+def _by_name(
+    order: NDArray[np.intp],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    group: NDArray[Any],
+    nvtx: NvtxRanges,
+) -> NDArray[np.intp]:
+    """The same order, in which of ranges that begin and end together on a thread the names decide."""
+    same = np.flatnonzero(start[1:] == start[:-1])
+    one, next_one = order[same], order[same + 1]
+    equal = np.zeros(max(len(order) - 1, 0), bool)
+    equal[same] = (end[one] == end[next_one]) & (group[one] == group[next_one])
+    if not equal.any():
+        return order
+    rank = np.empty(len(nvtx.names), np.int32)
+    rank[sorted(range(len(rank)), key=lambda code: (nvtx.names[code].text, nvtx.names[code].domain))] = (
+        np.arange(len(rank))
+    )
+    return settled(order, equal, nvtx.open, rank[nvtx.name])
 
 
 def _folded(ranges: Ranges, arena: ColumnArena) -> tuple[Ranges, dict[int, int]]:

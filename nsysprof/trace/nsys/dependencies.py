@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.trace.details import Dependencies, StreamEvents
-from nsysprof.trace.nsys.blocks import Growing, Source, column, named_rows, present, read_blocks
+from nsysprof.trace.nsys.blocks import Growing, Source, column, named_rows, present, read_blocks, times
 from nsysprof.trace.nsys.host_calls import CALLS
 from nsysprof.trace.trace import Stream, Trace, pid_of
 
@@ -24,8 +24,7 @@ _Keys = tuple[NDArray[np.int64], ...]
 
 
 def read_dependencies(source: Source, trace: Trace) -> Dependencies:
-    """The `Dependencies` of the streams of a trace, empty where none were recorded; ``lacks`` says what was not."""
-    lacks = tuple(table for table in (WAITS, RECORDS) if table not in source.tables())
+    """The `Dependencies` of the streams of a trace, empty where none were recorded."""
     needs = ("globalPid", "deviceId", "streamId", "eventId")
     waited = _rows(source, WAITS, (*needs, "start", "syncType"), _SYNC)
     recorded = _rows(source, RECORDS, (*needs, "correlationId"), _SYNC)
@@ -49,7 +48,6 @@ def read_dependencies(source: Source, trace: Trace) -> Dependencies:
         null=null,
         blocking=blocking,
         context=np.array([stream.device for stream in trace.streams], np.int32),
-        lacks=lacks,
     )
 
 
@@ -65,23 +63,33 @@ def _rows(
 
 
 def _called(source: Source, process: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
-    """When the host call of each process and correlation id began; the least int64 where there is none."""
+    """When the host call of each process and correlation id began, the shortest one of several; the least int64 where
+    there is none.
+    """
     out = np.full(len(process), np.iinfo(np.int64).min)
-    needs = ("start", "globalTid", "correlationId")
-    if len(out) == 0:
+    known = np.flatnonzero(correlation != 0)
+    if len(known) == 0:
         return out
-    order = np.lexsort((correlation, process))
-    pids, ids = process[order], correlation[order]
-    for block in read_blocks(source, CALLS, needs):
+    ids = np.unique(correlation[known])
+    rows = Growing(process="i8", id="i8", start="i8", length="i8")
+    for block in read_blocks(source, CALLS, ("start", "end", "globalTid", "correlationId")):
         called = column(block, "correlationId")
         mine = np.flatnonzero(np.isin(called, ids))
-        owner, start = column(block, "globalTid")[mine] & _PROCESS, column(block, "start")[mine]
-        for pid in np.unique(owner).tolist():
-            rows = np.flatnonzero(owner == pid)
-            first, last = np.searchsorted(pids, [pid, pid + 1]).tolist()
-            at = first + np.searchsorted(ids[first:last], called[mine[rows]])
-            hit = (at < last) & (ids[np.minimum(at, len(ids) - 1)] == called[mine[rows]])
-            out[order[at[hit]]] = start[rows[hit]]
+        owner = column(block, "globalTid")[mine] & _PROCESS
+        start, end = (values[mine] for values in times(block))
+        rows.add(len(mine), process=owner, id=called[mine], start=start, length=end - start)
+    calls = rows.take_rest()
+    order = np.lexsort((calls["start"], calls["length"], calls["id"], calls["process"]))
+    keys = np.stack([calls["process"], calls["id"]])[:, order]
+    first = np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(order)]
+    keys, start = keys[:, first], calls["start"][order[first]]
+    for pid in np.unique(process[known]).tolist():
+        asked = known[process[known] == pid]
+        low, high = np.searchsorted(keys[0], [pid, pid + 1]).tolist()
+        if low < high:
+            at = np.minimum(low + np.searchsorted(keys[1, low:high], correlation[asked]), high - 1)
+            hit = keys[1, at] == correlation[asked]
+            out[asked[hit]] = start[at[hit]]
     return out
 
 
@@ -117,12 +125,21 @@ def _events(
 
 
 def _kinds(source: Source, trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which of the streams are the legacy default stream of their context, and which wait for that one."""
-    flags = {
-        (row[0], row[1]): row[2]
-        for row in named_rows(source, "TARGET_INFO_CUDA_STREAM", "processId", "streamId", "flag")
-    }
-    kind = [flags.get((pid_of(_process(trace, stream)), stream.id)) for stream in trace.streams]
+    """Which of the streams are the legacy default stream of their context, and which wait for that one.
+
+    Numbers of streams repeat across devices: the context of a stream says on which it is.
+    """
+    contexts = named_rows(source, "TARGET_INFO_CUDA_CONTEXT_INFO", "processId", "contextId", "deviceId")
+    device = {(pid, context): number for pid, context, number in contexts}
+    flags: dict[tuple[object, ...], int] = {}
+    rows = named_rows(source, "TARGET_INFO_CUDA_STREAM", "processId", "contextId", "streamId", "flag")
+    for pid, context, stream, flag in rows:
+        key = pid, device.get((pid, context)), stream
+        flags[key] = max(flags.get(key, 0), flag or 0)
+    kind = []
+    for stream in trace.streams:
+        pid, number = pid_of(_process(trace, stream)), trace.devices[stream.device].cuda_id
+        kind.append(flags.get((pid, number, stream.id), flags.get((pid, None, stream.id), 0)))
     return np.array([flag == _NULL for flag in kind], bool), np.array(
         [flag == _BLOCKING for flag in kind], bool
     )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
 from nsysprof.core.columns import Coder
+from nsysprof.core.intervals import settled
 from nsysprof.trace.details import (
     CUDA,
     LAUNCHING,
@@ -158,14 +159,16 @@ def read_calls(
     called[slot] = True
     duplicates = len(slot) - int(called.sum())
     if duplicates:
-        chosen = _shortest(slot, end - start)
+        chosen = _shortest(slot, end - start, start, threads.values[thread])
         start, end, thread, slot = start[chosen], end[chosen], thread[chosen], slot[chosen]
     return HostCalls(start, end, thread, slot, duplicates)
 
 
-def _shortest(slot: NDArray[np.integer], length: NDArray[np.int64]) -> NDArray[np.intp]:
-    """The index of the shortest row of each slot (the first where equal), in the order of the rows."""
-    order = np.lexsort((length, slot))
+def _shortest(
+    slot: NDArray[np.integer], length: NDArray[np.int64], start: NDArray[np.int64], tid: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    """The index of the shortest row of each slot, the first where equal, in the order of the rows."""
+    order = np.lexsort((tid, start, length, slot))
     first = np.append(True, slot[order][1:] != slot[order][:-1])
     return np.sort(order[first])
 
@@ -232,10 +235,14 @@ def read_call_list(source: Source, progress: Progress | None = None, table: str 
         )
     columns = rows.take_rest()
     columns["thread"] = _by_id(threads)[columns["thread"]]
+    called = _call_names(source, names)
     order = np.lexsort((-columns["end"], columns["start"], columns["thread"]))
+    if len(order):  # the names decide where the times are equal, not the order of the file
+        rank = _ranks(called)[columns["name"]]
+        order = settled(order, _equal_times(columns, order), columns["result"], columns["correlation"], rank)
     return CallList(
         **{name: values[order] for name, values in columns.items()},
-        names=_call_names(source, names),
+        names=called,
         threads=np.sort(threads.values),
     )
 
@@ -244,6 +251,7 @@ def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostAc
     """The `HostActivity` of a report: CUDA calls, and what was recorded of the operating system and of nsys itself."""
     rows = Growing(arena, thread="i4", start="i8", end="i8", name="i4", kind="u1")
     threads, names = Coder(), list[str]()
+    ranks = np.empty(0, np.int32)
     for table, given in ((CALLS, None), (OS_CALLS, OS), (OVERHEAD, PROFILER)):
         ids, kinds = Coder(), np.empty(0, np.uint8)
         for block in read_blocks(source, table, ("start", "end", "globalTid"), ("nameId",)):
@@ -260,15 +268,17 @@ def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostAc
                 name=name + np.int32(len(names)),
                 kind=kinds[name],
             )
+        ranks = np.append(ranks, _ranks(_call_names(source, ids)) + np.int32(len(names)))
         names += _call_names(source, ids)
     columns = rows.take_rest()
     columns["thread"] = _by_id(threads)[columns["thread"]]
     group = (
         columns["thread"].astype(np.uint16) if len(threads) <= 1 << 16 else columns["thread"]
     )  # radix sort
-    order, columns["start"] = sort_groups(group, columns["start"], columns["end"], arena, longest=True)
+    order, _ = sort_groups(group, columns["start"], columns["end"], arena, longest=True)
     del group
-    for column_name in ("thread", "end", "name", "kind"):
+    order = settled(order, _equal_times(columns, order), ranks[columns["name"]])
+    for column_name in columns:
         columns[column_name] = arena.take(columns[column_name], order)
     del order
     kept = _outermost(columns["thread"], columns["end"], columns["kind"])
@@ -312,6 +322,22 @@ def _call_names(source: Source, ids: Coder) -> list[str]:
     """The names of calls without the versions that CUPTI appends, by the codes of their ids."""
     texts = source.strings([number for number in ids.values.tolist() if number >= 0])
     return [_VERSION.sub("", texts.get(number, _UNNAMED)) for number in ids.values.tolist()]
+
+
+def _ranks(names: list[str]) -> NDArray[np.int32]:
+    """The place of each name among the sorted ones."""
+    rank = np.empty(len(names), np.int32)
+    rank[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    return rank
+
+
+def _equal_times(columns: dict[str, NDArray[Any]], order: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which calls, in an order, have the thread and the times of the next: the file does not decide between them."""
+    equal = np.ones(max(len(order) - 1, 0), bool)
+    for name in ("thread", "start", "end"):
+        values = columns[name][order]
+        equal &= values[1:] == values[:-1]
+    return equal
 
 
 def _kind(api: str) -> int:

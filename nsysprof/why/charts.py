@@ -1,0 +1,236 @@
+"""The chart of a wait, ``why.png``: where the time of one window goes, sorted by cause, and as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from nsysprof.attribution.split import device_labels, stream_labels
+from nsysprof.charts.chart import Chart
+from nsysprof.charts.marks import (
+    PLOT_COLUMNS,
+    RANGE,
+    STREAM,
+    STREAM_LEVELS,
+    Heading,
+    LanePanel,
+    Lanes,
+    Marks,
+    Message,
+    Plan,
+    Stream,
+)
+from nsysprof.charts.palette import IDLE, OTHERS, TINTS, WAITS
+from nsysprof.core.intervals import NOTHING, column_edges, cover_before, merge, time_per_group
+from nsysprof.core.text import one_line, shorten
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.kernels.classify import short_name
+from nsysprof.trace.trace import MEMCPY, MEMSET, MIGRATION
+from nsysprof.why.instance import SECTIONS, Instance, WindowPart, median_instance
+from nsysprof.why.why import Why
+
+_ROW = 0.23  # inches of a bar
+_MAX_STREAMS, _MAX_LEVELS = 5, 2
+_MAX_MARKS = 2000  # of a lane: more are narrower than a pixel
+_PATH, _NAME, _LABEL = 60, 110, 40
+_RUNS = (
+    "compute",
+    "communication",
+    "copy",
+    "kernel",
+)  # what a GPU op is; the last one: what a stream waits for
+
+
+def plan_why(answer: Why) -> Plan:
+    """The median window of the path with most time: its parts, which add up to it, and its lanes with their waits."""
+    instance = median_instance(answer)
+    if instance is None:
+        return Message(
+            Heading("Nothing ran on a GPU", str(answer.attribution.trace.report.path)),
+            ["No GPU op belongs to the ranges asked for, so there is no wait to account for."],
+        )
+    length = max(instance.end_ns - instance.start_ns, 1)
+    streams, left_out = _streams(instance)
+    sorted_panel = LanePanel(
+        [*_bars(instance.parts, length)],
+        length,
+        f"Where its {format_ns(length)} go: the bars add up to the window",
+        "time of the window, sorted by cause",
+    )
+    lanes = LanePanel(
+        [*_ranges(instance), *streams, _waits(instance)], length, "As it came", "time from its start"
+    )
+    return Lanes(
+        Heading(
+            title_of(instance),
+            _subtitle(instance),
+            _legend(instance, streams),
+            [*_rare(instance), *left_out],
+        ),
+        [sorted_panel, lanes],
+    )
+
+
+CHARTS: tuple[Chart[Why], ...] = (Chart("why.png", "Where the time of a window goes", plan_why),)
+
+
+def title_of(instance: Instance) -> str:
+    """The largest finding on the path, or that there is none, as a sentence."""
+    path = one_line(instance.path, _PATH)
+    if not instance.findings:
+        return f"{path}: nothing to gain, no wait takes 3 % of a window"
+    return f"In {path} {instance.findings[0].headline}"
+
+
+def _subtitle(instance: Instance) -> str:
+    report = instance.answer.attribution.trace.report
+    gpu = device_labels(instance.answer.attribution.trace)[instance.gpu]
+    length = format_ns(instance.end_ns - instance.start_ns)
+    if instance.count == 1:
+        return f"Drawn: the only window on {gpu}, {length} · {report.path.name}"
+    mean = f"{instance.count:,} windows of {format_ns(instance.mean_ns)} on average on {gpu}"
+    return f"{mean} · drawn: a median one, {length} · {report.path.name}"
+
+
+def _rare(instance: Instance) -> Iterator[str]:
+    """A note where the window that is drawn has less than half of the wait in the title: windows differ."""
+    for finding in instance.findings[:1]:
+        pieces, which = instance.pieces, finding.culprit
+        if which not in {name for text in pieces.texts for name in text.split(" ← ")} | {
+            *instance.answer.rows["culprit"]
+        }:
+            continue
+        has = np.array([which in text.split(" ← ") for text in pieces.texts], bool)[pieces.text]
+        ns = int((pieces.end - pieces.start)[has].sum())
+        if finding.cause != "compute" and 2 * ns < finding.ns:
+            has_it = format_ns(ns) if ns else "none"
+            yield f"the window that is drawn has {has_it} of the wait in the title: windows differ"
+
+
+def _legend(instance: Instance, streams: Sequence[Stream]) -> list[tuple[str, str]]:
+    used = {instance.pieces.groups[code] for code in np.unique(instance.pieces.group).tolist()}
+    for lane in streams:
+        used |= {_RUNS[code] for code in np.unique(lane.group).tolist() if code != NOTHING}
+    words = {"kernel": "kernel that another stream waits for"}
+    return [(words.get(name, name), colour) for name, colour in WAITS.items() if name in used]
+
+
+# ---- sorted by cause
+
+
+def _bars(parts: Sequence[WindowPart], length: int) -> Iterator[Marks]:
+    """A row per part, each from where the one before ends; above those of a section their sum."""
+    at = 0
+
+    def row(label: str, ns: int, colour: str, text: str) -> Marks:
+        amount = f"{format_ns(ns)} · {format_share(ns / length)}"
+        name = f"{shorten(text, _NAME)} · {amount}" if text else amount
+        return Marks(label, _ROW, np.array([at]), np.array([at + ns]), [colour], [name], beside=True)
+
+    for section in SECTIONS:
+        above = ""
+        mine = [part for part in parts if part.section == section]
+        if len(mine) > 1:
+            yield row(section, sum(part.ns for part in mine), IDLE, "")
+        for part in mine:
+            label = section if len(mine) == 1 else part.group
+            yield row("" if label == above else label, part.ns, WAITS.get(part.group, OTHERS), part.text)
+            at, above = at + part.ns, label
+
+
+# ---- as it came
+
+
+def _ranges(instance: Instance) -> Iterator[Marks]:
+    """Lanes of the ranges inside the instance, on its thread."""
+    attribution, number = instance.answer.attribution, int(instance.answer.windows["range"][instance.number])
+    ranges = attribution.trace.ranges
+    level = [number] if number >= 0 else []
+    place: dict[int, int] = {}
+    for depth in range(1, _MAX_LEVELS + 1):
+        inside = np.flatnonzero(np.isin(attribution.parent, level)) if level else np.empty(0, np.intp)
+        if not len(inside):
+            return
+        level = inside.tolist()
+        shown = inside[np.argsort(ranges.start[inside] - ranges.end[inside], kind="stable")[:_MAX_MARKS]]
+        shown = shown[np.argsort(ranges.start[shown], kind="stable")]
+        shown = shown[(ranges.start[shown] < instance.end_ns) & (ranges.end[shown] > instance.start_ns)]
+        start = np.clip(ranges.start[shown], instance.start_ns, instance.end_ns)
+        end = np.clip(ranges.end[shown], start, instance.end_ns)
+        codes = ranges.name[shown].tolist()
+        names = [one_line(attribution.trace.range_names[code].text, _NAME) for code in codes]
+        colours = [TINTS[place.setdefault(code, len(place)) % len(TINTS)] for code in codes]
+        label = "host: ranges inside" if depth == 1 else ""
+        if len(shown):
+            yield Marks(label, RANGE, start - instance.start_ns, end - instance.start_ns, colours, names)
+
+
+def _streams(instance: Instance) -> tuple[list[Stream], list[str]]:
+    """Lanes of the streams that run anything meanwhile, the busiest ones, and a note on the others."""
+    answer = instance.answer
+    trace = answer.attribution.trace
+    ops, length = trace.ops, instance.end_ns - instance.start_ns
+    rows = np.flatnonzero(
+        (trace.op_gpu == instance.gpu)
+        & (ops.start < instance.end_ns)
+        & (ops.end > instance.start_ns)
+        & (ops.kind != MIGRATION)
+    )
+    talks = np.array([family == "communication" for family in answer.kinds.family], bool)
+    awaited = [f.culprit.rsplit(" in ", 1)[0] for f in instance.findings if f.cause == "compute"]
+    held = np.array(
+        [short_name(name) in awaited for name in trace.op_names] if awaited else [False] * len(trace.op_names)
+    )
+    kind = np.select(
+        [
+            np.isin(ops.kind[rows], (MEMCPY, MEMSET)),
+            talks[ops.name[rows]],
+            held[ops.name[rows]],
+        ],
+        [_RUNS.index("copy"), _RUNS.index("communication"), _RUNS.index("kernel")],
+    )
+    start = np.maximum(ops.start[rows] - instance.start_ns, 0)
+    end = np.minimum(ops.end[rows] - instance.start_ns, length)
+    edges = column_edges(0, length, PLOT_COLUMNS)
+    labels, lanes = stream_labels(trace), []
+    for code in np.unique(ops.stream[rows]).tolist():
+        mine = ops.stream[rows] == code
+        line = merge(start[mine], end[mine])
+        busy = np.diff(cover_before(*line, edges))
+        longest = time_per_group(start[mine], end[mine], kind[mine].astype(np.uint8), edges).argmax(axis=0)
+        level = np.maximum(np.rint(busy / np.maximum(np.diff(edges), 1) * STREAM_LEVELS), 3)
+        lane = Stream(
+            shorten(labels[code], _LABEL),
+            0,
+            np.where(busy > 0, level, 0).astype(np.uint8),
+            np.where(busy > 0, longest, NOTHING).astype(np.uint8),
+            [WAITS[name] for name in _RUNS],
+        )
+        lanes.append((int((line[1] - line[0]).sum()), lane))
+    shown = sorted(range(len(lanes)), key=lambda at: -lanes[at][0])[:_MAX_STREAMS]
+    more = len(lanes) - len(shown)
+    note = [f"{more:,} more streams, which run less, are not drawn"] if more else []
+    return [lanes[at][1] for at in sorted(shown)], note
+
+
+def _waits(instance: Instance) -> Marks:
+    """The lane of the waits; those of one cause that touch are one box, named for the one with most time."""
+    pieces = instance.pieces
+    rows = np.flatnonzero(pieces.wait >= 0)
+    start, end, group = pieces.start[rows], pieces.end[rows], pieces.group[rows]
+    begins = np.append(True, (group[1:] != group[:-1]) | (start[1:] != end[:-1]))[: len(rows)]
+    first = np.flatnonzero(begins)
+    box = np.cumsum(begins) - 1
+    by_time = np.lexsort((start - end, box))
+    named = rows[by_time[np.searchsorted(box[by_time], np.arange(len(first)))]]
+    stop = end[np.append(first[1:], len(rows))[: len(first)] - 1]
+    kept = np.sort(np.argsort(start[first] - stop, kind="stable")[:_MAX_MARKS])
+    return Marks(
+        "waits, by cause",
+        STREAM,
+        start[first][kept] - instance.start_ns,
+        stop[kept] - instance.start_ns,
+        [WAITS[pieces.groups[code]] for code in group[first][kept].tolist()],
+        [pieces.texts[code] for code in pieces.text[named[kept]].tolist()],
+    )

@@ -1,0 +1,164 @@
+"""The critical path of windows piece by piece, and the one window that pictures show: the median one of its path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints
+from nsysprof.why.findings import Finding
+from nsysprof.why.why import Why
+
+SECTIONS = ("compute", "exposed communication", "exposed copies", "idle")
+MORE = "others"
+_TIMES = ["compute_ns", "communication_ns", "copies_ns", "idle_ns"]
+_MIN_SHARE = 0.005  # of the window: smaller parts are one
+_MAX_PARTS = 6  # of a section
+
+
+@dataclass(frozen=True)
+class PathPieces:
+    """The critical path of windows: what the GPU did or waited for, piece by piece, sorted by window and time.
+
+    ``window`` row of `Why.windows`; ``start``, ``end`` int64 ns; ``group`` code of ``groups``: compute, the cause of a
+    wait, or where that is the host what it did; ``text`` code of ``texts``: culprit and what exposed it, empty for
+    compute; ``wait`` row of `Why.waits`, -1 for compute. The pieces of a window tile it.
+    """
+
+    window: NDArray[np.int64]
+    start: Ints
+    end: Ints
+    group: NDArray[np.int64]
+    text: NDArray[np.int64]
+    wait: NDArray[np.int64]
+    groups: list[str]
+    texts: list[str]
+
+
+def critical_path(answer: Why, windows: NDArray[np.integer] | None = None) -> PathPieces:
+    """The `PathPieces` of all windows, or of those rows of `Why.windows`."""
+    which = np.arange(len(answer.windows)) if windows is None else np.sort(windows)
+    chosen = answer.waits[answer.waits["window"].isin(which)]
+    chosen = chosen.sort_values(["window", "start_ns"], kind="stable")
+    window, start, end = (chosen[name].to_numpy(np.int64) for name in ("window", "start_ns", "end_ns"))
+    cause, activity = chosen["cause"].astype(str), chosen["activity"].astype(str)
+    culprit, exposing = chosen["culprit"].astype(str), chosen["exposed_by"].astype(str)
+    named = culprit.where((exposing == "") | (exposing == culprit), culprit + " ← " + exposing)
+    group, groups = pd.factorize(pd.concat([pd.Series(["compute"]), activity.where(cause == "host", cause)]))
+    text, texts = pd.factorize(pd.concat([pd.Series([""]), named]))
+    # compute is what no wait is: from the end of each wait, or the window's start, to the next one, or its end
+    begins, ends = (answer.windows[name].to_numpy(np.int64)[which] for name in ("start_ns", "end_ns"))
+    whose = np.concatenate([which, window])
+    since, until = np.concatenate([begins, end]), np.concatenate([start, ends])
+    since = since[np.lexsort((since, whose))]
+    until = until[np.lexsort((until, np.concatenate([window, which])))]
+    whose = np.sort(whose)
+    some = since < until
+    none = np.zeros(int(some.sum()), np.int64)
+    columns = [
+        np.concatenate(pair)
+        for pair in (
+            (whose[some], window),
+            (since[some], start),
+            (until[some], end),
+            (none, group[1:]),
+            (none, text[1:]),
+            (none - 1, chosen.index.to_numpy(np.int64)),
+        )
+    ]
+    order = np.lexsort((columns[1], columns[0]))
+    which_window, since, until, group, text, wait = (column[order] for column in columns)
+    return PathPieces(which_window, since, until, group, text, wait, list(groups), list(texts))
+
+
+@dataclass(frozen=True)
+class WindowPart:
+    """What some ``ns`` of a window were: section, ``group`` as in `PathPieces`, and whose; ``text`` may be empty."""
+
+    section: str
+    group: str
+    text: str
+    ns: int
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One window of a path, for pictures: the median one of the ``count`` that its GPU has.
+
+    ``number`` row of `Why.windows`; ``parts`` add up to the window; ``mean_ns`` of all windows of the path on the GPU.
+    """
+
+    answer: Why
+    number: int
+    path: str
+    gpu: int
+    count: int
+    mean_ns: float
+    start_ns: int
+    end_ns: int
+    pieces: PathPieces
+    parts: list[WindowPart]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What there is to gain on its path."""
+        return self.answer.findings[self.path]
+
+
+def median_instance(answer: Why, path: str | None = None) -> Instance | None:
+    """The median window of a path, by default of the one with most time, on the GPU that waits most there.
+
+    Of the middle third by length it is the one whose times are most like those of all. None where there are no windows.
+    """
+    windows = answer.windows
+    if not len(windows):
+        return None
+    length = (windows["end_ns"] - windows["start_ns"]).rename("length")
+    path = path or str(length.groupby(windows["path"]).sum().idxmax())
+    mine = windows[windows["path"] == path]
+    groups = [rows.to_numpy(np.int64) for rows in mine.groupby(["gpu", "pid"]).groups.values()]
+    span, compute = length.to_numpy(np.int64), windows["compute_ns"].to_numpy(np.int64)
+    rows = max(groups, key=lambda each: int((span - compute)[each].sum()))
+    rows = rows[np.argsort(span[rows], kind="stable")]
+    middle = rows[len(rows) // 3 : -(-2 * len(rows) // 3)]
+    shares = windows[_TIMES].to_numpy(float)
+    number = int(middle[np.abs(shares[middle] - shares[rows].mean(axis=0)).sum(axis=1).argmin()])
+    start, end, gpu = (int(windows[name].to_numpy()[number]) for name in ("start_ns", "end_ns", "gpu"))
+    pieces = critical_path(answer, np.array([number]))
+    parts = _parts(answer, number, pieces)
+    return Instance(answer, number, path, gpu, len(rows), float(span[rows].mean()), start, end, pieces, parts)
+
+
+def _parts(answer: Why, number: int, pieces: PathPieces) -> list[WindowPart]:
+    """The parts of a window, section by section; in each the groups with most time first, small parts together."""
+    start, end, compute = (
+        int(answer.windows[name].to_numpy()[number]) for name in ("start_ns", "end_ns", "compute_ns")
+    )
+    span = end - start
+    out = [WindowPart("compute", "compute", "", compute)]
+    waits = np.flatnonzero(pieces.wait >= 0)
+    ran = answer.waits.loc[pieces.wait[waits], ["communication_ns", "copies_ns"]].to_numpy(np.int64)
+    length = pieces.end[waits] - pieces.start[waits]
+    times = (ran[:, 0], ran[:, 1], length - ran.sum(axis=1))
+    for section, ns in zip(SECTIONS[1:], times, strict=True):
+        frame = pd.DataFrame({"group": pieces.group[waits], "text": pieces.text[waits], "ns": ns})
+        each: pd.DataFrame = frame[frame["ns"] > 0].groupby(["group", "text"], as_index=False)[["ns"]].sum()
+        each = each.sort_values("ns", ascending=False, kind="stable")
+        large = each[each["ns"] >= _MIN_SHARE * span].head(_MAX_PARTS)
+        if len(each) == len(large) + 1:
+            large = each
+        rank = large.groupby("group")["ns"].transform("sum")
+        large = large.assign(rank=rank).sort_values(["rank", "ns"], ascending=False, kind="stable")
+        rows = large[["group", "text", "ns"]].itertuples(index=False, name=None)
+        out += [
+            WindowPart(section, pieces.groups[group], pieces.texts[text], int(ns)) for group, text, ns in rows
+        ]
+        rest = each.drop(large.index)
+        if len(rest):
+            of = rest["group"].unique()
+            group = pieces.groups[of[0]] if len(of) == 1 else MORE
+            out.append(WindowPart(section, group, f"{len(rest):,} more", int(rest["ns"].sum())))
+    return [part for part in out if part.ns]

@@ -1,0 +1,188 @@
+"""The page of `nsysprof why`: findings, the critical path of the median window over its timeline, trees and waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.split import device_labels, stream_labels
+from nsysprof.charts.palette import COLOURS, TINTS, WAITS
+from nsysprof.core.intervals import Ints
+from nsysprof.core.text import one_line, shorten, visible
+from nsysprof.core.units import format_ns
+from nsysprof.kernels.classify import FAMILIES, short_name
+from nsysprof.page.environment import report_facts
+from nsysprof.page.packing import PageRow, pack
+from nsysprof.page.template import figures, fill
+from nsysprof.why.charts import CHARTS, title_of
+from nsysprof.why.findings import Finding
+from nsysprof.why.instance import Instance, median_instance
+from nsysprof.why.tables import WHY
+from nsysprof.why.text import places, ranked_paths, tree
+from nsysprof.why.why import Why
+
+MAX_PATHS, MAX_ROWS, TOP = 24, 200, 12
+MAX_OPS = 50_000  # of a window: of more, all but the longest are columns only
+MAX_LEVELS = 6
+_NAME, _LABEL = 160, 44
+_SHOWN = (
+    *("path", "cause", "activity", "culprit", "exposed_by", "claim"),
+    *("waits", "waited_ns", "per_instance_ns", "share_of_span"),
+)
+
+
+def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
+    """The page as text; ``pictures`` are the PNG files of `CHARTS`, none where no charts are wanted."""
+    report = answer.attribution.trace.report
+    paths, instance = ranked_paths(answer), median_instance(answer)
+    rows = answer.rows[answer.rows["cause"] != "compute"]
+    rows = rows.sort_values("waited_ns", ascending=False, kind="stable")
+    more = f"{len(rows) - MAX_ROWS:,} rows more: see why.csv" if len(rows) > MAX_ROWS else ""
+    return fill(
+        "why.html",
+        with_timeline=instance is not None,
+        title="Why the GPU waits",
+        subtitle=visible(str(report.path)),
+        headline=visible(title_of(instance)) if instance else "Nothing ran on a GPU.",
+        findings=_sentences(instance.findings) if instance else [],
+        chosen=f"Accounted for: {visible(answer.chosen)}." if answer.chosen else "",
+        charts=figures(CHARTS, pictures),
+        timeline=_timeline(instance) if instance else None,
+        paths=[_path(answer, path) for path in paths[:MAX_PATHS]],
+        left_out=max(len(paths) - MAX_PATHS, 0),
+        rows=WHY.show(rows.head(MAX_ROWS), _SHOWN, note=more).html() if len(rows) else None,
+        facts=report_facts(report, answer.attribution.threads),
+    )
+
+
+def _sentences(found: Sequence[Finding]) -> list[str]:
+    return [visible(f"{each.text}{f' → {each.hint}' if each.hint else ''}") for each in found]
+
+
+def _path(answer: Why, path: str) -> dict[str, Any]:
+    trees = []
+    for gpu, pid in places(answer, path):
+        table = tree(answer, path, gpu, pid, TOP).html()
+        for row in table["rows"]:  # blanks that HTML keeps
+            name = row[0]["text"]
+            row[0]["text"] = "\u2003" * ((len(name) - len(name.lstrip(" "))) // 2) + visible(name.lstrip(" "))
+        trees.append(table)
+    instance = median_instance(answer, path)
+    assert instance is not None
+    headline, findings = visible(title_of(instance)), _sentences(instance.findings)
+    name = visible(one_line(path, _NAME))
+    return {"name": name, "headline": headline, "findings": findings, "trees": trees}
+
+
+# ---- the timeline
+
+
+def _timeline(instance: Instance) -> dict[str, Any]:
+    answer, length = instance.answer, max(instance.end_ns - instance.start_ns, 1)
+    trace, pieces = answer.attribution.trace, instance.pieces
+    ranges = [*_range_rows(instance)]
+    codes = list(dict.fromkeys(code for _, names in ranges for code in names))
+    place = {code: at for at, code in enumerate(codes)}
+    rows = [
+        PageRow(
+            "critical path",
+            "what the GPU waits for",
+            "waits",
+            *_inside(instance, pieces.start, pieces.end),
+            columns=(pieces.group, pieces.text),
+        )
+    ]
+    for row, names in ranges:
+        own = np.array([place[code] for code in names], np.int64)
+        rows.append(PageRow(row.group, row.label, "ranges", row.start, row.end, (own, *row.columns)))
+    rows += [*_stream_rows(instance)]
+    head = {
+        "origin": instance.start_ns,
+        "views": [],
+        "gpus": [],
+        "families": FAMILIES,
+        "groups": [*COLOURS.items()],
+        "tints": TINTS,
+        "names": [
+            [
+                shorten(short_name(name, _NAME), _NAME),
+                FAMILIES.index(family),
+                unit,
+                cause,
+                FAMILIES.index(family),
+            ]
+            for name, family, unit, cause in zip(
+                trace.op_names,
+                answer.kinds.family,
+                answer.kinds.math_unit,
+                answer.kinds.cause,
+                strict=True,
+            )
+        ],
+        "pathNames": [shorten(trace.range_names[code].text, _NAME) for code in codes],
+        "paths": [[-1] * len(codes), [*range(len(codes))], [at % len(TINTS) for at in range(len(codes))]],
+        "waits": [[name, WAITS[name]] for name in pieces.groups],
+        "waitTexts": [shorten(text, _NAME) for text in pieces.texts],
+    }
+    which = f"a median one of {instance.count:,} windows of" if instance.count > 1 else "the only window of"
+    gpu = device_labels(trace)[instance.gpu]
+    caption = f"{format_ns(length)}, {which} {one_line(instance.path, 90)} on {gpu}"
+    return {"data": pack(rows, length, head), "caption": visible(caption), "notes": []}
+
+
+def _inside(instance: Instance, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    first = np.clip(start, instance.start_ns, instance.end_ns)
+    return first - instance.start_ns, np.clip(end, first, instance.end_ns) - instance.start_ns
+
+
+def _range_rows(instance: Instance) -> Iterator[tuple[PageRow, list[int]]]:
+    """A row per level of the ranges inside the instance, on its thread, with the codes of their names."""
+    attribution, number = instance.answer.attribution, int(instance.answer.windows["range"][instance.number])
+    ranges, inside = attribution.trace.ranges, attribution.inclusive
+    rows = np.array([number] if number >= 0 else [], np.int64)
+    for _ in range(MAX_LEVELS):
+        rows = rows[(ranges.start[rows] < instance.end_ns) & (ranges.end[rows] > instance.start_ns)]
+        if not len(rows):
+            return
+        rows = rows[np.argsort(ranges.start[rows], kind="stable")]
+        columns = [values[rows] for values in (inside.launches, inside.kernels, inside.busy_ns)]
+        place = _inside(instance, ranges.start[rows], ranges.end[rows])
+        yield PageRow("host", "ranges", "ranges", *place, columns), ranges.name[rows].tolist()
+        rows = np.flatnonzero(np.isin(attribution.parent, rows))
+
+
+def _stream_rows(instance: Instance) -> Iterator[PageRow]:
+    """A row per stream of the GPU that runs anything meanwhile, and one for the launches of these GPU ops."""
+    trace = instance.answer.attribution.trace
+    ops, launches, labels = trace.ops, trace.launches, stream_labels(trace)
+    meanwhile = (ops.start < instance.end_ns) & (ops.end > instance.start_ns)
+    rows = np.flatnonzero((trace.op_gpu == instance.gpu) & meanwhile)
+    rows = rows[np.argsort(ops.start[rows], kind="stable")]
+    family = np.array([FAMILIES.index(each) for each in instance.answer.kinds.family], np.uint8)
+    launch = np.unique(ops.launch[rows][ops.launch[rows] >= 0])
+    seen = (launches.end[launch] > instance.start_ns) & (launches.start[launch] < instance.end_ns)
+    launch = launch[seen]
+    launch = launch[np.argsort(launches.start[launch], kind="stable")]
+    if len(launch):
+        place = _inside(instance, launches.start[launch], launches.end[launch])
+        yield PageRow("host", "launches", "calls", *place, columns=(np.ones(len(launch), np.int64),))
+    for code in np.unique(ops.stream[rows]).tolist():
+        mine = rows[ops.stream[rows] == code]
+        kept: NDArray[np.bool_] | None = None
+        if len(mine) > MAX_OPS:
+            kept = np.zeros(len(mine), bool)
+            kept[np.argpartition((ops.start - ops.end)[mine], MAX_OPS)[:MAX_OPS]] = True
+        lead = ops.start[mine] - np.append(launches.start, 0)[ops.launch[mine]] + 1
+        lead = np.where(ops.launch[mine] >= 0, np.maximum(lead, 0), 0)
+        yield PageRow(
+            "GPU",
+            shorten(labels[code], _LABEL),
+            "ops",
+            *_inside(instance, ops.start[mine], ops.end[mine]),
+            columns=(ops.name[mine], np.zeros(len(mine), np.int64), lead),
+            family=family[ops.name[mine]],
+            kept=kept,
+        )

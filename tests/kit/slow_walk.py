@@ -1,0 +1,723 @@
+"""Why GPUs wait, once more in loops over rows: slow, plain, and what `nsysprof.waits` and `nsysprof.why` must equal.
+
+Written from the rules (design.md, docs/why.md), with lists and dictionaries of what the SQLite file holds. Who owns
+what comes from `tests.kit.reference`. Where several things happen in the same ns, `Walk.order` decides.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+from tests.kit.reference import OP_TABLES, PROCESS, Op, Reference, Span, refer
+
+NEVER = -(1 << 63)
+SLACK_NS = 20_000
+ITEM_BYTES = 64
+WHOLE = -1
+_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+Lane = tuple[int, int, int]  # process, device, stream
+
+
+class Window(NamedTuple):
+    """What a GPU had to do with a range instance (its row), or with the whole trace."""
+
+    gpu: object
+    range: int
+    start: int
+    done: int
+    end: int
+    last: int
+
+
+class Piece(NamedTuple):
+    """A piece of a wait; ``op`` the row of the op that ran or came late, ``thread`` 0 where the host did nothing."""
+
+    gpu: object
+    range: int
+    start: int
+    end: int
+    cause: str
+    activity: str
+    op: int
+    culprit: str
+    where: str
+    exposed_by: str
+    thread: int
+
+
+class Call(NamedTuple):
+    """A call of a host thread, with what kind it is."""
+
+    start: int
+    end: int
+    name: str
+    kind: str
+
+
+@dataclass
+class Event:
+    """A record of an event, or a wait for one."""
+
+    time: int
+    waits: bool
+    lane: Lane
+    key: tuple[int, ...]
+
+
+@dataclass
+class Walk:
+    """A report, and what its ops depend on: ``ready`` ``(time, op)`` and ``launched`` of each."""
+
+    path: str | os.PathLike[str]
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    attribution: Reference = field(init=False)
+    lane: list[Lane] = field(default_factory=list)
+    size: list[int] = field(default_factory=list)
+    launch: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Read everything."""
+        self.attribution = refer(self.path)
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.row_factory = sqlite3.Row
+            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            names = [
+                row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            ]
+            for name in names:
+                rows = connection.execute(f'SELECT * FROM "{name}" ORDER BY rowid')
+                self.tables[name] = [dict(row) for row in rows]
+        for name in OP_TABLES:
+            for row in self.rows(f"CUPTI_ACTIVITY_KIND_{name}"):
+                stream = row["streamId"]
+                migrates = name == "MEMCPY" and row["copyKind"] in (11, 12, 13)
+                stream = -2 if migrates else -1 if stream in (None, 0xFFFFFFFF) else stream
+                self.lane.append((row["globalPid"], row["deviceId"], stream))
+                self.size.append(row.get("bytes", -1) if name == "MEMCPY" else -1)
+        keys = {key: number for number, key in enumerate(self.launch_keys)}
+        self.launch = [keys.get((op.process, op.correlation), -1) for op in self.ops]
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a table, none where it is absent."""
+        return self.tables.get(table, [])
+
+    @property
+    def ops(self) -> list[Op]:
+        """All ops in the order of the file."""
+        return self.attribution.ops
+
+    @cached_property
+    def strings(self) -> dict[int, str]:
+        """StringIds."""
+        return {row["id"]: row["value"] for row in self.rows("StringIds")}
+
+    @cached_property
+    def thread_names(self) -> dict[int, str]:
+        """What threads are called."""
+        return {row["globalTid"]: self.strings[row["nameId"]] for row in self.rows("ThreadNames")}
+
+    @cached_property
+    def shortest(self) -> dict[tuple[int, int], Span]:
+        """The host call of each (process, correlation id)."""
+        out: dict[tuple[int, int], Span] = {}
+        for row in self.rows("CUPTI_ACTIVITY_KIND_RUNTIME"):
+            call = Span(row["start"], row["end"], row["globalTid"])
+            key = call.process, row["correlationId"] or 0
+            mine = call.end - call.start, call.start, call.thread
+            if key[1] and (
+                key not in out or mine < (out[key].end - out[key].start, out[key].start, out[key].thread)
+            ):
+                out[key] = call
+        return out
+
+    @cached_property
+    def launch_keys(self) -> list[tuple[int, int]]:
+        """(process, correlation id) of each launch, by thread and time."""
+        asked = {(op.process, op.correlation) for op in self.ops}
+        known = [key for key in self.shortest if key in asked]
+        return sorted(
+            known,
+            key=lambda key: (self.shortest[key].thread, self.shortest[key].start, self.shortest[key].end),
+        )
+
+    @cached_property
+    def launches(self) -> list[Span]:
+        """The host calls that launched ops."""
+        return [self.shortest[key] for key in self.launch_keys]
+
+    @cached_property
+    def owner(self) -> list[tuple[int, str]]:
+        """The range that owns each launch, and by which rule."""
+        out = [(-1, "")] * len(self.launches)
+        for launch, owner, outcome in zip(
+            self.launch, self.attribution.owner, self.attribution.outcome, strict=True
+        ):
+            if launch >= 0:
+                out[launch] = owner, outcome
+        return out
+
+    def name(self, op: int) -> str:
+        """The name of an op, as the package calls it."""
+        table = self.ops[op].table
+        if table == "KERNEL":
+            return self.ops[op].name
+        row = self._raw[op]
+        if table == "MEMCPY":
+            return f"memcpy {_COPIES.get(row['copyKind'], 'kind ' + str(row['copyKind']))}"
+        if table == "MEMSET":
+            return "memset"
+        return f"CUDA graph {row['graphId']}" if row.get("graphId") else "CUDA graph"
+
+    @cached_property
+    def _raw(self) -> list[dict[str, Any]]:
+        return [row for name in OP_TABLES for row in self.rows(f"CUPTI_ACTIVITY_KIND_{name}")]
+
+    @cached_property
+    def order(self) -> list[tuple[Any, ...]]:
+        """What decides between ops that start, or end, in the same ns: stream, start, end, name, launch."""
+        return [
+            (self.lane[at], op.start, op.end, self.name(at), self.launch[at], at)
+            for at, op in enumerate(self.ops)
+        ]
+
+    def talks(self, op: int) -> bool:
+        """Whether an op is a collective."""
+        return self.ops[op].table == "KERNEL" and "nccl" in self.ops[op].name.lower()
+
+    def computes(self, op: int) -> bool:
+        """Whether an op is compute that takes time."""
+        mine = self.ops[op]
+        return mine.table in ("KERNEL", "GRAPH_TRACE") and not self.talks(op) and mine.end > mine.start
+
+    # ---- dependencies
+
+    @cached_property
+    def lanes(self) -> dict[Lane, list[int]]:
+        """The ops of each stream in their order."""
+        out: dict[Lane, list[int]] = {}
+        for op in sorted(range(len(self.ops)), key=lambda op: self.order[op]):
+            out.setdefault(self.lane[op], []).append(op)
+        return out
+
+    @cached_property
+    def called(self) -> dict[int, int]:
+        """When the host asked for each op: never before it asked for what runs before it in its stream."""
+        out: dict[int, int] = {}
+        for ops in self.lanes.values():
+            latest = NEVER
+            for op in ops:
+                launch = self.launch[op]
+                latest = max(latest, self.launches[launch].start if launch >= 0 else self.ops[op].start)
+                out[op] = latest
+        return out
+
+    def before(self, lane: Lane, time: int) -> int:
+        """How many ops of a stream the host had asked for before a moment."""
+        return bisect_left(self._calls_of_lane.get(lane, []), time)
+
+    @cached_property
+    def _calls_of_lane(self) -> dict[Lane, list[int]]:
+        return {lane: [self.called[op] for op in ops] for lane, ops in self.lanes.items()}
+
+    def launched(self, op: int) -> int:
+        """When the host call of an op had returned; of a copy, when it began."""
+        launch = self.launch[op]
+        if launch < 0:
+            return NEVER
+        call = self.launches[launch]
+        return call.start if self.ops[op].table == "MEMCPY" and not self.ops[op].migrates else call.end
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """Records and waits in the order of the host; of one moment records first."""
+        waits = self.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
+        records = self.rows("CUPTI_ACTIVITY_KIND_CUDA_EVENT")
+        both = all("eventSyncId" in row for row in (*waits[:1], *records[:1]))
+        out = []
+        for row, is_wait in (*((row, False) for row in records), *((row, True) for row in waits)):
+            lane = row["globalPid"], row["deviceId"], row["streamId"]
+            sync = row.get("eventSyncId") or 0
+            key = (row["globalPid"], row["eventId"], *((sync,) if both else ()))
+            if not is_wait:
+                call = self.shortest.get((row["globalPid"], row["correlationId"] or 0))
+                if call is not None:
+                    out.append(Event(call.start, False, lane, key))
+            elif (
+                row["syncType"] == 2 and row["eventId"] not in (-1, 0xFFFFFFFF) and row.get("eventSyncId", 1)
+            ):
+                out.append(Event(row["start"], True, lane, key))
+        return sorted(out, key=lambda event: (event.time, event.waits, event.lane, event.key))
+
+    @cached_property
+    def awaited(self) -> dict[int, int]:
+        """For each op that an event made wait the op that it waited for."""
+        out: dict[int, int] = {}
+        recorded: dict[tuple[int, ...], int] = {}
+        pending: dict[Lane, tuple[int, int]] = {}
+
+        def later(one: int, other: int) -> int:
+            if one < 0 or other < 0:
+                return max(one, other)
+            return other if self.ops[other].end > self.ops[one].end else one
+
+        for event in self.events:
+            lane = self.lanes.get(event.lane, [])
+            place = self.before(event.lane, event.time)
+            since, op = pending.get(event.lane, (place, -1))
+            op = op if since == place else -1
+            if not event.waits:
+                recorded[event.key] = later(lane[place - 1] if place else -1, op)
+            elif recorded.get(event.key, -1) >= 0:
+                op = later(op, recorded[event.key])
+                pending[event.lane] = place, op
+                if place < len(lane):
+                    out[lane[place]] = op
+        return out
+
+    @cached_property
+    def kinds(self) -> dict[Lane, int]:
+        """What kind each stream is: 1 blocking, 3 the legacy default stream."""
+        device = {
+            (row["processId"], row["contextId"]): row["deviceId"]
+            for row in self.rows("TARGET_INFO_CUDA_CONTEXT_INFO")
+        }
+        flags: dict[tuple[int, int | None, int], int] = {}
+        for row in self.rows("TARGET_INFO_CUDA_STREAM"):
+            where = device.get((row["processId"], row["contextId"]))
+            key = row["processId"], where, row["streamId"]
+            flags[key] = max(flags.get(key, 0), row["flag"])
+        out = {}
+        for process, number, stream in self.lanes:
+            pid = process >> 24 & 0xFFFFFF
+            out[process, number, stream] = flags.get((pid, number, stream), flags.get((pid, None, stream), 0))
+        return out
+
+    @cached_property
+    def barriers(self) -> dict[int, int]:
+        """For each op that the legacy default stream made wait the one that it waited for."""
+        out: dict[int, int] = {}
+        for here in {lane[:2] for lane in self.lanes}:
+            mine = [
+                (self.kinds[lane], op) for lane, ops in self.lanes.items() if lane[:2] == here for op in ops
+            ]
+            default = [op for kind, op in mine if kind == 3]
+            others = [op for kind, op in mine if kind == 1]
+            for waiting, awaited in ((default, others), (others, default)):
+                rows = sorted(awaited, key=lambda op: (self.called[op], self.order[op]))
+                calls = [self.called[op] for op in rows]
+                best: list[int] = []
+                for op in rows:
+                    last = best[-1] if best else op
+                    best.append(op if self.ops[op].end >= self.ops[last].end else last)
+                for op in waiting:
+                    count = bisect_left(calls, self.called[op])
+                    if count:
+                        out[op] = best[count - 1]
+        return out
+
+    @cached_property
+    def reason(self) -> dict[int, int]:
+        """Of what each op depends on what ended last, -1 for nothing: its stream, a barrier or an event."""
+        out: dict[int, int] = {}
+        for ops in self.lanes.values():
+            for before, op in zip((-1, *ops), ops, strict=False):
+                best = before
+                for other in (self.barriers.get(op, -1), self.awaited.get(op, -1)):
+                    if other >= 0 and (best < 0 or self.ops[other].end > self.ops[best].end):
+                        best = other
+                out[op] = best
+        return out
+
+    def ready(self, op: int) -> int:
+        """When what an op depends on had ended."""
+        before = self.reason[op]
+        return self.ops[before].end if before >= 0 else NEVER
+
+    # ---- the walk
+
+    def walk(self, start: int, end: int, op: int) -> Iterator[tuple[int, int, str, int]]:
+        """The pieces of a gap, backwards: ``(start, end, kind, op)``; ``op`` -1: the host had nothing for the GPU."""
+        if op < 0:
+            yield start, end, "host", -1
+            return
+        at = end
+        if self.ops[op].start < at:
+            first = max(start, self.ops[op].start)
+            yield first, at, "runs", op
+            at = first
+        while at > start:
+            ready, launched, before = self.ready(op), self.launched(op), self.reason[op]
+            if ready == NEVER and launched == NEVER:
+                yield start, at, "unknown", op
+                return
+            came = min(at, max(ready, launched))
+            yield max(start, came), at, "latency", op
+            if launched >= ready:
+                yield start, came, "host", op
+                return
+            if self.ops[before].start >= at:
+                yield start, came, "unknown", op
+                return
+            yield max(start, self.ops[before].start), came, "runs", before
+            at, op = min(came, self.ops[before].start), before
+
+    # ---- windows and gaps
+
+    @cached_property
+    def merged(self) -> list[str]:
+        """The merged name of each range."""
+        out = []
+        for row in self.attribution.ranges:
+            name = re.sub(r", (?:op_id|seq|sizes|stashed seq|input_op_ids|in_size) = .*", "", row.name)
+            number = re.fullmatch(r"(iter|step)[ _:#=.\-]*\d+", name)
+            out.append(f"{number[1]}*" if number else name)
+        return out
+
+    @cached_property
+    def paths(self) -> list[tuple[tuple[str, str], ...]]:
+        """The merged path of each range."""
+        out: list[tuple[tuple[str, str], ...]] = []
+        for at, row in enumerate(self.attribution.ranges):
+            up = self.attribution.parent[at]
+            out.append((*(out[up] if up >= 0 else ()), (self.merged[at], row.kind)))
+        return out
+
+    def outermost(self) -> list[int]:
+        """The ranges in no other."""
+        return [at for at, path in enumerate(self.paths) if len(path) == 1]
+
+    def repeated(self) -> list[int]:
+        """The ranges that are taken for the steps of the program; none where nothing repeats."""
+        rows: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        for at, path in enumerate(self.paths):
+            rows.setdefault(path, []).append(at)
+        works = [path for path in rows if any(self.attribution.totals[at].span_ns for at in rows[path])]
+        some = [path for path in works if len(rows[path]) >= 3]
+        steps = [path for path in some if path[-1][0].lower().startswith(("step", "iter", "profilerstep"))]
+        if steps:
+            depth = min(map(len, steps))
+            return [at for path in steps if len(path) == depth for at in rows[path]]
+        top = [path for path in some if len(path) == 1]
+        most = max((len(rows[path]) for path in top), default=0)
+        best = [path for path in rows if path in top and len(rows[path]) == most]
+        return rows[best[0]] if best else []
+
+    def windows(self, chosen: list[int]) -> list[Window]:
+        """The windows of ranges, or of the whole trace where none are chosen."""
+        ops = self.ops
+        if not chosen:
+            gpus = dict.fromkeys(op.gpu for op in ops if not op.migrates)
+            out = []
+            for gpu in gpus:
+                rows = [at for at, op in enumerate(ops) if op.gpu == gpu and not op.migrates]
+                last = max(rows, key=lambda at: (ops[at].end, self.order[at]))
+                end = ops[last].end
+                out.append(Window(gpu, WHOLE, min(ops[at].start for at in rows), end, end, last))
+            return out
+        made: dict[tuple[object, ...], list[Window]] = {}
+        of_launch: dict[int, list[int]] = {}
+        for op, launch in enumerate(self.launch):
+            of_launch.setdefault(launch, []).append(op)
+        number = {key: at for at, key in enumerate(self.launch_keys)}
+        for row in chosen:
+            mine = self.attribution.ranges[row]
+            own = [op for key in self.attribution.totals[row].calls for op in of_launch[number[key]]]
+            for gpu in dict.fromkeys(ops[op].gpu for op in own):
+                last = max(
+                    (op for op in own if ops[op].gpu == gpu), key=lambda op: (ops[op].end, self.order[op])
+                )
+                window = Window(gpu, row, mine.start, ops[last].end, max(ops[last].end, mine.end), last)
+                made.setdefault((self.paths[row], gpu), []).append(window)
+        out = []
+        for each in made.values():
+            reach = NEVER
+            for window in sorted(each, key=lambda window: (window.start, window.range)):
+                start = max(window.start, reach)
+                reach = max(reach, window.end)
+                if start < window.end:
+                    out.append(window._replace(start=start, done=max(window.done, start)))
+        return out
+
+    @cached_property
+    def compute(self) -> dict[object, list[tuple[int, int, int]]]:
+        """When each GPU computes: start, end, and the op that begins it."""
+        out: dict[object, list[tuple[int, int, int]]] = {}
+        rows = [at for at in range(len(self.ops)) if self.computes(at)]
+        for at in sorted(rows, key=lambda at: (self.ops[at].start, self.order[at])):
+            mine, line = self.ops[at], out.setdefault(self.ops[at].gpu, [])
+            if line and mine.start <= line[-1][1]:
+                line[-1] = line[-1][0], max(line[-1][1], mine.end), line[-1][2]
+            else:
+                line.append((mine.start, mine.end, at))
+        return out
+
+    def gaps(self, window: Window) -> Iterator[tuple[int, int, int]]:
+        """The stretches of a window without compute, each with the op that ends it."""
+        line = self.compute.get(window.gpu, [])
+        for begin, stop, last in ((window.start, window.done, window.last), (window.done, window.end, -1)):
+            at = begin
+            for start, end, op in line:
+                if end <= begin or start >= stop:
+                    continue
+                if at < start:
+                    yield at, start, op if last >= 0 else -1
+                at = max(at, end)
+            if at < stop:
+                yield at, stop, last
+
+    # ---- the host
+
+    @cached_property
+    def calls(self) -> dict[int, list[Call]]:
+        """The calls of each thread: none inside others of its table, and none of the system inside CUDA's."""
+        out: dict[int, list[Call]] = {}
+        for table in ("CUPTI_ACTIVITY_KIND_RUNTIME", "OSRT_API", "PROFILER_OVERHEAD"):
+            by_thread: dict[int, list[Call]] = {}
+            for row in self.rows(table):
+                name = self.strings.get(row["nameId"], "CUDA call")
+                kind = {"OSRT_API": "OS calls", "PROFILER_OVERHEAD": "profiler"}.get(table) or _kind(name)
+                name = re.sub(r"(?:_ptsz|_ptds)?_v\d{4,}$", "", name)
+                by_thread.setdefault(row["globalTid"], []).append(Call(row["start"], row["end"], name, kind))
+            for thread, calls in by_thread.items():
+                cuda = [call for call in out.get(thread, []) if call.kind not in ("OS calls", "profiler")]
+                reach = NEVER
+                kept: list[Call] = []
+                for call in sorted(calls, key=lambda call: (call.start, -call.end, call.name)):
+                    if call.end > reach or not kept:
+                        kept.append(call)
+                    reach = max(reach, call.end)
+                if table == "OSRT_API":
+                    kept = [call for call in kept if not _inside_any(call, cuda)]
+                out.setdefault(thread, []).extend(kept)
+        rank = {"OS calls": 1, "profiler": 2}
+        for calls in out.values():
+            calls.sort(key=lambda call: (call.start, -call.end, rank.get(call.kind, 0), call.name))
+        return out
+
+    @cached_property
+    def ranges_of(self) -> dict[int, list[int]]:
+        """The push/pop ranges of each thread."""
+        out: dict[int, list[int]] = {}
+        for at, row in enumerate(self.attribution.ranges):
+            if row.kind == "push_pop":
+                out.setdefault(row.thread, []).append(at)
+        return out
+
+    def range_around(self, thread: int, start: int, end: int) -> int:
+        """The innermost push/pop range of a thread that is open all the while."""
+        best = -1
+        for at in self.ranges_of.get(thread, []):
+            row = self.attribution.ranges[at]
+            if row.start <= start and end <= row.end:
+                best = at  # they are sorted by start, the longest first
+        return best
+
+    def hand_over(self, launch: int, thread: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Whose turn it was: ``(start, end, thread)`` of host time that ends with a launch."""
+        if launch < 0:
+            yield start, end, thread
+            return
+        owner, call = self.owner[launch][0], self.launches[launch]
+        other, cut = call.thread, start
+        if owner >= 0 and self.attribution.ranges[owner].thread != call.thread:
+            row = self.attribution.ranges[owner]
+            place = bisect_left(self.launches_of[call.thread], launch)
+            earlier = self.launches[launch - 1].end if place else NEVER
+            if earlier < row.start:
+                other, cut = row.thread, min(max(row.start, start), end)
+        else:
+            helped = [
+                number
+                for number in self.followed_by.get(call.thread, [])
+                if self.launches[number].end <= call.start
+            ]
+            if helped:
+                last = max(helped, key=lambda number: (self.launches[number].end, number))
+                cut = min(max(self.launches[last].end, start), end)
+                other = self.launches[last].thread
+        if start < cut:
+            yield start, cut, other
+        if cut < end:
+            yield cut, end, call.thread
+
+    @cached_property
+    def launches_of(self) -> dict[int, list[int]]:
+        """The launches of each thread."""
+        out: dict[int, list[int]] = {}
+        for number, call in enumerate(self.launches):
+            out.setdefault(call.thread, []).append(number)
+        return out
+
+    @cached_property
+    def followed_by(self) -> dict[int, list[int]]:
+        """The launches that helpers made for the ranges of each thread."""
+        out: dict[int, list[int]] = {}
+        for number, (owner, outcome) in enumerate(self.owner):
+            if outcome == "followed":
+                out.setdefault(self.attribution.ranges[owner].thread, []).append(number)
+        return out
+
+    def host_time(self, thread: int, start: int, end: int) -> Iterator[tuple[int, int, str, str, int]]:
+        """What a thread did: start, end, activity, what, and the innermost range."""
+        calls, rows = self.calls.get(thread, []), self.ranges_of.get(thread, [])
+        low = bisect_right(self._reach.get(thread, []), start)
+        near = calls[low : bisect_right(calls, end, key=lambda call: call.start)]
+        mine = [self.attribution.ranges[at] for at in rows]
+        times = [(call.start, call.end) for call in near] + [(row.start, row.end) for row in mine]
+        edges = {moment for pair in times for moment in pair if start < moment < end}
+        moments = [start, *sorted(edges), end]
+        for begin, stop in pairwise(moments):
+            inside = [call for call in near if call.start <= begin and stop <= call.end]
+            where = self.range_around(thread, begin, stop)
+            if inside:
+                yield begin, stop, inside[-1].kind, inside[-1].name, where
+            else:
+                yield begin, stop, "code", "code", where
+
+    @cached_property
+    def _reach(self) -> dict[int, list[int]]:
+        """Until when the calls of each thread reach, from the first to each."""
+        return {
+            thread: list(accumulate((call.end for call in calls), max))
+            for thread, calls in self.calls.items()
+        }
+
+    @cached_property
+    def lead(self) -> list[int]:
+        """How long the GPU still had to do when each launch returned."""
+        out = [NEVER] * len(self.launches)
+        for op, launch in enumerate(self.launch):
+            if launch >= 0 and self.ready(op) != NEVER:
+                out[launch] = max(out[launch], self.ready(op) - self.launched(op))
+        return out
+
+    @cached_property
+    def synchronizations(self) -> dict[int, list[Call]]:
+        """The synchronizing calls of each thread by their end."""
+        return {
+            thread: sorted(
+                (call for call in calls if call.kind == "synchronizing calls"), key=lambda c: c.end
+            )
+            for thread, calls in self.calls.items()
+        }
+
+    def exposed_by(self, launch: int, thread: int, start: int, end: int) -> str:
+        """The call that let the GPU run dry before a launch, as text; empty for none."""
+        called = self.launches[launch].start if launch >= 0 else end
+        thread = self.launches[launch].thread if launch >= 0 else thread
+        syncs = self.synchronizations.get(thread, [])
+        place = bisect_right(syncs, called, key=lambda call: call.end)
+        if not place:
+            return ""
+        sync = syncs[place - 1]
+        mine = self.launches_of.get(thread, [])
+        since = bisect_left(mine, sync.end, key=lambda number: self.launches[number].start)
+        until = bisect_left(mine, called, key=lambda number: self.launches[number].start)
+        if (
+            max((self.lead[number] for number in mine[since:until]), default=NEVER)
+            > SLACK_NS + (end - start) // 10
+        ):
+            return ""
+        before = bisect_left(mine, sync.start, key=lambda number: self.launches[number].start)
+        item = before > 0 and mine[before - 1] in self.items
+        return (
+            f"{'.item()' if item else sync.name} {self._in(self.range_around(thread, sync.start, sync.end))}"
+        )
+
+    @cached_property
+    def items(self) -> set[int]:
+        """The launches that copy a few bytes to the host."""
+        return {
+            launch
+            for op, launch in enumerate(self.launch)
+            if self.ops[op].table == "MEMCPY" and "DtoH" in self.name(op) and self.size[op] <= ITEM_BYTES
+        }
+
+    def _in(self, row: int) -> str:
+        return f"in {self.merged[row]}" if row >= 0 else "outside every range"
+
+    # ---- the account
+
+    def account(self, chosen: list[int]) -> list[Piece]:
+        """All pieces of the waits of the windows of ranges; of the whole trace where none are chosen."""
+        out = []
+        threads = sorted(
+            {row.thread for row in self.attribution.ranges} | {call.thread for call in self.launches}
+        )
+        for window in self.windows(chosen):
+            home = (
+                self.attribution.ranges[window.range].thread
+                if window.range >= 0
+                else threads[0]
+                if threads
+                else 0
+            )
+            for gap in self.gaps(window):
+                for start, end, kind, op in self.walk(*gap):
+                    if start >= end:
+                        continue
+                    head = window.gpu, window.range
+                    if kind == "host":
+                        out += [Piece(*head, *rest) for rest in self._host(start, end, op, home)]
+                        continue
+                    cause = kind
+                    if kind == "runs":
+                        cause = "kernel"
+                        if self.ops[op].table in ("MEMCPY", "MEMSET"):
+                            cause = "copy"
+                        elif self.talks(op):
+                            cause = "communication"
+                    where = self.merged_owner(op) if kind == "runs" else ""
+                    out.append(Piece(*head, start, end, cause, "", op, "", where, "", 0))
+        return out
+
+    def merged_owner(self, op: int) -> str:
+        """The merged name of the range that owns an op."""
+        owner = self.attribution.owner[op]
+        return self.merged[owner] if owner >= 0 else ""
+
+    def _host(self, start: int, end: int, op: int, home: int) -> Iterator[tuple[Any, ...]]:
+        launch = self.launch[op] if op >= 0 else -1
+        exposed = self.exposed_by(launch, home, start, end)
+        owner = self.owner[launch][0] if launch >= 0 else -1
+        own = self.launches[launch].thread if launch >= 0 else home
+        responsible = self.attribution.ranges[owner].thread if owner >= 0 else own
+        for first, last, thread in self.hand_over(launch, home, start, end):
+            for begin, stop, activity, what, row in self.host_time(thread, first, last):
+                helper = thread != responsible and row < 0
+                culprit = (
+                    f"{what} on thread {self.thread_names.get(thread, thread & ~PROCESS)}"
+                    if helper
+                    else f"{what} {self._in(row)}"
+                )
+                cause = "profiler" if activity == "profiler" else "host"
+                where = self.merged[row] if row >= 0 else ""
+                yield begin, stop, cause, activity, op, culprit, where, exposed, thread
+
+
+def _inside_any(call: Call, others: list[Call]) -> bool:
+    return any(other.start <= call.start and call.end <= other.end for other in others)
+
+
+def _kind(api: str) -> str:
+    """What a CUDA call does to the host: it waits for the GPU, launches, or neither."""
+    bare = re.sub(r"(_v\d+|_ptsz|_ptds)+$", "", api)
+    copies = bare.startswith(("cudaMemcpy", "cuMemcpy"))
+    waits = bare in ("cudaFree", "cudaFreeArray", "cuMemFree") or bare.endswith("Synchronize")
+    if waits or (copies and "Async" not in bare and "Peer" not in bare):
+        return "synchronizing calls"
+    launches = ("cudaGraphLaunch", "cuGraphLaunch", "cudaLaunch", "cuLaunch", "cudaMemset", "cuMemset")
+    if copies or (
+        bare.startswith(launches) and not bare.startswith(("cudaLaunchHostFunc", "cuLaunchHostFunc"))
+    ):
+        return "launch calls"
+    return "other CUDA calls"

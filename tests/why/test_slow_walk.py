@@ -1,0 +1,88 @@
+"""The account of waits equals a slow one in plain Python, piece by piece."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsysprof.attribution.attribute import attribute
+from nsysprof.trace.report import open_report
+from nsysprof.waits.host import HostTime, host_time
+from nsysprof.why.why import why
+from tests.conftest import MakeTrace
+from tests.kit.random_reports import random_report
+from tests.kit.random_waits import random_waits
+from tests.kit.reports import TRACES
+from tests.kit.slow_walk import Walk
+
+SHIPPED = sorted([*TRACES.glob("*.sqlite"), *(TRACES.parent / "analysis").glob("*/*.sqlite")])
+
+
+def pieces(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """What the package finds, a row per piece in the columns of `slow_walk.Piece`; GPUs by the ops that ran there."""
+    threads: list[int] = []
+    with open_report(path) as report:
+        attribution = attribute(report)
+        trace = attribution.trace
+
+        def noted(*arguments: Any) -> HostTime:
+            time = host_time(*arguments)
+            threads.extend(trace.threads[time.thread].tolist())
+            return time
+
+        with monkeypatch.context() as patch:
+            patch.setattr(import_module("nsysprof.why.culprits"), "host_time", noted)
+            answer = why(attribution, select)
+    windows, waits = answer.windows, answer.waits
+    gpu = windows["gpu"].to_numpy()[waits["window"]]
+    row = windows["range"].to_numpy()[waits["window"]]
+    texts = [
+        waits[name].astype(str).tolist() for name in ("cause", "activity", "culprit", "range", "exposed_by")
+    ]
+    out = []
+    by = iter(threads)
+    numbers = (gpu, row, waits["start_ns"], waits["end_ns"], waits["op"])
+    for place, at, start, end, op, cause, activity, culprit, where, exposed in zip(
+        *(column.tolist() for column in numbers), *texts, strict=True
+    ):
+        by_host = cause in ("host", "profiler")
+        culprit = re.sub(r" \(.*?\)(?= (in|outside|on) )", "", culprit) if by_host else ""
+        thread = next(by) if by_host else 0
+        out.append((place, at, start, end, cause, activity, op, culprit, where, exposed, thread))
+    return sorted(out)
+
+
+def check(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch, slow: Walk) -> int:
+    """Compare the two; GPUs are called by the number that the package gives them."""
+    chosen = slow.repeated() if select is None else slow.outermost()
+    with open_report(path) as report:
+        trace = attribute(report).trace
+    number = {op.gpu: gpu for op, gpu in zip(slow.ops, trace.op_gpu.tolist(), strict=True) if gpu >= 0}
+    expected = sorted((number[piece.gpu], *piece[1:]) for piece in slow.account(chosen))
+    found = pieces(path, select, monkeypatch)
+    differ = sorted(set(found) ^ set(expected), key=lambda piece: piece[:4])
+    assert not differ, [("found" if piece in set(found) else "expected", *piece) for piece in differ[:12]]
+    assert found == expected
+    return len(found)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_reports(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the steps that are chosen, and of all outermost ranges."""
+    slow = Walk(path)
+    assert check(path, None, monkeypatch, slow)
+    assert check(path, "*", monkeypatch, slow)
+
+
+@pytest.mark.parametrize("seed", range(0, 240, 24))
+def test_random_reports(seed: int, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of programs whose streams wait for one another, and of rows that no program leaves."""
+    for number in range(seed, seed + 24):
+        path = trace(*(random_report(number) if number % 4 == 3 else random_waits(number)))
+        slow = Walk(path)
+        outermost = number % 2 and slow.attribution.ranges
+        check(path, "*" if outermost else None, monkeypatch, slow)
