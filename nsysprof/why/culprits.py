@@ -14,7 +14,7 @@ from nsysprof.attribution.paths import merged_names
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
-from nsysprof.trace.details import PROFILER, Dependencies, HostActivity, OpDetails
+from nsysprof.trace.details import PROFILER, Dependencies, HostActivity
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, tid_of
 from nsysprof.waits.exposure import exposed_by
 from nsysprof.waits.host import ACTIVITIES, host_time, ranges_around, threads_to_blame
@@ -63,7 +63,7 @@ class Texts:
 class Facts:
     """What is known of a trace: ``communication`` says of each op name whether it is a collective.
 
-    ``op_owner`` is the range that each GPU op is named after; ``names`` are the merged names of ranges and
+    ``op_owner`` is the range that each GPU op is named after, None for its owner; ``names`` are the merged names of ranges and
     ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called; ``texts`` are
     all texts that pieces refer to.
     """
@@ -74,8 +74,8 @@ class Facts:
     dependencies: Dependencies
     activity: HostActivity
     reasons: Reasons
-    details: OpDetails
-    op_owner: NDArray[np.int32]
+    copy_sizes: NDArray[np.int64]
+    op_owner: NDArray[np.int32] | None
     names: list[str]
     name_code: NDArray[np.int64]
     threads: list[str]
@@ -103,11 +103,14 @@ class Facts:
 
 
 def read_facts(
-    attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None, op_owner: NDArray[np.int32]
+    attribution: Attribution,
+    kinds: Kinds,
+    merge_names: Sequence[str] | None,
+    op_owner: NDArray[np.int32] | None = None,
 ) -> Facts:
     """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it.
 
-    ``op_owner`` is the range that each GPU op is named after: its owner, in this reading of CUDA graphs or the other.
+    ``op_owner`` is the range that each GPU op is named after, where that is another than the one that launched it.
     """
     trace = attribution.trace
     reader = trace.report.reader
@@ -119,9 +122,9 @@ def read_facts(
         kinds=kinds,
         communication=np.array([family == "communication" for family in kinds.family], bool),
         dependencies=dependencies,
-        activity=reader.host_activity(),
+        activity=reader.host_activity(trace.arena),
         reasons=reasons(trace, dependencies),
-        details=reader.op_details(trace),
+        copy_sizes=reader.copy_sizes(trace),
         op_owner=op_owner,
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
@@ -244,8 +247,10 @@ def held_up(facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
 def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A text for each op: what it is, and in which range it was launched, or captured; and the name of that."""
     trace = facts.attribution.trace
-    owner = facts.op_owner[op]
-    size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.details.size[op]), -1)
+    owner = np.append(facts.attribution.owner, np.int32(-1))[trace.ops.launch[op]]
+    if facts.op_owner is not None:
+        owner = facts.op_owner[op]
+    size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.copy_sizes[op]), -1)
 
     def describe(name: int, size: int, row: int) -> str:
         text = short_name(trace.op_names[name])
@@ -274,14 +279,14 @@ def _copies_of(facts: Facts, call: NDArray[np.int32]) -> NDArray[np.int64]:
         trace.threads[trace.launches.thread[launch]], trace.launches.start[launch], trace.launches.end[launch]
     )
     of_call = np.full(len(calls) + 1, -1, np.int64)
-    first, inverse = distinct(trace.ops.name[copies], _bucket(facts.details.size[copies]))
+    first, inverse = distinct(trace.ops.name[copies], _bucket(facts.copy_sizes[copies]))
     of_call[made] = copies[first][inverse]
     of_call[-1] = -1
     return of_call[call]
 
 
 def _copy_text(facts: Facts, op: int) -> str:
-    size = int(_bucket(facts.details.size[op : op + 1])[0])
+    size = int(_bucket(facts.copy_sizes[op : op + 1])[0])
     name = facts.attribution.trace.op_names[facts.attribution.trace.ops.name[op]]
     return (
         f"{name.removeprefix('memcpy ')}, {format_bytes(size)}" if size > 0 else name.removeprefix("memcpy ")
@@ -332,7 +337,7 @@ def _small_copies(facts: Facts) -> NDArray[np.bool_]:
     small = (
         (trace.ops.kind == MEMCPY)
         & to_host[trace.ops.name]
-        & (facts.details.size <= _ITEM_BYTES)
+        & (facts.copy_sizes <= _ITEM_BYTES)
         & (trace.ops.launch >= 0)
     )
     out = np.zeros(max(len(trace.launches), 1), bool)
