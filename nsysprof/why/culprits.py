@@ -63,9 +63,9 @@ class Texts:
 class Facts:
     """What is known of a trace: ``communication`` says of each op name whether it is a collective.
 
-    ``op_owner`` is the range that each GPU op is named after, None for its owner; ``names`` are the merged names of ranges and
-    ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called; ``texts`` are
-    all texts that pieces refer to.
+    ``op_owner`` is the range that each GPU op is named after, None for its owner; ``names`` are the merged names of
+    ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called;
+    ``texts`` are all texts that pieces refer to.
     """
 
     attribution: Attribution

@@ -17,8 +17,10 @@ from tests.kit.random_reports import random_report
 from tests.kit.reports import BLOCK, RUN, TWO
 from tests.kit.trace import (
     EventRecord,
+    GraphNode,
     Kernel,
     Launch,
+    Memcpy,
     OsCall,
     Overhead,
     Range,
@@ -384,3 +386,35 @@ def test_a_report_without_gpu_work_has_no_windows(trace: MakeTrace) -> None:
     """And no rows: nothing waits."""
     answer = why_of(trace(Range("step", 0, 60)), None)
     assert len(answer.windows) == len(answer.rows) == 0
+
+
+def test_replays_are_named_after_the_range_that_captured_them(trace: MakeTrace) -> None:
+    """With graphs read as captured names change, and nothing else: the walk needs the real launches."""
+    path = trace(
+        Range("layer", 0, 100),
+        GraphNode(1, 50),
+        GraphNode(2, 60),
+        *(Range("step", at, at + 900) for at in (1_000, 2_000, 3_000)),
+        *(
+            item
+            for number, at in enumerate((1_000, 2_000, 3_000))
+            for item in (
+                Launch(at + 10, at + 20, 10 + number, api="cudaGraphLaunch_v10000"),
+                Memcpy(at + 100, at + 400, 10 + number, graph_node=1),
+                Kernel("gemm", at + 400, at + 800, 10 + number, graph_node=2),
+            )
+        ),
+        duration=9_000,
+    )
+    with open_report(path) as report:
+        launched, captured = (
+            why(attribute(report, graphs=each), "step") for each in ("launched", "captured")
+        )
+    check_sums(captured)
+    for answer, name in ((launched, "step"), (captured, "layer")):
+        [copy] = [row for row in waits(answer) if row[0] == "copy"]
+        assert copy[2].startswith("memcpy HtoD")
+        assert copy[2].endswith(f"in {name}")
+    pd.testing.assert_frame_equal(launched.windows, captured.windows)
+    times = ["cause", "activity", "waited_ns"]
+    pd.testing.assert_frame_equal(launched.rows[times], captured.rows[times])
