@@ -58,7 +58,7 @@ def test_the_rank_with_the_least_time_in_collectives_is_the_one_that_is_waited_f
 
 
 def test_blocking_communication_is_late_peer_or_transfer(trace: MakeTrace) -> None:
-    """Compute waits 140 ns, 90 of them until the late rank 2 comes (10 more are hidden); the 40 of rank 2 are transfer."""
+    """Compute waits 140 ns, 90 until the late rank 2 comes (10 more are hidden); the 40 of rank 2 are transfer."""
     slow, other = (
         examined(trace(*steps(COUNT, compute, waits, events=True), name=f"{waits}.sqlite"))
         for compute, waits in ((300, 50), (200, 150))
