@@ -8,6 +8,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any, TypeAlias
@@ -26,6 +27,7 @@ from nsysprof.kernels.classify import load_rules
 from nsysprof.results.files import write_document
 from nsysprof.results.folder import ResultFolder, report_stem, writable_around
 from nsysprof.trace.report import Progress, Report, describe_report, open_report
+from nsysprof.why.why import why
 
 File: TypeAlias = str | os.PathLike[str]
 _ENDINGS = {"perfetto": ".pftrace", "parquet": ".parquet", "csv": ".csv"}
@@ -70,6 +72,8 @@ def export(
         _check(opened, to, place, default, force=force)
         attribution = attribute(opened, threads, progress, memory_limit, graphs)
         source = export_source(break_down(attribution, rules=loaded), progress)
+        if to == "perfetto":
+            source = replace(source, why=why(attribution, rules=loaded))
         if progress:
             progress(f"writing {to}", 0)
         return write_export(source, to, place, spreadsheet_safe=spreadsheet_safe, force=force)

@@ -18,7 +18,18 @@ from nsysprof.trace.details import PROFILER, Dependencies, HostActivity
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, tid_of
 from nsysprof.waits.exposure import exposed_by
 from nsysprof.waits.host import ACTIVITIES, host_time, ranges_around, threads_to_blame
-from nsysprof.waits.walk import BARRIER, EVENT, HOST, LATENCY, RUNS, UNKNOWN, Pieces, Reasons, reasons
+from nsysprof.waits.walk import (
+    BARRIER,
+    EVENT,
+    HOST,
+    LATENCY,
+    RUNS,
+    UNKNOWN,
+    Pieces,
+    Reasons,
+    lacking,
+    reasons,
+)
 from nsysprof.waits.windows import Windows
 
 CAUSES = ("compute", "communication", "copy", "kernel", "host", "latency", "profiler", "unknown")
@@ -30,7 +41,6 @@ PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
     "op",
 )
-_WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent"}
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -84,16 +94,7 @@ class Facts:
     @property
     def lacks(self) -> tuple[str, ...]:
         """What the recording does not hold though the program did it, each with the option that records it."""
-        found = []
-        if _WAIT_CALLS & set(self.activity.calls.names):
-            both = (
-                ("waits for events", self.dependencies.waits),
-                ("records of events", self.dependencies.records),
-            )
-            found += [
-                f"{name} (nsys profile --cuda-event-trace=true)" for name, events in both if not len(events)
-            ]
-        return tuple(found)
+        return lacking(self.dependencies, self.activity)
 
     @property
     def words(self) -> dict[str, Sequence[str]]:

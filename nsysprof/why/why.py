@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -80,15 +80,22 @@ class Why:
     @cached_property
     def waits(self) -> pd.DataFrame:
         """A row per piece of a wait; made when asked for, as there can be millions of them."""
+        return self.waits_of(np.arange(len(self.windows)))
+
+    def waits_of(self, rows: NDArray[np.integer]) -> pd.DataFrame:
+        """The pieces of waits of some rows of ``windows``, without those of others."""
+        chosen = Windows(
+            **{field.name: getattr(self.gpu_windows, field.name)[rows] for field in fields(Windows)}
+        )
         parts = []
-        for gpu in np.unique(self.gpu_windows.gpu).tolist():
+        for gpu in np.unique(chosen.gpu).tolist():
             lines = gpu_lines(self.attribution.trace, self.facts.communication, gpu)
-            parts.append(_pieces(self.facts, self.gpu_windows, gpu, lines))
+            parts.append(_pieces(self.facts, chosen, gpu, lines))
         names = (*PIECE, "communication_ns", "copies_ns")
         none = np.empty(0, np.int64)
-        waits = pd.DataFrame(
-            {name: np.concatenate([none, *(part[name] for part in parts)]) for name in names}
-        )
+        columns = {name: np.concatenate([none, *(part[name] for part in parts)]) for name in names}
+        columns["window"] = rows[columns["window"]].astype(np.int64)
+        waits = pd.DataFrame(columns)
         for name, words in self.facts.words.items():  # a code each, not a text each
             waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
         return waits

@@ -337,7 +337,7 @@ def test_trace_processor_loads_a_real_report_without_an_error(
         "SELECT a.name, b.category, a.ts <= b.ts FROM flow"
         " JOIN slice a ON a.id = slice_out JOIN slice b ON b.id = slice_in"
     )
-    assert {category for _, category, _ in arrows} <= {"kernel", "memcpy", "memset", "graph"}
+    assert {category for _, category, _ in arrows} <= {"kernel", "memcpy", "memset", "graph", "wait"}
     assert all(forwards for _, _, forwards in arrows)
     values = sorted(point for track in expected.tracks for point in track.values)
     assert sorted(processor.query("SELECT ts, CAST(value AS INT) FROM counter")) == values

@@ -240,6 +240,22 @@ def test_an_event_leads_to_the_collective_of_another_stream(trace: MakeTrace) ->
     assert answer.windows[["communication_ns", "blocking_ns"]].to_numpy().tolist() == [[40, 40]]
 
 
+def test_a_wait_is_on_the_device_of_its_context(trace: MakeTrace) -> None:
+    """Where nsys (2025.3) files waits on GPU 1 under device 0, the context leads to it."""
+    context = "INSERT INTO TARGET_INFO_CUDA_CONTEXT_INFO VALUES (7, 0, 1, 1, 1, 1, 0, 0)"
+    path = trace(
+        Range("step", 0, 100),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1, stream=7, device=1),
+        launch_kernel(NCCL, (6, 8), (20, 80), id=2, stream=14, device=1),
+        EventRecord(14, 9, id=3, device=1),
+        StreamWait(7, 11, id=4, device=0),
+        launch_kernel("gemm", (13, 15), (80, 100), id=5, stream=7, device=1),
+        empty_tables=["TARGET_INFO_CUDA_CONTEXT_INFO"],
+        sql=[context],
+    )
+    assert why_of(path).windows["blocking_ns"].tolist() == [40]
+
+
 def test_a_collective_that_nobody_waits_for_is_exposed_and_not_blocking(trace: MakeTrace) -> None:
     """The host came late: the collective that runs meanwhile is not the reason."""
     path = trace(
