@@ -125,7 +125,12 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64
     return np.array([np.median(part) if len(part) else np.nan for part in known])
 
 
-def launch_bound(merged: ColumnTable, idle: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mark rows of ``merged``, of which these are the `idle_shares`, in which the GPU waits for launch after launch."""
-    waits: NDArray[np.bool_] = (idle > LAUNCH_BOUND_IDLE) & (merged["launches"] > merged["instances"])
-    return waits
+def launch_bound(
+    breakdown: Breakdown, rows: NDArray[np.intp], idle: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Mark rows of ``merged``, with these `idle_shares`, in which the GPU waits for launch after launch."""
+    merged = breakdown.columns("merged").take(rows)
+    waits: NDArray[np.bool_] = idle > LAUNCH_BOUND_IDLE
+    if breakdown.attribution.replay is not None:  # what a graph replays waits for no launch of its own
+        waits &= merged["captured_nodes"] == 0
+    return waits & (merged["launches"] > merged["instances"])

@@ -37,6 +37,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         title=visible(report.path.name),
         subtitle=subtitle(breakdown),
         work=work_line(breakdown),
+        graphs=[*breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
         totals=_totals(breakdown),
         warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
         charts=figures(analysis_charts(), pictures),
@@ -153,8 +154,8 @@ def _launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> NDArray[np.bo
     busy = breakdown.columns("merged")["busy_ns"][rows]
     judged = np.sort(np.argsort(-busy, kind="stable")[:MAX_WAITS])
     waits = np.zeros(len(rows), bool)
-    merged = breakdown.columns("merged").take(rows[judged])
-    waits[judged] = launch_bound(merged, idle_shares(breakdown, rows[judged].tolist()))
+    idle = idle_shares(breakdown, rows[judged].tolist())
+    waits[judged] = launch_bound(breakdown, rows[judged], idle)
     return waits
 
 

@@ -59,7 +59,7 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
     """
     parts = [
         [*report_lines(breakdown.attribution.trace.report), *warning_lines(breakdown, verbose=verbose)],
-        [work_line(breakdown)],
+        [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
         [*_ledger(breakdown)],
         [*_ranges(breakdown, top)],
         *_kernels(breakdown),
@@ -172,12 +172,12 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
     numbers = top_rows(breakdown, top)
     shown = merged.take(numbers)
     idle = idle_shares(breakdown, numbers.tolist())
-    waiting, early = launch_bound(shown, idle), preparing(merged)[numbers]
+    waiting, early = launch_bound(breakdown, numbers, idle), preparing(merged)[numbers]
     rows: list[list[str]] = []
     around: list[int] = []  # depths of the ranges around the row, as far as they are shown
     head = ["range"]
     for row, waits in zip(_rows(shown), waiting.tolist(), strict=True):
-        cells = range_cells(row, breakdown.work_ns, waits)
+        cells = range_cells(row, breakdown.work_ns, waits, captured=breakdown.graphs is not None)
         head = ["range", *cells]
         while around and around[-1] >= row.depth:
             around.pop()
@@ -224,6 +224,8 @@ def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]
     yield "with half the IQR."
     if ((shown["instances"] > 1) & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
+    if shown["captured_nodes"].any():
+        yield "captured: kernels that CUDA graphs replay of what was captured inside, whoever launches the graph."
     if waiting.any():
         idle = f"for more than {format_share(LAUNCH_BOUND_IDLE)} of the span the GPU runs nothing"
         yield f"* launch-bound: {idle}, not even GPU ops of other ranges."
@@ -231,10 +233,11 @@ def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]
         yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
 
 
-def range_cells(row: Any, total: int, waits: bool) -> dict[str, tuple[str, float]]:
+def range_cells(row: Any, total: int, waits: bool, *, captured: bool = False) -> dict[str, tuple[str, float]]:
     """Make the cells of a row of ``merged`` by their heads: each its text and the number behind it.
 
-    ``total`` is the sum of all ops, ``waits`` adds the mark of what is launch-bound.
+    ``total`` is the sum of all ops, ``waits`` adds the mark of what is launch-bound, ``captured`` the kernels that CUDA
+    graphs replay of what was captured inside.
     """
     many = row.instances > 1
     span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)
@@ -243,6 +246,7 @@ def range_cells(row: Any, total: int, waits: bool) -> dict[str, tuple[str, float
         "instances": (format_count(row.instances), row.instances),
         "launches": (format_count(row.launches), row.launches),
         "kernels": (format_count(row.kernels), row.kernels),
+        **({"captured": (format_count(row.captured_kernels), row.captured_kernels)} if captured else {}),
         "CPU": (format_ns(row.cpu_ns), row.cpu_ns),
         "span": (format_ns(row.span_ns), row.span_ns),
         "busy": (format_ns(row.busy_ns), row.busy_ns),

@@ -493,7 +493,8 @@ def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
     )
     assert (
         "\n\n1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
-        " from the first GPU op to the last\n\n"
+        " from the first GPU op to the last\n"
+        "1 CUDA graph traced whole: --cuda-graph-trace=node records what runs in them, and where it was captured\n\n"
     ) in summary(broken_down(path))
 
 
