@@ -610,8 +610,8 @@ class Walk:
             for thread, calls in self.calls.items()
         }
 
-    def exposed_by(self, launch: int, thread: int, start: int, end: int) -> str:
-        """The call that let the GPU run dry before a launch, as text; empty for none."""
+    def exposed_by(self, launch: int, thread: int, start: int, end: int, since: int) -> str:
+        """The call that let the GPU run dry before a launch, not before a moment, as text; empty for none."""
         called = self.launches[launch].start if launch >= 0 else end
         thread = self.launches[launch].thread if launch >= 0 else thread
         syncs = self.synchronizations.get(thread, [])
@@ -619,6 +619,8 @@ class Walk:
         if not place:
             return ""
         sync = syncs[place - 1]
+        if sync.end < since:
+            return ""
         mine = self.launches_of.get(thread, [])
         since = bisect_left(mine, sync.end, key=lambda number: self.launches[number].start)
         until = bisect_left(mine, called, key=lambda number: self.launches[number].start)
@@ -661,13 +663,14 @@ class Walk:
                 if threads
                 else 0
             )
+            since = window.start - (window.end - window.start)
             for gap in self.gaps(window):
                 for start, end, kind, op in self.walk(*gap):
                     if start >= end:
                         continue
                     head = window.gpu, window.range
                     if kind == "host":
-                        out += [Piece(*head, *rest) for rest in self._host(start, end, op, home)]
+                        out += [Piece(*head, *rest) for rest in self._host(start, end, op, home, since)]
                         continue
                     cause = kind
                     if kind == "runs":
@@ -685,9 +688,9 @@ class Walk:
         owner = self.attribution.owner[op]
         return self.merged[owner] if owner >= 0 else ""
 
-    def _host(self, start: int, end: int, op: int, home: int) -> Iterator[tuple[Any, ...]]:
+    def _host(self, start: int, end: int, op: int, home: int, since: int) -> Iterator[tuple[Any, ...]]:
         launch = self.launch[op] if op >= 0 else -1
-        exposed = self.exposed_by(launch, home, start, end)
+        exposed = self.exposed_by(launch, home, start, end, since)
         owner = self.owner[launch][0] if launch >= 0 else -1
         own = self.launches[launch].thread if launch >= 0 else home
         responsible = self.attribution.ranges[owner].thread if owner >= 0 else own
