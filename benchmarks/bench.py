@@ -44,6 +44,7 @@ PROJECTION = "nvtx_gpu_proj_sum"
 LIBRARY = "library: open, attribute, ranges"
 PLAIN = "`nsysprof analyze --no-charts`"
 CHARTS = "`nsysprof analyze`"
+WHY = "`nsysprof why`"
 HELP = "`nsysprof --help`"
 NSYS = f"`nsys stats -r {PROJECTION}`"
 
@@ -159,6 +160,7 @@ def commands(report: Path, work: Path, nsys: str | None) -> dict[str, Sequence[s
         LIBRARY: [*python, LIBRARY_CODE, str(report)],
         PLAIN: [*analyze, "--no-charts"],
         CHARTS: analyze,
+        WHY: [*python, COMMAND_CODE, "why", str(report), "-o", str(answer(work))],
     }
     if nsys:
         measured[NSYS] = [nsys, "stats", "-q", "-f", "csv", "-o", "-", "-r", PROJECTION, str(report)]
@@ -177,6 +179,9 @@ def targets(rows: Sequence[Row]) -> list[Target]:
     def wall(what: str, kernels: int | None) -> float:
         return found[what, kernels].wall if (what, kernels) in found else math.nan
 
+    def cpu(what: str, kernels: int | None) -> float:
+        return found[what, kernels].cpu if (what, kernels) in found else math.nan
+
     def memory(what: str, kernels: int) -> float:
         return found[what, kernels].memory if (what, kernels) in found else math.nan
 
@@ -191,6 +196,12 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         ("analyze without charts, 1 M kernels: 300 MB", memory(PLAIN, million), 300),
         ("the same: a thirtieth of nsys's time", wall(PLAIN, million) / wall(NSYS, million), 1 / 30),
         ("its charts: 3 s more", wall(CHARTS, million) - wall(PLAIN, million), 3),
+        (
+            "why, 1 M kernels: 1.5 times the CPU time of analyze",
+            cpu(WHY, million) / cpu(CHARTS, million),
+            1.5,
+        ),
+        ("the same: 450 MB", memory(WHY, million), 450),
         ("the shipped report with charts: 0.6 s", wall(CHARTS, None), 0.6),
         (
             "the same: at most 1.03 times what it took before",

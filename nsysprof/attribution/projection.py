@@ -13,6 +13,7 @@ from nsysprof.core.intervals import (
     Index,
     Ints,
     contained_slices,
+    contained_sums,
     layers,
     overlaps,
     slice_reduce,
@@ -259,9 +260,7 @@ def _take_overlaps_off(busy: Ints, calls: LaunchWork, start: Ints, end: Ints) ->
         hull_start, hull_end = calls.start[earlier], np.maximum(calls.end[earlier], calls.end[later])
         order = np.lexsort((hull_end, hull_start))
         hull_start, hull_end, ns = hull_start[order], hull_end[order], pairs.ns[order]
-        for layer in layers(hull_end):
-            low, high = contained_slices(_pick(hull_start, layer), _pick(hull_end, layer), start, end)
-            _add_slices(busy, -_pick(ns, layer), low, high)
+        busy -= contained_sums(hull_start, hull_end, ns, start, end)
 
 
 def _busy(calls: LaunchWork, inside: Index) -> int:

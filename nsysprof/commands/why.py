@@ -34,10 +34,17 @@ def why(
         str | None,
         typer.Option("--range", metavar="GLOB", help="Ranges to account for [default: those that repeat]."),
     ] = None,
+    per: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GLOB", help="Inner ranges that count as calls [default: times are per window]."
+        ),
+    ] = None,
     output: Annotated[Path | None, folder_option("REPORT.why in the current folder")] = None,
     charts: ChartsOption = True,
     html: HtmlOption = False,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many culprits to print of a cause.")] = 8,
+    markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
     no_merge: NoMergeOption = False,
     threads: ThreadsOption = Threads.FOLLOW,
     rules: RulesOption = None,
@@ -82,12 +89,16 @@ def why(
             attribution = attribute(opened, threads.value, progress, bytes_of(memory_limit))
             progress("waits", 0)
             answer = account(
-                attribution, select, rules=loaded, merge_names=None if no_merge else DEFAULT_MERGE
+                attribution,
+                select,
+                per=per,
+                rules=loaded,
+                merge_names=None if no_merge else DEFAULT_MERGE,
             )
             if charts:
                 progress("drawing charts", 0)
                 painter.paint(plans_of(CHARTS, answer))
-        print(why_text(answer, top), end="", flush=True)
+        print(why_text(answer, top, markdown=markdown), end="", flush=True)
         page = None
         if html:
             from nsysprof.why.page import why_page

@@ -124,6 +124,33 @@ class ColumnArena:
 IN_MEMORY = ColumnArena()
 
 
+def sort_groups(
+    group: NDArray[np.integer],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    arena: ColumnArena,
+    *,
+    longest: bool = False,
+) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """The order by group, start and end, or of equal starts the ``longest`` first; and the starts in that order.
+
+    A plain sort by group does for rows that are in order.
+    """
+    order = np.argsort(group, kind="stable")
+    values = arena.take(start, order)
+    starts_group = np.zeros(len(values) + 1, bool)
+    starts_group[np.cumsum(np.bincount(group))] = True
+    for first in range(0, len(values) - 1, _CHUNK):
+        part = slice(first, first + _CHUNK)
+        step = np.diff(values[first : first + _CHUNK + 1])
+        ties = first + np.flatnonzero((step <= 0) & ~starts_group[1:-1][part])
+        longer = end[order[ties + 1]] - end[order[ties]]
+        if (values[ties + 1] < values[ties]).any() or ((longer > 0) if longest else (longer < 0)).any():
+            order = np.lexsort((-end if longest else end, start, group))
+            return order, arena.take(start, order)
+    return order, values
+
+
 def parse_size(text: str) -> int:
     """Parse ``3GB`` (powers of 1,000), ``3GiB`` (of 1,024) or a plain number of bytes; `NsysprofError` for the rest."""
     match = _SIZE.fullmatch(text.strip())

@@ -17,6 +17,7 @@ Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 
 _FIRST = np.iinfo(np.int64).min
+_MAX_LAYERS = 8  # one by one in `contained_sums`
 _BLOCK = 256  # values that `slice_reduce` reduces beforehand
 
 
@@ -93,6 +94,53 @@ def contained_slices(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints)
     low = np.searchsorted(start, outer_start, side="left")
     high = np.searchsorted(end, outer_end, side="right")
     return low, np.maximum(low, high)
+
+
+def contained_sums(start: Ints, end: Ints, values: Ints, outer_start: Ints, outer_end: Ints) -> Ints:
+    """Add up the values of the items that lie wholly inside each outer interval.
+
+    The items are sorted by start. They are taken layer by layer, see `layers`; what is left of more than `_MAX_LAYERS`
+    is looked up in halves, in log(items) steps, as a layer may hold just one item of a deep nest.
+    """
+    sums = np.zeros(len(outer_start), np.int64)
+    rest, taken = np.arange(len(end)), 0
+    while len(rest) and taken < _MAX_LAYERS:
+        ends = end[rest]
+        keep = ends >= np.maximum.accumulate(ends)
+        layer, rest, taken = rest[keep], rest[~keep], taken + 1
+        low, high = contained_slices(start[layer], end[layer], outer_start, outer_end)
+        before = np.append(0, np.cumsum(values[layer]))
+        sums += before[high] - before[low]
+    if len(rest):
+        sums += _sums_by_halves(start[rest], end[rest], values[rest], outer_start, outer_end)
+    return sums
+
+
+def _sums_by_halves(start: Ints, end: Ints, values: Ints, outer_start: Ints, outer_end: Ints) -> Ints:
+    """The sums of items that start at or after each outer start and end by its end.
+
+    The items from that start on are at most one block of each power of two, within which they are sorted by end.
+    """
+    count = len(end)
+    rank = np.empty(count, np.int64)
+    rank[np.argsort(end, kind="stable")] = np.arange(count)
+    asked = np.searchsorted(np.sort(end), outer_end, side="right")  # items of a lower rank end in time
+    block = np.searchsorted(start, outer_start, side="left")  # then its number, block by larger block
+    sums = np.zeros(len(block), np.int64)
+    order = np.arange(count)
+    top = (count - 1).bit_length()  # one block is all of them
+    for level in range(top + 1):
+        key = (order >> level) * count + rank[order]
+        by_end = np.argsort(key, kind="stable")  # two sorted halves each
+        order, key = order[by_end], key[by_end]
+        whole = block == 0 if level == top else block & 1 == 1  # the whole block is behind the outer start
+        rows = np.flatnonzero(whole & (block << level < count))
+        before = np.append(0, np.cumsum(values[order]))
+        first = block[rows] << level
+        last = np.searchsorted(key, block[rows] * count + asked[rows], side="left")
+        sums[rows] += before[last] - before[first]
+        block = (block + 1) >> 1
+    return sums
 
 
 def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: int) -> Ints:

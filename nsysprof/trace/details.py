@@ -123,7 +123,7 @@ class HostActivity:
     """What is recorded of host threads, besides their ranges.
 
     ``calls``: CUDA calls and those of the operating system that are not made inside another, and the profiler's own
-    work; ``kind`` uint8 of each: LAUNCHING, SYNCHRONIZING, CUDA, OS or PROFILER.
+    work, without correlations and results; ``kind`` uint8 of each: LAUNCHING, SYNCHRONIZING, CUDA, OS or PROFILER.
     """
 
     calls: CallList

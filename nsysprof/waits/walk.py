@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.arena import sort_groups
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies
 from nsysprof.trace.trace import MEMCPY, Trace
@@ -23,6 +24,7 @@ RUNS, HOST, LATENCY, UNKNOWN, CUT = range(5)
 # Which edge led to the op that came last.
 NO_EDGE, STREAM, EVENT, BARRIER = range(4)
 MAX_STEPS = 10_000  # ops on the way back through one gap
+_CHUNK = 1 << 18  # ops at a time where temporaries would be large
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -60,16 +62,19 @@ class Pieces:
 def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
     """The `Reasons` of all ops of a trace; near-linear in ops, and in Python steps only in waits and records."""
     ops, launches = trace.ops, trace.launches
-    order = np.lexsort((ops.end, ops.start, ops.stream))
-    order = trace.settled(order, ops.end[order], ops.start[order], ops.stream[order])
-    called = np.where(ops.launch >= 0, launches.start[ops.launch], ops.start) if len(launches) else ops.start
-    lanes = _Lanes(order, ops.stream[order], called[order], np.asarray(ops.end), np.asarray(ops.start))
+    arena = trace.arena
+    order, called = sort_groups(ops.stream, ops.start, ops.end, arena)
+    order = trace.settled(order, ops.end[order], called, ops.stream[order])
+    for first in range(0, len(order), _CHUNK):
+        launch = ops.launch[order[first : first + _CHUNK]]
+        called[first + np.flatnonzero(launch >= 0)] = launches.start[launch[launch >= 0]]
+    lanes = _Lanes(order, ops.stream[order], called, np.asarray(ops.end), np.asarray(ops.start))
     op = np.full(len(ops), -1, np.int32)
     same = lanes.stream[1:] == lanes.stream[:-1]
     op[order[1:][same]] = order[:-1][same]
     edge = np.where(op >= 0, STREAM, NO_EDGE).astype(np.uint8)
     ends = np.append(ops.end, _NEVER)
-    in_stream = ends[op]
+    in_stream = arena.take(ends, op)
     for other, kind in (
         (_barriers(dependencies, lanes), BARRIER),
         (_awaited(dependencies, lanes), EVENT),
@@ -77,11 +82,12 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
         rows = np.flatnonzero(other >= 0)
         rows = rows[(op[rows] < 0) | (ops.end[other[rows]] > ops.end[op[rows]])]
         op[rows], edge[rows] = other[rows], kind
-    launched = np.full(len(ops), _NEVER)
-    known = np.flatnonzero(ops.launch >= 0)
-    launch = ops.launch[known]
-    launched[known] = np.where(ops.kind[known] == MEMCPY, launches.start[launch], launches.end[launch])
-    return Reasons(op, edge, ends[op], in_stream, launched)
+    launched = arena.full(len(ops), _NEVER, np.int64)
+    for first in range(0, len(ops), _CHUNK):
+        known = first + np.flatnonzero(ops.launch[first : first + _CHUNK] >= 0)
+        launch = ops.launch[known]
+        launched[known] = np.where(ops.kind[known] == MEMCPY, launches.start[launch], launches.end[launch])
+    return Reasons(op, edge, arena.take(ends, op), in_stream, launched)
 
 
 def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.integer]) -> Pieces:

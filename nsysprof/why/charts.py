@@ -90,7 +90,7 @@ def _subtitle(instance: Instance) -> str:
     if instance.count == 1:
         return f"Drawn: the only window on {gpu}, {length} · {report.path.name}"
     mean = f"{instance.count:,} windows of {format_ns(instance.mean_ns)} on average on {gpu}"
-    return f"{mean} · drawn: the median one, {length} · {report.path.name}"
+    return f"{mean} · drawn: a median one, {length} · {report.path.name}"
 
 
 def _rare(instance: Instance) -> Iterator[str]:
@@ -104,7 +104,8 @@ def _rare(instance: Instance) -> Iterator[str]:
         has = np.array([which in text.split(" ← ") for text in pieces.texts], bool)[pieces.text]
         ns = int((pieces.end - pieces.start)[has].sum())
         if finding.cause != "compute" and 2 * ns < finding.ns:
-            yield f"the window that is drawn has {format_ns(ns)} of the wait in the title: windows differ"
+            has_it = format_ns(ns) if ns else "none"
+            yield f"the window that is drawn has {has_it} of the wait in the title: windows differ"
 
 
 def _legend(instance: Instance, streams: Sequence[Stream]) -> list[tuple[str, str]]:

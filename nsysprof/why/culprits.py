@@ -14,7 +14,7 @@ from nsysprof.attribution.paths import merged_names
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
-from nsysprof.trace.details import PROFILER, Dependencies, HostActivity, OpDetails
+from nsysprof.trace.details import PROFILER, Dependencies, HostActivity
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, tid_of
 from nsysprof.waits.exposure import exposed_by
 from nsysprof.waits.host import ACTIVITIES, host_time, ranges_around, threads_to_blame
@@ -85,7 +85,7 @@ class Facts:
     dependencies: Dependencies
     activity: HostActivity
     reasons: Reasons
-    details: OpDetails
+    copy_sizes: NDArray[np.int64]
     names: list[str]
     name_code: NDArray[np.int64]
     threads: list[str]
@@ -124,9 +124,9 @@ def read_facts(attribution: Attribution, kinds: Kinds, merge_names: Sequence[str
         kinds=kinds,
         communication=np.array([family == "communication" for family in kinds.family], bool),
         dependencies=dependencies,
-        activity=reader.host_activity(),
+        activity=reader.host_activity(trace.arena),
         reasons=reasons(trace, dependencies),
-        details=reader.op_details(trace),
+        copy_sizes=reader.copy_sizes(trace),
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
         threads=[thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
@@ -213,7 +213,7 @@ def _host_parts(
         what = "code" if call < 0 else calls.names[call]
         if copied >= 0:
             what += f" ({_copy_text(facts, copied)})"
-        return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what} {_where(facts, row)}"
+        return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what}{_where(facts, row)}"
 
     exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread, since)
     return {
@@ -264,11 +264,11 @@ def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     """A text for each op: what it is, and in which range it was launched; and the name of that."""
     trace = facts.attribution.trace
     owner = np.append(facts.attribution.owner, np.int32(-1))[trace.ops.launch[op]]
-    size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.details.size[op]), -1)
+    size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.copy_sizes[op]), -1)
 
     def describe(name: int, size: int, row: int) -> str:
         text = short_name(trace.op_names[name])
-        return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''} {_where(facts, row)}"
+        return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''}{_where(facts, row)}"
 
     where = _merged_name(facts, owner)
     of = facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where)
@@ -293,14 +293,14 @@ def _copies_of(facts: Facts, call: NDArray[np.int32]) -> NDArray[np.int64]:
         trace.threads[trace.launches.thread[launch]], trace.launches.start[launch], trace.launches.end[launch]
     )
     of_call = np.full(len(calls) + 1, -1, np.int64)
-    first, inverse = distinct(trace.ops.name[copies], _bucket(facts.details.size[copies]))
+    first, inverse = distinct(trace.ops.name[copies], _bucket(facts.copy_sizes[copies]))
     of_call[made] = copies[first][inverse]
     of_call[-1] = -1
     return of_call[call]
 
 
 def _copy_text(facts: Facts, op: int) -> str:
-    size = int(_bucket(facts.details.size[op : op + 1])[0])
+    size = int(_bucket(facts.copy_sizes[op : op + 1])[0])
     name = facts.attribution.trace.op_names[facts.attribution.trace.ops.name[op]]
     return (
         f"{name.removeprefix('memcpy ')}, {format_bytes(size)}" if size > 0 else name.removeprefix("memcpy ")
@@ -308,7 +308,9 @@ def _copy_text(facts: Facts, op: int) -> str:
 
 
 def _where(facts: Facts, name: int) -> str:
-    return f"in {one_line(facts.names[name], 60)}" if name >= 0 else "outside every range"
+    if name < 0:
+        return " outside every range" if facts.names else ""
+    return f" in {one_line(facts.names[name], 60)}"
 
 
 def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -337,7 +339,7 @@ def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
     def describe(name: int, item: int, row: int) -> str:
         if name < 0:
             return ""
-        return f"{'.item()' if item else calls.names[name]} {_where(facts, row)}"
+        return f"{'.item()' if item else calls.names[name]}{_where(facts, row)}"
 
     return facts.texts.each(describe, np.append(calls.name, -1)[call], small, _merged_name(facts, rows))
 
@@ -349,7 +351,7 @@ def _small_copies(facts: Facts) -> NDArray[np.bool_]:
     small = (
         (trace.ops.kind == MEMCPY)
         & to_host[trace.ops.name]
-        & (facts.details.size <= _ITEM_BYTES)
+        & (facts.copy_sizes <= _ITEM_BYTES)
         & (trace.ops.launch >= 0)
     )
     out = np.zeros(max(len(trace.launches), 1), bool)

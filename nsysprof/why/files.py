@@ -35,6 +35,7 @@ def why_document(answer: Why) -> dict[str, Any]:
         "report": describe_report(answer.attribution.trace.report),
         "nsysprof": __version__,
         "chosen": answer.chosen or None,
+        "per": answer.per,
         "lacks": list(answer.lacks),
         "paths": records(total[names].sum()),
         "findings": [asdict(each) for found in answer.findings.values() for each in found],

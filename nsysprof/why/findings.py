@@ -41,7 +41,7 @@ class Finding:
     headline: str = ""
 
 
-def findings(rows: pd.DataFrame, held_up: pd.DataFrame) -> dict[str, list[Finding]]:
+def findings(rows: pd.DataFrame, held_up: pd.DataFrame, per: str = "window") -> dict[str, list[Finding]]:
     """For each path at most `MAX_FINDINGS`, the largest first; none where nothing is to be gained.
 
     ``rows`` are those of `why.csv`, ``held_up`` as `Why` has it. Of several GPUs the one that waits longest counts.
@@ -57,8 +57,8 @@ def findings(rows: pd.DataFrame, held_up: pd.DataFrame) -> dict[str, list[Findin
         places[row["path"], row["gpu"], row["pid"]].append(columns | {str(key): row[key] for key in row})
     for (path, *_), waits in places.items():
         of_path = found.setdefault(str(path), {})
-        for each in _candidates(str(path), waits):
-            if each.share >= MIN_SHARE and each.ns >= MIN_NS:
+        for each in _candidates(str(path), waits, per):
+            if each.share >= MIN_SHARE and (each.ns >= MIN_NS or per != "window"):
                 of_path[each.culprit] = max(
                     each, of_path.get(each.culprit, each), key=lambda finding: finding.ns
                 )
@@ -68,7 +68,7 @@ def findings(rows: pd.DataFrame, held_up: pd.DataFrame) -> dict[str, list[Findin
     }
 
 
-def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
+def _candidates(path: str, waits: list[Row], per: str) -> Iterator[Finding]:
     host = [row for row in waits if row["cause"] == "host"]
     short: list[Row] = []
     for name, rows in _grouped(host, lambda row: row["culprit"]):
@@ -78,10 +78,11 @@ def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
         by_call = _grouped(rows, lambda row: row["exposed_by"])
         exposing, exposed = max(by_call, key=lambda group: _total(group[1]), default=("", []))
         shown = exposing != name and _total(exposed) >= _MOST_OF_IT * _total(rows)
-        yield _finding(path, rows, name, f"{name}, exposed by {exposing}" if shown else name)
+        text = "code between calls" if name == "code" else name  # of a report without ranges
+        yield _finding((path, per), rows, name, f"{text}, exposed by {exposing}" if shown else text, text)
     for name, rows in _grouped(short, lambda row: row["exposed_by"]):
         subject = f"the host after {name}"
-        yield _finding(path, rows, name, f"{subject}, which lets the GPU run dry", subject)
+        yield _finding((path, per), rows, name, f"{subject}, which lets the GPU run dry", subject)
     alone = [row for row in short if not row["exposed_by"]]
     for name, rows in _grouped(alone, lambda row: row["range"] or _NO_RANGE):
         ours = [row for row in rows if row["activity"] in LAUNCHING_ACTIVITIES]
@@ -89,23 +90,24 @@ def _candidates(path: str, waits: list[Row]) -> Iterator[Finding]:
         if _total(launches) >= LAUNCH_BOUND * _total(ours) > 0:
             where = f"in {name}" if name != _NO_RANGE else name
             text = f"launch-bound {where}: the host needs longer to launch than the GPU to run"
-            yield _finding(path, ours, f"launches {where}", text)
+            yield _finding((path, per), ours, f"launches {where}", text)
             rows = [row for row in rows if row not in ours]
         yield from (
-            _finding(path, some, name, name) for name, some in _grouped(rows, lambda row: row["culprit"])
+            _finding((path, per), some, name, name)
+            for name, some in _grouped(rows, lambda row: row["culprit"])
         )
     for name, rows in _grouped(
         [row for row in waits if row["cause"] == "compute"], lambda row: row["culprit"]
     ):
-        yield _finding(path, rows, name, f"{name} holds up another stream, which waits for it")
+        yield _finding((path, per), rows, name, f"{name} holds up another stream, which waits for it")
     others = [row for row in waits if row["cause"] not in ("compute", "host", "latency")]
     yield from (
-        _finding(path, rows, name, name) for name, rows in _grouped(others, lambda row: row["culprit"])
+        _finding((path, per), rows, name, name) for name, rows in _grouped(others, lambda row: row["culprit"])
     )
     latency = [row for row in waits if row["cause"] == "latency"]
     if latency:
         text = "launch and queue latency between GPU ops that were ready to run"
-        yield _finding(path, latency, "launch and queue latency", text)
+        yield _finding((path, per), latency, "launch and queue latency", text)
 
 
 def _grouped(rows: list[Row], key: Callable[[Row], Any]) -> list[tuple[str, list[Row]]]:
@@ -121,11 +123,15 @@ def _total(rows: list[Row]) -> int:
     return sum(row["waited_ns"] for row in rows)
 
 
-def _finding(path: str, rows: list[Row], culprit: str, text: str, subject: str = "") -> Finding:
+def _finding(place: tuple[str, str], rows: list[Row], culprit: str, text: str, subject: str = "") -> Finding:
+    """The finding about rows of a path; ``place`` is that and what its times are per."""
+    path, per = place
     top = max(rows, key=lambda row: int(row["waited_ns"]))
     ns, share = sum(row["per_instance_ns"] for row in rows), sum(row["share_of_span"] for row in rows)
     waits = sum(row["waits"] for row in rows)
-    amount = f"{format_ns(ns)} per window, {format_share(share)} of it"
+    amount = (
+        f"{format_ns(ns)} per {per}, {format_share(share)} of {'it' if per == 'window' else 'the windows'}"
+    )
     who = "a stream" if top["cause"] == "compute" else "the GPU"
     return Finding(
         path=path,
@@ -185,8 +191,11 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
 
 def hint_for(cause: str, activity: str, culprit: str, exposed_by: str = "") -> str:
     """What usually helps against a wait; empty where nothing is known."""
-    text = "" if activity == "code" and not culprit.startswith("launch-bound") else culprit
-    text = f"{text} {exposed_by}"
+    text = f"{culprit} {exposed_by}"
+    if activity == "code" and not culprit.startswith(
+        "launch-bound"
+    ):  # not what a call in its text would need
+        text = exposed_by if ".item()" in exposed_by or "Synchronize" in exposed_by else ""
     for of, words, hint in _HINTS:
         if of == cause and (not words or any(word in text for word in words.split())):
             return hint

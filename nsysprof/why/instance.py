@@ -14,6 +14,7 @@ from nsysprof.why.why import Why
 
 SECTIONS = ("compute", "exposed communication", "exposed copies", "idle")
 MORE = "others"
+_TIMES = ["compute_ns", "communication_ns", "copies_ns", "idle_ns"]
 _MIN_SHARE = 0.005  # of the window: smaller parts are one
 _MAX_PARTS = 6  # of a section
 
@@ -110,7 +111,7 @@ class Instance:
 def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     """The median window of a path, by default of the one with most time, on the GPU that waits most there.
 
-    None where there are no windows.
+    Of the middle third by length it is the one whose times are most like those of all. None where there are no windows.
     """
     windows = answer.windows
     if not len(windows):
@@ -121,7 +122,10 @@ def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     groups = [rows.to_numpy(np.int64) for rows in mine.groupby(["gpu", "pid"]).groups.values()]
     span, compute = length.to_numpy(np.int64), windows["compute_ns"].to_numpy(np.int64)
     rows = max(groups, key=lambda each: int((span - compute)[each].sum()))
-    number = int(rows[np.argsort(span[rows], kind="stable")[(len(rows) - 1) // 2]])
+    rows = rows[np.argsort(span[rows], kind="stable")]
+    middle = rows[len(rows) // 3 : -(-2 * len(rows) // 3)]
+    shares = windows[_TIMES].to_numpy(float)
+    number = int(middle[np.abs(shares[middle] - shares[rows].mean(axis=0)).sum(axis=1).argmin()])
     start, end, gpu = (int(windows[name].to_numpy()[number]) for name in ("start_ns", "end_ns", "gpu"))
     pieces = critical_path(answer, np.array([number]))
     parts = _parts(answer, number, pieces)

@@ -127,7 +127,7 @@ def _timeline(instance: Instance) -> dict[str, Any]:
         "waits": [[name, WAITS[name]] for name in pieces.groups],
         "waitTexts": [shorten(text, _NAME) for text in pieces.texts],
     }
-    which = f"the median of {instance.count:,} windows of" if instance.count > 1 else "the only window of"
+    which = f"a median one of {instance.count:,} windows of" if instance.count > 1 else "the only window of"
     gpu = device_labels(trace)[instance.gpu]
     caption = f"{format_ns(length)}, {which} {one_line(instance.path, 90)} on {gpu}"
     return {"data": pack(rows, length, head), "caption": visible(caption), "notes": []}

@@ -21,7 +21,7 @@ WHY = table(
         "claim": "dependency: an edge in the trace says so; order: inferred from times; abstain: nobody knows",
         "waits": "stretches of time; of compute how many kernels",
         "waited_ns": "their time in all windows",
-        "per_instance_ns": "the same per window",
+        "per_instance_ns": "the same per window, or with --per per call",
         "share_of_span": Column("share_of_span", "part of the windows' time", head="share"),
         "ceiling_ns": "what a window can get shorter by at most if the culprit goes; empty where nobody knows",
         "hint": "what usually helps",

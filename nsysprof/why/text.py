@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.results.table import TextTable, text_table, wrap
+from nsysprof.results.table import TextTable, code_block, escape_markdown, text_table, wrap
 from nsysprof.why.findings import Finding
 from nsysprof.why.why import Why
 
@@ -21,8 +22,8 @@ _PARTS = (
 )
 
 
-def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS) -> str:
-    """The answer for a terminal; ``top`` rows below each part of a window. Ends with a newline."""
+def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown: bool = False) -> str:
+    """The answer for a terminal, or as Markdown; ``top`` rows below each part of a window. Ends with a newline."""
     lines = [_head(answer)]
     if answer.lacks:
         lines.append(f"  not recorded: {', '.join(answer.lacks)}: which stream waits for which is not known")
@@ -31,14 +32,27 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS) -> str:
     for path in paths[:most_paths]:
         for gpu, pid in places(answer, str(path)):
             table = tree(answer, str(path), int(gpu), int(pid), top)
-            lines += ["", text_table(table.head, table.rows, table.align)]
-        lines += ["", *_sentences(found[str(path)])]
+            text = text_table(table.head, table.rows, table.align)
+            lines += ["", *(code_block([visible(line) for line in text.split("\n")]) if markdown else [text])]
+        sentences = "\n".join(_sentences(found[str(path)]))
+        lines += ["", _as_markdown(sentences) if markdown else sentences]
+    if not paths:
+        lines += ["", "no GPU work in these ranges, and so no wait"]
     if len(paths) > most_paths:
         lines += [
             "",
             f"{plural(len(paths) - most_paths, 'path')} more: why.csv has them, --range GLOB shows some",
         ]
+    if markdown:
+        lines[0] = escape_markdown(lines[0])
+        return "".join(f"{line}\n" for line in lines)
     return "".join(f"{visible(line)}\n" for part in lines for line in part.split("\n"))
+
+
+def _as_markdown(sentences: str) -> str:
+    """Numbered sentences as a list of Markdown."""
+    lines = (re.match(r"(\d+\. | *)(.*)", line) for line in sentences.split("\n"))
+    return "\n".join(f"{line[1]}{escape_markdown(line[2])}" for line in lines if line)
 
 
 def _head(answer: Why) -> str:
@@ -66,11 +80,11 @@ def tree(answer: Why, path: str, gpu: int, pid: int, top: int) -> TextTable:
         frame[(frame["path"] == path) & (frame["gpu"] == gpu) & (frame["pid"] == pid)]
         for frame in (answer.windows, answer.rows)
     )
-    count = len(windows)
+    head = f"{one_line(path, _NAME)}, {plural(len(windows), 'window')} on GPU {gpu}"
+    count = int(windows["calls"].sum()) if "calls" in windows else len(windows)
+    head += f", {plural(count, answer.per)}" if "calls" in windows else ""
     span = int((windows["end_ns"] - windows["start_ns"]).sum())
-    cells = [
-        [f"{one_line(path, _NAME)}, {plural(count, 'window')} on GPU {gpu}", format_ns(span / count), "100 %"]
-    ]
+    cells = [[head, format_ns(span / count), "100 %"]]
 
     def add(depth: int, name: str, ns: float) -> None:
         cells.append(
@@ -104,7 +118,7 @@ def tree(answer: Why, path: str, gpu: int, pid: int, top: int) -> TextTable:
             rest = int(below.sum() - shown.sum())
             if rest and len(shown):
                 add(3, f"{plural(len(below) - len(shown), 'culprit')} more", rest)
-    return TextTable(["", "per window", "share"], cells, "lrr")
+    return TextTable(["", f"per {answer.per}", "share"], cells, "lrr")
 
 
 _LABELS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,7 @@ from nsysprof.why.findings import (
     findings,
     hint_for,
 )
+from nsysprof.why.inner_calls import count_calls
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 WHOLE = "the whole trace"
@@ -56,27 +57,51 @@ class Why:
     ``windows`` has a row per window: ``path``, ``gpu``, ``pid``, ``range`` (a row of `Trace.ranges`, -1 for the whole
     trace), ``start_ns``, ``end_ns``, and what they add up to: ``compute_ns``, ``communication_ns`` and ``copies_ns``
     (both exposed) and ``idle_ns``; ``blocking_ns`` is the part of the exposed communication that the next compute
-    depended on. ``waits`` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``,
+    depended on. `waits` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``,
     ``culprit``, ``range``, ``exposed_by``, ``claim``, and ``op``, the GPU op that ran or came late. ``rows`` adds them
     up by path and GPU, see `tables.WHY`. ``held_up`` has a row per path, GPU and kernel that another stream had to wait
     for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
     ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
-    nobody named them; ``lacks`` names what the recording does not hold; ``kinds`` are those of the op names.
+    nobody named them; ``lacks`` names what the recording does not hold; ``facts`` and ``gpu_windows`` are
+    what the rest was made from.
+    ``per`` is what ``per_instance_ns`` is per: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
     attribution: Attribution
     windows: pd.DataFrame
-    waits: pd.DataFrame
     rows: pd.DataFrame
     held_up: pd.DataFrame
     chosen: str
     lacks: tuple[str, ...]
-    kinds: Kinds
+    facts: Facts
+    gpu_windows: Windows
+    per: str = "window"
+
+    @cached_property
+    def waits(self) -> pd.DataFrame:
+        """A row per piece of a wait; made when asked for, as there can be millions of them."""
+        parts = []
+        for gpu in np.unique(self.gpu_windows.gpu).tolist():
+            lines = gpu_lines(self.attribution.trace, self.facts.communication, gpu)
+            parts.append(_pieces(self.facts, self.gpu_windows, gpu, lines))
+        names = (*PIECE, "communication_ns", "copies_ns")
+        none = np.empty(0, np.int64)
+        waits = pd.DataFrame(
+            {name: np.concatenate([none, *(part[name] for part in parts)]) for name in names}
+        )
+        for name, words in self.facts.words.items():  # a code each, not a text each
+            waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
+        return waits
+
+    @property
+    def kinds(self) -> Kinds:
+        """The kinds of the op names."""
+        return self.facts.kinds
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
         """For each path sentences about its largest waits, see `findings.findings`."""
-        return findings(self.rows, self.held_up)
+        return findings(self.rows, self.held_up, self.per)
 
     @cached_property
     def launch_bound(self) -> NDArray[np.bool_]:
@@ -104,16 +129,21 @@ def why(
     attribution: Attribution,
     select: str | None = None,
     *,
+    per: str | None = None,
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
 ) -> Why:
     """Account for the GPU windows of the ranges that the glob ``select`` matches; without one of those that repeat.
 
-    Raises `NsysprofError` where no range matches. Near-linear in ops and calls.
+    Times per instance are per window, or per call of the inner ranges whose names match ``per``. Raises `NsysprofError`
+    where no range matches. Near-linear in ops and calls.
     """
     windows, paths, chosen = _choose(attribution, select, merge_names)
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
-    return account_for(attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen)
+    answer = account_for(attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen)
+    if per is None:
+        return answer
+    return _per_call(answer, count_calls(attribution, windows, paths, per, merge_names))
 
 
 def account_for(
@@ -128,30 +158,44 @@ def account_for(
     """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`."""
     trace = attribution.trace
     facts = read_facts(attribution, kinds, merge_names)
-    pieces = {name: [np.empty(0, np.int64)] for name in (*PIECE, "communication_ns", "copies_ns")}
-    computed = {name: [np.empty(0, np.int64)] for name in ("window", "name", "ns", "waits")}
-    compute_ns = np.zeros(len(windows), np.int64)
-    for gpu in np.unique(windows.gpu).tolist():
+    frame = _window_frame(facts, windows, paths)
+    group = frame.groupby(_PLACE, sort=False).ngroup().to_numpy(np.int64)
+    waited: list[dict[str, NDArray[np.int64]]] = []
+    computed: list[dict[str, NDArray[np.int64]]] = []
+    for gpu in np.unique(windows.gpu).tolist():  # one after the other: pieces of waits take room
         lines = gpu_lines(trace, facts.communication, gpu)
-        gaps = stretches(windows, gpu, lines)
-        found = account(
-            facts, walk(trace, facts.reasons, gaps.start, gaps.end, gaps.op), gaps.window, windows
-        )
-        found["communication_ns"], found["copies_ns"] = _meanwhile(lines, found["start_ns"], found["end_ns"])
-        for name, parts in pieces.items():
-            parts.append(found[name])
-        for name, values in _computed(facts, windows, gpu, lines).items():
-            computed[name].append(values)
-        mine = windows.gpu == gpu
-        compute_ns[mine] = _covered(lines.compute, windows.start[mine], windows.end[mine])
-    waits = pd.DataFrame({name: np.concatenate(parts) for name, parts in pieces.items()})
-    compute = {name: np.concatenate(parts) for name, parts in computed.items()}
-    frame = _window_frame(facts, windows, paths, waits, compute_ns)
-    rows = _rows(facts, frame, waits, compute)
-    for name, words in facts.words.items():  # a code each, not a text each
-        waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
+        pieces = _pieces(facts, windows, gpu, lines)
+        _fill_times(frame, windows, gpu, lines, pieces)
+        waited += _added(group, pieces)
+        computed.append(_computed(facts, windows, gpu, lines))
+    rows = _rows(facts, frame, group, [*waited, _compute_part(facts, group, computed)])
     held = _held_up(facts, frame)
-    return Why(attribution, frame, waits, rows, held, chosen, facts.lacks, facts.kinds)
+    return Why(attribution, frame, rows, held, chosen, facts.lacks, facts, windows)
+
+
+def _pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, NDArray[Any]]:
+    """The columns of `Why.waits` of one GPU, texts as codes."""
+    gaps = stretches(windows, gpu, lines)
+    pieces = walk(facts.attribution.trace, facts.reasons, gaps.start, gaps.end, gaps.op)
+    found = account(facts, pieces, gaps.window, windows)
+    found["communication_ns"], found["copies_ns"] = _meanwhile(lines, found["start_ns"], found["end_ns"])
+    return found
+
+
+def _per_call(answer: Why, calls: Ints) -> Why:
+    """The same answer with times per call; ``calls`` are those of each window."""
+    windows = answer.windows.assign(calls=calls)
+    each = windows.groupby(_PLACE)["calls"].agg(["size", "sum"])
+    windows_of_call = (each["size"] / each["sum"]).rename("windows_of_call")
+
+    def scaled(frame: pd.DataFrame) -> pd.DataFrame:
+        scale = windows_of_call.reindex(pd.MultiIndex.from_frame(frame[_PLACE])).to_numpy()
+        names = [name for name in ("per_instance_ns", "ceiling_ns") if name in frame]
+        return frame.assign(**{name: frame[name] * scale for name in names})
+
+    return replace(
+        answer, windows=windows, rows=scaled(answer.rows), held_up=scaled(answer.held_up), per="call"
+    )
 
 
 # ---- which windows
@@ -230,9 +274,8 @@ def _computed(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict
     return {"window": window[first], "name": name[at[first]].astype(np.int64), "ns": ns, "waits": count}
 
 
-def _window_frame(
-    facts: Facts, windows: Windows, paths: Sequence[str], waits: pd.DataFrame, compute_ns: Ints
-) -> pd.DataFrame:
+def _window_frame(facts: Facts, windows: Windows, paths: Sequence[str]) -> pd.DataFrame:
+    """The frame `Why.windows`, its parts still 0."""
     trace = facts.attribution.trace
     frame = pd.DataFrame(
         {
@@ -242,40 +285,75 @@ def _window_frame(
             "range": windows.range,
             "start_ns": windows.start,
             "end_ns": windows.end,
-            "compute_ns": compute_ns,
         }
     )
-    length = waits["end_ns"] - waits["start_ns"]
-    added = waits.assign(blocking_ns=length.where(waits["cause"] == COMMUNICATION, 0)).groupby("window")
-    for name in ("communication_ns", "copies_ns", "blocking_ns"):
-        frame[name] = added[name].sum().reindex(frame.index, fill_value=0).astype(np.int64)
-    ran = frame[["compute_ns", "communication_ns", "copies_ns"]].sum(axis=1)
-    frame["idle_ns"] = frame["end_ns"] - frame["start_ns"] - ran
+    for name in ("compute_ns", "communication_ns", "copies_ns", "blocking_ns", "idle_ns"):
+        frame[name] = np.zeros(len(frame), np.int64)
     return frame
 
 
-def _rows(
-    facts: Facts, windows: pd.DataFrame, waits: pd.DataFrame, compute: dict[str, NDArray[np.int64]]
-) -> pd.DataFrame:
-    """The rows of why.csv: waits and compute of each path and GPU, added up; they add up to its windows."""
-    length = (waits["end_ns"] - waits["start_ns"]).to_numpy()
-    communication, copies = waits["communication_ns"].to_numpy(), waits["copies_ns"].to_numpy()
-    parts = [_compute_keys(facts, compute)]
+def _fill_times(
+    frame: pd.DataFrame, windows: Windows, gpu: int, lines: GpuLines, pieces: dict[str, NDArray[Any]]
+) -> None:
+    """Fill in what the windows of one GPU add up to."""
+    mine = np.flatnonzero(windows.gpu == gpu)
+    start, end = windows.start[mine], windows.end[mine]
+    compute = _covered(lines.compute, start, end)
+    blocks = np.where(pieces["cause"] == COMMUNICATION, pieces["end_ns"] - pieces["start_ns"], 0)
+    parts = {"communication_ns": pieces["communication_ns"], "copies_ns": pieces["copies_ns"]}
+    added = {}
+    for name, values in {**parts, "blocking_ns": blocks}.items():
+        total = np.zeros(len(windows), np.int64)
+        np.add.at(total, pieces["window"], values)
+        added[name] = total[mine]
+    idle = end - start - compute - added["communication_ns"] - added["copies_ns"]
+    for name, values in {"compute_ns": compute, **added, "idle_ns": idle}.items():
+        frame.loc[mine, name] = values
+
+
+def _added(group: NDArray[Any], pieces: dict[str, NDArray[Any]]) -> list[dict[str, NDArray[np.int64]]]:
+    """Pieces of waits added up by path, GPU and the `_KEYS`, for each thing that the GPU ran meanwhile."""
+    length = pieces["end_ns"] - pieces["start_ns"]
+    communication, copies = pieces["communication_ns"], pieces["copies_ns"]
+    out = []
     for number, ns in enumerate((length - communication - copies, copies, communication)):
         some = np.flatnonzero(ns)
-        keys = {name: waits[name].to_numpy()[some] for name in ("window", *_KEYS)}
-        same = {"meanwhile": np.full(len(some), number), "waits": np.ones(len(some), np.int64)}
-        parts.append({**keys, **same, "ns": ns[some]})
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    group = windows.groupby(_PLACE, sort=False).ngroup().to_numpy()[whole["window"]]
-    first, place = distinct(group, *(whole[name] for name in (*_KEYS, "meanwhile")))
-    out = windows.iloc[whole["window"][first]][_PLACE].reset_index(drop=True)
+        keys = {name: pieces[name][some] for name in _KEYS}
+        keys = {"group": group[pieces["window"][some]], **keys, "meanwhile": np.full(len(some), number)}
+        out.append(_sums(keys, np.ones(len(some), np.int64), ns[some]))
+    return out
+
+
+def _sums(
+    keys: dict[str, NDArray[Any]], waits: NDArray[np.int64], ns: NDArray[np.int64]
+) -> dict[str, NDArray[np.int64]]:
+    """Equal keys as one row, with their ``waits`` and ``ns`` added up."""
+    first, place = distinct(*keys.values())
+    out = {name: values[first].astype(np.int64) for name, values in keys.items()}
+    for name, values in (("waits", waits), ("ns", ns)):
+        out[name] = np.zeros(len(first), np.int64)
+        np.add.at(out[name], place, values)
+    return out
+
+
+def _rows(
+    facts: Facts,
+    windows: pd.DataFrame,
+    group: NDArray[Any],
+    parts: Sequence[dict[str, NDArray[np.int64]]],
+) -> pd.DataFrame:
+    """The rows of why.csv: waits and compute of each path and GPU, added up; they add up to its windows."""
+    names = ("group", *_KEYS, "meanwhile")
+    none = np.empty(0, np.int64)
+    whole = {
+        name: np.concatenate([none, *(part[name] for part in parts)]) for name in (*names, "waits", "ns")
+    }
+    whole = _sums({name: whole[name] for name in names}, whole["waits"], whole["ns"])
+    window = np.unique(group, return_index=True)[1]
+    out = windows.iloc[window[whole["group"]]][_PLACE].reset_index(drop=True)
     for name, words in {**facts.words, "meanwhile": MEANWHILE}.items():
-        out[name] = np.array(words, object)[whole[name][first]]
-    for name, column in (("waits", "waits"), ("waited_ns", "ns")):
-        total = np.zeros(len(first), np.int64)
-        np.add.at(total, place, whole[column])
-        out[name] = total
+        out[name] = np.array(words, object)[whole[name]]
+    out["waits"], out["waited_ns"] = whole["waits"], whole["ns"]
     spans = (windows["end_ns"] - windows["start_ns"]).groupby([windows[name] for name in _PLACE])
     of_path = spans.agg(["sum", "size"]).reindex(pd.MultiIndex.from_frame(out[_PLACE]))
     out["per_instance_ns"] = out["waited_ns"].to_numpy() / of_path["size"].to_numpy()
@@ -308,22 +386,26 @@ def _held_up(facts: Facts, windows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*_PLACE, "culprit"])
 
 
-def _compute_keys(facts: Facts, compute: dict[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
-    """What each kernel computed in each window, in the columns of a wait."""
-    count = len(compute["name"])
+def _compute_part(
+    facts: Facts, group: NDArray[Any], parts: Sequence[dict[str, NDArray[np.int64]]]
+) -> dict[str, NDArray[np.int64]]:
+    """What each kernel computed, by path and GPU, in the columns of a wait."""
+    none = np.empty(0, np.int64)
+    names = ("window", "name", "ns", "waits")
+    compute = {name: np.concatenate([none, *(part[name] for part in parts)]) for name in names}
     first, place = distinct(compute["name"])
     each = compute["name"][first].tolist()
     family = [facts.texts.code(facts.kinds.family[name]) for name in each]
     kernel = [facts.texts.code(short_name(facts.attribution.trace.op_names[name])) for name in each]
-    return {
-        "window": compute["window"],
-        "cause": np.full(count, COMPUTE),
+    none = np.zeros(len(place), np.int64)
+    keys = {
+        "group": group[compute["window"]],
+        "cause": none + COMPUTE,
         "activity": np.array(family, np.int64)[place],
         "culprit": np.array(kernel, np.int64)[place],
-        "range": np.zeros(count, np.int64),
-        "exposed_by": np.zeros(count, np.int64),
-        "claim": np.full(count, COUNTED),
-        "meanwhile": np.full(count, MEANWHILE.index("compute")),
-        "ns": compute["ns"],
-        "waits": compute["waits"],
+        "range": none,
+        "exposed_by": none,
+        "claim": none + COUNTED,
+        "meanwhile": none + MEANWHILE.index("compute"),
     }
+    return _sums(keys, compute["waits"], compute["ns"])

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nsysprof.attribution import projection
 from nsysprof.attribution.projection import DEVICE_BITS, LaunchWork, Totals, project, take_calls
 from nsysprof.core import intervals
-from nsysprof.core.intervals import Overlaps
+from nsysprof.core.intervals import Overlaps, contained_slices
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET
 from tests.kit.reference import union
 
@@ -161,6 +162,34 @@ def test_devices_beyond_the_mask_share_its_last_bit() -> None:
     )
     found = project(calls, np.array([0]), np.array([count]))
     assert (int(found.busy_ns[0]), int(found.devices[0])) == (10 * count, (1 << DEVICE_BITS + 1) - 1)
+
+
+def test_pairs_around_deep_nests_take_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000 ranges in one another, with a launch at both ends of each and kernels that overlap: no step per range."""
+    steps = []
+
+    def count(*given: Ints) -> tuple[Ints, Ints]:
+        steps.append(1)
+        return contained_slices(*given)
+
+    monkeypatch.setattr(intervals, "contained_slices", count)
+    monkeypatch.setattr(projection, "contained_slices", count)
+    depth = np.arange(3_000)
+    start, end = 10 * depth, 100_000 - 10 * depth
+    called = np.concatenate([start + 1, end[::-1] - 2])
+    op = np.concatenate([20 * depth, 20 * depth[::-1] + 3])
+    calls = LaunchWork.build(
+        called,
+        called + 1,
+        call=np.arange(6_000, dtype=np.int32),
+        op_start=op,
+        op_end=op + 5,
+        device=np.zeros(6_000, np.int32),
+        kind=np.full(6_000, KERNEL, np.uint8),
+        from_graph=np.zeros(6_000, bool),
+    )
+    assert project(calls, start, end).busy_ns.tolist() == (8 * depth[::-1] + 8).tolist()
+    assert len(steps) <= 20
 
 
 def test_nothing_in_gives_zeros_out() -> None:

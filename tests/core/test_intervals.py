@@ -13,6 +13,7 @@ from nsysprof.core import intervals
 from nsysprof.core.intervals import (
     Overlaps,
     contained_slices,
+    contained_sums,
     layers,
     merge,
     overlaps,
@@ -155,6 +156,36 @@ def test_contained_slices_are_the_contained_items() -> None:
         for a, b, i, j in zip(outer.tolist(), until.tolist(), low.tolist(), high.tolist(), strict=True):
             inside = [k for k in range(15) if start[k] >= a and end[k] <= b]
             assert list(range(i, j)) == inside, seed
+
+
+@pytest.mark.parametrize("most", [0, 1, 8])
+def test_sums_of_contained_items_equal_a_loop(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layer by layer, by halves, or first the one and then the other."""
+    monkeypatch.setattr(intervals, "_MAX_LAYERS", most)
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        start, end = nested_first(*spans(rng, 30))
+        values = rng.integers(-5, 50, len(start))
+        outer, until = spans(rng)
+        found = contained_sums(start, end, values, outer, until)
+        for a, b, total in zip(outer.tolist(), until.tolist(), found.tolist(), strict=True):
+            assert total == values[(start >= a) & (end <= b)].sum(), seed
+
+
+def test_sums_of_a_deep_nest_take_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 items in one another: a few layers are taken one by one, and not 10,000."""
+    steps = []
+
+    def count(*given: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        steps.append(1)
+        return contained_slices(*given)
+
+    monkeypatch.setattr(intervals, "contained_slices", count)
+    start = np.arange(10_000)
+    end = 30_000 - start
+    found = contained_sums(start, end, np.ones(10_000, np.int64), start, end)
+    assert found.tolist() == list(range(10_000, 0, -1))
+    assert len(steps) <= 10
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ from nsysprof.export.tables import INSTANCES, OPS
 from nsysprof.formats.counters import METRICS, CounterRow
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.waits.causes import WAITING_FOR
+from nsysprof.why.files import why_document
+from nsysprof.why.tables import WHY
 from tests.kit.command_line import runner
 
 ROOT = Path(__file__).parents[2]
@@ -127,6 +129,35 @@ def test_the_printed_comparison_is_what_is_printed(
         assert [line for line in example if line != "..." and line not in printed] == []
 
 
+def test_the_printed_waits_are_what_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each line of the blocks of the page on `why` is what the command above it prints, in that order."""
+    run = runner(ROOT, capsys, monkeypatch)
+    commands, examples = blocks(PAGES["why"], "sh"), blocks(PAGES["why"], "text")
+    assert len(commands) == len(examples) == 2
+    for number, (line, example) in enumerate(zip(commands, examples, strict=True)):
+        arguments = shlex.split(line)[1:]
+        printed = run(*arguments, "--no-charts", "-o", tmp_path / str(number)).out
+        places = [printed.find(f"{line}\n") for line in example.splitlines() if line not in ("...", "")]
+        assert min(places) >= 0
+        assert places == sorted(places)
+
+
+def test_the_columns_and_keys_of_waits_are_explained(tmp_path: Path) -> None:
+    """The page on `why` has the dictionary of `why.csv`, and each key of `why.json`, of its paths and findings."""
+    assert "\n".join(WHY.dictionary()) in PAGES["why"]
+    with nsysprof.open_report(ROOT / "traces" / "block.sqlite") as report:
+        document = why_document(nsysprof.why(nsysprof.attribute(report)))
+    table = PAGES["why"].split("### The keys of why.json")[1].split("## Options")[0]
+    rows = [line.split(" | ", 1) for line in table.splitlines() if line.startswith("| `")]
+    assert [key for row in rows for key in re.findall(r"`(\w+)`", row[0])] == list(document)
+    held = {row[0].strip("| `"): set(re.findall(r"`(\w+)`", row[1])) for row in rows}
+    assert held["findings"] == set(document["findings"][0])
+    assert held["paths"] == set(document["paths"][0]) - {"path", "gpu", "pid"}
+    assert f'"{document["schema"]}"' in rows[0][1]
+
+
 def test_the_causes_of_idle_time_are_explained() -> None:
     """The page on `compare` lists the causes of idle time, all and no others."""
     assert set(re.findall(r"^\| `(idle: [^`]*)`", PAGES["compare"], re.M)) == set(WAITING_FOR)
@@ -202,6 +233,7 @@ SECTIONS = {
     "doctor": ("capture", "## doctor", "## scrub"),
     "scrub": ("capture", "## scrub", ""),
     "compare": ("compare", "", ""),
+    "why": ("why", "", ""),
     "counters": ("counters", "", ""),
     "check": ("check", "", ""),
     "bench": ("bench", "", "## bench diff"),

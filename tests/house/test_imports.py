@@ -51,7 +51,9 @@ def test_import_nsysprof_is_light() -> None:
     assert loaded(AFTER_IMPORT) & HEAVY == set()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["analyze", "--help"], ["compare", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["analyze", "--help"], ["compare", "--help"], ["why", "--help"]]
+)
 def test_help_is_light(arguments: list[str]) -> None:
     """`nsysprof --help`, also that of a subcommand, loads none of the heavy libraries."""
     assert loaded(AFTER_HELP.format(arguments=arguments)) & HEAVY == set()

@@ -610,8 +610,8 @@ class Walk:
             for thread, calls in self.calls.items()
         }
 
-    def exposed_by(self, launch: int, thread: int, start: int, end: int, since: int) -> str:
-        """The call that let the GPU run dry before a launch, not before a moment, as text; empty for none."""
+    def exposed_by(self, launch: int, thread: int, start: int, end: int, since_ns: int) -> str:
+        """The call that let the GPU run dry before a launch, as text; empty for none, or one before ``since_ns``."""
         called = self.launches[launch].start if launch >= 0 else end
         thread = self.launches[launch].thread if launch >= 0 else thread
         syncs = self.synchronizations.get(thread, [])
@@ -619,7 +619,7 @@ class Walk:
         if not place:
             return ""
         sync = syncs[place - 1]
-        if sync.end < since:
+        if sync.end < since_ns:
             return ""
         mine = self.launches_of.get(thread, [])
         since = bisect_left(mine, sync.end, key=lambda number: self.launches[number].start)
@@ -632,7 +632,7 @@ class Walk:
         before = bisect_left(mine, sync.start, key=lambda number: self.launches[number].start)
         item = before > 0 and mine[before - 1] in self.items
         return (
-            f"{'.item()' if item else sync.name} {self._in(self.range_around(thread, sync.start, sync.end))}"
+            f"{'.item()' if item else sync.name}{self._in(self.range_around(thread, sync.start, sync.end))}"
         )
 
     @cached_property
@@ -645,7 +645,9 @@ class Walk:
         }
 
     def _in(self, row: int) -> str:
-        return f"in {self.merged[row]}" if row >= 0 else "outside every range"
+        if row < 0:
+            return " outside every range" if self.merged else ""
+        return f" in {self.merged[row]}"
 
     # ---- the account
 
@@ -663,14 +665,14 @@ class Walk:
                 if threads
                 else 0
             )
-            since = window.start - (window.end - window.start)
+            earliest = 2 * window.start - window.end  # a window's length before it
             for gap in self.gaps(window):
                 for start, end, kind, op in self.walk(*gap):
                     if start >= end:
                         continue
                     head = window.gpu, window.range
                     if kind == "host":
-                        out += [Piece(*head, *rest) for rest in self._host(start, end, op, home, since)]
+                        out += [Piece(*head, *rest) for rest in self._host(start, end, op, home, earliest)]
                         continue
                     cause = kind
                     if kind == "runs":
@@ -688,9 +690,9 @@ class Walk:
         owner = self.attribution.owner[op]
         return self.merged[owner] if owner >= 0 else ""
 
-    def _host(self, start: int, end: int, op: int, home: int, since: int) -> Iterator[tuple[Any, ...]]:
+    def _host(self, start: int, end: int, op: int, home: int, earliest: int) -> Iterator[tuple[Any, ...]]:
         launch = self.launch[op] if op >= 0 else -1
-        exposed = self.exposed_by(launch, home, start, end, since)
+        exposed = self.exposed_by(launch, home, start, end, earliest)
         owner = self.owner[launch][0] if launch >= 0 else -1
         own = self.launches[launch].thread if launch >= 0 else home
         responsible = self.attribution.ranges[owner].thread if owner >= 0 else own
@@ -700,7 +702,7 @@ class Walk:
                 culprit = (
                     f"{what} on thread {self.thread_names.get(thread, thread & ~PROCESS)}"
                     if helper
-                    else f"{what} {self._in(row)}"
+                    else f"{what}{self._in(row)}"
                 )
                 cause = "profiler" if activity == "profiler" else "host"
                 where = self.merged[row] if row >= 0 else ""

@@ -110,5 +110,5 @@ def test_a_title_about_other_windows_says_so(trace: MakeTrace) -> None:
     assert isinstance(plan, Lanes)
     assert "sleep in log" in plan.heading.title
     assert [*plan.heading.notes] == [
-        "the window that is drawn has 0 ns of the wait in the title: windows differ"
+        "the window that is drawn has none of the wait in the title: windows differ"
     ]

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from nsysprof.attribution.attribute import attribute
+from nsysprof.core import arena
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import open_report
+from nsysprof.trace.report import open_report, read_tables
 from nsysprof.why.why import WHOLE, Why, why
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
@@ -25,6 +26,7 @@ from tests.kit.trace import (
     StreamWait,
     launch_kernel,
     launch_memcpy,
+    launch_memset,
 )
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -65,6 +67,28 @@ def test_the_shipped_reports_add_up(path: Path) -> None:
         attribution = attribute(report)
         for select in (None, "*"):
             check_sums(why(attribution, select))
+
+
+def test_a_memory_limit_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long columns in scratch files: the same rows and pieces."""
+    monkeypatch.setattr(arena, "_MIN_FILE_BYTES", 0)
+    with open_report(TWO) as report:
+        mine, other = (why(attribute(report, memory_limit=limit)) for limit in (1, None))
+    for name in ("windows", "rows", "waits", "held_up"):
+        pd.testing.assert_frame_equal(getattr(mine, name), getattr(other, name), check_exact=True)
+
+
+def test_only_sizes_of_copies_are_read(trace: MakeTrace) -> None:
+    """In the order of the ops, -1 for what is no copy."""
+    path = trace(
+        launch_kernel("a", (0, 1), (5, 10), id=1),
+        launch_memcpy((2, 3), (20, 30), id=2, bytes=64),
+        launch_memset((4, 5), (40, 50), id=3),
+        launch_memcpy((6, 7), (60, 70), id=4, bytes=4),
+    )
+    with open_report(path) as report:
+        sizes = report.reader.copy_sizes(read_tables(report))
+    assert sizes.tolist() == [-1, 64, 4, -1]
 
 
 @pytest.mark.parametrize("seed", range(40))

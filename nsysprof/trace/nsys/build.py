@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import ColumnArena
+from nsysprof.core.arena import ColumnArena, sort_groups
 from nsysprof.core.columns import Coder
 from nsysprof.core.intervals import settled
 from nsysprof.trace.nsys.about import gpus_of_devices
@@ -188,7 +188,7 @@ def _read_gpu_work(
     place = np.empty(len(by_id), _narrow(len(by_id)))
     place[by_id] = np.arange(len(by_id))
     group = place[calls.thread]
-    order, start = _sorted(group, calls.start, calls.end, arena)
+    order, start = sort_groups(group, calls.start, calls.end, arena)
     sizes = np.bincount(group, minlength=len(by_id))
     del group
     launches = Launches(
@@ -227,7 +227,7 @@ def _ranges(
     kinds = 2 * len(thread_code)  # a group for each kind of each thread
     group = (2 * thread_code.astype(np.int64)).astype(_narrow(kinds))[nvtx.thread]
     group += nvtx.kind
-    order, start = _sorted(group, nvtx.start, end, arena, longest=True)
+    order, start = sort_groups(group, nvtx.start, end, arena, longest=True)
     order = _by_name(order, start, end, group, nvtx)
     sizes = np.bincount(group, minlength=kinds)
     return Ranges(
@@ -285,33 +285,6 @@ def _folded(ranges: Ranges, arena: ColumnArena) -> tuple[Ranges, dict[int, int]]
     names, counts = np.unique(ranges.name[gone], return_counts=True)
     columns = {field.name: arena.take(getattr(ranges, field.name), left) for field in fields(ranges)}
     return Ranges(**columns), dict(zip(names.tolist(), counts.tolist(), strict=True))
-
-
-def _sorted(
-    group: NDArray[np.integer],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    arena: ColumnArena,
-    *,
-    longest: bool = False,
-) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """The order by group, start and end, or of equal starts the ``longest`` first; and the starts in that order.
-
-    A plain sort by group does for rows that are in order.
-    """
-    order = np.argsort(group, kind="stable")
-    values = arena.take(start, order)
-    starts_group = np.zeros(len(values) + 1, bool)
-    starts_group[np.cumsum(np.bincount(group))] = True
-    for first in range(0, len(values) - 1, _CHUNK):
-        part = slice(first, first + _CHUNK)
-        step = np.diff(values[first : first + _CHUNK + 1])
-        ties = first + np.flatnonzero((step <= 0) & ~starts_group[1:-1][part])
-        longer = end[order[ties + 1]] - end[order[ties]]
-        if (values[ties + 1] < values[ties]).any() or ((longer > 0) if longest else (longer < 0)).any():
-            order = np.lexsort((-end if longest else end, start, group))
-            return order, arena.take(start, order)
-    return order, values
 
 
 def _warnings(

@@ -17,10 +17,10 @@ from nsysprof.trace.nsys.identify import DamagedError
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 
-_KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+_KERNELS, _COPIES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
 WORK = {
     _KERNELS: KERNEL,
-    "CUPTI_ACTIVITY_KIND_MEMCPY": MEMCPY,
+    _COPIES: MEMCPY,
     "CUPTI_ACTIVITY_KIND_MEMSET": MEMSET,
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": GRAPH,
 }
@@ -241,6 +241,19 @@ def read_op_details(source: Source) -> OpDetails:
                     **{ours: column(block, theirs, missing=-1) for ours, theirs in _NUMBERS.items()},
                 )
     return OpDetails(**rows.take_rest())
+
+
+def read_copy_sizes(
+    source: Source, kind: NDArray[np.uint8], arena: ColumnArena = IN_MEMORY
+) -> NDArray[np.int64]:
+    """The bytes of each GPU op of the ``kind`` MEMCPY or MIGRATION, -1 of other ops."""
+    out = arena.full(len(kind), -1, np.int64)
+    copies = np.flatnonzero((kind == MEMCPY) | (kind == MIGRATION))
+    done = 0
+    for block in read_blocks(source, _COPIES, WORK_NEEDS, ("bytes",)) if len(copies) else ():
+        out[copies[done : done + block.rows]] = column(block, "bytes", missing=-1)
+        done += block.rows
+    return out
 
 
 def read_grids(source: Source) -> NDArray[np.int64]:

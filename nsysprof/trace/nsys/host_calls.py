@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
 from nsysprof.core.columns import Coder
 from nsysprof.core.intervals import settled
 from nsysprof.trace.details import (
@@ -233,19 +233,13 @@ def read_call_list(source: Source, progress: Progress | None = None, table: str 
             correlation=column(block, "correlationId"),
             result=column(block, "returnValue"),
         )
-    place = np.empty(len(threads), np.int32)
-    place[np.argsort(threads.values)] = np.arange(len(threads))
     columns = rows.take_rest()
-    columns["thread"] = place[columns["thread"]]
-    texts = source.strings([number for number in names.values.tolist() if number >= 0])
-    called = [_VERSION.sub("", texts.get(number, _UNNAMED)) for number in names.values.tolist()]
+    columns["thread"] = _by_id(threads)[columns["thread"]]
+    called = _call_names(source, names)
     order = np.lexsort((-columns["end"], columns["start"], columns["thread"]))
     if len(order):  # the names decide where the times are equal, not the order of the file
-        rank = np.empty(len(called), np.int32)
-        rank[sorted(range(len(called)), key=called.__getitem__)] = np.arange(len(called))
-        columns_in_order = [columns[name][order] for name in ("thread", "start", "end")]
-        equal = np.logical_and.reduce([values[1:] == values[:-1] for values in columns_in_order])
-        order = settled(order, equal, columns["result"], columns["correlation"], rank[columns["name"]])
+        rank = _ranks(called)[columns["name"]]
+        order = settled(order, _equal_times(columns, order), columns["result"], columns["correlation"], rank)
     return CallList(
         **{name: values[order] for name, values in columns.items()},
         names=called,
@@ -253,55 +247,100 @@ def read_call_list(source: Source, progress: Progress | None = None, table: str 
     )
 
 
-def read_host_activity(source: Source) -> HostActivity:
+def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostActivity:
     """The `HostActivity` of a report: CUDA calls, and what was recorded of the operating system and of nsys itself."""
-    lists = [read_call_list(source, table=table) for table in (CALLS, OS_CALLS, OVERHEAD)]
-    threads = np.unique(np.concatenate([each.threads for each in lists]))
-    columns: dict[str, list[NDArray[Any]]] = {}
-    names: list[str] = []
-    for each, first in zip(lists, (None, OS, PROFILER), strict=True):
-        kinds = [_kind(name) if first is None else first for name in each.names]
-        kept = _outermost(each)
-        rows: dict[str, NDArray[Any]] = {
-            "thread": np.searchsorted(threads, each.threads)[each.thread].astype(np.int32),
-            "start": each.start,
-            "end": each.end,
-            "name": each.name + np.int32(len(names)),
-            "correlation": each.correlation,
-            "result": each.result,
-            "kind": np.array(kinds, np.uint8)[each.name],
-        }
-        for name, values in rows.items():
-            columns.setdefault(name, []).append(values[kept])
-        names += each.names
-    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
-    order = np.lexsort((-whole["end"], whole["start"], whole["thread"]))  # stable: each list is in order
-    whole = {name: values[order] for name, values in whole.items()}
-    kind = whole.pop("kind")
-    calls = CallList(**whole, names=names, threads=threads)
-    inside = np.zeros(
-        len(calls), bool
-    )  # calls of the operating system that a CUDA call makes: that stands for them
-    is_os = kind == OS
-    reach = np.where(kind <= CUDA, calls.end, np.iinfo(np.int64).min)
-    for rows_of in np.split(np.arange(len(calls)), np.flatnonzero(np.diff(calls.thread)) + 1):
-        if len(rows_of):
-            inside[rows_of] = np.maximum.accumulate(reach[rows_of]) >= calls.end[rows_of]
-    keep = ~(is_os & inside)
-    kept_columns = {name: getattr(calls, name)[keep] for name in whole}
-    return HostActivity(CallList(**kept_columns, names=names, threads=threads), kind[keep])
+    rows = Growing(arena, thread="i4", start="i8", end="i8", name="i4", kind="u1")
+    threads, names = Coder(), list[str]()
+    ranks = np.empty(0, np.int32)
+    for table, given in ((CALLS, None), (OS_CALLS, OS), (OVERHEAD, PROFILER)):
+        ids, kinds = Coder(), np.empty(0, np.uint8)
+        for block in read_blocks(source, table, ("start", "end", "globalTid"), ("nameId",)):
+            start, end = times(block)
+            name = ids.encode(column(block, "nameId", missing=-1))
+            if len(ids) > len(kinds):
+                texts = _call_names(source, ids)
+                kinds = np.array([_kind(text) if given is None else given for text in texts], np.uint8)
+            rows.add(
+                block.rows,
+                thread=threads.encode(column(block, "globalTid")),
+                start=start,
+                end=end,
+                name=name + np.int32(len(names)),
+                kind=kinds[name],
+            )
+        ranks = np.append(ranks, _ranks(_call_names(source, ids)) + np.int32(len(names)))
+        names += _call_names(source, ids)
+    columns = rows.take_rest()
+    columns["thread"] = _by_id(threads)[columns["thread"]]
+    group = (
+        columns["thread"].astype(np.uint16) if len(threads) <= 1 << 16 else columns["thread"]
+    )  # radix sort
+    order, _ = sort_groups(group, columns["start"], columns["end"], arena, longest=True)
+    del group
+    order = settled(order, _equal_times(columns, order), ranks[columns["name"]])
+    for column_name in columns:
+        columns[column_name] = arena.take(columns[column_name], order)
+    del order
+    kept = _outermost(columns["thread"], columns["end"], columns["kind"])
+    if not kept.all():
+        columns = {column_name: values[kept] for column_name, values in columns.items()}
+    kind = columns.pop("kind")
+    nothing = np.broadcast_to(np.int64(0), len(kind))
+    calls = CallList(
+        **columns, correlation=nothing, result=nothing, names=names, threads=np.sort(threads.values)
+    )
+    return HostActivity(calls, kind)
+
+
+def _outermost(
+    thread: NDArray[np.int32], end: NDArray[np.int64], kind: NDArray[np.uint8]
+) -> NDArray[np.bool_]:
+    """Which rows lie in no other one of their table on their thread, and as calls of the system in no CUDA call."""
+    kept = np.ones(len(end), bool)
+    starts = np.flatnonzero(np.diff(thread)) + 1
+    for first, last in zip([0, *starts.tolist()], [*starts.tolist(), len(end)], strict=True):
+        for kinds in (kind[first:last] <= CUDA, kind[first:last] == OS, kind[first:last] == PROFILER):
+            rows = first + np.flatnonzero(kinds)
+            if len(rows) > 1:
+                kept[rows[1:]] = end[rows[1:]] > np.maximum.accumulate(end[rows])[:-1]
+        cuda = kept[first:last] & (kind[first:last] <= CUDA)
+        system = kept[first:last] & (kind[first:last] == OS)
+        if system.any():
+            reach = np.maximum.accumulate(np.where(cuda, end[first:last], np.iinfo(np.int64).min))
+            kept[first:last] &= ~(system & (reach >= end[first:last]))
+    return kept
+
+
+def _by_id(threads: Coder) -> NDArray[np.int32]:
+    """The place of each globalTid, by its code, among the sorted ones."""
+    place = np.empty(len(threads), np.int32)
+    place[np.argsort(threads.values)] = np.arange(len(threads))
+    return place
+
+
+def _call_names(source: Source, ids: Coder) -> list[str]:
+    """The names of calls without the versions that CUPTI appends, by the codes of their ids."""
+    texts = source.strings([number for number in ids.values.tolist() if number >= 0])
+    return [_VERSION.sub("", texts.get(number, _UNNAMED)) for number in ids.values.tolist()]
+
+
+def _ranks(names: list[str]) -> NDArray[np.int32]:
+    """The place of each name among the sorted ones."""
+    rank = np.empty(len(names), np.int32)
+    rank[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    return rank
+
+
+def _equal_times(columns: dict[str, NDArray[Any]], order: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which calls, in an order, have the thread and the times of the next: the file does not decide between them."""
+    equal = np.ones(max(len(order) - 1, 0), bool)
+    for name in ("thread", "start", "end"):
+        values = columns[name][order]
+        equal &= values[1:] == values[:-1]
+    return equal
 
 
 def _kind(api: str) -> int:
     if waits_for_gpu(api):
         return SYNCHRONIZING
     return LAUNCHING if _LAUNCHES.fullmatch(api) else CUDA
-
-
-def _outermost(calls: CallList) -> NDArray[np.bool_]:
-    """Which calls are not made inside another one of their thread."""
-    kept = np.ones(len(calls), bool)
-    for rows in np.split(np.arange(len(calls)), np.flatnonzero(np.diff(calls.thread)) + 1):
-        if len(rows) > 1:
-            kept[rows[1:]] = calls.end[rows[1:]] > np.maximum.accumulate(calls.end[rows])[:-1]
-    return kept

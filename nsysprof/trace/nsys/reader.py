@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import ColumnArena
+from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, header_version, newer_than
@@ -27,7 +27,7 @@ from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
-from nsysprof.trace.nsys.gpu_work import read_grids, read_memory_use, read_op_details
+from nsysprof.trace.nsys.gpu_work import read_copy_sizes, read_grids, read_memory_use, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
 from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_waits
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
@@ -110,10 +110,15 @@ class NsysReader(Reader):
         with reading(self.path):
             return read_captures(self.source, trace)
 
-    def host_activity(self) -> HostActivity:
+    def copy_sizes(self, trace: Trace) -> NDArray[np.int64]:
+        """The bytes that each GPU op copied."""
+        with reading(self.path):
+            return read_copy_sizes(self.source, trace.ops.kind, trace.arena)
+
+    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
         """What the host's threads did."""
         with reading(self.path):
-            return read_host_activity(self.source)
+            return read_host_activity(self.source, arena)
 
     def memory_use(self) -> tuple[MemoryUse, ...]:
         """GPU memory that was allocated, over time."""

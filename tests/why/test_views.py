@@ -1,0 +1,75 @@
+"""Times per call of inner ranges, and Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nsysprof.attribution.attribute import attribute
+from nsysprof.errors import NsysprofError
+from nsysprof.trace.report import open_report
+from nsysprof.why.text import why_text
+from nsysprof.why.why import Why, why
+from tests.conftest import MakeTrace
+from tests.kit.command_line import runner
+from tests.kit.trace import Range
+from tests.why.test_instance import account, steps
+
+
+def per(path: Path, glob: str, select: str | None = None) -> Why:
+    """The account with times per call."""
+    with open_report(path) as report:
+        return why(attribute(report), select, per=glob)
+
+
+def layered(trace: MakeTrace) -> Path:
+    """Three steps that sleep for 300, 500 and 700 µs, two layers in the first, one inside these and one outside."""
+    layers = [Range("layer0", 110, 200), Range("layer1", 250, 400)]
+    nested = [Range("layer0", 120, 150), Range("layer7", 900_000_000, 900_000_100)]
+    return trace(*steps((300_000, 500_000, 700_000)), *layers, *nested)
+
+
+def test_times_per_call_are_those_of_windows_by_calls(trace: MakeTrace) -> None:
+    """Two outermost layers lie in the windows: their time is half of all, and shares and sums stay."""
+    path = layered(trace)
+    plain, of_calls = account(path, "step"), per(path, "layer*", "step")
+    assert of_calls.per == "call"
+    assert of_calls.windows["calls"].tolist() == [2, 0, 0]
+    assert (of_calls.rows["per_instance_ns"] == of_calls.rows["waited_ns"] / 2).all()
+    names = ["culprit", "waited_ns", "share_of_span"]
+    assert of_calls.rows[names].equals(plain.rows[names])
+    (sleep,) = (each for each in of_calls.findings["step"] if each.culprit == "sleep in log")
+    assert sleep.text == "sleep in log: 750 µs per call, 50 % of the windows, in 3 waits"
+    assert "step, 3 windows on GPU 0, 2 calls" in why_text(of_calls)
+    assert "per call" in why_text(of_calls)
+
+
+def test_of_the_whole_trace_all_calls_count(trace: MakeTrace) -> None:
+    """Where no range is chosen the outermost layers are counted wherever they are."""
+    path = trace(*steps((0, 0)), Range("layer0", 1_000, 2_000), Range("layer0", 1_100, 1_200))
+    assert per(path, "layer0").windows["calls"].tolist() == [1]
+
+
+def test_a_glob_without_calls_is_refused(trace: MakeTrace) -> None:
+    """By name, with what is near, and with what helps."""
+    with pytest.raises(
+        NsysprofError, match=r"step: nothing inside matches --per 'lyer\*'; ranges are 'layer7'"
+    ) as stop:
+        per(layered(trace), "lyer*", "step")
+    assert stop.value.hint == "leave --per out, and times are per window"
+
+
+def test_markdown_has_trees_in_blocks_and_findings_in_a_list(
+    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is markup in Markdown stays a name."""
+    path = trace(*steps((300_000, 500_000, 700_000)), Range("<b>", 200, 300_800))
+    done = runner(tmp_path, capsys, monkeypatch)("why", str(path), "--range", "step", "--md", "--no-charts")
+    assert done.code == 0
+    _, tree, after = done.out.split("```")
+    assert tree.startswith("text\n")
+    assert "step, 3 windows" in tree
+    assert "1. sleep in log: " in after
+    assert "sleep in \\<b\\>" in after
+    assert sorted(each.name for each in (tmp_path / f"{path.stem}.why").iterdir()) == ["why.csv", "why.json"]
