@@ -263,6 +263,9 @@ class Selection(SelectedCalls):
         if self.counted is not None:
             events = events[self.counted] if len(events) == len(self.counted) else events[:0]
         cpu = (ranges.end - ranges.start)[self.calls]
+        replay = self.loaded.attribution.replay
+        if replay is not None and (replay[self.work.op] >= 0).any():  # the host's time is that of the capture
+            cpu = cpu[:0]
         return {"CPU": cpu, "CUDA events": events, "span": span[self.complete], "busy": span - idle[:-1]}
 
     @property
@@ -295,7 +298,7 @@ def select_ranges(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dict
 def _selection(loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls) -> Selection:
     calls = None if selected.calls is selected.windows else selected.calls
     work = range_work(index, selected.windows, calls, loaded.left_out, selected.since)
-    gaps = find_gaps(index, work, selected.windows, loaded.waits)
+    gaps = find_gaps(index, work, work.of_window, loaded.waits)
     causes = _causes(loaded, work)
     evidence, evidence_of = evidence_rows(index, work, causes, loaded.kinds, loaded.grids)
     return Selection(

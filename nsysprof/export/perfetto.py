@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -36,6 +37,7 @@ from nsysprof.export.tracks import Slices, Steps, Track, What, gpu_tracks, host_
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.details import grid_text
 from nsysprof.trace.trace import DEFAULT_DOMAIN, KERNEL
+from nsysprof.why.instance import PathPieces, critical_path
 
 _SEQUENCE = 1
 _AT_ONCE = 1 << 16  # packets
@@ -69,15 +71,25 @@ def write_perfetto(source: ExportSource, file: Writable) -> None:
     protos = perfetto_protos()
     # launches stand before the ops that they point to, should both be at one time
     tracks = host_tracks(source)
-    tracks += gpu_tracks(source, len(tracks))
+    path = _critical_path(source)
+    tracks += gpu_tracks(source, len(tracks), path)
     writer = _Packets(protos, file, _offset(tracks))
     writer.begin(source, tracks)
-    content = _slice_content(protos, source, writer.texts)
+    content = _slice_content(protos, source, writer.texts, path)
     for number, track in enumerate(tracks, 1):
         if isinstance(track.content, Slices):
             writer.slices(number, track.content, content[track.content.what])
         elif isinstance(track.content, Steps):
             writer.steps(number, track.content)
+
+
+def _critical_path(source: ExportSource) -> PathPieces | None:
+    """The critical path of the windows in which there is something to gain; None where there are none."""
+    if source.why is None:
+        return None
+    findings = source.why.findings
+    windows = np.flatnonzero([bool(findings[path]) for path in source.why.windows["path"].tolist()])
+    return critical_path(source.why, windows) if len(windows) else None
 
 
 def _offset(tracks: Sequence[Track]) -> int:
@@ -199,18 +211,28 @@ class _Packets:
 # ---- slices: their names and notes, as pieces of the event that begins each
 
 
-def _slice_content(protos: Any, source: ExportSource, texts: TraceTexts) -> dict[What, Content]:
+def _slice_content(
+    protos: Any, source: ExportSource, texts: TraceTexts, path: PathPieces | None
+) -> dict[What, Content]:
     """Prepare the content of slices by what they are. Every distinct half of an event is encoded here and once.
 
-    A GPU op that a launch caused ends a flow that begins at the launch; its number is that of the op plus 1.
+    A GPU op that a launch caused ends a flow that begins at the launch; its number is that of the op plus 1. Behind
+    these numbers follow those of the critical path: a piece in which an op ran ends a flow that begins at the op, and
+    from the last piece before an op one leads to that.
     """
     fields = protos.TrackEvent.DESCRIPTOR.fields_by_name
     flow, last_flow = tag(fields["flow_ids"].number, FIXED), tag(fields["terminating_flow_ids"].number, FIXED)
-    return {
+    ops = _ops(source, texts, flow, last_flow)
+    content: dict[What, Content] = {
         "call": _calls(source, texts, flow),
         "range": _ranges(source, texts),
-        "op": _ops(source, texts, flow, last_flow),
+        "op": ops,
     }
+    if path is not None:
+        arrows = _arrows(source, path, flow, last_flow)
+        content["piece"] = _pieces(source, texts, path, arrows)
+        content["op"] = lambda slices, at: [*ops(slices, at), *arrows.of_ops(slices.row[at])]
+    return content
 
 
 def _some(some: Pieces, which: NDArray[np.bool_]) -> Pieces:
@@ -300,6 +322,68 @@ def _ops(source: ExportSource, texts: TraceTexts, flow: bytes, last_flow: bytes)
             _some(eights(row[late] + 1, last_flow), late),
             _some(eights(row[early] + 1, flow), early),
         ]
+
+    return content
+
+
+@dataclass(frozen=True)
+class _Arrows:
+    """The flows that begin and end at each op, and at each piece of the critical path; nothing where there is none."""
+
+    begins: Pieces
+    ends: Pieces
+    piece_begins: Pieces
+    piece_ends: Pieces
+
+    def of_ops(self, rows: NDArray[np.integer]) -> list[Pieces]:
+        """The flows that begin and end at ops."""
+        return [self.begins.take(rows), self.ends.take(rows)]
+
+
+def _arrows(source: ExportSource, path: PathPieces, flow: bytes, last_flow: bytes) -> _Arrows:
+    """Find the flows: each has the number of its piece behind those of the ops."""
+    assert source.why is not None
+    ops, count = source.trace.ops, len(path.wait)
+    waits = source.why.waits
+    op = np.append(waits["op"].to_numpy(np.int64), -1)[path.wait]
+    ran = np.append((waits["claim"] == "dependency").to_numpy(), False)[path.wait]
+    begun = np.append(ops.start, 0)[op]
+    rows = np.arange(count)
+    comes = rows[ran & (op >= 0) & (begun <= path.start)]
+    comes = comes[np.argsort(op[comes], kind="stable")]
+    goes = rows[~ran & (op >= 0) & (begun >= path.start)]
+    goes = goes[np.lexsort((path.end[goes], op[goes]))]
+    goes = goes[np.append(op[goes[1:]] != op[goes[:-1]], True)[: len(goes)]]
+    number = len(ops) + 1 + rows
+    each, width = eights(number[comes], flow), len(flow) + 8
+    caused = np.bincount(op[comes], minlength=len(ops))
+    return _Arrows(
+        Pieces(each.data, (np.cumsum(caused) - caused) * width, caused * width),
+        eights(number[goes], last_flow).spread(op[goes], len(ops)),
+        eights(number[goes], flow).spread(goes, count),
+        eights(number[comes], last_flow).spread(comes, count),
+    )
+
+
+def _pieces(source: ExportSource, texts: TraceTexts, path: PathPieces, arrows: _Arrows) -> Content:
+    """The pieces of the critical path: named by their culprits, with their causes and claims."""
+    assert source.why is not None
+    claim = source.why.waits["claim"].cat
+    both, place = np.unique(path.group * len(path.texts) + path.text, return_inverse=True)
+    names = pieces(
+        [
+            texts.named(path.texts[code % len(path.texts)] or path.groups[code // len(path.texts)], "wait")
+            + texts.noted(cause=path.groups[code // len(path.texts)])
+            for code in both.tolist()
+        ]
+    )
+    claims = pieces([*(texts.noted(claim=text) for text in claim.categories), b""])
+    claimed = np.append(claim.codes.to_numpy(np.int64), len(claim.categories))[path.wait]
+
+    def content(slices: Slices, at: NDArray[np.integer]) -> list[Pieces]:
+        row = slices.row[at]
+        begins, ends = arrows.piece_begins.take(row), arrows.piece_ends.take(row)
+        return [names.take(place[row]), claims.take(claimed[row]), begins, ends]
 
     return content
 

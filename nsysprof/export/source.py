@@ -13,6 +13,7 @@ from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.trace.details import CallList, MemoryUse, OpDetails
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import Trace, tid_of
+from nsysprof.why.why import Why
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class ExportSource:
 
     ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 where it
     is not known); ``path`` int32 the path, into ``breakdown.path_texts``, of the owner of each launch (-1 for none).
-    ``memory`` is empty where it was not recorded; ``thread_names`` are by globalTid.
+    ``memory`` is empty where it was not recorded; ``thread_names`` are by globalTid. ``why`` says what the GPUs waited
+    for, None where nobody asked.
     """
 
     breakdown: Breakdown
@@ -31,6 +33,7 @@ class ExportSource:
     path: NDArray[np.int32]
     memory: tuple[MemoryUse, ...]
     thread_names: dict[int, str]
+    why: Why | None = None
 
     @property
     def trace(self) -> Trace:
@@ -39,12 +42,13 @@ class ExportSource:
 
     @property
     def about(self) -> dict[str, str]:
-        """The facts that every export carries: schema, version, report, and how helper threads were treated."""
+        """The facts that every export carries: schema, version, report, and how threads and graphs were read."""
         return {
             "nsysprof.schema": EXPORT_SCHEMA,
             "nsysprof.version": __version__,
             "nsysprof.report": self.trace.report.path.name,
             "nsysprof.threads": self.breakdown.attribution.threads,
+            "nsysprof.graphs": self.breakdown.attribution.graphs,
         }
 
     def thread_label(self, tid: int) -> str:

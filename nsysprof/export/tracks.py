@@ -2,7 +2,8 @@
 
 Below each process stand its threads, with their NVTX ranges and their host CUDA calls, and its start/end ranges; below
 each GPU the kernels in flight, allocated memory, and its streams, with the ranges projected on them: from the start of
-the first op inside to the end of the last. What overlaps without nesting goes to further tracks of the same name.
+the first op inside to the end of the last; and, where GPUs wait, the critical path. What overlaps without nesting goes
+to further tracks of the same name.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from nsysprof.core.intervals import Index, Ints
 from nsysprof.core.nesting import enclosing, stack
 from nsysprof.export.source import ExportSource
 from nsysprof.trace.trace import KERNEL, PROCESS_OF_THREAD, PUSH_POP, START_END, Trace, pid_of, tid_of
+from nsysprof.why.instance import PathPieces
 
-What: TypeAlias = Literal["call", "range", "op"]
+What: TypeAlias = Literal["call", "range", "op", "piece"]
 _START_END = "start/end ranges"
 _TOTALS = ("launches", "kernels", "busy_ns", "sum_ns")  # that a projected range shows
 
@@ -31,9 +33,9 @@ _TOTALS = ("launches", "kernels", "busy_ns", "sum_ns")  # that a projected range
 class Slices:
     """Slices that nest, sorted by start and from the outermost to the innermost.
 
-    ``row`` int32: of ``calls``, of ``trace.ranges`` or of ``trace.ops``, as ``what`` says. ``start``, ``end`` int64
-    ns, never backwards; ``up`` int32, the slice around each, -1 for none. For ranges projected on a stream, ``totals``
-    are what each has there: columns of `Totals` by name.
+    ``row`` int32: of ``calls``, ``trace.ranges``, ``trace.ops`` or the `PathPieces`, as ``what`` says. ``start``,
+    ``end`` int64 ns, never backwards; ``up`` int32, the slice around each, -1 for none. For ranges projected on a
+    stream, ``totals`` are what each has there: columns of `Totals` by name.
     """
 
     what: What
@@ -158,8 +160,11 @@ def _place(tids: Ints, thread: NDArray[np.integer], tid: int) -> tuple[int, int]
 # ---- GPUs
 
 
-def gpu_tracks(source: ExportSource, before: int) -> list[Track]:
-    """Make a track per GPU, below it counters and for each stream ranges and ops; ``before`` tracks stand in front."""
+def gpu_tracks(source: ExportSource, before: int, path: PathPieces | None = None) -> list[Track]:
+    """Make a track per GPU, below it counters and for each stream ranges and ops; ``before`` tracks stand in front.
+
+    Behind the ops, which its arrows come from, stands the critical ``path`` of the windows of `ExportSource.why`.
+    """
     trace = source.trace
     out: list[Track] = []
     place: dict[object, int] = {}
@@ -180,6 +185,12 @@ def gpu_tracks(source: ExportSource, before: int) -> list[Track]:
             _add_projection(out, ranges, name, parent, source)
         rows = order[bounds[code] : bounds[code + 1]]
         _add_lanes(out, name, parent, "op", rows, trace.ops.start[rows], trace.ops.end[rows])
+    if path is not None and source.why is not None:
+        whose = source.why.windows["gpu"].to_numpy()[path.window]
+        for number in np.unique(whose).tolist():
+            rows = np.flatnonzero(whose == number).astype(np.int32)
+            rows = rows[np.lexsort((-path.end[rows], path.start[rows]))]
+            _add_lanes(out, "critical path", place[number], "piece", rows, path.start[rows], path.end[rows])
     return out
 
 

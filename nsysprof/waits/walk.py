@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import sort_groups
 from nsysprof.core.intervals import Ints
-from nsysprof.trace.details import Dependencies
+from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import MEMCPY, Trace
 
 # What a piece of a gap is: an op ran that the next one depended on; the host had not launched yet; launched and free
@@ -26,6 +26,7 @@ NO_EDGE, STREAM, EVENT, BARRIER = range(4)
 MAX_STEPS = 10_000  # ops on the way back through one gap
 _CHUNK = 1 << 18  # ops at a time where temporaries would be large
 _NEVER = np.iinfo(np.int64).min
+_WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent"}
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,14 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
         launch = ops.launch[known]
         launched[known] = np.where(ops.kind[known] == MEMCPY, launches.start[launch], launches.end[launch])
     return Reasons(op, edge, arena.take(ends, op), in_stream, launched)
+
+
+def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ...]:
+    """What the recording does not hold though the program did it, each with the option that records it."""
+    if not _WAIT_CALLS & set(activity.calls.names):
+        return ()
+    both = (("waits for events", dependencies.waits), ("records of events", dependencies.records))
+    return tuple(f"{name} (nsys profile --cuda-event-trace=true)" for name, events in both if not len(events))
 
 
 def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.integer]) -> Pieces:

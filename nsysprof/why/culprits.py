@@ -29,6 +29,7 @@ from nsysprof.waits.walk import (
     UNKNOWN,
     Pieces,
     Reasons,
+    lacking,
     reasons,
 )
 from nsysprof.waits.windows import Windows
@@ -42,7 +43,6 @@ PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
     "op",
 )
-_WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent"}
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -75,8 +75,9 @@ class Texts:
 class Facts:
     """What is known of a trace: ``communication`` says of each op name whether it is a collective.
 
-    ``names`` are the merged names of ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what
-    `Trace.threads` are called; ``texts`` are all texts that pieces refer to.
+    ``op_owner`` is the range that each GPU op is named after, None for its owner; ``names`` are the merged names of
+    ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called;
+    ``texts`` are all texts that pieces refer to.
     """
 
     attribution: Attribution
@@ -86,6 +87,7 @@ class Facts:
     activity: HostActivity
     reasons: Reasons
     copy_sizes: NDArray[np.int64]
+    op_owner: NDArray[np.int32] | None
     names: list[str]
     name_code: NDArray[np.int64]
     threads: list[str]
@@ -94,16 +96,7 @@ class Facts:
     @property
     def lacks(self) -> tuple[str, ...]:
         """What the recording does not hold though the program did it, each with the option that records it."""
-        found = []
-        if _WAIT_CALLS & set(self.activity.calls.names):
-            both = (
-                ("waits for events", self.dependencies.waits),
-                ("records of events", self.dependencies.records),
-            )
-            found += [
-                f"{name} (nsys profile --cuda-event-trace=true)" for name, events in both if not len(events)
-            ]
-        return tuple(found)
+        return lacking(self.dependencies, self.activity)
 
     @property
     def words(self) -> dict[str, Sequence[str]]:
@@ -112,8 +105,16 @@ class Facts:
         return {**texts, "cause": CAUSES, "claim": CLAIMS}
 
 
-def read_facts(attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None) -> Facts:
-    """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it."""
+def read_facts(
+    attribution: Attribution,
+    kinds: Kinds,
+    merge_names: Sequence[str] | None,
+    op_owner: NDArray[np.int32] | None = None,
+) -> Facts:
+    """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it.
+
+    ``op_owner`` is the range that each GPU op is named after, where that is another than the one that launched it.
+    """
     trace = attribution.trace
     reader = trace.report.reader
     dependencies, thread_names = reader.dependencies(trace), reader.thread_names()
@@ -127,6 +128,7 @@ def read_facts(attribution: Attribution, kinds: Kinds, merge_names: Sequence[str
         activity=reader.host_activity(trace.arena),
         reasons=reasons(trace, dependencies),
         copy_sizes=reader.copy_sizes(trace),
+        op_owner=op_owner,
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
         threads=[thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
@@ -261,9 +263,11 @@ def _missing(facts: Facts, op: NDArray[np.int64], cut: NDArray[np.bool_]) -> NDA
 
 
 def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """A text for each op: what it is, and in which range it was launched; and the name of that."""
+    """A text for each op: what it is, and in which range it was launched, or captured; and the name of that."""
     trace = facts.attribution.trace
     owner = np.append(facts.attribution.owner, np.int32(-1))[trace.ops.launch[op]]
+    if facts.op_owner is not None:
+        owner = facts.op_owner[op]
     size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.copy_sizes[op]), -1)
 
     def describe(name: int, size: int, row: int) -> str:

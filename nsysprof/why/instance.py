@@ -25,7 +25,7 @@ class PathPieces:
 
     ``window`` row of `Why.windows`; ``start``, ``end`` int64 ns; ``group`` code of ``groups``: compute, the cause of a
     wait, or where that is the host what it did; ``text`` code of ``texts``: culprit and what exposed it, empty for
-    compute; ``wait`` row of `Why.waits`, -1 for compute. The pieces of a window tile it.
+    compute; ``wait`` row of ``waits``, which are those of `Why.waits`, -1 for compute. The pieces of a window tile it.
     """
 
     window: NDArray[np.int64]
@@ -36,13 +36,14 @@ class PathPieces:
     wait: NDArray[np.int64]
     groups: list[str]
     texts: list[str]
+    waits: pd.DataFrame
 
 
 def critical_path(answer: Why, windows: NDArray[np.integer] | None = None) -> PathPieces:
     """The `PathPieces` of all windows, or of those rows of `Why.windows`."""
     which = np.arange(len(answer.windows)) if windows is None else np.sort(windows)
-    chosen = answer.waits[answer.waits["window"].isin(which)]
-    chosen = chosen.sort_values(["window", "start_ns"], kind="stable")
+    waits = answer.waits if windows is None else answer.waits_of(which)
+    chosen = waits.sort_values(["window", "start_ns"], kind="stable")
     window, start, end = (chosen[name].to_numpy(np.int64) for name in ("window", "start_ns", "end_ns"))
     cause, activity = chosen["cause"].astype(str), chosen["activity"].astype(str)
     culprit, exposing = chosen["culprit"].astype(str), chosen["exposed_by"].astype(str)
@@ -71,7 +72,7 @@ def critical_path(answer: Why, windows: NDArray[np.integer] | None = None) -> Pa
     ]
     order = np.lexsort((columns[1], columns[0]))
     which_window, since, until, group, text, wait = (column[order] for column in columns)
-    return PathPieces(which_window, since, until, group, text, wait, list(groups), list(texts))
+    return PathPieces(which_window, since, until, group, text, wait, list(groups), list(texts), waits)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def _parts(answer: Why, number: int, pieces: PathPieces) -> list[WindowPart]:
     span = end - start
     out = [WindowPart("compute", "compute", "", compute)]
     waits = np.flatnonzero(pieces.wait >= 0)
-    ran = answer.waits.loc[pieces.wait[waits], ["communication_ns", "copies_ns"]].to_numpy(np.int64)
+    ran = pieces.waits.loc[pieces.wait[waits], ["communication_ns", "copies_ns"]].to_numpy(np.int64)
     length = pieces.end[waits] - pieces.start[waits]
     times = (ran[:, 0], ran[:, 1], length - ran.sum(axis=1))
     for section, ns in zip(SECTIONS[1:], times, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -80,15 +80,22 @@ class Why:
     @cached_property
     def waits(self) -> pd.DataFrame:
         """A row per piece of a wait; made when asked for, as there can be millions of them."""
+        return self.waits_of(np.arange(len(self.windows)))
+
+    def waits_of(self, rows: NDArray[np.integer]) -> pd.DataFrame:
+        """The pieces of waits of some rows of ``windows``, without those of others."""
+        chosen = Windows(
+            **{field.name: getattr(self.gpu_windows, field.name)[rows] for field in fields(Windows)}
+        )
         parts = []
-        for gpu in np.unique(self.gpu_windows.gpu).tolist():
+        for gpu in np.unique(chosen.gpu).tolist():
             lines = gpu_lines(self.attribution.trace, self.facts.communication, gpu)
-            parts.append(_pieces(self.facts, self.gpu_windows, gpu, lines))
+            parts.append(_pieces(self.facts, chosen, gpu, lines))
         names = (*PIECE, "communication_ns", "copies_ns")
         none = np.empty(0, np.int64)
-        waits = pd.DataFrame(
-            {name: np.concatenate([none, *(part[name] for part in parts)]) for name in names}
-        )
+        columns = {name: np.concatenate([none, *(part[name] for part in parts)]) for name in names}
+        columns["window"] = rows[columns["window"]].astype(np.int64)
+        waits = pd.DataFrame(columns)
         for name, words in self.facts.words.items():  # a code each, not a text each
             waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
         return waits
@@ -135,10 +142,13 @@ def why(
 ) -> Why:
     """Account for the GPU windows of the ranges that the glob ``select`` matches; without one of those that repeat.
 
+    Where ``attribution`` reads CUDA graphs as captured, what they replay is named after the range that captured it;
+    windows, and what the host did, are those of the real launches all the same.
+
     Times per instance are per window, or per call of the inner ranges whose names match ``per``. Raises `NsysprofError`
     where no range matches. Near-linear in ops and calls.
     """
-    windows, paths, chosen = _choose(attribution, select, merge_names)
+    windows, paths, chosen = _choose(attribution.launched, select, merge_names)
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
     answer = account_for(attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen)
     if per is None:
@@ -156,8 +166,9 @@ def account_for(
     chosen: str = "",
 ) -> Why:
     """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`."""
-    trace = attribution.trace
-    facts = read_facts(attribution, kinds, merge_names)
+    named = attribution.op_owner if attribution.replay is not None else None
+    attribution = attribution.launched
+    trace, facts = attribution.trace, read_facts(attribution, kinds, merge_names, named)
     frame = _window_frame(facts, windows, paths)
     group = frame.groupby(_PLACE, sort=False).ngroup().to_numpy(np.int64)
     waited: list[dict[str, NDArray[np.int64]]] = []
