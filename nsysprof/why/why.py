@@ -372,9 +372,13 @@ def _rows(
     out["ceiling_ns"] = out["per_instance_ns"].where(~out["cause"].isin(["compute", "unknown"]))
     cells = (out[name] for name in ("cause", "activity", "culprit", "exposed_by"))
     out["hint"] = [hint_for(*row) for row in zip(*cells, strict=True)]
-    return out.sort_values(
-        [*_PLACE, "waited_ns"], ascending=[True, True, True, False], ignore_index=True, kind="stable"
-    )
+    by = [
+        *_PLACE,
+        "waited_ns",
+        *_KEYS,
+        "meanwhile",
+    ]  # of rows with equal time the texts decide, never the order of the file
+    return out.sort_values(by, ascending=[name != "waited_ns" for name in by], ignore_index=True)
 
 
 def _held_up(facts: Facts, windows: pd.DataFrame) -> pd.DataFrame:
