@@ -31,6 +31,7 @@ from nsysprof.analyze.tables import (
     range_columns,
 )
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.graph_work import GraphCounts, GraphWork, graph_counts, graph_work
 from nsysprof.attribution.paths import (
     DEFAULT_MERGE,
     Instances,
@@ -71,8 +72,9 @@ class Breakdown:
 
     With ``by`` all tables but the ledger begin with a column of that name: a pid, or a GPU. ``options``: what
     `break_down` was asked for. ``kinds``: what each op name is. ``merged_paths``: of each path. ``kept``: which range
-    instances count. ``parts``: each with the row in ``merged`` of each merged path, -1 for none. ``notes``: on what was
-    left out and what no range owns.
+    instances count. ``graphs``: what CUDA graphs replay, by where they were captured; None where nothing is. ``parts``:
+    each with the row in ``merged`` of each merged path, -1 for none. ``notes``: on what was left out and what no range
+    owns.
     """
 
     attribution: Attribution
@@ -82,6 +84,7 @@ class Breakdown:
     merged_paths: Paths = field(repr=False)
     kinds: Kinds = field(repr=False)
     kept: NDArray[np.bool_] = field(repr=False)
+    graphs: GraphWork | None = field(repr=False)
     parts: tuple[tuple[Part, NDArray[np.int64]], ...] = field(repr=False)
     notes: tuple[str, ...] = field(repr=False)
     _columns: dict[str, ColumnTable] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -113,6 +116,11 @@ class Breakdown:
     def unified(self) -> UnifiedMemory | None:
         """The migrations of unified memory; None where nothing moved."""
         return unified_memory(self.attribution.trace)
+
+    @cached_property
+    def graph_counts(self) -> GraphCounts:
+        """The `GraphCounts` of the whole report."""
+        return graph_counts(self.attribution.trace, self.attribution.replay, self.graphs)
 
     @cached_property
     def groups(self) -> OpGroups:
@@ -163,7 +171,9 @@ class Breakdown:
         for first in range(0, max(len(kept), 1), rows):
             part = kept[first : first + rows]
             yield instance_columns(
-                InstanceRows(self.attribution, self.paths.of[part], part, numbers[part], *texts)
+                InstanceRows(
+                    self.attribution, self.paths.of[part], part, numbers[part], *texts, _inside(self.graphs)
+                )
             )
 
     @property
@@ -200,6 +210,7 @@ def break_down(
     selected = _selected(paths, merged, select, trace)[paths.of]
     left_out = warm_up(attribution, merged_of, skip)
     keep = selected & ~left_out
+    graphs = graph_work(attribution)
     notes = [*warnings(attribution, paths, left_out, skip, select, int(selected.sum()))]
     options: dict[str, Any] = {
         "select": select,
@@ -219,7 +230,8 @@ def break_down(
         merged_paths=merged,
         kinds=_with_memory_ops(classify(rules or load_rules(), trace.op_names), trace),
         kept=keep,
-        parts=tuple(_with_rows(parts(attribution, keep, by), merged_of, len(merged))),
+        graphs=graphs,
+        parts=tuple(_with_rows(parts(attribution, keep, by, graphs), merged_of, len(merged))),
         notes=tuple(notes),
     )
 
@@ -277,8 +289,15 @@ def _with_memory_ops(kinds: Kinds, trace: Trace) -> Kinds:
 # ---- tables, made part by part
 
 
+def _inside(graphs: GraphWork | None) -> Attribution | None:
+    return graphs.inside if graphs else None
+
+
 def _ranges(answer: Breakdown) -> ColumnTable:
-    rows = (PathRows(part.attribution, answer.paths, answer.paths.of, part.keep) for part, _ in answer.parts)
+    rows = (
+        PathRows(part.attribution, answer.paths, answer.paths.of, part.keep, _inside(part.graphs))
+        for part, _ in answer.parts
+    )
     return _labelled(answer, [range_columns(each, answer.path_texts, answer.merged_texts) for each in rows])
 
 
@@ -288,7 +307,7 @@ def _merged(answer: Breakdown) -> ColumnTable:
     return _labelled(
         answer,
         [
-            merged_columns(PathRows(part.attribution, paths, of, part.keep), texts, row)
+            merged_columns(PathRows(part.attribution, paths, of, part.keep, _inside(part.graphs)), texts, row)
             for part, row in answer.parts
         ],
     )
@@ -313,9 +332,13 @@ def _kernels(answer: Breakdown) -> ColumnTable:
     merged: list[ColumnTable] = []
     for part, row in answer.parts:
         own, own_merged = kernel_tables(part, paths, unowned=answer.options["select"] is None)
-        tables.append(kernel_columns(KernelRows(Texts(own["path"], texts), own, names, kinds), "path"))
-        columns = kernel_columns(KernelRows(row[own_merged["path"]], own_merged, names, kinds), "row").columns
-        merged.append(ColumnTable({**columns, "group": answer.groups.of[own_merged["name"]]}))
+        owner, captured = (Texts(own[name], texts) for name in ("path", "captured"))
+        tables.append(kernel_columns(KernelRows(owner, captured, own, names, kinds), "path"))
+        nothing = Texts(np.full(len(own_merged), -1), texts)
+        rows = KernelRows(row[own_merged["path"]], nothing, own_merged, names, kinds)
+        columns = {**kernel_columns(rows, "row").columns, "group": answer.groups.of[own_merged["name"]]}
+        del columns["captured_path"]
+        merged.append(ColumnTable(columns))
     answer._columns["merged_kernels"] = _labelled(answer, merged)
     return _labelled(answer, tables)
 

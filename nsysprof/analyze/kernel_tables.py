@@ -36,25 +36,37 @@ def kernel_tables(
 
     ``path`` int32, -1 for what no range owns; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in
     ns: ``sum_ns, median_ns, min_ns, max_ns``; sorted by path and then by time spent. ``paths`` are the path of each
-    range instance and the merged path of each path; ``unowned`` adds the rows of path -1.
+    range instance and the merged path of each path; ``unowned`` adds the rows of path -1. The first table has another
+    row for each path in which CUDA graphs that replay the ops were captured, ``captured`` int32, -1 for none.
     """
     attribution = part.attribution
     trace, (of, merged_of) = attribution.trace, paths
     names = max(len(trace.op_names), 1)
     path_of, counts = np.append(of, np.int32(-1)), np.append(part.keep, unowned)
+    places = len(merged_of) + 1 if part.graphs else 1
     key, length = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
     stop = 0
     for ops in op_slices(attribution.trace):
         owner = attribution.owner_of(ops)
         own = np.flatnonzero(counts[owner] if part.ops is None else counts[owner] & part.ops[ops])
         place = slice(stop, stop + len(own))
-        key[place] = (path_of[owner[own]].astype(np.int64) + 1) * names + trace.ops.name[ops][own]
+        path = path_of[owner[own]].astype(np.int64) + 1
+        if part.graphs:
+            path = path * places + path_of[part.graphs.owner[ops][own]] + 1
+        key[place] = path * names + trace.ops.name[ops][own]
         length[place] = trace.ops.end[ops][own] - trace.ops.start[ops][own]
         stop = place.stop
     owned, length = _by_name(key[:stop], length[:stop], names)
+    path, captured = np.divmod(owned["path"] + 1, places)
+    codes = {"path": (path - 1).astype(np.int32), "captured": (captured - 1).astype(np.int32)}
+    owned = ColumnTable({**owned.columns, **codes})
     merged = np.append(merged_of, np.int32(-1))[owned["path"]].astype(np.int64) + 1
     together, _ = _by_name(np.repeat(merged * names + owned["name"], owned["count"]), length, names)
-    first, second = (table.take(np.lexsort((-table["sum_ns"], table["path"]))) for table in (owned, together))
+    rank = trace.op_name_rank  # where sums are equal, names decide: the order of the file is nobody's
+    first, second = (
+        table.take(np.lexsort((rank[table["name"]], -table["sum_ns"], table["path"])))
+        for table in (owned, together)
+    )
     return first, second
 
 
@@ -66,7 +78,7 @@ def _by_name(key: Ints, length: Ints, names: int) -> tuple[ColumnTable, Ints]:
     spread = quartiles_of_sorted(length, count)
     path, name = np.divmod(keys[first], names)
     columns = {
-        "path": (path - 1).astype(np.int32),
+        "path": path - 1,
         "name": name.astype(np.int32),
         "count": count,
         "sum_ns": np.add.reduceat(length, first) if len(first) else count,

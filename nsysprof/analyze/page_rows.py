@@ -149,12 +149,17 @@ class _Rows:
         path = np.append(paths.of, np.int32(-1))[self.breakdown.attribution.op_owner[rows]]
         lead = start - launches.start[launch] + 1 if len(launches) else np.zeros(len(rows), np.int64)
         lead = np.where(launch >= 0, np.maximum(lead, 0), 0)  # 0: no launch, or by its clock a later one
+        columns, graphs = [ops.name[rows], path + 1, lead], self.breakdown.graphs
+        if graphs:
+            columns.append(np.append(paths.of, np.int32(-1))[graphs.owner[rows]] + 1)
+            if self.breakdown.attribution.replay is not None:
+                lead[graphs.captured[rows]] = 0
         return PageRow(
             group,
             label,
             "ops",
             *self._clipped(start, np.maximum(ops.end[rows], start)),
-            columns=(ops.name[rows], path + 1, lead),
+            columns=columns,
             family=self.breakdown.groups.of[ops.name[rows]],
             kept=None if kept.all() else kept[rows],
         )

@@ -60,6 +60,7 @@ class PathRows:
     paths: Paths
     of: NDArray[np.int32]
     keep: NDArray[np.bool_]
+    graphs: Attribution | None = None  # of what was captured alone
     _quartiles: dict[str, Quartiles] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -101,6 +102,12 @@ class PathRows:
             return None
         inside = cover(self.attribution, rows, self.of, len(self.paths))
         return np.flatnonzero(np.bincount(self.of[rows])), inside
+
+    def captured(self, name: str) -> Ints:
+        """Add up what of CUDA graphs was captured in each path; zeros where nothing was."""
+        if self.graphs is None:
+            return np.zeros(len(self.paths), np.int64)
+        return PathRows(self.graphs, self.paths, self.of, self.keep).total(name)
 
     def quartiles(self, name: str) -> Quartiles:
         """Find the `Quartiles` of `values` per path."""
@@ -145,6 +152,21 @@ def _total(name: str) -> Callable[[PathRows], Column]:
     return lambda rows: rows.total(name)
 
 
+def _captured(name: str) -> Callable[[PathRows], Column]:
+    return lambda rows: rows.captured(name)
+
+
+CAPTURED = {
+    "captured_nodes": (
+        "nodes of CUDA graphs captured inside that ran; captured_… with inner ranges",
+        "launches",
+    ),
+    "captured_kernels": ("kernels that graphs replayed of them", "kernels"),
+    "captured_memops": ("copies and sets that graphs replayed of them", "memops"),
+    "captured_sum_ns": ("added durations of what graphs replayed of them", "sum_ns"),
+}
+
+
 def _of_instances(statistic: str, name: str) -> Callable[[PathRows], Column]:
     return lambda rows: getattr(rows.quartiles(name), statistic)
 
@@ -184,6 +206,11 @@ _SUMS: Columns[PathRows] = {
     "span_max_ns": ("most of the instances' span_ns", _of_instances("high", "span_ns")),
     "busy_min_ns": ("least of the instances' busy_ns", _of_instances("low", "busy_ns")),
     "busy_max_ns": ("most of the instances' busy_ns", _of_instances("high", "busy_ns")),
+    **{name: (about, _captured(of)) for name, (about, of) in CAPTURED.items()},
+    "captured_exclusive_sum_ns": (
+        "captured_sum_ns without what was captured in inner ranges",
+        _captured("exclusive_sum_ns"),
+    ),
 }
 _DOMAIN: Columns[PathRows] = {
     "domain": (
@@ -232,6 +259,7 @@ class InstanceRows:
     numbers: Ints
     path_texts: list[str]
     merged_texts: list[str]
+    graphs: Attribution | None = None  # of what was captured alone
 
     @cached_property
     def thread(self) -> Ints:
@@ -246,6 +274,15 @@ def _recorded(name: str) -> Callable[[InstanceRows], Column]:
 
 def _inside(name: str) -> Callable[[InstanceRows], Column]:
     return lambda each: getattr(each.attribution.inclusive, name)[each.rows]
+
+
+def _captured_inside(name: str) -> Callable[[InstanceRows], Column]:
+    def values(each: InstanceRows) -> Column:
+        if each.graphs is None:
+            return np.zeros(len(each.path), np.int64)
+        return getattr(each.graphs.inclusive, name)[each.rows]  # type: ignore[no-any-return]
+
+    return values
 
 
 _OF_INSTANCES: Columns[InstanceRows] = {
@@ -269,6 +306,7 @@ _OF_INSTANCES: Columns[InstanceRows] = {
     "span_ns": ("from the first to the last op", _inside("span_ns")),
     "busy_ns": ("length of the union of the ops' intervals, added over devices", _inside("busy_ns")),
     "sum_ns": (_SUMS["sum_ns"][0], _inside("sum_ns")),
+    **{name: (about, _captured_inside(of)) for name, (about, of) in CAPTURED.items()},
 }
 INSTANCES = _declare("instances.csv", "a row per range instance", _OF_INSTANCES)
 
@@ -283,9 +321,12 @@ def instance_columns(rows: InstanceRows) -> ColumnTable:
 
 @dataclass(frozen=True)
 class KernelRows:
-    """A row per owner and op name: ``numbers`` are those of `kernel_tables`, ``kinds`` what each op name is."""
+    """A row per owner, op name and path at capture: ``numbers`` are those of `kernel_tables`, ``kinds`` what each op
+    name is.
+    """
 
     owner: Column
+    captured: Column
     numbers: ColumnTable
     op_names: list[str]
     kinds: Kinds
@@ -317,8 +358,17 @@ _OF_KERNELS: Columns[KernelRows] = {
         "finer kind of work, by the kernel rules: the family where they say no more",
         _named(lambda rows: rows.kinds.cause),
     ),
+    "captured_path": (
+        "path of the range in which a CUDA graph that replays them was captured; empty for what none replays, and for"
+        " captures outside every range or the recording",
+        lambda rows: rows.captured,
+    ),
 }
-KERNELS = _declare("kernels.csv", "a row per range path and kernel that it owns", _OF_KERNELS)
+KERNELS = _declare(
+    "kernels.csv",
+    "a row per range path and kernel that it owns, and per path of capture of what CUDA graphs replay",
+    _OF_KERNELS,
+)
 
 
 def kernel_columns(rows: KernelRows, owner: str) -> ColumnTable:

@@ -11,10 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, kernels_inside, launch_bound, top_rows
+from nsysprof.analyze.highlights import (
+    LAUNCH_BOUND_IDLE,
+    MIN_WEIGHT,
+    WORTH_ASKING_WHY,
+    idle_shares,
+    kernels_inside,
+    launch_bound,
+    preparing,
+    top_rows,
+)
 from nsysprof.attribution.verify import Verification
 from nsysprof.core.columns import ColumnTable
-from nsysprof.core.text import drop_repeats, one_line, plural, visible
+from nsysprof.core.text import drop_repeats, one_line, plural, quote_path, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.results.table import Column, TextTable, show_columns, spread_text, text_table
@@ -51,7 +60,7 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
     """
     parts = [
         [*report_lines(breakdown.attribution.trace.report), *warning_lines(breakdown, verbose=verbose)],
-        [work_line(breakdown)],
+        [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
         [*_ledger(breakdown)],
         [*_ranges(breakdown, top)],
         *_kernels(breakdown),
@@ -163,12 +172,13 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         return
     numbers = top_rows(breakdown, top)
     shown = merged.take(numbers)
-    waiting = launch_bound(breakdown, numbers)
+    idle = idle_shares(breakdown, numbers.tolist())
+    waiting, early = launch_bound(breakdown, numbers, idle), preparing(merged)[numbers]
     rows: list[list[str]] = []
     around: list[int] = []  # depths of the ranges around the row, as far as they are shown
     head = ["range"]
     for row, waits in zip(_rows(shown), waiting.tolist(), strict=True):
-        cells = range_cells(row, breakdown.work_ns, waits)
+        cells = range_cells(row, breakdown.work_ns, waits, captured=breakdown.graphs is not None)
         head = ["range", *cells]
         while around and around[-1] >= row.depth:
             around.pop()
@@ -183,11 +193,29 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
     head = [by, *head] if by else head
     yield text_table(head, rows, ("ll" if by else "l").ljust(len(head), "r"))
     yield from range_notes(shown, waiting)
+    yield from _pointer(breakdown, shown.take(~early), idle[~early])
     if (shown["depth"] > _MAX_INDENTS).any():
         yield "[n]: n ranges are around this one."
     if len(merged) > len(shown):
         more = f"--top {len(merged)}, or " if len(top_rows(breakdown, len(merged))) > len(shown) else ""
         yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
+
+
+def _pointer(breakdown: Breakdown, rows: ColumnTable, idle: NDArray[np.float64]) -> Iterator[str]:
+    """Point to `nsysprof why` where the GPU idles for more than a tenth of an outermost range of any weight.
+
+    Warm-up, which is slow everywhere, has none.
+    """
+    warm = np.array([name.lower().startswith("warm") for name in rows.texts("name").tolist()], bool)
+    outer = np.flatnonzero((rows["parent"] < 0) & ~warm)
+    busy = rows["busy_ns"][outer]
+    shares = np.where(busy >= MIN_WEIGHT * busy.sum(), np.nan_to_num(idle[outer]), 0.0)
+    if shares.max(initial=0.0) > WORTH_ASKING_WHY:
+        most = int(shares.argmax())
+        [row] = _rows(rows.take(outer[most : most + 1]))
+        path = quote_path(breakdown.attribution.trace.report.path)
+        yield f"In {_label(row)} the GPU idles for {format_share(shares[most])} of the span. To see why:"
+        yield f"nsysprof why {path}"
 
 
 def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:
@@ -197,6 +225,8 @@ def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]
     yield "with half the IQR."
     if ((shown["instances"] > 1) & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
+    if shown["captured_nodes"].any():
+        yield "captured: kernels that CUDA graphs replay of what was captured inside, whoever launches the graph."
     if waiting.any():
         idle = f"for more than {format_share(LAUNCH_BOUND_IDLE)} of the span the GPU runs nothing"
         yield f"* launch-bound: {idle}, not even GPU ops of other ranges."
@@ -204,10 +234,11 @@ def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]
         yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
 
 
-def range_cells(row: Any, total: int, waits: bool) -> dict[str, tuple[str, float]]:
+def range_cells(row: Any, total: int, waits: bool, *, captured: bool = False) -> dict[str, tuple[str, float]]:
     """Make the cells of a row of ``merged`` by their heads: each its text and the number behind it.
 
-    ``total`` is the sum of all ops, ``waits`` adds the mark of what is launch-bound.
+    ``total`` is the sum of all ops, ``waits`` adds the mark of what is launch-bound, ``captured`` the kernels that CUDA
+    graphs replay of what was captured inside.
     """
     many = row.instances > 1
     span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)
@@ -216,6 +247,7 @@ def range_cells(row: Any, total: int, waits: bool) -> dict[str, tuple[str, float
         "instances": (format_count(row.instances), row.instances),
         "launches": (format_count(row.launches), row.launches),
         "kernels": (format_count(row.kernels), row.kernels),
+        **({"captured": (format_count(row.captured_kernels), row.captured_kernels)} if captured else {}),
         "CPU": (format_ns(row.cpu_ns), row.cpu_ns),
         "span": (format_ns(row.span_ns), row.span_ns),
         "busy": (format_ns(row.busy_ns), row.busy_ns),

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.attribution.captured import as_captured
 from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
 from nsysprof.core.arena import ColumnArena
 from nsysprof.core.intervals import inside_any
@@ -27,6 +29,7 @@ OUTCOMES = (
     "unified memory",
 )
 THREADS = ("follow", "strict")
+GRAPHS = ("launched", "captured")
 _CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 _MIN_LAUNCHES_FOR_THREADS = 100_000  # launches: fewer are attributed before threads start
 
@@ -48,6 +51,10 @@ class Attribution:
     Per range: ``parent`` int32, the innermost push/pop range that contains it on its thread, -1 for none;
     ``inclusive``, a `Totals` with what lies inside it; ``exclusive_sum_ns`` int64, what it owns itself.
     ``ledger`` has a row per outcome; its rows add up to all GPU ops of the trace.
+
+    Where ``graphs`` is ``captured``, ``trace`` is that of `as_captured`, and ``replay`` int32, per GPU op, its graph
+    launch as recorded where the op is booked to its capture, -1 where it is not; ``recorded`` is the trace with the
+    real launches. Both are None in the other reading.
     """
 
     trace: Trace
@@ -58,6 +65,14 @@ class Attribution:
     inclusive: Totals
     exclusive_sum_ns: NDArray[np.int64]
     ledger: tuple[LedgerRow, ...]
+    graphs: str = "launched"
+    replay: NDArray[np.int32] | None = None
+    recorded: Trace | None = None
+
+    @cached_property
+    def launched(self) -> Attribution:
+        """The same report with every GPU op where it was launched, for what must know the real launches."""
+        return self if self.recorded is None else attribute(self.recorded, self.threads)
 
     @property
     def op_owner(self) -> NDArray[np.int32]:
@@ -91,25 +106,33 @@ def attribute(
     threads: str = "follow",
     progress: Callable[[str, int], None] | None = None,
     memory_limit: int | None = None,
+    graphs: str = "launched",
 ) -> Attribution:
     """Attribute every GPU op of an open report, or of its trace if that was read before.
 
     ``threads`` is ``follow`` (work of helper threads belongs to the one range open elsewhere in the process) or
     ``strict`` (a thread's work belongs to its own ranges alone, as nsys projects). Near-linear in events, process by
     process. ``progress`` is given what was done, and how many rows; where the report would take more than
-    ``memory_limit`` bytes, long columns live in scratch files (None: never).
+    ``memory_limit`` bytes, long columns live in scratch files (None: never). With ``graphs`` as ``captured`` what a
+    CUDA graph replays belongs to the range in which it was captured, where the report, still open, says so.
 
-    Raises `NsysprofError` for another word in ``threads``.
+    Raises `NsysprofError` for another word in ``threads`` or ``graphs``.
     """
-    if threads not in THREADS:
-        raise NsysprofError(
-            f"unknown way to treat helper threads: {threads!r}", f"choose {' or '.join(THREADS)}"
-        )
+    for word, known, what in (
+        (threads, THREADS, "treat helper threads"),
+        (graphs, GRAPHS, "read CUDA graphs"),
+    ):
+        if word not in known:
+            raise NsysprofError(f"unknown way to {what}: {word!r}", f"choose {' or '.join(known)}")
     trace = (
         report
         if isinstance(report, Trace)
         else read_tables(report, progress, allocator(report, memory_limit))
     )
+    recorded = replay = None
+    if graphs == "captured":
+        recorded = trace
+        trace, replay = as_captured(trace, trace.report.reader.captures(trace))
     ranges, launches, arena = trace.ranges, trace.launches, trace.arena
     result = Attribution(
         trace=trace,
@@ -120,6 +143,9 @@ def attribute(
         inclusive=Totals.zeros(len(ranges), arena),
         exclusive_sum_ns=arena.zeros(len(ranges), np.int64),
         ledger=(),
+        graphs=graphs,
+        replay=replay,
+        recorded=recorded,
     )
     range_bounds = _bounds(ranges.thread, len(trace.threads))
     launch_bounds = _bounds(launches.thread, len(trace.threads))

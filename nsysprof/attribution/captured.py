@@ -5,33 +5,34 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nsysprof.trace.details import Captures
-from nsysprof.trace.trace import Launches, Ops, Trace
+from nsysprof.trace.trace import PROCESS_OF_THREAD, Launches, Ops, Trace
 
 
-def as_captured(trace: Trace, captures: Captures) -> Trace:
+def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int32]]:
     """The trace with a launch for each captured node, on the thread and at the moment that made it.
 
     All replays of a node are ops of that one launch; a launch of a graph whose nodes are all known launches nothing any
-    more and goes. Ops of nodes that were made outside the recording, or on a thread without ranges, stay as they are.
+    more and goes. Ops of nodes of which the report does not hold where they were made stay as they are. Also returns
+    the launch in ``trace``, the replay, of each op that was moved; -1 for others.
     """
+    rows = np.flatnonzero(captures.thread != 0)
+    trace = _with_threads(trace, captures.thread[rows])
     ops, launches = trace.ops, trace.launches
-    thread = np.searchsorted(trace.threads, captures.thread)
-    known = (captures.thread != 0) & (np.append(trace.threads, 0)[thread] == captures.thread)
-    rows = np.flatnonzero(known)
-    made = np.stack([thread[rows], captures.time[rows]])
-    nodes, node = np.unique(made, axis=1, return_inverse=True)
-    launch = ops.launch.copy()
+    thread = np.searchsorted(trace.threads, captures.thread[rows])
+    nodes, node = np.unique(np.stack([thread, captures.time[rows]]), axis=1, return_inverse=True)
+    replay = np.full(len(ops), -1, np.int32)
+    replay[rows] = np.where(ops.launch[rows] >= 0, ops.launch[rows], len(launches))
+    launch = ops.launch.astype(np.int64)
     launch[rows] = -1
-    used = np.zeros(len(launches), bool)
-    used[launch[launch >= 0]] = True
-    emptied = np.zeros(len(launches), bool)
-    emptied[ops.launch[rows][ops.launch[rows] >= 0]] = True
-    kept = np.flatnonzero(used | ~emptied)
-    place = np.full(len(launches), -1, np.int64)
+    used, emptied = (np.zeros(len(launches) + 1, bool) for _ in range(2))
+    used[launch], emptied[replay[rows]] = True, True
+    kept = np.flatnonzero((used | ~emptied)[:-1])
+    place = np.full(len(launches) + 1, -1, np.int64)
     place[kept] = np.arange(len(kept))
-    launch = np.where(launch >= 0, np.append(place, -1)[launch], -1)
+    launch = place[launch]
     launch[rows] = len(kept) + node.reshape(-1)
     column = {
         "thread": np.concatenate([launches.thread[kept], nodes[0]]),
@@ -41,12 +42,24 @@ def as_captured(trace: Trace, captures: Captures) -> Trace:
     order = np.lexsort((column["end"], column["start"], column["thread"]))
     moved = np.empty(len(order) + 1, np.int64)
     moved[order], moved[-1] = np.arange(len(order)), -1
-    return replace(
-        trace,
-        launches=Launches(
-            column["thread"][order].astype(launches.thread.dtype),
-            column["start"][order],
-            column["end"][order],
-        ),
-        ops=Ops(**{**ops.__dict__, "launch": moved[launch].astype(np.int32)}),
+    read = Launches(
+        column["thread"][order].astype(launches.thread.dtype), column["start"][order], column["end"][order]
     )
+    columns = {**ops.__dict__, "launch": moved[launch].astype(np.int32)}
+    columns["from_graph"] = ops.from_graph & (replay < 0)  # so that no node counts as the launch of a graph
+    return replace(trace, launches=read, ops=Ops(**columns)), replay
+
+
+def _with_threads(trace: Trace, used: NDArray[np.int64]) -> Trace:
+    """The trace with these globalTids among its threads: one that only captures has neither ranges nor launches."""
+    threads = np.union1d(trace.threads, used)
+    if len(threads) == len(trace.threads):
+        return trace
+    processes = np.union1d(trace.processes, threads & PROCESS_OF_THREAD)
+    if len(processes) > len(trace.processes):
+        raise AssertionError("a node of a graph was made in a process without GPU ops")
+    code = np.searchsorted(threads, trace.threads).astype(np.int32)
+    ranges = replace(trace.ranges, thread=code[trace.ranges.thread])
+    launches = replace(trace.launches, thread=code[trace.launches.thread])
+    process = np.searchsorted(processes, threads & PROCESS_OF_THREAD).astype(np.int32)
+    return replace(trace, ranges=ranges, launches=launches, threads=threads, thread_process=process)

@@ -106,16 +106,14 @@ def pair_up(
     """Pairs of matches whose stars stand for the same, in the order of the base, and warnings of what has no partner.
 
     A single match of a glob without stars pairs with every match of the other side, and two single matches with each
-    other. Raises `NsysprofError` where nothing pairs.
+    other. Where nothing pairs, stars that stand for the star of a merged name (`iter*`) count no more. Raises
+    `NsysprofError` where nothing pairs even so.
     """
     if any(
         len(side) == 1 and (len(mate) == 1 or not side[0].stars) for side, mate in ((base, new), (new, base))
     ):
         return [(one, other) for one in base for other in new], []
-    places: dict[tuple[str, ...], list[Match]] = {}
-    for match in new:
-        places.setdefault(match.stars, []).append(match)
-    pairs = [(one, other) for one in base for other in places.get(one.stars, ())]
+    pairs = _alike(base, new, None) or _alike(base, new, "*")
     if not pairs:
         left, right = (listed([", ".join(match.stars) for match in side]) for side in (base, new))
         raise NsysprofError(
@@ -126,6 +124,15 @@ def pair_up(
     done = {id(match) for pair in pairs for match in pair}
     alone = [match.text for match in (*base, *new) if id(match) not in done]
     return pairs, [f"without a partner, and so not compared: {listed(alone)}"] if alone else []
+
+
+def _alike(base: Sequence[Match], new: Sequence[Match], without: str | None) -> list[tuple[Match, Match]]:
+    """Pairs of matches whose stars stand for the same, not counting those that stand for ``without``."""
+    places: dict[tuple[str, ...], list[Match]] = {}
+    for match in new:
+        places.setdefault(tuple(star for star in match.stars if star != without), []).append(match)
+    stars = [tuple(star for star in match.stars if star != without) for match in base]
+    return [(one, other) for one, key in zip(base, stars, strict=True) for other in places.get(key, ())]
 
 
 def listed(texts: Sequence[str]) -> str:

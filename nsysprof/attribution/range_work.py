@@ -222,7 +222,9 @@ class RangeWork:
 
     Per op: ``op`` a row of `trace.ops`; ``window``; ``call``, a number among the calls, -1 for what no call holds;
     ``start``, ``end`` int64 ns, never before the start. Per window with ops, in order: ``windows`` its number,
-    ``first_ns``, ``last_ns``, ``gpus`` a bit per GPU. ``calls`` is how many calls were asked for, ``idle_calls`` how
+    ``first_ns``, ``last_ns``, ``gpus`` a bit per GPU; ``of_window`` is the range instance of each number, one for each
+    replay of a graph that was captured there, and ``beside_replays`` counts GPU ops that such an instance ran besides,
+    which are left out. ``calls`` is how many calls were asked for, ``idle_calls`` how
     many of them launched no GPU work.
     """
 
@@ -237,6 +239,8 @@ class RangeWork:
     gpus: Ints
     calls: int
     idle_calls: int
+    of_window: NDArray[np.intp]
+    beside_replays: int = 0
 
     @property
     def span_ns(self) -> int:
@@ -252,6 +256,8 @@ def range_work(
     since: Ints | None = None,
 ) -> RangeWork:
     """The `RangeWork` of the range instances ``windows`` with the ``calls`` inside them; None: each is one call.
+
+    Where CUDA graphs are read as captured, each replay of what was captured in a window is a window, and a call.
 
     ``left_out``: range instances whose work does not count; ``since``: from when on that of each window does.
     """
@@ -272,13 +278,23 @@ def range_work(
     size = index.begin[launch + 1] - index.begin[launch]
     op = index.ops[expand_ranges(index.begin[launch], size)]
     window, call = np.repeat(window, size), np.repeat(call, size)
+    count, replay = len(windows if calls is None else calls), index.attribution.replay
+    left = 0
+    idle_calls = count - len(np.unique(call[call >= 0]))
+    if replay is not None and (replay[op] >= 0).any():
+        of_graph = np.zeros(len(windows), bool)
+        of_graph[window[replay[op] >= 0]] = True
+        kept = (replay[op] >= 0) | ~of_graph[window]
+        left = int(np.count_nonzero(~kept))
+        op, window, call = op[kept], window[kept], call[kept]
+        windows, window, call, ran = _by_replay(windows, window, call, replay[op])
+        count = ran + idle_calls
     start = trace.ops.start[op]
     end = np.maximum(trace.ops.end[op], start)
     order = np.lexsort((end, start, window))
     op, window, call, start, end = (each[order] for each in (op, window, call, start, end))
     edges = np.flatnonzero(np.diff(window, prepend=-1))
     bits = np.int64(1) << np.minimum(trace.op_gpu[op], DEVICE_BITS).astype(np.int64)
-    count = len(windows if calls is None else calls)
     return RangeWork(
         op=op,
         window=window,
@@ -290,8 +306,24 @@ def range_work(
         last_ns=np.maximum.reduceat(end, edges),
         gpus=np.bitwise_or.reduceat(bits, edges),
         calls=count,
-        idle_calls=count - len(np.unique(call[call >= 0])),
+        idle_calls=idle_calls,
+        of_window=windows,
+        beside_replays=left,
     )
+
+
+def _by_replay(
+    windows: NDArray[np.intp], window: Ints, call: Ints, replay: NDArray[np.int32]
+) -> tuple[NDArray[np.intp], Ints, Ints, int]:
+    """The windows, and the window and call of each GPU op, with one of each for every replay; and how many calls.
+
+    ``replay`` is -1 for what no graph replays, which stays in the window and the call that it was in.
+    """
+    width = int(replay.max()) + 2
+    whole, window = np.unique(window * width + replay + 1, return_inverse=True)
+    called, number = np.unique(np.where(call >= 0, call * width + replay + 1, -1), return_inverse=True)
+    unheld = int((called < 0).sum())  # what no call holds comes first
+    return windows[whole // width], window, number - unheld, len(called) - unheld
 
 
 def reach_so_far(work: RangeWork) -> Ints:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.graph_work import GraphWork
 from nsysprof.trace.trace import Trace, only_ops, pid_of
 
 
@@ -16,36 +17,42 @@ class Part:
     """One slice of a report.
 
     ``label`` is its pid or GPU, None for all; ``keep`` bool per range instance, ``ops`` bool per GPU op of its
-    ``attribution`` (None: all).
+    ``attribution`` (None: all); ``graphs`` what of it was captured in graphs, None where nothing was.
     """
 
     label: object
     attribution: Attribution
     keep: NDArray[np.bool_]
     ops: NDArray[np.bool_] | None
+    graphs: GraphWork | None = None
 
 
-def parts(attribution: Attribution, keep: NDArray[np.bool_], by: str | None) -> list[Part]:
+def parts(
+    attribution: Attribution, keep: NDArray[np.bool_], by: str | None, graphs: GraphWork | None = None
+) -> list[Part]:
     """The parts by ``process`` or ``device``, or the one part that is all of it."""
     trace = attribution.trace
     if by is None:
-        return [Part(None, attribution, keep, None)]
+        return [Part(None, attribution, keep, None, graphs)]
     if by == "process":
         process = trace.thread_process[trace.ranges.thread]
         of_op = trace.op_process
         out = [
-            Part(pid_of(pid), attribution, keep & (process == code), of_op == code)
+            Part(pid_of(pid), attribution, keep & (process == code), of_op == code, graphs)
             for code, pid in enumerate(trace.processes.tolist())
             if (process == code).any() or (of_op == code).any()
         ]
-        return out or [Part("no process", attribution, keep, None)]
+        return out or [Part("no process", attribution, keep, None, graphs)]
     of_op = np.array(trace.gpu_numbers, np.int32)[trace.stream_device][trace.ops.stream]
     labels = device_labels(trace)
     out = []
     for number, label in labels.items():
-        part = attribute(only_ops(trace, of_op == number), attribution.threads)
-        out.append(Part(label, part, keep & (part.inclusive.launches > 0), None))
-    return out or [Part("no GPU", attribution, keep, None)]
+        chosen = of_op == number
+        part = attribute(only_ops(trace, chosen), attribution.threads)
+        some = graphs.of(chosen) if graphs else None
+        works = (part.inclusive.launches > 0) | (some.inside.inclusive.launches > 0 if some else False)
+        out.append(Part(label, part, keep & works, None, some))
+    return out or [Part("no GPU", attribution, keep, None, graphs)]
 
 
 def device_labels(trace: Trace) -> dict[int, str]:

@@ -55,13 +55,14 @@ def gpu_names(breakdown: Breakdown) -> frozenset[str]:
     return frozenset(gpu.name for gpu in breakdown.attribution.trace.report.about.cuda_gpus)
 
 
-def read_analysis(path: Path, budget: Budget) -> Baseline:
+def read_analysis(path: Path, budget: Budget, graphs: str = "launched") -> Baseline:
     """The calls of an ``analysis.json``, from the ``instances.csv`` beside it or from ranges of a single instance.
 
-    Raises `NsysprofError` where it is none, or was made in a way that does not compare with the budget's.
+    Raises `NsysprofError` where it is none, or was made in a way that does not compare with the budget's, or with that
+    reading of CUDA ``graphs``.
     """
     analysis = read_analysis_document(path)
-    _check_options(path, analysis.options, budget)
+    _check_options(path, {"graphs": "launched", **analysis.options}, budget, graphs)
     names = {gpu.name for gpu in analysis.report.gpus}
     rows = [msgspec.structs.astuple(row) for row in analysis.ranges]
     ranges = pd.DataFrame(rows, columns=list(AnalysisRange.__struct_fields__))
@@ -81,16 +82,24 @@ def read_analysis(path: Path, budget: Budget) -> Baseline:
     )
 
 
-def _check_options(path: Path, options: Mapping[str, Any], budget: Budget) -> None:
+def _check_options(path: Path, options: Mapping[str, Any], budget: Budget, graphs: str) -> None:
     """Refuse an analysis whose calls were chosen or merged in another way than the budget's."""
     merge = None if budget.merge is None else list(budget.merge)
     instances = None if budget.instances is None else list(budget.instances)
-    wanted = {"threads": "follow", "by": None, "skip": budget.skip, "merge": merge, "instances": instances}
+    wanted = {
+        "threads": "follow",
+        "graphs": graphs,
+        "by": None,
+        "skip": budget.skip,
+        "merge": merge,
+        "instances": instances,
+    }
     for name, value in wanted.items():
         if options.get(name) != value:
             flags = [f"--skip {budget.skip}"] * (budget.skip > 0)
             flags += [f"--merge {glob!r}" for glob in merge or ()] * (name == "merge")
             flags += ["--no-merge"] * (merge is None)
+            flags += [f"--graphs {graphs}"] * (name == "graphs")
             raise NsysprofError(
                 f"{path}: was made with {name} = {options.get(name)!r}, and the budget needs {value!r}",
                 " ".join(["give the report itself, or: nsysprof analyze REPORT", *flags]),

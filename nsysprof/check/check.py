@@ -102,6 +102,7 @@ def check(
     *,
     baseline: File | None = None,
     threads: str = "follow",
+    graphs: str = "launched",
     rules: File | None = None,
     nsys: File | None = None,
     memory_limit: int | None = None,
@@ -111,20 +112,20 @@ def check(
 
     ``baseline`` is an earlier report, an ``analysis.json``, or the folder of one, for limits with ``max_growth``, which
     are not tested without. ``rules`` is a file of kernel rules to ask before the shipped ones, ``nsys`` what exports a
-    ``.nsys-rep``; ``threads`` and ``memory_limit`` (bytes) are those of `attribute`; ``progress`` is given what was
-    done, and how many rows. Raises `NsysprofError` for what cannot be read or means nothing, such as a report without
-    ranges or a backend that no rule knows; a broken limit raises nothing.
+    ``.nsys-rep``; ``threads``, ``graphs`` and ``memory_limit`` (bytes) are those of `attribute`; ``progress`` is given
+    what was done, and how many rows. Raises `NsysprofError` for what cannot be read or means nothing, such as a report
+    without ranges or a backend that no rule knows; a broken limit raises nothing.
     """
     asked = budget if isinstance(budget, Budget) else read_budget(Path(budget))
     known = load_rules(Path(rules) if rules is not None else None)
 
     def measured(opened: Report) -> Breakdown:
-        attribution = attribute(opened, threads, progress, memory_limit)
+        attribution = attribute(opened, threads, progress, memory_limit, graphs)
         return break_down(
             attribution, merge=asked.merge, skip=asked.skip, instances=asked.instances, rules=known
         )
 
-    before = _baseline(Path(baseline), asked, nsys, measured) if baseline is not None else None
+    before = _baseline(Path(baseline), asked, nsys, graphs, measured) if baseline is not None else None
     with nullcontext(report) if isinstance(report, Report) else open_report(report, nsys=nsys) as opened:
         return _checked(measured(opened), asked, before, known)
 
@@ -133,6 +134,7 @@ def draft(
     report: File,
     *,
     threads: str = "follow",
+    graphs: str = "launched",
     rules: File | None = None,
     nsys: File | None = None,
     memory_limit: int | None = None,
@@ -141,12 +143,12 @@ def draft(
     """The TOML text of a budget that a report keeps to, see `draft_budget`; the arguments are those of `check`."""
     known = load_rules(Path(rules) if rules is not None else None)
     with open_report(report, nsys=nsys) as opened:
-        attribution = attribute(opened, threads, progress, memory_limit)
+        attribution = attribute(opened, threads, progress, memory_limit, graphs)
         return draft_budget(break_down(attribution, rules=known), known)
 
 
 def _baseline(
-    path: Path, budget: Budget, nsys: File | None, measured: Callable[[Report], Breakdown]
+    path: Path, budget: Budget, nsys: File | None, graphs: str, measured: Callable[[Report], Breakdown]
 ) -> Baseline:
     """The baseline in an analysis, by its name or its folder, or in a report."""
     if not any(each.growth for each in budget.ranges):
@@ -157,7 +159,7 @@ def _baseline(
     if (path / ANALYSIS).is_file():
         path /= ANALYSIS
     if path.suffix == ".json":
-        return read_analysis(path, budget)
+        return read_analysis(path, budget, graphs)
     with open_report(path, nsys=nsys) as opened:
         return baseline_of(measured(opened))
 

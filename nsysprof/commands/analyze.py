@@ -12,6 +12,8 @@ import typer
 
 from nsysprof.commands.report_options import (
     ChartsOption,
+    Graphs,
+    GraphsOption,
     HtmlOption,
     MemoryLimitOption,
     MergeOption,
@@ -61,6 +63,7 @@ def analyze(
     no_merge: NoMergeOption = False,
     by: Annotated[By | None, typer.Option(metavar="process|device", help="Split the rows.")] = None,
     threads: ThreadsOption = Threads.FOLLOW,
+    graphs: GraphsOption = Graphs.LAUNCHED,
     rules: RulesOption = None,
     instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv however long.")] = False,
     verify: Annotated[
@@ -82,6 +85,8 @@ def analyze(
 
     if merge and no_merge:
         raise typer.BadParameter("give --merge or --no-merge, not both")
+    if verify and graphs is Graphs.CAPTURED:
+        raise typer.BadParameter("--verify compares launches with nsys: leave --graphs captured out")
     # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with start_painter(apart=charts) as painter:  # first of all: it imports matplotlib meanwhile
@@ -116,7 +121,7 @@ def analyze(
             )
             results.check()
             with progress_bar(opened.reader.steps) as progress:
-                attribution = attribute(opened, threads.value, progress, limit)
+                attribution = attribute(opened, threads.value, progress, limit, graphs.value)
                 progress("adding up", 0)
                 breakdown = break_down(
                     attribution,

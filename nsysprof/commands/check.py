@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from nsysprof.commands.report_options import (
+    Graphs,
+    GraphsOption,
     MemoryLimitOption,
     NoMergeOption,
     NsysOption,
@@ -51,6 +53,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print it as Markdown, for a pull request.")] = False,
     threads: ThreadsOption = Threads.FOLLOW,
+    graphs: GraphsOption = Graphs.LAUNCHED,
     rules: RulesOption = None,
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -64,6 +67,7 @@ def check(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     reading: dict[str, Any] = {
         "threads": threads.value,
+        "graphs": graphs.value,
         "rules": rules,
         "nsys": nsys,
         "memory_limit": bytes_of(memory_limit),
@@ -119,4 +123,5 @@ def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> 
     tables = text.count("\n[[range]]")
     print(f"Written to {visible(str(out))}: limits on {plural(tables, 'range')}; next:", file=sys.stderr)
     options = [f" --{name} {quote(str(reading[name]))}" for name in ("rules", "nsys") if reading[name]]
+    options += [" --graphs captured"] * (reading["graphs"] == "captured")
     print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}{''.join(options)}"))

@@ -13,6 +13,8 @@ import typer
 
 from nsysprof.commands.report_options import (
     ChartsOption,
+    Graphs,
+    GraphsOption,
     HtmlOption,
     MemoryLimitOption,
     NoMergeOption,
@@ -93,6 +95,7 @@ def compare(
         ),
     ] = None,
     threads: ThreadsOption = Threads.FOLLOW,
+    graphs: GraphsOption = Graphs.LAUNCHED,
     rules: RulesOption = None,
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -148,7 +151,7 @@ def compare(
         )
         results.check()
         with progress_bar() as progress:
-            attributions = [attribute(each, threads.value, progress, limit) for each in opened]
+            attributions = [attribute(each, threads.value, progress, limit, graphs.value) for each in opened]
             progress("comparing", 0)
             comparison = compare_ranges(
                 *attributions,

@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from nsysprof.commands.report_options import (
+    Graphs,
+    GraphsOption,
     MemoryLimitOption,
     NsysOption,
     ReportArgument,
@@ -50,6 +52,7 @@ def export(
         ),
     ] = None,
     threads: ThreadsOption = Threads.FOLLOW,
+    graphs: GraphsOption = Graphs.LAUNCHED,
     rules: RulesOption = None,
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -72,6 +75,7 @@ def export(
                 to.value,
                 output,
                 threads=threads.value,
+                graphs=graphs.value,
                 rules=rules,
                 spreadsheet_safe=spreadsheet_safe,
                 force=force,

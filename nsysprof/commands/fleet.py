@@ -12,6 +12,8 @@ import typer
 
 from nsysprof.commands.report_options import (
     ChartsOption,
+    Graphs,
+    GraphsOption,
     HtmlOption,
     MemoryLimitOption,
     MergeOption,
@@ -79,6 +81,7 @@ def fleet(
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
     threads: ThreadsOption = Threads.FOLLOW,
+    graphs: GraphsOption = Graphs.LAUNCHED,
     rules: RulesOption = None,
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -129,11 +132,12 @@ def fleet(
         "merge": list(choice.merge),
         "skip": skip,
         "threads": threads.value,
+        "graphs": graphs.value,
         "rank_from": rank_from,
     }
     ruled, exporter = (str(path.absolute()) if path else None for path in (rules, nsys))
     limit = bytes_of(memory_limit) if memory_limit else None
-    tasks = [ReportTask(file, choice, threads.value, ruled, exporter, limit) for file in files]
+    tasks = [ReportTask(file, choice, threads.value, ruled, exporter, limit, graphs.value) for file in files]
     for note in notes:
         print_message(note)
     with _interruptible(kept, len(tasks)):

@@ -16,6 +16,13 @@ class Threads(str, Enum):
     STRICT = "strict"
 
 
+class Graphs(str, Enum):
+    """Where ``--graphs`` books what CUDA graphs replay."""
+
+    LAUNCHED = "launched"
+    CAPTURED = "captured"
+
+
 _Globs = list[str] | None
 
 ReportArgument = Annotated[
@@ -48,6 +55,13 @@ ThreadsOption = Annotated[
     typer.Option(
         metavar="follow|strict",
         help="Work of threads without a range: follow the range open elsewhere, or, as nsys does, own thread only.",
+    ),
+]
+GraphsOption = Annotated[
+    Graphs,
+    typer.Option(
+        metavar="launched|captured",
+        help="What CUDA graphs replay belongs to the range that launched the graph, or that captured it.",
     ),
 ]
 RulesOption = Annotated[

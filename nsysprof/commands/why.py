@@ -13,6 +13,8 @@ import typer
 
 from nsysprof.commands.report_options import (
     ChartsOption,
+    Graphs,
+    GraphsOption,
     HtmlOption,
     MemoryLimitOption,
     NoMergeOption,
@@ -47,6 +49,7 @@ def why(
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
     no_merge: NoMergeOption = False,
     threads: ThreadsOption = Threads.FOLLOW,
+    graphs: GraphsOption = Graphs.LAUNCHED,
     rules: RulesOption = None,
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -86,7 +89,7 @@ def why(
         )
         results.check()
         with progress_bar() as progress:
-            attribution = attribute(opened, threads.value, progress, bytes_of(memory_limit))
+            attribution = attribute(opened, threads.value, progress, bytes_of(memory_limit), graphs.value)
             progress("waits", 0)
             answer = account(
                 attribution,

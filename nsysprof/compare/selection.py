@@ -30,6 +30,7 @@ from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
 from nsysprof.compare.op_causes import Causes, op_causes
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import ancestors_or_self, innermost_marked, outermost
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
@@ -263,6 +264,9 @@ class Selection(SelectedCalls):
         if self.counted is not None:
             events = events[self.counted] if len(events) == len(self.counted) else events[:0]
         cpu = (ranges.end - ranges.start)[self.calls]
+        replay = self.loaded.attribution.replay
+        if replay is not None and (replay[self.work.op] >= 0).any():  # the host's time is that of the capture
+            cpu = cpu[:0]
         return {"CPU": cpu, "CUDA events": events, "span": span[self.complete], "busy": span - idle[:-1]}
 
     @property
@@ -295,7 +299,7 @@ def select_ranges(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dict
 def _selection(loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls) -> Selection:
     calls = None if selected.calls is selected.windows else selected.calls
     work = range_work(index, selected.windows, calls, loaded.left_out, selected.since)
-    gaps = find_gaps(index, work, selected.windows, loaded.waits)
+    gaps = find_gaps(index, work, work.of_window, loaded.waits)
     causes = _causes(loaded, work)
     evidence, evidence_of = evidence_rows(index, work, causes, loaded.kinds, loaded.grids)
     return Selection(
@@ -343,6 +347,9 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
         open_calls = int(ranges.unclosed[selection.calls].sum())
         if open_calls:
             yield f"{open_calls:,} {calls} were never closed: they end with the session"
+    if work.beside_replays:
+        ran = plural(work.beside_replays, "GPU op")
+        yield f"left out: {ran} that ran while a graph was captured; its calls are the replays"
     if work.idle_calls:
         yield f"{work.idle_calls:,} {calls} launched no GPU work, and count in the average"
     most = max((int(mask).bit_count() for mask in np.unique(work.gpus).tolist()), default=0)

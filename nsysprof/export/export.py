@@ -44,6 +44,7 @@ def export(
     output: File | None = None,
     *,
     threads: str = "follow",
+    graphs: str = "launched",
     rules: File | None = None,
     spreadsheet_safe: bool = False,
     force: bool = False,
@@ -53,12 +54,12 @@ def export(
 ) -> Path:
     """Write a report as a ``perfetto`` trace, or as ``parquet`` or ``csv`` tables; returns where.
 
-    By default that is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder.
-    A trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
+    By default that is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder. A
+    trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
     ``ranges`` and ``instances`` (`nsysprof.export.tables` says what their columns hold) and ``export.json``.
-    ``threads``, ``rules`` and ``memory_limit`` (bytes) are those of an analysis; ``spreadsheet_safe`` puts a ``'``
-    before names in CSV that a spreadsheet would take for formulas. An earlier export is replaced with ``force`` only,
-    and what no export wrote never.
+    ``threads``, ``graphs``, ``rules`` and ``memory_limit`` (bytes) are those of an analysis; ``spreadsheet_safe`` puts
+    a ``'`` before names in CSV that a spreadsheet would take for formulas. An earlier export is replaced with ``force``
+    only, and what no export wrote never.
 
     Raises `NsysprofError` for an unreadable report, an output that cannot be written or exists, and where the package
     perfetto or pyarrow is needed and missing (``nsysprof[perfetto]``, ``nsysprof[parquet]``).
@@ -69,7 +70,7 @@ def export(
         default = Path(f"{report_stem(opened.path)}{_ENDINGS.get(to, '')}")
         place = Path(output) if output is not None else default
         _check(opened, to, place, default, force=force)
-        attribution = attribute(opened, threads, progress, memory_limit)
+        attribution = attribute(opened, threads, progress, memory_limit, graphs)
         source = export_source(break_down(attribution, rules=loaded), progress)
         if to == "perfetto":
             source = replace(source, why=why(attribution, rules=loaded))
@@ -205,7 +206,11 @@ def _write_document(source: ExportSource, tables: list[ExportTable], path: Path)
         "schema": EXPORT_SCHEMA,
         "nsysprof": source.about["nsysprof.version"],
         "report": describe_report(source.trace.report),
-        "options": {"threads": breakdown.attribution.threads, **breakdown.options},
+        "options": {
+            "threads": breakdown.attribution.threads,
+            "graphs": breakdown.attribution.graphs,
+            **breakdown.options,
+        },
         "totals": breakdown.totals,
         "ledger": breakdown.ledger.to_dict("records"),
         "warnings": list(breakdown.warnings),

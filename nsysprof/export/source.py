@@ -42,12 +42,13 @@ class ExportSource:
 
     @property
     def about(self) -> dict[str, str]:
-        """The facts that every export carries: schema, version, report, and how helper threads were treated."""
+        """The facts that every export carries: schema, version, report, and how threads and graphs were read."""
         return {
             "nsysprof.schema": EXPORT_SCHEMA,
             "nsysprof.version": __version__,
             "nsysprof.report": self.trace.report.path.name,
             "nsysprof.threads": self.breakdown.attribution.threads,
+            "nsysprof.graphs": self.breakdown.attribution.graphs,
         }
 
     def thread_label(self, tid: int) -> str:

@@ -67,6 +67,7 @@ OPS = table(
         "dynamic_shared_bytes": "dynamic shared memory of a block",
         "size_bytes": "bytes copied or set",
         **_same(analyze.KERNELS, "cause"),
+        "captured_path": "path of the range in which the CUDA graph that replays it was captured; empty without",
     },
 )
 LAUNCHES = table(
@@ -114,6 +115,7 @@ INSTANCES = table(
         **_same(analyze.RANGES, "graph_launches"),
         **_same(analyze.INSTANCES, "first_op_ns", "last_op_ns", "span_ns", "busy_ns", "sum_ns"),
         **_same(analyze.RANGES, "exclusive_sum_ns", "followed_sum_ns"),
+        **_same(analyze.INSTANCES, *analyze.CAPTURED),
     },
 )
 TABLES = (OPS, LAUNCHES, RANGES, INSTANCES)
@@ -177,6 +179,10 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
     cuda_id = np.array([device.cuda_id for device in trace.devices], np.int64)
     stream_id = np.array([-1 if stream.id is None else stream.id for stream in trace.streams], np.int64)
     pids = pid_of(trace.processes)
+    graphs = breakdown.graphs
+    captured = np.full(len(ops), -1, np.int32) if graphs is None else graphs.owner
+    captured = np.append(breakdown.paths.of, np.int32(-1))[captured]
+    node = ops.from_graph if graphs is None else ops.from_graph | graphs.captured
 
     def columns(rows: slice) -> dict[str, Column]:
         launch, stream, name = ops.launch[rows], ops.stream[rows], ops.name[rows]
@@ -207,13 +213,14 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
             "fate": Column(fate, OUTCOMES),
             "owner": _id(np.append(attribution.owner, np.int32(-1))[launch]),
             **_paths(source, np.append(source.path, np.int32(-1))[launch]),
-            "from_graph": Column(ops.from_graph[rows]),
+            "from_graph": Column(node[rows]),
             **shape,
             "registers": _id(details.registers[rows]),
             "static_shared_bytes": _id(details.static_shared[rows]),
             "dynamic_shared_bytes": _id(details.dynamic_shared[rows]),
             "size_bytes": _id(details.size[rows]),
             "cause": Column(name, breakdown.kinds.cause),
+            "captured_path": Column(captured[rows], breakdown.path_texts),
         }
 
     return columns
@@ -295,7 +302,10 @@ def _instances(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
         at = np.arange(len(ranges))[rows]
         some = inside.launches[rows] > 0
         texts = breakdown.path_texts, breakdown.merged_texts
-        analyzed = instance_columns(InstanceRows(attribution, paths.of[rows], at, number[rows], *texts))
+        graphs = breakdown.graphs.inside if breakdown.graphs else None
+        analyzed = instance_columns(
+            InstanceRows(attribution, paths.of[rows], at, number[rows], *texts, graphs)
+        )
         made = {
             name: Column(column.codes, column.words) if isinstance(column, Texts) else Column(column)
             for name, column in analyzed.columns.items()

@@ -28,6 +28,7 @@ from nsysprof.fleet.stragglers import (
     straggler_rows,
 )
 from nsysprof.fleet.tables import (
+    BLOCKED,
     OWN_PARTS,
     SUMS,
     WAITS,
@@ -38,6 +39,7 @@ from nsysprof.fleet.tables import (
     spread_frame,
 )
 from nsysprof.formats.rank_answer import (
+    BLOCKING,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -134,7 +136,8 @@ def fleet_answer(
     left_out = _left_out(iterations, path)
     usual, usual_waiting = ranks, waiting
     if left_out:
-        usual_waiting = replace(waiting, each=waiting.each[~waiting.each["label"].isin(left_out)])
+        each, late = (frame[~frame["label"].isin(left_out)] for frame in (waiting.each, waiting.late))
+        usual_waiting = replace(waiting, each=each, late=late)
         usual = _usual(identity.ranks, ranks, path, left_out, usual_waiting)
     lanes, clock = _lanes(identity.ranks, waiting)
     spread, split, outliers = spread_frame(paths, iterations), _split(usual), outlier_rows(own)
@@ -206,7 +209,7 @@ def _rank_frame(
     for name in ("own_median_ns", "span_median_ns"):
         frame[name] = sums[name].to_numpy()
     frame["times_slowest"] = sums["times_slowest"].fillna(0).to_numpy(np.int64)
-    frame = frame.assign(**_waited(frame["rank"], waiting))
+    frame = frame.assign(**_waited(frame["rank"], waiting)).pipe(_blocked, identity.ranks, waiting)
     frame["clock_offset_ns"] = frame["rank"].map(dict(waiting.offset_ns))
     frame = frame.merge(slow, on="rank", how="left", validate="one_to_one")
     frame["straggler"] = frame["straggler"].eq(True)  # NaN of a rank without iterations is no straggler
@@ -228,6 +231,22 @@ def _waited(numbers: pd.Series, waiting: Waiting) -> dict[str, NDArray[np.int64]
     }
 
 
+def _blocked(frame: pd.DataFrame, ranks: Sequence[Ranked], waiting: Waiting) -> pd.DataFrame:
+    """Split blocking communication into late peer and transfer; NaN for ranks of which nobody knows what blocked."""
+    most = waiting.late.groupby(["rank", "peer"])["late_ns"].sum().reset_index()
+    most = most.sort_values(["late_ns", "peer"], ascending=[False, True], kind="stable").drop_duplicates(
+        "rank"
+    )
+    late = np.minimum(frame["late_peer_ns"], frame["blocking_ns"])
+    frame = frame.assign(
+        late_peer_ns=late,
+        transfer_ns=frame["blocking_ns"] - late,
+        late_peer=frame["rank"].map(most.set_index("rank")["peer"]).astype(float),
+    )
+    known = np.array([not each.part.lacks for each in ranks])
+    return frame if known.all() else frame.assign(**{name: frame[name].where(known) for name in BLOCKED})
+
+
 def _left_out(iterations: pd.DataFrame, path: str) -> tuple[str, ...]:
     """Find the labels of the iterations that are not usual."""
     own = iterations[iterations["path"] == path]
@@ -244,13 +263,16 @@ def _usual(
         part = each.part
         rows = iteration_rows(part, path)
         rows = rows[~np.isin(np.array(part.labels)[part.label[rows]], left_out)]
-        total = {name: int(part.columns[name][rows].sum()) for name in ("cpu", "span", COMMUNICATION, *PARTS)}
+        total = {
+            name: int(part.columns[name][rows].sum())
+            for name in ("cpu", "span", COMMUNICATION, *PARTS, BLOCKING)
+        }
         total["own"] = sum(total[name] for name in OWN_PARTS)
         total["idle"] = sum(total[name] for name in IDLE_PARTS)
         row = {f"{name}_ns": total[name] for name in SUMS}
         sums.append({"iterations": int((part.label[rows] > 0).sum()), **row})
     columns = {str(name): values for name, values in pd.DataFrame(sums).items()}
-    return frame.assign(**columns, **_waited(frame["rank"], waiting))
+    return frame.assign(**columns, **_waited(frame["rank"], waiting)).pipe(_blocked, ranks, waiting)
 
 
 def _encodable(text: str) -> str:
@@ -335,6 +357,10 @@ def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Wa
     if waiting.unmatched:
         whole = waiting.matched + waiting.unmatched
         yield f"{waiting.unmatched:,} of {whole:,} collectives have no counterpart on other ranks and are left out"
+    for lacks in dict.fromkeys(each.part.lacks for each in ranks if each.part.lacks):
+        unknown = [each.rank for each in ranks if each.part.lacks == lacks]
+        what = f"not recorded: {', '.join(lacks)}: which communication blocks compute is not known"
+        yield f"{_ranks(unknown)}: {what}"
     versions = Counter(each.answer.nsys_version for each in ranks)
     if len(versions) > 1:
         yield f"reports of different nsys versions: {', '.join(sorted(map(str, versions)))}"

@@ -24,12 +24,13 @@ from nsysprof.core.text import plural
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.inputs import ReportFile, local_copy, record_path
 from nsysprof.fleet.range_iterations import Choice
-from nsysprof.fleet.rank_part import rank_part
+from nsysprof.fleet.rank_part import Causes, rank_part
 from nsysprof.formats.rank_answer import FORMAT, RankPart, ReportAnswer, read_answer, write_answer
 from nsysprof.formats.run_record import rank_in_record
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.results.files import writing
 from nsysprof.trace.report import Report, open_report
+from nsysprof.waits.walk import lacking, reasons
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class ReportTask:
     rules: str | None = None
     nsys: str | None = None
     memory_limit: int | None = None
+    graphs: str = "launched"
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,9 @@ def _answer(task: ReportTask, report: Report, path: Path, began: float) -> Repor
 def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tuple[str, ...]]:
     """Make a part for each process with GPU work, by GPU and pid; and collect the warnings of the trace."""
     rules = load_rules(Path(task.rules) if task.rules else None)
-    attribution = attribute(report, task.threads, memory_limit=task.memory_limit or default_limit())
-    trace, waits = attribution.trace, report.reader.waits()
+    limit = task.memory_limit or default_limit()
+    attribution = attribute(report, task.threads, memory_limit=limit, graphs=task.graphs)
+    trace, reader = attribution.launched.trace, report.reader
     processes = np.unique(trace.stream_process[trace.stream_gpu >= 0]).tolist() if trace.streams else []
     if not processes:
         raise NsysprofError(
@@ -112,7 +115,9 @@ def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tupl
         )
     families = classify(rules, trace.op_names).family
     communication = np.array([family == "communication" for family in families], bool)
-    parts = [rank_part(attribution, communication, process, waits, task.choice) for process in processes]
+    dependencies = reader.dependencies(trace)
+    why = Causes(reader.waits(), reasons(trace, dependencies), lacking(dependencies, reader.host_activity()))
+    parts = [rank_part(attribution, communication, process, why, task.choice) for process in processes]
     return tuple(sorted(parts, key=lambda part: (part.gpu_ids, part.pid))), trace.warnings
 
 

@@ -13,6 +13,7 @@ from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.rank_part import FAR_LONGER
 from nsysprof.fleet.stragglers import BY_EACH, BY_SPREAD, MIN_SLOWNESS, MIN_Z, NOT_SLOWER, Waiting
+from nsysprof.fleet.tables import BLOCKED
 from nsysprof.formats.rank_answer import COMPUTE, COPIES, EXPOSED, HOST, QUEUE, SYNC, WHOLE
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
@@ -55,6 +56,7 @@ def fleet_findings(
         return
     yield from _stragglers(path, timed, iterations, spread)
     yield from _awaited(timed, waiting)
+    yield from _blocked(timed)
     yield from _imbalance(iterations[~iterations["iteration"].isin(left_out)], timed)
     yield from _overlap(timed)
     yield from _slowest(split, timed)
@@ -271,6 +273,27 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
         for row in named.to_dict("records")
     )
     yield f"the ranks take turns at being waited for: {turns}; {amount}"
+
+
+def _blocked(ranks: pd.DataFrame) -> Iterator[str]:
+    """Name how much of the exposed communication the next compute waited for, and how much of that a late peer took."""
+    known = ranks[ranks["blocking_ns"].notna()]
+    blocking, exposed = int(known["blocking_ns"].sum()), int(known["exposed_ns"].sum())
+    if blocking < _MIN_SHARE * _gpu_time(known) or not exposed:
+        return
+    most = known.sort_values(["blocking_ns", "rank"], ascending=[False, True], kind="stable").head(_MAX_NAMED)
+    each = []
+    for row in most.to_dict("records"):
+        ns = [format_ns(int(row[name]) / max(int(row["iterations"]), 1)) for name in BLOCKED]
+        what = f"rank {int(row['rank'])} for {ns[0]}"
+        if row["late_peer_ns"] > 0:
+            what += f", {ns[1]} until late rank {int(row['late_peer'])} comes and {ns[2]} for the transfer"
+        each.append(what)
+    many = ", most of all" if len(known) > len(most) else ""
+    yield (
+        f"compute depends on {format_share(blocking / exposed)} of the exposed communication (it is blocking): per"
+        f" iteration{many} {'; '.join(each)}"
+    )
 
 
 def _gpu_time(ranks: pd.DataFrame) -> int:

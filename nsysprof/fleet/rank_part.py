@@ -14,6 +14,7 @@ from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.fleet.range_iterations import Choice, range_iterations
 from nsysprof.formats.rank_answer import (
+    BLOCKING,
     COLUMNS,
     COMMUNICATION,
     COMPUTE,
@@ -30,8 +31,10 @@ from nsysprof.trace.details import Waits
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace, pid_of
 from nsysprof.waits import causes
 from nsysprof.waits.causes import idle_pieces
+from nsysprof.waits.walk import Reasons
+from nsysprof.waits.windows import blocking_communication
 
-MAX_COLLECTIVES = 20_000
+MAX_COLLECTIVES, MAX_BLOCKING = 20_000, 100_000
 TIMELINE_BINS, TIMELINE_ITERATIONS = 2_000, 24
 FAR_LONGER = 3  # times the median iteration: such a one is none of the usual ones
 # All ranks take part in these and leave them together, so that their time beyond the shortest is waiting.
@@ -40,12 +43,21 @@ _COLLECTIVE = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Causes:
+    """What the GPU waited for: synchronizing calls, the `Reasons` of ops, and what the trace ``lacks`` for these."""
+
+    waits: Waits
+    reasons: Reasons
+    lacks: tuple[str, ...]
+
+
 def rank_part(
-    attribution: Attribution, communication: NDArray[np.bool_], process: int, waits: Waits, choice: Choice
+    attribution: Attribution, communication: NDArray[np.bool_], process: int, why: Causes, choice: Choice
 ) -> RankPart:
     """Make the `RankPart` of a process with GPU work; ``communication``: which op names are such kernels."""
-    trace = attribution.trace
-    activity = _gpu_activity(trace, communication, process, waits)
+    trace = attribution.launched.trace  # what the GPU waited for depends on the real launches
+    activity = _gpu_activity(trace, communication, process, why)
     busy = sum(each.busy_ns for each in activity.values())
     rows = np.flatnonzero(trace.thread_process[trace.ranges.thread] == process)
     rows = rows[np.argsort(trace.ranges.start[rows], kind="stable")]
@@ -60,6 +72,11 @@ def rank_part(
     warnings = list(iterations.warnings)
     if len(collectives) < all_collectives:
         warnings.append(f"waiting covers the first {len(collectives):,} of {all_collectives:,} collectives")
+    blocking_of, pieces = _blocking_collectives(activity, collectives)
+    if len(pieces[0]) > MAX_BLOCKING:
+        warnings.append(
+            f"late peers cover the first {MAX_BLOCKING:,} of {len(pieces[0]):,} stretches that block"
+        )
     gpus = _gpus(trace, process)
     paths = (WHOLE, *iterations.paths)
     return RankPart(
@@ -84,6 +101,10 @@ def rank_part(
         collective=collective.astype(np.int32),
         collective_start=trace.ops.start[collectives],
         collective_end=trace.ops.end[collectives],
+        blocking_of=blocking_of[:MAX_BLOCKING],
+        blocking_start=pieces[0][:MAX_BLOCKING],
+        blocking_end=pieces[1][:MAX_BLOCKING],
+        lacks=why.lacks,
         timeline_ns=timeline,
         compute_bins=bins[COMPUTE],
         exposed_bins=bins[EXPOSED],
@@ -103,7 +124,7 @@ def _measures(
         "span": last - first,
         "busy": inside.busy_ns[rows],
         "sum": inside.sum_ns[rows],
-        **{name: np.zeros(len(rows), np.int64) for name in (COMMUNICATION, *PARTS)},
+        **{name: np.zeros(len(rows), np.int64) for name in (COMMUNICATION, *PARTS, BLOCKING)},
     }
     for gpu, each in activity.items():
         uses = (inside.devices[rows] >> min(gpu, DEVICE_BITS)) & 1
@@ -165,6 +186,20 @@ def _collectives(
     return rows[np.argsort(ops.start[rows], kind="stable")][:MAX_COLLECTIVES], len(rows)
 
 
+def _blocking_collectives(
+    activity: Mapping[int, GpuActivity], collectives: NDArray[np.intp]
+) -> tuple[NDArray[np.int32], Line]:
+    """Find which of the collectives the pieces of blocking communication are of, and the pieces, by start."""
+    blocking = [(each.blocking_op, *each.blocking) for each in activity.values()]
+    ops, start, end = (np.concatenate(columns) for columns in zip(*blocking, strict=True))
+    by_op = np.argsort(collectives)
+    place = np.searchsorted(collectives[by_op], ops)
+    of = np.append(by_op, -1)[np.minimum(place, len(by_op))]
+    known = np.flatnonzero((of >= 0) & (np.append(collectives, -1)[of] == ops))
+    known = known[np.argsort(start[known], kind="stable")]
+    return of[known].astype(np.int32), (start[known], end[known])
+
+
 def _gpus(trace: Trace, process: int) -> list[tuple[str, int]]:
     """List the GPUs that a process ran ops on: name, and id in the report."""
     used = np.flatnonzero(np.bincount(trace.stream_device[trace.ops.stream[trace.op_process == process]]))
@@ -187,6 +222,7 @@ class GpuActivity:
 
     ``compute``: a kernel that is no communication runs, or a CUDA graph that was traced whole; ``communication``: such
     a kernel runs; ``kernels``: either; ``busy``: anything. ``gaps``: for each kind of idleness its gaps.
+    ``blocking``: no compute runs, and the next one depends on the communication ``blocking_op``, int32.
     """
 
     compute: Line
@@ -194,6 +230,8 @@ class GpuActivity:
     kernels: Line
     busy: Line
     gaps: dict[str, Line]
+    blocking: Line
+    blocking_op: NDArray[np.int32]
 
     @property
     def busy_ns(self) -> int:
@@ -201,7 +239,8 @@ class GpuActivity:
         return int((self.busy[1] - self.busy[0]).sum())
 
     def parts(self, start: Ints, end: Ints) -> dict[str, Ints]:
-        """Measure how much of each window every part takes, in ns: `PARTS`, which add up to it, and all communication.
+        """Measure how much of each window every part takes, in ns: `PARTS`, which add up to it, all communication,
+        and what of it is blocking.
 
         Communication is exposed while no compute kernel runs; copies count while no kernel runs.
         """
@@ -216,11 +255,12 @@ class GpuActivity:
             COPIES: busy - kernels,
             **{kind: covered(line) for kind, line in self.gaps.items()},
             COMMUNICATION: covered(self.communication),
+            BLOCKING: covered(self.blocking),
         }
 
 
 def _gpu_activity(
-    trace: Trace, communication: NDArray[np.bool_], process: int, waits: Waits
+    trace: Trace, communication: NDArray[np.bool_], process: int, why: Causes
 ) -> dict[int, GpuActivity]:
     """Find the `GpuActivity` of each GPU, by its number, that a process ran ops on.
 
@@ -236,12 +276,19 @@ def _gpu_activity(
         talks = (kind == KERNEL) & communication[ops.name[rows]]
         copies = (kind == MEMCPY) | (kind == MEMSET)
         computes = ~talks & ~copies
+        *blocking, blocking_op = (
+            blocking_communication(trace, why.reasons, communication, gpu, process)
+            if talks.any() and not why.lacks
+            else (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
+        )
         activity[gpu] = GpuActivity(
             compute=merge(start[computes], end[computes]),
             communication=merge(start[talks], end[talks]),
             kernels=merge(start[~copies], end[~copies]),
             busy=merge(start, end),
-            gaps=_gaps(trace, rows, waits),
+            gaps=_gaps(trace, rows, why.waits),
+            blocking=(blocking[0], blocking[1]),
+            blocking_op=blocking_op,
         )
     return activity
 

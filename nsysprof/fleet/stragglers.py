@@ -161,19 +161,22 @@ def _median(values: Matrix, axis: int) -> Matrix:
 
 # ---- collectives
 
-_WAITING = ("rank", "label", "collectives", "collective_ns", "waiting_ns", "caused_ns")
+_WAITING = ("rank", "label", "collectives", "collective_ns", "waiting_ns", "caused_ns", "late_peer_ns")
+_LATE = ("rank", "label", "peer", "late_ns")
 
 
 @dataclass(frozen=True)
 class Waiting:
     """``each``: a row per rank and iteration, ``rank, label, collectives, collective_ns, waiting_ns, caused_ns``:
     time in collectives, the part of it beyond the shortest, and what others waited while this rank was the last to
-    come. ``matched``: how many collectives of all ranks have a counterpart on others, ``unmatched`` how many have none.
-    ``offset_ns``: per rank by how much its clock is ahead of the first's, ``spread_ns`` half the middle 90 % of what
-    the ends differ by then; empty where nothing was matched.
+    come; ``late_peer_ns``: how much of the waiting blocked compute. ``late``: for which ``peer`` it was, ``rank, label,
+    peer, late_ns``. ``matched``: how many collectives of all ranks have a counterpart on others, ``unmatched`` how many
+    have none. ``offset_ns``: per rank by how much its clock is ahead of the first's, ``spread_ns`` half the middle 90 %
+    of what the ends differ by then; empty where nothing was matched.
     """
 
     each: pd.DataFrame
+    late: pd.DataFrame
     matched: int
     unmatched: int
     offset_ns: Mapping[int, int]
@@ -189,11 +192,10 @@ def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
     labels: dict[str, int] = {}
     names: dict[str, int] = {}
     rows = pd.concat([_rows(each, path, labels, names) for each in ranks], ignore_index=True)
-    if rows.empty:
-        return Waiting(pd.DataFrame(columns=_WAITING), 0, 0, {}, 0)
-    matched = _matched(rows)
+    matched = _matched(rows) if len(rows) else rows
     if matched.empty:
-        return Waiting(pd.DataFrame(columns=_WAITING), 0, len(rows), {}, 0)
+        none, late = pd.DataFrame(columns=_WAITING), pd.DataFrame(columns=_LATE)
+        return Waiting(none, late, 0, len(rows), {}, 0)
     matched["length"] = matched["end"] - matched["start"]
     matched["one"] = matched["label"] * (int(matched["place"].max()) + 1) + matched["place"]
     together = matched.groupby("one", sort=False)["length"]
@@ -202,6 +204,9 @@ def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
     last = together.idxmin().to_numpy()
     matched["caused"] = 0
     matched.loc[last, "caused"] = all_waiting.loc[last]
+    matched["late"] = _late(ranks, matched)
+    peer = matched.loc[last].set_index("one")["rank"]
+    matched["peer"] = matched["one"].map(peer)
     each = (
         matched.groupby(["rank", "label"], sort=False)
         .agg(
@@ -209,12 +214,31 @@ def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
             collective_ns=("length", "sum"),
             waiting_ns=("waiting", "sum"),
             caused_ns=("caused", "sum"),
+            late_peer_ns=("late", "sum"),
         )
         .reset_index()
     )
-    each["label"] = np.array(list(labels), object)[each["label"]]
+    blocked = matched[matched["late"] > 0].rename(columns={"late": "late_ns"})
+    late = blocked.groupby(["rank", "label", "peer"], sort=False)["late_ns"].sum().reset_index()
+    for frame in (each, late):
+        frame["label"] = np.array(list(labels), object)[frame["label"].to_numpy(np.int64)]
     offsets, spread = _clocks(matched)
-    return Waiting(each, len(matched), len(rows) - len(matched), offsets, spread)
+    return Waiting(each, late, len(matched), len(rows) - len(matched), offsets, spread)
+
+
+def _late(ranks: Sequence[Ranked], matched: pd.DataFrame) -> NDArray[np.int64]:
+    """Measure how much of the waiting of each matched collective blocked compute, within its iteration."""
+    out = np.zeros(len(matched), np.int64)
+    for each in ranks:
+        part, mine = each.part, np.flatnonzero(matched["rank"] == each.rank)
+        until = np.full(len(part.collective), np.iinfo(np.int64).min)
+        rows = matched.iloc[mine]
+        until[rows["of"]] = np.minimum(rows["start"] + rows["waiting"], rows["until"])
+        late = np.zeros(len(part.collective), np.int64)
+        blocked = np.minimum(part.blocking_end, until[part.blocking_of]) - part.blocking_start
+        np.add.at(late, part.blocking_of, np.where(part.blocking_start < until[part.blocking_of], blocked, 0))
+        out[mine] = late[rows["of"]]
+    return out
 
 
 def _matched(rows: pd.DataFrame) -> pd.DataFrame:
@@ -236,7 +260,8 @@ def _matched(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _rows(ranked: Ranked, path: str, labels: dict[str, int], names: dict[str, int]) -> pd.DataFrame:
     """List the collectives that start in an iteration of a rank: ``rank``, ``label`` and ``name`` as codes, which are
-    added to those given, ``place`` in the iteration, ``start``, ``end``.
+    added to those given, ``place`` in the iteration, ``start``, ``end``; which collective of the part it is ``of``, and
+    ``until`` when the iteration lasts.
     """
     part = ranked.part
     rows = iteration_rows(part, path)
@@ -258,6 +283,8 @@ def _rows(ranked: Ranked, path: str, labels: dict[str, int], names: dict[str, in
             "name": name[part.collective[inside]],
             "start": part.collective_start[inside],
             "end": part.collective_end[inside],
+            "of": np.flatnonzero(inside),
+            "until": part.last_ns[rows][at],
         }
     )
 

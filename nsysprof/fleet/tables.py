@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.fleet.identity import Ranked
-from nsysprof.formats.rank_answer import COLUMNS, COMMUNICATION, COMPUTE, COPIES, IDLE_PARTS, PARTS
+from nsysprof.formats.rank_answer import BLOCKING, COLUMNS, COMMUNICATION, COMPUTE, COPIES, IDLE_PARTS, PARTS
 from nsysprof.results.table import table
 from nsysprof.statistics.distributions import grouped_quartiles
 
@@ -25,6 +25,7 @@ _PARTS = {
     "copies_ns": "exposed copies and sets: no kernel runs meanwhile",
     "idle_host_ns idle_sync_ns idle_queue_ns": "time in which the GPU waits: for a launch, in a synchronization,"
     " for its queue",
+    "blocking_ns": "the part of exposed communication that the next compute depended on; empty where not known",
 }
 _TOTALS = {
     "cpu_ns": "host durations of the instances",
@@ -83,6 +84,9 @@ RANKS = table(
         "collectives collective_ns": "collectives, and time in them",
         "waiting_ns": "what it waits in collectives for ranks that come later",
         "caused_ns": "what others wait for it",
+        "late_peer_ns": "the part of blocking_ns in which a rank that comes later was awaited",
+        "transfer_ns": "the rest of blocking_ns",
+        "late_peer": "the rank for which most of late_peer_ns is; empty for none",
         "times_awaited": "in how many iterations it comes last to the collectives",
         "clock_offset_ns": "how far its clock is from the common one; empty where that is not known",
         "ratio": "median over iterations of its own time over the median of the other ranks",
@@ -97,9 +101,13 @@ RANKS = table(
 
 # Own time: what a rank takes for itself, without exposed communication.
 OWN_PARTS = (COMPUTE, COPIES, *IDLE_PARTS)
-SUMS = ("cpu", "span", "own", COMMUNICATION, *PARTS, "idle")
-WAITS = ("collectives", "collective_ns", "waiting_ns", "caused_ns")
-USUAL = ("rank", "iterations", *(f"{name}_ns" for name in SUMS), *WAITS, "times_awaited")
+SUMS = ("cpu", "span", "own", COMMUNICATION, *PARTS, BLOCKING, "idle")
+WAITS = ("collectives", "collective_ns", "waiting_ns", "caused_ns", "late_peer_ns")
+BLOCKED = ("blocking_ns", "late_peer_ns", "transfer_ns")
+USUAL = (
+    *("rank", "iterations", *(f"{name}_ns" for name in SUMS), *WAITS),
+    *("transfer_ns", "late_peer", "times_awaited"),
+)
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,17 @@ from numpy.typing import NDArray
 from nsysprof.core.files import open_regular, whole_file
 from nsysprof.core.intervals import Ints
 
-FORMAT = 4
+FORMAT = 5
 # The path that stands for everything that a rank did.
 WHOLE = "(whole report)"
-# The parts that add up to the time of a window on a GPU, and all communication, which is no part of that sum.
+# The parts that add up to the time of a window on a GPU; all communication, and what of the exposed the next compute
+# depended on, which are no parts of that sum.
 COMPUTE, EXPOSED, COPIES = "compute", "exposed", "copies"
 HOST, SYNC, QUEUE = IDLE_PARTS = ("idle_host", "idle_sync", "idle_queue")
 PARTS = (COMPUTE, EXPOSED, COPIES, *IDLE_PARTS)
 COMMUNICATION = "communication"
-COLUMNS = ("instances", "cpu", "span", "busy", "sum", COMMUNICATION, *PARTS)
+BLOCKING = "blocking"
+COLUMNS = ("instances", "cpu", "span", "busy", "sum", COMMUNICATION, *PARTS, BLOCKING)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class RankPart:
     its totals.
 
     ``iteration_path`` is the path of the iterations. Collectives in the order of their starts: ``collective`` int32
-    into ``collective_names``, ``collective_start``, ``collective_end``. ``timeline_ns`` (start, end) in equal bins,
+    into ``collective_names``, ``collective_start``, ``collective_end``; ``blocking_start``,
+    ``blocking_end`` are pieces of the collectives ``blocking_of`` (int32) that the next compute depended on. Where the
+    trace ``lacks`` what that takes, there are none. ``timeline_ns`` (start, end) in equal bins,
     each with the time that ``compute_bins`` and ``exposed_bins`` say, the latter communication without compute.
     """
 
@@ -58,6 +62,10 @@ class RankPart:
     collective: NDArray[np.int32]
     collective_start: Ints
     collective_end: Ints
+    blocking_of: NDArray[np.int32]
+    blocking_start: Ints
+    blocking_end: Ints
+    lacks: tuple[str, ...]
     timeline_ns: tuple[int, int]
     compute_bins: Ints
     exposed_bins: Ints

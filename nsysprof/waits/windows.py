@@ -11,6 +11,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
 from nsysprof.core.intervals import Ints, expand_ranges, merge
 from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
+from nsysprof.waits.walk import RUNS, Reasons, walk
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,9 @@ def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[
     A window goes from the start of the instance on the host, or from the end of the last window of its path on that GPU
     if that is later, to the end of its own last op there, or of the instance on the host if that is later: a host that
     is late inside the instance counts, before its ops and behind them, and one that runs ahead does not. Instances that
-    ran nothing on a GPU have none.
+    ran nothing on a GPU have none. What CUDA graphs replay counts where it was launched, however it is attributed.
     """
-    trace = attribution.trace
-    index = index_work(attribution, rows)
+    trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     launch, place = index.launches_of(rows)
     size = index.begin[launch + 1] - index.begin[launch]
     op = index.ops[expand_ranges(index.begin[launch], size)]
@@ -91,6 +91,29 @@ def whole_windows(trace: Trace) -> Windows:
     return Windows(nowhere, np.zeros(count, np.int32), numbers.astype(np.int32), start, end, end, last)
 
 
+def blocking_communication(
+    trace: Trace, why: Reasons, communication: NDArray[np.bool_], gpu: int, process: int
+) -> tuple[Ints, Ints, NDArray[np.int32]]:
+    """The exposed communication of a process on a GPU that the next compute depended on: ``start``, ``end``, ``op``.
+
+    Disjoint and sorted by start; the process must have ops on that GPU.
+    """
+    ops = trace.ops
+    rows = np.flatnonzero((trace.op_gpu == gpu) & (trace.op_process == process))
+    last = rows[np.argmax(ops.end[rows])]
+    end = ops.end[[last]]
+    one = (ops.start[rows].min(keepdims=True), end, end, np.array([last], np.int32))
+    window = Windows(np.array([-1]), np.zeros(1, np.int32), np.array([gpu], np.int32), *one)
+    gaps = stretches(window, gpu, gpu_lines(trace, communication, gpu, process))
+    pieces = walk(trace, why, gaps.start, gaps.end, gaps.op)
+    op = pieces.op
+    talks = (pieces.kind == RUNS) & (ops.kind[op] == KERNEL) & communication[ops.name[op]]
+    talks &= (trace.op_gpu[op] == gpu) & (trace.op_process[op] == process)
+    found = np.flatnonzero(talks)
+    found = found[np.argsort(pieces.start[found], kind="stable")]
+    return pieces.start[found], pieces.end[found], op[found]
+
+
 @dataclass(frozen=True)
 class Stretches:
     """Stretches of windows without compute: ``window``, ``start``, ``end`` and the ``op`` that ends each.
@@ -119,10 +142,14 @@ class GpuLines:
     copies: tuple[Ints, Ints]
 
 
-def gpu_lines(trace: Trace, communication: NDArray[np.bool_], gpu: int) -> GpuLines:
-    """The `GpuLines` of a GPU, whoever launched there; ``communication`` says it of each op name."""
+def gpu_lines(
+    trace: Trace, communication: NDArray[np.bool_], gpu: int, process: int | None = None
+) -> GpuLines:
+    """The `GpuLines` of a GPU, whoever launched there, or of one process; ``communication`` says it of each op name."""
     ops = trace.ops
     rows = np.flatnonzero((trace.op_gpu == gpu) & (ops.kind != MIGRATION))
+    if process is not None:
+        rows = rows[trace.op_process[rows] == process]
     talks = (ops.kind[rows] == KERNEL) & communication[ops.name[rows]]
     computes = (
         ((ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)) & ~talks & (ops.end[rows] > ops.start[rows])

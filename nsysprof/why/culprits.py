@@ -18,7 +18,20 @@ from nsysprof.trace.details import PROFILER, Dependencies, HostActivity
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, tid_of
 from nsysprof.waits.exposure import exposed_by
 from nsysprof.waits.host import ACTIVITIES, host_time, ranges_around, threads_to_blame
-from nsysprof.waits.walk import BARRIER, EVENT, HOST, LATENCY, RUNS, UNKNOWN, Pieces, Reasons, reasons
+from nsysprof.waits.walk import (
+    BARRIER,
+    CUT,
+    EVENT,
+    HOST,
+    LATENCY,
+    MAX_STEPS,
+    RUNS,
+    UNKNOWN,
+    Pieces,
+    Reasons,
+    lacking,
+    reasons,
+)
 from nsysprof.waits.windows import Windows
 
 CAUSES = ("compute", "communication", "copy", "kernel", "host", "latency", "profiler", "unknown")
@@ -30,7 +43,6 @@ PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
     "op",
 )
-_WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent"}
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -63,8 +75,9 @@ class Texts:
 class Facts:
     """What is known of a trace: ``communication`` says of each op name whether it is a collective.
 
-    ``names`` are the merged names of ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what
-    `Trace.threads` are called; ``texts`` are all texts that pieces refer to.
+    ``op_owner`` is the range that each GPU op is named after, None for its owner; ``names`` are the merged names of
+    ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called;
+    ``texts`` are all texts that pieces refer to.
     """
 
     attribution: Attribution
@@ -74,6 +87,7 @@ class Facts:
     activity: HostActivity
     reasons: Reasons
     copy_sizes: NDArray[np.int64]
+    op_owner: NDArray[np.int32] | None
     names: list[str]
     name_code: NDArray[np.int64]
     threads: list[str]
@@ -82,16 +96,7 @@ class Facts:
     @property
     def lacks(self) -> tuple[str, ...]:
         """What the recording does not hold though the program did it, each with the option that records it."""
-        found = []
-        if _WAIT_CALLS & set(self.activity.calls.names):
-            both = (
-                ("waits for events", self.dependencies.waits),
-                ("records of events", self.dependencies.records),
-            )
-            found += [
-                f"{name} (nsys profile --cuda-event-trace=true)" for name, events in both if not len(events)
-            ]
-        return tuple(found)
+        return lacking(self.dependencies, self.activity)
 
     @property
     def words(self) -> dict[str, Sequence[str]]:
@@ -100,8 +105,16 @@ class Facts:
         return {**texts, "cause": CAUSES, "claim": CLAIMS}
 
 
-def read_facts(attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None) -> Facts:
-    """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it."""
+def read_facts(
+    attribution: Attribution,
+    kinds: Kinds,
+    merge_names: Sequence[str] | None,
+    op_owner: NDArray[np.int32] | None = None,
+) -> Facts:
+    """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it.
+
+    ``op_owner`` is the range that each GPU op is named after, where that is another than the one that launched it.
+    """
     trace = attribution.trace
     reader = trace.report.reader
     dependencies, thread_names = reader.dependencies(trace), reader.thread_names()
@@ -115,6 +128,7 @@ def read_facts(attribution: Attribution, kinds: Kinds, merge_names: Sequence[str
         activity=reader.host_activity(trace.arena),
         reasons=reasons(trace, dependencies),
         copy_sizes=reader.copy_sizes(trace),
+        op_owner=op_owner,
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
         threads=[thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
@@ -147,7 +161,7 @@ def account(
     cause = np.select(
         [
             kind == LATENCY,
-            kind == UNKNOWN,
+            (kind == UNKNOWN) | (kind == CUT),
             (op_kind == MEMCPY) | (op_kind == MEMSET),
             facts.communication[trace.ops.name[op]],
         ],
@@ -156,6 +170,8 @@ def account(
     )
     culprit, range_name = np.zeros(len(rest), np.int64), np.zeros(len(rest), np.int64)
     culprit[runs], range_name[runs] = _op_texts(facts, op[runs])
+    unknown = ~runs & (kind != LATENCY)
+    culprit[unknown] = _missing(facts, op[unknown], kind[unknown] == CUT)
     none = np.zeros(len(rest), np.int64)
     parts = [
         {
@@ -167,7 +183,7 @@ def account(
             "culprit": culprit,
             "range": range_name,
             "exposed_by": none,
-            "claim": np.select([runs, kind == UNKNOWN], [BY_EDGE, ABSTAINS], BY_ORDER),
+            "claim": np.select([runs, unknown], [BY_EDGE, ABSTAINS], BY_ORDER),
             "op": op,
         },
         _host_parts(facts, pieces, window, windows),
@@ -233,10 +249,25 @@ def held_up(facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
     return op[some], wait[some], culprit
 
 
+def _missing(facts: Facts, op: NDArray[np.int64], cut: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Texts that say why nobody knows what each op waited for; ``cut`` where the way back was too long."""
+    trace = facts.attribution.trace
+
+    def describe(name: int, launched: int, cut: int) -> str:
+        if cut:
+            return f"more than {MAX_STEPS:,} GPU ops one after the other: not followed further back"
+        text = short_name(trace.op_names[name])
+        return f"{text} begins before what it depends on" if launched else f"no launch of {text} is recorded"
+
+    return facts.texts.each(describe, trace.ops.name[op], trace.ops.launch[op] >= 0, cut)
+
+
 def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """A text for each op: what it is, and in which range it was launched; and the name of that."""
+    """A text for each op: what it is, and in which range it was launched, or captured; and the name of that."""
     trace = facts.attribution.trace
     owner = np.append(facts.attribution.owner, np.int32(-1))[trace.ops.launch[op]]
+    if facts.op_owner is not None:
+        owner = facts.op_owner[op]
     size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.copy_sizes[op]), -1)
 
     def describe(name: int, size: int, row: int) -> str:

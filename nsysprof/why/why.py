@@ -148,10 +148,13 @@ def why(
 ) -> Why:
     """Account for the GPU windows of the ranges that the glob ``select`` matches; without one of those that repeat.
 
+    Where ``attribution`` reads CUDA graphs as captured, what they replay is named after the range that captured it;
+    windows, and what the host did, are those of the real launches all the same.
+
     Times per instance are per window, or per call of the inner ranges whose names match ``per``. Raises `NsysprofError`
     where no range matches. Near-linear in ops and calls.
     """
-    windows, paths, chosen = _choose(attribution, select, merge_names)
+    windows, paths, chosen = _choose(attribution.launched, select, merge_names)
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
     answer = account_for(attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen)
     if per is None:
@@ -169,8 +172,9 @@ def account_for(
     chosen: str = "",
 ) -> Why:
     """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`."""
-    trace = attribution.trace
-    facts = read_facts(attribution, kinds, merge_names)
+    named = attribution.op_owner if attribution.replay is not None else None
+    attribution = attribution.launched
+    trace, facts = attribution.trace, read_facts(attribution, kinds, merge_names, named)
     frame = _window_frame(facts, windows, paths)
     group = frame.groupby(_PLACE, sort=False).ngroup().to_numpy(np.int64)
     waited: list[dict[str, NDArray[np.int64]]] = []
@@ -374,9 +378,13 @@ def _rows(
     out["ceiling_ns"] = out["per_instance_ns"].where(~out["cause"].isin(["compute", "unknown"]))
     cells = (out[name] for name in ("cause", "activity", "culprit", "exposed_by"))
     out["hint"] = [hint_for(*row) for row in zip(*cells, strict=True)]
-    return out.sort_values(
-        [*_PLACE, "waited_ns"], ascending=[True, True, True, False], ignore_index=True, kind="stable"
-    )
+    by = [
+        *_PLACE,
+        "waited_ns",
+        *_KEYS,
+        "meanwhile",
+    ]  # of rows with equal time the texts decide, never the order of the file
+    return out.sort_values(by, ascending=[name != "waited_ns" for name in by], ignore_index=True)
 
 
 def _held_up(facts: Facts, windows: pd.DataFrame) -> pd.DataFrame:

@@ -41,7 +41,7 @@ INSTANCE_COLUMNS = [
 ]
 KERNEL_COLUMNS = [
     *("path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns"),
-    "cause",
+    *("cause", "captured_path"),
 ]
 ADDITIVE = ["kernels", "memops", "busy_ns", "sum_ns", "exclusive_sum_ns", "followed_sum_ns"]
 

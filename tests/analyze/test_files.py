@@ -85,13 +85,14 @@ DOCUMENT = [
     "options",
     "totals",
     "unified_memory",
+    "cuda_graphs",
     "ledger",
     "warnings",
     "missing",
     "ranges",
     "kernels",
 ]
-TEXTS = {"path", "merged_path", "kind", "domain", "kernel", "family", "math_unit", "cause"}
+TEXTS = {"path", "merged_path", "kind", "domain", "kernel", "family", "math_unit", "cause", "captured_path"}
 
 ODD_NAMES = [
     'quote " and ""two""',
@@ -249,6 +250,7 @@ def test_json_equals_the_frames_and_the_csv(
     assert document["nsysprof"] == __version__
     assert document["options"] == {
         "threads": "follow",
+        "graphs": "launched",
         "by": by,
         "select": None,
         "skip": 0,
@@ -282,7 +284,7 @@ def test_json_says_what_was_asked(
         answer = break_down(attribute(report, threads), by="process", **how)
     write_json(answer, tmp_path / "analysis.json")
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
-    assert document["options"] == {"threads": threads, "by": "process", **options}
+    assert document["options"] == {"threads": threads, "graphs": "launched", "by": "process", **options}
     assert "threads" not in document
     assert "by" not in document
 

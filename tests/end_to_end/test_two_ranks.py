@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from nsysprof.attribution.attribute import attribute
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.examine import ReportTask, examine_report
 from nsysprof.fleet.files import write_fleet
 from nsysprof.fleet.inputs import find_reports
+from nsysprof.trace.report import open_report
+from nsysprof.why.why import why
 
 STUDY = Path(__file__).parents[2] / "analysis" / "two-ranks"
 COST = ["seconds", "peak_bytes", "report"]
@@ -66,6 +70,39 @@ def starts() -> tuple[int, int, int, int]:
     return len(begun), int(agree.sum()), int(far.sum()), int((agree & far).sum())
 
 
+def test_the_walk_and_the_rule_of_the_fleet_agree_on_who_is_late() -> None:
+    """On which rank compute is blocked for longer by an all-reduce, the walk says from one report alone: it is the one
+    that the fleet says waits, wherever the two are further apart than their clocks are known.
+    """
+    fleet = study()
+    files, _ = find_reports([str(STUDY)])
+    sides = []
+    for file in files:
+        answer = examine_report(ReportTask(file))
+        part = answer.parts[0]  # type: ignore[union-attr]
+        blocked = np.zeros(len(part.collective), np.int64)
+        np.add.at(blocked, part.blocking_of, part.blocking_end - part.blocking_start)
+        sides.append((part.collective_end - part.collective_start, blocked))
+    assert len(sides[0][0]) == len(sides[1][0])  # so the k-th of one is the k-th of the other
+    waits = sides[1][0] - sides[0][0]  # positive: rank 0 comes last, and rank 1 waits
+    blocks = sides[1][1] - sides[0][1]
+    told = (np.abs(blocks) > 2 * fleet.waiting.spread_ns) & (np.abs(waits) > 2 * fleet.waiting.spread_ns)
+    assert told.sum() >= 20
+    assert (np.sign(waits[told]) == np.sign(blocks[told])).all()
+    assert fleet.ranks["late_peer"].tolist() == [1, 0]
+
+
+def test_blocking_communication_adds_up_on_both_ranks() -> None:
+    """Late peer and transfer make the blocking part, which is in what is exposed, as `nsysprof why` has it per rank."""
+    ranks = study().ranks
+    assert (ranks["late_peer_ns"] + ranks["transfer_ns"] == ranks["blocking_ns"]).all()
+    assert (ranks["blocking_ns"] <= ranks["exposed_ns"]).all()
+    for rank, blocking in enumerate(ranks["blocking_ns"].tolist()):
+        with open_report(STUDY / f"rank_{rank}.sqlite") as report:
+            windows = why(attribute(report), "step*").windows
+        assert windows["blocking_ns"].sum() == pytest.approx(blocking, rel=1e-3)
+
+
 def claims() -> Iterator[str]:
     """Rows and phrases of the README."""
     fleet = study()
@@ -93,6 +130,10 @@ def claims() -> Iterator[str]:
     yield f"add up to {tokens[1]:,} tokens, those of the other to {tokens[0]:,}"
     waits = ranks["waiting_ns"].sum() / ranks["collective_ns"].sum()
     yield f"{format_share(waits)} of the time in all-reduce is waiting"
+    for row in ranks.to_dict("records"):
+        parts = [format_ns(row[f"{name}_ns"]) for name in ("blocking", "late_peer", "transfer")]
+        yield f"on rank {row['rank']} {parts[0]} ({parts[1]} late peer, {parts[2]} transfer)"
+    yield f"depends on {format_share(ranks['blocking_ns'].sum() / ranks['exposed_ns'].sum())} of it"
     saved = (steps["own_max_ns"] - steps["own_mean_ns"]).mean()
     share = (steps["own_max_ns"] - steps["own_mean_ns"]).sum() / steps["span_max_ns"].sum()
     yield f"Batches of equal length would save {format_share(share)}"

@@ -25,7 +25,7 @@ from nsysprof.fleet.text import fleet_text
 from tests.conftest import MakeTrace
 from tests.fleet.test_parts import ALL_REDUCE, examined, ranked, step, steps
 from tests.kit.figures import texts
-from tests.kit.trace import Items, Range, launch_kernel, write
+from tests.kit.trace import Items, Launch, Range, launch_kernel, write
 
 SLOW, COUNT = 2, 24
 
@@ -55,6 +55,41 @@ def test_the_rank_with_the_least_time_in_collectives_is_the_one_that_is_waited_f
         "rank 2 is the one the others wait for: 67 % of the time that rank 0 is in collectives is waiting"
     )
     assert "It is in them for the shortest time, 1.20 µs against 3.60 µs of rank 0" in finding
+
+
+def test_blocking_communication_is_late_peer_or_transfer(trace: MakeTrace) -> None:
+    """Compute waits 140 ns, 90 until the late rank 2 comes (10 more are hidden); the 40 of rank 2 are transfer."""
+    slow, other = (
+        examined(trace(*steps(COUNT, compute, waits, events=True), name=f"{waits}.sqlite"))
+        for compute, waits in ((300, 50), (200, 150))
+    )
+    answers = [ranked(f"rank_{rank}", rank, slow if rank == SLOW else other) for rank in range(3)]
+    fleet = fleet_answer(answers)
+    names = ["blocking_ns", "late_peer_ns", "transfer_ns", "late_peer"]
+    waiting = [COUNT * 140, COUNT * 90, COUNT * 50, SLOW]
+    found = fleet.ranks[names].fillna(-1).to_numpy().tolist()
+    assert found == [waiting, waiting, [COUNT * 40, 0, COUNT * 40, -1]]
+    [finding] = [text for text in fleet.findings if "it is blocking" in text]
+    late = "for 140 ns, 90 ns until late rank 2 comes and 50 ns for the transfer"
+    assert finding == (
+        "compute depends on 100 % of the exposed communication (it is blocking): per iteration"
+        f" rank 0 {late}; rank 1 {late}; rank 2 for 40 ns"
+    )
+    assert fleet.usual[names].equals(fleet.ranks[names])
+
+
+def test_what_blocks_is_empty_where_it_is_not_known(trace: MakeTrace) -> None:
+    """One rank was recorded without events: its columns are empty, a warning names it, and the others are answered."""
+    known = examined(trace(*steps(COUNT, events=True), name="known.sqlite"))
+    call = Launch(30, 31, 999, api="cudaStreamWaitEvent_v3020")
+    unknown = examined(trace(*steps(COUNT), call, name="unknown.sqlite"))
+    fleet = fleet_answer([ranked("rank_0", 0, known), ranked("rank_1", 1, unknown)])
+    assert fleet.ranks["blocking_ns"].isna().tolist() == [False, True]
+    assert fleet.ranks["transfer_ns"].isna().tolist() == [False, True]
+    [warning] = [text for text in fleet.warnings if "not recorded" in text]
+    assert warning.startswith("rank 1: not recorded: waits for events (nsys profile --cuda-event-trace=true)")
+    [finding] = [text for text in fleet.findings if "it is blocking" in text]
+    assert finding.endswith("per iteration rank 0 for 50 ns")
 
 
 def test_the_straggler_is_named_with_how_much(fleet: Fleet) -> None:

@@ -29,22 +29,28 @@ from nsysprof.fleet.stragglers import iteration_rows
 from nsysprof.formats.rank_answer import PARTS, WHOLE, RankPart, ReportAnswer, read_answer
 from nsysprof.formats.run_record import rank_in_record
 from tests.conftest import MakeTrace
-from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import EventRecord, Items, Launch, Range, StreamWait, launch_kernel, launch_memcpy
 
 ROOT = Path(__file__).parents[2]
 TWO = ROOT / "analysis" / "two-ranks"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
-def step(number: int, *, begin: int, compute: int, waits: int) -> list[Items]:
+def step(number: int, *, begin: int, compute: int, waits: int, events: bool = False) -> list[Items]:
     """A step: a kernel, an all-reduce on another stream that begins 10 ns before its end, and an optimizer.
 
-    The all-reduce is launched by a thread of NCCL's own, outside of the step's ranges.
+    The all-reduce is launched by a thread of NCCL's own, outside of the step's ranges. With ``events`` the optimizer's
+    stream is told to wait for it.
     """
     first = begin + 20
     last = first + compute
     id = 10 * number + 1
+    order: list[Items] = [
+        EventRecord(9, begin + 15, id + 3, thread=2, sync=number + 1),
+        StreamWait(7, begin + 20, id + 4, sync=number + 1),
+    ]
     return [
+        *(order if events else ()),
         Range(f"step{number}", begin, begin + 900),
         Range("forward", begin + 1, begin + 10),
         launch_kernel("gemm_kernel", (begin + 2, begin + 5), (first, last), id=id),
@@ -63,8 +69,12 @@ def step(number: int, *, begin: int, compute: int, waits: int) -> list[Items]:
     ]
 
 
-def steps(count: int, compute: int = 200, waits: int = 60) -> list[Items]:
-    return [item for at in range(count) for item in step(at, begin=1000 * at, compute=compute, waits=waits)]
+def steps(count: int, compute: int = 200, waits: int = 60, *, events: bool = False) -> list[Items]:
+    return [
+        item
+        for at in range(count)
+        for item in step(at, begin=1000 * at, compute=compute, waits=waits, events=events)
+    ]
 
 
 def examined(path: Path, choice: Choice | None = None) -> ReportAnswer:
@@ -109,6 +119,29 @@ def test_idle_time_has_its_reason(trace: MakeTrace) -> None:
     assert column(part, "step*", "idle_queue") == [20, 0]
     assert column(part, "step*", "idle_host") == [35, 0]
     assert column(part, "step*", "copies") == [20, 0]
+
+
+def test_exposed_communication_blocks_where_the_next_compute_was_told_to_wait(trace: MakeTrace) -> None:
+    """Of the 60 ns of each all-reduce 50 are exposed; they block only with the event. No other part changes."""
+    parts = {
+        events: examined(trace(*steps(3, events=events), name=f"{events}.sqlite")).parts[0]
+        for events in (False, True)
+    }
+    for events, part in parts.items():
+        assert column(part, "step*", "exposed") == [50, 50, 50]
+        assert column(part, "step*", "blocking") == ([50, 50, 50] if events else [0, 0, 0])
+        assert part.lacks == ()
+    assert parts[True].blocking_of.tolist() == [0, 1, 2]
+    assert (parts[True].blocking_end - parts[True].blocking_start).tolist() == [50, 50, 50]
+    assert all(column(parts[False], "step*", name) == column(parts[True], "step*", name) for name in PARTS)
+
+
+def test_what_blocks_is_not_known_without_a_record_of_events(trace: MakeTrace) -> None:
+    """The program waited for an event, and the report does not say for which."""
+    call = Launch(30, 31, 999, api="cudaStreamWaitEvent_v3020")
+    [part] = examined(trace(*steps(3), call)).parts
+    assert [text.split(" (")[0] for text in part.lacks] == ["waits for events", "records of events"]
+    assert len(part.blocking_of) == 0
 
 
 @pytest.mark.parametrize("name", ["rank_0", "rank_1"])

@@ -244,7 +244,9 @@ class Walk:
         both = all("eventSyncId" in row for row in (*waits[:1], *records[:1]))
         out = []
         for row, is_wait in (*((row, False) for row in records), *((row, True) for row in waits)):
-            lane = row["globalPid"], row["deviceId"], row["streamId"]
+            context = row["globalPid"] >> 24 & 0xFFFFFF, row["contextId"]
+            device = self.contexts.get(context, row["deviceId"]) if is_wait else row["deviceId"]
+            lane = row["globalPid"], device, row["streamId"]
             sync = row.get("eventSyncId") or 0
             key = (row["globalPid"], row["eventId"], *((sync,) if both else ()))
             if not is_wait:
@@ -284,12 +286,15 @@ class Walk:
         return out
 
     @cached_property
+    def contexts(self) -> dict[tuple[int, int], int]:
+        """The device of each context, by pid and number."""
+        rows = self.rows("TARGET_INFO_CUDA_CONTEXT_INFO")
+        return {(row["processId"], row["contextId"]): row["deviceId"] for row in rows}
+
+    @cached_property
     def kinds(self) -> dict[Lane, int]:
         """What kind each stream is: 1 blocking, 3 the legacy default stream."""
-        device = {
-            (row["processId"], row["contextId"]): row["deviceId"]
-            for row in self.rows("TARGET_INFO_CUDA_CONTEXT_INFO")
-        }
+        device = self.contexts
         flags: dict[tuple[int, int | None, int], int] = {}
         for row in self.rows("TARGET_INFO_CUDA_STREAM"):
             where = device.get((row["processId"], row["contextId"]))

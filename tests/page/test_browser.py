@@ -210,8 +210,9 @@ def requests(driver: Driver) -> list[str]:
         ("analyze", str(RUN)),
         ("analyze", str(RUN), "--no-charts"),
         ("compare", str(RUN), "--base", "RUN::math::*", "--new", "RUN::flash::*"),
+        ("why", str(ROOT / "traces" / "block.sqlite")),
     ],
-    ids=["analyze", "no charts", "compare"],
+    ids=["analyze", "no charts", "compare", "why"],
 )
 def test_a_page_opens_in_silence(
     arguments: tuple[str, ...], browser: Driver, pages: Callable[..., Path]
@@ -549,6 +550,37 @@ def test_a_comparison_shows_a_call_of_either_side(browser: Driver, pages: Callab
             "return document.querySelectorAll('[data-timeline]')[1].timeline.draws > 0"
         )
     )
+
+
+def test_the_critical_path_is_drawn_and_told(browser: Driver, pages: Callable[..., Path]) -> None:
+    """Every piece that is wide enough has its colour, also those below it, and hovering names culprit and cause."""
+    opened(browser, pages("why", str(ROOT / "traces" / "block.sqlite")))
+    zooms, looked, missing, some = browser.execute_script(DRAWN_AT_EVERY_ZOOM)
+    assert zooms > 20
+    assert looked > 50
+    assert not missing, some
+    row = f"{TIMELINE}.rows[0]"
+    longest = f"""const row = {row}; let best = 0;
+        for (let i = 0; i < row.marks; i++)
+          if (row.data[0][i] && row.end[i] - row.start[i] > row.end[best] - row.start[best]) best = i;
+        return best"""
+    at = browser.execute_script(longest)
+    browser.execute_script(f"{TIMELINE}.show(0, {TIMELINE}.length); {TIMELINE}.goTo({row}, {at})")
+    until(lambda: [each for each in found(browser, ".tip") if each.is_displayed()])
+    [tip] = found(browser, ".tip")
+    assert "cause: code" in tip.text
+    assert "code in" in tip.text
+    colour = f"""const t = {TIMELINE}, row = {row}, at = {at}, pen = t.canvas.getContext('2d');
+        const x = Math.round((t.x(row.start[at]) + t.x(row.end[at])) / 2 * t.ratio);
+        t.current = null;
+        t.draw();
+        const of = (y) => [...pen.getImageData(x, Math.round(y * t.ratio), 1, 1).data];
+        return [of(row.y + row.height - 2), of(t.height - 2), t.head.waits[row.data[0][at]][1]]"""
+    piece, below, wanted = browser.execute_script(colour)
+    assert "#" + "".join(f"{part:02x}" for part in piece[:3]) == wanted
+    assert below[3] > 0
+    legend = browser.execute_script("return document.querySelector('.legend').innerText")
+    assert "waits: code" in legend
 
 
 def test_the_page_of_a_fleet_is_sorted_and_searched(browser: Driver, pages: Callable[..., Path]) -> None:

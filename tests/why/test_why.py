@@ -17,8 +17,10 @@ from tests.kit.random_reports import random_report
 from tests.kit.reports import BLOCK, RUN, TWO
 from tests.kit.trace import (
     EventRecord,
+    GraphNode,
     Kernel,
     Launch,
+    Memcpy,
     OsCall,
     Overhead,
     Range,
@@ -238,6 +240,22 @@ def test_an_event_leads_to_the_collective_of_another_stream(trace: MakeTrace) ->
     assert answer.windows[["communication_ns", "blocking_ns"]].to_numpy().tolist() == [[40, 40]]
 
 
+def test_a_wait_is_on_the_device_of_its_context(trace: MakeTrace) -> None:
+    """Where nsys (2025.3) files waits on GPU 1 under device 0, the context leads to it."""
+    context = "INSERT INTO TARGET_INFO_CUDA_CONTEXT_INFO VALUES (7, 0, 1, 1, 1, 1, 0, 0)"
+    path = trace(
+        Range("step", 0, 100),
+        launch_kernel("gemm", (0, 5), (5, 40), id=1, stream=7, device=1),
+        launch_kernel(NCCL, (6, 8), (20, 80), id=2, stream=14, device=1),
+        EventRecord(14, 9, id=3, device=1),
+        StreamWait(7, 11, id=4, device=0),
+        launch_kernel("gemm", (13, 15), (80, 100), id=5, stream=7, device=1),
+        empty_tables=["TARGET_INFO_CUDA_CONTEXT_INFO"],
+        sql=[context],
+    )
+    assert why_of(path).windows["blocking_ns"].tolist() == [40]
+
+
 def test_a_collective_that_nobody_waits_for_is_exposed_and_not_blocking(trace: MakeTrace) -> None:
     """The host came late: the collective that runs meanwhile is not the reason."""
     path = trace(
@@ -384,3 +402,35 @@ def test_a_report_without_gpu_work_has_no_windows(trace: MakeTrace) -> None:
     """And no rows: nothing waits."""
     answer = why_of(trace(Range("step", 0, 60)), None)
     assert len(answer.windows) == len(answer.rows) == 0
+
+
+def test_replays_are_named_after_the_range_that_captured_them(trace: MakeTrace) -> None:
+    """With graphs read as captured names change, and nothing else: the walk needs the real launches."""
+    path = trace(
+        Range("layer", 0, 100),
+        GraphNode(1, 50),
+        GraphNode(2, 60),
+        *(Range("step", at, at + 900) for at in (1_000, 2_000, 3_000)),
+        *(
+            item
+            for number, at in enumerate((1_000, 2_000, 3_000))
+            for item in (
+                Launch(at + 10, at + 20, 10 + number, api="cudaGraphLaunch_v10000"),
+                Memcpy(at + 100, at + 400, 10 + number, graph_node=1),
+                Kernel("gemm", at + 400, at + 800, 10 + number, graph_node=2),
+            )
+        ),
+        duration=9_000,
+    )
+    with open_report(path) as report:
+        launched, captured = (
+            why(attribute(report, graphs=each), "step") for each in ("launched", "captured")
+        )
+    check_sums(captured)
+    for answer, name in ((launched, "step"), (captured, "layer")):
+        [copy] = [row for row in waits(answer) if row[0] == "copy"]
+        assert copy[2].startswith("memcpy HtoD")
+        assert copy[2].endswith(f"in {name}")
+    pd.testing.assert_frame_equal(launched.windows, captured.windows)
+    times = ["cause", "activity", "waited_ns"]
+    pd.testing.assert_frame_equal(launched.rows[times], captured.rows[times])

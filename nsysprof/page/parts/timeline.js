@@ -465,6 +465,7 @@
         if (cause !== kind) facts.splice(2, 0, ["does", cause]);
         if (value(1)) facts.push(["range", this.path(value(1) - 1)]);
         else if (this.head.pathNames.length) facts.push(["range", "none"]);
+        if (row.data.length > 3 && value(3)) facts.push(["captured in", this.path(value(3) - 1)]);
         if (value(2)) facts.push(["launched", `${time(value(2) - 1)} before it began`]);
         return facts;
       }

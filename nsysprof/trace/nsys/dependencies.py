@@ -26,12 +26,13 @@ _Keys = tuple[NDArray[np.int64], ...]
 def read_dependencies(source: Source, trace: Trace) -> Dependencies:
     """The `Dependencies` of the streams of a trace, empty where none were recorded."""
     needs = ("globalPid", "deviceId", "streamId", "eventId")
-    waited = _rows(source, WAITS, (*needs, "start", "syncType"), _SYNC)
+    waited = _rows(source, WAITS, (*needs, "start", "syncType"), (*_SYNC, "contextId"))
     recorded = _rows(source, RECORDS, (*needs, "correlationId"), _SYNC)
     keep = (waited["syncType"] == _WAIT_EVENT) & ~np.isin(waited["eventId"], _NO_ID)
     if present(source, WAITS, _SYNC):
         keep &= waited["eventSyncId"] != _NEVER_RECORDED
     waited = {name: values[keep] for name, values in waited.items()}
+    waited["deviceId"] = _device(source, waited)
     recorded["start"] = _called(source, recorded["globalPid"], recorded["correlationId"])
     known = recorded["start"] > np.iinfo(np.int64).min
     recorded = {name: values[known] for name, values in recorded.items()}
@@ -60,6 +61,22 @@ def _rows(
     for block in read_blocks(source, table, needs, others):
         rows.add(block.rows, **{name: column(block, name) for name in (*needs, *others)})
     return rows.take_rest()
+
+
+def _contexts(source: Source) -> dict[tuple[object, object], int]:
+    """The device of each context, by process and number."""
+    rows = named_rows(source, "TARGET_INFO_CUDA_CONTEXT_INFO", "processId", "contextId", "deviceId")
+    return {(pid, context): device for pid, context, device in rows if isinstance(device, int)}
+
+
+def _device(source: Source, waited: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The device of each wait, which is that of its context: nsys 2025.3 writes 0 for waits on every device."""
+    known = _contexts(source)
+    keys = np.stack([waited[name] for name in ("globalPid", "contextId", "deviceId")])
+    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    rows = zip(*distinct.tolist(), strict=True)
+    device = [known.get((pid_of(pid), context), number) for pid, context, number in rows]
+    return np.array(device, np.int64)[inverse.reshape(-1)]
 
 
 def _called(source: Source, process: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -129,8 +146,7 @@ def _kinds(source: Source, trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.
 
     Numbers of streams repeat across devices: the context of a stream says on which it is.
     """
-    contexts = named_rows(source, "TARGET_INFO_CUDA_CONTEXT_INFO", "processId", "contextId", "deviceId")
-    device = {(pid, context): number for pid, context, number in contexts}
+    device = _contexts(source)
     flags: dict[tuple[object, ...], int] = {}
     rows = named_rows(source, "TARGET_INFO_CUDA_STREAM", "processId", "contextId", "streamId", "flag")
     for pid, context, stream, flag in rows:

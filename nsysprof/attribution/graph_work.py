@@ -1,0 +1,116 @@
+"""What CUDA graphs replay, by the ranges in which they were captured: beside the other reading, or as the only one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.captured import as_captured
+from nsysprof.core.text import plural
+from nsysprof.trace.trace import GRAPH, KERNEL, Trace, only_ops
+
+
+@dataclass(frozen=True)
+class GraphWork:
+    """The GPU ops of a trace that belong to where their graph was captured.
+
+    ``captured`` bool per op of the trace: it is known where its node was made. ``inside`` attributes these ops alone,
+    each to the range open there; its ranges are those of the trace.
+    """
+
+    captured: NDArray[np.bool_]
+    inside: Attribution
+
+    @cached_property
+    def owner(self) -> NDArray[np.int32]:
+        """For each op of the trace the range that it was captured in, -1 for none."""
+        out = np.full(len(self.captured), -1, np.int32)
+        out[self.captured] = self.inside.op_owner
+        return out
+
+    def of(self, chosen: NDArray[np.bool_]) -> GraphWork:
+        """The same of some ops of the trace."""
+        trace = only_ops(self.inside.trace, chosen[self.captured])
+        return GraphWork(self.captured[chosen], attribute(trace, self.inside.threads))
+
+
+def graph_work(attribution: Attribution) -> GraphWork | None:
+    """The `GraphWork` of an attributed report, which must still be open; None where no graph is known to be captured.
+
+    A report without nodes of graphs is not looked into.
+    """
+    trace, replay = attribution.trace, attribution.replay
+    if replay is None:
+        if not trace.ops.from_graph.any():
+            return None
+        trace, replay = as_captured(trace, trace.report.reader.captures(trace))
+    captured = replay >= 0
+    if not captured.any():
+        return None
+    return GraphWork(captured, attribute(only_ops(trace, captured), attribution.threads))
+
+
+@dataclass(frozen=True)
+class GraphCounts:
+    """How far the CUDA graphs of a report can be read by their captures.
+
+    GPU ops that are nodes of graphs: ``ops``, and ``kernels`` of them; ``captured``, ``captured_kernels`` belong to a
+    range at capture, ``outside`` were captured outside every range, of ``unknown`` the report does not hold the
+    capture. ``whole`` graph launches were traced whole.
+    """
+
+    ops: int
+    kernels: int
+    captured: int
+    captured_kernels: int
+    outside: int
+    unknown: int
+    whole: int
+
+    def sentences(self, graphs: str) -> Iterator[str]:
+        """Describe that, with what would tell more; ``graphs`` is the reading that is shown."""
+        if self.ops:
+            what = plural(self.kernels, "kernel") if self.kernels else plural(self.ops, "GPU op")
+            belong = self.captured_kernels if self.kernels else self.captured
+            shown = "as shown" if graphs == "captured" else "see --graphs captured"
+            yield f"{what} of CUDA graphs: " + (
+                f"{belong:,} belong to ranges at capture, {shown}"
+                if belong
+                else "none belongs to a range at capture"
+            )
+        if self.outside:
+            yield f"{plural(self.outside, 'GPU op')} of CUDA graphs captured outside every range: annotate the capture"
+        if self.unknown:
+            yield (
+                f"{plural(self.unknown, 'GPU op')} of CUDA graphs whose capture the report does not hold: of a child"
+                " graph, or captured before the recording began (then record the capture too)"
+            )
+        if self.whole:
+            yield (
+                f"{plural(self.whole, 'CUDA graph')} traced whole: --cuda-graph-trace=node records what runs in them,"
+                " and where it was captured"
+            )
+
+
+def graph_counts(trace: Trace, replay: NDArray[np.int32] | None, work: GraphWork | None) -> GraphCounts:
+    """The `GraphCounts` of a trace; ``replay`` is that of its `Attribution`."""
+    ops = trace.ops
+    nodes = ops.from_graph if replay is None else ops.from_graph | (replay >= 0)
+    kernel = ops.kind == KERNEL
+    captured = work.captured if work else np.zeros(len(ops), bool)
+    owned = work.owner >= 0 if work else captured
+    some = (
+        nodes,
+        nodes & kernel,
+        owned,
+        owned & kernel,
+        captured & ~owned,
+        nodes & ~captured,
+        ops.kind == GRAPH,
+    )
+    return GraphCounts(*map(int, map(np.count_nonzero, some)))
