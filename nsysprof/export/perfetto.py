@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -84,12 +84,15 @@ def write_perfetto(source: ExportSource, file: Writable) -> None:
 
 
 def _critical_path(source: ExportSource) -> PathPieces | None:
-    """The critical path of the windows in which there is something to gain; None where there are none."""
+    """The waits on the critical path of windows in which there is something to gain; None where there are none."""
     if source.why is None:
         return None
     findings = source.why.findings
     windows = np.flatnonzero([bool(findings[path]) for path in source.why.windows["path"].tolist()])
-    return critical_path(source.why, windows) if len(windows) else None
+    if not len(windows):
+        return None
+    path = critical_path(source.why, windows, compute=False)
+    return replace(path, waits=path.waits[["op", "claim"]])  # there can be millions
 
 
 def _offset(tracks: Sequence[Track]) -> int:
@@ -230,7 +233,7 @@ def _slice_content(
     }
     if path is not None:
         arrows = _arrows(source, path, flow, last_flow)
-        content["piece"] = _pieces(source, texts, path, arrows)
+        content["piece"] = _pieces(texts, path, arrows)
         content["op"] = lambda slices, at: [*ops(slices, at), *arrows.of_ops(slices.row[at])]
     return content
 
@@ -342,11 +345,9 @@ class _Arrows:
 
 def _arrows(source: ExportSource, path: PathPieces, flow: bytes, last_flow: bytes) -> _Arrows:
     """Find the flows: each has the number of its piece behind those of the ops."""
-    assert source.why is not None
-    ops, count = source.trace.ops, len(path.wait)
-    waits = source.why.waits
-    op = np.append(waits["op"].to_numpy(np.int64), -1)[path.wait]
-    ran = np.append((waits["claim"] == "dependency").to_numpy(), False)[path.wait]
+    ops, waits, count = source.trace.ops, path.waits, len(path.wait)
+    op = waits["op"].to_numpy(np.int64)[path.wait]
+    ran = (waits["claim"] == "dependency").to_numpy()[path.wait]
     begun = np.append(ops.start, 0)[op]
     rows = np.arange(count)
     comes = rows[ran & (op >= 0) & (begun <= path.start)]
@@ -365,10 +366,9 @@ def _arrows(source: ExportSource, path: PathPieces, flow: bytes, last_flow: byte
     )
 
 
-def _pieces(source: ExportSource, texts: TraceTexts, path: PathPieces, arrows: _Arrows) -> Content:
+def _pieces(texts: TraceTexts, path: PathPieces, arrows: _Arrows) -> Content:
     """The pieces of the critical path: named by their culprits, with their causes and claims."""
-    assert source.why is not None
-    claim = source.why.waits["claim"].cat
+    claim = path.waits["claim"].cat
     both, place = np.unique(path.group * len(path.texts) + path.text, return_inverse=True)
     names = pieces(
         [
@@ -377,8 +377,8 @@ def _pieces(source: ExportSource, texts: TraceTexts, path: PathPieces, arrows: _
             for code in both.tolist()
         ]
     )
-    claims = pieces([*(texts.noted(claim=text) for text in claim.categories), b""])
-    claimed = np.append(claim.codes.to_numpy(np.int64), len(claim.categories))[path.wait]
+    claims = pieces([texts.noted(claim=text) for text in claim.categories])
+    claimed = claim.codes.to_numpy(np.int64)[path.wait]
 
     def content(slices: Slices, at: NDArray[np.integer]) -> list[Pieces]:
         row = slices.row[at]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,40 +40,57 @@ class PathPieces:
     waits: pd.DataFrame
 
 
-def critical_path(answer: Why, windows: NDArray[np.integer] | None = None) -> PathPieces:
-    """The `PathPieces` of all windows, or of those rows of `Why.windows`."""
+def critical_path(
+    answer: Why, windows: NDArray[np.integer] | None = None, *, compute: bool = True
+) -> PathPieces:
+    """The `PathPieces` of all windows, or of those rows of `Why.windows`; without ``compute`` those that wait only."""
     which = np.arange(len(answer.windows)) if windows is None else np.sort(windows)
     waits = answer.waits if windows is None else answer.waits_of(which)
-    chosen = waits.sort_values(["window", "start_ns"], kind="stable")
-    window, start, end = (chosen[name].to_numpy(np.int64) for name in ("window", "start_ns", "end_ns"))
-    cause, activity = chosen["cause"].astype(str), chosen["activity"].astype(str)
-    culprit, exposing = chosen["culprit"].astype(str), chosen["exposed_by"].astype(str)
-    named = culprit.where((exposing == "") | (exposing == culprit), culprit + " ← " + exposing)
-    group, groups = pd.factorize(pd.concat([pd.Series(["compute"]), activity.where(cause == "host", cause)]))
-    text, texts = pd.factorize(pd.concat([pd.Series([""]), named]))
-    # compute is what no wait is: from the end of each wait, or the window's start, to the next one, or its end
-    begins, ends = (answer.windows[name].to_numpy(np.int64)[which] for name in ("start_ns", "end_ns"))
-    whose = np.concatenate([which, window])
-    since, until = np.concatenate([begins, end]), np.concatenate([start, ends])
-    since = since[np.lexsort((since, whose))]
-    until = until[np.lexsort((until, np.concatenate([window, which])))]
-    whose = np.sort(whose)
-    some = since < until
-    none = np.zeros(int(some.sum()), np.int64)
-    columns = [
-        np.concatenate(pair)
-        for pair in (
-            (whose[some], window),
-            (since[some], start),
-            (until[some], end),
-            (none, group[1:]),
-            (none, text[1:]),
-            (none - 1, chosen.index.to_numpy(np.int64)),
-        )
-    ]
+    window, start, end = (waits[name].to_numpy(np.int64) for name in ("window", "start_ns", "end_ns"))
+    rows = np.lexsort((start, window))
+    window, start, end = window[rows], start[rows], end[rows]
+    group, groups = _pairs(waits, rows, ("cause", "activity"), _group)
+    text, texts = _pairs(waits, rows, ("culprit", "exposed_by"), _text)
+    parts = [(window, start, end, group, text, rows)]
+    if (
+        compute
+    ):  # what no wait is: from the end of each wait, or the window's start, to the next one, or its end
+        begins, ends = (answer.windows[name].to_numpy(np.int64)[which] for name in ("start_ns", "end_ns"))
+        whose = np.concatenate([which, window])
+        since, until = np.concatenate([begins, end]), np.concatenate([start, ends])
+        since = since[np.lexsort((since, whose))]
+        until = until[np.lexsort((until, np.concatenate([window, which])))]
+        some = since < until
+        none = np.zeros(int(some.sum()), np.int64)
+        parts.append((np.sort(whose)[some], since[some], until[some], none, none, none - 1))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.lexsort((columns[1], columns[0]))
-    which_window, since, until, group, text, wait = (column[order] for column in columns)
-    return PathPieces(which_window, since, until, group, text, wait, list(groups), list(texts), waits)
+    window, start, end, group, text, rows = (column[order] for column in columns)
+    return PathPieces(window, start, end, group, text, rows, groups, texts, waits)
+
+
+def _pairs(
+    waits: pd.DataFrame, rows: NDArray[np.intp], names: tuple[str, str], make: Callable[[str, str], str]
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Codes of the texts that ``make`` makes of two columns of waits, and the texts; the first is that of compute."""
+    first, second = (waits[name].cat for name in names)
+    size = len(second.categories)
+    key = first.codes.to_numpy(np.int64)[rows] * size + second.codes.to_numpy(np.int64)[rows]
+    distinct, place = np.unique(key, return_inverse=True)
+    made = [
+        make(first.categories[code // size], second.categories[code % size]) for code in distinct.tolist()
+    ]
+    texts = list(dict.fromkeys([make("compute" if make is _group else "", ""), *made]))
+    code = {text: at for at, text in enumerate(texts)}
+    return np.array([code[text] for text in made], np.int64)[place.reshape(-1)], texts
+
+
+def _group(cause: str, activity: str) -> str:
+    return activity if cause == "host" else cause
+
+
+def _text(culprit: str, exposing: str) -> str:
+    return f"{culprit} ← {exposing}" if exposing not in ("", culprit) else culprit
 
 
 @dataclass(frozen=True)
@@ -141,7 +159,7 @@ def _parts(answer: Why, number: int, pieces: PathPieces) -> list[WindowPart]:
     span = end - start
     out = [WindowPart("compute", "compute", "", compute)]
     waits = np.flatnonzero(pieces.wait >= 0)
-    ran = pieces.waits.loc[pieces.wait[waits], ["communication_ns", "copies_ns"]].to_numpy(np.int64)
+    ran = pieces.waits[["communication_ns", "copies_ns"]].to_numpy(np.int64)[pieces.wait[waits]]
     length = pieces.end[waits] - pieces.start[waits]
     times = (ran[:, 0], ran[:, 1], length - ran.sum(axis=1))
     for section, ns in zip(SECTIONS[1:], times, strict=True):
