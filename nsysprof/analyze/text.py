@@ -28,6 +28,7 @@ from nsysprof.core.units import format_bandwidth, format_bytes, format_count, fo
 from nsysprof.kernels.classify import short_name
 from nsysprof.results.table import Column, TextTable, show_columns, spread_text, text_table
 from nsysprof.statistics.summary import LEAST_SAMPLES
+from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.report import Diagnostic, Report
 from nsysprof.trace.trace import PUSH_POP
 
@@ -126,7 +127,7 @@ def warning_lines(breakdown: Breakdown, *, verbose: bool = False) -> Iterator[st
 
 
 def _bears_on_numbers(each: Diagnostic) -> bool:
-    if _OF_ONE_PROCESS.match(each.text):
+    if _OF_ONE_PROCESS.match(each.text) or tells_of_dropped_events(each):  # the latter is a warning
         return False
     return each.severity == "error" or _OF_GPU_WORK.search(each.text) is not None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nsysprof.core.text import one_line, plural, visible
+from nsysprof.core.text import drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import TextTable, code_block, escape_markdown, text_table, wrap
 from nsysprof.why.findings import Finding
@@ -27,6 +27,7 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
     lines = [_head(answer)]
     if answer.lacks:
         lines.append(f"  not recorded: {', '.join(answer.lacks)}: which stream waits for which is not known")
+    lines += [f"  warning  {one_line(text, 400)}" for text in drop_repeats(answer.warnings)]
     paths = ranked_paths(answer)
     found = answer.findings
     for path in paths[:most_paths]:

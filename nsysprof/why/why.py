@@ -101,6 +101,12 @@ class Why:
         return waits
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what is doubtful or missing in the trace."""
+        trace = self.attribution.trace
+        return (*trace.report.about.warnings, *trace.warnings)
+
+    @property
     def kinds(self) -> Kinds:
         """The kinds of the op names."""
         return self.facts.kinds

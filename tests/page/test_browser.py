@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from tests.kit.command_line import quietly
-from tests.kit.trace import Items, Range, launch_kernel, write
+from tests.kit.trace import GraphNode, Items, Range, launch_kernel, write
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "traces" / "run.sqlite"
@@ -495,6 +495,26 @@ def test_hostile_names_do_nothing(
     assert found(browser, ".tip b")[0].text == names[0]
     assert found(browser, "main img[src=x]") == []
     assert found(browser, "[onmouseover]") == []
+    assert browser.get_log("browser") == []
+
+
+def test_a_replayed_op_tells_where_it_was_captured(
+    browser: Driver, pages: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What a CUDA graph replays shows both ranges: the one that launched the graph, and the one that captured it."""
+    items: list[Items] = [
+        Range("CAPTURE", 0, 100),
+        Range("layer0", 10, 90),
+        GraphNode(1, 50),
+        Range("step", 1_000, 9_000),
+        *launch_kernel("gemm", (1_100, 1_200), (2_000, 8_000), id=1, graph_node=1),
+    ]
+    report = write(tmp_path_factory.mktemp("captured") / "report.sqlite", items, duration=10_000)
+    opened(browser, pages("analyze", str(report)))
+    browser.execute_script(f"{TIMELINE}.goTo({TIMELINE}.rows.find(row => row.kind === 'ops'), 0)")
+    text = found(browser, ".tip")[0].text
+    assert "range: step" in text
+    assert "captured in: CAPTURE/layer0" in text
     assert browser.get_log("browser") == []
 
 

@@ -125,6 +125,17 @@ def test_a_synchronize_call_of_the_range_s_thread_counts_for_what_follows_it(tra
     assert rows(gaps_of(other)) == [(40, 60, "host")]
 
 
+def test_a_synchronization_that_ends_after_the_launch_explains_nothing(trace: MakeTrace) -> None:
+    """The thread of the range sits in it while another thread launches: the GPU waited for that one."""
+    path = trace(
+        Range("run", 0, 200),
+        launch_kernel("a", (10, 15), (20, 40), id=1),
+        Launch(16, 46, 9, api="cudaStreamSynchronize_v3020"),
+        launch_kernel("b", (42, 44), (50, 60), id=2, thread=2),
+    )
+    assert rows(gaps_of(path)) == [(40, 50, "host")]
+
+
 def test_a_blocking_copy_was_launched_when_its_call_began(trace: MakeTrace) -> None:
     """The call lasts until the copy is done; the GPU had its work from the start. What comes after waited for it."""
     path = trace(
