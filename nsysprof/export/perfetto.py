@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -37,7 +37,7 @@ from nsysprof.export.tracks import Slices, Steps, Track, What, gpu_tracks, host_
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.details import grid_text
 from nsysprof.trace.trace import DEFAULT_DOMAIN, KERNEL
-from nsysprof.why.instance import PathPieces, critical_path
+from nsysprof.why.instance import PathPieces
 
 _SEQUENCE = 1
 _AT_ONCE = 1 << 16  # packets
@@ -71,28 +71,15 @@ def write_perfetto(source: ExportSource, file: Writable) -> None:
     protos = perfetto_protos()
     # launches stand before the ops that they point to, should both be at one time
     tracks = host_tracks(source)
-    path = _critical_path(source)
-    tracks += gpu_tracks(source, len(tracks), path)
+    tracks += gpu_tracks(source, len(tracks))
     writer = _Packets(protos, file, _offset(tracks))
     writer.begin(source, tracks)
-    content = _slice_content(protos, source, writer.texts, path)
+    content = _slice_content(protos, source, writer.texts)
     for number, track in enumerate(tracks, 1):
         if isinstance(track.content, Slices):
             writer.slices(number, track.content, content[track.content.what])
         elif isinstance(track.content, Steps):
             writer.steps(number, track.content)
-
-
-def _critical_path(source: ExportSource) -> PathPieces | None:
-    """The waits on the critical path of windows in which there is something to gain; None where there are none."""
-    if source.why is None:
-        return None
-    findings = source.why.findings
-    windows = np.flatnonzero([bool(findings[path]) for path in source.why.windows["path"].tolist()])
-    if not len(windows):
-        return None
-    path = critical_path(source.why, windows, compute=False)
-    return replace(path, waits=path.waits[["op", "claim"]])  # there can be millions
 
 
 def _offset(tracks: Sequence[Track]) -> int:
@@ -214,9 +201,7 @@ class _Packets:
 # ---- slices: their names and notes, as pieces of the event that begins each
 
 
-def _slice_content(
-    protos: Any, source: ExportSource, texts: TraceTexts, path: PathPieces | None
-) -> dict[What, Content]:
+def _slice_content(protos: Any, source: ExportSource, texts: TraceTexts) -> dict[What, Content]:
     """Prepare the content of slices by what they are. Every distinct half of an event is encoded here and once.
 
     A GPU op that a launch caused ends a flow that begins at the launch; its number is that of the op plus 1. Behind
@@ -231,9 +216,9 @@ def _slice_content(
         "range": _ranges(source, texts),
         "op": ops,
     }
-    if path is not None:
-        arrows = _arrows(source, path, flow, last_flow)
-        content["piece"] = _pieces(texts, path, arrows)
+    if source.waits is not None:
+        arrows = _arrows(source, source.waits, flow, last_flow)
+        content["piece"] = _pieces(texts, source.waits, arrows)
         content["op"] = lambda slices, at: [*ops(slices, at), *arrows.of_ops(slices.row[at])]
     return content
 

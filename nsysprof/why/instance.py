@@ -24,12 +24,14 @@ _MAX_PARTS = 6  # of a section
 class PathPieces:
     """The critical path of windows: what the GPU did or waited for, piece by piece, sorted by window and time.
 
-    ``window`` row of `Why.windows`; ``start``, ``end`` int64 ns; ``group`` code of ``groups``: compute, the cause of a
-    wait, or where that is the host what it did; ``text`` code of ``texts``: culprit and what exposed it, empty for
-    compute; ``wait`` row of ``waits``, which are those of `Why.waits`, -1 for compute. The pieces of a window tile it.
+    ``window`` row of `Why.windows`, on GPU ``gpu``; ``start``, ``end`` int64 ns; ``group`` code of ``groups``: compute,
+    the cause of a wait, or where that is the host what it did; ``text`` code of ``texts``: culprit and what exposed it,
+    empty for compute; ``wait`` row of ``waits``, which are those of `Why.waits`, -1 for compute. The pieces of a window
+    tile it.
     """
 
     window: NDArray[np.int64]
+    gpu: NDArray[np.int32]
     start: Ints
     end: Ints
     group: NDArray[np.int64]
@@ -66,7 +68,8 @@ def critical_path(
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.lexsort((columns[1], columns[0]))
     window, start, end, group, text, rows = (column[order] for column in columns)
-    return PathPieces(window, start, end, group, text, rows, groups, texts, waits)
+    gpu = answer.windows["gpu"].to_numpy(np.int32)[window]
+    return PathPieces(window, gpu, start, end, group, text, rows, groups, texts, waits)
 
 
 def _pairs(
