@@ -194,7 +194,9 @@ def _streams(instance: Instance) -> tuple[list[Stream], list[str]]:
     end = np.minimum(ops.end[rows] - instance.start_ns, length)
     edges = column_edges(0, length, PLOT_COLUMNS)
     labels, lanes = stream_labels(trace), []
-    for code in np.unique(ops.stream[rows]).tolist():
+    codes, of = np.unique(ops.stream[rows], return_inverse=True)
+    busiest = np.argsort(-np.bincount(of, weights=end - start), kind="stable")[:_MAX_STREAMS]
+    for code in codes[np.sort(busiest)].tolist():
         mine = ops.stream[rows] == code
         line = merge(start[mine], end[mine])
         busy = np.diff(cover_before(*line, edges))
@@ -207,11 +209,9 @@ def _streams(instance: Instance) -> tuple[list[Stream], list[str]]:
             np.where(busy > 0, longest, NOTHING).astype(np.uint8),
             [WAITS[name] for name in _RUNS],
         )
-        lanes.append((int((line[1] - line[0]).sum()), lane))
-    shown = sorted(range(len(lanes)), key=lambda at: -lanes[at][0])[:_MAX_STREAMS]
-    more = len(lanes) - len(shown)
-    note = [f"{more:,} more streams, which run less, are not drawn"] if more else []
-    return [lanes[at][1] for at in sorted(shown)], note
+        lanes.append(lane)
+    more = len(codes) - len(lanes)
+    return lanes, [f"{more:,} more streams, which run less, are not drawn"] if more else []
 
 
 def _waits(instance: Instance) -> Marks:

@@ -11,7 +11,7 @@ from nsysprof.results.table import TextTable, code_block, escape_markdown, text_
 from nsysprof.why.findings import Finding
 from nsysprof.why.why import Why
 
-MAX_PATHS = 3
+MAX_PATHS, MAX_PLACES = 3, 16  # trees: of how many paths, and of how many GPUs and processes of each
 _MIN_SHARE = 0.005  # of the windows: smaller rows of the tree are one
 _NAME = 64
 _PARTS = (
@@ -31,10 +31,16 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
     paths = ranked_paths(answer)
     found = answer.findings
     for path in paths[:most_paths]:
-        for gpu, pid in places(answer, str(path)):
+        of_path = places(answer, str(path))
+        for gpu, pid in of_path[:MAX_PLACES]:
             table = tree(answer, str(path), int(gpu), int(pid), top)
             text = text_table(table.head, table.rows, table.align)
             lines += ["", *(code_block([visible(line) for line in text.split("\n")]) if markdown else [text])]
+        if len(of_path) > MAX_PLACES:
+            lines += [
+                "",
+                f"{len(of_path) - MAX_PLACES:,} more GPUs or processes of this path: why.csv has them",
+            ]
         sentences = "\n".join(_sentences(found[str(path)]))
         lines += ["", _as_markdown(sentences) if markdown else sentences]
     if not paths:

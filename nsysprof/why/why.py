@@ -48,6 +48,7 @@ MIN_REPEATS = 3  # instances from which on a range is taken for the step of a pr
 _STEPS = ("step", "iter", "profilerstep")  # how the names of steps begin
 _KEYS = ("cause", "activity", "culprit", "range", "exposed_by", "claim")
 _PLACE = ["path", "gpu", "pid"]
+_HELD_UP = ["culprit", "waits", "waited_ns", *_PLACE, "per_instance_ns", "share_of_span"]
 
 
 @dataclass(frozen=True)
@@ -391,12 +392,14 @@ def _held_up(facts: Facts, windows: pd.DataFrame) -> pd.DataFrame:
     """The rows of `Why.held_up`: the window of an op is the one that it starts in."""
     trace = facts.attribution.trace
     op, wait, culprit = held_up(facts)
+    begun, gpu = trace.ops.start[op], trace.op_gpu[op]
     parts = []
-    for place, rows in windows.groupby(_PLACE, sort=False):
+    for place, rows in windows.groupby(_PLACE, sort=False) if len(op) else ():
         start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-        begun = trace.ops.start[op]
         at = np.searchsorted(start, begun, side="right") - 1
-        mine = (at >= 0) & (begun < end[at]) & (trace.op_gpu[op] == rows["gpu"].iloc[0])
+        mine = (at >= 0) & (begun < end[at]) & (gpu == rows["gpu"].iloc[0])
+        if not mine.any():
+            continue
         found = pd.DataFrame({"culprit": culprit[mine], "waits": 1, "waited_ns": wait[mine]})
         found = found.groupby("culprit", as_index=False).sum()
         found["culprit"] = np.array(facts.texts.words, object)[found["culprit"].to_numpy(np.int64)]
@@ -404,7 +407,7 @@ def _held_up(facts: Facts, windows: pd.DataFrame) -> pd.DataFrame:
         columns["per_instance_ns"] = found["waited_ns"] / len(rows)
         columns["share_of_span"] = found["waited_ns"] / int((end - start).sum())
         parts.append(found.assign(**columns))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*_PLACE, "culprit"])
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_HELD_UP)
 
 
 def _compute_part(
