@@ -204,9 +204,11 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
 def _pointer(breakdown: Breakdown, rows: ColumnTable, idle: NDArray[np.float64]) -> Iterator[str]:
     """Point to `nsysprof why` where the GPU idles for more than a tenth of an outermost range of any weight.
 
-    Warm-up, which is slow everywhere, has none.
+    Warm-up, which is slow everywhere, has none, and what is captured in CUDA graphs neither: time lies between replays.
     """
     warm = np.array([name.lower().startswith("warm") for name in rows.texts("name").tolist()], bool)
+    if breakdown.attribution.replay is not None:
+        warm |= rows["captured_nodes"] > 0
     outer = np.flatnonzero((rows["parent"] < 0) & ~warm)
     busy = rows["busy_ns"][outer]
     shares = np.where(busy >= MIN_WEIGHT * busy.sum(), np.nan_to_num(idle[outer]), 0.0)
