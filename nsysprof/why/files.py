@@ -39,6 +39,7 @@ def why_document(answer: Why) -> dict[str, Any]:
         "lacks": list(answer.lacks),
         "warnings": list(answer.warnings),
         "paths": records(total[names].sum()),
+        "residuals": records(answer.residuals),
         "findings": [asdict(each) for found in answer.findings.values() for each in found],
         "rows": records(answer.rows[WHY.names]),
     }

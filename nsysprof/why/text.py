@@ -9,6 +9,7 @@ from nsysprof.core.text import drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import TextTable, code_block, escape_markdown, text_table, wrap
 from nsysprof.why.findings import Finding
+from nsysprof.why.residuals import abstention
 from nsysprof.why.why import Why
 
 MAX_PATHS, MAX_PLACES = 3, 16  # trees: of how many paths, and of how many GPUs and processes of each
@@ -41,7 +42,8 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
                 "",
                 f"{len(of_path) - MAX_PLACES:,} more GPUs or processes of this path: why.csv has them",
             ]
-        sentences = "\n".join(_sentences(found[str(path)]))
+        doubt = abstention(answer.residuals, str(path))
+        sentences = "\n".join([*_sentences(found[str(path)]), *([wrap(doubt, "", "")] if doubt else [])])
         lines += ["", _as_markdown(sentences) if markdown else sentences]
     if not paths:
         lines += ["", "no GPU work in these ranges, and so no wait"]

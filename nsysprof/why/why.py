@@ -41,6 +41,7 @@ from nsysprof.why.findings import (
     hint_for,
 )
 from nsysprof.why.inner_calls import count_calls
+from nsysprof.why.residuals import residual_frame, without_ceilings
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 WHOLE = "the whole trace"
@@ -64,7 +65,7 @@ class Why:
     for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
     ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
     nobody named them; ``lacks`` names what the recording does not hold; ``facts`` and ``gpu_windows`` are
-    what the rest was made from.
+    what the rest was made from. ``residuals`` says how well dependencies explain windows, see `residual_frame`.
     ``per`` is what ``per_instance_ns`` is per: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
@@ -76,6 +77,7 @@ class Why:
     lacks: tuple[str, ...]
     facts: Facts
     gpu_windows: Windows
+    residuals: pd.DataFrame
     per: str = "window"
 
     @cached_property
@@ -188,7 +190,9 @@ def account_for(
         computed.append(_computed(facts, windows, gpu, lines))
     rows = _rows(facts, frame, group, [*waited, _compute_part(facts, group, computed)])
     held = _held_up(facts, frame)
-    return Why(attribution, frame, rows, held, chosen, facts.lacks, facts, windows)
+    residuals = residual_frame(trace, facts.reasons, windows, frame["path"])
+    rows = without_ceilings(rows, residuals)
+    return Why(attribution, frame, rows, held, chosen, facts.lacks, facts, windows, residuals)
 
 
 def _pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, NDArray[Any]]:
