@@ -17,6 +17,8 @@ from nsysprof.core.nesting import ancestors_or_self
 _CHAIN_ENDS = 2
 # A range with more than this share of idle waits for its launches, or for the host.
 LAUNCH_BOUND_IDLE = 0.5
+# From how much idle on there is something to ask `nsysprof why`, in ranges with so much of the busy time.
+WORTH_ASKING_WHY, MIN_WEIGHT = 0.1, 0.1
 # Outermost ranges by which the workloads name what they measure, and what they do before it.
 _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 
@@ -123,10 +125,12 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64
     return np.array([np.median(part) if len(part) else np.nan for part in known])
 
 
-def launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Mark rows of ``merged`` in which the GPU waits for one launch after the other, which takes several."""
+def launch_bound(
+    breakdown: Breakdown, rows: NDArray[np.intp], idle: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Mark rows of ``merged``, with these `idle_shares`, in which the GPU waits for launch after launch."""
     merged = breakdown.columns("merged").take(rows)
-    waits: NDArray[np.bool_] = idle_shares(breakdown, rows.tolist()) > LAUNCH_BOUND_IDLE
+    waits: NDArray[np.bool_] = idle > LAUNCH_BOUND_IDLE
     if breakdown.attribution.replay is not None:  # what a graph replays waits for no launch of its own
         waits &= merged["captured_nodes"] == 0
     return waits & (merged["launches"] > merged["instances"])

@@ -62,7 +62,11 @@ def kernel_tables(
     owned = ColumnTable({**owned.columns, **codes})
     merged = np.append(merged_of, np.int32(-1))[owned["path"]].astype(np.int64) + 1
     together, _ = _by_name(np.repeat(merged * names + owned["name"], owned["count"]), length, names)
-    first, second = (table.take(np.lexsort((-table["sum_ns"], table["path"]))) for table in (owned, together))
+    rank = trace.op_name_rank  # where sums are equal, names decide: the order of the file is nobody's
+    first, second = (
+        table.take(np.lexsort((rank[table["name"]], -table["sum_ns"], table["path"])))
+        for table in (owned, together)
+    )
     return first, second
 
 

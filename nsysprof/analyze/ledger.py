@@ -235,9 +235,12 @@ def unified_memory(trace: Trace) -> UnifiedMemory | None:
         lines[number] = tuple(merge(ops.start[some], ops.end[some]) for some in rows)
     kernels = _covered_kernels(trace, device_gpu, lines)
     part_covered = kernels["covered_ns"] / np.maximum(kernels["sum_ns"], 1)
+    names = [(row["direction"], row["cause"]) for row in migrations.records()]
+    by_name = np.array(sorted(range(len(names)), key=names.__getitem__))  # of equal ones the names decide
+    rank = trace.op_name_rank[kernels.texts("kernel").codes]
     return UnifiedMemory(
-        migrations.take(np.argsort(-migrations["sum_ns"], kind="stable")),
-        kernels.take(np.argsort(-part_covered, kind="stable")),
+        migrations.take(by_name[np.argsort(-migrations["sum_ns"][by_name], kind="stable")]),
+        kernels.take(np.lexsort((rank, -part_covered))),
         sum(int((last - first).sum()) for (first, last), _ in lines.values()),
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
-from nsysprof.analyze.highlights import launch_bound, top_rows, tree_order
+from nsysprof.analyze.highlights import idle_shares, launch_bound, top_rows, tree_order
 from nsysprof.analyze.page_rows import range_extents, report_timeline
 from nsysprof.analyze.subject import subtitle
 from nsysprof.analyze.text import ledger_table, range_cells, range_notes, warning_lines, work_line
@@ -154,7 +154,8 @@ def _launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> NDArray[np.bo
     busy = breakdown.columns("merged")["busy_ns"][rows]
     judged = np.sort(np.argsort(-busy, kind="stable")[:MAX_WAITS])
     waits = np.zeros(len(rows), bool)
-    waits[judged] = launch_bound(breakdown, rows[judged])
+    idle = idle_shares(breakdown, rows[judged].tolist())
+    waits[judged] = launch_bound(breakdown, rows[judged], idle)
     return waits
 
 

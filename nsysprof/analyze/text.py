@@ -11,14 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, kernels_inside, launch_bound, top_rows
+from nsysprof.analyze.highlights import (
+    LAUNCH_BOUND_IDLE,
+    MIN_WEIGHT,
+    WORTH_ASKING_WHY,
+    idle_shares,
+    kernels_inside,
+    launch_bound,
+    preparing,
+    top_rows,
+)
 from nsysprof.attribution.verify import Verification
 from nsysprof.core.columns import ColumnTable
-from nsysprof.core.text import drop_repeats, one_line, plural, visible
+from nsysprof.core.text import drop_repeats, one_line, plural, quote_path, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.results.table import Column, TextTable, show_columns, spread_text, text_table
 from nsysprof.statistics.summary import LEAST_SAMPLES
+from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.report import Diagnostic, Report
 from nsysprof.trace.trace import PUSH_POP
 
@@ -117,7 +127,7 @@ def warning_lines(breakdown: Breakdown, *, verbose: bool = False) -> Iterator[st
 
 
 def _bears_on_numbers(each: Diagnostic) -> bool:
-    if _OF_ONE_PROCESS.match(each.text):
+    if _OF_ONE_PROCESS.match(each.text) or tells_of_dropped_events(each):  # the latter is a warning
         return False
     return each.severity == "error" or _OF_GPU_WORK.search(each.text) is not None
 
@@ -162,7 +172,8 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         return
     numbers = top_rows(breakdown, top)
     shown = merged.take(numbers)
-    waiting = launch_bound(breakdown, numbers)
+    idle = idle_shares(breakdown, numbers.tolist())
+    waiting, early = launch_bound(breakdown, numbers, idle), preparing(merged)[numbers]
     rows: list[list[str]] = []
     around: list[int] = []  # depths of the ranges around the row, as far as they are shown
     head = ["range"]
@@ -182,11 +193,31 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
     head = [by, *head] if by else head
     yield text_table(head, rows, ("ll" if by else "l").ljust(len(head), "r"))
     yield from range_notes(shown, waiting)
+    yield from _pointer(breakdown, shown.take(~early), idle[~early])
     if (shown["depth"] > _MAX_INDENTS).any():
         yield "[n]: n ranges are around this one."
     if len(merged) > len(shown):
         more = f"--top {len(merged)}, or " if len(top_rows(breakdown, len(merged))) > len(shown) else ""
         yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
+
+
+def _pointer(breakdown: Breakdown, rows: ColumnTable, idle: NDArray[np.float64]) -> Iterator[str]:
+    """Point to `nsysprof why` where the GPU idles for more than a tenth of an outermost range of any weight.
+
+    Warm-up, which is slow everywhere, has none, and what is captured in CUDA graphs neither: time lies between replays.
+    """
+    warm = np.array([name.lower().startswith("warm") for name in rows.texts("name").tolist()], bool)
+    if breakdown.attribution.replay is not None:
+        warm |= rows["captured_nodes"] > 0
+    outer = np.flatnonzero((rows["parent"] < 0) & ~warm)
+    busy = rows["busy_ns"][outer]
+    shares = np.where(busy >= MIN_WEIGHT * busy.sum(), np.nan_to_num(idle[outer]), 0.0)
+    if shares.max(initial=0.0) > WORTH_ASKING_WHY:
+        most = int(shares.argmax())
+        [row] = _rows(rows.take(outer[most : most + 1]))
+        path = quote_path(breakdown.attribution.trace.report.path)
+        yield f"In {_label(row)} the GPU idles for {format_share(shares[most])} of the span. To see why:"
+        yield f"nsysprof why {path}"
 
 
 def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:

@@ -22,7 +22,9 @@ def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int
     trace = _with_threads(trace, captures.thread[rows])
     ops, launches = trace.ops, trace.launches
     thread = np.searchsorted(trace.threads, captures.thread[rows])
-    nodes, node = np.unique(np.stack([thread, captures.time[rows]]), axis=1, return_inverse=True)
+    times, time = np.unique(captures.time[rows], return_inverse=True)
+    nodes, node = np.unique(thread * max(len(times), 1) + time.reshape(-1), return_inverse=True)
+    made_by, made_at = nodes // max(len(times), 1), times[nodes % max(len(times), 1)]
     replay = np.full(len(ops), -1, np.int32)
     replay[rows] = np.where(ops.launch[rows] >= 0, ops.launch[rows], len(launches))
     launch = ops.launch.astype(np.int64)
@@ -35,9 +37,9 @@ def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int
     launch = place[launch]
     launch[rows] = len(kept) + node.reshape(-1)
     column = {
-        "thread": np.concatenate([launches.thread[kept], nodes[0]]),
-        "start": np.concatenate([launches.start[kept], nodes[1]]),
-        "end": np.concatenate([launches.end[kept], nodes[1]]),
+        "thread": np.concatenate([launches.thread[kept], made_by]),
+        "start": np.concatenate([launches.start[kept], made_at]),
+        "end": np.concatenate([launches.end[kept], made_at]),
     }
     order = np.lexsort((column["end"], column["start"], column["thread"]))
     moved = np.empty(len(order) + 1, np.int64)

@@ -79,7 +79,7 @@ class GraphCounts:
             belong = self.captured_kernels if self.kernels else self.captured
             shown = "as shown" if graphs == "captured" else "see --graphs captured"
             yield f"{what} of CUDA graphs: " + (
-                f"{belong:,} belong to ranges at capture, {shown}"
+                f"{belong:,} belong{'s' * (belong == 1)} to ranges at capture, {shown}"
                 if belong
                 else "none belongs to a range at capture"
             )

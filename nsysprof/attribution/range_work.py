@@ -223,7 +223,8 @@ class RangeWork:
     Per op: ``op`` a row of `trace.ops`; ``window``; ``call``, a number among the calls, -1 for what no call holds;
     ``start``, ``end`` int64 ns, never before the start. Per window with ops, in order: ``windows`` its number,
     ``first_ns``, ``last_ns``, ``gpus`` a bit per GPU; ``of_window`` is the range instance of each number, one for each
-    replay of a graph that was captured there. ``calls`` is how many calls were asked for, ``idle_calls`` how
+    replay of a graph that was captured there, and ``beside_replays`` counts GPU ops that such an instance ran besides,
+    which are left out. ``calls`` is how many calls were asked for, ``idle_calls`` how
     many of them launched no GPU work.
     """
 
@@ -239,6 +240,7 @@ class RangeWork:
     calls: int
     idle_calls: int
     of_window: NDArray[np.intp]
+    beside_replays: int = 0
 
     @property
     def span_ns(self) -> int:
@@ -277,8 +279,16 @@ def range_work(
     op = index.ops[expand_ranges(index.begin[launch], size)]
     window, call = np.repeat(window, size), np.repeat(call, size)
     count, replay = len(windows if calls is None else calls), index.attribution.replay
+    left = 0
+    idle_calls = count - len(np.unique(call[call >= 0]))
     if replay is not None and (replay[op] >= 0).any():
-        windows, window, call, count = _by_replay(windows, window, call, replay[op], count)
+        of_graph = np.zeros(len(windows), bool)
+        of_graph[window[replay[op] >= 0]] = True
+        kept = (replay[op] >= 0) | ~of_graph[window]
+        left = int(np.count_nonzero(~kept))
+        op, window, call = op[kept], window[kept], call[kept]
+        windows, window, call, ran = _by_replay(windows, window, call, replay[op])
+        count = ran + idle_calls
     start = trace.ops.start[op]
     end = np.maximum(trace.ops.end[op], start)
     order = np.lexsort((end, start, window))
@@ -296,25 +306,24 @@ def range_work(
         last_ns=np.maximum.reduceat(end, edges),
         gpus=np.bitwise_or.reduceat(bits, edges),
         calls=count,
-        idle_calls=count - len(np.unique(call[call >= 0])),
+        idle_calls=idle_calls,
         of_window=windows,
+        beside_replays=left,
     )
 
 
 def _by_replay(
-    windows: NDArray[np.intp], window: Ints, call: Ints, replay: NDArray[np.int32], count: int
+    windows: NDArray[np.intp], window: Ints, call: Ints, replay: NDArray[np.int32]
 ) -> tuple[NDArray[np.intp], Ints, Ints, int]:
     """The windows, and the window and call of each GPU op, with one of each for every replay; and how many calls.
 
-    ``replay`` is -1 for what no graph replays, which stays in the window that it was in. A window or call of which all
-    is replayed is none itself.
+    ``replay`` is -1 for what no graph replays, which stays in the window and the call that it was in.
     """
     width = int(replay.max()) + 2
     whole, window = np.unique(window * width + replay + 1, return_inverse=True)
-    own = np.unique(call[call >= 0])
     called, number = np.unique(np.where(call >= 0, call * width + replay + 1, -1), return_inverse=True)
-    unheld = int(called[:1].sum() < 0)  # what no call holds comes first
-    return windows[whole // width], window, number - unheld, len(called) - unheld + count - len(own)
+    unheld = int((called < 0).sum())  # what no call holds comes first
+    return windows[whole // width], window, number - unheld, len(called) - unheld
 
 
 def reach_so_far(work: RangeWork) -> Ints:

@@ -48,6 +48,9 @@ def why(
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many culprits to print of a cause.")] = 8,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
     no_merge: NoMergeOption = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Print how well dependencies explain the windows.")
+    ] = False,
     threads: ThreadsOption = Threads.FOLLOW,
     graphs: GraphsOption = Graphs.LAUNCHED,
     rules: RulesOption = None,
@@ -66,11 +69,13 @@ def why(
         from nsysprof.attribution.paths import DEFAULT_MERGE
         from nsysprof.charts.chart import files_of, plans_of
         from nsysprof.commands.progress import progress_bar
+        from nsysprof.core.text import visible
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import PAGE, report_folder, report_stem
         from nsysprof.trace.report import open_report
         from nsysprof.why.charts import CHARTS
         from nsysprof.why.files import FILES, SCHEMA, write_why
+        from nsysprof.why.residuals import verification
         from nsysprof.why.text import why_text
         from nsysprof.why.why import why as account
 
@@ -102,6 +107,10 @@ def why(
                 progress("drawing charts", 0)
                 painter.paint(plans_of(CHARTS, answer))
         print(why_text(answer, top, markdown=markdown), end="", flush=True)
+        if verify:
+            print(
+                "", *map(visible, "\n".join(verification(answer.residuals)).split("\n")), sep="\n", flush=True
+            )
         page = None
         if html:
             from nsysprof.why.page import why_page

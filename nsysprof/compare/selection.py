@@ -30,6 +30,7 @@ from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
 from nsysprof.compare.op_causes import Causes, op_causes
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import ancestors_or_self, innermost_marked, outermost
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
@@ -346,6 +347,9 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
         open_calls = int(ranges.unclosed[selection.calls].sum())
         if open_calls:
             yield f"{open_calls:,} {calls} were never closed: they end with the session"
+    if work.beside_replays:
+        ran = plural(work.beside_replays, "GPU op")
+        yield f"left out: {ran} that ran while a graph was captured; its calls are the replays"
     if work.idle_calls:
         yield f"{work.idle_calls:,} {calls} launched no GPU work, and count in the average"
     most = max((int(mask).bit_count() for mask in np.unique(work.gpus).tolist()), default=0)

@@ -13,6 +13,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from nsysprof.analyze.breakdown import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.core.document import read_if_document
@@ -27,7 +29,8 @@ from nsysprof.kernels.classify import load_rules
 from nsysprof.results.files import write_document
 from nsysprof.results.folder import ResultFolder, report_stem, writable_around
 from nsysprof.trace.report import Progress, Report, describe_report, open_report
-from nsysprof.why.why import why
+from nsysprof.why.instance import PathPieces, critical_path
+from nsysprof.why.why import Why, why
 
 File: TypeAlias = str | os.PathLike[str]
 _ENDINGS = {"perfetto": ".pftrace", "parquet": ".parquet", "csv": ".csv"}
@@ -73,10 +76,19 @@ def export(
         attribution = attribute(opened, threads, progress, memory_limit, graphs)
         source = export_source(break_down(attribution, rules=loaded), progress)
         if to == "perfetto":
-            source = replace(source, why=why(attribution, rules=loaded))
+            source = replace(source, waits=_waits(why(attribution, rules=loaded)))
         if progress:
             progress(f"writing {to}", 0)
         return write_export(source, to, place, spreadsheet_safe=spreadsheet_safe, force=force)
+
+
+def _waits(answer: Why) -> PathPieces | None:
+    """The waits on the critical path of windows in which there is something to gain; None where there are none."""
+    windows = np.flatnonzero([bool(answer.findings[path]) for path in answer.windows["path"].tolist()])
+    if not len(windows):
+        return None
+    path = critical_path(answer, windows, compute=False)
+    return replace(path, waits=path.waits[["op", "claim"]])  # there can be millions
 
 
 def _check(report: Report, to: str, output: Path, default: Path, *, force: bool) -> None:

@@ -37,7 +37,7 @@ from nsysprof.export.tracks import Slices, Steps, Track, What, gpu_tracks, host_
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.details import grid_text
 from nsysprof.trace.trace import DEFAULT_DOMAIN, KERNEL
-from nsysprof.why.instance import PathPieces, critical_path
+from nsysprof.why.instance import PathPieces
 
 _SEQUENCE = 1
 _AT_ONCE = 1 << 16  # packets
@@ -71,25 +71,15 @@ def write_perfetto(source: ExportSource, file: Writable) -> None:
     protos = perfetto_protos()
     # launches stand before the ops that they point to, should both be at one time
     tracks = host_tracks(source)
-    path = _critical_path(source)
-    tracks += gpu_tracks(source, len(tracks), path)
+    tracks += gpu_tracks(source, len(tracks))
     writer = _Packets(protos, file, _offset(tracks))
     writer.begin(source, tracks)
-    content = _slice_content(protos, source, writer.texts, path)
+    content = _slice_content(protos, source, writer.texts)
     for number, track in enumerate(tracks, 1):
         if isinstance(track.content, Slices):
             writer.slices(number, track.content, content[track.content.what])
         elif isinstance(track.content, Steps):
             writer.steps(number, track.content)
-
-
-def _critical_path(source: ExportSource) -> PathPieces | None:
-    """The critical path of the windows in which there is something to gain; None where there are none."""
-    if source.why is None:
-        return None
-    findings = source.why.findings
-    windows = np.flatnonzero([bool(findings[path]) for path in source.why.windows["path"].tolist()])
-    return critical_path(source.why, windows) if len(windows) else None
 
 
 def _offset(tracks: Sequence[Track]) -> int:
@@ -211,9 +201,7 @@ class _Packets:
 # ---- slices: their names and notes, as pieces of the event that begins each
 
 
-def _slice_content(
-    protos: Any, source: ExportSource, texts: TraceTexts, path: PathPieces | None
-) -> dict[What, Content]:
+def _slice_content(protos: Any, source: ExportSource, texts: TraceTexts) -> dict[What, Content]:
     """Prepare the content of slices by what they are. Every distinct half of an event is encoded here and once.
 
     A GPU op that a launch caused ends a flow that begins at the launch; its number is that of the op plus 1. Behind
@@ -228,9 +216,9 @@ def _slice_content(
         "range": _ranges(source, texts),
         "op": ops,
     }
-    if path is not None:
-        arrows = _arrows(source, path, flow, last_flow)
-        content["piece"] = _pieces(source, texts, path, arrows)
+    if source.waits is not None:
+        arrows = _arrows(source, source.waits, flow, last_flow)
+        content["piece"] = _pieces(texts, source.waits, arrows)
         content["op"] = lambda slices, at: [*ops(slices, at), *arrows.of_ops(slices.row[at])]
     return content
 
@@ -342,11 +330,9 @@ class _Arrows:
 
 def _arrows(source: ExportSource, path: PathPieces, flow: bytes, last_flow: bytes) -> _Arrows:
     """Find the flows: each has the number of its piece behind those of the ops."""
-    assert source.why is not None
-    ops, count = source.trace.ops, len(path.wait)
-    waits = source.why.waits
-    op = np.append(waits["op"].to_numpy(np.int64), -1)[path.wait]
-    ran = np.append((waits["claim"] == "dependency").to_numpy(), False)[path.wait]
+    ops, waits, count = source.trace.ops, path.waits, len(path.wait)
+    op = waits["op"].to_numpy(np.int64)[path.wait]
+    ran = (waits["claim"] == "dependency").to_numpy()[path.wait]
     begun = np.append(ops.start, 0)[op]
     rows = np.arange(count)
     comes = rows[ran & (op >= 0) & (begun <= path.start)]
@@ -365,10 +351,9 @@ def _arrows(source: ExportSource, path: PathPieces, flow: bytes, last_flow: byte
     )
 
 
-def _pieces(source: ExportSource, texts: TraceTexts, path: PathPieces, arrows: _Arrows) -> Content:
+def _pieces(texts: TraceTexts, path: PathPieces, arrows: _Arrows) -> Content:
     """The pieces of the critical path: named by their culprits, with their causes and claims."""
-    assert source.why is not None
-    claim = source.why.waits["claim"].cat
+    claim = path.waits["claim"].cat
     both, place = np.unique(path.group * len(path.texts) + path.text, return_inverse=True)
     names = pieces(
         [
@@ -377,8 +362,8 @@ def _pieces(source: ExportSource, texts: TraceTexts, path: PathPieces, arrows: _
             for code in both.tolist()
         ]
     )
-    claims = pieces([*(texts.noted(claim=text) for text in claim.categories), b""])
-    claimed = np.append(claim.codes.to_numpy(np.int64), len(claim.categories))[path.wait]
+    claims = pieces([texts.noted(claim=text) for text in claim.categories])
+    claimed = claim.codes.to_numpy(np.int64)[path.wait]
 
     def content(slices: Slices, at: NDArray[np.integer]) -> list[Pieces]:
         row = slices.row[at]

@@ -13,7 +13,7 @@ from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.trace.details import CallList, MemoryUse, OpDetails
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import Trace, tid_of
-from nsysprof.why.why import Why
+from nsysprof.why.instance import PathPieces
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class ExportSource:
 
     ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 where it
     is not known); ``path`` int32 the path, into ``breakdown.path_texts``, of the owner of each launch (-1 for none).
-    ``memory`` is empty where it was not recorded; ``thread_names`` are by globalTid. ``why`` says what the GPUs waited
-    for, None where nobody asked.
+    ``memory`` is empty where it was not recorded; ``thread_names`` are by globalTid. ``waits`` are those on the
+    critical path of windows, None where there are none or nobody asked.
     """
 
     breakdown: Breakdown
@@ -33,7 +33,7 @@ class ExportSource:
     path: NDArray[np.int32]
     memory: tuple[MemoryUse, ...]
     thread_names: dict[int, str]
-    why: Why | None = None
+    waits: PathPieces | None = None
 
     @property
     def trace(self) -> Trace:

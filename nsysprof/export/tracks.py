@@ -22,7 +22,6 @@ from nsysprof.core.intervals import Index, Ints
 from nsysprof.core.nesting import enclosing, stack
 from nsysprof.export.source import ExportSource
 from nsysprof.trace.trace import KERNEL, PROCESS_OF_THREAD, PUSH_POP, START_END, Trace, pid_of, tid_of
-from nsysprof.why.instance import PathPieces
 
 What: TypeAlias = Literal["call", "range", "op", "piece"]
 _START_END = "start/end ranges"
@@ -160,10 +159,10 @@ def _place(tids: Ints, thread: NDArray[np.integer], tid: int) -> tuple[int, int]
 # ---- GPUs
 
 
-def gpu_tracks(source: ExportSource, before: int, path: PathPieces | None = None) -> list[Track]:
+def gpu_tracks(source: ExportSource, before: int) -> list[Track]:
     """Make a track per GPU, below it counters and for each stream ranges and ops; ``before`` tracks stand in front.
 
-    Behind the ops, which its arrows come from, stands the critical ``path`` of the windows of `ExportSource.why`.
+    Behind the ops, which their arrows come from, stand the `ExportSource.waits`.
     """
     trace = source.trace
     out: list[Track] = []
@@ -185,12 +184,11 @@ def gpu_tracks(source: ExportSource, before: int, path: PathPieces | None = None
             _add_projection(out, ranges, name, parent, source)
         rows = order[bounds[code] : bounds[code + 1]]
         _add_lanes(out, name, parent, "op", rows, trace.ops.start[rows], trace.ops.end[rows])
-    if path is not None and source.why is not None:
-        whose = source.why.windows["gpu"].to_numpy()[path.window]
-        for number in np.unique(whose).tolist():
-            rows = np.flatnonzero(whose == number).astype(np.int32)
-            rows = rows[np.lexsort((-path.end[rows], path.start[rows]))]
-            _add_lanes(out, "critical path", place[number], "piece", rows, path.start[rows], path.end[rows])
+    if (waits := source.waits) is not None:
+        for number in np.unique(waits.gpu).tolist():
+            rows = np.flatnonzero(waits.gpu == number).astype(np.int32)
+            rows = rows[np.lexsort((-waits.end[rows], waits.start[rows]))]
+            _add_lanes(out, "critical path", place[number], "piece", rows, waits.start[rows], waits.end[rows])
     return out
 
 

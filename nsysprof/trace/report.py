@@ -6,7 +6,7 @@ import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -255,7 +255,10 @@ def read_tables(report: Report, progress: Progress | None = None, arena: ColumnA
     ``arena`` is where their columns live, and those that are computed from them; see `allocator`.
     Raises `NsysprofError` where the file turns out to be damaged. ``progress`` is given each table and the rows read.
     """
-    return report.reader.trace(report, progress, arena)
+    from nsysprof.trace.plausibility import doubts  # noqa: PLC0415 (which knows what a trace is)
+
+    trace = report.reader.trace(report, progress, arena)
+    return replace(trace, warnings=(*trace.warnings, *doubts(trace)))
 
 
 def allocator(report: Report, limit: int | None) -> ColumnArena:

@@ -19,8 +19,8 @@ from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import MEMCPY, Trace
 
 # What a piece of a gap is: an op ran that the next one depended on; the host had not launched yet; launched and free
-# to start; or nobody knows.
-RUNS, HOST, LATENCY, UNKNOWN = range(4)
+# to start; nobody knows; or the way back was too long to be followed.
+RUNS, HOST, LATENCY, UNKNOWN, CUT = range(5)
 # Which edge led to the op that came last.
 NO_EDGE, STREAM, EVENT, BARRIER = range(4)
 MAX_STEPS = 10_000  # ops on the way back through one gap
@@ -103,7 +103,8 @@ def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.inte
     """The `Pieces` of gaps from each ``start`` to each ``end``, sorted by gap and time.
 
     ``op`` is the op that starts where its gap ends, or, where a gap is what the last ops ran, the one that ends there;
-    -1: the GPU had nothing to do but what the host would launch.
+    -1: the GPU had nothing to do but what the host would launch. What lies more than `MAX_STEPS` ops back in a gap is
+    `CUT`, so that no gap takes longer.
     """
     ops = trace.ops
     gap, at, now = np.arange(len(start)), np.array(end), np.array(op, np.int64)
@@ -139,7 +140,7 @@ def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.inte
         at = np.where(back, np.minimum(ops.start[before], came), begin)
         now = np.where(back, before, now)
     else:
-        add(np.ones(len(gap), bool), start[gap], at, UNKNOWN, now)
+        add(np.ones(len(gap), bool), start[gap], at, CUT, now)
     whole = [np.concatenate(column) for column in zip(*out, strict=True)]
     by_time = np.lexsort((whole[1], whole[0]))
     number, begin, stop, kind, whose = (column[by_time] for column in whole)
@@ -166,13 +167,13 @@ class _Lanes:
 
     def before(self, stream: NDArray[np.integer], time: Ints) -> NDArray[np.intp]:
         """For each stream and moment of the host the place in ``order`` of the last op called before; -1 for none."""
-        out = np.full(len(stream), -1)
-        for code in np.flatnonzero(np.bincount(stream)).tolist():
-            first, last = np.searchsorted(self.stream, [code, code + 1]).tolist()
-            rows = np.flatnonzero(stream == code)
-            place = first + np.searchsorted(self.called[first:last], time[rows], side="left") - 1
-            out[rows] = np.where(place >= first, place, -1)
-        return out
+        first = np.searchsorted(self.stream, stream, side="left")
+        low, high = first, np.searchsorted(self.stream, stream, side="right")
+        while (some := low < high).any():  # a binary search in all streams at once
+            middle = (low + high) // 2
+            earlier = self.called[np.minimum(middle, len(self.called) - 1)] < time
+            low, high = np.where(some & earlier, middle + 1, low), np.where(some & ~earlier, middle, high)
+        return np.where(low > first, low - 1, -1)
 
 
 def _awaited(dependencies: Dependencies, lanes: _Lanes) -> NDArray[np.int32]:

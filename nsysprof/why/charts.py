@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.chart import Chart
@@ -22,8 +24,8 @@ from nsysprof.charts.marks import (
     Stream,
 )
 from nsysprof.charts.palette import IDLE, OTHERS, TINTS, WAITS
-from nsysprof.core.intervals import NOTHING, column_edges, cover_before, merge, time_per_group
-from nsysprof.core.text import one_line, shorten
+from nsysprof.core.intervals import NOTHING, Ints, column_edges, cover_before, merge, time_per_group
+from nsysprof.core.text import join_words, one_line, shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.trace import MEMCPY, MEMSET, MIGRATION
@@ -51,9 +53,10 @@ def plan_why(answer: Why) -> Plan:
             ["No GPU op belongs to the ranges asked for, so there is no wait to account for."],
         )
     length = max(instance.end_ns - instance.start_ns, 1)
-    streams, left_out = _streams(instance)
+    ops = _ops(instance)
+    streams, left_out = _streams(instance, ops)
     sorted_panel = LanePanel(
-        [*_bars(instance.parts, length)],
+        [*_bars(_parts(instance, ops), length)],
         length,
         f"Where its {format_ns(length)} go: the bars add up to the window",
         "time of the window, sorted by cause",
@@ -134,7 +137,7 @@ def _bars(parts: Sequence[WindowPart], length: int) -> Iterator[Marks]:
         if len(mine) > 1:
             yield row(section, sum(part.ns for part in mine), IDLE, "")
         for part in mine:
-            label = section if len(mine) == 1 else part.group
+            label = section if len(mine) == 1 else part.group if part.group != section else ""
             yield row("" if label == above else label, part.ns, WAITS.get(part.group, OTHERS), part.text)
             at, above = at + part.ns, label
 
@@ -166,39 +169,61 @@ def _ranges(instance: Instance) -> Iterator[Marks]:
             yield Marks(label, RANGE, start - instance.start_ns, end - instance.start_ns, colours, names)
 
 
-def _streams(instance: Instance) -> tuple[list[Stream], list[str]]:
-    """Lanes of the streams that run anything meanwhile, the busiest ones, and a note on the others."""
-    answer = instance.answer
-    trace = answer.attribution.trace
-    ops, length = trace.ops, instance.end_ns - instance.start_ns
-    rows = np.flatnonzero(
-        (trace.op_gpu == instance.gpu)
-        & (ops.start < instance.end_ns)
-        & (ops.end > instance.start_ns)
-        & (ops.kind != MIGRATION)
-    )
+@dataclass(frozen=True)
+class _Ops:
+    """The GPU ops of a window: rows of `Trace.ops`, start and end in ns of the window, and codes of `_RUNS`."""
+
+    row: NDArray[np.intp]
+    start: Ints
+    end: Ints
+    kind: NDArray[np.uint8]
+
+
+def _ops(instance: Instance) -> _Ops:
+    answer, trace = instance.answer, instance.answer.attribution.trace
+    ops = trace.ops
+    meanwhile = (ops.start < instance.end_ns) & (ops.end > instance.start_ns)
+    row = np.flatnonzero((trace.op_gpu == instance.gpu) & meanwhile & (ops.kind != MIGRATION))
     talks = np.array([family == "communication" for family in answer.kinds.family], bool)
-    awaited = [f.culprit.rsplit(" in ", 1)[0] for f in instance.findings if f.cause == "compute"]
-    held = np.array(
-        [short_name(name) in awaited for name in trace.op_names] if awaited else [False] * len(trace.op_names)
+    awaited = {each.culprit.rsplit(" in ", 1)[0] for each in instance.findings if each.cause == "compute"}
+    held = np.array([bool(awaited) and short_name(name) in awaited for name in trace.op_names], bool)
+    copies = np.isin(ops.kind[row], (MEMCPY, MEMSET))
+    kind = np.select([copies, talks[ops.name[row]], held[ops.name[row]]], [2, 1, 3])
+    start = np.maximum(ops.start[row], instance.start_ns) - instance.start_ns
+    end = np.minimum(ops.end[row], instance.end_ns) - instance.start_ns
+    return _Ops(row, start, end, kind.astype(np.uint8))
+
+
+def _parts(instance: Instance, ops: _Ops) -> list[WindowPart]:
+    """The parts of the window; of compute those kernels apart that another stream waits for while nothing else runs."""
+    computes, held = np.isin(ops.kind, (0, 3)), ops.kind == 3
+    every, others = (
+        int(np.subtract(*merge(ops.start[some], ops.end[some])[::-1]).sum())
+        for some in (computes, computes & ~held)
     )
-    kind = np.select(
-        [
-            np.isin(ops.kind[rows], (MEMCPY, MEMSET)),
-            talks[ops.name[rows]],
-            held[ops.name[rows]],
-        ],
-        [_RUNS.index("copy"), _RUNS.index("communication"), _RUNS.index("kernel")],
+    first, *rest = instance.parts
+    if every == others or first.group != "compute":
+        return instance.parts
+    names = instance.answer.attribution.trace.op_names
+    kernels = dict.fromkeys(
+        short_name(names[code]) for code in instance.answer.attribution.trace.ops.name[ops.row[held]].tolist()
     )
-    start = np.maximum(ops.start[rows] - instance.start_ns, 0)
-    end = np.minimum(ops.end[rows] - instance.start_ns, length)
+    alone = WindowPart("compute", "kernel", f"{join_words(list(kernels))}, alone", every - others)
+    return [replace(first, text="other kernels", ns=first.ns - alone.ns), alone, *rest]
+
+
+def _streams(instance: Instance, shown_ops: _Ops) -> tuple[list[Stream], list[str]]:
+    """Lanes of the streams that run anything meanwhile, the busiest ones, and a note on the others."""
+    trace = instance.answer.attribution.trace
+    length = instance.end_ns - instance.start_ns
+    stream, start, end, kind = trace.ops.stream[shown_ops.row], shown_ops.start, shown_ops.end, shown_ops.kind
     edges = column_edges(0, length, PLOT_COLUMNS)
     labels, lanes = stream_labels(trace), []
-    for code in np.unique(ops.stream[rows]).tolist():
-        mine = ops.stream[rows] == code
+    for code in np.unique(stream).tolist():
+        mine = stream == code
         line = merge(start[mine], end[mine])
         busy = np.diff(cover_before(*line, edges))
-        longest = time_per_group(start[mine], end[mine], kind[mine].astype(np.uint8), edges).argmax(axis=0)
+        longest = time_per_group(start[mine], end[mine], kind[mine], edges).argmax(axis=0)
         level = np.maximum(np.rint(busy / np.maximum(np.diff(edges), 1) * STREAM_LEVELS), 3)
         lane = Stream(
             shorten(labels[code], _LABEL),

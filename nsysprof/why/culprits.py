@@ -20,9 +20,11 @@ from nsysprof.waits.exposure import exposed_by
 from nsysprof.waits.host import ACTIVITIES, host_time, ranges_around, threads_to_blame
 from nsysprof.waits.walk import (
     BARRIER,
+    CUT,
     EVENT,
     HOST,
     LATENCY,
+    MAX_STEPS,
     RUNS,
     UNKNOWN,
     Pieces,
@@ -159,7 +161,7 @@ def account(
     cause = np.select(
         [
             kind == LATENCY,
-            kind == UNKNOWN,
+            (kind == UNKNOWN) | (kind == CUT),
             (op_kind == MEMCPY) | (op_kind == MEMSET),
             facts.communication[trace.ops.name[op]],
         ],
@@ -168,6 +170,8 @@ def account(
     )
     culprit, range_name = np.zeros(len(rest), np.int64), np.zeros(len(rest), np.int64)
     culprit[runs], range_name[runs] = _op_texts(facts, op[runs])
+    unknown = ~runs & (kind != LATENCY)
+    culprit[unknown] = _missing(facts, op[unknown], kind[unknown] == CUT)
     none = np.zeros(len(rest), np.int64)
     parts = [
         {
@@ -179,7 +183,7 @@ def account(
             "culprit": culprit,
             "range": range_name,
             "exposed_by": none,
-            "claim": np.select([runs, kind == UNKNOWN], [BY_EDGE, ABSTAINS], BY_ORDER),
+            "claim": np.select([runs, unknown], [BY_EDGE, ABSTAINS], BY_ORDER),
             "op": op,
         },
         _host_parts(facts, pieces, window, windows),
@@ -243,6 +247,19 @@ def held_up(facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
     some = (wait > 0) & (why.in_stream[op] > np.iinfo(np.int64).min)
     culprit, _ = _op_texts(facts, behind[some])
     return op[some], wait[some], culprit
+
+
+def _missing(facts: Facts, op: NDArray[np.int64], cut: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Texts that say why nobody knows what each op waited for; ``cut`` where the way back was too long."""
+    trace = facts.attribution.trace
+
+    def describe(name: int, launched: int, cut: int) -> str:
+        if cut:
+            return f"more than {MAX_STEPS:,} GPU ops one after the other: not followed further back"
+        text = short_name(trace.op_names[name])
+        return f"{text} begins before what it depends on" if launched else f"no launch of {text} is recorded"
+
+    return facts.texts.each(describe, trace.ops.name[op], trace.ops.launch[op] >= 0, cut)
 
 
 def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -37,7 +37,9 @@ def why_document(answer: Why) -> dict[str, Any]:
         "chosen": answer.chosen or None,
         "per": answer.per,
         "lacks": list(answer.lacks),
+        "warnings": list(answer.warnings),
         "paths": records(total[names].sum()),
+        "residuals": records(answer.residuals),
         "findings": [asdict(each) for found in answer.findings.values() for each in found],
         "rows": records(answer.rows[WHY.names]),
     }

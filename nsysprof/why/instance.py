@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,12 +24,14 @@ _MAX_PARTS = 6  # of a section
 class PathPieces:
     """The critical path of windows: what the GPU did or waited for, piece by piece, sorted by window and time.
 
-    ``window`` row of `Why.windows`; ``start``, ``end`` int64 ns; ``group`` code of ``groups``: compute, the cause of a
-    wait, or where that is the host what it did; ``text`` code of ``texts``: culprit and what exposed it, empty for
-    compute; ``wait`` row of ``waits``, which are those of `Why.waits`, -1 for compute. The pieces of a window tile it.
+    ``window`` row of `Why.windows`, on GPU ``gpu``; ``start``, ``end`` int64 ns; ``group`` code of ``groups``: compute,
+    the cause of a wait, or where that is the host what it did; ``text`` code of ``texts``: culprit and what exposed it,
+    empty for compute; ``wait`` row of ``waits``, which are those of `Why.waits`, -1 for compute. The pieces of a window
+    tile it.
     """
 
     window: NDArray[np.int64]
+    gpu: NDArray[np.int32]
     start: Ints
     end: Ints
     group: NDArray[np.int64]
@@ -39,40 +42,58 @@ class PathPieces:
     waits: pd.DataFrame
 
 
-def critical_path(answer: Why, windows: NDArray[np.integer] | None = None) -> PathPieces:
-    """The `PathPieces` of all windows, or of those rows of `Why.windows`."""
+def critical_path(
+    answer: Why, windows: NDArray[np.integer] | None = None, *, compute: bool = True
+) -> PathPieces:
+    """The `PathPieces` of all windows, or of those rows of `Why.windows`; without ``compute`` those that wait only."""
     which = np.arange(len(answer.windows)) if windows is None else np.sort(windows)
     waits = answer.waits if windows is None else answer.waits_of(which)
-    chosen = waits.sort_values(["window", "start_ns"], kind="stable")
-    window, start, end = (chosen[name].to_numpy(np.int64) for name in ("window", "start_ns", "end_ns"))
-    cause, activity = chosen["cause"].astype(str), chosen["activity"].astype(str)
-    culprit, exposing = chosen["culprit"].astype(str), chosen["exposed_by"].astype(str)
-    named = culprit.where((exposing == "") | (exposing == culprit), culprit + " ← " + exposing)
-    group, groups = pd.factorize(pd.concat([pd.Series(["compute"]), activity.where(cause == "host", cause)]))
-    text, texts = pd.factorize(pd.concat([pd.Series([""]), named]))
-    # compute is what no wait is: from the end of each wait, or the window's start, to the next one, or its end
-    begins, ends = (answer.windows[name].to_numpy(np.int64)[which] for name in ("start_ns", "end_ns"))
-    whose = np.concatenate([which, window])
-    since, until = np.concatenate([begins, end]), np.concatenate([start, ends])
-    since = since[np.lexsort((since, whose))]
-    until = until[np.lexsort((until, np.concatenate([window, which])))]
-    whose = np.sort(whose)
-    some = since < until
-    none = np.zeros(int(some.sum()), np.int64)
-    columns = [
-        np.concatenate(pair)
-        for pair in (
-            (whose[some], window),
-            (since[some], start),
-            (until[some], end),
-            (none, group[1:]),
-            (none, text[1:]),
-            (none - 1, chosen.index.to_numpy(np.int64)),
-        )
-    ]
+    window, start, end = (waits[name].to_numpy(np.int64) for name in ("window", "start_ns", "end_ns"))
+    rows = np.lexsort((start, window))
+    window, start, end = window[rows], start[rows], end[rows]
+    group, groups = _pairs(waits, rows, ("cause", "activity"), _group)
+    text, texts = _pairs(waits, rows, ("culprit", "exposed_by"), _text)
+    parts = [(window, start, end, group, text, rows)]
+    if (
+        compute
+    ):  # what no wait is: from the end of each wait, or the window's start, to the next one, or its end
+        begins, ends = (answer.windows[name].to_numpy(np.int64)[which] for name in ("start_ns", "end_ns"))
+        whose = np.concatenate([which, window])
+        since, until = np.concatenate([begins, end]), np.concatenate([start, ends])
+        since = since[np.lexsort((since, whose))]
+        until = until[np.lexsort((until, np.concatenate([window, which])))]
+        some = since < until
+        none = np.zeros(int(some.sum()), np.int64)
+        parts.append((np.sort(whose)[some], since[some], until[some], none, none, none - 1))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.lexsort((columns[1], columns[0]))
-    which_window, since, until, group, text, wait = (column[order] for column in columns)
-    return PathPieces(which_window, since, until, group, text, wait, list(groups), list(texts), waits)
+    window, start, end, group, text, rows = (column[order] for column in columns)
+    gpu = answer.windows["gpu"].to_numpy(np.int32)[window]
+    return PathPieces(window, gpu, start, end, group, text, rows, groups, texts, waits)
+
+
+def _pairs(
+    waits: pd.DataFrame, rows: NDArray[np.intp], names: tuple[str, str], make: Callable[[str, str], str]
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Codes of the texts that ``make`` makes of two columns of waits, and the texts; the first is that of compute."""
+    first, second = (waits[name].cat for name in names)
+    size = len(second.categories)
+    key = first.codes.to_numpy(np.int64)[rows] * size + second.codes.to_numpy(np.int64)[rows]
+    distinct, place = np.unique(key, return_inverse=True)
+    made = [
+        make(first.categories[code // size], second.categories[code % size]) for code in distinct.tolist()
+    ]
+    texts = list(dict.fromkeys([make("compute" if make is _group else "", ""), *made]))
+    code = {text: at for at, text in enumerate(texts)}
+    return np.array([code[text] for text in made], np.int64)[place.reshape(-1)], texts
+
+
+def _group(cause: str, activity: str) -> str:
+    return activity if cause == "host" else cause
+
+
+def _text(culprit: str, exposing: str) -> str:
+    return f"{culprit} ← {exposing}" if exposing not in ("", culprit) else culprit
 
 
 @dataclass(frozen=True)
@@ -141,7 +162,7 @@ def _parts(answer: Why, number: int, pieces: PathPieces) -> list[WindowPart]:
     span = end - start
     out = [WindowPart("compute", "compute", "", compute)]
     waits = np.flatnonzero(pieces.wait >= 0)
-    ran = pieces.waits.loc[pieces.wait[waits], ["communication_ns", "copies_ns"]].to_numpy(np.int64)
+    ran = pieces.waits[["communication_ns", "copies_ns"]].to_numpy(np.int64)[pieces.wait[waits]]
     length = pieces.end[waits] - pieces.start[waits]
     times = (ran[:, 0], ran[:, 1], length - ran.sum(axis=1))
     for section, ns in zip(SECTIONS[1:], times, strict=True):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nsysprof.core.text import one_line, plural, visible
+from nsysprof.core.text import drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import TextTable, code_block, escape_markdown, text_table, wrap
 from nsysprof.why.findings import Finding
+from nsysprof.why.residuals import abstention
 from nsysprof.why.why import Why
 
 MAX_PATHS = 3
@@ -27,6 +28,7 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
     lines = [_head(answer)]
     if answer.lacks:
         lines.append(f"  not recorded: {', '.join(answer.lacks)}: which stream waits for which is not known")
+    lines += [f"  warning  {one_line(text, 400)}" for text in drop_repeats(answer.warnings)]
     paths = ranked_paths(answer)
     found = answer.findings
     for path in paths[:most_paths]:
@@ -34,7 +36,8 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
             table = tree(answer, str(path), int(gpu), int(pid), top)
             text = text_table(table.head, table.rows, table.align)
             lines += ["", *(code_block([visible(line) for line in text.split("\n")]) if markdown else [text])]
-        sentences = "\n".join(_sentences(found[str(path)]))
+        doubt = abstention(answer.residuals, str(path))
+        sentences = "\n".join([*_sentences(found[str(path)]), *([wrap(doubt, "", "")] if doubt else [])])
         lines += ["", _as_markdown(sentences) if markdown else sentences]
     if not paths:
         lines += ["", "no GPU work in these ranges, and so no wait"]

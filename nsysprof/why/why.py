@@ -40,6 +40,7 @@ from nsysprof.why.findings import (
     hint_for,
 )
 from nsysprof.why.inner_calls import count_calls
+from nsysprof.why.residuals import residual_frame, without_ceilings
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 WHOLE = "the whole trace"
@@ -63,7 +64,7 @@ class Why:
     for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
     ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
     nobody named them; ``lacks`` names what the recording does not hold; ``facts`` and ``gpu_windows`` are
-    what the rest was made from.
+    what the rest was made from. ``residuals`` says how well dependencies explain windows, see `residual_frame`.
     ``per`` is what ``per_instance_ns`` is per: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
@@ -75,6 +76,7 @@ class Why:
     lacks: tuple[str, ...]
     facts: Facts
     gpu_windows: Windows
+    residuals: pd.DataFrame
     per: str = "window"
 
     @cached_property
@@ -99,6 +101,12 @@ class Why:
         for name, words in self.facts.words.items():  # a code each, not a text each
             waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
         return waits
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what is doubtful or missing in the trace."""
+        trace = self.attribution.trace
+        return (*trace.report.about.warnings, *trace.warnings)
 
     @property
     def kinds(self) -> Kinds:
@@ -181,7 +189,9 @@ def account_for(
         computed.append(_computed(facts, windows, gpu, lines))
     rows = _rows(facts, frame, group, [*waited, _compute_part(facts, group, computed)])
     held = _held_up(facts, frame)
-    return Why(attribution, frame, rows, held, chosen, facts.lacks, facts, windows)
+    residuals = residual_frame(trace, facts.reasons, windows, frame["path"])
+    rows = without_ceilings(rows, residuals)
+    return Why(attribution, frame, rows, held, chosen, facts.lacks, facts, windows, residuals)
 
 
 def _pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, NDArray[Any]]:
@@ -372,9 +382,13 @@ def _rows(
     out["ceiling_ns"] = out["per_instance_ns"].where(~out["cause"].isin(["compute", "unknown"]))
     cells = (out[name] for name in ("cause", "activity", "culprit", "exposed_by"))
     out["hint"] = [hint_for(*row) for row in zip(*cells, strict=True)]
-    return out.sort_values(
-        [*_PLACE, "waited_ns"], ascending=[True, True, True, False], ignore_index=True, kind="stable"
-    )
+    by = [
+        *_PLACE,
+        "waited_ns",
+        *_KEYS,
+        "meanwhile",
+    ]  # of rows with equal time the texts decide, never the order of the file
+    return out.sort_values(by, ascending=[name != "waited_ns" for name in by], ignore_index=True)
 
 
 def _held_up(facts: Facts, windows: pd.DataFrame) -> pd.DataFrame:

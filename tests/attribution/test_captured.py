@@ -301,7 +301,7 @@ def test_what_is_not_known_is_named_with_what_would_tell(trace: MakeTrace) -> No
     assert sorted(owners(read(path))) == ["", "CAPTURE", "GRAPH", "GRAPH", "GRAPH"]
     counts, sentences = counted(path)
     assert counts == (4, 3, 1, 1, 1, 2, 1)
-    assert sentences[0] == "3 kernels of CUDA graphs: 1 belong to ranges at capture, see --graphs captured"
+    assert sentences[0] == "3 kernels of CUDA graphs: 1 belongs to ranges at capture, see --graphs captured"
     assert "1 GPU op of CUDA graphs captured outside every range" in sentences[1]
     assert (
         "2 GPU ops of CUDA graphs whose capture the report does not hold: of a child graph, or"

@@ -46,8 +46,8 @@ def test_the_critical_path_has_its_culprits_and_arrows(trace: MakeTrace, tmp_pat
     ours = pieces(found)
     assert all(each.end > each.start for each in ours)
     first = [each for each in ours if each.start < 1_600_000]
-    assert (first[0].start, first[-1].end) == (0, 1_600_000)
-    assert [each.end for each in first[:-1]] == [each.start for each in first[1:]]
+    waited = sum(each.end - each.start for each in first)
+    assert waited == 1_600_000 - 99_900 - 100_000 - 599_000  # the rest is compute
     copied = next(each for each in first if each.args["cause"] == "copy")
     assert (copied.start, copied.end, copied.args["claim"]) == (100_000, 500_000, "dependency")
     copies = [each for each in found.slices("memcpy") if each.flows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from tests.kit.trace import (
@@ -55,8 +56,8 @@ class _Process:
         """One thing that a thread does."""
         self.threads[thread] += self.some(6)
         way = self.rng.choices(
-            (self.launch, self.graph, self.record, self.wait, self.call, self.system, self.inside),
-            (8, 1, 2, 2, 2, 1, 1),
+            (self.launch, self.graph, self.record, self.wait, self.fork, self.call, self.system, self.inside),
+            (8, 1, 1, 1, 4, 2, 1, 1),
         )[0]
         way(thread)
 
@@ -79,10 +80,10 @@ class _Process:
         """A device and a stream."""
         return self.rng.choice([0, 0, 0, 1]), self.rng.choice(STREAMS[:4])
 
-    def launch(self, thread: int) -> None:
+    def launch(self, thread: int, where_to: tuple[int, int] | None = None) -> None:
         """A kernel, a copy or a memset, with or without its host call."""
         id, (start, end) = self.id(), self.span(thread)
-        device, stream = self.place()
+        device, stream = where_to or self.place()
         where: dict[str, Any] = {"process": self.pid, "device": device, "stream": stream}
         kind = self.rng.choices((Kernel, Memcpy, Memset), (8, 3, 1))[0]
         ran = self.runs(device, stream, start if kind is Memcpy else end)
@@ -138,6 +139,24 @@ class _Process:
         device, stream = self.rng.choice([0, 0, 1]), self.rng.choice(STREAMS)
         where = {"process": self.pid, "device": device, "thread": thread, "event": event, "sync": sync}
         self.items.append(StreamWait(stream, at, self.id(), **where))
+
+    def fork(self, thread: int) -> None:
+        """A stream waits for what another was given, at times by way of a third, and is given something itself."""
+        one, other = self.place(), self.place()
+        self.launch(thread, one)
+        through = [(self.rng.randint(0, 1), STREAMS[4])] if self.rng.random() < 0.3 else []
+        done = self.busy[one]
+        for source, target in pairwise([one, *through, other]):
+            event, sync = self.rng.randint(1, 4), len(self.recorded) + 1
+            self.recorded.append((event, sync))
+            at, _ = self.span(thread, 2)
+            named: dict[str, Any] = {"process": self.pid, "thread": thread, "event": event, "sync": sync}
+            self.items.append(EventRecord(source[1], at, self.id(), device=source[0], **named))
+            at, _ = self.span(thread, 2)
+            self.items.append(StreamWait(target[1], at, self.id(), device=target[0], **named))
+        self.busy[other] = max(self.busy.get(other, 0), done)
+        self.threads[thread] += self.scale
+        self.launch(thread, other)
 
     def call(self, thread: int) -> None:
         """A call that waits for the GPU, or one that has nothing to do with it."""

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from tests.kit.command_line import quietly
-from tests.kit.trace import Items, Range, launch_kernel, write
+from tests.kit.trace import GraphNode, Items, Range, launch_kernel, write
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "traces" / "run.sqlite"
@@ -210,8 +210,9 @@ def requests(driver: Driver) -> list[str]:
         ("analyze", str(RUN)),
         ("analyze", str(RUN), "--no-charts"),
         ("compare", str(RUN), "--base", "RUN::math::*", "--new", "RUN::flash::*"),
+        ("why", str(ROOT / "traces" / "block.sqlite")),
     ],
-    ids=["analyze", "no charts", "compare"],
+    ids=["analyze", "no charts", "compare", "why"],
 )
 def test_a_page_opens_in_silence(
     arguments: tuple[str, ...], browser: Driver, pages: Callable[..., Path]
@@ -497,6 +498,26 @@ def test_hostile_names_do_nothing(
     assert browser.get_log("browser") == []
 
 
+def test_a_replayed_op_tells_where_it_was_captured(
+    browser: Driver, pages: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What a CUDA graph replays shows both ranges: the one that launched the graph, and the one that captured it."""
+    items: list[Items] = [
+        Range("CAPTURE", 0, 100),
+        Range("layer0", 10, 90),
+        GraphNode(1, 50),
+        Range("step", 1_000, 9_000),
+        *launch_kernel("gemm", (1_100, 1_200), (2_000, 8_000), id=1, graph_node=1),
+    ]
+    report = write(tmp_path_factory.mktemp("captured") / "report.sqlite", items, duration=10_000)
+    opened(browser, pages("analyze", str(report)))
+    browser.execute_script(f"{TIMELINE}.goTo({TIMELINE}.rows.find(row => row.kind === 'ops'), 0)")
+    text = found(browser, ".tip")[0].text
+    assert "range: step" in text
+    assert "captured in: CAPTURE/layer0" in text
+    assert browser.get_log("browser") == []
+
+
 def test_without_scripts_everything_static_is_there(browser: Driver, pages: Callable[..., Path]) -> None:
     """Where no script runs, all rows of all tables can be seen, and no control that would do nothing."""
     folder = pages("analyze", str(RUN))
@@ -549,6 +570,37 @@ def test_a_comparison_shows_a_call_of_either_side(browser: Driver, pages: Callab
             "return document.querySelectorAll('[data-timeline]')[1].timeline.draws > 0"
         )
     )
+
+
+def test_the_critical_path_is_drawn_and_told(browser: Driver, pages: Callable[..., Path]) -> None:
+    """Every piece that is wide enough has its colour, also those below it, and hovering names culprit and cause."""
+    opened(browser, pages("why", str(ROOT / "traces" / "block.sqlite")))
+    zooms, looked, missing, some = browser.execute_script(DRAWN_AT_EVERY_ZOOM)
+    assert zooms > 20
+    assert looked > 50
+    assert not missing, some
+    row = f"{TIMELINE}.rows[0]"
+    longest = f"""const row = {row}; let best = 0;
+        for (let i = 0; i < row.marks; i++)
+          if (row.data[0][i] && row.end[i] - row.start[i] > row.end[best] - row.start[best]) best = i;
+        return best"""
+    at = browser.execute_script(longest)
+    browser.execute_script(f"{TIMELINE}.show(0, {TIMELINE}.length); {TIMELINE}.goTo({row}, {at})")
+    until(lambda: [each for each in found(browser, ".tip") if each.is_displayed()])
+    [tip] = found(browser, ".tip")
+    assert "cause: code" in tip.text
+    assert "code in" in tip.text
+    colour = f"""const t = {TIMELINE}, row = {row}, at = {at}, pen = t.canvas.getContext('2d');
+        const x = Math.round((t.x(row.start[at]) + t.x(row.end[at])) / 2 * t.ratio);
+        t.current = null;
+        t.draw();
+        const of = (y) => [...pen.getImageData(x, Math.round(y * t.ratio), 1, 1).data];
+        return [of(row.y + row.height - 2), of(t.height - 2), t.head.waits[row.data[0][at]][1]]"""
+    piece, below, wanted = browser.execute_script(colour)
+    assert "#" + "".join(f"{part:02x}" for part in piece[:3]) == wanted
+    assert below[3] > 0
+    legend = browser.execute_script("return document.querySelector('.legend').innerText")
+    assert "waits: code" in legend
 
 
 def test_the_page_of_a_fleet_is_sorted_and_searched(browser: Driver, pages: Callable[..., Path]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.charts.marks import Lanes, Marks
+from nsysprof.charts.palette import WAITS
 from nsysprof.trace.report import open_report
 from nsysprof.why.charts import plan_why, title_of
 from nsysprof.why.instance import critical_path, median_instance
@@ -16,7 +17,7 @@ from nsysprof.why.why import Why, why
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reports import BLOCK, RUN, TWO
-from tests.kit.trace import Items, OsCall, Range, launch_kernel
+from tests.kit.trace import Items, OsCall, Range, StreamKind, launch_kernel
 
 
 def account(path: Path, select: str | None = None) -> Why:
@@ -95,6 +96,27 @@ def test_the_picture_is_of_the_median_window(trace: MakeTrace) -> None:
     waits = lanes.lanes[-1]
     assert isinstance(waits, Marks)
     assert "sleep in log" in waits.names
+
+
+def test_a_kernel_that_another_stream_waits_for_stands_apart(trace: MakeTrace) -> None:
+    """Compute is split into that kernel, while nothing else runs, and the others; both add up to it."""
+    path = trace(
+        Range("step", 0, 1_000_000),
+        launch_kernel("gemm", (0, 20), (50, 250_000), id=1, stream=13),
+        launch_kernel("spin", (30, 40), (200_000, 800_000), id=2, stream=7),
+        launch_kernel("gemm", (50, 60), (800_000, 1_000_000), id=3, stream=13),
+        StreamKind(7, 3),
+        StreamKind(13, 1),
+    )
+    plan = plan_why(account(path, "step"))
+    assert isinstance(plan, Lanes)
+    assert plan.heading.title == "In step a stream waits 550 µs per window, 55 % of it, for spin in step"
+    compute, others, spin, *_ = (lane for lane in plan.panels[0].lanes if isinstance(lane, Marks))
+    assert (compute.label, others.label, spin.label) == ("compute", "", "kernel")
+    assert spin.names[0].startswith("spin, alone · 550 µs")
+    edges = [(int(lane.start[0]), int(lane.end[0])) for lane in (compute, others, spin)]
+    assert edges == [(0, 999_950), (0, 449_950), (449_950, 999_950)]
+    assert ("kernel that another stream waits for", WAITS["kernel"]) in plan.heading.legend
 
 
 def test_a_healthy_run_has_nothing_to_gain(trace: MakeTrace) -> None:

@@ -170,17 +170,19 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
         if message := " ".join(str(text or "").split()):
             counts[severity, SOURCES.get(part, part or "unknown"), message] += 1
     diagnostics = [Diagnostic(*key, count) for key, count in counts.items()]
-    return tuple(sorted(diagnostics, key=lambda diagnostic: diagnostic.severity != "error"))
+    return tuple(
+        sorted(diagnostics, key=lambda one: (one.severity != "error", one.severity, one.source, one.text))
+    )
 
 
 def read_thread_names(source: Source) -> dict[int, str]:
-    """The name of each globalTid that has one: of several the last."""
+    """The name of each globalTid that has one: of several the last of the alphabet, for rows have no order."""
     rows = [
         (whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")
     ]
     texts = source.strings(sorted({name for _, name in rows if name is not None}))
-    names = {tid: known(texts.get(name)) for tid, name in rows if tid is not None and name is not None}
-    return {tid: name for tid, name in names.items() if name}
+    named = [(known(texts.get(name)), tid) for tid, name in rows if tid is not None and name is not None]
+    return {tid: name for name, tid in sorted((name, tid) for name, tid in named if name)}
 
 
 # ---- GPUs

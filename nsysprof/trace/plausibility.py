@@ -1,0 +1,152 @@
+"""Checks a trace before it is believed: what cannot have been so on a GPU, a sentence each, as its warnings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.text import one_line, plural
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.trace.report import Diagnostic
+from nsysprof.trace.trace import KERNEL, Ops, Trace
+
+CLOCK_ERROR_NS = 1_000  # between the clocks of host and GPU: less is no contradiction
+_DROPPED = re.compile(
+    r"not all (?:cuda|nvtx) events might have been collected|\b(?:events|records|activit\w+)\b.*\b(?:dropped|lost)\b"
+    r"|\b(?:dropped|lost)\b.*\b(?:events|records|activit\w+)\b",
+    re.IGNORECASE,
+)
+_CHUNK = 1 << 18  # ops at a time where temporaries would be large
+
+
+def doubts(trace: Trace) -> tuple[str, ...]:
+    """A sentence for each thing that makes a trace doubtful, with how many and what share; none where all fits."""
+    return (*_of_streams(trace), *_of_launches(trace), *_of_recording(trace))
+
+
+def tells_of_dropped_events(diagnostic: Diagnostic) -> bool:
+    """Whether nsys says there that it has lost some of what it was to record."""
+    return _DROPPED.search(diagnostic.text) is not None
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    """Per stream: when its ops ``first`` start and ``last`` end, and the ``sum`` of their durations, int64 ns.
+
+    ``start`` and ``end`` are those of the op read last. ``overlaps`` counts ops that end after the next one of their
+    stream starts, ``overlap_ns`` is by how much at most; ``ops`` how many were read.
+    """
+
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    sum: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    overlaps: NDArray[np.int64]
+    overlap_ns: NDArray[np.int64]
+    ops: NDArray[np.int64]
+
+
+def _of_streams(trace: Trace) -> Iterator[str]:
+    """What runs in a stream runs one after the other; nodes of CUDA graphs do not, nor what has no stream."""
+    lanes = _read_lanes(trace)
+    overlaps, most_ns = int(lanes.overlaps.sum()), int(lanes.overlap_ns.max(initial=0))
+    if overlaps and most_ns > trace.clock_step:
+        checked = int(lanes.ops.sum())
+        yield (
+            f"GPU ops that end after the next one of their stream starts: {overlaps:,} of {checked:,}"
+            f" ({format_share(overlaps / checked)}), by up to {format_ns(most_ns)}: programmatic dependent launch, or"
+            " times that are wrong"
+        )
+    span = np.where(lanes.ops > 0, lanes.last, 0) - np.where(lanes.ops > 0, lanes.first, 0)
+    full = np.flatnonzero((lanes.sum > span) & (span > 0))
+    if len(full) and (lanes.sum - span)[full].max() > trace.clock_step:
+        most = float((lanes.sum[full] / span[full]).max())
+        share = int(lanes.sum[full].sum()) / int(lanes.sum.sum())
+        yield (
+            f"streams occupied for more than 100 % of their time: {len(full):,} of {np.count_nonzero(lanes.ops):,}, up"
+            f" to {format_share(most)}, with {format_share(share)} of the time of GPU ops, which sums count twice"
+        )
+
+
+def _read_lanes(trace: Trace) -> _Lanes:
+    """The `_Lanes` of all streams: kernels and other ops each in the order of the file, where that is one of time."""
+    ops = trace.ops
+    ordered = np.array([stream.id is not None and not stream.migrates for stream in trace.streams], bool)
+    nothing = np.zeros((8, len(ordered)), np.int64)
+    nothing[0], nothing[1] = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    lanes = _Lanes(*nothing)
+    for kernels in (True, False):
+        lanes.start[:] = lanes.end[:] = np.iinfo(np.int64).min
+        tried = _Lanes(*(getattr(lanes, field.name).copy() for field in fields(lanes)))
+        parts = (slice(first, first + _CHUNK) for first in range(0, len(ops), _CHUNK))
+        chosen = (_chosen(ops, part, ordered, kernels) for part in parts)
+        if all(_read(tried, ops, rows[np.argsort(ops.stream[rows], kind="stable")]) for rows in chosen):
+            lanes = tried
+        else:
+            rows = _chosen(ops, slice(None), ordered, kernels)
+            _read(lanes, ops, rows[np.lexsort((ops.end[rows], ops.start[rows], ops.stream[rows]))])
+    return lanes
+
+
+def _chosen(ops: Ops, part: slice, ordered: NDArray[np.bool_], kernels: bool) -> NDArray[np.int64]:
+    """The rows of a part that are kernels, or are none, and run in the order of their stream."""
+    keep = ((ops.kind[part] == KERNEL) == kernels) & ordered[ops.stream[part]] & ~ops.from_graph[part]
+    rows: NDArray[np.int64] = np.flatnonzero(keep) + (part.start or 0)
+    return rows
+
+
+def _read(lanes: _Lanes, ops: Ops, rows: NDArray[np.int64]) -> bool:
+    """Take in more ops, sorted by stream; False where those of a stream are not in order of time."""
+    if not len(rows):
+        return True
+    stream, start, end = ops.stream[rows], ops.start[rows], ops.end[rows]
+    begins = np.flatnonzero(np.append(True, stream[1:] != stream[:-1]))
+    of = stream[begins]
+    before, ended = np.empty_like(start), np.empty_like(start)
+    before[1:], ended[1:] = start[:-1], end[:-1]
+    before[begins], ended[begins] = lanes.start[of], lanes.end[of]
+    if (start < before).any():
+        return False
+    lanes.first[of] = np.minimum(lanes.first[of], start[begins])
+    lanes.last[of] = np.maximum(lanes.last[of], np.maximum.reduceat(end, begins))
+    lanes.sum[of] += np.add.reduceat(end - start, begins)
+    stops = np.append(begins[1:], len(rows)) - 1
+    lanes.ops[of] += stops - begins + 1
+    lanes.start[of], lanes.end[of] = start[stops], end[stops]
+    late = np.flatnonzero(ended > start)
+    np.add.at(lanes.overlaps, stream[late], 1)
+    np.maximum.at(lanes.overlap_ns, stream[late], ended[late] - start[late])
+    return True
+
+
+def _of_launches(trace: Trace) -> Iterator[str]:
+    """Nothing runs before it is launched, but for the error of the clocks."""
+    ops, launches = trace.ops, trace.launches
+    early = known = most = 0
+    for first in range(0, len(ops) if len(launches) else 0, _CHUNK):
+        launch = ops.launch[first : first + _CHUNK]
+        ahead = np.where(launch >= 0, launches.start[launch] - ops.start[first : first + _CHUNK], 0)
+        known += int(np.count_nonzero(launch >= 0))
+        early += int(np.count_nonzero(ahead > CLOCK_ERROR_NS))
+        most = max(most, int(ahead.max(initial=0)))
+    if early:
+        yield (
+            f"GPU ops that start before the call that launched them: {early:,} of {known:,}"
+            f" ({format_share(early / known)}), by up to {format_ns(most)}: the clocks of host and GPU differ"
+        )
+
+
+def _of_recording(trace: Trace) -> Iterator[str]:
+    """What nsys says that it has lost; how much that is, it does not say."""
+    for each in trace.report.about.diagnostics:
+        if tells_of_dropped_events(each):
+            times = f" ({each.count:,} times)" if each.count > 1 else ""
+            yield (
+                f"nsys may have dropped events: {one_line(each.text, 160)}{times} How many is not recorded:"
+                f" {plural(len(trace.ops), 'GPU op')} and {plural(len(trace.ranges), 'range')} are what is left"
+            )

@@ -1,0 +1,115 @@
+"""Whether the edges of the walk explain when GPU ops start: windows replayed from them and two constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints
+from nsysprof.trace.trace import Trace
+from nsysprof.waits.walk import Reasons
+from nsysprof.waits.windows import Windows
+
+MAX_WINDOWS = 8  # of a path and GPU that are replayed, evenly spread
+MAX_OPS = 100_000  # of a window that are replayed, from its start
+_NEVER = np.iinfo(np.int64).min
+_LONG_AGO = _NEVER // 2  # to which durations can be added
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How well edges and two constants explain one path on one GPU.
+
+    ``windows`` rows of `Windows` that were replayed; ``behind_op_ns``, ``behind_launch_ns`` the constants: medians of
+    what passes before an op starts, behind an op it waited for and behind its launch; ``residual`` float64: by which
+    share of its span the replayed end of each window is off.
+    """
+
+    path: int
+    gpu: int
+    windows: NDArray[np.intp]
+    behind_op_ns: int
+    behind_launch_ns: int
+    residual: NDArray[np.float64]
+
+
+def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
+    """The `Replay` of each path and GPU, of at most `MAX_WINDOWS` windows each.
+
+    An op starts when the last one that it waits for has ended, or its call has returned, and a constant later; ops that
+    start before the window do as recorded. Near-linear in the ops of the windows that are replayed.
+    """
+    ops = trace.ops
+    out = []
+    for gpu in np.unique(windows.gpu).tolist():
+        mine = np.flatnonzero(trace.op_gpu == gpu)
+        mine = mine[np.argsort(ops.start[mine], kind="stable")]
+        start = ops.start[mine]
+        place = np.full(len(ops) + 1, -1, np.int32)
+        for path in np.unique(windows.path[windows.gpu == gpu]).tolist():
+            each = np.flatnonzero((windows.gpu == gpu) & (windows.path == path))
+            chosen = each[
+                np.unique(np.linspace(0, len(each) - 1, min(len(each), MAX_WINDOWS)).astype(np.intp))
+            ]
+            first = np.searchsorted(start, windows.start[chosen])
+            last = np.minimum(np.searchsorted(start, windows.end[chosen]), first + MAX_OPS)
+            chosen, first, last = (column[first < last] for column in (chosen, first, last))
+            parts = [mine[low:high] for low, high in zip(first.tolist(), last.tolist(), strict=True)]
+            if not parts:
+                continue
+            constants = _latencies(trace, why, np.concatenate(parts))
+            residual = np.zeros(len(parts))
+            for number, rows in enumerate(parts):
+                place[rows] = np.arange(len(rows))
+                replayed = _starts(trace, why, constants, rows, place) + ops.end[rows] - ops.start[rows]
+                place[rows] = -1
+                stop, begin = int(ops.end[rows].max()), int(windows.start[chosen[number]])
+                residual[number] = abs(int(replayed.max()) - stop) / max(stop - begin, 1)
+            out.append(Replay(path, gpu, chosen, *constants, residual))
+    return out
+
+
+def _latencies(trace: Trace, why: Reasons, rows: NDArray[np.intp]) -> tuple[int, int]:
+    """Medians of what passes before some ops start: behind an op, and behind a launch; 0 where nothing tells."""
+    ready, launched = why.ready[rows], why.launched[rows]
+    came = np.maximum(ready, launched)
+    behind_op = (came > _NEVER) & (ready >= launched)
+    length = trace.ops.start[rows] - np.where(came > _NEVER, came, 0)
+    behind, called = (length[some] for some in (behind_op, (came > _NEVER) & ~behind_op))
+    return int(np.median(behind)) if len(behind) else 0, int(np.median(called)) if len(called) else 0
+
+
+def _starts(
+    trace: Trace,
+    why: Reasons,
+    constants: tuple[int, int],
+    rows: NDArray[np.intp],
+    place: NDArray[np.int32],
+) -> Ints:
+    """When each of some ops starts by its edges; ``place`` is where each op is among ``rows``, -1 for all others.
+
+    `start = max(start of the op before + a, b)` along the edges; such steps compose, so that edges are taken two at a
+    time, then four, and so on.
+    """
+    ops, (behind_op, behind_launch) = trace.ops, constants
+    before, ready, launched = why.op[rows], why.ready[rows], why.launched[rows]
+    up = place[before]  # -1, no op before, is the last entry
+    b = np.where(launched > _NEVER, launched + behind_launch, _LONG_AGO)
+    begins = np.flatnonzero(up < 0)
+    known = begins[ready[begins] > _NEVER]
+    b[known] = np.maximum(b[known], ready[known] + behind_op)
+    unknown = begins[(ready[begins] == _NEVER) & (launched[begins] == _NEVER)]
+    b[unknown] = ops.start[rows[unknown]]
+    a = np.where(up >= 0, ops.end[before] - ops.start[before] + behind_op, 0)
+    active = np.flatnonzero(up >= 0)
+    for _ in range(len(rows).bit_length() + 1):
+        parent = up[active]
+        b[active], a[active], up[active] = (
+            np.maximum(b[active], b[parent] + a[active]),
+            a[active] + a[parent],
+            up[parent],
+        )
+        active = active[up[active] >= 0]
+    return b

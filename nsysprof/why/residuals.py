@@ -1,0 +1,89 @@
+"""Whether dependencies explain the windows of a path: where they do not, no ceiling is named for its waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.core.text import one_line, plural
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.results.table import text_table
+from nsysprof.trace.trace import Trace
+from nsysprof.waits.identity import replays
+from nsysprof.waits.walk import Reasons
+from nsysprof.waits.windows import Windows
+
+MAX_RESIDUAL = 0.03  # of a window's span
+_NAME = 60
+_HEADS = [
+    "replayed from dependencies",
+    "windows",
+    "behind a GPU op",
+    "behind a launch",
+    "ends off by",
+    "at most",
+]
+
+
+def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Series) -> pd.DataFrame:
+    """A row per path and GPU; ``paths`` are the texts of the paths of ``windows``.
+
+    Columns ``path``, ``gpu``, ``replayed`` (how many windows), ``behind_op_ns``, ``behind_launch_ns``, and of the share
+    of its span by which the replayed end of a window is off the median ``residual`` and the most, ``max_residual``.
+    """
+    texts = paths.to_numpy(object)
+    rows = [
+        {
+            "path": texts[each.windows[0]],
+            "gpu": each.gpu,
+            "replayed": len(each.windows),
+            "behind_op_ns": each.behind_op_ns,
+            "behind_launch_ns": each.behind_launch_ns,
+            "residual": float(np.median(each.residual)),
+            "max_residual": float(each.residual.max()),
+        }
+        for each in replays(trace, why, windows)
+    ]
+    names = ["path", "gpu", "replayed", "behind_op_ns", "behind_launch_ns", "residual", "max_residual"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def without_ceilings(rows: pd.DataFrame, residuals: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``why.csv`` with no ceiling where a path's residual on that GPU is above `MAX_RESIDUAL`."""
+    bad = residuals[residuals["residual"] > MAX_RESIDUAL]
+    places = pd.MultiIndex.from_frame(bad[["path", "gpu"]])
+    doubtful = pd.MultiIndex.from_frame(rows[["path", "gpu"]]).isin(places)
+    return rows.assign(ceiling_ns=rows["ceiling_ns"].where(~doubtful)) if doubtful.any() else rows
+
+
+def abstention(residuals: pd.DataFrame, path: str) -> str:
+    """Why the waits of a path have no ceilings; empty where they have."""
+    most = residuals.loc[residuals["path"] == path, "residual"].max()
+    if not most > MAX_RESIDUAL:
+        return ""
+    return (
+        f"No ceilings in why.csv: replayed from what each GPU op waited for, windows end {format_share(most)} of"
+        f" their length off, more than {format_share(MAX_RESIDUAL)}."
+    )
+
+
+def verification(residuals: pd.DataFrame) -> Iterator[str]:
+    """The residual of each path and GPU as a table, and what it says."""
+    cells = [
+        [
+            f"{one_line(row['path'], _NAME)}, GPU {row['gpu']}",
+            f"{row['replayed']:,}",
+            *(format_ns(row[name]) for name in ("behind_op_ns", "behind_launch_ns")),
+            *(format_share(row[name]) for name in ("residual", "max_residual")),
+        ]
+        for row in residuals.to_dict("records")
+    ]
+    if cells:
+        yield text_table(_HEADS, cells, "lrrrrr")
+    bad = int((residuals["residual"] > MAX_RESIDUAL).sum())
+    yield (
+        f"{plural(len(cells) - bad, 'row')} of {len(cells):,} explained by dependencies and two constants to within"
+        f" {format_share(MAX_RESIDUAL)} of the span"
+    )
