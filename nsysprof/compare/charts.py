@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -217,7 +218,7 @@ def _largest_causes(shown: Sequence[Difference]) -> Iterator[str]:
 
 
 def _in_words(cause: str) -> str:
-    return shorten(cause.replace("idle: ", "idle time "), _NAME)
+    return shorten(re.sub("^idle: (.*)", r"idle (\1)", cause), _NAME)
 
 
 def _panel_title(row: Mapping[str, Any], totals: Sequence[str]) -> str:

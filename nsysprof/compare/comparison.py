@@ -44,6 +44,7 @@ from nsysprof.formats.counters import library_versions
 from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside
 from nsysprof.kernels.classify import Rules, load_rules
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER
+from nsysprof.waits.causes import CAUSE_BEFORE
 
 
 @dataclass(frozen=True)
@@ -296,6 +297,7 @@ def _gaps(pair: Pair, measured: BothMeasured | None) -> pd.DataFrame:
         lines.append("; ".join(f"{name}: {text[cause]}" for name, text in named if cause in text))
     frame.insert(0, "pair", pair.name)
     frame["evidence"] = pd.Series(lines, dtype=object)
+    frame["cause_before"] = [CAUSE_BEFORE.get(cause, cause) for cause in frame["cause"].tolist()]
     for side, counted in zip(SIDES, measured, strict=True) if measured else ():
         causes = counted.causes if counted else pd.DataFrame(columns=list(COLUMNS), dtype=float)
         frame[[f"{side}_{name}" for name in COLUMNS]] = causes.reindex(frame["cause"]).to_numpy()

@@ -32,6 +32,8 @@ GAPS = table(
         "delta_ns": "new_ns - base_ns",
         "share": "part of the pair's difference; empty where causes cancel",
         "evidence": "the names of kernels that took most of the time",
+        "cause_before": "the cause by its name up to now, `idle: waiting for the host` also where a synchronization"
+        " had exposed that; goes with the next version",
     },
 )
 _MEASURED = {

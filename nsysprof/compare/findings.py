@@ -18,7 +18,8 @@ from nsysprof.compare.traffic import BothMeasured, Measured, tensor_share
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES, word_by_verdict
-from nsysprof.waits.causes import EXPOSED, HOST, OTHERS, QUEUE, SYNC, WAITING_FOR
+from nsysprof.waits.causes import WAITING_FOR
+from nsysprof.why.findings import LAUNCHING_ACTIVITIES
 
 # Sentences name causes from this share of the difference on, and so many of them.
 MIN_SHARE, MAX_CAUSES = 0.1, 3
@@ -31,13 +32,26 @@ MAX_RATIO_OF_EQUALS = 1.1
 MODEL_TOLERANCE = 0.2
 # Of the expected bytes of a call: where both agree on those, a cause is named that differs by more than this.
 MIN_NOTABLE_BYTES = 0.05
-_IN_WORDS = {
-    WAITING_FOR[HOST]: "waiting for the host",
-    WAITING_FOR[SYNC]: "waiting for a synchronization to return",
-    WAITING_FOR[QUEUE]: "idling between queued GPU ops",
-    WAITING_FOR[OTHERS]: "waiting while GPU ops of others run",
-    WAITING_FOR[EXPOSED]: "waiting for the host after a synchronization",
-}
+_IN_WORDS = dict(
+    zip(
+        WAITING_FOR,
+        (
+            "waiting for calls that launch",
+            "waiting for a synchronization to return",
+            "waiting for other CUDA calls of the host",
+            "waiting for calls of the operating system",
+            "waiting for the profiler",
+            "waiting for code of the host",
+            "latency between GPU ops that could start",
+            "waiting for communication",
+            "waiting for copies",
+            "waiting while GPU ops of others run",
+            "waiting for what is not recorded",
+        ),
+        strict=True,
+    )
+)
+_LAUNCHING = [f"idle: host: {activity}" for activity in LAUNCHING_ACTIVITIES]
 _UNITS = {"tensor core": "tensor cores", "FP32 FMA": "FP32 units (CUDA cores)"}
 
 
@@ -196,7 +210,7 @@ def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, A
         if share >= MIN_BUSY_SHARE:
             continue
         name = pair[f"{side}_name"] + (f" at {pair['place']}" if pair["place"] and not texts else "")
-        waits = int(gaps.loc[gaps["cause"] == WAITING_FOR[HOST], f"{side}_ns"].sum()) / whole
+        waits = int(gaps.loc[gaps["cause"].isin(_LAUNCHING), f"{side}_ns"].sum()) / whole
         if waits >= MIN_WAITING_SHARE:
             texts.append(f"{name} is launch-bound: busy is {format_share(share)} of span")
         else:

@@ -23,7 +23,7 @@ from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
 from nsysprof.trace.details import grid_text
 from nsysprof.trace.trace import KERNEL
-from nsysprof.waits.causes import OTHERS, WAITING_FOR, Gaps
+from nsysprof.waits.causes import WAITING_FOR, Gaps
 
 OVERLAP = "overlap"
 MAX_NAMES = 4
@@ -225,8 +225,7 @@ _short = lru_cache(maxsize=10_000)(short_name)
 
 def _gap_texts(gaps: Gaps, calls: int) -> Iterator[tuple[str, str]]:
     for kind, text in enumerate(WAITING_FOR):
-        length = gaps.others_ns if kind == OTHERS else gaps.length_ns - gaps.others_ns
-        of_kind = (length > 0) & ((gaps.kind == kind) | (kind == OTHERS))
+        length, of_kind = gaps.length_ns, gaps.kind == kind
         parts = [
             f"{per_call_text(int(some.sum()), calls)} {where}, median {format_ns(float(np.median(length[some])))}"
             for where, some in (

@@ -35,10 +35,9 @@ from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
-from nsysprof.trace.details import Waits
 from nsysprof.trace.report import Gpu, Report
 from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Trace
-from nsysprof.waits.causes import Gaps, find_gaps
+from nsysprof.waits.causes import Gaps, WaitFacts, find_gaps, wait_facts
 
 # From this share of the span on, a part without a known cause gets a warning.
 MIN_UNKNOWN_SHARE = 0.01
@@ -76,9 +75,10 @@ class LoadedReport:
         return self.attribution.trace
 
     @cached_property
-    def waits(self) -> Waits:
-        """The host calls that wait for the GPU."""
-        return self.report.reader.waits()
+    def wait_facts(self) -> WaitFacts:
+        """What says why the GPU waits."""
+        communication = np.array([family == "communication" for family in self.kinds.family], bool)
+        return wait_facts(self.attribution.launched.trace, communication)
 
     @cached_property
     def grids(self) -> NDArray[np.int64]:
@@ -299,7 +299,7 @@ def select_ranges(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dict
 def _selection(loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls) -> Selection:
     calls = None if selected.calls is selected.windows else selected.calls
     work = range_work(index, selected.windows, calls, loaded.left_out, selected.since)
-    gaps = find_gaps(index, work, work.of_window, loaded.waits)
+    gaps = find_gaps(index, work, loaded.wait_facts)
     causes = _causes(loaded, work)
     evidence, evidence_of = evidence_rows(index, work, causes, loaded.kinds, loaded.grids)
     return Selection(

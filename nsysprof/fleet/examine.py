@@ -30,7 +30,8 @@ from nsysprof.formats.run_record import rank_in_record
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.results.files import writing
 from nsysprof.trace.report import Report, open_report
-from nsysprof.waits.walk import lacking, reasons
+from nsysprof.waits.causes import wait_facts
+from nsysprof.waits.walk import lacking
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tupl
         )
     families = classify(rules, trace.op_names).family
     communication = np.array([family == "communication" for family in families], bool)
-    dependencies = reader.dependencies(trace)
-    why = Causes(reader.waits(), reasons(trace, dependencies), lacking(dependencies, reader.host_activity()))
+    facts = wait_facts(trace, communication)
+    why = Causes(facts, lacking(reader.dependencies(trace), facts.activity))
     parts = [rank_part(attribution, communication, process, why, task.choice) for process in processes]
     return tuple(sorted(parts, key=lambda part: (part.gpu_ids, part.pid))), trace.warnings
 

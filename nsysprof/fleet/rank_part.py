@@ -27,16 +27,16 @@ from nsysprof.formats.rank_answer import (
     WHOLE,
     RankPart,
 )
-from nsysprof.trace.details import Waits
+from nsysprof.trace.details import SYNCHRONIZING
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace, pid_of
-from nsysprof.waits import causes
-from nsysprof.waits.causes import idle_pieces
-from nsysprof.waits.walk import Reasons
+from nsysprof.waits.causes import COMMUNICATION as AWAITED_COMMUNICATION
+from nsysprof.waits.causes import COPY, LATENCY, OTHERS, WaitFacts, idle_pieces
 from nsysprof.waits.windows import blocking_communication
 
 MAX_COLLECTIVES, MAX_BLOCKING = 20_000, 100_000
 TIMELINE_BINS, TIMELINE_ITERATIONS = 2_000, 24
 FAR_LONGER = 3  # times the median iteration: such a one is none of the usual ones
+_IN_QUEUE = (LATENCY, AWAITED_COMMUNICATION, COPY, OTHERS)
 # All ranks take part in these and leave them together, so that their time beyond the shortest is waiting.
 _COLLECTIVE = re.compile(
     r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|(?:one|two)shot_ar"
@@ -45,10 +45,9 @@ _COLLECTIVE = re.compile(
 
 @dataclass(frozen=True)
 class Causes:
-    """What the GPU waited for: synchronizing calls, the `Reasons` of ops, and what the trace ``lacks`` for these."""
+    """What says why the GPU waits, and what the trace ``lacks`` for that."""
 
-    waits: Waits
-    reasons: Reasons
+    facts: WaitFacts
     lacks: tuple[str, ...]
 
 
@@ -57,7 +56,7 @@ def rank_part(
 ) -> RankPart:
     """Make the `RankPart` of a process with GPU work; ``communication``: which op names are such kernels."""
     trace = attribution.launched.trace  # what the GPU waited for depends on the real launches
-    activity = _gpu_activity(trace, communication, process, why)
+    activity = _gpu_activity(attribution, communication, process, why)
     busy = sum(each.busy_ns for each in activity.values())
     rows = np.flatnonzero(trace.thread_process[trace.ranges.thread] == process)
     rows = rows[np.argsort(trace.ranges.start[rows], kind="stable")]
@@ -260,12 +259,13 @@ class GpuActivity:
 
 
 def _gpu_activity(
-    trace: Trace, communication: NDArray[np.bool_], process: int, why: Causes
+    attribution: Attribution, communication: NDArray[np.bool_], process: int, why: Causes
 ) -> dict[int, GpuActivity]:
     """Find the `GpuActivity` of each GPU, by its number, that a process ran ops on.
 
     Ops of other processes on the same GPU count as nothing.
     """
+    trace = attribution.launched.trace
     ops = trace.ops
     of_process = (trace.op_process == process) & (trace.op_gpu >= 0)
     activity = {}
@@ -277,7 +277,7 @@ def _gpu_activity(
         copies = (kind == MEMCPY) | (kind == MEMSET)
         computes = ~talks & ~copies
         *blocking, blocking_op = (
-            blocking_communication(trace, why.reasons, communication, gpu, process)
+            blocking_communication(trace, why.facts.reasons, communication, gpu, process)
             if talks.any() and not why.lacks
             else (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
         )
@@ -286,22 +286,19 @@ def _gpu_activity(
             communication=merge(start[talks], end[talks]),
             kernels=merge(start[~copies], end[~copies]),
             busy=merge(start, end),
-            gaps=_gaps(trace, rows, why.waits),
+            gaps=_gaps(attribution, rows, why.facts),
             blocking=(blocking[0], blocking[1]),
             blocking_op=blocking_op,
         )
     return activity
 
 
-def _gaps(trace: Trace, rows: NDArray[np.intp], waits: Waits) -> dict[str, Line]:
-    """Find the gaps between ops that are sorted by start, by what they waited for.
-
-    What the host does after a synchronization that let the GPU run dry is time of the host.
-    """
-    start = trace.ops.start[rows]
-    reach = np.maximum.accumulate(trace.ops.end[rows])
+def _gaps(attribution: Attribution, rows: NDArray[np.intp], facts: WaitFacts) -> dict[str, Line]:
+    """Find the gaps between ops that are sorted by start, by what they waited for; what is not known is the host's."""
+    ops = attribution.trace.ops
+    start, reach = ops.start[rows], np.maximum.accumulate(ops.end[rows])
     behind = np.flatnonzero(start[1:] > reach[:-1]) + 1
-    idle = idle_pieces(trace, waits, reach[behind - 1], start[behind], rows[behind])
-    kinds = {HOST: (causes.HOST, causes.EXPOSED), SYNC: (causes.SYNC,), QUEUE: (causes.QUEUE,)}
-    chosen = {name: np.isin(idle.kind, codes) for name, codes in kinds.items()}
+    idle = idle_pieces(attribution, facts, reach[behind - 1], start[behind], rows[behind])
+    queue, sync = np.isin(idle.kind, _IN_QUEUE), idle.kind == SYNCHRONIZING
+    chosen = {HOST: ~queue & ~sync, SYNC: sync, QUEUE: queue}
     return {name: (idle.start[pieces], idle.end[pieces]) for name, pieces in chosen.items()}

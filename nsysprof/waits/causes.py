@@ -1,4 +1,4 @@
-"""The gaps between GPU ops, of a range or of a whole GPU, each split by what the GPU waited for."""
+"""The gaps between GPU ops, of a range or of a process on a GPU, in pieces by what the walk says the GPU waited for."""
 
 from __future__ import annotations
 
@@ -7,75 +7,85 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.range_work import RangeWork, WorkIndex, reach_so_far, union_of
-from nsysprof.core.intervals import Ints, cover_before
-from nsysprof.trace.details import Waits
-from nsysprof.trace.trace import MEMCPY, Trace
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.range_work import RangeWork, WorkIndex, reach_so_far
+from nsysprof.core.intervals import Ints
+from nsysprof.trace.details import PROFILER, HostActivity
+from nsysprof.trace.trace import MEMCPY, MEMSET, Trace
+from nsysprof.waits import walk as walked
+from nsysprof.waits.host import ACTIVITIES, host_time, threads_to_blame
+from nsysprof.waits.walk import Reasons, reasons, walk
 
-HOST, SYNC, QUEUE, OTHERS, EXPOSED = range(5)
+# The kinds of pieces: first what the host did while its launch was awaited, in the codes of `ACTIVITIES`.
+LATENCY, COMMUNICATION, COPY, OTHERS, UNKNOWN = range(len(ACTIVITIES), len(ACTIVITIES) + 5)
 WAITING_FOR = (
-    "idle: waiting for the host",
-    "idle: in a synchronization",
-    "idle: between queued ops",
-    "idle: others' ops running",
-    "idle: waiting for the host after a synchronization",
+    *(
+        "idle: profiler" if code == PROFILER else f"idle: host: {name}"
+        for code, name in enumerate(ACTIVITIES)
+    ),
+    *("idle: latency", "idle: communication", "idle: copy", "idle: others' GPU ops", "idle: unknown"),
 )
+# What the causes of waiting were called before, for one version of `gap.csv`.
+_HOST_BEFORE, _OTHERS_BEFORE = "idle: waiting for the host", "idle: others' ops running"
+CAUSE_BEFORE = {
+    **dict.fromkeys(WAITING_FOR, _HOST_BEFORE),
+    **dict.fromkeys(WAITING_FOR[COMMUNICATION:UNKNOWN], _OTHERS_BEFORE),
+    "idle: host: synchronizing calls": "idle: in a synchronization",
+    "idle: latency": "idle: between queued ops",
+}
+
+
+@dataclass(frozen=True)
+class WaitFacts:
+    """What the walk needs: ``reasons`` of the ops, ``activity`` of the host, which op names are ``communication``."""
+
+    reasons: Reasons
+    activity: HostActivity
+    communication: NDArray[np.bool_]
+
+
+def wait_facts(trace: Trace, communication: NDArray[np.bool_]) -> WaitFacts:
+    """Read the `WaitFacts` of a trace."""
+    reader = trace.report.reader
+    return WaitFacts(
+        reasons(trace, reader.dependencies(trace)), reader.host_activity(trace.arena), communication
+    )
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """The stretches of a range's instances (windows) in which none of its GPU ops runs, sorted by window and time.
+    """The stretches of a range's instances (windows) in which none of its GPU ops runs, in pieces by what was awaited.
 
-    ``start``, ``end`` int64 ns; ``behind`` the position in the `RangeWork` of the next GPU op; ``kind`` HOST, SYNC,
-    QUEUE or EXPOSED; ``others_ns`` int64, the part in which the GPUs ran GPU ops of other ranges (OTHERS).
-    ``between_calls`` bool: the GPU ops on either side belong to different calls.
+    Sorted by window and time: ``start``, ``end`` int64 ns; ``behind`` the position in the `RangeWork` of the next GPU
+    op; ``kind`` an index of `WAITING_FOR`. ``between_calls`` bool: the GPU ops on either side belong to different
+    calls.
     """
 
     start: Ints
     end: Ints
     behind: NDArray[np.intp]
     kind: NDArray[np.uint8]
-    others_ns: Ints
     between_calls: NDArray[np.bool_]
 
     @property
     def length_ns(self) -> Ints:
-        """The length of each gap, with the part in which others ran."""
+        """The length of each piece."""
         return self.end - self.start
 
     def total_ns(self, kind: int) -> int:
         """The time of one kind of waiting in all gaps."""
-        if kind == OTHERS:
-            return int(self.others_ns.sum())
-        return int((self.length_ns - self.others_ns)[self.kind == kind].sum())
+        return int(self.length_ns[self.kind == kind].sum())
 
 
-def find_gaps(index: WorkIndex, work: RangeWork, windows: NDArray[np.intp], waits: Waits) -> Gaps:
-    """Find the `Gaps` in the ``windows`` that ``work`` was made from.
-
-    The kinds are those of `idle_pieces`; the thread of the range counts as a launching thread as well.
-    """
+def find_gaps(index: WorkIndex, work: RangeWork, facts: WaitFacts) -> Gaps:
+    """Find the `Gaps` in the windows of ``work``."""
     reach = reach_so_far(work)
     same = work.window[1:] == work.window[:-1]
     behind = np.flatnonzero(same & (work.start[1:] > reach[:-1])) + 1
-    ranges = index.attribution.trace.ranges
-    pieces = idle_pieces(
-        index.attribution.trace,
-        waits,
-        reach[behind - 1],
-        work.start[behind],
-        work.op[behind],
-        ranges.thread[windows[work.window[behind]]],
-    )
+    pieces = idle_pieces(index.attribution, facts, reach[behind - 1], work.start[behind], work.op[behind])
     behind = behind[pieces.gap]
-    return Gaps(
-        start=pieces.start,
-        end=pieces.end,
-        behind=behind,
-        kind=pieces.kind,
-        others_ns=_others(index, work, pieces.start, pieces.end, behind),
-        between_calls=work.call[behind] != work.call[behind - 1],
-    )
+    between = work.call[behind] != work.call[behind - 1]
+    return Gaps(pieces.start, pieces.end, behind, pieces.kind, between)
 
 
 @dataclass(frozen=True)
@@ -89,49 +99,32 @@ class IdlePieces:
 
 
 def idle_pieces(
-    trace: Trace,
-    waits: Waits,
-    start: Ints,
-    end: Ints,
-    op: NDArray[np.intp],
-    thread: NDArray[np.integer] | None = None,
+    attribution: Attribution, facts: WaitFacts, start: Ints, end: Ints, op: NDArray[np.integer]
 ) -> IdlePieces:
-    """Classify the gaps of a GPU, or of a range, from each ``start`` to each ``end``, where ``op`` ends the gap.
+    """Cut gaps from each ``start`` to each ``end``, where ``op`` starts, by what the GPU waited for.
 
-    A gap is QUEUE where the host call that launched ``op`` had returned before the gap began: the GPU had its work and
-    idled nevertheless. Otherwise the GPU waited for the HOST. Where the launching thread, or the given one, sat in a
-    call that waits for the GPU when it ran dry, and launched only after that, the gap is two: SYNC until that call
-    returned, and EXPOSED from there on: time of the host that shows because the synchronization had let the GPU run
-    dry, and no cost of the call itself. A copy counts as launched when its call began, because the host may sit in that
-    until the copy is done. A GPU op without a launch waited for the HOST.
+    What CUDA graphs replay was launched where they were, however it is attributed.
     """
-    kind, cut = np.full(len(start), HOST, np.uint8), start.copy()
-    known = np.flatnonzero(trace.ops.launch[op] >= 0)
-    launch, since = trace.ops.launch[op[known]], start[known]
-    called, returned = trace.launches.start[launch], trace.launches.end[launch]
-    queued = np.where(trace.ops.kind[op[known]] == MEMCPY, called, returned) <= since
-    kind[known[queued]] = QUEUE
-    for code in (trace.launches.thread[launch], *(() if thread is None else (thread[known],))):
-        done = waits.until(trace.threads[code], since)
-        synced = ~queued & (done >= since) & (done <= called)
-        kind[known[synced]] = SYNC
-        cut[known[synced]] = np.maximum(cut[known], done)[synced]
-    parts = np.where((start < cut) & (cut < end), 2, 1)
-    second = np.cumsum(parts)[parts == 2] - 1
-    gap = np.repeat(np.arange(len(start)), parts)
-    kind, begin, stop = kind[gap], start[gap], end[gap]
-    stop[second - 1] = begin[second] = cut[parts == 2]
-    kind[second] = EXPOSED
-    kind[(kind == SYNC) & (cut[gap] <= begin)] = EXPOSED  # it returned at once
-    return IdlePieces(gap, begin, stop, kind)
-
-
-def _others(index: WorkIndex, work: RangeWork, start: Ints, end: Ints, behind: NDArray[np.intp]) -> Ints:
-    """The part of each gap in which the GPUs of its window run GPU ops of other ranges."""
-    out = np.zeros(len(start), np.int64)
-    gpus = work.gpus[np.searchsorted(work.windows, work.window[behind])]
-    for mask in np.unique(gpus).tolist():
-        rows = gpus == mask
-        first, last = union_of(index, mask)
-        out[rows] = cover_before(first, last, end[rows]) - cover_before(first, last, start[rows])
-    return out
+    attribution = attribution.launched
+    ops = attribution.trace.ops
+    pieces = walk(attribution.trace, facts.reasons, start, end, op)
+    late = np.flatnonzero(pieces.kind == walked.HOST)
+    launch, nobody = ops.launch[pieces.op[late]].astype(np.int64), np.zeros(len(late), np.int64)
+    blamed = threads_to_blame(attribution, launch, pieces.start[late], pieces.end[late], nobody)
+    host = host_time(attribution, facts.activity, *blamed)
+    rest = np.flatnonzero(pieces.kind != walked.HOST)
+    kind, name = ops.kind[pieces.op[rest]], ops.name[pieces.op[rest]]
+    copies = (kind == MEMCPY) | (kind == MEMSET)
+    runs = np.select([copies, facts.communication[name]], [COPY, COMMUNICATION], OTHERS)
+    other = np.select(
+        [pieces.kind[rest] == walked.LATENCY, pieces.kind[rest] == walked.UNKNOWN], [LATENCY, UNKNOWN], runs
+    )
+    gap = np.concatenate([pieces.gap[late][host.piece], pieces.gap[rest]])
+    begin = np.concatenate([host.start, pieces.start[rest]])
+    stop = np.concatenate([host.end, pieces.end[rest]])
+    kinds = np.concatenate([host.activity, other]).astype(np.uint8)
+    order = np.lexsort((begin, gap))
+    gap, begin, stop, kinds = gap[order], begin[order], stop[order], kinds[order]
+    new = np.append(True, (gap[1:] != gap[:-1]) | (kinds[1:] != kinds[:-1]))[: len(gap)]
+    last = np.append(new[1:], True)[: len(gap)]  # equal pieces side by side are one
+    return IdlePieces(gap[new], begin[new], stop[last], kinds[new])

@@ -14,6 +14,7 @@ from nsysprof.waits.windows import Windows
 
 MAX_WINDOWS = 8  # of a path and GPU that are replayed, evenly spread
 MAX_OPS = 100_000  # of a window that are replayed, from its start
+MAX_ALL = 2_000_000  # of the windows of a GPU, path by path
 _NEVER = np.iinfo(np.int64).min
 _LONG_AGO = _NEVER // 2  # to which durations can be added
 
@@ -36,7 +37,7 @@ class Replay:
 
 
 def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
-    """The `Replay` of each path and GPU, of at most `MAX_WINDOWS` windows each.
+    """The `Replay` of each path and GPU, of at most `MAX_WINDOWS` windows each; not of paths beyond `MAX_ALL` ops.
 
     An op starts when the last one that it waits for has ended, or its call has returned, and a constant later; ops that
     start before the window do as recorded. Near-linear in the ops of the windows that are replayed.
@@ -48,8 +49,9 @@ def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
         mine = mine[np.argsort(ops.start[mine], kind="stable")]
         start = ops.start[mine]
         place = np.full(len(ops) + 1, -1, np.int32)
-        for path in np.unique(windows.path[windows.gpu == gpu]).tolist():
-            each = np.flatnonzero((windows.gpu == gpu) & (windows.path == path))
+        here = np.flatnonzero(windows.gpu == gpu)
+        left = MAX_ALL
+        for each in np.split(here, np.flatnonzero(np.diff(windows.path[here])) + 1):  # sorted by path
             chosen = each[
                 np.unique(np.linspace(0, len(each) - 1, min(len(each), MAX_WINDOWS)).astype(np.intp))
             ]
@@ -57,7 +59,8 @@ def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
             last = np.minimum(np.searchsorted(start, windows.end[chosen]), first + MAX_OPS)
             chosen, first, last = (column[first < last] for column in (chosen, first, last))
             parts = [mine[low:high] for low, high in zip(first.tolist(), last.tolist(), strict=True)]
-            if not parts:
+            left -= int((last - first).sum())
+            if not parts or left < 0:
                 continue
             constants = _latencies(trace, why, np.concatenate(parts))
             residual = np.zeros(len(parts))
@@ -67,7 +70,7 @@ def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
                 place[rows] = -1
                 stop, begin = int(ops.end[rows].max()), int(windows.start[chosen[number]])
                 residual[number] = abs(int(replayed.max()) - stop) / max(stop - begin, 1)
-            out.append(Replay(path, gpu, chosen, *constants, residual))
+            out.append(Replay(int(windows.path[each[0]]), gpu, chosen, *constants, residual))
     return out
 
 

@@ -66,10 +66,10 @@ def plan_why(answer: Why) -> Plan:
     )
     return Lanes(
         Heading(
-            title_of(instance),
+            title_of(answer, instance.path),
             _subtitle(instance),
             _legend(instance, streams),
-            [*_rare(instance), *left_out],
+            left_out,
         ),
         [sorted_panel, lanes],
     )
@@ -78,12 +78,14 @@ def plan_why(answer: Why) -> Plan:
 CHARTS: tuple[Chart[Why], ...] = (Chart("why.png", "Where the time of a window goes", plan_why),)
 
 
-def title_of(instance: Instance) -> str:
-    """The largest finding on the path, or that there is none, as a sentence."""
-    path = one_line(instance.path, _PATH)
-    if not instance.findings:
-        return f"{path}: nothing to gain, no wait takes 3 % of a window"
-    return f"In {path} {instance.findings[0].headline}"
+def title_of(answer: Why, path: str) -> str:
+    """The largest finding on a path, or that there is none, as a sentence."""
+    name, found = one_line(path, _PATH), answer.findings[path]
+    return (
+        f"In {name} {found[0].headline}"
+        if found
+        else f"{name}: nothing to gain, no wait takes 3 % of a window"
+    )
 
 
 def _subtitle(instance: Instance) -> str:
@@ -93,22 +95,8 @@ def _subtitle(instance: Instance) -> str:
     if instance.count == 1:
         return f"Drawn: the only window on {gpu}, {length} · {report.path.name}"
     mean = f"{instance.count:,} windows of {format_ns(instance.mean_ns)} on average on {gpu}"
-    return f"{mean} · drawn: a median one, {length} · {report.path.name}"
-
-
-def _rare(instance: Instance) -> Iterator[str]:
-    """A note where the window that is drawn has less than half of the wait in the title: windows differ."""
-    for finding in instance.findings[:1]:
-        pieces, which = instance.pieces, finding.culprit
-        if which not in {name for text in pieces.texts for name in text.split(" ← ")} | {
-            *instance.answer.rows["culprit"]
-        }:
-            continue
-        has = np.array([which in text.split(" ← ") for text in pieces.texts], bool)[pieces.text]
-        ns = int((pieces.end - pieces.start)[has].sum())
-        if finding.cause != "compute" and 2 * ns < finding.ns:
-            has_it = format_ns(ns) if ns else "none"
-            yield f"the window that is drawn has {has_it} of the wait in the title: windows differ"
+    which = "a median one" if instance.median else "the one nearest to the median with such a wait"
+    return f"{mean} · drawn: {which}, {length} · {report.path.name}"
 
 
 def _legend(instance: Instance, streams: Sequence[Stream]) -> list[tuple[str, str]]:

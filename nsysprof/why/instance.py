@@ -18,6 +18,8 @@ MORE = "others"
 _TIMES = ["compute_ns", "communication_ns", "copies_ns", "idle_ns"]
 _MIN_SHARE = 0.005  # of the window: smaller parts are one
 _MAX_PARTS = 6  # of a section
+_TRIED = 60  # windows around the median that are asked for the largest wait
+_NO_CULPRIT = ("launches ", "launch and queue latency")  # findings that are no wait of one culprit
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,15 @@ class WindowPart:
 
 @dataclass(frozen=True)
 class Instance:
-    """One window of a path, for pictures: the median one of the ``count`` that its GPU has.
+    """One window of a path, for pictures, of the ``count`` that its GPU has.
 
-    ``number`` row of `Why.windows`; ``parts`` add up to the window; ``mean_ns`` of all windows of the path on the GPU.
+    ``number`` row of `Why.windows`; ``median`` whether it is a median one, or one nearby with the largest wait;
+    ``parts`` add up to the window; ``mean_ns`` of all windows of the path on the GPU.
     """
 
     answer: Why
     number: int
+    median: bool
     path: str
     gpu: int
     count: int
@@ -133,7 +137,8 @@ class Instance:
 def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     """The median window of a path, by default of the one with most time, on the GPU that waits most there.
 
-    Of the middle third by length it is the one whose times are most like those of all. None where there are no windows.
+    Of the middle third by length it is the one whose times are most like those of all, or, where that has not half of
+    the largest finding, the next one that has. None where there are no windows.
     """
     windows = answer.windows
     if not len(windows):
@@ -148,10 +153,29 @@ def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     middle = rows[len(rows) // 3 : -(-2 * len(rows) // 3)]
     shares = windows[_TIMES].to_numpy(float)
     number = int(middle[np.abs(shares[middle] - shares[rows].mean(axis=0)).sum(axis=1).argmin()])
+    median, mean = number, float(span[rows].mean())
+    for finding in answer.findings[path][:1]:
+        number = _with_the_wait(answer, rows, median, finding, mean)
     start, end, gpu = (int(windows[name].to_numpy()[number]) for name in ("start_ns", "end_ns", "gpu"))
     pieces = critical_path(answer, np.array([number]))
     parts = _parts(answer, number, pieces)
-    return Instance(answer, number, path, gpu, len(rows), float(span[rows].mean()), start, end, pieces, parts)
+    return Instance(answer, number, number == median, path, gpu, len(rows), mean, start, end, pieces, parts)
+
+
+def _with_the_wait(answer: Why, rows: NDArray[np.int64], median: int, finding: Finding, mean: float) -> int:
+    """Of windows sorted by length the one nearest to the median that has half of a finding's mean time or more.
+
+    The median itself where none of the nearest has, or where the finding is no wait of one culprit.
+    """
+    if finding.cause == "compute" or finding.culprit.startswith(_NO_CULPRIT):
+        return median
+    near = np.abs(np.arange(len(rows)) - int(np.flatnonzero(rows == median)[0]))
+    near = rows[np.argsort(near, kind="stable")[:_TRIED]]
+    pieces = critical_path(answer, near, compute=False)
+    has = np.array([finding.culprit in text.split(" ← ") for text in pieces.texts], bool)[pieces.text]
+    ns = np.bincount(pieces.window[has], (pieces.end - pieces.start)[has], minlength=len(answer.windows))
+    enough = near[ns[near] >= finding.share * mean / 2]
+    return int(enough[0]) if len(enough) else median
 
 
 def _parts(answer: Why, number: int, pieces: PathPieces) -> list[WindowPart]:

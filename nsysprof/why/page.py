@@ -46,7 +46,7 @@ def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
         with_timeline=instance is not None,
         title="Why the GPU waits",
         subtitle=visible(str(report.path)),
-        headline=visible(title_of(instance)) if instance else "Nothing ran on a GPU.",
+        headline=visible(title_of(answer, instance.path)) if instance else "Nothing ran on a GPU.",
         findings=_sentences(instance.findings) if instance else [],
         chosen=f"Accounted for: {visible(answer.chosen)}." if answer.chosen else "",
         charts=figures(CHARTS, pictures),
@@ -70,9 +70,7 @@ def _path(answer: Why, path: str) -> dict[str, Any]:
             name = row[0]["text"]
             row[0]["text"] = "\u2003" * ((len(name) - len(name.lstrip(" "))) // 2) + visible(name.lstrip(" "))
         trees.append(table)
-    instance = median_instance(answer, path)
-    assert instance is not None
-    headline, findings = visible(title_of(instance)), _sentences(instance.findings)
+    headline, findings = visible(title_of(answer, path)), _sentences(answer.findings[path])
     name = visible(one_line(path, _NAME))
     return {"name": name, "headline": headline, "findings": findings, "trees": trees}
 
@@ -127,7 +125,8 @@ def _timeline(instance: Instance) -> dict[str, Any]:
         "waits": [[name, WAITS[name]] for name in pieces.groups],
         "waitTexts": [shorten(text, _NAME) for text in pieces.texts],
     }
-    which = f"a median one of {instance.count:,} windows of" if instance.count > 1 else "the only window of"
+    which = f"one of {instance.count:,} windows of" if instance.count > 1 else "the only window of"
+    which = f"a median {which}" if instance.median and instance.count > 1 else which
     gpu = device_labels(trace)[instance.gpu]
     caption = f"{format_ns(length)}, {which} {one_line(instance.path, 90)} on {gpu}"
     return {"data": pack(rows, length, head), "caption": visible(caption), "notes": []}

@@ -33,7 +33,6 @@ from nsysprof.why.culprits import (
     read_facts,
 )
 from nsysprof.why.findings import (
-    LAUNCH_BOUND,
     LAUNCH_STEP_NS,
     LAUNCHING_ACTIVITIES,
     Finding,
@@ -46,6 +45,7 @@ from nsysprof.why.residuals import residual_frame, without_ceilings
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 WHOLE = "the whole trace"
 MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
+MIN_LAUNCHES = 0.05  # of the short waits in a range: with less of it in launches it does not launch
 _STEPS = ("step", "iter", "profilerstep")  # how the names of steps begin
 _KEYS = ("cause", "activity", "culprit", "range", "exposed_by", "claim")
 _PLACE = ["path", "gpu", "pid"]
@@ -125,7 +125,7 @@ class Why:
 
         These are pieces below `LAUNCH_STEP_NS` in which the host launched, made other CUDA calls that wait for nothing,
         or ran code between them, whatever let the GPU run dry; of the ranges of a path, process and GPU those in which
-        launches take `LAUNCH_BOUND` of that time.
+        launches take `MIN_LAUNCHES` of that time.
         """
         length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
         activity = self.waits["activity"]
@@ -137,7 +137,7 @@ class Why:
             np.bincount(group, weights=np.where(some, length, 0))
             for some in (short, short & (activity == "launch calls"))
         )
-        bound: NDArray[np.bool_] = (short & (launches >= LAUNCH_BOUND * total)[group]).to_numpy()
+        bound: NDArray[np.bool_] = (short & (launches >= MIN_LAUNCHES * total)[group]).to_numpy()
         return bound
 
 

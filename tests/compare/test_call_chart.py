@@ -16,7 +16,8 @@ from nsysprof.compare.call_chart import MAX_BOXES, MedianCall, median_call, plan
 from nsysprof.compare.charts import GAP_CHARTS
 from nsysprof.compare.comparison import Comparison
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
-from nsysprof.waits.causes import HOST
+from nsysprof.trace.details import CODE, LAUNCHING
+from nsysprof.waits.causes import LATENCY
 from tests.analyze.test_charts import UGLY
 from tests.compare.conftest import END, NAMES, answer
 from tests.conftest import MakeTrace
@@ -70,10 +71,10 @@ def test_the_median_call_is_shown(trace: MakeTrace) -> None:
     assert call.start.tolist() == [0, 205]
     assert call.end.tolist() == [200, 215]
     assert [call.causes[code] for code in call.cause.tolist()] == ["gemm", "softmax"]
-    assert call.gap_start.tolist() == [200, 215]
-    assert call.gap_end.tolist() == [205, 300]
+    assert call.gap_start.tolist() == [200, 215, 285, 288]
+    assert call.gap_end.tolist() == [205, 285, 288, 300]
     assert call.idle_ns == 90
-    assert call.gap_kind[-1] == HOST
+    assert call.gap_kind.tolist() == [LATENCY, CODE, LAUNCHING, LATENCY]
     assert call.launch_start.tolist() == [-15, 190]
 
 
@@ -174,7 +175,7 @@ def test_host_calls_are_shown_where_the_gpu_waits_for_them(shipped: dict[str, Co
     bound, queued = CALLS.figure(shipped["step"]), CALLS.figure(shipped["S4096"])
     launched = 47 - 1, 19 - 1  # those of the first ops came before the axis begins
     assert len(boxes_of(bound.axes[0], "host calls")) == sum(launched)
-    assert "idle: waiting for the host" in texts(bound)
+    assert "idle: host: code" in texts(bound)
     assert not len(boxes_of(queued.axes[0], "host calls"))
 
 

@@ -33,7 +33,9 @@ def test_rows_add_up_to_the_difference_of_span_per_call(trace: MakeTrace) -> Non
     found = answer(math_and_flash(trace), base="RUN::math::*", new="RUN::flash::*")
     assert ledger(found) == {
         "softmax": (300, 0, -300),
-        "idle: waiting for the host": (200, 425, 225),
+        "idle: host: code": (155, 380, 225),
+        "idle: latency": (44, 44, 0),
+        "idle: host: launch calls": (1, 1, 0),
         "Q·Kᵀ GEMM": (200, 0, -200),
         "fused attention": (0, 150, 150),
         "P·V GEMM": (100, 0, -100),
@@ -154,7 +156,12 @@ def test_two_reports_pair_equal_paths(trace: MakeTrace) -> None:
     assert found.pairs[["pair", "base_name", "new_name", "place", "delta_ns"]].to_numpy().tolist() == [
         ["train", "before", "after", "train", -25]
     ]
-    assert ledger(found) == {"gemm": (200, 150, -50), "idle: waiting for the host": (400, 425, 25)}
+    assert ledger(found) == {
+        "gemm": (200, 150, -50),
+        "idle: host: code": (355, 380, 25),
+        "idle: latency": (44, 44, 0),
+        "idle: host: launch calls": (1, 1, 0),
+    }
     assert found.warnings == (f"only in {before}: 'eval'", f"only in {after}: 'test'")
     assert not found.one_report
 
@@ -382,8 +389,10 @@ def test_work_that_is_no_attention_is_compared_by_the_causes_of_the_rules(trace:
 
     found = answer(trace(*step(True), name="before.sqlite"), trace(*step(False), name="after.sqlite"))
     assert ledger(found) == {
-        "idle: waiting for the host after a synchronization": (25, 0, -25),
-        "idle: in a synchronization": (5, 0, -5),
+        "idle: host: code": (15, 0, -15),
+        "idle: latency": (8, 0, -8),
+        "idle: host: synchronizing calls": (5, 0, -5),
+        "idle: host: launch calls": (2, 0, -2),
         "convolution": (200, 200, 0),
         "batch norm": (60, 60, 0),
         "memcpy HtoD": (30, 30, 0),
@@ -408,7 +417,12 @@ def test_warm_up_is_left_out(trace: MakeTrace) -> None:
     items = [*steps("a", 0, [800, 700, 300, 300, 300]), *steps("b", 20_000, [400, 400, 200, 200, 200], 50)]
     items += [launch_kernel("void setup(int *)", (2, 3), (20, 40), id=99)]
     found = answer(trace(*items, duration=END), base="a", new="b", skip=2)
-    assert ledger(found) == {"gemm": (300, 200, -100), "idle: waiting for the host": (467, 533, 66)}
+    assert ledger(found) == {
+        "gemm": (300, 200, -100),
+        "idle: host: code": (407, 473, 66),
+        "idle: latency": (59, 59, 0),
+        "idle: host: launch calls": (1, 1, 0),
+    }
     assert found.pairs[["base_calls", "new_calls", "base_median_ns"]].iloc[0].tolist() == [3, 3, 1000]
     assert found.sides[0].base.samples["CPU"].tolist() == [998] * 3
     assert "left out: the first 2 of what repeats (--skip 2)" in found.warnings

@@ -15,7 +15,8 @@ from nsysprof.compare.gap_ledger import Entry, SideLedger, no_shares_reason
 from nsysprof.compare.op_causes import CAST_UP, FUSED, QK
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
-from nsysprof.waits.causes import HOST, QUEUE, WAITING_FOR
+from nsysprof.trace.details import CODE, LAUNCHING
+from nsysprof.waits.causes import LATENCY, WAITING_FOR
 
 PAIR: dict[str, Any] = {
     "base_name": "math", "new_name": "flash", "place": "S=1024", "base_calls": 20, "new_calls": 20,
@@ -24,7 +25,7 @@ PAIR: dict[str, Any] = {
 }  # fmt: skip
 GAPS = pd.DataFrame(
     {
-        "cause": ["softmax", "gemm", "cast up", FUSED, WAITING_FOR[QUEUE]],
+        "cause": ["softmax", "gemm", "cast up", FUSED, WAITING_FOR[LATENCY]],
         "base_kernels": [1.0, 2.0, 1.0, 0.0, 0.0],
         "new_kernels": [0.0, 0.0, 0.0, 1.0, 0.0],
         "base_ns": [200_000, 150_000, 40_000, 0, 10_000],
@@ -126,7 +127,14 @@ def test_a_launch_bound_side_makes_the_clocks_disagree() -> None:
     gaps = pd.concat(
         [
             GAPS,
-            pd.DataFrame({"cause": [WAITING_FOR[HOST]], "base_ns": [0], "new_ns": [33_000], "share": [-0.1]}),
+            pd.DataFrame(
+                {
+                    "cause": [WAITING_FOR[LAUNCHING], WAITING_FOR[CODE]],
+                    "base_ns": [0, 0],
+                    "new_ns": [7_000, 26_000],
+                    "share": [-0.05, -0.05],
+                }
+            ),
         ]
     ).fillna({"base_kernels": 0.0, "new_kernels": 0.0})
     frame = clocks()
@@ -192,8 +200,11 @@ def test_shares_of_what_is_no_difference_are_not_told(changed: dict[str, Any], w
 
 def test_idle_causes_are_put_into_words() -> None:
     """A row's short name becomes part of a sentence."""
-    gaps = GAPS.assign(cause=[WAITING_FOR[HOST], *GAPS["cause"][1:]])
-    assert sentences(gaps)[2] == "57 % of the difference is waiting for the host, 43 % gemm and 11 % cast up"
+    gaps = GAPS.assign(cause=[WAITING_FOR[CODE], *GAPS["cause"][1:]])
+    assert (
+        sentences(gaps)[2]
+        == "57 % of the difference is waiting for code of the host, 43 % gemm and 11 % cast up"
+    )
 
 
 def test_without_a_difference_no_cause_is_named() -> None:

@@ -21,8 +21,9 @@ from nsysprof.compare.gap_ledger import (
 )
 from nsysprof.compare.selection import SelectedCalls, Selection, load_report, select_calls, select_ranges
 from nsysprof.kernels.classify import load_rules
+from nsysprof.trace.details import CODE, LAUNCHING
 from nsysprof.trace.report import open_report
-from nsysprof.waits.causes import HOST, QUEUE, WAITING_FOR
+from nsysprof.waits.causes import LATENCY, WAITING_FOR
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import Range, launch_graph, launch_kernel, launch_memcpy
@@ -56,8 +57,9 @@ def test_a_side_is_its_ops_its_overlap_and_its_gaps(trace: MakeTrace) -> None:
         "other": Entry(2, 2, 30),
         "memcpy HtoD": Entry(1, 0, 20),
         OVERLAP: Entry(0, 0, -10),
-        WAITING_FOR[HOST]: Entry(0, 0, 15),
-        WAITING_FOR[QUEUE]: Entry(0, 0, 5),
+        WAITING_FOR[CODE]: Entry(0, 0, 5),
+        WAITING_FOR[LAUNCHING]: Entry(0, 0, 5),
+        WAITING_FOR[LATENCY]: Entry(0, 0, 10),
     }
     assert (ledger.span_ns, ledger.busy_ns, ledger.calls) == (90, 70, 1)
 
@@ -168,7 +170,9 @@ def test_evidence_names_kernels_with_count_unit_and_grid(trace: MakeTrace) -> No
     assert evidence_texts(one.evidence, one.gaps, one.work) == {
         "gemm": f"{sgemm} x 1 (FP32 FMA, grid 32x2), {sgemm} x 0.50 (FP32 FMA, grid 64)",
         "other": "frobnicate x 0.50 (grid 1)",
-        WAITING_FOR[HOST]: "gaps per call: 0.50 between calls, median 180 ns",
+        WAITING_FOR[LAUNCHING]: "gaps per call: 0.50 between calls, median 5 ns",
+        WAITING_FOR[CODE]: "gaps per call: 0.50 between calls, median 160 ns",
+        WAITING_FOR[LATENCY]: "gaps per call: 0.50 between calls, median 15 ns",
     }
 
 

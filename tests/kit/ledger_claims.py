@@ -239,7 +239,7 @@ def _fusion_and_kernel() -> Iterator[str]:
     through = [format_bytes(value(name, 4096, "l2_bytes")) for name in ("cudnn", "flash")]
     yield f"{through[0]} in place of {through[1]}"
     both = [fused[name, 2048] / 1000 for name in ("cudnn", "flash")]
-    waits = better.cause("idle: waiting for the host", 2048)["delta_ns"] / 1000
+    waits = better.host(2048)["delta_ns"] / 1000
     yield f"needs {both[0]:.1f} µs where `flash` needs {both[1]:.1f} µs"
     yield f"waiting for the host: +{waits:.1f} µs"
 

@@ -117,6 +117,11 @@ class StepFigures:
         ]
         return dict(row)
 
+    def host(self, seq: int) -> dict[str, int]:
+        """``base_ns``, ``new_ns`` and ``delta_ns`` of all causes that are the host's."""
+        rows = [row for row in self.pairs[seq]["gaps"] if row["cause"].startswith("idle: host")]
+        return {name: sum(row[name] for row in rows) for name in ("base_ns", "new_ns", "delta_ns")}
+
     def clock(self, name: str, seq: int) -> dict[str, Any]:
         """The medians by a clock, and what comes of them."""
         [row] = [row for row in self.pairs[seq]["clocks"] if row["clock"] == name]

@@ -90,6 +90,14 @@ def test_starts_equal_a_loop(trace: MakeTrace, seed: int) -> None:
         assert identity._starts(found, why, constants, rows, place).tolist() == expected
 
 
+def test_work_is_bounded(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of windows beyond a number of ops nothing is replayed."""
+    path = trace(*(launch_kernel("a", (at, at + 1), (at + 5, at + 9), id=at) for at in range(10, 110, 10)))
+    for most, count in ((10, 1), (9, 0)):
+        monkeypatch.setattr(identity, "MAX_ALL", most)
+        assert len(replay(path)) == count
+
+
 @pytest.mark.parametrize("path", [RUN, BLOCK, TWO], ids=lambda path: path.stem)
 def test_shipped_reports_are_explained(path: Path) -> None:
     """Every path to within 3 % of its windows, nine of ten paths to within 1 %."""
