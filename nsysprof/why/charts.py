@@ -193,10 +193,10 @@ def _parts(instance: Instance, ops: _Ops) -> list[WindowPart]:
     if every == others or first.group != "compute":
         return instance.parts
     names = instance.answer.attribution.trace.op_names
-    kernels = dict.fromkeys(
+    kernels = {
         short_name(names[code]) for code in instance.answer.attribution.trace.ops.name[ops.row[held]].tolist()
-    )
-    alone = WindowPart("compute", "kernel", f"{join_words(list(kernels))}, alone", every - others)
+    }
+    alone = WindowPart("compute", "kernel", f"{join_words(sorted(kernels))}, alone", every - others)
     return [replace(first, text="other kernels", ns=first.ns - alone.ns), alone, *rest]
 
 
