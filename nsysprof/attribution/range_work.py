@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -184,7 +184,6 @@ class WorkIndex:
     launches: NDArray[np.intp]
     begin: NDArray[np.int64]
     ops: NDArray[np.intp]
-    _unions: dict[int, tuple[Ints, Ints]] = field(default_factory=dict, repr=False)
 
     def launches_of(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """The launches inside the ranges ``rows``, one range after the other, and for each the place in ``rows``."""
@@ -365,14 +364,3 @@ def cut(work: RangeWork) -> Pieces:
     of_op = np.maximum(of_op, least)
     of_op[np.append(window, -1)[np.minimum(least, len(window))] != work.window] = -1
     return Pieces(start, end, work.call[first], window, of_op)
-
-
-def union_of(index: WorkIndex, gpus: int) -> tuple[Ints, Ints]:
-    """When at least one of these GPUs runs something, whoever launched it, as disjoint sorted intervals."""
-    if gpus not in index._unions:
-        trace = index.attribution.trace
-        gpu = trace.stream_gpu.astype(np.int64)
-        bits = np.int64(1) << np.clip(gpu, 0, DEVICE_BITS)
-        ran = ((gpu >= 0) & ((bits & gpus) != 0))[trace.ops.stream]
-        index._unions[gpus] = merge(trace.ops.start[ran], trace.ops.end[ran])
-    return index._unions[gpus]

@@ -89,30 +89,6 @@ def _find(
     return rows
 
 
-@dataclass(frozen=True)
-class Waits:
-    """Host calls that wait for the GPU, sorted by thread and start: ``thread`` globalTid, ``start``, ``end`` int64 ns.
-
-    ``reach`` is, for each call, the latest end of its thread's calls up to it: calls of one thread nest.
-    """
-
-    thread: NDArray[np.int64]
-    start: NDArray[np.int64]
-    reach: NDArray[np.int64]
-
-    def until(self, thread: NDArray[np.int64], moment: NDArray[np.int64]) -> NDArray[np.int64]:
-        """When the call that each thread sits in at a moment ends; the least int64 where it sits in none."""
-        out = np.full(len(moment), np.iinfo(np.int64).min)
-        for tid in np.unique(thread).tolist() if len(self.thread) else ():
-            first, last = np.searchsorted(self.thread, [tid, tid + 1]).tolist()
-            asked = np.flatnonzero(thread == tid)
-            before = np.searchsorted(self.start[first:last], moment[asked], side="right") - 1
-            asked, before = asked[before >= 0], before[before >= 0]
-            reach = self.reach[first:last][before]
-            out[asked] = np.where(reach >= moment[asked], reach, out[asked])
-        return out
-
-
 # What a host thread does: a CUDA call that launches, one that waits for the GPU, any other one; a call of the operating
 # system; work of the profiler; or, between all of these, code.
 LAUNCHING, SYNCHRONIZING, CUDA, OS, PROFILER, CODE = range(6)
@@ -211,7 +187,6 @@ _NO_CODES = np.empty(0, np.int32)
 _NO_EVENTS = StreamEvents(_NO_CODES, _NONE, _NO_CODES)
 NO_CALLS = CallList(_NO_CODES, _NONE, _NONE, _NO_CODES, _NONE, _NONE, [], _NONE)
 NO_ACTIVITY = HostActivity(NO_CALLS, np.empty(0, np.uint8))
-NO_WAITS = Waits(_NONE, _NONE, _NONE)
 
 
 def no_captures(ops: int) -> Captures:

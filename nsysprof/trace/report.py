@@ -18,7 +18,6 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.trace.details import (
     NO_ACTIVITY,
     NO_CALLS,
-    NO_WAITS,
     CallList,
     Captures,
     Dependencies,
@@ -26,7 +25,6 @@ from nsysprof.trace.details import (
     Job,
     MemoryUse,
     OpDetails,
-    Waits,
     no_captures,
     no_dependencies,
     no_op_details,
@@ -149,10 +147,6 @@ class Reader(ABC):
     def call_list(self, progress: Progress | None = None) -> CallList:
         """All host CUDA calls, those that launched nothing too."""
         return NO_CALLS
-
-    def waits(self) -> Waits:
-        """The host calls that wait for the GPU."""
-        return NO_WAITS
 
     def dependencies(self, trace: Trace) -> Dependencies:
         """What makes the streams of a trace wait for one another."""

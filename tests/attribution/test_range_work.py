@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import attribute
-from nsysprof.attribution.range_work import WorkIndex, cut, index_work, range_work, reach_so_far, union_of
+from nsysprof.attribution.range_work import WorkIndex, cut, index_work, range_work, reach_so_far
 from nsysprof.core.intervals import union_length
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
@@ -91,21 +91,6 @@ def test_an_op_that_ends_before_it_starts_takes_no_time(trace: MakeTrace) -> Non
     path = trace(Range("run", 0, 100), launch_kernel("a", (10, 11), (30, 20), id=1))
     index, [run] = rows_named(path, "run")
     assert range_work(index, run).span_ns == 0
-
-
-def test_the_union_of_a_gpu_counts_what_others_run(trace: MakeTrace) -> None:
-    """All ops on the GPUs asked for, of any range or none; other GPUs do not count."""
-    path = trace(
-        Range("run", 0, 100),
-        launch_kernel("mine", (10, 11), (20, 30), id=1),
-        launch_kernel("theirs", (110, 111), (25, 40), id=2),
-        launch_kernel("elsewhere", (120, 121), (50, 60), id=3, device=1),
-    )
-    index, [run] = rows_named(path, "run")
-    work = range_work(index, run)
-    start, end = union_of(index, int(work.gpus[0]))
-    assert (start.tolist(), end.tolist()) == ([20], [40])
-    assert union_of(index, int(work.gpus[0])) is union_of(index, int(work.gpus[0]))
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -13,7 +13,7 @@ import pytest
 from nsysprof.trace.details import CallList, OpDetails, grid_text, unpacked
 from nsysprof.trace.nsys.about import read_thread_names
 from nsysprof.trace.nsys.gpu_work import WORK, read_grids, read_memory_use, read_op_details
-from nsysprof.trace.nsys.host_calls import read_call_list, read_waits, waits_for_gpu
+from nsysprof.trace.nsys.host_calls import read_call_list, waits_for_gpu
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
 from tests.kit.reports import source_of
@@ -22,7 +22,6 @@ from tests.kit.trace import (
     Kernel,
     Launch,
     Memcpy,
-    Range,
     Row,
     ThreadName,
     global_pid,
@@ -215,18 +214,6 @@ def test_memory_that_was_not_recorded(trace: MakeTrace) -> None:
 # ---- host calls that wait for the GPU, and grids
 
 
-NONE = np.iinfo(np.int64).min
-
-
-def until(path: Path, *asked: tuple[int, int]) -> list[int]:
-    """When the waiting calls of (thread, moment) end."""
-    with open_report(path) as report:
-        waits = read_waits(source_of(report))
-    threads = np.array([global_tid(1, thread) for thread, _ in asked], np.int64)
-    found: list[int] = waits.until(threads, np.array([moment for _, moment in asked], np.int64)).tolist()
-    return found
-
-
 @pytest.mark.parametrize(
     "api",
     [
@@ -256,34 +243,6 @@ def test_calls_that_wait(api: str) -> None:
 def test_calls_that_do_not_wait(api: str) -> None:
     """What only queues, asks or allocates does not make the host wait for the GPU."""
     assert not waits_for_gpu(api)
-
-
-def test_the_host_sits_in_a_wait_from_its_start_to_its_end(trace: MakeTrace) -> None:
-    """Both ends count; before, after, and on another thread, it sits in none."""
-    path = trace(
-        Range("run", 0, 100),
-        Launch(10, 40, 7, api="cudaDeviceSynchronize_v3020"),
-        Launch(60, 70, 8, api="cudaEventQuery_v3020"),
-        launch_kernel("k", (1, 2), (5, 30), id=1),
-    )
-    asked = [(1, 9), (1, 10), (1, 25), (1, 40), (1, 41), (1, 65), (2, 25)]
-    assert until(path, *asked) == [NONE, 40, 40, 40, NONE, NONE, NONE]
-
-
-def test_a_driver_call_inside_a_runtime_call_does_not_end_the_wait(trace: MakeTrace) -> None:
-    """`cudaMemcpy` calls the driver: when that returns, the host still sits in the outer call."""
-    path = trace(
-        Launch(10, 40, 7, api="cudaMemcpy_v3020"),
-        Launch(12, 30, 8, event_class=1, api="cuMemcpyDtoH_v2"),
-        Launch(100, 140, 9, api="cudaFree_v3020"),
-        launch_memcpy((5, 6), (15, 20), id=1),
-    )
-    assert until(path, (1, 35), (1, 50), (1, 120)) == [40, NONE, 140]
-
-
-def test_a_report_without_host_calls_has_no_waits(trace: MakeTrace) -> None:
-    """No RUNTIME table, no waits, no error."""
-    assert until(trace(Range("run", 0, 100)), (1, 50)) == [NONE]
 
 
 def test_grids_stand_in_the_order_of_the_kernels(trace: MakeTrace) -> None:

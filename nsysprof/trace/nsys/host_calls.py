@@ -23,7 +23,6 @@ from nsysprof.trace.details import (
     SYNCHRONIZING,
     CallList,
     HostActivity,
-    Waits,
 )
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times
 from nsysprof.trace.report import Progress
@@ -182,21 +181,6 @@ def recorded_calls(source: Source) -> tuple[int, int, int]:
         failed += int(failing.sum())
         launches += int(launching.sum() - failing.sum())
     return calls, launches, failed
-
-
-def read_waits(source: Source) -> Waits:
-    """The `Waits` of a report; none where it holds no host calls."""
-    rows = Growing(start="i8", end="i8", thread="i8")
-    for block, waiting in _named_blocks(source, _WAITS, ("start", "end", "globalTid", "nameId")):
-        start, end = times(block)
-        thread = column(block, "globalTid")
-        rows.add(int(waiting.sum()), start=start[waiting], end=end[waiting], thread=thread[waiting])
-    start, end, thread = (rows.take(name) for name in ("start", "end", "thread"))
-    order = np.lexsort((start, thread))
-    start, reach, thread = start[order], end[order], thread[order]
-    for calls in np.split(reach, np.flatnonzero(np.diff(thread)) + 1):
-        np.maximum.accumulate(calls, out=calls)
-    return Waits(thread, start, reach)
 
 
 def waits_for_gpu(api: str) -> bool:

@@ -21,7 +21,6 @@ from nsysprof.trace.details import (
     Job,
     MemoryUse,
     OpDetails,
-    Waits,
 )
 from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
@@ -29,7 +28,7 @@ from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
 from nsysprof.trace.nsys.gpu_work import read_copy_sizes, read_grids, read_memory_use, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
-from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_waits
+from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import Progress, Reader, Report
@@ -94,11 +93,6 @@ class NsysReader(Reader):
         """All host CUDA calls."""
         with reading(self.path):
             return read_call_list(self.source, progress)
-
-    def waits(self) -> Waits:
-        """The host calls that wait for the GPU."""
-        with reading(self.path):
-            return read_waits(self.source)
 
     def dependencies(self, trace: Trace) -> Dependencies:
         """What makes the streams of a trace wait for one another."""
