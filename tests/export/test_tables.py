@@ -57,7 +57,7 @@ def checked(source: ExportSource, tables: dict[str, pd.DataFrame]) -> None:
         assert list(table.columns) == declared.names
         assert table[key].tolist() == list(range(len(table)))
         lacking = set(table.columns[table.isna().any()])
-        assert lacking <= NULLABLE | SHAPE | {"path", "merged_path", "call", "registers"} | {
+        assert lacking <= NULLABLE | SHAPE | {"captured_path", "path", "merged_path", "call", "registers"} | {
             "static_shared_bytes", "dynamic_shared_bytes",
         }  # fmt: skip
     assert len(ops) == breakdown.totals["ops"]
@@ -189,6 +189,7 @@ def test_types_and_descriptions(trace: MakeTrace, tmp_path: Path) -> None:
         assert {key.decode(): value.decode() for key, value in schema.metadata.items()} == {
             "nsysprof.schema": "nsysprof-export/1",
             "nsysprof.version": __version__,
+            "nsysprof.graphs": "launched",
             "nsysprof.report": "report.sqlite",
             "nsysprof.threads": "follow",
         }
