@@ -192,6 +192,11 @@ def _parts(answer: Why, number: int, pieces: PathPieces) -> list[WindowPart]:
     for section, ns in zip(SECTIONS[1:], times, strict=True):
         frame = pd.DataFrame({"group": pieces.group[waits], "text": pieces.text[waits], "ns": ns})
         each: pd.DataFrame = frame[frame["ns"] > 0].groupby(["group", "text"], as_index=False)[["ns"]].sum()
+        named = [
+            (pieces.groups[group], pieces.texts[text])
+            for group, text in zip(each["group"], each["text"], strict=True)
+        ]
+        each = each.iloc[sorted(range(len(each)), key=named.__getitem__)]  # names decide ties
         each = each.sort_values("ns", ascending=False, kind="stable")
         large = each[each["ns"] >= _MIN_SHARE * span].head(_MAX_PARTS)
         if len(each) == len(large) + 1:
