@@ -172,8 +172,6 @@ def _ops(instance: Instance) -> _Ops:
     ops = trace.ops
     meanwhile = (ops.start < instance.end_ns) & (ops.end > instance.start_ns)
     row = np.flatnonzero((trace.op_gpu == instance.gpu) & meanwhile & (ops.kind != MIGRATION))
-    row = row[np.argsort(ops.start[row], kind="stable")]
-    row = trace.settled(row, ops.start[row])  # whatever the order of the file
     talks = np.array([family == "communication" for family in answer.kinds.family], bool)
     awaited = {each.culprit.rsplit(" in ", 1)[0] for each in instance.findings if each.cause == "compute"}
     held = np.array([bool(awaited) and short_name(name) in awaited for name in trace.op_names], bool)
@@ -195,10 +193,10 @@ def _parts(instance: Instance, ops: _Ops) -> list[WindowPart]:
     if every == others or first.group != "compute":
         return instance.parts
     names = instance.answer.attribution.trace.op_names
-    kernels = dict.fromkeys(
+    kernels = {
         short_name(names[code]) for code in instance.answer.attribution.trace.ops.name[ops.row[held]].tolist()
-    )
-    alone = WindowPart("compute", "kernel", f"{join_words(list(kernels))}, alone", every - others)
+    }
+    alone = WindowPart("compute", "kernel", f"{join_words(sorted(kernels))}, alone", every - others)
     return [replace(first, text="other kernels", ns=first.ns - alone.ns), alone, *rest]
 
 
@@ -210,8 +208,6 @@ def _streams(instance: Instance, shown_ops: _Ops) -> tuple[list[Stream], list[st
     edges = column_edges(0, length, PLOT_COLUMNS)
     labels, lanes = stream_labels(trace), []
     codes, of = np.unique(stream, return_inverse=True)
-    by_label = sorted(range(len(codes)), key=lambda at: (trace.streams[codes[at]].id or 0, labels[codes[at]]))
-    codes, of = codes[by_label], np.argsort(by_label)[of]  # whatever the order of the file
     busiest = np.argsort(-np.bincount(of, weights=end - start), kind="stable")[:_MAX_STREAMS]
     for code in codes[np.sort(busiest)].tolist():
         mine = stream == code

@@ -192,24 +192,20 @@ def _parts(answer: Why, number: int, pieces: PathPieces) -> list[WindowPart]:
     for section, ns in zip(SECTIONS[1:], times, strict=True):
         frame = pd.DataFrame({"group": pieces.group[waits], "text": pieces.text[waits], "ns": ns})
         each: pd.DataFrame = frame[frame["ns"] > 0].groupby(["group", "text"], as_index=False)[["ns"]].sum()
-        named = [
-            (pieces.groups[group], pieces.texts[text])
-            for group, text in zip(each["group"], each["text"], strict=True)
-        ]
-        each = each.iloc[sorted(range(len(each)), key=named.__getitem__)]  # names decide ties
-        each = each.sort_values("ns", ascending=False, kind="stable")
+        each["group"] = [pieces.groups[code] for code in each["group"].tolist()]
+        each["text"] = [pieces.texts[code] for code in each["text"].tolist()]
+        each = each.sort_values(["ns", "group", "text"], ascending=[False, True, True])
         large = each[each["ns"] >= _MIN_SHARE * span].head(_MAX_PARTS)
         if len(each) == len(large) + 1:
             large = each
         rank = large.groupby("group")["ns"].transform("sum")
-        large = large.assign(rank=rank).sort_values(["rank", "ns"], ascending=False, kind="stable")
+        by = ["rank", "group", "ns", "text"]
+        large = large.assign(rank=rank).sort_values(by, ascending=[False, True, False, True])
         rows = large[["group", "text", "ns"]].itertuples(index=False, name=None)
-        out += [
-            WindowPart(section, pieces.groups[group], pieces.texts[text], int(ns)) for group, text, ns in rows
-        ]
+        out += [WindowPart(section, group, text, int(ns)) for group, text, ns in rows]
         rest = each.drop(large.index)
         if len(rest):
             of = rest["group"].unique()
-            group = pieces.groups[of[0]] if len(of) == 1 else MORE
+            group = str(of[0]) if len(of) == 1 else MORE
             out.append(WindowPart(section, group, f"{len(rest):,} more", int(rest["ns"].sum())))
     return [part for part in out if part.ns]
