@@ -50,7 +50,7 @@ def pieces(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch) -> l
         *(column.tolist() for column in numbers), *texts, strict=True
     ):
         by_host = cause in ("host", "profiler")
-        culprit = re.sub(r" \(.*?\)(?= (in|outside|on) )", "", culprit) if by_host else ""
+        culprit = re.sub(r" \(.*?\)(?= (in|outside|on) |$)", "", culprit) if by_host else ""
         thread = next(by) if by_host else 0
         out.append((place, at, start, end, cause, activity, op, culprit, where, exposed, thread))
     return sorted(out)
