@@ -726,7 +726,7 @@ def test_a_parquet_export_and_the_current_folder(
             parquet.write_table(pyarrow.table(columns), export / f"{table}.parquet")
     connection.close()
     done = run("analyze", export.name, "--no-charts")
-    assert done.out.splitlines()[1:] == SMALL.splitlines()[1:]
+    assert done.out.splitlines()[1:] == SMALL.replace("report.sqlite", export.name).splitlines()[1:]
     assert (tmp_path / "report_pqtdir.analysis").is_dir()
     shutil.rmtree(tmp_path / "report_pqtdir.analysis")
     monkeypatch.chdir(export)
