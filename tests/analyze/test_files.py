@@ -76,7 +76,16 @@ INSTANCES = [
     "sum_ns",
 ]
 KERNELS = [
-    *("path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns", "cause"),
+    "path",
+    "kernel",
+    "family",
+    "math_unit",
+    "count",
+    "sum_ns",
+    "median_ns",
+    "min_ns",
+    "max_ns",
+    "cause",
 ]
 DOCUMENT = [
     "schema",
