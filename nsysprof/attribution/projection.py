@@ -142,7 +142,7 @@ _PER_OP = ("op_start", "op_end", "device")
 
 
 def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
-    """The launches ``[first, last)``, which are sorted by start, with their ops; nothing is copied."""
+    """The launches ``[first, last)``, which are sorted by start, with their GPU ops; nothing is copied."""
     low, high = np.searchsorted(calls.call, [first, last]).tolist()
     return LaunchWork(
         **{name: getattr(calls, name)[first:last] for name in _PER_LAUNCH},
@@ -158,7 +158,7 @@ def take_calls(
     followed: NDArray[np.bool_] | None = None,
     arena: ColumnArena = IN_MEMORY,
 ) -> LaunchWork:
-    """The launches ``rows``, sorted by start, with their ops. ``followed`` marks those from helper threads."""
+    """The launches ``rows``, sorted by start, with their GPU ops. ``followed`` marks those from helper threads."""
     start = calls.start[rows]
     if (start[1:] < start[:-1]).any():
         order = np.lexsort((calls.end[rows], start))
@@ -248,7 +248,7 @@ def _add_slices(total: NDArray[Any], values: NDArray[Any], low: Index, high: Ind
 
 
 def _take_overlaps_off(busy: Ints, calls: LaunchWork, start: Ints, end: Ints) -> None:
-    """Turn sums into unions: take off, for each range, the pairs of ops inside it that ran at the same time."""
+    """Turn sums into unions: take off, for each range, the pairs of GPU ops inside it that ran at the same time."""
     devices = np.flatnonzero(np.bincount(calls.device))
     for device in devices.tolist():
         ops = np.flatnonzero(calls.device == device) if len(devices) > 1 else np.arange(len(calls.device))
@@ -265,7 +265,7 @@ def _take_overlaps_off(busy: Ints, calls: LaunchWork, start: Ints, end: Ints) ->
 
 
 def _busy(calls: LaunchWork, inside: Index) -> int:
-    """Busy time of the ops of some launches, added over devices."""
+    """Busy time of the GPU ops of some launches, added over devices."""
     member = np.zeros(len(calls.start), bool)
     member[inside] = True
     ops = np.flatnonzero(member[calls.call])

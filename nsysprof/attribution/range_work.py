@@ -195,7 +195,7 @@ class WorkIndex:
 
 
 def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
-    """The `WorkIndex` of the ranges ``rows``, each named once. Near-linear in launches and ops, however many rows."""
+    """The `WorkIndex` of the ranges ``rows``, each named once; near-linear in launches and GPU ops."""
     trace = attribution.trace
     number = np.full(len(trace.ranges), -1, np.int32)
     number[rows] = np.arange(len(rows))
@@ -240,7 +240,7 @@ class RangeWork:
 
     @property
     def span_ns(self) -> int:
-        """From first op to last, added over windows."""
+        """From the first GPU op to the last, added over windows."""
         return int((self.last_ns - self.first_ns).sum())
 
 
@@ -276,10 +276,8 @@ def range_work(
     end = np.maximum(trace.ops.end[op], start)
     order = np.lexsort((end, start, window))
     op, window, call, start, end = (each[order] for each in (op, window, call, start, end))
-    new = np.append(True, window[1:] != window[:-1])[: len(op)]
-    edges = np.flatnonzero(new)
+    edges = np.flatnonzero(np.diff(window, prepend=-1))
     bits = np.int64(1) << np.minimum(trace.op_gpu[op], DEVICE_BITS).astype(np.int64)
-    none = np.empty(0, np.int64)
     count = len(windows if calls is None else calls)
     return RangeWork(
         op=op,
@@ -289,8 +287,8 @@ def range_work(
         end=end,
         windows=window[edges],
         first_ns=start[edges],
-        last_ns=np.maximum.reduceat(end, edges) if len(edges) else none,
-        gpus=np.bitwise_or.reduceat(bits, edges) if len(edges) else none,
+        last_ns=np.maximum.reduceat(end, edges),
+        gpus=np.bitwise_or.reduceat(bits, edges),
         calls=count,
         idle_calls=count - len(np.unique(call[call >= 0])),
     )
@@ -306,7 +304,7 @@ def reach_so_far(work: RangeWork) -> Ints:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The windows cut at the first op of each call: a piece per call that has ops, sorted by window and time.
+    """The windows cut at the first GPU op of each call: a piece per call that has any, sorted by window and time.
 
     ``start``, ``end`` int64 ns; ``call`` its number, ``window`` that of its window; ``of_op`` the piece of each op, -1
     in a window without calls. The pieces of a window add up to its span: what runs before the first call belongs to
@@ -326,8 +324,7 @@ def cut(work: RangeWork) -> Pieces:
     _, at = np.unique(work.call[in_calls], return_index=True)  # sorted by time: the first of each call
     first = np.sort(in_calls[at])
     window = work.window[first]
-    leads = np.append(True, window[1:] != window[:-1])[: len(first)]
-    ends = np.append(leads[1:], True)[: len(first)]
+    leads, ends = np.diff(window, prepend=-1) != 0, np.diff(window, append=-1) != 0
     place = np.searchsorted(work.windows, window)
     start = np.where(leads, work.first_ns[place], work.start[first])
     end = np.where(ends, work.last_ns[place], np.append(start[1:], 0)[: len(first)])

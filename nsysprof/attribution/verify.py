@@ -25,7 +25,7 @@ class _Projected(NamedTuple):
     launches: int
 
     def __str__(self) -> str:
-        return f"first op {self.first_op:,} ns, span {self.span:,} ns, launches {self.launches:,}"
+        return f"first GPU op {self.first_op:,} ns, span {self.span:,} ns, launches {self.launches:,}"
 
 
 class _Where(NamedTuple):
@@ -54,8 +54,8 @@ class Verification:
 
 
 def verify(trace: Trace, nsys: Path | None = None) -> Verification:
-    """Run ``nsys stats --report nvtx_gpu_proj_trace`` on the same file and compare span, first op and launch count of
-    every range that has GPU work.
+    """Run ``nsys stats --report nvtx_gpu_proj_trace`` on the same file and compare span, first GPU op and launch count
+    of every range that has GPU work.
 
     Known reasons for a difference: nsys leaves out ranges whose ending thread is recorded, and lets unclosed ranges
     end with the last NVTX event. CUDA graphs traced as a whole are left out on both sides, as nsys does. Raises

@@ -19,7 +19,7 @@ from nsysprof.bench.lines import (
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.rows import refused_rates
 from nsysprof.bench.titles import chart_subtitle, roofline_title, violin_title
-from nsysprof.bench.words import tflops_text
+from nsysprof.bench.words import of_main_dtype, tflops_text
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.marks import (
     Ceiling,
@@ -164,8 +164,7 @@ def _shown_points(results: BenchResults) -> list[tuple[str, list[BenchPoint]]]:
         return []
     part = frame.loc[[row for row in results.sweeps[0].rows if row in frame.index]]
     part = part if len(part) else frame
-    part = part[part["dtype"] == part["dtype"].value_counts().index[0]]
-    names = list(dict.fromkeys(part["configuration"]))
+    names = list(dict.fromkeys(of_main_dtype(part)["configuration"]))
     picked = dict.fromkeys(names[round(place)] for place in np.linspace(0, len(names) - 1, MAX_VIOLIN_PANELS))
     measured = results.samples.measured
     return [(name, [point for point in measured if point.shape.id == name]) for name in picked]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -17,6 +19,7 @@ from nsysprof.bench.words import (
     configurations_of,
     fastest_words,
     largest,
+    of_main_dtype,
     speed_words,
     tflops_text,
 )
@@ -133,14 +136,14 @@ def roofline_title(results: BenchResults) -> str:
     part = part[~refused_rates(part)]
     if part.empty:
         return "No roofline: every share of the peak is above 100 %, and refused"
-    base, dtypes = results.base, part["dtype"].value_counts()
-    part = part[part["dtype"] == dtypes.index[0]]
+    base, several = results.base, part["dtype"].nunique() > 1
+    part = of_main_dtype(part)
     rate = part["graph_tflops"].fillna(part["tflops"])
     part = part.assign(
         reached=rate / part["peak_tflops"], moved=rate / part["intensity"] * 1e3 / part["peak_gb_per_s"]
     )
     best = largest(part, "reached")
-    limit = f"{best['dtype']} FLOP/s" if len(dtypes) > 1 else "FLOP/s"
+    limit = f"{best['dtype']} FLOP/s" if several else "FLOP/s"
     title = f"{_who(results, best)} reaches {format_share(best['reached'])} of the {limit} at {_where(results, best)}"
     other = part[(part["backend"] == base) & (part["configuration"] == best["configuration"])]
     if len(other) and base != best["backend"]:
@@ -204,27 +207,22 @@ def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[A
     """The first sweep in which two backends were compared, and who is fastest over which of its values."""
     decided = results.decided().set_index("configuration")
     for sweep in results.sweeps:
-        part = results.rows_of(sweep)
-        dtype = part["dtype"].value_counts().index[0]
-        part = part[part["dtype"] == dtype].drop_duplicates("configuration")
-        spans: list[tuple[list[Any], str]] = []
-        for configuration, value in zip(part["configuration"], part[sweep.axis], strict=True):
-            if configuration not in decided.index:
-                continue
-            words = fastest_words(results, {"configuration": configuration, **decided.loc[configuration]})
-            if spans and spans[-1][1] == words:
-                spans[-1][0].append(value)
-            else:
-                spans.append(([value], words))
-        if spans:
-            return sweep, spans
+        part = of_main_dtype(results.rows_of(sweep)).drop_duplicates("configuration")
+        part = part[part["configuration"].isin(decided.index)]
+        fastest = [
+            (value, fastest_words(results, {"configuration": name, **decided.loc[name]}))
+            for name, value in zip(part["configuration"], part[sweep.axis], strict=True)
+        ]
+        if fastest:
+            spans = groupby(fastest, key=itemgetter(1))
+            return sweep, [([value for value, _ in span], words) for words, span in spans]
     return None
 
 
 def _last(results: BenchResults, sweep: BenchSweep) -> str:
     """The last configuration of a sweep, in its most frequent dtype, at which the baseline was measured, if any."""
-    part = results.rows_of(sweep)
-    part = part[(part["dtype"] == part["dtype"].value_counts().index[0]) & part["median_ns"].notna()]
+    part = of_main_dtype(results.rows_of(sweep))
+    part = part[part["median_ns"].notna()]
     with_base = part[part["backend"] == results.base]
     return str((with_base if len(with_base) else part)["configuration"].iloc[-1])
 

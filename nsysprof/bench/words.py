@@ -219,6 +219,12 @@ def configurations_of(results: BenchResults, fixed: str, dtype: str) -> list[str
     return [str(name) for name in part.loc[part["dtype"] == dtype, "configuration"].unique()]
 
 
+def of_main_dtype(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the dtype that has most of them."""
+    rows: pd.DataFrame = frame[frame["dtype"] == frame["dtype"].value_counts().index[0]]
+    return rows
+
+
 def largest(frame: pd.DataFrame, column: str) -> dict[str, Any]:
     """The first row with the largest known value of a column."""
     place = int(np.nanargmax(frame[column].to_numpy(np.float64, na_value=np.nan)))

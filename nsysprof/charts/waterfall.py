@@ -87,7 +87,9 @@ def _draw_panel(axes: Axes, panel: Waterfall, high: float) -> None:
 
 def _draw_axis(axes: Axes, panel: Waterfall, ticks: Sequence[float]) -> None:
     """Draw lines across with their numbers on the left, and the label of the axis above these."""
-    axes.set_axis_off()
+    for own in (axes.xaxis, axes.yaxis):
+        own.set_visible(False)
+    axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
     where = axes.get_yaxis_transform()
     lines = [[(0.0, tick), (1.0, tick)] for tick in ticks]
     colours = [INK if tick == 0 else RULE for tick in ticks]

@@ -60,7 +60,7 @@ def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool =
     except msgspec.ValidationError as error:
         why, _, place = str(error).partition(" - at `$")
         place = place.rstrip("`").lstrip(".")
-        found, kinds = _inside(value, kind, place)
+        part, kinds = _inside(value, kind, place)
     why, near = (why[:1].lower() + why[1:]).replace("`", ""), ""
     why = why.removesuffix(", got str") if cells else why
     if unknown := re.fullmatch(r"object contains unknown field (.*)", why, re.DOTALL):
@@ -70,10 +70,10 @@ def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool =
         why = f"{missing[1]!r} is missing"
     elif why.startswith("invalid enum value"):
         words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
-        why = f"{format_value(found)} is not one of {', '.join(words)}"
-        near = _near(found, words)
-    elif found is not _UNKNOWN and "got" not in why.split():
-        why = f"{why}, got {format_value(found)}"
+        why = f"{format_value(part)} is not one of {', '.join(words)}"
+        near = _near(part, words)
+    elif part is not _UNKNOWN and "got" not in why.split():
+        why = f"{why}, got {format_value(part)}"
     raise NsysprofError(f"{where}: {place}: {why}" if place else f"{where}: {why}", f"{near}{hint}") from None
 
 

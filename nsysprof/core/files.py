@@ -138,12 +138,12 @@ def unusable_warning(path: Path) -> str | None:
     return None
 
 
-def _check_regular(found: os.stat_result, path: Path, most: int | None) -> None:
-    if stat.S_ISDIR(found.st_mode):
+def _check_regular(status: os.stat_result, path: Path, most: int | None) -> None:
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    if most is not None and found.st_size > most:
+    if most is not None and status.st_size > most:
         raise _too_large(path, most)
 
 

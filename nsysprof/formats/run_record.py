@@ -24,8 +24,8 @@ RUN_SCHEMA, WORKLOAD_SCHEMA = "nsysprof-run/1", "nsysprof-workload/1"
 EVENTS = "cuda events"
 MAX_RANK_DIGITS = 9  # of the number of a rank
 _WIDTH = 110
-_MOST = 2**53  # exact as a float; as nanoseconds 104 days
-_Large = Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
+_MAX_NS = 2**53  # 104 days, exact as a float
+_Large = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
@@ -128,7 +128,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def _run(row: dict[str, Any]) -> RecordedRun:
     latency = row.get("latency_ns") if row.get("latency_clock") == EVENTS else None
     numbers = (
-        [ns for ns in latency if type(ns) is int and 0 < ns <= _MOST] if isinstance(latency, list) else []
+        [ns for ns in latency if type(ns) is int and 0 < ns <= _MAX_NS] if isinstance(latency, list) else []
     )
     return parse_leniently({**row, "latency_ns": numbers}, RecordedRun)
 
@@ -217,7 +217,9 @@ def _without_values(words: Sequence[str]) -> Iterator[str]:
     for place, word in enumerate(words):
         option = _SETS.match(word)
         earlier = words[max(0, place - 2) : place]  # `--nsys-arg -e --nsys-arg A=b`
-        if any((found := _SETS.fullmatch(one)) and not found[0].endswith("=") for one in earlier):
+        if any(
+            (option_alone := _SETS.fullmatch(one)) and not option_alone[0].endswith("=") for one in earlier
+        ):
             yield _SET.sub(r"\1\2=...", word)
         elif option:
             yield option[0] + _SET.sub(r"\1\2=...", word[option.end() :])

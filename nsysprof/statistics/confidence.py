@@ -263,7 +263,9 @@ def ranked_differences(base: Floats, new: Floats, ranks: Sequence[int]) -> Float
     high = np.full(len(wanted), new[-1] - base[0])
     for _ in range(64):
         middle = (low + high) / 2
-        enough = np.array([np.searchsorted(new, base + to, "right").sum() for to in middle]) >= wanted
+        if ((middle == low) | (middle == high)).all():
+            break
+        enough = np.searchsorted(new, base + middle[:, None], "right").sum(axis=1) >= wanted
         high, low = np.where(enough, middle, high), np.where(enough, low, middle)
     out = np.empty(len(wanted))
     rounding = np.spacing(max(base[-1], new[-1]))  # by which base + to may fall short

@@ -129,8 +129,9 @@ def contrast(
     is no ratio.
     """
     sides = check_sample(base, names[0]), check_sample(new, names[1])
-    for sample, name in zip(sides, names, strict=True):
-        if np.median(sample) == 0:
+    base_median, new_median = (float(np.median(sample)) for sample in sides)
+    for median, name in zip((base_median, new_median), names, strict=True):
+        if median == 0:
             raise NsysprofError(f"{name}: the median of the samples is 0, which has no ratio to anything")
     orders = dependence(sides[0]), dependence(sides[1])
     ratio_interval, p = median_ratio(sides, orders, level=level, resamples=resamples, seed=seed)
@@ -139,7 +140,6 @@ def contrast(
         test, p = RANK_TEST, _rank_test(*sides)
     shift, shift_interval = shift_of(sides, orders, level)
     delta, delta_interval = delta_of(sides, orders, level)
-    base_median, new_median = (float(np.median(sample)) for sample in sides)
     trends = drift(sides[0]), drift(sides[1])
     result = Contrast(
         base_n=len(sides[0]),

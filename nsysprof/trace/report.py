@@ -243,6 +243,16 @@ def allocator(report: Report, limit: int | None) -> ColumnArena:
     return ColumnArena(limit)
 
 
+# What JSON documents hold of a report and of each GPU.
+_ABOUT = (
+    *("nsys_version", "recorder_version", "export_version", "schema_version", "start_utc", "duration_ns"),
+    *("driver_version", "cuda_version"),
+)
+_ABOUT_GPU = (
+    *("id", "name", "sm_count", "memory_bytes", "bandwidth_bytes_per_s", "clock_hz", "compute_capability"),
+)
+
+
 def describe_report(report: Report) -> dict[str, Any]:
     """What a report says of itself, as the JSON documents of results hold it."""
     about = report.about
@@ -254,12 +264,3 @@ def describe_report(report: Report) -> dict[str, Any]:
         "gpus": [{name: getattr(gpu, name) for name in _ABOUT_GPU} for gpu in about.cuda_gpus],
         "diagnostics": [asdict(diagnostic) for diagnostic in about.diagnostics],
     }
-
-
-_ABOUT = (
-    *("nsys_version", "recorder_version", "export_version", "schema_version", "start_utc", "duration_ns"),
-    *("driver_version", "cuda_version"),
-)
-_ABOUT_GPU = (
-    *("id", "name", "sm_count", "memory_bytes", "bandwidth_bytes_per_s", "clock_hz", "compute_capability"),
-)

@@ -1,4 +1,4 @@
-"""What was recorded as narrow numpy columns: ranges, launches and ops, with ids resolved to small codes."""
+"""What was recorded as narrow numpy columns: ranges, launches and GPU ops, with ids resolved to small codes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Ops:
 
 @dataclass(frozen=True)
 class Migrations:
-    """What the ops of kind MIGRATION moved, in their order: ``size_bytes`` int64; ``cause`` uint8, nsys's number."""
+    """What GPU ops of kind MIGRATION moved, in their order: ``size_bytes`` int64; ``cause`` uint8, nsys's number."""
 
     size_bytes: NDArray[np.int64]
     cause: NDArray[np.uint8]

@@ -601,7 +601,7 @@ def test_what_is_recorded_twice_or_backwards_is_told(trace: MakeTrace) -> None:
     )
     found = broken_down(path)
     assert found.warnings == (
-        "ops that end before they start: 2; their negative durations are added as recorded",
+        "GPU ops that end before they start: 2; their negative durations are added as recorded",
         "host calls with the correlation id of a shorter call: 2; the shorter one counts",
     )
     assert found.totals["sum_ns"] == int(found.ledger["sum_ns"].sum()) == 10 - 5 - 3

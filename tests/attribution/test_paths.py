@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from nsysprof.attribution.attribute import attribute
-from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, _group, merged_paths, range_paths, warm_up
+from nsysprof.attribution.paths import (
+    DEFAULT_MERGE,
+    Paths,
+    _group,
+    merged_paths,
+    range_paths,
+    split_path,
+    warm_up,
+)
 from nsysprof.core.nesting import ancestors_or_self, depths
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
@@ -273,3 +281,19 @@ def test_nothing_is_skipped_unless_asked(trace: MakeTrace) -> None:
     """Skip 0 leaves out nothing, and a report without ranges has nothing to leave out."""
     assert left_out(trace(*iterations(3), duration=999), 0) == []
     assert left_out(trace(duration=999), 3) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "parts"),
+    [
+        ("a", ["a"]),
+        ("a/iter0", ["a", "iter0"]),
+        (r"a\/b/c", [r"a\/b", "c"]),
+        (r"a\\/c", [r"a\\", "c"]),
+        (r"a\b/c", [r"a\b", "c"]),
+        ("", [""]),
+    ],
+)
+def test_paths_come_apart_as_they_were_joined(path: str, parts: list[str]) -> None:
+    """A slash in a name is written with a backslash, and a backslash at its end twice."""
+    assert split_path(path) == parts

@@ -99,9 +99,9 @@ def test_a_row_without_a_style_is_no_range(nsys_says: Fake, trace: MakeTrace) ->
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (row("a", 0, 31, 40, 2), "nsys first op 31 ns, span 40 ns, launches 2"),
-        (row("a", 0, 30, 41, 2), "nsys first op 30 ns, span 41 ns, launches 2"),
-        (row("a", 0, 30, 40, 3), "nsys first op 30 ns, span 40 ns, launches 3"),
+        (row("a", 0, 31, 40, 2), "nsys first GPU op 31 ns, span 40 ns, launches 2"),
+        (row("a", 0, 30, 41, 2), "nsys first GPU op 30 ns, span 41 ns, launches 2"),
+        (row("a", 0, 30, 40, 3), "nsys first GPU op 30 ns, span 40 ns, launches 3"),
         (None, "nsys nothing"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_difference_is_a_sentence(wrong: Row | None, said: str, nsys_says: Fak
     assert (result.compared, result.equal, result.explained) == (3, 2, {})
     assert result.differences == (
         "a (push/pop range of process 1, thread 1, from 0 ns):"
-        f" nsysprof first op 30 ns, span 40 ns, launches 2; {said}",
+        f" nsysprof first GPU op 30 ns, span 40 ns, launches 2; {said}",
     )
 
 
@@ -122,7 +122,7 @@ def test_a_range_that_nsys_alone_knows(nsys_says: Fake, trace: MakeTrace) -> Non
     result = verified(trace(*two_ranges(), duration=LATE))
     assert result.differences == (
         "unknown to nsysprof (push/pop range of process 1, thread 1, from 777 ns):"
-        " nsysprof nothing; nsys first op 30 ns, span 40 ns, launches 2",
+        " nsysprof nothing; nsys first GPU op 30 ns, span 40 ns, launches 2",
     )
 
 

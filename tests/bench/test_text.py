@@ -265,6 +265,10 @@ def test_the_report_has_speedup_and_memory_columns(two: BenchResults) -> None:
             (cell.strip() for cell in head.split("|")), (cell.strip() for cell in row.split("|")), strict=True
         )
     )
+    assert head == (
+        "| S | backend | latency | speed-up over math | graph | speed-up, graph | TFLOP/s | of peak | GB/s |"
+        " of bandwidth | peak memory | of it temporary | score matrices | memory reduction |"
+    )
     assert cells["speed-up over math"] == "60.3x (60.0–60.5)"
     assert cells["memory reduction"] == "96.3x"
     assert cells["score matrices"] == "0.06"

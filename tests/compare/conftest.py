@@ -1,12 +1,18 @@
-"""Comparisons of shipped reports, made once for all tests."""
+"""Comparisons of reports: of shipped ones, made once for all tests, and of tiny ones."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from nsysprof.attribution.attribute import attribute
 from nsysprof.compare.comparison import Comparison, compare
+from nsysprof.trace.report import open_report
 from tests.kit.reports import BLOCK, RUN, attributed
 
+END = 90_000
 ASKED = {
     "S1024": ("run", "RUN::math::S1024", "RUN::flash::S1024"),
     "S4096": ("run", "RUN::math::S4096", "RUN::flash::S4096"),
@@ -27,3 +33,12 @@ def shipped() -> dict[str, Comparison]:
     return {
         name: compare(attributed(of_name[of]), base=base, new=new) for name, (of, base, new) in ASKED.items()
     }
+
+
+def answer(*paths: Path, **how: Any) -> Comparison:
+    """The comparison of one report, or of two."""
+    found = []
+    for path in paths:
+        with open_report(path) as report:
+            found.append(attribute(report))
+    return compare(*found, **how)

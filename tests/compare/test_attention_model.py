@@ -26,7 +26,7 @@ from nsysprof.compare.op_causes import (
 )
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
-from tests.compare.test_comparison import answer
+from tests.compare.conftest import answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import run
 

@@ -18,8 +18,7 @@ from nsysprof.compare.comparison import Comparison
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.waits.causes import HOST
 from tests.analyze.test_charts import UGLY
-from tests.compare.conftest import NAMES
-from tests.compare.test_comparison import END, answer
+from tests.compare.conftest import END, NAMES, answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import GEMM
 from tests.kit.figures import check_texts, texts, title_of

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.charts import GAP_CHARTS, MAX_PANELS, MAX_STEPS, plan_gap
 from nsysprof.compare.comparison import Comparison
-from tests.compare.conftest import NAMES
-from tests.compare.test_comparison import answer
+from tests.compare.conftest import NAMES, answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import run
 from tests.kit.figures import SIGHT, lab, texts, title_of

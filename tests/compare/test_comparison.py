@@ -11,26 +11,14 @@ from typing import Any
 import pytest
 
 import nsysprof
-from nsysprof.attribution.attribute import attribute
 from nsysprof.compare import pairs
 from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.text import comparison_text, pair_table
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import open_report
+from tests.compare.conftest import END, answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.trace import Gpu, Items, Launch, Range, launch_graph, launch_kernel, launch_memcpy
-
-END = 90_000
-
-
-def answer(*paths: Path, **how: Any) -> Comparison:
-    """The comparison of one report, or of two."""
-    found = []
-    for path in paths:
-        with open_report(path) as report:
-            found.append(attribute(report))
-    return compare(*found, **how)
 
 
 def ledger(found: Comparison, pair: str | None = None) -> dict[str, tuple[int, int, int]]:

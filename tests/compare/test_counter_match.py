@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.attribution.paths import split_path
-from nsysprof.compare.comparison import Comparison
+from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.counter_match import plain_name
 from nsysprof.compare.files import gap_document
+from nsysprof.compare.roofline import roofline
 from nsysprof.compare.text import comparison_text
 from nsysprof.compare.traffic import Measured, tensor_share
 from nsysprof.errors import NsysprofError
-from tests.compare.test_comparison import answer
+from tests.compare.conftest import answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.counters import Counted, write_counters
+from tests.kit.reports import RUN, TRACES, attributed
 from tests.kit.trace import Gpu, Items, Range, launch_graph, launch_kernel, launch_memcpy
 
 MATH = [(GEMM, 200), (SOFTMAX, 300), (GEMM, 100)]
@@ -98,25 +99,6 @@ def test_other_kernels_have_other_names() -> None:
         "void g<[lambda() (instance 2)]>(T1)", "void g<[lambda(float) (instance 1)]>(T1)",
     ]  # fmt: skip
     assert len({plain_name(name) for name in names}) == len(names)
-
-
-# ---- paths
-
-
-@pytest.mark.parametrize(
-    ("path", "parts"),
-    [
-        ("a", ["a"]),
-        ("a/iter0", ["a", "iter0"]),
-        (r"a\/b/c", [r"a\/b", "c"]),
-        (r"a\\/c", [r"a\\", "c"]),
-        (r"a\b/c", [r"a\b", "c"]),
-        ("", [""]),
-    ],
-)
-def test_paths_come_apart_as_they_were_joined(path: str, parts: list[str]) -> None:
-    """A slash in a name is written with a backslash, and a backslash at its end twice."""
-    assert split_path(path) == parts
 
 
 # ---- order
@@ -511,3 +493,71 @@ def test_a_gpu_of_unknown_bandwidth_has_bytes_and_no_share(trace: MakeTrace) -> 
     assert found.gaps["base_dram_share"].isna().all()
     assert found.gaps["base_dram_bytes_per_s"].notna().sum() == 3
     assert measured(found).l2_bytes is None
+
+
+# ---- counters of an H200 beside its report: every kernel is found, and the figures are those of the hardware
+
+COUNTERS = TRACES / "run.counters.csv"
+shipped = pytest.mark.skipif(not COUNTERS.exists(), reason="traces/run.counters.csv is not there")
+
+
+@pytest.fixture(scope="module")
+def real() -> Comparison:
+    """Math against flash, at every size."""
+    return compare(attributed(RUN), base="RUN::math::*", new="RUN::flash::*", counters=[COUNTERS])
+
+
+def sides(real: Comparison, size: int) -> tuple[Measured, Measured]:
+    """What was measured of math and of flash at a size."""
+    base, new = real.measured[f"RUN::math::S{size} → RUN::flash::S{size}"]
+    assert base is not None
+    assert new is not None
+    return base, new
+
+
+@shipped
+@pytest.mark.parametrize("size", [1024, 2048, 4096])
+def test_every_kernel_has_counters(real: Comparison, size: int) -> None:
+    """Two calls of the counters stand for all of the report, kernel by kernel."""
+    for side in sides(real, size):
+        assert (side.matched, side.matched_share, side.warnings) == (side.launches, 1.0, ())
+    assert not any("counters" in text for text in real.warnings)
+
+
+@shipped
+def test_the_model_is_what_the_hardware_counts(real: Comparison) -> None:
+    """Where nothing fits into the cache, within 10 %; where the score matrix does, less; inputs of flash stay there."""
+    large, small = sides(real, 4096)[0], sides(real, 1024)[0]
+    assert large.total["dram_bytes"] / large.total["expected_bytes"] == pytest.approx(1, abs=0.1)
+    assert small.total["dram_bytes"] < 0.8 * small.total["expected_bytes"]
+    for cause in ("softmax", "Q·Kᵀ GEMM", "P·V GEMM", "cast down", "safe-softmax guard"):
+        row = large.causes.loc[[cause]]
+        assert (row["dram_bytes"] / row["expected_bytes"]).tolist() == pytest.approx([1], abs=0.05)
+    for size in (1024, 2048, 4096):
+        flash = sides(real, size)[1]
+        assert flash.total["dram_bytes"] < 0.1 * flash.total["expected_bytes"]
+
+
+@shipped
+def test_flops_are_those_of_the_shape(real: Comparison) -> None:
+    """Two products of S x S x D for each head, on FP32 units in math, nearly all on tensor cores in flash."""
+    for size in (1024, 2048, 4096):
+        math, flash = sides(real, size)
+        products = 2 * 2 * 8 * 64 * size * size
+        both = math.causes.loc[["Q·Kᵀ GEMM", "P·V GEMM"], "fp32_flops"].sum()
+        assert both == pytest.approx(products, rel=0.03)
+        assert tensor_share(math.total) == 0
+        assert tensor_share(flash.total) > 0.95
+        assert 0.5 * products < flash.total["tensor_flops"] < 0.75 * products  # causal, in whole tiles
+
+
+@shipped
+def test_no_kernel_is_above_a_roof(real: Comparison) -> None:
+    """All of them are points, and none is faster than memory or arithmetic allow."""
+    for pair in real.pairs["pair"]:
+        answer = roofline(real, pair)
+        assert answer is not None
+        assert (answer.refused, answer.lost) == ({}, 0)
+        assert answer.bytes_per_s is not None
+        assert (answer.points["bytes_per_s"] <= answer.bytes_per_s).all()
+        assert (answer.points["flops_per_s"] <= answer.ceilings[1].flops_per_s).all()

@@ -18,7 +18,7 @@ from nsysprof.compare import roofline as roofline_module
 from nsysprof.compare.charts import ROOFLINE, comparison_charts
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.roofline import Roofline, plan_roofline, roofline
-from tests.compare.test_comparison import answer
+from tests.compare.conftest import answer
 from tests.compare.test_counter_match import PAIR, both_calls, compared
 from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run

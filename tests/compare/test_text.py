@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from nsysprof.attribution.attribute import attribute
-from nsysprof.compare.comparison import Comparison, compare
+from nsysprof.compare.comparison import compare
 from nsysprof.compare.files import gap_document
 from nsysprof.compare.text import comparison_text
 from nsysprof.trace.report import open_report
+from tests.compare.conftest import answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
 from tests.kit.trace import Items, Range, launch_kernel
-
-
-def answer(path: Path, base: str, new: str) -> Comparison:
-    with open_report(path) as report:
-        return compare(attribute(report), base=base, new=new)
 
 
 def ledger(text: str) -> list[list[str]]:
@@ -43,7 +38,9 @@ def test_the_last_digit_adds_up(factor: int, unit: str, trace: MakeTrace) -> Non
     for item in (one for group in items for one in (group if isinstance(group, tuple) else (group,))):
         for name in ("start", "end"):
             object.__setattr__(item, name, getattr(item, name) * factor)
-    head, _, *rows, _, total = ledger(comparison_text(answer(trace(*items, duration=10**15), "a", "b")))
+    head, _, *rows, _, total = ledger(
+        comparison_text(answer(trace(*items, duration=10**15), base="a", new="b"))
+    )
     assert head == ["cause", "kernels", f"a, {unit}", f"b, {unit}", f"change, {unit}", "share"]
     for column in (2, 3, 4):
         assert sum(number(row[column]) for row in rows) == number(total[column])
@@ -53,7 +50,7 @@ def test_the_last_digit_adds_up(factor: int, unit: str, trace: MakeTrace) -> Non
 
 def test_causes_beyond_the_top_are_one_row(trace: MakeTrace) -> None:
     """The table still adds up; the evidence is of what is shown."""
-    found = answer(math_and_flash(trace), "RUN::math::S8", "RUN::flash::S8")
+    found = answer(math_and_flash(trace), base="RUN::math::S8", new="RUN::flash::S8")
     text = comparison_text(found, top=2)
     _, _, *rows, _, total = ledger(text)
     assert [row[0] for row in rows] == ["softmax", "idle: waiting for the host", "3 causes more"]
@@ -71,7 +68,7 @@ def test_every_line_fits(trace: MakeTrace) -> None:
         *run(f"{long}3", 19_000, [(GEMM, 15)], first_id=190),
         duration=10**9,
     )
-    text = comparison_text(answer(path, f"{long}1", f"{long}[23]"), every=True)
+    text = comparison_text(answer(path, base=f"{long}1", new=f"{long}[23]"), every=True)
     assert max(map(len, text.splitlines())) <= 110
     assert text.count("total ") == 2
 
@@ -79,7 +76,7 @@ def test_every_line_fits(trace: MakeTrace) -> None:
 def test_markdown_has_the_same_numbers(trace: MakeTrace) -> None:
     """Every cell of the plain tables stands in the Markdown too, and a pipe in a name breaks no table."""
     path = trace(*run("a|b", 0, [(GEMM, 233)]), *run("c", 9000, [(FLASH, 157)], first_id=90), duration=10**9)
-    found = answer(path, "a|b", "c")
+    found = answer(path, base="a|b", new="c")
     plain, markdown = comparison_text(found), comparison_text(found, markdown=True)
     for row in ledger(plain)[2:]:
         for cell in filter(lambda cell: cell.strip("-"), row):
@@ -114,7 +111,7 @@ def test_causes_that_cancel_are_not_told_as_shares(trace: MakeTrace) -> None:
         *run("a", 0, [(GEMM, 500), (SOFTMAX, 101)]),
         *run("b", 5000, [(GEMM, 100), (SOFTMAX, 500)], first_id=50),
     ]
-    text = comparison_text(answer(trace(*items, duration=20_000), "a", "b"))
+    text = comparison_text(answer(trace(*items, duration=20_000), base="a", new="b"))
     assert "the causes cancel for the most part: gemm -400 ns and softmax +399 ns" in text
     assert "of the difference is" not in text
     _, _, *rows, _, _ = ledger(text)

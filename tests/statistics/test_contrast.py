@@ -316,9 +316,7 @@ def test_control_of_one_run_compares_its_halves() -> None:
 SIMULATED = 250
 
 
-@pytest.mark.parametrize(
-    ("phi", "n"), [(0.0, 10), (0.0, 30), (0.0, 100), (0.3, 20), (0.5, 30), (0.7, 30), (0.7, 100)]
-)
+@pytest.mark.parametrize(("phi", "n"), [(0.0, 10), (0.0, 100), (0.3, 20), (0.5, 30), (0.7, 100)])
 def test_the_same_against_itself_differs_in_at_most_5_of_100(phi: float, n: int) -> None:
     """A/A with any effect counting, skewed and dependent samples (400 resamples do as well here)."""
     rng = np.random.default_rng([n, int(10 * phi)])

@@ -75,7 +75,6 @@ def test_every_table_of_the_shipped_report_reads_as_from_sqlite(export: Path) ->
     assert parquet.strings(ids) == sqlite.strings(ids)
     names = ["name", "value"]
     assert parquet.fetch("META_DATA_EXPORT", names) == sqlite.fetch("META_DATA_EXPORT", names)
-    assert parquet.refusals() == {}
 
 
 def test_column_types_come_out_as_from_sqlite(tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ def _warnings(
     backwards = int(np.count_nonzero(ops.end < ops.start))
     if backwards:
         out.append(
-            f"ops that end before they start: {backwards:,}; their negative durations are added as recorded"
+            f"GPU ops that end before they start: {backwards:,}; their negative durations are added as recorded"
         )
     if recorded_twice:
         out.append(

@@ -76,7 +76,7 @@ class Keys:
 
 
 def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
-    """The `Keys` of GPU work, from each op's process code and correlation id; id 0 means that it has no launch."""
+    """The `Keys` of GPU work, from the process code and correlation id of each GPU op; id 0: it has no launch."""
     real = correlation != 0
     if not real.all():
         process, correlation = process[real], correlation[real]

@@ -21,7 +21,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys.blocks import Block
 from nsysprof.trace.nsys.identify import Stamp, changed, fold, stamp
 
-_BATCH = 65_536  # rows
+_BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,6 @@ class ParquetSource:
             texts.update(zip(block.values["id"][keep].tolist(), map(words.__getitem__, codes), strict=True))
         return texts
 
-    def refusals(self) -> dict[str, str]:
-        """Nothing: there is one way to read Parquet."""
-        return {}
-
     @cached_property
     def _files(self) -> dict[str, tuple[Path, Stamp]]:
         """The file of each table, and its state when the folder was first looked at."""
@@ -149,7 +145,7 @@ def _spelled(path: Path, stored: Sequence[str], names: Sequence[str]) -> dict[st
 def _batches(file: Any, stored: dict[str, str]) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The file batch by batch, and the columns of each under the names asked for."""
     columns = list(dict.fromkeys(stored.values()))
-    for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
+    for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
         place = {name: at for at, name in enumerate(batch.schema.names)}
         yield batch, {ours: batch.column(place[name]) for ours, name in stored.items()}
 
