@@ -214,8 +214,8 @@ def test_of_many_threads_each_process_has_one_lane_first(trace: MakeTrace) -> No
     }
     assert f"ranges of {MAX_THREADS} more threads are not drawn" in answer.notes
     ranked, working = ranked_threads(answer.breakdown)  # the page shows the same ones
-    process = answer.breakdown.attribution.trace.thread_process[ranked[:MAX_THREADS]]
-    assert (sorted(process.tolist()), working) == ([*range(MAX_THREADS)], 2 * MAX_THREADS)
+    processes = answer.breakdown.attribution.trace.thread_process[ranked[:MAX_THREADS]]
+    assert (sorted(processes.tolist()), working) == ([*range(MAX_THREADS)], 2 * MAX_THREADS)
     assert f"{MAX_THREADS} more threads are not drawn" in report_timeline(answer.breakdown)[2]
 
 
