@@ -112,6 +112,17 @@ class Breakdown:
         """The sum of all ops but migrations: what shares are of."""
         return self.totals["sum_ns"] - self.totals["migrations_ns"]
 
+    @property
+    def gpu_count(self) -> int:
+        """How many GPUs the report has streams of."""
+        return len(set(self.attribution.trace.gpu_numbers))
+
+    @property
+    def busy_share(self) -> float:
+        """The part of the time from the first GPU op to the last in which GPUs are busy, on average; NaN without."""
+        span = self.gpu_count * self.totals["span_ns"]
+        return self.totals["busy_ns"] / span if span else float("nan")
+
     @cached_property
     def unified(self) -> UnifiedMemory | None:
         """The migrations of unified memory; None where nothing moved."""

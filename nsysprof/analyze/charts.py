@@ -246,13 +246,13 @@ def _zoom_title(zoom: Zoom) -> str:
 def timeline_title(answer: Timeline) -> str:
     """State the finding: for how much of the time the GPUs had something to do, and the longest wait."""
     totals = answer.breakdown.totals
-    span, busy, gpus = totals["span_ns"], totals["busy_ns"], answer.gpus
+    span, gpus = totals["span_ns"], answer.gpus
     if not answer.streams:
         count = sum(int(lane.count.sum()) for lane in answer.ranges if not lane.on_gpu)
         return f"{plural(count, 'range')} on the host and no GPU work at all"
     if span <= 0:
         return "All GPU work of this report takes no time"
-    share = format_share(busy / (span * gpus))
+    share = format_share(answer.breakdown.busy_share)
     who, average = ("The GPU is", "") if gpus == 1 else (f"{gpus} GPUs are", ", on average")
     text = f"{who} busy for {share} of the {format_ns(span)} from the first op to the last{average}"
     unified = answer.breakdown.unified

@@ -53,27 +53,18 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
 def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
     """Make the tiles at the top of the page: the key in ``totals``, its words and its number."""
     totals = breakdown.totals
-    gpus = max(len(set(breakdown.attribution.trace.gpu_numbers)), 1)
-    share = totals["busy_ns"] / (gpus * totals["span_ns"]) if totals["span_ns"] else float("nan")
+    count = {name: format_count(totals[name]) for name in ("kernels", "launches", "memops", "ranges")}
+    merged = format_count(len(breakdown.columns("merged")))
+    busy = f"{format_ns(totals['busy_ns'])} of GPU time busy"
     moved = totals["migrations_ns"]
     added_up = f"{format_ns(moved)} of it migrations" if moved else "durations added up"
     shown = [
-        ("busy_ns", "busy", format_share(share), f"{format_ns(totals['busy_ns'])} of GPU time busy"),
+        ("busy_ns", "busy", format_share(breakdown.busy_share), busy),
         ("span_ns", "span", format_ns(totals["span_ns"]), "first GPU op to last"),
         ("sum_ns", "sum of GPU ops", format_ns(totals["sum_ns"]), added_up),
-        (
-            "kernels",
-            "kernels",
-            format_count(totals["kernels"]),
-            f"{format_count(totals['launches'])} launches",
-        ),
-        ("memops", "memory ops", format_count(totals["memops"]), "copies and memsets"),
-        (
-            "ranges",
-            "NVTX ranges",
-            format_count(totals["ranges"]),
-            f"{format_count(len(breakdown.columns('merged')))} merged",
-        ),
+        ("kernels", "kernels", count["kernels"], f"{count['launches']} launches"),
+        ("memops", "memory ops", count["memops"], "copies and memsets"),
+        ("ranges", "NVTX ranges", count["ranges"], f"{merged} merged"),
     ]
     return [
         {"key": key, "label": label, "text": text, "value": totals[key], "more": more}

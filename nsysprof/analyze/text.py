@@ -142,8 +142,7 @@ def work_line(breakdown: Breakdown) -> str:
         counts.append(f"{plural(totals['graph_traces'], 'CUDA graph')} traced whole")
     if totals["migrations"]:
         counts.append(f"{plural(totals['migrations'], 'migration')} beside them")
-    gpus = len(set(breakdown.attribution.trace.gpu_numbers))
-    busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"])) if totals["span_ns"] else "-"
+    gpus, busy = breakdown.gpu_count, format_share(breakdown.busy_share)
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
     return (
         f"{', '.join(counts)}: sum {format_ns(breakdown.work_ns)}; {who} busy for {busy} of the"

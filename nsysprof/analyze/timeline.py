@@ -113,7 +113,7 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
         streams=tuple(_stream_lanes(trace, breakdown.groups, lanes, edges)),
         ranges=tuple(ranges),
         zoom=zoom_in(breakdown),
-        gpus=len(set(trace.gpu_numbers)) if len(trace.ops) else 0,
+        gpus=breakdown.gpu_count if len(trace.ops) else 0,
         wait_ns=_longest_wait(trace),
         notes=(*notes, *more),
     )

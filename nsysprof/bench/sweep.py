@@ -20,6 +20,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.points import SweepFile, add_line, begin_points, read_points, resume_points
 from nsysprof.formats.samples import BENCH_SCHEMA
 from nsysprof.formats.workload import Described, ask_workload, check_countable
+from nsysprof.results.folder import locked_folder
 from nsysprof.tools.child import Echo, Ended, run_child
 from nsysprof.tools.driver import ask_driver
 from nsysprof.tools.fingerprint import environment_hash, fingerprint
@@ -218,7 +219,8 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
     }
     try:
         job.partial.mkdir(parents=True, exist_ok=True)
-        with _locked(job.partial), interrupts_raised():
+        taken = NsysprofError(f"{job.partial}: a sweep is running there", "-o DIR for another folder")
+        with locked_folder(job.partial, taken), interrupts_raised():
             if not resume:
                 begin_points(points, head)
             yield resume_points(points, head)
@@ -322,19 +324,3 @@ def _stopped(job: SweepJob, ended: Ended, sweep: SweepFile) -> NsysprofError:
         f"; {_so_far(job, sweep)}",
         f"its output: {quote(str(job.partial / LOG))}; to go on: {job.resume_command}",
     )
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock the folder against other processes, where the system can do that."""
-    try:
-        import fcntl  # noqa: PLC0415  not on Windows
-    except ImportError:
-        yield
-        return
-    with (folder / "lock").open("a") as lock:  # which empties nothing, should it be a link
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise NsysprofError(f"{folder}: a sweep is running there", "-o DIR for another folder") from None
-        yield

@@ -221,8 +221,8 @@ def configurations_of(results: BenchResults, fixed: str, dtype: str) -> list[str
 
 def of_main_dtype(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of the dtype that has most of them."""
-    most = frame["dtype"].value_counts().index[0]
-    return frame.loc[frame["dtype"] == most]
+    rows: pd.DataFrame = frame[frame["dtype"] == frame["dtype"].value_counts().index[0]]
+    return rows
 
 
 def largest(frame: pd.DataFrame, column: str) -> dict[str, Any]:

@@ -22,20 +22,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = [
-    "Amount",
-    "Count",
-    "Text",
-    "Texts",
-    "format_value",
-    "members_at_head",
-    "parse_as",
-    "parse_leniently",
-    "read_document",
-    "read_if_document",
-    "read_toml",
-    "texts",
-]
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Texts = Text | Annotated[list[Text], msgspec.Meta(min_length=1)]

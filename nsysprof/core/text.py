@@ -11,21 +11,6 @@ from shlex import quote
 
 from nsysprof.core.units import format_count
 
-__all__ = [
-    "cut",
-    "drop_repeats",
-    "join_first",
-    "join_words",
-    "one_line",
-    "path_part",
-    "plural",
-    "printable",
-    "quote_path",
-    "shorten",
-    "shorten_both",
-    "visible",
-]
-
 _BEFORE_SLASH = re.compile(r"(\\+)(?=/|\Z)")
 
 

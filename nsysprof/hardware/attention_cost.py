@@ -9,20 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "UNFUSED",
-    "AttentionShape",
-    "Traffic",
-    "attention_flops",
-    "attention_traffic",
-    "block_flops",
-    "block_traffic",
-    "item_bytes",
-    "score_matrix_bytes",
-    "score_pairs",
-    "score_traffic_bytes",
-]
-
 _ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 _FLOAT32 = 4
 

@@ -13,14 +13,6 @@ from dataclasses import dataclass
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 
-__all__ = [
-    "GpuLimits",
-    "flops_per_clock",
-    "memory_bandwidth",
-    "peak_flops",
-    "share_of_peak",
-]
-
 # FLOPs per clock and SM by compute capability. float32 and float64 on CUDA cores: CUDA C++ Programming Guide, table
 # "Throughput of Native Arithmetic Instructions", two per multiply-add. Tensor cores: the architecture whitepapers
 # (V100, Turing, A100, GA102, Ada, H100, Blackwell), which state multiply-adds per tensor core or peaks at the boost

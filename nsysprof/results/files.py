@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     Tables = ColumnTable | pd.DataFrame | Iterable[ColumnTable] | Iterable[pd.DataFrame]
 
-__all__ = ["plain", "records", "write_csv", "write_document", "writing"]
 
 ROWS_AT_ONCE = 10_000
 OTHER_FOLDER = "choose another folder: -o DIR"

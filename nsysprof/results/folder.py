@@ -280,8 +280,11 @@ def _not_written(path: Path, error: OSError) -> NsysprofError:
 
 
 @contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes that lock it too, where the system can do that."""
+def locked_folder(folder: Path, taken: NsysprofError | None = None) -> Iterator[None]:
+    """Lock a folder against other processes that lock it too, where the system can do that.
+
+    Where another one has locked it, ``taken`` is raised; without it the lock is waited for.
+    """
     try:
         import fcntl  # noqa: PLC0415  not on Windows
     except ImportError:
@@ -294,6 +297,8 @@ def locked_folder(folder: Path) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if taken:
+                    raise taken from None
                 time.sleep(0.1)
             except OSError:  # some network file systems lock no folders
                 break

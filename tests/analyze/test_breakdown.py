@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.tables import INSTANCES, KERNELS, RANGES
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import Reference, Totals, refer
+from tests.kit.reports import broken_down
 from tests.kit.trace import (
     CudaDevice,
     Gpu,
@@ -30,25 +31,7 @@ from tests.kit.trace import (
 )
 
 END = 10_000
-RANGE_COLUMNS = [
-    *("path", "merged_path", "depth", "kind", "domain", "instances", "launches", "kernels", "memops"),
-    *("graph_launches", "cpu_ns", "span_ns", "busy_ns", "sum_ns", "exclusive_sum_ns", "followed_sum_ns"),
-    *("busy_median_ns", "busy_iqr_ns", "span_median_ns", "span_iqr_ns", "processes", "devices"),
-]
-INSTANCE_COLUMNS = [
-    *("path", "merged_path", "instance", "pid", "tid", "kind", "start_ns", "end_ns", "unclosed", "launches"),
-    *("kernels", "memops", "first_op_ns", "last_op_ns", "span_ns", "busy_ns", "sum_ns"),
-]
-KERNEL_COLUMNS = [
-    *("path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns"),
-    *("cause", "captured_path"),
-]
 ADDITIVE = ["kernels", "memops", "busy_ns", "sum_ns", "exclusive_sum_ns", "followed_sum_ns"]
-
-
-def answer(path: Path, threads: str = "follow", **how: Any) -> Breakdown:
-    with open_report(path) as report:
-        return break_down(attribute(report, threads), **how)
 
 
 def row(frame: pd.DataFrame, **where: object) -> dict[str, Any]:
@@ -74,16 +57,16 @@ def steps(count: int, **op: Any) -> list[Any]:
 
 def test_frames_have_the_columns_of_the_files(trace: MakeTrace) -> None:
     """The columns of the CSV files come first, in the order that is promised."""
-    found = answer(trace(*steps(2), duration=END))
-    assert list(found.ranges)[: len(RANGE_COLUMNS)] == RANGE_COLUMNS
-    assert list(found.instances)[: len(INSTANCE_COLUMNS)] == INSTANCE_COLUMNS
-    assert list(found.kernels) == KERNEL_COLUMNS
+    found = broken_down(trace(*steps(2), duration=END))
+    assert list(found.ranges) == RANGES.names
+    assert list(found.instances) == INSTANCES.names
+    assert list(found.kernels) == KERNELS.names
 
 
 def test_times_stay_int64(trace: MakeTrace) -> None:
     """No column of counts, ids or times becomes a float, not even for a report without anything."""
     for path in (trace(*steps(2)), trace()):
-        found = answer(path)
+        found = broken_down(path)
         for frame in (found.ranges, found.merged, found.instances, found.kernels, found.merged_kernels):
             for name in frame:
                 if str(name).endswith("_ns") or name in ("instances", "launches", "kernels", "pid", "count"):
@@ -94,7 +77,7 @@ def test_times_stay_int64(trace: MakeTrace) -> None:
 def test_texts_are_python_strings(by: str | None, trace: MakeTrace) -> None:
     """Columns of names are objects, not pandas strings, and rows of one name share one string."""
     for path in (trace(*steps(3), duration=END), trace()):
-        found = answer(path, by=by)
+        found = broken_down(path, by=by)
         for frame, texts in (
             (found.ranges, ["path", "merged_path", "kind", "domain"]),
             (found.merged, ["merged_path", "name", "kind"]),
@@ -103,7 +86,7 @@ def test_texts_are_python_strings(by: str | None, trace: MakeTrace) -> None:
             (found.merged_kernels, ["kernel", "family", "math_unit", "cause"]),
         ):
             assert {name: str(frame[name].dtype) for name in texts} == dict.fromkeys(texts, "object")
-    found = answer(trace(*steps(3), duration=END))
+    found = broken_down(trace(*steps(3), duration=END))
     for frame, name, text in (
         (found.instances, "merged_path", "run/step*"),
         (found.kernels, "kernel", "gemm"),
@@ -122,7 +105,7 @@ def test_large_ids_and_times_survive(trace: MakeTrace) -> None:
                       thread=0xFFFFFD),
         duration=END,
     )  # fmt: skip
-    found = row(answer(path).instances, path="a")
+    found = row(broken_down(path).instances, path="a")
     assert (found["pid"], found["tid"], found["start_ns"]) == (0xFFFFFE, 0xFFFFFD, start)
     assert (found["first_op_ns"], found["last_op_ns"], found["sum_ns"]) == (start + 3, start + 8, 5)
 
@@ -132,14 +115,14 @@ def test_large_ids_and_times_survive(trace: MakeTrace) -> None:
 
 def test_a_path_adds_up_its_instances_and_tells_their_spread(trace: MakeTrace) -> None:
     """Five instances with 10 to 14 ns of work: the sum is 60, the median 12, the IQR 2."""
-    found = row(answer(trace(*steps(5), duration=END)).merged, merged_path="run/step*")
+    found = row(broken_down(trace(*steps(5), duration=END)).merged, merged_path="run/step*")
     assert (found["instances"], found["kernels"], found["sum_ns"]) == (5, 5, 60)
     assert (found["busy_median_ns"], found["busy_iqr_ns"], found["cpu_ns"]) == (12, 2, 250)
 
 
 def test_a_parent_has_its_children_inside_but_not_as_its_own(trace: MakeTrace) -> None:
     """The inclusive sum of a parent is that of its children, its exclusive sum is 0."""
-    found = row(answer(trace(*steps(3), duration=END)).ranges, path="run")
+    found = row(broken_down(trace(*steps(3), duration=END)).ranges, path="run")
     assert (found["sum_ns"], found["exclusive_sum_ns"], found["launches"]) == (33, 0, 3)
 
 
@@ -152,7 +135,7 @@ def test_rule_6_a_window_that_overlaps_itself_counts_its_work_once(trace: MakeTr
         launch_memcpy((60, 61), (70, 75), id=2),
         duration=END,
     )
-    found = answer(path)
+    found = broken_down(path)
     assert found.instances["sum_ns"].tolist() == [15, 10]
     window = row(found.ranges, path="window")
     assert window["instances"] == 2
@@ -167,7 +150,7 @@ def test_rule_6_windows_that_touch_count_a_call_at_that_moment_once(trace: MakeT
         launch_kernel("gemm", (10, 10), (30, 40), id=1),
         duration=END,
     )
-    window = row(answer(path).ranges, path="window")
+    window = row(broken_down(path).ranges, path="window")
     assert (window["instances"], window["launches"], window["sum_ns"]) == (2, 1, 10)
 
 
@@ -176,7 +159,7 @@ def test_rule_6_a_name_nested_in_itself_counts_once(trace: MakeTrace) -> None:
     path = trace(
         Range("f", 0, 100), Range("f", 10, 50), launch_kernel("gemm", (20, 21), (30, 40), id=1), duration=END
     )
-    found = answer(path).ranges
+    found = broken_down(path).ranges
     assert [row(found, path=text)["sum_ns"] for text in ("f", "f/f")] == [10, 10]
     assert [row(found, path=text)["exclusive_sum_ns"] for text in ("f", "f/f")] == [0, 10]
 
@@ -184,7 +167,7 @@ def test_rule_6_a_name_nested_in_itself_counts_once(trace: MakeTrace) -> None:
 def test_launches_that_caused_nothing_do_not_count(trace: MakeTrace) -> None:
     """`launches` are host calls that caused GPU work, not all host calls."""
     path = trace(Range("a", 0, 99), Launch(1, 2, 5), Launch(3, 4, 6), Kernel("k", 5, 6, 6), duration=END)
-    assert row(answer(path).ranges, path="a")["launches"] == 1
+    assert row(broken_down(path).ranges, path="a")["launches"] == 1
 
 
 # ---- against the reference
@@ -224,7 +207,7 @@ def test_ranges_equal_the_reference(trace: MakeTrace, first_seed: int, threads: 
     """Sums, medians and IQRs per path, on reports by chance."""
     for seed in range(first_seed, first_seed + 15):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
-        found, reference = answer(path, threads).ranges, refer(path, threads)
+        found, reference = broken_down(path, threads).ranges, refer(path, threads)
         groups = chains(reference)
         assert len(found) == len(groups), seed
         for at, (chain, rows) in enumerate(groups.items()):
@@ -263,7 +246,7 @@ def test_ranges_equal_the_reference(trace: MakeTrace, first_seed: int, threads: 
 def test_everything_adds_up_to_the_report(trace: MakeTrace, threads: str) -> None:
     """Exclusive sums and what nobody owns are the total; so are the ledger, the kernels and the merged kernels."""
     for seed in range(100, 125):
-        found = answer(trace(*random_report(seed), pragmas=["synchronous=OFF"]), threads)
+        found = broken_down(trace(*random_report(seed), pragmas=["synchronous=OFF"]), threads)
         total, ledger = found.totals["sum_ns"], found.ledger.set_index("fate")
         unowned = ledger.loc[
             ["outside every range", "ambiguous", "no launch row", "unified memory"], "sum_ns"
@@ -284,14 +267,14 @@ def test_kernels_equal_the_reference(trace: MakeTrace) -> None:
     for seed in range(25):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
         reference = refer(path)
-        texts = answer(path).path_texts
+        texts = broken_down(path).path_texts
         code = {chain: at for at, chain in enumerate(chains(reference))}
         expected: dict[tuple[str, str], list[int]] = {}
         for op, owner in zip(reference.ops, reference.owner, strict=True):
             if op.table == "KERNEL":
                 text = texts[code[reference.paths[owner]]] if owner >= 0 else ""
                 expected.setdefault((text, op.name), []).append(op.end - op.start)
-        found = answer(path).kernels
+        found = broken_down(path).kernels
         found = found[~found["family"].isin(["memcpy", "memset", "graph", "migration"])]
         # paths of different domains or kinds may have one text
         got: dict[tuple[str, str], list[int]] = {}
@@ -306,7 +289,7 @@ def test_kernels_equal_the_reference(trace: MakeTrace) -> None:
 def test_merged_rows_add_up_the_paths_they_merge(trace: MakeTrace) -> None:
     """A merged row has the sums of its paths, and its parent's row is its parent's merged path."""
     for seed in range(25):
-        found = answer(trace(*random_report(seed), pragmas=["synchronous=OFF"]))
+        found = broken_down(trace(*random_report(seed), pragmas=["synchronous=OFF"]))
         # rows of one text may differ in kind, so compare by text and kind
         keys = ["merged_path", "kind"]
         additive = ["instances", "launches", "cpu_ns", "span_ns", *ADDITIVE]
@@ -324,7 +307,7 @@ def test_instances_equal_the_reference(trace: MakeTrace) -> None:
     """One row per range instance; ``instance`` counts those of its path by start."""
     for seed in range(15):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
-        found, reference = answer(path).instances, refer(path)
+        found, reference = broken_down(path).instances, refer(path)
         for what in (
             "launches",
             "kernels",
@@ -366,7 +349,7 @@ def test_the_instances_of_a_row_add_up_to_it(trace: MakeTrace, by: str | None, h
     columns = ("span_ns", "busy_ns", "sum_ns", "kernels", "memops", "launches")
     for seed in range(15):
         path = trace(*random_report(seed), Range("a", 0, 0), pragmas=["synchronous=OFF"])
-        found = answer(path, by=by, **how)
+        found = broken_down(path, by=by, **how)
         seen: list[tuple[object, int]] = []
         for row, frame in enumerate(found.merged.to_dict("records")):
             attribution, rows = found.instances_of(row)
@@ -395,7 +378,7 @@ def test_there_are_no_instances_behind_a_row_that_is_not_there(trace: MakeTrace)
     """A row beyond the frame is an index error, in every way to split."""
     for by in (None, "process", "device"):
         for path in (trace(*steps(2), duration=END), trace()):
-            found = answer(path, by=by)
+            found = broken_down(path, by=by)
             with pytest.raises(IndexError):
                 found.instances_of(len(found.merged))
 
@@ -418,7 +401,7 @@ def test_parts_add_up_to_the_whole(trace: MakeTrace, by: str) -> None:
     """Rows by process, or by GPU, add up to those of the whole report, kernels and what nobody owns included."""
     for seed in range(25):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
-        whole, parts = answer(path), answer(path, by=by)
+        whole, parts = broken_down(path), broken_down(path, by=by)
         assert parts.ranges.columns[0] == by
         keys = ["path", "kind", "domain", "depth"]
         assert sums(parts.ranges, keys, ADDITIVE) == sums(whole.ranges, keys, ADDITIVE), seed
@@ -437,9 +420,9 @@ def test_rows_by_process_are_those_of_its_pid(trace: MakeTrace) -> None:
         launch_kernel("k", (1, 2), (10, 17), id=1, process=12),
         duration=END,
     )
-    found = answer(path, by="process").ranges
+    found = broken_down(path, by="process").ranges
     assert dict(zip(found["process"], found["sum_ns"], strict=True)) == {11: 3, 12: 7}
-    assert row(answer(path).ranges, path="step")["processes"] == 2
+    assert row(broken_down(path).ranges, path="step")["processes"] == 2
 
 
 def test_rows_by_device_are_called_by_the_gpu(trace: MakeTrace) -> None:
@@ -451,9 +434,9 @@ def test_rows_by_device_are_called_by_the_gpu(trace: MakeTrace) -> None:
         launch_kernel("k", (1, 2), (10, 17), id=1, process=12),
     )
     listed = trace(*items, Gpu(4), Gpu(6), CudaDevice(6, 0, 11), CudaDevice(4, 0, 12), duration=END)
-    found = answer(listed, by="device").ranges
+    found = broken_down(listed, by="device").ranges
     assert dict(zip(found["device"], found["sum_ns"], strict=True)) == {"GPU 6": 3, "GPU 4": 7}
-    unknown = answer(trace(*items, gpus=False, duration=END), by="device").ranges
+    unknown = broken_down(trace(*items, gpus=False, duration=END), by="device").ranges
     assert sorted(unknown["device"]) == ["device 0 of pid 11", "device 0 of pid 12"]
 
 
@@ -474,7 +457,7 @@ def test_each_part_has_its_label_and_its_rows(trace: MakeTrace) -> None:
         "device": [("GPU 0", ["step*"]), ("GPU 1", ["a"])],
     }
     for by, parts in expected.items():
-        found = answer(path, by=by)
+        found = broken_down(path, by=by)
         assert [part.label for part, _ in found.parts] == [label for label, _ in parts]
         texts = found.merged["merged_path"].tolist()
         assert texts == [text for _, mine in parts for text in mine]
@@ -486,14 +469,14 @@ def test_each_part_has_its_label_and_its_rows(trace: MakeTrace) -> None:
 def test_an_unknown_way_to_split_is_refused(trace: MakeTrace) -> None:
     """A misspelt `by` names what there is to choose from."""
     with pytest.raises(NsysprofError, match="'host'") as refused:
-        answer(trace(*steps(1)), by="host")
+        broken_down(trace(*steps(1)), by="host")
     assert refused.value.hint == "choose process or device"
 
 
 @pytest.mark.parametrize("glob", ["step1", "run/step1", "*step1"])
 def test_select_keeps_what_matches(trace: MakeTrace, glob: str) -> None:
     """A glob selects by name or by path; what nobody owns is then left out of the kernels."""
-    found = answer(trace(*steps(3), Kernel("lost", 0, 5, 99), duration=END), select=glob)
+    found = broken_down(trace(*steps(3), Kernel("lost", 0, 5, 99), duration=END), select=glob)
     assert found.ranges["path"].tolist() == ["run/step1"]
     assert found.kernels["path"].tolist() == ["run/step1"]
     assert len(found.instances) == 1
@@ -502,13 +485,13 @@ def test_select_keeps_what_matches(trace: MakeTrace, glob: str) -> None:
 
 def test_select_keeps_what_lies_inside(trace: MakeTrace) -> None:
     """Ranges inside a selected one are selected with it."""
-    found = answer(trace(*steps(2), Range("mm", 1, 3), duration=END), select="step0")
+    found = broken_down(trace(*steps(2), Range("mm", 1, 3), duration=END), select="step0")
     assert found.ranges["path"].tolist() == ["run/step0", "run/step0/mm"]
 
 
 def test_select_by_merged_path(trace: MakeTrace) -> None:
     """`run/step[*]` selects all steps through their merged path."""
-    found = answer(trace(*steps(3), duration=END), select="run/step[*]")
+    found = broken_down(trace(*steps(3), duration=END), select="run/step[*]")
     assert found.merged["merged_path"].tolist() == ["run/step*"]
     assert found.merged["parent"].tolist() == [-1]
     assert found.warnings == (
@@ -519,16 +502,16 @@ def test_select_by_merged_path(trace: MakeTrace) -> None:
 def test_what_was_asked_is_kept(trace: MakeTrace) -> None:
     """The options stand in the answer as they were given; the default globs are told too."""
     path = trace(*steps(3), duration=END)
-    assert answer(path).options == {"select": None, "skip": 0, "merge": ["iter*", "step*"]}
-    asked = answer(path, select="run*", skip=2, merge=("st*",), by="device")
+    assert broken_down(path).options == {"select": None, "skip": 0, "merge": ["iter*", "step*"]}
+    asked = broken_down(path, select="run*", skip=2, merge=("st*",), by="device")
     assert asked.options == {"select": "run*", "skip": 2, "merge": ["st*"]}
     assert asked.by == "device"
-    assert answer(path, merge=None).options["merge"] is None
+    assert broken_down(path, merge=None).options["merge"] is None
 
 
 def test_select_leaves_no_families_of_what_it_left_out(trace: MakeTrace) -> None:
     """Every row of the families is that of a selected merged path."""
-    found = answer(trace(*steps(3), duration=END), select="step1")
+    found = broken_down(trace(*steps(3), duration=END), select="step1")
     assert found.families["row"].tolist() == [0]
     assert found.families["sum_ns"].tolist() == [11]
 
@@ -536,14 +519,14 @@ def test_select_leaves_no_families_of_what_it_left_out(trace: MakeTrace) -> None
 def test_select_without_a_match_says_what_there_is(trace: MakeTrace) -> None:
     """A glob that matches nothing is refused with examples of what would match."""
     with pytest.raises(NsysprofError, match=r"'nothing'.*'run', 'run/step\*'"):
-        answer(trace(*steps(2), duration=END), select="nothing")
+        broken_down(trace(*steps(2), duration=END), select="nothing")
     with pytest.raises(NsysprofError, match="no ranges at all"):
-        answer(trace(Kernel("k", 0, 1, 1)), select="nothing")
+        broken_down(trace(Kernel("k", 0, 1, 1)), select="nothing")
 
 
 def test_skip_leaves_warm_up_out_of_statistics(trace: MakeTrace) -> None:
     """The first instance goes from rows, instances and kernels; the ledger and the totals stay, with a warning."""
-    found = answer(trace(*steps(3), duration=END), skip=1)
+    found = broken_down(trace(*steps(3), duration=END), skip=1)
     merged = row(found.merged, merged_path="run/step*")
     assert (merged["instances"], merged["sum_ns"], merged["busy_median_ns"]) == (2, 23, 12)
     assert found.instances["path"].tolist() == ["run", "run/step1", "run/step2"]
@@ -566,7 +549,7 @@ def test_totals_are_those_of_the_file(trace: MakeTrace) -> None:
         launch_graph((9, 10), (210, 220), id=5),
         duration=END,
     )
-    assert answer(path).totals == {
+    assert broken_down(path).totals == {
         "ops": 5,
         "kernels": 2,
         "memops": 2,
@@ -592,7 +575,7 @@ def test_warnings_name_what_how_many_and_what_share(trace: MakeTrace) -> None:
         Kernel("lost", 130, 200, 77),
         duration=END,
     )
-    assert answer(path).warnings == (
+    assert broken_down(path).warnings == (
         "ranges never closed: 1 of 3; they end with the session",
         "GPU ops without a launch row in the report: 1 (70 % of GPU op time); no range owns them",
         "GPU ops of helper threads, with ranges open on several threads: 1 (10 % of GPU op time); no range owns them",
@@ -616,7 +599,7 @@ def test_what_is_recorded_twice_or_backwards_is_told(trace: MakeTrace) -> None:
         launch_memcpy((52, 53), (70, 67), id=3),
         duration=END,
     )
-    found = answer(path)
+    found = broken_down(path)
     assert found.warnings == (
         "GPU ops that end before they start: 2; their negative durations are added as recorded",
         "host calls with the correlation id of a shorter call: 2; the shorter one counts",
@@ -628,9 +611,9 @@ def test_what_is_recorded_twice_or_backwards_is_told(trace: MakeTrace) -> None:
 def test_paths_that_are_cut_are_told(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the text of all paths is too long, a warning says how deep they are; otherwise nothing is said."""
     path = trace(*[Range("r", depth, 900 - depth) for depth in range(40)], duration=END)
-    short = answer(path).warnings
+    short = broken_down(path).warnings
     monkeypatch.setattr("nsysprof.attribution.paths._MAX_CHARACTERS", 1000)
-    assert [warning for warning in answer(path).warnings if warning not in short] == [
+    assert [warning for warning in broken_down(path).warnings if warning not in short] == [
         "range paths are up to 40 names deep: long ones are cut in the middle, and may look alike"
     ]
 
@@ -642,7 +625,7 @@ def test_what_is_never_popped_is_folded(trace: MakeTrace) -> None:
         at = 1000 * step
         items += [Range("step", at, None), Range("again", at + 1, None), Range("inner", at + 10, at + 100)]
         items.append(launch_kernel("k", (at + 20, at + 30), (at + 50, at + 80), id=step + 1))
-    found = answer(trace(*items, Range("other", 7, END, thread=2), duration=END))
+    found = broken_down(trace(*items, Range("other", 7, END, thread=2), duration=END))
     rows = {row["path"]: row for row in found.ranges.to_dict("records")}
     assert rows.keys() == {"step", "step/again", "step/again/inner", "other"}
     assert [rows[path]["kernels"] for path in rows] == [40, 40, 40, 0]
@@ -667,7 +650,7 @@ def test_what_is_never_popped_is_folded(trace: MakeTrace) -> None:
 )
 def test_what_may_be_meant_is_not_folded(trace: MakeTrace, items: list[Items]) -> None:
     """Ranges that were popped, few of them, or of different names, threads and kinds stay as they were recorded."""
-    found = answer(trace(*items, duration=END))
+    found = broken_down(trace(*items, duration=END))
     assert found.ranges["instances"].sum() == len(items)
     assert not any("never popped" in warning for warning in found.warnings)
 
@@ -680,7 +663,7 @@ def test_kinds_are_those_of_the_op_names(trace: MakeTrace) -> None:
         launch_memset((5, 6), (30, 40), id=3),
         launch_graph((7, 8), (40, 50), id=4),
     )
-    found = answer(path)
+    found = broken_down(path)
     names = found.attribution.trace.op_names
     kinds = dict(zip(names, found.kinds.family, strict=True))
     assert sorted(kinds.values()) == ["gemm", "graph", "memcpy", "memset"]
@@ -690,10 +673,10 @@ def test_kinds_are_those_of_the_op_names(trace: MakeTrace) -> None:
 
 def test_a_report_without_work_or_ranges_is_an_answer(trace: MakeTrace) -> None:
     """Nothing recorded gives empty frames, zero totals and warnings that say what is missing."""
-    found = answer(trace())
+    found = broken_down(trace())
     assert (len(found.ranges), len(found.kernels), len(found.families)) == (0, 0, 0)
     assert set(found.totals.values()) == {0}
     assert found.ledger["share"].tolist() == [0.0] * 7
     assert any("no GPU work" in warning for warning in found.warnings)
     for by in ("process", "device"):
-        assert len(answer(trace(), by=by).ranges) == 0
+        assert len(broken_down(trace(), by=by).ranges) == 0

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
-from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.report import open_report
+from nsysprof.analyze.breakdown import Breakdown
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
+from tests.kit.reports import broken_down
 from tests.kit.trace import Item, Kernel, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
 
 END = 10_000
-
-
-def answer(path: Path, threads: str = "follow", **how: Any) -> Breakdown:
-    with open_report(path) as report:
-        return break_down(attribute(report, threads), **how)
 
 
 def families(found: Breakdown, merged_path: str) -> dict[str, tuple[int, int, int]]:
@@ -52,7 +45,7 @@ def test_memory_ops_and_graphs_are_families_of_their_own(trace: MakeTrace) -> No
         launch_graph((7, 8), (114, 120), id=4),
         duration=END,
     )
-    assert families(answer(path), "step") == {
+    assert families(broken_down(path), "step") == {
         "gemm": (1, 1, 10),
         "memcpy": (1, 0, 3),
         "memset": (1, 0, 1),
@@ -71,7 +64,7 @@ def test_families_of_a_parent_are_those_of_all_inside(trace: MakeTrace) -> None:
         launch_kernel("gemm", (50, 51), (115, 117), id=3),
         duration=END,
     )
-    found = answer(path)
+    found = broken_down(path)
     assert families(found, "outer") == {"gemm": (3, 3, 17)}
     assert families(found, "outer/inner") == {"gemm": (1, 1, 10)}
     assert families(found, "outer/beside") == {"gemm": (1, 1, 5)}
@@ -86,7 +79,7 @@ def test_a_window_counts_what_it_has_inside_once(trace: MakeTrace) -> None:
         launch_kernel("gemm", (11, 12), (100, 110), id=1),
         duration=END,
     )
-    assert families(answer(path), "window") == {"gemm": (1, 1, 10)}
+    assert families(broken_down(path), "window") == {"gemm": (1, 1, 10)}
 
 
 def test_windows_of_strict_see_their_thread_alone(trace: MakeTrace) -> None:
@@ -97,8 +90,8 @@ def test_windows_of_strict_see_their_thread_alone(trace: MakeTrace) -> None:
         launch_kernel("gemm", (13, 14), (110, 115), id=2, thread=2),
         duration=END,
     )
-    assert families(answer(path), "window") == {"gemm": (2, 2, 15)}
-    assert families(answer(path, "strict"), "window") == {"gemm": (1, 1, 10)}
+    assert families(broken_down(path), "window") == {"gemm": (2, 2, 15)}
+    assert families(broken_down(path, "strict"), "window") == {"gemm": (1, 1, 10)}
 
 
 def test_families_of_crossing_ranges_hold_what_lies_inside_each(trace: MakeTrace) -> None:
@@ -109,7 +102,7 @@ def test_families_of_crossing_ranges_hold_what_lies_inside_each(trace: MakeTrace
         launch_kernel("gemm", (35, 36), (100, 110), id=1),
         duration=END,
     )
-    found = answer(path)
+    found = broken_down(path)
     assert families(found, "left") == families(found, "right") == {"gemm": (1, 1, 10)}
 
 
@@ -142,6 +135,6 @@ def test_families_add_up_to_the_sum_of_each_merged_path(
     for seed in range(15):
         items = [*nested_report(seed), Range("iter7", -5_000, -4_000), Kernel("gemm", 1, 2, 12345)]
         path = trace(*items, pragmas=["synchronous=OFF"], duration=2 * 10**15)
-        found = answer(path, threads, **how)
+        found = broken_down(path, threads, **how)
         assert mismatches(found) == [], (seed, path)
         assert (found.families["row"] >= 0).all(), seed

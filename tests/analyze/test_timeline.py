@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.analyze.timeline import MAX_LANES, MAX_THREADS, START_END_LANE, Timeline, timeline
+from nsysprof.analyze.page_rows import report_timeline
+from nsysprof.analyze.timeline import (
+    MAX_LANES,
+    MAX_THREADS,
+    START_END_LANE,
+    Timeline,
+    ranked_threads,
+    timeline,
+)
 from nsysprof.analyze.zoom import READABLE_OPS, Zoom
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, union_length
 from nsysprof.kernels.classify import FAMILIES
@@ -205,6 +213,10 @@ def test_of_many_threads_each_process_has_one_lane_first(trace: MakeTrace) -> No
         f"pid {process} · level 1 · host" for process in range(1, MAX_THREADS + 1)
     }
     assert f"ranges of {MAX_THREADS} more threads are not drawn" in answer.notes
+    ranked, working = ranked_threads(answer.breakdown)  # the page shows the same ones
+    processes = answer.breakdown.attribution.trace.thread_process[ranked[:MAX_THREADS]]
+    assert (sorted(processes.tolist()), working) == ([*range(MAX_THREADS)], 2 * MAX_THREADS)
+    assert f"{MAX_THREADS} more threads are not drawn" in report_timeline(answer.breakdown)[2]
 
 
 def test_a_report_without_work_has_lanes_of_ranges_only(trace: MakeTrace) -> None:
