@@ -55,8 +55,8 @@ def test_the_critical_path_has_its_culprits_and_arrows(trace: MakeTrace, tmp_pat
     assert copied.last_flows == copies[0].flows
     assert "memcpy" in copied.name
     [late] = [each for each in first if each.flows and each.start >= 600_000]
-    waited = [each for each in found.slices("kernel") if set(late.flows) & set(each.last_flows)]
-    assert [each.start for each in waited] == [1_001_000]
+    awaited = [each for each in found.slices("kernel") if set(late.flows) & set(each.last_flows)]
+    assert [each.start for each in awaited] == [1_001_000]
     begun = [flow for track in found.tracks for each in track.slices for flow in each.flows]
     ended = [flow for track in found.tracks for each in track.slices for flow in each.last_flows]
     assert sorted(begun) == sorted(ended)

@@ -52,13 +52,13 @@ def test_every_path_has_its_section() -> None:
 def test_names_of_a_report_stay_text(trace: MakeTrace) -> None:
     """A range that is called like code is shown, and nothing of it runs."""
     name = "<script>alert(1)</script>"
-    items = [
+    path = trace(
         Range("step", 0, 2_000_000),
         Range(name, 10, 900_000),
         OsCall("sleep", 20, 800_000),
         launch_kernel("gemm", (1_000_000, 1_000_500), (1_001_000, 2_000_000), id=1),
-    ]
-    page = why_page(account(trace(*items), "step"))
+    )
+    page = why_page(account(path, "step"))
     assert name not in page
     assert "&lt;script&gt;" in page
 
