@@ -77,7 +77,7 @@ def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[
 
 
 def whole_windows(trace: Trace) -> Windows:
-    """One window per GPU, from its first op to its last."""
+    """One window per GPU, from its first op to its last; none where all of its ops take no time."""
     ops, gpu = trace.ops, trace.op_gpu
     numbers = np.flatnonzero(np.bincount(gpu[gpu >= 0]))
     rows = [np.flatnonzero(gpu == number) for number in numbers.tolist()]
@@ -86,9 +86,10 @@ def whole_windows(trace: Trace) -> Windows:
     ]
     last = np.array([mine[-1] for mine in in_order], np.int32)
     start = np.array([ops.start[mine].min() for mine in rows], np.int64)
-    end, count = ops.end[last].astype(np.int64), len(rows)
-    nowhere = np.full(count, -1, np.int64)
-    return Windows(nowhere, np.zeros(count, np.int32), numbers.astype(np.int32), start, end, end, last)
+    some = np.flatnonzero(start < ops.end[last])
+    start, last, end = start[some], last[some], ops.end[last[some]].astype(np.int64)
+    nowhere, path = np.full(len(some), -1, np.int64), np.zeros(len(some), np.int32)
+    return Windows(nowhere, path, numbers[some].astype(np.int32), start, end, end, last)
 
 
 def blocking_communication(

@@ -117,7 +117,8 @@ class Why:
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
         """For each path sentences about its largest waits, see `findings.findings`."""
-        return findings(self.rows, self.held_up, self.per)
+        found = findings(self.rows, self.held_up, self.per)
+        return {path: found.get(path, []) for path in map(str, self.windows["path"].unique())}
 
     @cached_property
     def launch_bound(self) -> NDArray[np.bool_]:

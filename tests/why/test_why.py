@@ -398,6 +398,13 @@ def test_a_glob_that_matches_nothing_is_refused(trace: MakeTrace) -> None:
         why_of(path, "stop")
 
 
+def test_gpu_work_that_takes_no_time_has_no_windows(trace: MakeTrace) -> None:
+    """All GPU ops begin and end in one nanosecond: there is no time to account for."""
+    answer = why_of(trace(launch_kernel("gemm", (0, 5), (9, 9), id=1)), None)
+    assert len(answer.windows) == len(answer.rows) == 0
+    assert answer.findings == {}
+
+
 def test_a_report_without_gpu_work_has_no_windows(trace: MakeTrace) -> None:
     """And no rows: nothing waits."""
     answer = why_of(trace(Range("step", 0, 60)), None)
