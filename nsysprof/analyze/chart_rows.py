@@ -71,8 +71,9 @@ class ChartRows:
 
     @property
     def named(self) -> NDArray[np.intp]:
-        """The rows that stand for one range or kernel."""
-        return np.array([row for row in range(len(self)) if row != self.rest], np.intp)
+        """The rows that stand for one range or kernel; where no row does, the one that stands for the rest."""
+        rows = [row for row in range(len(self)) if row != self.rest]
+        return np.array(rows or range(len(self)), np.intp)
 
 
 def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:

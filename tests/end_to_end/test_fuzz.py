@@ -16,6 +16,12 @@ def test_spoiled_reports_are_answered_or_refused(first: int) -> None:
     assert not failed
 
 
+def test_seeds_that_broke_the_reader_are_answered() -> None:
+    """Calls of a process without GPU work among ids far apart; a chart whose only row stands for the rest."""
+    pytest.importorskip("pyarrow")
+    assert [end for _, end, _ in fuzz([20676, 21298])] == ["answered", "answered"]
+
+
 def test_the_fuzzer_sees_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that skips a kind of work in silence, and one that raises, are found."""
     pytest.importorskip("pyarrow")

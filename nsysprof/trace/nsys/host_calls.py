@@ -74,7 +74,7 @@ class Keys:
             slot: NDArray[np.int64] = np.where(inside, offset + self.base[process], -1)
             slot[~self.asked[slot]] = -1
             return slot
-        inside = correlation != 0
+        inside = (correlation != 0) & (process < len(self.base) - 1)
         slot = np.full(len(process), -1, np.int64)
         for code in np.unique(process[inside]).tolist():
             rows = np.flatnonzero(inside & (process == code))
