@@ -16,8 +16,7 @@ from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.details import PROFILER, Dependencies, HostActivity
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, tid_of
-from nsysprof.waits.exposure import exposed_by
-from nsysprof.waits.host import ACTIVITIES, host_time, ranges_around, threads_to_blame
+from nsysprof.waits.host import ACTIVITIES, exposed_by, host_time, ranges_around, threads_to_blame
 from nsysprof.waits.walk import (
     BARRIER,
     CUT,

@@ -12,13 +12,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.globs import find_matches
-from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
+from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.core.intervals import Ints, cover_before, expand_ranges, merge
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules, short_name
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.walk import walk
-from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, gpu_windows, stretches, whole_windows
+from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, stretches
 from nsysprof.why.culprits import (
     CAUSES,
     COMMUNICATION,
@@ -39,14 +38,11 @@ from nsysprof.why.findings import (
     findings,
     hint_for,
 )
-from nsysprof.why.inner_calls import count_calls
+from nsysprof.why.ranges import choose_windows, count_calls
 from nsysprof.why.residuals import residual_frame, without_ceilings
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
-WHOLE = "the whole trace"
-MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
 MIN_LAUNCHES = 0.05  # of the short waits in a range: with less of it in launches it does not launch
-_STEPS = ("step", "iter", "profilerstep")  # how the names of steps begin
 _KEYS = ("cause", "activity", "culprit", "range", "exposed_by", "claim")
 _PLACE = ["path", "gpu", "pid"]
 _HELD_UP = ["culprit", "waits", "waited_ns", *_PLACE, "per_instance_ns", "share_of_span"]
@@ -158,7 +154,7 @@ def why(
     Times per instance are per window, or per call of the inner ranges whose names match ``per``. Raises `NsysprofError`
     where no range matches. Near-linear in ops and calls.
     """
-    windows, paths, chosen = _choose(attribution.launched, select, merge_names)
+    windows, paths, chosen = choose_windows(attribution.launched, select, merge_names)
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
     answer = account_for(attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen)
     if per is None:
@@ -219,47 +215,6 @@ def _per_call(answer: Why, calls: Ints) -> Why:
     return replace(
         answer, windows=windows, rows=scaled(answer.rows), held_up=scaled(answer.held_up), per="call"
     )
-
-
-# ---- which windows
-
-
-def _choose(
-    attribution: Attribution, select: str | None, merge_names: Sequence[str] | None
-) -> tuple[Windows, list[str], str]:
-    """The windows, the texts of their paths, and how they were chosen where nobody said."""
-    paths = range_paths(attribution)
-    merged = merged_paths(paths, merge_names)
-    of = merged.of[paths.of]
-    texts = merged.texts()
-    if select is not None:
-        file = str(attribution.trace.report.path)
-        codes, chosen = [match.code for match in find_matches(merged, texts, select, file)], ""
-    else:
-        codes, chosen = _repeated(attribution, merged, of, texts)
-    if not codes:
-        return whole_windows(attribution.trace), [WHOLE], f"{WHOLE}: no range with GPU work repeats"
-    rows = np.flatnonzero(np.isin(of, codes))
-    return gpu_windows(attribution, rows, of[rows].astype(np.int32)), texts, chosen
-
-
-def _repeated(
-    attribution: Attribution, merged: Paths, of: NDArray[np.int32], texts: Sequence[str]
-) -> tuple[list[int], str]:
-    """The outermost merged paths that are named as steps are; else the most repeated of the outermost ranges."""
-    count = np.bincount(of, minlength=len(merged))
-    works = np.zeros(len(merged), bool)
-    works[of[attribution.inclusive.span_ns > 0]] = True
-    some = np.flatnonzero(works & (count >= MIN_REPEATS)).tolist()
-    steps = [code for code in some if merged.names[merged.name[code]].lower().startswith(_STEPS)]
-    if steps:
-        depth = min(merged.depth[code] for code in steps)
-        return [code for code in steps if merged.depth[code] == depth], "ranges named as steps"
-    top = [code for code in some if merged.depth[code] == 0]
-    if not top:
-        return [], ""
-    best = max(top, key=lambda code: int(count[code]))
-    return [best], f"the most repeated of the outermost ranges: {texts[best]}"
 
 
 # ---- adding up

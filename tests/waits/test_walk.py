@@ -8,7 +8,7 @@ import numpy as np
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report
-from nsysprof.waits.exposure import exposed_by
+from nsysprof.waits.host import exposed_by
 from nsysprof.waits.walk import HOST, LATENCY, RUNS, UNKNOWN, reasons, walk
 from tests.conftest import MakeTrace
 from tests.kit.trace import Kernel, Launch, launch_kernel, launch_memcpy

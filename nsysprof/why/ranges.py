@@ -1,0 +1,99 @@
+"""Which windows an account is of: of chosen ranges, of those that repeat, or of the whole trace; and their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.globs import find_matches, near_names
+from nsysprof.attribution.paths import Paths, merged_names, merged_paths, range_paths
+from nsysprof.core.intervals import Ints
+from nsysprof.errors import NsysprofError
+from nsysprof.waits.windows import Windows, gpu_windows, whole_windows
+
+WHOLE = "the whole trace"
+MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
+_STEPS = ("step", "iter", "profilerstep")  # how the names of steps begin
+
+
+def choose_windows(
+    attribution: Attribution, select: str | None, merge_names: Sequence[str] | None
+) -> tuple[Windows, list[str], str]:
+    """The windows, the texts of their paths, and how they were chosen where nobody said."""
+    paths = range_paths(attribution)
+    merged = merged_paths(paths, merge_names)
+    of = merged.of[paths.of]
+    texts = merged.texts()
+    if select is not None:
+        file = str(attribution.trace.report.path)
+        codes, chosen = [match.code for match in find_matches(merged, texts, select, file)], ""
+    else:
+        codes, chosen = _repeated(attribution, merged, of, texts)
+    if not codes:
+        return whole_windows(attribution.trace), [WHOLE], f"{WHOLE}: no range with GPU work repeats"
+    rows = np.flatnonzero(np.isin(of, codes))
+    return gpu_windows(attribution, rows, of[rows].astype(np.int32)), texts, chosen
+
+
+def _repeated(
+    attribution: Attribution, merged: Paths, of: NDArray[np.int32], texts: Sequence[str]
+) -> tuple[list[int], str]:
+    """The outermost merged paths that are named as steps are; else the most repeated of the outermost ranges."""
+    count = np.bincount(of, minlength=len(merged))
+    works = np.zeros(len(merged), bool)
+    works[of[attribution.inclusive.span_ns > 0]] = True
+    some = np.flatnonzero(works & (count >= MIN_REPEATS)).tolist()
+    steps = [code for code in some if merged.names[merged.name[code]].lower().startswith(_STEPS)]
+    if steps:
+        depth = min(merged.depth[code] for code in steps)
+        return [code for code in steps if merged.depth[code] == depth], "ranges named as steps"
+    top = [code for code in some if merged.depth[code] == 0]
+    if not top:
+        return [], ""
+    best = max(top, key=lambda code: int(count[code]))
+    return [best], f"the most repeated of the outermost ranges: {texts[best]}"
+
+
+def count_calls(
+    attribution: Attribution,
+    windows: Windows,
+    paths: Sequence[str],
+    per: str,
+    merge_names: Sequence[str] | None,
+) -> Ints:
+    """How many ranges, int64, whose name matches the glob ``per`` lie in the range of each window.
+
+    Names count as recorded and as merged (`merged_names`); of ranges inside one another the outermost count.
+    ``paths`` are the texts of `Windows.path`. `NsysprofError` where a path has none, which names some that are near.
+    """
+    ranges = attribution.trace.ranges
+    names = [name.text for name in attribution.trace.range_names]
+    both = zip(names, merged_names(names, merge_names), strict=True)
+    fits = np.array([fnmatchcase(one, per) or fnmatchcase(other, per) for one, other in both], bool)
+    matches = fits[ranges.name]
+    parent = attribution.parent.astype(np.int64)
+    windowed = np.zeros(len(ranges), bool)
+    windowed[windows.range[windows.range >= 0]] = True
+    inside, outermost = np.zeros(len(ranges) + 1, np.int64), 0
+    up = parent[np.flatnonzero(matches)]
+    while len(up):  # one level up at a time: as many rounds as ranges are deep
+        outermost += int((up < 0).sum())
+        up = up[up >= 0]
+        found = windowed[up]
+        np.add.at(inside, up[found], 1)
+        up = up[~found & ~matches[up]]
+        up = parent[up]
+    calls = np.where(windows.range >= 0, inside[windows.range], outermost)
+    of_path = np.bincount(windows.path, weights=calls)
+    empty = np.setdiff1d(windows.path, np.flatnonzero(of_path))
+    if len(empty):
+        known = ", ".join(map(repr, near_names(names, per)))
+        raise NsysprofError(
+            f"{paths[int(empty[0])]}: nothing inside matches --per {per!r}; ranges are {known or 'none'}",
+            "leave --per out, and times are per window",
+        )
+    return calls
