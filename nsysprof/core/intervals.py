@@ -54,6 +54,12 @@ def settled(order: Index, equal: NDArray[np.bool_], *keys: NDArray[Any]) -> Inde
     return out
 
 
+def union(*lines: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """The union of several sets of intervals, as `merge` has it."""
+    start, end = (np.concatenate(edges) for edges in zip(*lines, strict=True))
+    return merge(start, end)
+
+
 def union_length(start: Ints, end: Ints) -> int:
     """Return the length of the union of the intervals, in their unit."""
     first, last = merge(start, end)

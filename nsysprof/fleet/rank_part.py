@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.projection import DEVICE_BITS
-from nsysprof.core.intervals import Ints, cover_before, merge
+from nsysprof.core.intervals import Ints, cover_before, union
 from nsysprof.fleet.range_iterations import Choice, range_iterations
 from nsysprof.formats.rank_answer import (
     BLOCKING,
@@ -28,10 +28,10 @@ from nsysprof.formats.rank_answer import (
     RankPart,
 )
 from nsysprof.trace.details import SYNCHRONIZING
-from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace, pid_of
+from nsysprof.trace.trace import KERNEL, Trace, pid_of
 from nsysprof.waits.causes import COMMUNICATION as AWAITED_COMMUNICATION
 from nsysprof.waits.causes import COPY, LATENCY, OTHERS, WaitFacts, idle_pieces
-from nsysprof.waits.windows import blocking_communication
+from nsysprof.waits.windows import blocking_communication, gpu_lines
 
 MAX_COLLECTIVES, MAX_BLOCKING = 20_000, 100_000
 TIMELINE_BINS, TIMELINE_ITERATIONS = 2_000, 24
@@ -272,20 +272,18 @@ def _gpu_activity(
     for gpu in np.unique(trace.op_gpu[of_process]).tolist():
         rows = np.flatnonzero(of_process & (trace.op_gpu == gpu))
         rows = rows[np.argsort(ops.start[rows], kind="stable")]
-        start, end, kind = ops.start[rows], ops.end[rows], ops.kind[rows]
-        talks = (kind == KERNEL) & communication[ops.name[rows]]
-        copies = (kind == MEMCPY) | (kind == MEMSET)
-        computes = ~talks & ~copies
+        lines = gpu_lines(trace, communication, gpu, process)
+        kernels = union(lines.compute, lines.communication)
         *blocking, blocking_op = (
             blocking_communication(trace, why.facts.reasons, communication, gpu, process)
-            if talks.any() and not why.lacks
+            if len(lines.communication[0]) and not why.lacks
             else (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
         )
         activity[gpu] = GpuActivity(
-            compute=merge(start[computes], end[computes]),
-            communication=merge(start[talks], end[talks]),
-            kernels=merge(start[~copies], end[~copies]),
-            busy=merge(start, end),
+            compute=lines.compute,
+            communication=lines.communication,
+            kernels=kernels,
+            busy=union(kernels, lines.copies),
             gaps=_gaps(attribution, rows, why.facts),
             blocking=(blocking[0], blocking[1]),
             blocking_op=blocking_op,

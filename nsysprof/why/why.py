@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE
-from nsysprof.core.intervals import Ints, cover_before, expand_ranges, merge
+from nsysprof.core.intervals import Ints, cover_before, expand_ranges, union
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules, short_name
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.walk import walk
@@ -226,9 +226,8 @@ def _covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
 
 def _meanwhile(lines: GpuLines, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """How much of each piece communication ran, and how much of the rest copies did."""
-    either = merge(*(np.concatenate(pair) for pair in zip(lines.communication, lines.copies, strict=True)))
     communication = _covered(lines.communication, start, end)
-    return communication, _covered(either, start, end) - communication
+    return communication, _covered(union(lines.communication, lines.copies), start, end) - communication
 
 
 def _computed(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, NDArray[np.int64]]:
