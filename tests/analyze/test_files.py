@@ -217,6 +217,7 @@ def test_json_equals_the_frames_and_the_csv(
     assert document["options"] == {
         "threads": "follow",
         "graphs": "launched",
+        "ranges": "auto",
         "by": by,
         "select": None,
         "skip": 0,
@@ -250,7 +251,13 @@ def test_json_says_what_was_asked(
         answer = break_down(attribute(report, threads), by="process", **how)
     write_json(answer, tmp_path / "analysis.json")
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
-    assert document["options"] == {"threads": threads, "graphs": "launched", "by": "process", **options}
+    assert document["options"] == {
+        "threads": threads,
+        "graphs": "launched",
+        "ranges": "auto",
+        "by": "process",
+        **options,
+    }
     assert "threads" not in document
     assert "by" not in document
 
