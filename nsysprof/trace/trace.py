@@ -260,6 +260,7 @@ def recorded_as(kind: NDArray[np.uint8]) -> str:
 
 def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
     """The trace with more ranges beside its own; threads, and processes, that only these have are among its own."""
+    trace = replace(trace, warnings=(*trace.warnings, *more.warnings))
     if not len(more.start):
         return trace
     trace = with_threads(trace, np.unique(more.thread))
@@ -293,7 +294,6 @@ def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
         ranges=Ranges(**{name: trace.arena.take(values, order) for name, values in column.items()}),
         range_names=names,
         session_end=max(trace.session_end, int(more.end.max())),
-        warnings=(*trace.warnings, *more.warnings),
     )
 
 
