@@ -62,6 +62,7 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
         "options": {
             "threads": breakdown.attribution.threads,
             "graphs": breakdown.attribution.graphs,
+            "ranges": breakdown.attribution.sources,
             "by": breakdown.by,
             **breakdown.options,
         },

@@ -21,6 +21,7 @@ from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import report_facts
 from nsysprof.page.template import figures, fill
 from nsysprof.summaries.every import SUMMARIES
+from nsysprof.trace.trace import recorded_as
 
 MAX_TREE_ROWS, MAX_KERNEL_ROWS, MAX_WAITS, MAX_SUMMARY_ROWS = 1_500, 1_000, 200, 200
 _NAME, _PATH = 90, 400
@@ -75,7 +76,12 @@ def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
         ("sum_ns", "sum of GPU ops", format_ns(totals["sum_ns"]), added_up),
         ("kernels", "kernels", count["kernels"], f"{count['launches']} launches"),
         ("memops", "memory ops", count["memops"], "copies and memsets"),
-        ("ranges", "NVTX ranges", count["ranges"], f"{merged} merged"),
+        (
+            "ranges",
+            f"{recorded_as(breakdown.attribution.trace.ranges.kind)} ranges",
+            count["ranges"],
+            f"{merged} merged",
+        ),
     ]
     return [
         {"key": key, "label": label, "text": text, "value": totals[key], "more": more}

@@ -20,7 +20,7 @@ from nsysprof.core.text import shorten
 from nsysprof.core.units import format_count
 from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.page.packing import PageRow, busy_shares, pack
-from nsysprof.trace.trace import PUSH_POP, START_END, pid_of, tid_of
+from nsysprof.trace.trace import START_END, pid_of, recorded_as, tid_of
 
 # What a page holds one by one, the longest of each; ops that are more are in columns all the same.
 MAX_OPS, MAX_RANGES, MAX_CALLS = 200_000, 60_000, 60_000
@@ -176,11 +176,13 @@ class _Rows:
         first, last = np.searchsorted(trace.ranges.thread, [thread, thread + 1]).tolist()
         rows = first + np.flatnonzero(self.kept_ranges[first:last])
         who = f"thread {tid_of(int(trace.threads[thread]))}"
-        for kind, word in ((PUSH_POP, "NVTX"), (START_END, "NVTX start/end")):
-            of_kind = rows[trace.ranges.kind[rows] == kind]
+        kinds = trace.ranges.kind[rows]
+        nested = kinds[kinds != START_END]
+        for window, word in ((False, recorded_as(nested)), (True, "NVTX start/end")):
+            of_kind = rows[(kinds == START_END) == window]
             start, end = trace.ranges.start[of_kind], trace.ranges.end[of_kind]
             yield from self._range_rows(of_kind, start, end, group, f"{who} · {word}", self.levels[0])
-            if kind == PUSH_POP:
+            if not window:
                 yield from self._call_row(thread, group, f"{who} · launches")
             working = of_kind[inside.launches[of_kind] > 0]
             start, end = inside.first_op_ns[working], inside.last_op_ns[working]

@@ -21,9 +21,7 @@ from nsysprof.core.intervals import Index, Ints
 from nsysprof.kernels.classify import Kinds
 from nsysprof.results.table import Table, table
 from nsysprof.statistics.distributions import Quartiles, grouped_quartiles
-from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, START_END, pid_of, tid_of
-
-KIND_NAMES = ("push_pop", "start_end")
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, RANGE_KINDS, START_END, pid_of, tid_of
 
 _S = TypeVar("_S")  # what the values are made from
 Columns = Mapping[str, tuple[str, Callable[[_S], Column]]]  # name -> what it holds, and how it is made
@@ -41,7 +39,7 @@ def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
 
 _PATH = "names from the outermost range to this one"
 _MERGED_PATH = "the same with per-call parts and numbers merged"
-_KIND = "push_pop or start_end"
+_KIND = f"{', '.join(RANGE_KINDS[:-1])} or {RANGE_KINDS[-1]}"
 _LAUNCHES = "host calls inside that caused GPU work; this and the following with inner ranges"
 
 
@@ -173,7 +171,7 @@ def _of_instances(statistic: str, name: str) -> Callable[[PathRows], Column]:
 
 _PLACE: Columns[PathRows] = {
     "depth": ("how many ranges are around it", lambda rows: rows.paths.depth),
-    "kind": (_KIND, lambda rows: Texts(rows.paths.kind, KIND_NAMES)),
+    "kind": (_KIND, lambda rows: Texts(rows.paths.kind, RANGE_KINDS)),
 }
 _SUMS: Columns[PathRows] = {
     "instances": ("ranges that have this path", lambda rows: rows.count),
@@ -291,7 +289,7 @@ _OF_INSTANCES: Columns[InstanceRows] = {
     "instance": ("how many of its path started before it", lambda each: each.numbers),
     "pid": ("process", lambda each: pid_of(each.thread)),
     "tid": ("thread that started it", lambda each: tid_of(each.thread)),
-    "kind": (_KIND, lambda each: Texts(each.attribution.trace.ranges.kind[each.rows], KIND_NAMES)),
+    "kind": (_KIND, lambda each: Texts(each.attribution.trace.ranges.kind[each.rows], RANGE_KINDS)),
     "start_ns": ("start on the host", _recorded("start")),
     "end_ns": ("end on the host", _recorded("end")),
     "unclosed": (

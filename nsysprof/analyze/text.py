@@ -30,7 +30,7 @@ from nsysprof.results.table import Column, TextTable, show_columns, spread_text,
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.report import Diagnostic, Report
-from nsysprof.trace.trace import PUSH_POP
+from nsysprof.trace.trace import START_END
 
 _NAME_WIDTH = 48
 _MAX_INDENTS = 12
@@ -280,13 +280,13 @@ def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
     """List the longest kernels of the longest outermost ranges, and of what no range owns when that is much."""
     merged = breakdown.columns("merged")
     # a start/end range is only a view of work that push/pop ranges own: what it owns itself is all there is to list
-    owning = (merged.texts("kind").codes == PUSH_POP) | (merged["exclusive_sum_ns"] > 0)
+    owning = (merged.texts("kind").codes != START_END) | (merged["exclusive_sum_ns"] > 0)
     roots = np.flatnonzero((merged["parent"] < 0) & (merged["sum_ns"] > 0) & owning)
     roots = roots[np.argsort(-merged["busy_ns"][roots], kind="stable")][:_TOP_RANGES]
     for number, row in zip(roots.tolist(), _rows(merged.take(roots)), strict=True):
         label = one_line(row.merged_path, 80) or "(no name)"
         part = f" ({breakdown.by} {getattr(row, breakdown.by)})" if breakdown.by else ""
-        title = f"GPU ops in {label}{part}" if row.kind == "push_pop" else f"GPU ops that {label}{part} owns"
+        title = f"GPU ops in {label}{part}" if row.kind != "start_end" else f"GPU ops that {label}{part} owns"
         yield _top_kernels(title, kernels_inside(breakdown, number))
     unowned = kernels_inside(breakdown, -1)
     unowned = unowned.take(~unowned.texts("family").equal("migration"))

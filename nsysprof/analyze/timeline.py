@@ -21,7 +21,7 @@ from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, cover_before, merge, time_per_group
 from nsysprof.kernels.classify import OpGroups
-from nsysprof.trace.trace import PUSH_POP, START_END, Trace, pid_of, tid_of
+from nsysprof.trace.trace import START_END, Trace, pid_of, tid_of
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each
 MAX_LANES = 16
@@ -287,17 +287,17 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], li
     hidden = 0
     for thread in threads:
         rows = near[ranges.thread[near] == thread]
-        if levels == 1 and (ranges.kind[rows] == PUSH_POP).any():  # many threads: the outline only
+        if levels == 1 and (ranges.kind[rows] != START_END).any():  # many threads: the outline only
             hidden += int((ranges.kind[rows] == START_END).sum())
-            rows = rows[ranges.kind[rows] == PUSH_POP]
+            rows = rows[ranges.kind[rows] != START_END]
         number = int(trace.threads[thread])
         who = f"thread {tid_of(number)}" if several else f"pid {pid_of(number)}"
         for on_gpu in (False, True):
             for each in (*range(min(levels, _ON_GPU_LEVELS) if on_gpu else levels), START_END_LANE):
-                kind, called = (
-                    (START_END, "start/end") if each == START_END_LANE else (PUSH_POP, f"level {each + 1}")
-                )
-                at_level = rows[(ranges.kind[rows] == kind) & (level[rows] == max(each, 0))]
+                window = each == START_END_LANE
+                called = "start/end" if window else f"level {each + 1}"
+                of_kind = (ranges.kind[rows] == START_END) == window
+                at_level = rows[of_kind & (level[rows] == max(each, 0))]
                 marks = _marks(breakdown, at_level, edges, on_gpu)
                 label = f"{who} · {called} · {'on the GPU' if on_gpu else 'host'}"
                 if len(marks[0]):

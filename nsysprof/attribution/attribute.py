@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.captured import as_captured
 from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
+from nsysprof.attribution.sources import AUTO, choose_ranges, read_sources
 from nsysprof.core.arena import ColumnArena
 from nsysprof.core.intervals import inside_any
 from nsysprof.core.nesting import Nest, nest
@@ -52,9 +53,9 @@ class Attribution:
     ``inclusive``, a `Totals` with what lies inside it; ``exclusive_sum_ns`` int64, what it owns itself.
     ``ledger`` has a row per outcome; its rows add up to all GPU ops of the trace.
 
-    Where ``graphs`` is ``captured``, ``trace`` is that of `as_captured`, and ``replay`` int32, per GPU op, its graph
-    launch as recorded where the op is booked to its capture, -1 where it is not; ``recorded`` is the trace with the
-    real launches. Both are None in the other reading.
+    ``sources`` is what ``--ranges`` asked for. Where ``graphs`` is ``captured``, ``trace`` is that of `as_captured`,
+    and ``replay`` int32, per GPU op, its graph launch as recorded where the op is booked to its capture, -1 where it is
+    not; ``recorded`` is the trace with the real launches. Both are None in the other reading.
     """
 
     trace: Trace
@@ -66,6 +67,7 @@ class Attribution:
     exclusive_sum_ns: NDArray[np.int64]
     ledger: tuple[LedgerRow, ...]
     graphs: str = "launched"
+    sources: str = AUTO
     replay: NDArray[np.int32] | None = None
     recorded: Trace | None = None
 
@@ -107,6 +109,7 @@ def attribute(
     progress: Callable[[str, int], None] | None = None,
     memory_limit: int | None = None,
     graphs: str = "launched",
+    ranges: str = AUTO,
 ) -> Attribution:
     """Attribute every GPU op of an open report, or of its trace if that was read before.
 
@@ -116,7 +119,10 @@ def attribute(
     ``memory_limit`` bytes, long columns live in scratch files (None: never). With ``graphs`` as ``captured`` what a
     CUDA graph replays belongs to the range in which it was captured, where the report, still open, says so.
 
-    Raises `NsysprofError` for another word in ``threads`` or ``graphs``.
+    ``ranges`` chooses the ranges of a report: some of ``nvtx,mpi,openacc,found``, or ``auto``: those of NVTX alone, or
+    where there are none the others; see `choose_ranges`. A trace that was read before keeps its own.
+
+    Raises `NsysprofError` for another word in ``threads``, ``graphs`` or ``ranges``.
     """
     for word, known, what in (
         (threads, THREADS, "treat helper threads"),
@@ -124,30 +130,31 @@ def attribute(
     ):
         if word not in known:
             raise NsysprofError(f"unknown way to {what}: {word!r}", f"choose {' or '.join(known)}")
-    trace = (
-        report
-        if isinstance(report, Trace)
-        else read_tables(report, progress, allocator(report, memory_limit))
-    )
+    read_sources(ranges)
+    if isinstance(report, Trace):
+        trace = report
+    else:
+        trace = choose_ranges(read_tables(report, progress, allocator(report, memory_limit)), ranges)
     recorded = replay = None
     if graphs == "captured":
         recorded = trace
         trace, replay = as_captured(trace, trace.report.reader.captures(trace))
-    ranges, launches, arena = trace.ranges, trace.launches, trace.arena
+    launches, arena = trace.launches, trace.arena
     result = Attribution(
         trace=trace,
         threads=threads,
         owner=arena.full(len(launches), -1, np.int32),
         outcome=arena.full(len(launches), OUTSIDE, np.uint8),
-        parent=arena.full(len(ranges), -1, np.int32),
-        inclusive=Totals.zeros(len(ranges), arena),
-        exclusive_sum_ns=arena.zeros(len(ranges), np.int64),
+        parent=arena.full(len(trace.ranges), -1, np.int32),
+        inclusive=Totals.zeros(len(trace.ranges), arena),
+        exclusive_sum_ns=arena.zeros(len(trace.ranges), np.int64),
         ledger=(),
         graphs=graphs,
+        sources=ranges,
         replay=replay,
         recorded=recorded,
     )
-    range_bounds = _bounds(ranges.thread, len(trace.threads))
+    range_bounds = _bounds(trace.ranges.thread, len(trace.threads))
     launch_bounds = _bounds(launches.thread, len(trace.threads))
     rows, begins = _ops_by_launch(trace)
     first_thread = _bounds(trace.thread_process, len(trace.processes))

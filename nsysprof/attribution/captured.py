@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.trace.details import Captures
-from nsysprof.trace.trace import PROCESS_OF_THREAD, Launches, Ops, Trace
+from nsysprof.trace.trace import Launches, Ops, Trace, with_threads
 
 
 def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int32]]:
@@ -19,7 +19,7 @@ def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int
     the launch in ``trace``, the replay, of each op that was moved; -1 for others.
     """
     rows = np.flatnonzero(captures.thread != 0)
-    trace = _with_threads(trace, captures.thread[rows])
+    trace = with_threads(trace, captures.thread[rows])
     ops, launches = trace.ops, trace.launches
     thread = np.searchsorted(trace.threads, captures.thread[rows])
     times, time = np.unique(captures.time[rows], return_inverse=True)
@@ -50,18 +50,3 @@ def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int
     columns = {**ops.__dict__, "launch": moved[launch].astype(np.int32)}
     columns["from_graph"] = ops.from_graph & (replay < 0)  # so that no node counts as the launch of a graph
     return replace(trace, launches=read, ops=Ops(**columns)), replay
-
-
-def _with_threads(trace: Trace, used: NDArray[np.int64]) -> Trace:
-    """The trace with these globalTids among its threads: one that only captures has neither ranges nor launches."""
-    threads = np.union1d(trace.threads, used)
-    if len(threads) == len(trace.threads):
-        return trace
-    processes = np.union1d(trace.processes, threads & PROCESS_OF_THREAD)
-    if len(processes) > len(trace.processes):
-        raise AssertionError("a node of a graph was made in a process without GPU ops")
-    code = np.searchsorted(threads, trace.threads).astype(np.int32)
-    ranges = replace(trace.ranges, thread=code[trace.ranges.thread])
-    launches = replace(trace.launches, thread=code[trace.launches.thread])
-    process = np.searchsorted(processes, threads & PROCESS_OF_THREAD).astype(np.int32)
-    return replace(trace, ranges=ranges, launches=launches, threads=threads, thread_process=process)

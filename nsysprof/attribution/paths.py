@@ -18,6 +18,7 @@ from nsysprof.core.columns import first_appearances
 from nsysprof.core.nesting import ancestors_or_self, depths, sum_ancestors
 from nsysprof.core.text import path_part
 from nsysprof.errors import NsysprofError
+from nsysprof.trace.trace import RANGE_KINDS
 
 # PyTorch's autograd profiler appends what changes from call to call: `aten::mm, op_id = 17, sizes = [[2, 3]]`.
 _PER_CALL = re.compile(r", (?:op_id|seq|sizes|stashed seq|input_op_ids|in_size) = .*", re.DOTALL)
@@ -172,8 +173,8 @@ def _chain_hash(
     parent: NDArray[np.int32], name: NDArray[np.int32], kind: NDArray[np.uint8], names: int, seed: int
 ) -> NDArray[np.uint64]:
     count = len(parent)
-    words = _mixed(np.arange(2 * names + 1, dtype=np.uint64) + np.uint64(seed << 40))
-    out = np.append(words[2 * name.astype(np.int64) + kind], np.uint64(0))
+    words = _mixed(np.arange(len(RANGE_KINDS) * names + 1, dtype=np.uint64) + np.uint64(seed << 40))
+    out = np.append(words[len(RANGE_KINDS) * name.astype(np.int64) + kind], np.uint64(0))
     up = np.append(np.where(parent < 0, count, parent), count).astype(np.int32)
     factor = np.uint64(0x9E3779B97F4A7C15)
     with np.errstate(over="ignore"):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.core.intervals import Index, Ints, contained_slices, expand_ranges, layers, merge, slice_reduce
-from nsysprof.trace.trace import PUSH_POP, START_END, Trace
+from nsysprof.trace.trace import START_END, Trace
 
 _PIECE = 1 << 22  # GPU ops at a time
 
@@ -62,24 +62,24 @@ def cover(attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.in
     A start/end range is open to all threads of its process, or under ``strict`` to its own; a push/pop range to its
     own thread and to what follows it.
     """
-    kind = attribution.trace.ranges.kind[rows]
+    window = attribution.trace.ranges.kind[rows] == START_END
     parts = [
         part
-        for each in (PUSH_POP, START_END)
-        if (kind == each).any()
-        for part in _parts(attribution, rows[kind == each], of, each)
+        for each in (False, True)
+        if (window == each).any()
+        for part in _parts(attribution, rows[window == each], of, each)
     ]
     return Cover(tuple(parts), count)
 
 
 def _parts(
-    attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.int32], kind: int
+    attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.int32], window: bool
 ) -> Iterator[tuple[Index, NDArray[np.int32], Index, Index]]:
-    """The parts of a cover by ranges of one kind, place by place: a place is a thread, or a process."""
+    """The parts of a cover place by place: a place is a thread, or of start/end ranges (``window``) a process."""
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
     place_of_launch, place_of_range = launches.thread, ranges.thread[rows]
-    if kind == PUSH_POP:
+    if not window:
         follows = attribution.outcome == FOLLOWED
         place_of_launch = np.where(follows, ranges.thread[attribution.owner], launches.thread)
     elif attribution.threads != "strict":
@@ -142,10 +142,10 @@ def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.b
     out = np.zeros(len(ranges), bool)
     if len(ranges) == 0:
         return out
-    group = 2 * ranges.thread.astype(np.int64) + ranges.kind
+    group = 2 * ranges.thread.astype(np.int64) + (ranges.kind == START_END)
     edges = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
     for first, last in zip(edges.tolist(), [*edges[1:].tolist(), len(ranges)], strict=True):
-        if ranges.kind[first] != PUSH_POP:
+        if ranges.kind[first] == START_END:
             continue
         start, end = ranges.start[first:last], ranges.end[first:last]
         number = np.arange(last - first)

@@ -12,7 +12,7 @@ import numpy as np
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import find_nsys, stats
-from nsysprof.trace.trace import GRAPH, START_END, Trace, only_ops, pid_of, tid_of
+from nsysprof.trace.trace import GRAPH, PUSH_POP, START_END, Trace, only_ops, pid_of, tid_of
 
 _STYLES = {"PushPop": "push/pop", "StartEnd": "start/end"}
 
@@ -55,7 +55,7 @@ class Verification:
 
 def verify(trace: Trace, nsys: Path | None = None) -> Verification:
     """Run ``nsys stats --report nvtx_gpu_proj_trace`` on the same file and compare span, first GPU op and launch count
-    of every range that has GPU work.
+    of every NVTX range that has GPU work.
 
     Known reasons for a difference: nsys leaves out ranges whose ending thread is recorded, and lets unclosed ranges
     end with the last NVTX event. CUDA graphs traced as a whole are left out on both sides, as nsys does. Raises
@@ -115,8 +115,9 @@ def _projected(
     places = [_Where(*key) for key in zip(*(values.tolist() for values in keys), strict=True)]
     ours: dict[_Where, list[_Projected]] = defaultdict(list)
     columns = (inside.first_op_ns.tolist(), inside.span_ns.tolist(), inside.launches.tolist())
-    for where, *projected in zip(places, *columns, strict=True):
-        if projected[2]:
+    nvtx = np.isin(ranges.kind, (PUSH_POP, START_END)).tolist()
+    for where, of_nvtx, *projected in zip(places, nvtx, *columns, strict=True):
+        if of_nvtx and projected[2]:
             ours[where].append(_Projected(*projected))
     reasons = {
         places[row]: reason

@@ -25,6 +25,7 @@ from nsysprof.statistics.distributions import Floats
 ANALYSIS = "analysis.json"
 _INSTANCES, _RANGES = "instances.csv", "ranges.csv"
 _AGAIN = "write it again: nsysprof analyze REPORT"
+_READING = {"graphs": "launched", "ranges": "auto"}
 _KEY = ["merged_path", "kind"]
 _TOTALS = ["instances", "unclosed", "span_ns", "busy_ns", "cpu_ns"]
 
@@ -55,14 +56,14 @@ def gpu_names(breakdown: Breakdown) -> frozenset[str]:
     return frozenset(gpu.name for gpu in breakdown.attribution.trace.report.about.cuda_gpus)
 
 
-def read_analysis(path: Path, budget: Budget, graphs: str = "launched") -> Baseline:
+def read_analysis(path: Path, budget: Budget, reading: Mapping[str, str] = _READING) -> Baseline:
     """The calls of an ``analysis.json``, from the ``instances.csv`` beside it or from ranges of a single instance.
 
     Raises `NsysprofError` where it is none, or was made in a way that does not compare with the budget's, or with that
-    reading of CUDA ``graphs``.
+    ``reading``: how ``graphs`` are read, and which ``ranges``.
     """
     analysis = read_analysis_document(path)
-    _check_options(path, {"graphs": "launched", **analysis.options}, budget, graphs)
+    _check_options(path, {**_READING, **analysis.options}, budget, reading)
     names = {gpu.name for gpu in analysis.report.gpus}
     rows = [msgspec.structs.astuple(row) for row in analysis.ranges]
     ranges = pd.DataFrame(rows, columns=list(AnalysisRange.__struct_fields__))
@@ -82,13 +83,15 @@ def read_analysis(path: Path, budget: Budget, graphs: str = "launched") -> Basel
     )
 
 
-def _check_options(path: Path, options: Mapping[str, Any], budget: Budget, graphs: str) -> None:
+def _check_options(
+    path: Path, options: Mapping[str, Any], budget: Budget, reading: Mapping[str, str]
+) -> None:
     """Refuse an analysis whose calls were chosen or merged in another way than the budget's."""
     merge = None if budget.merge is None else list(budget.merge)
     instances = None if budget.instances is None else list(budget.instances)
     wanted = {
         "threads": "follow",
-        "graphs": graphs,
+        **reading,
         "by": None,
         "skip": budget.skip,
         "merge": merge,
@@ -99,7 +102,7 @@ def _check_options(path: Path, options: Mapping[str, Any], budget: Budget, graph
             flags = [f"--skip {budget.skip}"] * (budget.skip > 0)
             flags += [f"--merge {glob!r}" for glob in merge or ()] * (name == "merge")
             flags += ["--no-merge"] * (merge is None)
-            flags += [f"--graphs {graphs}"] * (name == "graphs")
+            flags += [f"--{name} {value}"] * (name in reading)
             raise NsysprofError(
                 f"{path}: was made with {name} = {options.get(name)!r}, and the budget needs {value!r}",
                 " ".join(["give the report itself, or: nsysprof analyze REPORT", *flags]),

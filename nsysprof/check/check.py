@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -103,6 +103,7 @@ def check(
     baseline: File | None = None,
     threads: str = "follow",
     graphs: str = "launched",
+    ranges: str = "auto",
     rules: File | None = None,
     nsys: File | None = None,
     memory_limit: int | None = None,
@@ -112,20 +113,24 @@ def check(
 
     ``baseline`` is an earlier report, an ``analysis.json``, or the folder of one, for limits with ``max_growth``, which
     are not tested without. ``rules`` is a file of kernel rules to ask before the shipped ones, ``nsys`` what exports a
-    ``.nsys-rep``; ``threads``, ``graphs`` and ``memory_limit`` (bytes) are those of `attribute`; ``progress`` is given
-    what was done, and how many rows. Raises `NsysprofError` for what cannot be read or means nothing, such as a report
-    without ranges or a backend that no rule knows; a broken limit raises nothing.
+    ``.nsys-rep``; ``threads``, ``graphs``, ``ranges`` and ``memory_limit`` (bytes) are those of `attribute`;
+    ``progress`` is given what was done, and how many rows. Raises `NsysprofError` for what cannot be read or means
+    nothing, such as a report without ranges or a backend that no rule knows; a broken limit raises nothing.
     """
     asked = budget if isinstance(budget, Budget) else read_budget(Path(budget))
     known = load_rules(Path(rules) if rules is not None else None)
 
     def measured(opened: Report) -> Breakdown:
-        attribution = attribute(opened, threads, progress, memory_limit, graphs)
+        attribution = attribute(opened, threads, progress, memory_limit, graphs, ranges)
         return break_down(
             attribution, merge=asked.merge, skip=asked.skip, instances=asked.instances, rules=known
         )
 
-    before = _baseline(Path(baseline), asked, nsys, graphs, measured) if baseline is not None else None
+    before = (
+        _baseline(Path(baseline), asked, nsys, {"graphs": graphs, "ranges": ranges}, measured)
+        if baseline is not None
+        else None
+    )
     with nullcontext(report) if isinstance(report, Report) else open_report(report, nsys=nsys) as opened:
         return _checked(measured(opened), asked, before, known)
 
@@ -135,6 +140,7 @@ def draft(
     *,
     threads: str = "follow",
     graphs: str = "launched",
+    ranges: str = "auto",
     rules: File | None = None,
     nsys: File | None = None,
     memory_limit: int | None = None,
@@ -143,12 +149,16 @@ def draft(
     """The TOML text of a budget that a report keeps to, see `draft_budget`; the arguments are those of `check`."""
     known = load_rules(Path(rules) if rules is not None else None)
     with open_report(report, nsys=nsys) as opened:
-        attribution = attribute(opened, threads, progress, memory_limit, graphs)
+        attribution = attribute(opened, threads, progress, memory_limit, graphs, ranges)
         return draft_budget(break_down(attribution, rules=known), known)
 
 
 def _baseline(
-    path: Path, budget: Budget, nsys: File | None, graphs: str, measured: Callable[[Report], Breakdown]
+    path: Path,
+    budget: Budget,
+    nsys: File | None,
+    reading: Mapping[str, str],
+    measured: Callable[[Report], Breakdown],
 ) -> Baseline:
     """The baseline in an analysis, by its name or its folder, or in a report."""
     if not any(each.growth for each in budget.ranges):
@@ -159,7 +169,7 @@ def _baseline(
     if (path / ANALYSIS).is_file():
         path /= ANALYSIS
     if path.suffix == ".json":
-        return read_analysis(path, budget, graphs)
+        return read_analysis(path, budget, reading)
     with open_report(path, nsys=nsys) as opened:
         return baseline_of(measured(opened))
 
@@ -215,7 +225,7 @@ def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
         have = instances_text(budget.instances)
         raise NsysprofError(f"{report}: no range has {have}, counted from 0", "leave --instance out")
     if breakdown.merged.empty:
-        raise NsysprofError(f"{report}: no NVTX range in it, and {budget.path} is about ranges", hint)
+        raise NsysprofError(f"{report}: no range in it, and {budget.path} is about ranges", hint)
     cpu_only = all(
         set(each.caps) <= {"cpu"} and set(each.growth) <= {"cpu"} and not _asks_of_ops(each)
         for each in budget.ranges

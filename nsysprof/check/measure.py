@@ -21,7 +21,7 @@ from nsysprof.kernels.backends import observe_backends, work_inside
 from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.distributions import Floats
 from nsysprof.trace.details import SYNCHRONIZING
-from nsysprof.trace.trace import PROCESS_OF_THREAD, PUSH_POP
+from nsysprof.trace.trace import PROCESS_OF_THREAD, START_END
 from nsysprof.waits.windows import gpu_windows
 from nsysprof.why.why import account_for
 
@@ -182,7 +182,7 @@ def syncs_of_calls(breakdown: Breakdown) -> Floats:
     waiting = np.flatnonzero(activity.kind == SYNCHRONIZING)
     start, tid = activity.calls.start[waiting], activity.calls.threads[activity.calls.thread[waiting]]
     out = np.full(len(ranges), np.nan if len(activity.calls) == 0 else 0.0)
-    pushed = ranges.kind == PUSH_POP
+    pushed = ranges.kind != START_END
     for rows, of, lane in (
         (np.flatnonzero(pushed), trace.threads[ranges.thread], tid),
         (

@@ -18,6 +18,7 @@ from nsysprof.commands.report_options import (
     MemoryLimitOption,
     MergeOption,
     NoMergeOption,
+    RangesOption,
     ReplaceOption,
     ReportArgument,
     RulesOption,
@@ -64,6 +65,7 @@ def analyze(
     by: Annotated[By | None, typer.Option(metavar="process|device", help="Split the rows.")] = None,
     threads: ThreadsOption = Threads.FOLLOW,
     graphs: GraphsOption = Graphs.LAUNCHED,
+    ranges: RangesOption = "auto",
     rules: RulesOption = None,
     instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv however long.")] = False,
     verify: Annotated[
@@ -87,6 +89,8 @@ def analyze(
         raise typer.BadParameter("give --merge or --no-merge, not both")
     if verify and graphs is Graphs.CAPTURED:
         raise typer.BadParameter("--verify compares launches with nsys: leave --graphs captured out")
+    if verify and ranges != "auto" and "nvtx" not in ranges:
+        raise typer.BadParameter("--verify compares NVTX ranges with nsys: leave --ranges out")
     # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with start_painter(apart=charts) as painter:  # first of all: it imports matplotlib meanwhile
@@ -123,7 +127,7 @@ def analyze(
             )
             results.check()
             with progress_bar(opened.reader.steps) as progress:
-                attribution = attribute(opened, threads.value, progress, limit, graphs.value)
+                attribution = attribute(opened, threads.value, progress, limit, graphs.value, ranges)
                 progress("adding up", 0)
                 breakdown = break_down(
                     attribution,

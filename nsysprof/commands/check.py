@@ -15,6 +15,7 @@ from nsysprof.commands.report_options import (
     MemoryLimitOption,
     NoMergeOption,
     NsysOption,
+    RangesOption,
     ReportArgument,
     RulesOption,
     SkipOption,
@@ -54,6 +55,7 @@ def check(
     as_md: Annotated[bool, typer.Option("--md", help="Print it as Markdown, for a pull request.")] = False,
     threads: ThreadsOption = Threads.FOLLOW,
     graphs: GraphsOption = Graphs.LAUNCHED,
+    ranges: RangesOption = "auto",
     rules: RulesOption = None,
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -68,6 +70,7 @@ def check(
     reading: dict[str, Any] = {
         "threads": threads.value,
         "graphs": graphs.value,
+        "ranges": ranges,
         "rules": rules,
         "nsys": nsys,
         "memory_limit": bytes_of(memory_limit),
@@ -124,4 +127,5 @@ def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> 
     print(f"Written to {visible(str(out))}: limits on {plural(tables, 'range')}; next:", file=sys.stderr)
     options = [f" --{name} {quote(str(reading[name]))}" for name in ("rules", "nsys") if reading[name]]
     options += [" --graphs captured"] * (reading["graphs"] == "captured")
+    options += [f" --ranges {quote(reading['ranges'])}"] * (reading["ranges"] != "auto")
     print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}{''.join(options)}"))

@@ -20,6 +20,7 @@ from nsysprof.commands.report_options import (
     NoMergeOption,
     NsysOption,
     PerOption,
+    RangesOption,
     ReplaceOption,
     ReportArgument,
     RulesOption,
@@ -96,6 +97,7 @@ def compare(
     ] = None,
     threads: ThreadsOption = Threads.FOLLOW,
     graphs: GraphsOption = Graphs.LAUNCHED,
+    ranges: RangesOption = "auto",
     rules: RulesOption = None,
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -151,7 +153,9 @@ def compare(
         )
         results.check()
         with progress_bar() as progress:
-            attributions = [attribute(each, threads.value, progress, limit, graphs.value) for each in opened]
+            attributions = [
+                attribute(each, threads.value, progress, limit, graphs.value, ranges) for each in opened
+            ]
             progress("comparing", 0)
             comparison = compare_ranges(
                 *attributions,

@@ -18,6 +18,7 @@ from nsysprof.commands.report_options import (
     MemoryLimitOption,
     MergeOption,
     NsysOption,
+    RangesOption,
     ReplaceOption,
     RulesOption,
     SpreadsheetOption,
@@ -82,6 +83,7 @@ def fleet(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
     threads: ThreadsOption = Threads.FOLLOW,
     graphs: GraphsOption = Graphs.LAUNCHED,
+    ranges: RangesOption = "auto",
     rules: RulesOption = None,
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -133,11 +135,15 @@ def fleet(
         "skip": skip,
         "threads": threads.value,
         "graphs": graphs.value,
+        "ranges": ranges,
         "rank_from": rank_from,
     }
     ruled, exporter = (str(path.absolute()) if path else None for path in (rules, nsys))
     limit = bytes_of(memory_limit) if memory_limit else None
-    tasks = [ReportTask(file, choice, threads.value, ruled, exporter, limit, graphs.value) for file in files]
+    tasks = [
+        ReportTask(file, choice, threads.value, ruled, exporter, limit, graphs.value, ranges)
+        for file in files
+    ]
     for note in notes:
         print_message(note)
     with _interruptible(kept, len(tasks)):

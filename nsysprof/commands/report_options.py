@@ -64,6 +64,13 @@ GraphsOption = Annotated[
         help="What CUDA graphs replay belongs to the range that launched the graph, or that captured it.",
     ),
 ]
+RangesOption = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST",
+        help="Which ranges count, of nvtx,mpi,openacc,found; auto: nvtx alone, or without any the others.",
+    ),
+]
 RulesOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones.")
 ]

@@ -19,6 +19,7 @@ from nsysprof.commands.report_options import (
     MemoryLimitOption,
     NoMergeOption,
     NsysOption,
+    RangesOption,
     ReplaceOption,
     ReportArgument,
     RulesOption,
@@ -53,6 +54,7 @@ def why(
     ] = False,
     threads: ThreadsOption = Threads.FOLLOW,
     graphs: GraphsOption = Graphs.LAUNCHED,
+    ranges: RangesOption = "auto",
     rules: RulesOption = None,
     nsys: NsysOption = None,
     memory_limit: MemoryLimitOption = None,
@@ -94,7 +96,9 @@ def why(
         )
         results.check()
         with progress_bar() as progress:
-            attribution = attribute(opened, threads.value, progress, bytes_of(memory_limit), graphs.value)
+            attribution = attribute(
+                opened, threads.value, progress, bytes_of(memory_limit), graphs.value, ranges
+            )
             progress("waits", 0)
             answer = account(
                 attribution,

@@ -48,6 +48,7 @@ def export(
     *,
     threads: str = "follow",
     graphs: str = "launched",
+    ranges: str = "auto",
     rules: File | None = None,
     spreadsheet_safe: bool = False,
     force: bool = False,
@@ -60,9 +61,9 @@ def export(
     By default that is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder. A
     trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
     ``ranges`` and ``instances`` (`nsysprof.export.tables` says what their columns hold) and ``export.json``.
-    ``threads``, ``graphs``, ``rules`` and ``memory_limit`` (bytes) are those of an analysis; ``spreadsheet_safe`` puts
-    a ``'`` before names in CSV that a spreadsheet would take for formulas. An earlier export is replaced with ``force``
-    only, and what no export wrote never.
+    ``threads``, ``graphs``, ``ranges``, ``rules`` and ``memory_limit`` (bytes) are those of an analysis;
+    ``spreadsheet_safe`` puts a ``'`` before names in CSV that a spreadsheet would take for formulas. An earlier export
+    is replaced with ``force`` only, and what no export wrote never.
 
     Raises `NsysprofError` for an unreadable report, an output that cannot be written or exists, and where the package
     perfetto or pyarrow is needed and missing (``nsysprof[perfetto]``, ``nsysprof[parquet]``).
@@ -73,7 +74,7 @@ def export(
         default = Path(f"{report_stem(opened.path)}{_ENDINGS.get(to, '')}")
         place = Path(output) if output is not None else default
         _check(opened, to, place, default, force=force)
-        attribution = attribute(opened, threads, progress, memory_limit, graphs)
+        attribution = attribute(opened, threads, progress, memory_limit, graphs, ranges)
         source = export_source(break_down(attribution, rules=loaded), progress)
         if to == "perfetto":
             source = replace(source, waits=_waits(why(attribution, rules=loaded)))
@@ -221,6 +222,7 @@ def _write_document(source: ExportSource, tables: list[ExportTable], path: Path)
         "options": {
             "threads": breakdown.attribution.threads,
             "graphs": breakdown.attribution.graphs,
+            "ranges": breakdown.attribution.sources,
             **breakdown.options,
         },
         "totals": breakdown.totals,

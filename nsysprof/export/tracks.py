@@ -21,7 +21,7 @@ from nsysprof.attribution.split import device_labels, stream_names
 from nsysprof.core.intervals import Index, Ints
 from nsysprof.core.nesting import enclosing, stack
 from nsysprof.export.source import ExportSource
-from nsysprof.trace.trace import KERNEL, PROCESS_OF_THREAD, PUSH_POP, START_END, Trace, pid_of, tid_of
+from nsysprof.trace.trace import KERNEL, PROCESS_OF_THREAD, START_END, Trace, pid_of, recorded_as, tid_of
 
 What: TypeAlias = Literal["call", "range", "op", "piece"]
 _START_END = "start/end ranges"
@@ -120,7 +120,8 @@ def _add_ranges(out: list[Track], source: ExportSource, thread: int, tid: int) -
     parent = source.breakdown.attribution.parent[first:last]
     start, end = trace.ranges.start[first:last], trace.ranges.end[first:last]
     up = np.where(parent >= 0, parent - first, -1).astype(np.int32)
-    _add_lanes(out, "NVTX", thread, "range", np.arange(first, last, dtype=np.int32), start, end, up)
+    called = recorded_as(trace.ranges.kind[first:last])
+    _add_lanes(out, called, thread, "range", np.arange(first, last, dtype=np.int32), start, end, up)
 
 
 def _push_pop(trace: Trace, first: int, last: int) -> tuple[int, int]:
@@ -247,7 +248,7 @@ def _add_projection(
     place = np.full(len(source.trace.ranges) + 1, -1, np.int32)
     place[row[order]] = np.arange(len(row), dtype=np.int32)
     up = place[source.breakdown.attribution.parent[row[order]]]
-    kind = "NVTX" if ranges.kind == PUSH_POP else _START_END
+    kind = _START_END if ranges.window else recorded_as(source.trace.ranges.kind[ranges.row])
     name = f"{stream} · {kind} · {source.thread_label(int(source.trace.threads[ranges.thread]))}"
     totals = {column: getattr(inside, column)[order] for column in _TOTALS}
     _add_lanes(out, name, parent, "range", row[order].astype(np.int32), start[order], end[order], up, totals)
@@ -258,7 +259,7 @@ def _add_projection(
 
 @dataclass(frozen=True)
 class StreamRanges:
-    """The ranges of one thread and one kind that have work on a stream.
+    """The ranges of one thread that have work on a stream: its start/end ranges (``window``), or all others.
 
     ``row`` are rows of ``trace.ranges``, ascending; ``inside`` what each has on that stream, all threads' ops that
     belong to it included. Over all streams launches, ops and sums add up to `Attribution.inclusive`, but for launches
@@ -266,13 +267,13 @@ class StreamRanges:
     """
 
     thread: int
-    kind: int
+    window: bool
     row: Index
     inside: Totals
 
 
 def stream_ranges(attribution: Attribution, stream: int) -> Iterator[StreamRanges]:
-    """Yield the `StreamRanges` of a stream, by thread, push/pop ranges first; by the rules of `attribute`."""
+    """Yield the `StreamRanges` of a stream, by thread, start/end ranges last; by the rules of `attribute`."""
     trace = attribution.trace
     ops, launches, ranges = trace.ops, trace.launches, trace.ranges
     rows = np.flatnonzero((ops.stream == stream) & (ops.launch >= 0))
@@ -299,13 +300,13 @@ def stream_ranges(attribution: Attribution, stream: int) -> Iterator[StreamRange
         first, last = np.searchsorted(ranges.thread, [member, member + 1]).tolist()
         cut = _push_pop(trace, first, last)[1]
         anywhere = own if attribution.threads == "strict" else np.ones(len(used), bool)
-        for kind, inside, of_kind in (
-            (PUSH_POP, (home == member) | own, np.arange(first, cut)),
-            (START_END, anywhere, np.arange(cut, last)),
+        for window, inside, of_kind in (
+            (False, (home == member) | own, np.arange(first, cut)),
+            (True, anywhere, np.arange(cut, last)),
         ):
             projected = _project(calls, np.flatnonzero(inside), trace, of_kind)
             if projected is not None:
-                yield StreamRanges(member, kind, *projected)
+                yield StreamRanges(member, window, *projected)
 
 
 def _project(calls: LaunchWork, inside: Index, trace: Trace, rows: Index) -> tuple[Index, Totals] | None:

@@ -47,6 +47,7 @@ class ReportTask:
     nsys: str | None = None
     memory_limit: int | None = None
     graphs: str = "launched"
+    ranges: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tupl
     """Make a part for each process with GPU work, by GPU and pid; and collect the warnings of the trace."""
     rules = load_rules(Path(task.rules) if task.rules else None)
     limit = task.memory_limit or default_limit()
-    attribution = attribute(report, task.threads, memory_limit=limit, graphs=task.graphs)
+    attribution = attribute(report, task.threads, None, limit, task.graphs, task.ranges)
     trace, reader = attribution.launched.trace, report.reader
     processes = np.unique(trace.stream_process[trace.stream_gpu >= 0]).tolist() if trace.streams else []
     if not processes:

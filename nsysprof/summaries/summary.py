@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,11 +37,10 @@ class Answer:
     def json(self, most: int) -> dict[str, list[dict[str, Any]]]:
         """The first ``most`` rows of each table, by the name of the file without its ending."""
         return {
-            name.split(".")[0]: [
-                {key: None if value != value else value for key, value in row.items()}  # NaN is no JSON
-                for row in rows.take(slice(most)).records()
+            name.removesuffix(".csv"): [
+                {key: _known(value) for key, value in row.items()} for row in some.records()
             ]
-            for name, rows in self.files.items()
+            for name, some in ((name, rows.take(slice(most))) for name, rows in self.files.items())
         }
 
 
@@ -55,3 +55,8 @@ class Summary:
     title: str
     tables: tuple[Table, ...]
     make: Callable[[Attribution], Answer | None]
+
+
+def _known(value: Any) -> Any:
+    """A value as JSON knows it: NaN is none there."""
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from nsysprof.trace.trace import RangeName
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,29 @@ class OpDetails:
     static_shared: NDArray[np.int64]
     dynamic_shared: NDArray[np.int64]
     size: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class OtherRanges:
+    """Ranges that are not NVTX's, in any order.
+
+    ``thread`` int64 globalTids; ``start``, ``end`` int64 ns; ``kind`` uint8, FOUND, MPI or OPENACC of
+    `nsysprof.trace.trace`; ``name`` int32 into ``names``; ``warnings`` are sentences about them, for whoever sees them.
+    """
+
+    thread: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    name: NDArray[np.int32]
+    names: list[RangeName]
+    warnings: tuple[str, ...] = ()
+
+
+def no_ranges() -> OtherRanges:
+    """No ranges at all."""
+    times = np.empty(0, np.int64)
+    return OtherRanges(times, times, times, np.empty(0, np.uint8), np.empty(0, np.int32), [])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -25,9 +25,11 @@ from nsysprof.trace.details import (
     Job,
     MemoryUse,
     OpDetails,
+    OtherRanges,
     no_captures,
     no_dependencies,
     no_op_details,
+    no_ranges,
 )
 
 if TYPE_CHECKING:
@@ -135,6 +137,10 @@ class Reader(ABC):
     def bytes_needed(self, enough: int) -> int:
         """About how much memory an analysis takes; not looked into where it is surely less than ``enough``."""
         return 0
+
+    def other_ranges(self, trace: Trace, sources: Collection[str]) -> OtherRanges:
+        """The ranges that are not NVTX's of these ``sources``, of ``mpi`` and ``openacc``."""
+        return no_ranges()
 
     def op_details(self, trace: Trace) -> OpDetails:
         """Grids, sizes and the like of each GPU op."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.intervals import merge, settled
 from nsysprof.statistics.summary import clock_step
+from nsysprof.trace.details import OtherRanges
 from nsysprof.trace.report import Report
 
 _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
 
 # Kinds of GPU ops. MIGRATION: the driver moves pages of unified memory; nobody launched that, on no stream.
 KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION = range(5)
-# Kinds of ranges.
-PUSH_POP, START_END = 0, 1
+# Kinds of ranges: NVTX's, found iterations, MPI calls and OpenACC constructs. All but the last are of a thread, where
+# they nest; a start/end range is a window of its process.
+PUSH_POP, FOUND, MPI, OPENACC, START_END = range(5)
+RANGE_KINDS = ("push_pop", "found", "mpi", "openacc", "start_end")
 DEFAULT_DOMAIN = "default"
 
 
@@ -63,11 +66,11 @@ class Stream:
 
 @dataclass(frozen=True)
 class Ranges:
-    """NVTX ranges, a row per instance, sorted by (process, thread, kind, start, longest first).
+    """Ranges, a row per instance, sorted by (process, thread, START_END or not, start, longest first).
 
-    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, PUSH_POP or START_END; ``name``
-    int32 into `Trace.range_names`; ``unclosed`` bool: never closed by the program, ends with the session; ``moved``
-    bool: a start/end range of which the report says on which thread it ended.
+    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, an index into `RANGE_KINDS`;
+    ``name`` int32 into `Trace.range_names`; ``unclosed`` bool: never closed by the program, ends with the session;
+    ``moved`` bool: a start/end range of which the report says on which thread it ended.
     """
 
     thread: NDArray[np.integer]
@@ -246,6 +249,71 @@ def pid_of(global_id: Id) -> Id:
 def tid_of(global_id: Id) -> Id:
     """The thread id in a globalTid, or in each of an array."""
     return global_id & 0xFFFFFF
+
+
+def recorded_as(kind: NDArray[np.uint8]) -> str:
+    """What recorded ranges of these kinds, in words: ``NVTX``, or ``NVTX, MPI``; found iterations are ``found``."""
+    words = {PUSH_POP: "NVTX", START_END: "NVTX", MPI: "MPI", OPENACC: "OpenACC", FOUND: "found"}
+    present = np.bincount(kind, minlength=len(RANGE_KINDS))
+    return ", ".join(dict.fromkeys(word for code, word in words.items() if present[code])) or "NVTX"
+
+
+def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
+    """The trace with more ranges beside its own; threads, and processes, that only these have are among its own."""
+    if not len(more.start):
+        return trace
+    trace = with_threads(trace, np.unique(more.thread))
+    ranges = trace.ranges
+    codes: dict[RangeName, int] = {name: code for code, name in enumerate(trace.range_names)}
+    recode = np.array([codes.setdefault(name, len(codes)) for name in more.names], np.int32)
+    added: dict[str, NDArray[Any]] = {
+        "thread": np.searchsorted(trace.threads, more.thread),
+        "start": more.start,
+        "end": more.end,
+        "kind": more.kind,
+        "name": recode[more.name],
+        "unclosed": np.zeros(len(more.start), bool),
+        "moved": np.zeros(len(more.start), bool),
+    }
+    column = {
+        name: np.concatenate([values, added[name].astype(values.dtype)])
+        for name, values in vars(ranges).items()
+    }
+    names = list(codes)
+    rank = np.empty(len(names), np.int32)
+    rank[sorted(range(len(names)), key=lambda code: (names[code].text, names[code].domain))] = np.arange(
+        len(names)
+    )
+    window = column["kind"] == START_END
+    order = np.lexsort(
+        (column["kind"], rank[column["name"]], -column["end"], column["start"], window, column["thread"])
+    )
+    return replace(
+        trace,
+        ranges=Ranges(**{name: trace.arena.take(values, order) for name, values in column.items()}),
+        range_names=names,
+        session_end=max(trace.session_end, int(more.end.max())),
+        warnings=(*trace.warnings, *more.warnings),
+    )
+
+
+def with_threads(trace: Trace, used: NDArray[np.int64]) -> Trace:
+    """The trace with these globalTids among its threads, and their processes among its processes."""
+    threads = np.union1d(trace.threads, used)
+    if len(threads) == len(trace.threads):
+        return trace
+    processes = np.union1d(trace.processes, threads & PROCESS_OF_THREAD)
+    code, process = np.searchsorted(threads, trace.threads), np.searchsorted(processes, trace.processes)
+    narrow = np.uint16 if len(threads) <= 1 << 16 else np.int32
+    return replace(
+        trace,
+        ranges=replace(trace.ranges, thread=trace.arena.take(code.astype(narrow), trace.ranges.thread)),
+        launches=replace(trace.launches, thread=trace.arena.take(code.astype(narrow), trace.launches.thread)),
+        threads=threads,
+        thread_process=np.searchsorted(processes, threads & PROCESS_OF_THREAD).astype(np.int32),
+        processes=processes,
+        devices=[replace(device, process=int(process[device.process])) for device in trace.devices],
+    )
 
 
 def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:

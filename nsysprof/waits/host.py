@@ -11,7 +11,7 @@ from nsysprof.attribution.attribute import FOLLOWED, Attribution
 from nsysprof.core.intervals import Ints, expand_ranges, slice_reduce
 from nsysprof.core.nesting import nest
 from nsysprof.trace.details import CODE, SYNCHRONIZING, HostActivity
-from nsysprof.trace.trace import PUSH_POP, Trace
+from nsysprof.trace.trace import START_END, Trace
 from nsysprof.waits.walk import Reasons
 
 ACTIVITIES = ("launch calls", "synchronizing calls", "other CUDA calls", "OS calls", "profiler", "code")
@@ -159,7 +159,7 @@ def _push_pop(attribution: Attribution, thread: int) -> tuple[int, int]:
     """Where the push/pop ranges of a thread begin and end among all ranges."""
     ranges = attribution.trace.ranges
     low, high = np.searchsorted(ranges.thread, [thread, thread + 1]).tolist()
-    return low, low + int(np.searchsorted(ranges.kind[low:high], PUSH_POP, side="right"))
+    return low, low + int(np.searchsorted(ranges.kind[low:high], START_END))
 
 
 def _innermost(start: Ints, end: Ints, begin: Ints, stop: Ints, offset: int) -> NDArray[np.int32]:

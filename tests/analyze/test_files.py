@@ -218,6 +218,7 @@ def test_json_equals_the_frames_and_the_csv(
     assert document["options"] == {
         "threads": "follow",
         "graphs": "launched",
+        "ranges": "auto",
         "by": by,
         "select": None,
         "skip": 0,
@@ -251,7 +252,13 @@ def test_json_says_what_was_asked(
         answer = break_down(attribute(report, threads), by="process", **how)
     write_json(answer, tmp_path / "analysis.json")
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
-    assert document["options"] == {"threads": threads, "graphs": "launched", "by": "process", **options}
+    assert document["options"] == {
+        "threads": threads,
+        "graphs": "launched",
+        "ranges": "auto",
+        "by": "process",
+        **options,
+    }
     assert "threads" not in document
     assert "by" not in document
 
@@ -292,7 +299,7 @@ def test_the_shipped_report_describes_itself(tmp_path: Path) -> None:
 
 
 def test_an_empty_report_still_gives_all_files(trace: MakeTrace, tmp_path: Path) -> None:
-    """Without ranges and without ops every file of ranges and kernels has its header, and the document its empty lists; there are no summaries."""
+    """Without ranges and ops the files have their headers, the document its empty lists; there are no summaries."""
     out = tmp_path / "out"
     out.mkdir()
     written, notes = write_tables(broken_down(trace()), out)

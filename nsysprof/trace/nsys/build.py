@@ -22,6 +22,7 @@ from nsysprof.trace.report import Progress, Report
 from nsysprof.trace.trace import (
     PROCESS_OF_THREAD,
     PUSH_POP,
+    START_END,
     Device,
     Launches,
     Migrations,
@@ -226,7 +227,7 @@ def _ranges(
         unclosed |= (nvtx.kind == PUSH_POP) & (end == duration)
     kinds = 2 * len(thread_code)  # a group for each kind of each thread
     group = (2 * thread_code.astype(np.int64)).astype(_narrow(kinds))[nvtx.thread]
-    group += nvtx.kind
+    group += nvtx.kind == START_END
     order, start = sort_groups(group, nvtx.start, end, arena, longest=True)
     order = _by_name(order, start, end, group, nvtx)
     sizes = np.bincount(group, minlength=kinds)
@@ -234,7 +235,7 @@ def _ranges(
         thread=arena.repeat(np.arange(kinds, dtype=group.dtype) // 2, sizes),
         start=start,
         end=arena.take(end, order),
-        kind=arena.repeat((np.arange(kinds) % 2).astype(np.uint8), sizes),
+        kind=arena.repeat(np.where(np.arange(kinds) % 2, START_END, PUSH_POP).astype(np.uint8), sizes),
         name=arena.take(nvtx.name, order),
         unclosed=arena.take(unclosed, order),
         moved=arena.take(nvtx.moved, order),
