@@ -47,6 +47,8 @@ from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, OpGroups, Rules, classify, load_rules, op_groups
+from nsysprof.summaries.every import SUMMARIES
+from nsysprof.summaries.summary import Answer
 from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
 
 if TYPE_CHECKING:
@@ -127,6 +129,12 @@ class Breakdown:
     def unified(self) -> UnifiedMemory | None:
         """The migrations of unified memory; None where nothing moved."""
         return unified_memory(self.attribution.trace)
+
+    @cached_property
+    def summaries(self) -> dict[str, Answer]:
+        """The `Answer` of each of `SUMMARIES` of which something was recorded, by its name."""
+        answers = {summary.name: summary.make(self.attribution) for summary in SUMMARIES}
+        return {name: answer for name, answer in answers.items() if answer is not None}
 
     @cached_property
     def graph_counts(self) -> GraphCounts:

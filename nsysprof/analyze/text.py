@@ -64,6 +64,7 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
         [*_ledger(breakdown)],
         [*_ranges(breakdown, top)],
         *_kernels(breakdown),
+        *_summaries(breakdown, top),
     ]
     lines = [line for part in parts if part for line in ("", *part)][1:]
     return "".join(f"{visible(line)}\n" for block in lines for line in block.split("\n"))
@@ -291,6 +292,13 @@ def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
     unowned = unowned.take(~unowned.texts("family").equal("migration"))
     if int(unowned["sum_ns"].sum()) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
         yield _top_kernels("GPU ops that no range owns" if len(merged) else "GPU ops", unowned)
+
+
+def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
+    """Show each summary; few rows beside ranges, which are the answer there."""
+    rows = min(top, _TOP_KERNELS) if len(breakdown.columns("merged")) else top
+    for answer in breakdown.summaries.values():
+        yield [answer.finding, *answer.show(rows).lines()]
 
 
 def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:

@@ -27,7 +27,7 @@ from tests.kit.trace import Gpu, Items, Kernel, Range, launch_kernel, launch_mem
 ROOT = Path(__file__).parents[2]
 SHIPPED, BLOCK = ROOT / "traces" / "run.sqlite", ROOT / "traces" / "block.sqlite"
 LATE = 1_000_000
-TABLES = ["analysis.json", "instances.csv", "kernels.csv", "ranges.csv"]
+TABLES = ["analysis.json", "copies.csv", "instances.csv", "kernels.csv", "ranges.csv"]
 CHARTS = ["kernel_breakdown.png", "kernel_counts.png", "timeline.png"]
 
 SMALL = """\
@@ -68,6 +68,11 @@ GPU op    family    cause      count    sum    share
 --------  --------  -------  -------  -----  -------
 mystery   other                    1  49 ns     92 %
 orphan    other                    1   4 ns    7.5 %
+
+Copies: 1 memory operation of 1.00 KiB in 10 ns
+operation      count    sum      size      rate
+-----------  -------  -----  --------  --------
+memcpy HtoD        1  10 ns  1.00 KiB  102 GB/s
 """  # noqa: E501
 
 
@@ -131,7 +136,7 @@ def test_the_whole_output(small: Path, run: Run) -> None:
     assert done.out == SMALL
     assert done.err == (
         "\nWritten to report.analysis/: kernel_counts.png, kernel_breakdown.png, timeline.png, ranges.csv,"
-        " instances.csv, kernels.csv, analysis.json\n"
+        " instances.csv, kernels.csv, analysis.json, copies.csv\n"
     )
     assert done.code == 0
 
@@ -343,7 +348,9 @@ def test_a_file_name_that_is_not_utf8(small: Path, tmp_path: Path) -> None:
 def test_results_go_where_they_are_sent(small: Path, run: Run, tmp_path: Path) -> None:
     """`-o` takes a folder that is made with those around it; none is made in the current folder then."""
     done = run("analyze", small.name, "--no-charts", "-o", "a/b c")
-    assert done.err == "\nWritten to a/b c/: ranges.csv, instances.csv, kernels.csv, analysis.json\n"
+    assert (
+        done.err == "\nWritten to a/b c/: ranges.csv, instances.csv, kernels.csv, analysis.json, copies.csv\n"
+    )
     assert files(tmp_path) == ["a", "a/b c", *(f"a/b c/{name}" for name in TABLES), "report.sqlite"]
 
 
@@ -541,7 +548,7 @@ def test_instances_on_demand(small: Path, run: Run, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(analysis_files, "MAX_INSTANCES", 2)
     done = run("analyze", small.name, "--no-charts")
     assert done.err == (
-        "\nWritten to report.analysis/: ranges.csv, kernels.csv, analysis.json\n"
+        "\nWritten to report.analysis/: ranges.csv, kernels.csv, analysis.json, copies.csv\n"
         "instances.csv is left out: it would have 3 rows; --instances writes it\n"
     )
     assert run("analyze", small.name, "--no-charts", "--instances").err.count("instances.csv") == 1
@@ -571,7 +578,9 @@ def test_reports_with_nothing_in_them(trace: MakeTrace, run: Run, tmp_path: Path
         done = run("analyze", name)
         assert done.code == 0, done.err
         assert f"  warning  the report holds {lacks[name]}" in done.out
-        assert files(tmp_path / f"{Path(name).stem}.analysis") == sorted([*TABLES, *CHARTS])
+        assert files(tmp_path / f"{Path(name).stem}.analysis") == sorted(
+            [*(set(TABLES) - {"copies.csv"}), *CHARTS]
+        )
     assert "it has no ranges at all" in known_failure(
         run("analyze", "work.sqlite", "--range", "x", "--no-charts")
     )
