@@ -126,7 +126,7 @@ def read_facts(
         dependencies=dependencies,
         activity=reader.host_activity(trace.arena),
         reasons=reasons(trace, dependencies),
-        copy_sizes=reader.copy_sizes(trace),
+        copy_sizes=trace.copy_sizes(),
         op_owner=op_owner,
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
