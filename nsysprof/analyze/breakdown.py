@@ -48,7 +48,7 @@ from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, OpGroups, Rules, classify, load_rules, op_groups
 from nsysprof.summaries.every import SUMMARIES
-from nsysprof.summaries.summary import Answer
+from nsysprof.summaries.summary import Answer, Asked
 from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ class Breakdown:
     @cached_property
     def summaries(self) -> dict[str, Answer]:
         """The `Answer` of each of `SUMMARIES` of which something was recorded, by its name."""
-        answers = {summary.name: summary.make(self.attribution) for summary in SUMMARIES}
+        asked = Asked(self.merged_of, self.merged_paths.texts())
+        answers = {summary.name: summary.make(self.attribution, asked) for summary in SUMMARIES}
         return {name: answer for name, answer in answers.items() if answer is not None}
 
     @cached_property
