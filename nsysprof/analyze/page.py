@@ -20,9 +20,10 @@ from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import report_facts
 from nsysprof.page.template import figures, fill
+from nsysprof.summaries.every import SUMMARIES
 from nsysprof.trace.trace import recorded_as
 
-MAX_TREE_ROWS, MAX_KERNEL_ROWS, MAX_WAITS = 1_500, 1_000, 200
+MAX_TREE_ROWS, MAX_KERNEL_ROWS, MAX_WAITS, MAX_SUMMARY_ROWS = 1_500, 1_000, 200, 200
 _NAME, _PATH = 90, 400
 
 
@@ -47,6 +48,16 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         families=_families(breakdown),
         tree=_tree(breakdown),
         kernels=_kernels(breakdown),
+        summaries=[
+            {
+                "name": summary.name,
+                "title": summary.title,
+                "finding": answer.finding,
+                "table": answer.show(MAX_SUMMARY_ROWS).html(),
+            }
+            for summary in SUMMARIES
+            if (answer := breakdown.summaries.get(summary.name))
+        ],
         environment=report_facts(breakdown.attribution.trace.report, breakdown.attribution.threads),
     )
 

@@ -137,7 +137,8 @@ class Trace:
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
     ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
-    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``arena`` holds the long columns.
+    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``arena`` holds the long columns;
+    ``named_threads`` are the names that the program gave its threads by NVTX, by globalTid.
     """
 
     report: Report
@@ -158,6 +159,17 @@ class Trace:
     no_work: str = ""
     never_popped: int = 0
     arena: ColumnArena = field(default=IN_MEMORY, repr=False)
+    named_threads: dict[int, str] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def thread_names(self) -> dict[int, str]:
+        """The names of threads by globalTid: those given by NVTX, else the system's; the report must be open."""
+        return {**self.report.reader.thread_names(), **self.named_threads}
+
+    def thread_label(self, thread: int) -> str:
+        """What readers see of the thread of that code: its name, if it has one, and its number."""
+        tid = int(self.threads[thread])
+        return f"{self.thread_names.get(tid) or 'thread'} {tid_of(tid)}"
 
     @cached_property
     def gpu_numbers(self) -> list[int]:
@@ -270,6 +282,7 @@ def recorded_as(kind: NDArray[np.uint8]) -> str:
 
 def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
     """The trace with more ranges beside its own; threads, and processes, that only these have are among its own."""
+    trace = replace(trace, warnings=(*trace.warnings, *more.warnings))
     if not len(more.start):
         return trace
     trace = with_threads(trace, np.unique(more.thread))
@@ -303,7 +316,6 @@ def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
         ranges=Ranges(**{name: trace.arena.take(values, order) for name, values in column.items()}),
         range_names=names,
         session_end=max(trace.session_end, int(more.end.max())),
-        warnings=(*trace.warnings, *more.warnings),
     )
 
 

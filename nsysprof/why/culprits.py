@@ -126,7 +126,7 @@ def read_facts(
     """
     trace = attribution.trace
     reader = trace.report.reader
-    dependencies, thread_names = reader.dependencies(trace), reader.thread_names()
+    dependencies = reader.dependencies(trace)
     merged = merged_names([name.text for name in trace.range_names], merge_names)
     place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
     communication = np.array([family == "communication" for family in kinds.family], bool)
@@ -142,7 +142,7 @@ def read_facts(
         op_owner=op_owner,
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
-        threads=[thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
+        threads=[trace.thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
         texts=Texts(),
     )
 

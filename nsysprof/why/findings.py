@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns, format_share
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MAX_FINDINGS = 5
 MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
@@ -45,18 +42,21 @@ class Finding:
     headline: str = ""
 
 
-def findings(rows: pd.DataFrame, held_up: pd.DataFrame, per: str = "window") -> dict[str, list[Finding]]:
+def findings(
+    rows: Iterable[Mapping[Any, Any]], held_up: Iterable[Mapping[Any, Any]], per: str = "window"
+) -> dict[str, list[Finding]]:
     """For each path at most `MAX_FINDINGS`, the largest first; none where nothing is to be gained.
 
-    ``rows`` are those of `why.csv`, ``held_up`` as `Why` has it. Of several GPUs the one that waits longest counts.
+    ``rows`` are those of `why.csv`, ``held_up`` as `Why` has it, each row by the names of its
+    columns. Of several GPUs the one that waits longest counts.
     """
     places: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows.to_dict("records"):
+    for row in rows:
         waits = places.setdefault((row["path"], row["gpu"], row["pid"]), [])
         if row["cause"] != "compute" and row["waited_ns"] > 0:
-            waits.append(row)  # type: ignore[arg-type]
+            waits.append(dict(row))
     found: dict[str, dict[str, Finding]] = {}
-    for row in held_up.to_dict("records"):
+    for row in held_up:
         columns = {"cause": "compute", "activity": "", "range": "", "exposed_by": "", "claim": "dependency"}
         places[row["path"], row["gpu"], row["pid"]].append(columns | {str(key): row[key] for key in row})
     gpus = {path: {gpu for other, gpu, _ in places if other == path} for path, _, _ in places}

@@ -107,6 +107,65 @@ class NvtxEvent:
         )
 
 
+@dataclass(frozen=True)
+class MpiCall:
+    """A row of one of the MPI tables, ``OTHER`` or ``P2P``, ``COLLECTIVES``, ``START_WAIT`` (which has `request`)."""
+
+    name: Text | None
+    start: int
+    end: int | None
+    thread: int = 1
+    process: int = 1
+    table: str = "OTHER"
+    request: int | None = None
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        row = {
+            "start": self.start,
+            "end": self.end,
+            "globalTid": global_tid(self.process, self.thread),
+            "textId": None if self.name is None else strings(self.name),
+        }
+        yield (
+            f"MPI_{self.table}_EVENTS",
+            row if self.request is None else {**row, "requestHandle": self.request},
+        )
+
+
+@dataclass(frozen=True)
+class Construct:
+    """A row of one of the OpenACC tables, ``OTHER`` or ``LAUNCH``, ``DATA``."""
+
+    name: Text
+    start: int
+    end: int
+    line: int = 0
+    file: Text | None = None
+    function: Text | None = None
+    thread: int = 1
+    process: int = 1
+    table: str = "OTHER"
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        yield (
+            f"CUPTI_ACTIVITY_KIND_OPENACC_{self.table}",
+            {
+                "start": self.start,
+                "end": self.end,
+                "nameId": strings(self.name),
+                "globalTid": global_tid(self.process, self.thread),
+                "eventKind": 9,
+                "DeviceType": 4,
+                "lineNo": self.line,
+                "cuDeviceId": 0,
+                "cuContextId": 1,
+                "cuStreamId": 7,
+                "srcFile": None if self.file is None else strings(self.file),
+                "funcName": None if self.function is None else strings(self.function),
+            },
+        )
+
+
 def Mark(name: Text, at: int, **where: Any) -> NvtxEvent:
     """An NVTX mark at one moment."""
     return NvtxEvent(34, name, at, **where)
@@ -475,6 +534,8 @@ class Row:
 Item: TypeAlias = (
     Range
     | NvtxEvent
+    | MpiCall
+    | Construct
     | Launch
     | Kernel
     | Memcpy

@@ -92,6 +92,7 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
         unread=unread,
         no_work=no_work,
         never_popped=sum(never_popped.values()),
+        named_threads=nvtx.thread_names,
         arena=arena,
     )
 
