@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import merged_names
+from nsysprof.core.columns import distinct
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
@@ -145,20 +146,6 @@ def read_facts(
         threads=[trace.thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
         texts=Texts(),
     )
-
-
-def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first of equal rows of whole numbers from -1 on, and for each row the place of its like among them."""
-    key, most = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
-        column = column.astype(np.int64)
-        size = int(column.max(initial=-1)) + 2
-        if most * size >= 1 << 62:
-            key = np.unique(key, return_inverse=True)[1].reshape(-1)
-            most = int(key.max(initial=0)) + 1
-        key, most = key * size + column + 1, most * size
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    return first, place.reshape(-1)
 
 
 def account(
