@@ -524,7 +524,7 @@ def test_by_splits_what_no_range_owns(trace: MakeTrace, run: Run) -> None:
         assert lines[at + 2 : at + 4] == parts
         heads = [line for line in lines if line.startswith("GPU ops (")]
         names = [" ".join(part.split()[:-6]) for part in parts]
-        assert [head.split(" (")[1].split(")")[0] for head in heads] == [f"{by} {name}" for name in names]
+        assert [head.split(" (")[1].split(")")[0] for head in heads] == names
 
 
 def test_strict_threads(trace: MakeTrace, run: Run) -> None:
