@@ -44,8 +44,8 @@ STREAMS = table(
 _PIECE = 1 << 19  # stretches of work at a time where temporaries would be large
 _REAL = 0.01  # of the work of the stream with the most: one with less is not worth a table
 _NOTE = (
-    "of span: busy as a share of the time from the first GPU op to the last; overlap: the part of busy in which another"
-    " stream of the GPU runs too; thread: the one that launched the most."
+    "of span: busy as a share of the report's span; overlap: the part of busy in which another stream of the GPU runs"
+    " too; thread: the one that launched the most."
 )
 
 
