@@ -30,7 +30,7 @@ from nsysprof.results.table import Column, TextTable, show_columns, spread_text,
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.report import Diagnostic, Report
-from nsysprof.trace.trace import START_END
+from nsysprof.trace.trace import KERNEL, START_END
 
 _NAME_WIDTH = 48
 _MAX_INDENTS = 12
@@ -62,7 +62,7 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
         [*report_lines(breakdown.attribution.trace.report), *warning_lines(breakdown, verbose=verbose)],
         [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
         [*_waits(breakdown)],
-        [*_ledger(breakdown)],
+        [*_ledger(breakdown), *_parts(breakdown, top)],
         [*_ranges(breakdown, top)],
         *_kernels(breakdown),
         *_summaries(breakdown, top),
@@ -165,6 +165,33 @@ def ledger_table(breakdown: Breakdown, *, empty: bool) -> TextTable:
 def _ledger(breakdown: Breakdown) -> Iterator[str]:
     if breakdown.totals["ops"]:
         yield from ledger_table(breakdown, empty=False).lines()
+
+
+def _parts(breakdown: Breakdown, top: int) -> Iterator[str]:
+    """Show how the GPU ops divide, the ``top`` parts, where the answer is split."""
+    rows = []
+    for part, _ in breakdown.parts if breakdown.by else ():
+        ops = part.attribution.trace.ops
+        chosen = slice(None) if part.ops is None else part.ops
+        kind, sum_ns = ops.kind[chosen], int((ops.end[chosen] - ops.start[chosen]).sum())
+        rows.append((-sum_ns, one_line(str(part.label), 40), len(kind), np.count_nonzero(kind == KERNEL)))
+    total = breakdown.totals["sum_ns"]
+    cells = [
+        [
+            label,
+            f"{ops:,}",
+            f"{kernels:,}",
+            format_ns(-sum_ns),
+            format_share(-sum_ns / total) if total else "",
+        ]
+        for sum_ns, label, ops, kernels in sorted(rows)
+        if ops
+    ]
+    if cells:
+        yield ""
+        yield text_table([f"by {breakdown.by}", "GPU ops", "kernels", "sum", "share"], cells[:top], "lrrrr")
+        if len(cells) > top:
+            yield f"{len(cells) - top:,} more: --top {len(cells)}"
 
 
 def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
@@ -308,10 +335,14 @@ def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
         part = f" ({breakdown.by} {getattr(row, breakdown.by)})" if breakdown.by else ""
         title = f"GPU ops in {label}{part}" if row.kind != "start_end" else f"GPU ops that {label}{part} owns"
         yield _top_kernels(title, kernels_inside(breakdown, number))
-    unowned = kernels_inside(breakdown, -1)
-    unowned = unowned.take(~unowned.texts("family").equal("migration"))
-    if int(unowned["sum_ns"].sum()) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
-        yield _top_kernels("GPU ops that no range owns" if len(merged) else "GPU ops", unowned)
+    parts = [(part.label, kernels_inside(breakdown, -1, part.label)) for part, _ in breakdown.parts]
+    parts = [(name, rows.take(~rows.texts("family").equal("migration"))) for name, rows in parts]
+    sums = [int(rows["sum_ns"].sum()) for _, rows in parts]
+    if sum(sums) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
+        for at in sorted(np.flatnonzero(sums).tolist(), key=lambda at: -sums[at])[:_TOP_RANGES]:
+            name, rows = parts[at]
+            part = f" ({breakdown.by} {one_line(str(name), 60)})" if breakdown.by else ""
+            yield _top_kernels(f"GPU ops{' that no range owns' if len(merged) else ''}{part}", rows)
 
 
 def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:

@@ -9,7 +9,7 @@ from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.results.table import Column, table
-from nsysprof.summaries.summary import Answer, Summary
+from nsysprof.summaries.summary import Answer, Asked, Summary
 from nsysprof.trace.trace import MEMCPY, MEMSET
 
 COPIES = table(
@@ -27,7 +27,7 @@ COPIES = table(
 )
 
 
-def copies(attribution: Attribution) -> Answer | None:
+def copies(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001
     """Add up copies and memsets by what was done, the longest first; None where there are none."""
     trace = attribution.trace
     ops = np.flatnonzero((trace.ops.kind == MEMCPY) | (trace.ops.kind == MEMSET))

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.columns import ColumnTable
 from nsysprof.results.table import Column, Table, TextTable, show_columns
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What summaries are asked for.
+
+    ``merged_of`` int32, the merged path of each range instance; ``merged``, the text of each of these paths; ``calls``,
+    the kinds of host calls that count.
+    """
+
+    merged_of: NDArray[np.int32]
+    merged: Sequence[str]
+    calls: tuple[str, ...] = ("cuda", "mpi", "os")
 
 
 @dataclass(frozen=True)
@@ -54,7 +70,7 @@ class Summary:
     name: str
     title: str
     tables: tuple[Table, ...]
-    make: Callable[[Attribution], Answer | None]
+    make: Callable[[Attribution, Asked], Answer | None]
 
 
 def _known(value: Any) -> Any:

@@ -543,7 +543,8 @@ def test_reports_with_nothing_in_them(by: str | None, trace: MakeTrace) -> None:
     assert neither.endswith("\n\nno GPU work\n")
     no_ranges = summary(broken_down(trace(work("k", 1, 5, 1)), by=by))
     assert "instances" not in no_ranges
-    assert "\nGPU ops: 5 ns under 1 name\n" in no_ranges
+    part = {"process": " (process 1)", "device": " (device GPU 0)"}.get(by or "", "")
+    assert f"\nGPU ops{part}: 5 ns under 1 name\n" in no_ranges
     no_work = summary(broken_down(trace(Range("a", 0, 10), duration=LATE), by=by))
     assert "launched from" not in no_work
     assert "\nGPU ops" not in no_work
