@@ -26,7 +26,7 @@ from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import drop_repeats, one_line, plural, quote_path, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.results.table import Column, TextTable, show_columns, spread_text, text_table
+from nsysprof.results.table import Column, TextTable, show_columns, spread_text, text_table, wrap
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.report import Diagnostic, Report
@@ -61,6 +61,7 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
     parts = [
         [*report_lines(breakdown.attribution.trace.report), *warning_lines(breakdown, verbose=verbose)],
         [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
+        [*_waits(breakdown)],
         [*_ledger(breakdown), *_parts(breakdown, top)],
         [*_ranges(breakdown, top)],
         *_kernels(breakdown),
@@ -228,10 +229,26 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
 
 
+def _waits(breakdown: Breakdown) -> Iterator[str]:
+    """Say what the GPU waits for most, and point to `nsysprof why`, which says all of it."""
+    waits, path = breakdown.waits, quote_path(breakdown.attribution.trace.report.path)
+    if waits is not None and waits.findings:
+        yield waits.head
+        for number, finding in enumerate(waits.findings, 1):
+            yield wrap(f"- {waits.sentence(finding)}", "  ", "    ")
+            if finding.hint and finding.hint not in [later.hint for later in waits.findings[number:]]:
+                yield wrap(f"→ {finding.hint}", "    ", "      ")
+        yield f"  all of it: nsysprof why {path}"
+    ranges = breakdown.columns("merged")["busy_ns"].any()
+    if waits is None and not ranges and breakdown.busy_share < 1 - WORTH_ASKING_WHY:
+        yield f"To see why the GPU idles: nsysprof why {path}"
+
+
 def _pointer(breakdown: Breakdown, rows: ColumnTable, idle: NDArray[np.float64]) -> Iterator[str]:
     """Point to `nsysprof why` where the GPU idles for more than a tenth of an outermost range of any weight.
 
-    Warm-up, which is slow everywhere, has none, and what is captured in CUDA graphs neither: time lies between replays.
+    Nothing where its findings stand above, or where it was asked about that range and finds nothing to gain. Warm-up,
+    which is slow everywhere, does not count, nor what is captured in CUDA graphs: time lies between replays.
     """
     warm = np.array([name.lower().startswith("warm") for name in rows.texts("name").tolist()], bool)
     if breakdown.attribution.replay is not None:
@@ -239,12 +256,15 @@ def _pointer(breakdown: Breakdown, rows: ColumnTable, idle: NDArray[np.float64])
     outer = np.flatnonzero((rows["parent"] < 0) & ~warm)
     busy = rows["busy_ns"][outer]
     shares = np.where(busy >= MIN_WEIGHT * busy.sum(), np.nan_to_num(idle[outer]), 0.0)
-    if shares.max(initial=0.0) > WORTH_ASKING_WHY:
-        most = int(shares.argmax())
-        [row] = _rows(rows.take(outer[most : most + 1]))
-        path = quote_path(breakdown.attribution.trace.report.path)
+    if shares.max(initial=0.0) <= WORTH_ASKING_WHY:
+        return
+    most = int(shares.argmax())
+    [row] = _rows(rows.take(outer[most : most + 1]))
+    waits = breakdown.waits
+    asked = waits is not None and any(f"{path}/".startswith(f"{row.merged_path}/") for path in waits.paths)
+    if not asked and not (waits and waits.findings):
         yield f"In {_label(row)} the GPU idles for {format_share(shares[most])} of the span. To see why:"
-        yield f"nsysprof why {path}"
+        yield f"nsysprof why {quote_path(breakdown.attribution.trace.report.path)}"
 
 
 def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:

@@ -52,6 +52,7 @@ DOCUMENT = [
     "totals",
     "unified_memory",
     "cuda_graphs",
+    "findings",
     "summaries",
     "ledger",
     "warnings",
