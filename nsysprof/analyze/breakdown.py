@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.analyze.findings import Waits, main_waits
 from nsysprof.analyze.kernel_tables import family_table, kernel_tables, op_slices
 from nsysprof.analyze.ledger import (
     UnifiedMemory,
@@ -134,6 +135,11 @@ class Breakdown:
         asked = Asked(self.merged_of, self.merged_paths.texts())
         answers = {summary.name: summary.make(self.attribution, asked) for summary in SUMMARIES}
         return {name: answer for name, answer in answers.items() if answer is not None}
+
+    @cached_property
+    def waits(self) -> Waits | None:
+        """The `Waits` of the ranges that repeat, as `main_waits` finds them."""
+        return main_waits(self)
 
     @cached_property
     def graph_counts(self) -> GraphCounts:

@@ -26,7 +26,7 @@ from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import drop_repeats, one_line, plural, quote_path, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.results.table import Column, TextTable, show_columns, spread_text, text_table
+from nsysprof.results.table import Column, TextTable, show_columns, spread_text, text_table, wrap
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.report import Diagnostic, Report
@@ -61,6 +61,7 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
     parts = [
         [*report_lines(breakdown.attribution.trace.report), *warning_lines(breakdown, verbose=verbose)],
         [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
+        [*_waits(breakdown)],
         [*_ledger(breakdown), *_parts(breakdown, top)],
         [*_ranges(breakdown, top)],
         *_kernels(breakdown),
@@ -228,10 +229,26 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
 
 
+def _waits(breakdown: Breakdown) -> Iterator[str]:
+    """Say what the GPU waits for most, and point to `nsysprof why`, which says all of it."""
+    waits, path = breakdown.waits, quote_path(breakdown.attribution.trace.report.path)
+    if waits is not None and waits.findings:
+        yield waits.head
+        for number, finding in enumerate(waits.findings, 1):
+            yield wrap(f"- {waits.sentence(finding)}", "  ", "    ")
+            if finding.hint and finding.hint not in [later.hint for later in waits.findings[number:]]:
+                yield wrap(f"→ {finding.hint}", "    ", "      ")
+        yield f"  all of it: nsysprof why {path}"
+    ranges = breakdown.columns("merged")["busy_ns"].any()
+    if waits is None and not ranges and breakdown.busy_share < 1 - WORTH_ASKING_WHY:
+        yield f"To see why the GPU idles: nsysprof why {path}"
+
+
 def _pointer(breakdown: Breakdown, rows: ColumnTable, idle: NDArray[np.float64]) -> Iterator[str]:
     """Point to `nsysprof why` where the GPU idles for more than a tenth of an outermost range of any weight.
 
-    Warm-up, which is slow everywhere, has none, and what is captured in CUDA graphs neither: time lies between replays.
+    Nothing where its findings stand above, or where it was asked about that range and finds nothing to gain. Warm-up,
+    which is slow everywhere, does not count, nor what is captured in CUDA graphs: time lies between replays.
     """
     warm = np.array([name.lower().startswith("warm") for name in rows.texts("name").tolist()], bool)
     if breakdown.attribution.replay is not None:
@@ -239,12 +256,15 @@ def _pointer(breakdown: Breakdown, rows: ColumnTable, idle: NDArray[np.float64])
     outer = np.flatnonzero((rows["parent"] < 0) & ~warm)
     busy = rows["busy_ns"][outer]
     shares = np.where(busy >= MIN_WEIGHT * busy.sum(), np.nan_to_num(idle[outer]), 0.0)
-    if shares.max(initial=0.0) > WORTH_ASKING_WHY:
-        most = int(shares.argmax())
-        [row] = _rows(rows.take(outer[most : most + 1]))
-        path = quote_path(breakdown.attribution.trace.report.path)
+    if shares.max(initial=0.0) <= WORTH_ASKING_WHY:
+        return
+    most = int(shares.argmax())
+    [row] = _rows(rows.take(outer[most : most + 1]))
+    waits = breakdown.waits
+    asked = waits is not None and any(f"{path}/".startswith(f"{row.merged_path}/") for path in waits.paths)
+    if not asked and not (waits and waits.findings):
         yield f"In {_label(row)} the GPU idles for {format_share(shares[most])} of the span. To see why:"
-        yield f"nsysprof why {path}"
+        yield f"nsysprof why {quote_path(breakdown.attribution.trace.report.path)}"
 
 
 def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:
@@ -312,7 +332,7 @@ def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
     roots = roots[np.argsort(-merged["busy_ns"][roots], kind="stable")][:_TOP_RANGES]
     for number, row in zip(roots.tolist(), _rows(merged.take(roots)), strict=True):
         label = one_line(row.merged_path, 80) or "(no name)"
-        part = f" ({breakdown.by} {getattr(row, breakdown.by)})" if breakdown.by else ""
+        part = _part(breakdown, getattr(row, breakdown.by)) if breakdown.by else ""
         title = f"GPU ops in {label}{part}" if row.kind != "start_end" else f"GPU ops that {label}{part} owns"
         yield _top_kernels(title, kernels_inside(breakdown, number))
     parts = [(part.label, kernels_inside(breakdown, -1, part.label)) for part, _ in breakdown.parts]
@@ -321,15 +341,22 @@ def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
     if sum(sums) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
         for at in sorted(np.flatnonzero(sums).tolist(), key=lambda at: -sums[at])[:_TOP_RANGES]:
             name, rows = parts[at]
-            part = f" ({breakdown.by} {one_line(str(name), 60)})" if breakdown.by else ""
+            part = _part(breakdown, name) if breakdown.by else ""
             yield _top_kernels(f"GPU ops{' that no range owns' if len(merged) else ''}{part}", rows)
+
+
+def _part(breakdown: Breakdown, label: object) -> str:
+    """Name a part in a title: ``(process 42)``; threads and streams say themselves what they are."""
+    what = "" if breakdown.by in ("thread", "stream") else f"{breakdown.by} "
+    return f" ({what}{one_line(str(label), 60)})"
 
 
 def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     """Show each summary; few rows beside ranges, which are the answer there."""
     rows = min(top, _TOP_KERNELS) if len(breakdown.columns("merged")) else top
     for answer in breakdown.summaries.values():
-        yield [answer.finding, *answer.show(rows).lines()]
+        if answer.finding:
+            yield [answer.finding, *answer.show(rows).lines()]
 
 
 def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:
