@@ -230,7 +230,7 @@ def _finding(shown: ColumnTable) -> str:
     text = f"Copies: {plural(count, 'memory operation')} of {format_bytes(size)} in {format_ns(sum_ns)}"
     if not most["bytes_per_s"] > 0:
         return text
-    text += f"; longest take {format_bytes(most['size_bytes'])} of {called} at {format_bandwidth(most['bytes_per_s'])}"
+    text += f"; most time: {format_bytes(most['size_bytes'])} of {called} at {format_bandwidth(most['bytes_per_s'])}"
     if most["link_share"] > 0:
         text += f", {format_share(most['link_share'])} of the link's peak"
     return text
