@@ -40,11 +40,16 @@ _KINDS = (
 def kernels_text(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     """GPU ops with most time: of the longest annotated ranges, or where none has GPU work of the whole report."""
     merged = breakdown.columns("merged")
-    kind = merged.texts("kind").codes
-    if ((merged["sum_ns"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any():
+    if annotated(merged):
         yield from _of_ranges(breakdown, merged)
     else:
         yield from _of_report(breakdown, top)
+
+
+def annotated(merged: ColumnTable) -> bool:
+    """Whether somebody annotated GPU work: a range of ``merged`` that has some is neither found nor a call."""
+    kind = merged.texts("kind").codes
+    return bool(((merged["sum_ns"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any())
 
 
 def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
@@ -57,7 +62,7 @@ def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     for label in dict.fromkeys(labels):
         rows = table.take(np.array([each == label for each in labels], bool))
         total = int(rows["sum_ns"].sum())
-        part = f" ({breakdown.by} {one_line(str(label), 60)})" if breakdown.by else ""
+        part = _part(breakdown, label) if breakdown.by else ""
         text = show_columns(_WHOLE, [_cells(row, total, 100) for row in rows.take(slice(top)).records()])
         more = [f"{len(rows) - top:,} more: --top {len(rows)}, or see kernels.csv"] if len(rows) > top else []
         yield [f"{title}{part}: {format_ns(total)} under {plural(len(rows), 'name')}", *text.lines(), *more]
@@ -87,7 +92,7 @@ def _of_ranges(breakdown: Breakdown, merged: ColumnTable) -> Iterator[list[str]]
     roots = roots[np.argsort(-merged["busy_ns"][roots], kind="stable")][:_TOP_RANGES]
     for number, row in zip(roots.tolist(), row_objects(merged.take(roots)), strict=True):
         label = one_line(row.merged_path, 80) or "(no name)"
-        part = f" ({breakdown.by} {getattr(row, breakdown.by)})" if breakdown.by else ""
+        part = _part(breakdown, getattr(row, breakdown.by)) if breakdown.by else ""
         title = f"GPU ops in {label}{part}" if row.kind != "start_end" else f"GPU ops that {label}{part} owns"
         yield _top_kernels(title, kernels_inside(breakdown, number))
     parts = [(part.label, kernels_inside(breakdown, -1, part.label)) for part, _ in breakdown.parts]
@@ -96,8 +101,14 @@ def _of_ranges(breakdown: Breakdown, merged: ColumnTable) -> Iterator[list[str]]
     if sum(sums) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
         for at in sorted(np.flatnonzero(sums).tolist(), key=lambda at: -sums[at])[:_TOP_RANGES]:
             name, rows = parts[at]
-            part = f" ({breakdown.by} {one_line(str(name), 60)})" if breakdown.by else ""
+            part = _part(breakdown, name) if breakdown.by else ""
             yield _top_kernels(f"GPU ops that no range owns{part}", rows)
+
+
+def _part(breakdown: Breakdown, label: object) -> str:
+    """Name a part in a title: ``(process 42)``; threads and streams say themselves what they are."""
+    what = "" if breakdown.by in ("thread", "stream") else f"{breakdown.by} "
+    return f" ({what}{one_line(str(label), 60)})"
 
 
 def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:

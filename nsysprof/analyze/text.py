@@ -10,7 +10,7 @@ import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import WORTH_ASKING_WHY
-from nsysprof.analyze.kernel_text import kernels_text
+from nsysprof.analyze.kernel_text import annotated, kernels_text
 from nsysprof.analyze.range_text import ranges_text
 from nsysprof.attribution.verify import Verification
 from nsysprof.core.text import drop_repeats, one_line, plural, quote_path, visible
@@ -195,10 +195,11 @@ def _waits(breakdown: Breakdown) -> Iterator[str]:
 
 
 def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
-    """Show each summary; few rows beside ranges, which are the answer there."""
-    rows = min(top, _FEW) if len(breakdown.columns("merged")) else top
+    """Show each summary; few rows beside annotated ranges, which are the answer there."""
+    rows = min(top, _FEW) if annotated(breakdown.columns("merged")) else top
     for answer in breakdown.summaries.values():
-        yield [answer.finding, *answer.show(rows).lines()]
+        if answer.finding:
+            yield [answer.finding, *answer.show(rows).lines()]
 
 
 def verification(result: Verification) -> str:

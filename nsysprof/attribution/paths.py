@@ -29,6 +29,8 @@ _MAX_CHARACTERS, _CUT = 1 << 26, 900
 # The same for paths of more names than anybody writes: there may be as many of them as there are ranges.
 _DEEP, _CUT_DEEP = 100, 60
 DEFAULT_MERGE = ("iter*", "step*")
+# What stands for a path where all of a trace is meant.
+WHOLE_TRACE = "whole trace"
 
 
 @dataclass(frozen=True)
