@@ -57,7 +57,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
                 "table": answer.show(MAX_SUMMARY_ROWS).html(),
             }
             for summary in SUMMARIES
-            if (answer := breakdown.summaries.get(summary.name))
+            if (answer := breakdown.summaries.get(summary.name)) and answer.finding
         ],
         environment=report_facts(breakdown.attribution.trace.report, breakdown.attribution.threads),
     )

@@ -332,7 +332,7 @@ def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
     roots = roots[np.argsort(-merged["busy_ns"][roots], kind="stable")][:_TOP_RANGES]
     for number, row in zip(roots.tolist(), _rows(merged.take(roots)), strict=True):
         label = one_line(row.merged_path, 80) or "(no name)"
-        part = f" ({breakdown.by} {getattr(row, breakdown.by)})" if breakdown.by else ""
+        part = _part(breakdown, getattr(row, breakdown.by)) if breakdown.by else ""
         title = f"GPU ops in {label}{part}" if row.kind != "start_end" else f"GPU ops that {label}{part} owns"
         yield _top_kernels(title, kernels_inside(breakdown, number))
     parts = [(part.label, kernels_inside(breakdown, -1, part.label)) for part, _ in breakdown.parts]
@@ -341,15 +341,22 @@ def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
     if sum(sums) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
         for at in sorted(np.flatnonzero(sums).tolist(), key=lambda at: -sums[at])[:_TOP_RANGES]:
             name, rows = parts[at]
-            part = f" ({breakdown.by} {one_line(str(name), 60)})" if breakdown.by else ""
+            part = _part(breakdown, name) if breakdown.by else ""
             yield _top_kernels(f"GPU ops{' that no range owns' if len(merged) else ''}{part}", rows)
+
+
+def _part(breakdown: Breakdown, label: object) -> str:
+    """Name a part in a title: ``(process 42)``; threads and streams say themselves what they are."""
+    what = "" if breakdown.by in ("thread", "stream") else f"{breakdown.by} "
+    return f" ({what}{one_line(str(label), 60)})"
 
 
 def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     """Show each summary; few rows beside ranges, which are the answer there."""
     rows = min(top, _TOP_KERNELS) if len(breakdown.columns("merged")) else top
     for answer in breakdown.summaries.values():
-        yield [answer.finding, *answer.show(rows).lines()]
+        if answer.finding:
+            yield [answer.finding, *answer.show(rows).lines()]
 
 
 def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:

@@ -34,6 +34,8 @@ DEFAULT_MERGE = ("iter*", "step*")
 _STEP = re.compile(rf"((?:[^\W\d]|[ .-])*(?:iter|step|iteration)){_NUMBERED}", re.IGNORECASE)
 _COUNTED = re.compile(rf"((?:(?:micro|mini)[ _-]?)?batch|epoch|token|frame){_NUMBERED}", re.IGNORECASE)
 _LEAST_COUNTED = 3
+# What stands for a path where all of a trace is meant.
+WHOLE_TRACE = "whole trace"
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> P
     """The merged path of every path: per-call ids dropped, and names that match a glob replaced by the glob.
 
     A default glob's star stands for a number (``iter7``, ``step 12``), and with all of them other names of steps
-    merge as well (``train_step_3``, ``batch 0`` … ``batch 9``); the star of any other glob stands for anything. None merges nothing.
+    merge as well (``train_step_3``, ``batch 0`` … ``batch 9``); that of any other glob for anything. None merges nothing.
     """
     codes: dict[str, int] = {}
     recode = [codes.setdefault(name, len(codes)) for name in merged_names(paths.names, merge)]

@@ -319,7 +319,7 @@ def test_paths_come_apart_as_they_were_joined(path: str, parts: list[str]) -> No
 def test_numbered_names_of_steps_merge(name: str, merged: str) -> None:
     """Names of steps lose their number, whatever stands before `step` or `iter`; sizes and layers keep theirs."""
     assert merged_names([name]) == [merged]
-    assert names_step(merged) == merged.endswith("*")
+    assert names_step(merged) or not merged.endswith("*")
     assert merged_names([name], ("iter*",)) == ["iter*" if name == "iter7" else name]
 
 
