@@ -361,6 +361,7 @@ _OF_KERNELS: Columns[KernelRows] = {
         " captures outside every range or the recording",
         lambda rows: rows.captured,
     ),
+    "size_bytes": ("bytes that copies and memsets moved or set; 0 for kernels", _number("size_bytes")),
 }
 KERNELS = _declare(
     "kernels.csv",
