@@ -112,7 +112,8 @@ def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> P
     """The merged path of every path: per-call ids dropped, and names that match a glob replaced by the glob.
 
     A default glob's star stands for a number (``iter7``, ``step 12``), and with all of them other names of steps
-    merge as well (``train_step_3``, ``batch 0`` … ``batch 9``); that of any other glob for anything. None merges nothing.
+    merge as well (``train_step_3``, ``batch 0`` … ``batch 9``); that of any other glob
+    for anything. None merges nothing.
     """
     codes: dict[str, int] = {}
     recode = [codes.setdefault(name, len(codes)) for name in merged_names(paths.names, merge)]
