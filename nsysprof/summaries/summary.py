@@ -33,7 +33,8 @@ class Answer:
     """What a summary says of one trace.
 
     ``files`` are the rows of each of its tables, by the name of the file. ``finding`` is the sentence above what
-    readers see: ``columns`` of ``rows``, the most important first; ``note`` explains them.
+    readers see: ``columns`` of ``rows``, the most important first; ``note`` explains them. Without a finding there is
+    nothing that they should see.
     """
 
     files: Mapping[str, ColumnTable]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import merged_names
+from nsysprof.core.columns import distinct
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
@@ -146,27 +147,13 @@ def read_facts(
         activity=reader.host_activity(trace.arena),
         reasons=reasons(trace, dependencies),
         peers=find_peers(trace, communication),
-        copy_sizes=reader.copy_sizes(trace),
+        copy_sizes=trace.copy_sizes(),
         op_owner=op_owner,
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
         threads=[trace.thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
         texts=Texts(),
     )
-
-
-def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first of equal rows of whole numbers from -1 on, and for each row the place of its like among them."""
-    key, most = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
-        column = column.astype(np.int64)
-        size = int(column.max(initial=-1)) + 2
-        if most * size >= 1 << 62:
-            key = np.unique(key, return_inverse=True)[1].reshape(-1)
-            most = int(key.max(initial=0)) + 1
-        key, most = key * size + column + 1, most * size
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    return first, place.reshape(-1)
 
 
 def account(

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
 
+WHOLE = "the whole trace"  # the path of windows that are of no range
 MAX_FINDINGS = 5
 MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
 MIN_NS = 20_000  # per window
@@ -161,9 +162,8 @@ def _finding(place: _Place, rows: list[Row], culprit: str, text: str, subject: s
     top = max(rows, key=lambda row: int(row["waited_ns"]))
     ns, share = sum(row["per_instance_ns"] for row in rows), sum(row["share_of_span"] for row in rows)
     waits = sum(row["waits"] for row in rows)
-    amount = (
-        f"{format_ns(ns)} per {per}, {format_share(share)} of {'it' if per == 'window' else 'the windows'}"
-    )
+    each = "" if path == WHOLE and per == "window" else f" per {per}"
+    amount = f"{format_ns(ns)}{each}, {format_share(share)} of {'it' if per == 'window' else 'the windows'}"
     who = "a stream" if top["cause"] == "compute" else gpu
     where = "" if gpu == "the GPU" or text.startswith(gpu) else f" on {gpu}"
     return Finding(

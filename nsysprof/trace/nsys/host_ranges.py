@@ -92,49 +92,38 @@ def _first_of_equal(columns: Sequence[NDArray[np.integer]]) -> NDArray[np.intp]:
 
 
 class _Names:
-    """Codes of (string id of a name, place in the source)."""
+    """Codes of names with their places: the distinct rows of (string id of the name, of file, of function, line)."""
 
     def __init__(self) -> None:
-        self._ids, self._files, self._functions, self._lines = Coder(), Coder(), Coder(), Coder()
-        self._units, self._places, self._names = Coder(), Coder(), Coder()
+        self._values = [Coder() for _ in range(4)]
+        self._rows = [
+            Coder() for _ in range(4)
+        ]  # (code of the row without its last value, code of that value)
 
     def encode(self, block: Block) -> NDArray[np.int32]:
-        name = np.maximum(*(column(block, each, _MISSING) for each in _NAMES))
-        file, function = (
-            coder.encode(column(block, each, _MISSING))
-            for coder, each in ((self._files, "srcFile"), (self._functions, "funcName"))
-        )
-        unit = self._units.encode(_pair(file, function))
-        place = self._places.encode(_pair(unit, self._lines.encode(column(block, "lineNo"))))
-        return self._names.encode(_pair(self._ids.encode(name), place))
+        columns = [np.maximum(*(column(block, each, _MISSING) for each in _NAMES))]
+        columns += [column(block, each, _MISSING) for each in _PLACE]
+        code = np.zeros(block.rows, np.int32)
+        for values, row, each in zip(self._values, self._rows, columns, strict=True):
+            code = row.encode((code.astype(np.int64) << 32) | values.encode(each))
+        return code
 
     def texts(self, source: Source, unnamed: str) -> list[str]:
         """The name of each code, as nsys writes it: ``Compute Construct@layers.c:118``, of a file without its folder.
 
         Files in different folders that are called alike keep theirs; where no file is recorded the function stands.
         """
-        used = {
-            int(each) for coder in (self._ids, self._files, self._functions) for each in coder.values.tolist()
-        } - {_MISSING}
-        strings = source.strings(sorted(used))
-        paths = {each: strings[each] for each in self._files.values.tolist() if each in strings}
-        alike = Counter(path.rpartition("/")[2] for path in set(paths.values()))
-        ids, files, functions, lines, units, places = (
-            coder.values.tolist()
-            for coder in (self._ids, self._files, self._functions, self._lines, self._units, self._places)
-        )
+        code, columns = np.arange(len(self._rows[-1])), []
+        for values, row in zip(self._values[::-1], self._rows[::-1], strict=True):
+            code, last = np.divmod(row.values[code], 1 << 32)
+            columns.append(values.values[last].tolist())
+        line, function, file, name = columns
+        strings = source.strings(sorted({*name, *file, *function} - {_MISSING}))
+        alike = Counter(strings[each].rpartition("/")[2] for each in set(file) & set(strings))
         out = []
-        for key in self._names.values.tolist():
-            place = places[key & 0xFFFFFFFF]
-            unit = units[place >> 32]
-            path = paths.get(files[unit >> 32], "")
-            file = path.rpartition("/")[2]
-            where = (path if alike[file] > 1 else file) or strings.get(functions[unit & 0xFFFFFFFF], "")
-            line = lines[place & 0xFFFFFFFF]
-            where += f":{line}" if where and line > 0 else ""
-            out.append("@".join(filter(None, (strings.get(ids[key >> 32]) or unnamed, where))))
+        for each, path, where, number in zip(name, file, function, line, strict=True):
+            short = strings.get(path, "").rpartition("/")[2]
+            place = (strings[path] if alike[short] > 1 else short) or strings.get(where, "")
+            at = f"@{place}" + f":{number}" * (number > 0) if place else ""
+            out.append(f"{strings.get(each) or unnamed}{at}")
         return out
-
-
-def _pair(high: NDArray[np.int32], low: NDArray[np.int32]) -> NDArray[np.int64]:
-    return (high.astype(np.int64) << 32) | low
