@@ -21,6 +21,10 @@ MIN_SHARE = 0.1  # of the launches of a thread that loops of one kind hold toget
 MIN_WORK_SHARE = 0.02  # of the time of what its launches run
 _INNER_SHARE = 0.2  # of the launches of a loop that an inner one holds
 _MAX_CHAINS, _MAX_KINDS = 200, 26  # loops of a thread that are looked at, the longest; and kinds of them
+_FEW, _MOSTLY = (
+    10,
+    0.8,
+)  # a loop of fewer rounds, of whose launches inner loops hold so many, gives way to these
 _ALIKE = 0.7  # of their symbols that two loops of one kind have in common
 _IN_STEP = 0.8  # of the iterations of the leading thread, in which another one launches about as much each
 _SIMILAR = 0.1  # how much about as much differs
@@ -148,14 +152,11 @@ def _thread_rounds(symbols: Ints, work: Ints, gap: Ints, first: int) -> _Rounds 
 
 def _stretches(chains: Chains, symbols: Ints, gap: Ints) -> Iterator[_Stretch]:
     """The outermost loops in order; those of one kind that follow one another are one."""
-    size = chains.end - chains.start
-    top = np.flatnonzero(chains.parent < 0)
-    top = np.sort(top[np.argsort(-size[top], kind="stable")[:_MAX_CHAINS]])
     kinds: list[frozenset[int]] = []
     seams: list[tuple[int, int]] = []
     group: list[tuple[int, Loop]] = []
     before = -1
-    for row in top.tolist():
+    for row in _outermost(chains).tolist():
         kind = _kind(kinds, frozenset(np.unique(symbols[chains.start[row] : chains.end[row]]).tolist()))
         loop = rounds(chains, row, symbols, gap, seams[kind] if kind < len(seams) else None)
         seams += [loop.seam] * (kind == len(seams))
@@ -166,6 +167,29 @@ def _stretches(chains: Chains, symbols: Ints, gap: Ints) -> Iterator[_Stretch]:
         before = kind
     if group:
         yield _joined(before, group)
+
+
+def _outermost(chains: Chains) -> Ints:
+    """The longest loops that are in no other, in order. One of few rounds in which others go round more often most of
+    the time, such as that over the sizes of a benchmark, gives way to those.
+    """
+    size, around = chains.end - chains.start, chains.parent
+    folds = zip(chains.folds, range(len(chains.folds)), strict=True)
+    rounds_ = np.concatenate([(fold.last - fold.first) // fold.period for fold, _ in folds])
+    rounds_ = rounds_[
+        np.argsort(np.argsort(chains.fold * len(size) + chains.chain, kind="stable"), kind="stable")
+    ]
+    more = (around >= 0) & (rounds_ > rounds_[around])
+    inside = np.zeros(len(size) + 1, np.int64)
+    np.add.at(inside, around[more], size[more])
+    gone = (chains.count < _FEW) & (inside[:-1] >= _MOSTLY * size)
+    top = around < 0
+    for row in np.flatnonzero(gone).tolist():  # outer ones stand before inner ones
+        if top[row]:
+            top[row] = False
+            top |= around == row
+    rows = np.flatnonzero(top)
+    return np.sort(rows[np.argsort(-size[rows], kind="stable")[:_MAX_CHAINS]])
 
 
 def _joined(kind: int, group: list[tuple[int, Loop]]) -> _Stretch:
@@ -207,11 +231,11 @@ def _outer(loops: list[_Stretch], kind: int, first: int) -> _Rounds:
 
 def _inner(chains: Chains, rows: Ints, first: int) -> Iterator[_Rounds]:
     """The rounds of loops directly inside some chains: of each period the ones that hold much of the loop around."""
-    inside = np.flatnonzero(np.isin(chains.parent, rows) & (chains.level > 0))
-    inside = inside[np.array([level.period for level in chains.levels])[chains.level[inside]] > 1]
+    inside = np.flatnonzero(np.isin(chains.parent, rows))
+    inside = inside[np.array([fold.period for fold in chains.folds])[chains.fold[inside]] > 1]
     size = chains.end - chains.start
-    for level in np.unique(chains.level[inside]).tolist():
-        mine = inside[chains.level[inside] == level]
+    for fold in np.unique(chains.fold[inside]).tolist():
+        mine = inside[chains.fold[inside] == fold]
         around = np.unique(chains.parent[mine])
         if size[mine].sum() >= _INNER_SHARE * size[around].sum():
             start, stop, number, last = inner_rounds(chains, mine)

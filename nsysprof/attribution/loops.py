@@ -18,8 +18,11 @@ from nsysprof.core.nesting import enclosing
 
 _GRAMS = (1, 2, 4, 8, 16)  # lengths of the pieces whose distances propose periods
 _CANDIDATES = 64  # periods to try at a time
-_FOLDS = 64  # how often to fold at most
-_SEED = 3  # rounds without any variation that make a loop
+_DEPTH = 12  # how deep loops are in loops at most
+_SEED = 3  # rounds without any variation that make a loop,
+_LONG, _LONG_SEED = 16, 2  # and of rounds of so many tokens
+_FOLLOWED, _VARIED = 8, 0.005  # kinds of loops followed through variations, by what they have without
+_PAIRS = 4  # pairs of tokens that tell where in a round they are, from which on one alone proves nothing
 
 Words = NDArray[np.uint64]
 
@@ -40,11 +43,11 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class _Level:
-    """A fold: the tokens before it, the first symbol of each (and the end), and where they repeat every ``period``.
-    ``plain`` are the tokens of the symbols themselves.
+class _Fold:
+    """The ``tokens`` before a fold, the first symbol of each and the end (``at``), and the loops of this ``period``.
 
-    Stretch ``[first, last)`` of tokens belongs to ``chain``; stretches of one chain are interrupted by variations.
+    A loop, here a chain, is of tokens ``[first, last)``; at ``clean`` begin two rounds of it without any variation.
+    ``plain`` are the tokens of the symbols themselves.
     """
 
     plain: Words
@@ -53,43 +56,27 @@ class _Level:
     period: int
     first: Ints
     last: Ints
-    chain: Ints
-
-    def chains(self) -> tuple[Ints, Ints]:
-        """The first symbol of each chain, and the one after its last."""
-        count = int(self.chain[-1]) + 1
-        begin = np.searchsorted(self.chain, np.arange(count))
-        end = np.searchsorted(self.chain, np.arange(count), side="right") - 1
-        return self.at[self.first[begin]], self.at[self.last[end]]
+    clean: Ints
 
 
-def fold_loops(symbols: Ints) -> list[_Level]:
-    """Fold a sequence, see above: the folds, from the innermost; the first is that of equal neighbours."""
+def fold_loops(symbols: Ints) -> list[_Fold]:
+    """Fold a sequence, see above: the folds with loops, from the innermost; the first is that of equal neighbours."""
     words = mixed(symbols.astype(np.uint64))
     new = np.flatnonzero(np.append(True, words[1:] != words[:-1])[: len(words)])
     at = np.append(new, len(words))
     repeated = np.flatnonzero(np.diff(at) >= _SEED)
-    levels = [
-        _Level(
-            words,
-            words,
-            np.arange(len(words) + 1),
-            1,
-            at[repeated],
-            at[repeated + 1],
-            np.arange(len(repeated)),
-        )
-    ]
+    first = at[repeated]
+    folds = [_Fold(words, words, np.arange(len(words) + 1), 1, first, at[repeated + 1], first)]
     tokens = words[new]
-    for _ in range(_FOLDS):
-        folded = next(
-            (each for p in _periods(tokens) if (each := _fold(words, tokens, at, p)) is not None), None
-        )
-        if folded is None:
+    for _ in range(_DEPTH):
+        before = len(folds)
+        for period in _periods(tokens):
+            if (loops := _loops(words[at[:-1]], tokens, period)) is not None:
+                folds.append(_Fold(words, tokens, at, period, *loops))
+                tokens, at = _folded(folds[-1])
+        if len(folds) == before:
             break
-        levels.append(folded)
-        tokens, at = _folded(folded)
-    return [level for level in levels if len(level.chain)]
+    return folds if len(repeated) else folds[1:]
 
 
 def _periods(tokens: Words) -> list[int]:
@@ -113,148 +100,203 @@ def _periods(tokens: Words) -> list[int]:
     return np.sort(best).tolist()  # type: ignore[no-any-return]
 
 
-def _fold(plain: Words, tokens: Words, at: Ints, period: int) -> _Level | None:
-    """Find where tokens repeat with a period, `_SEED` rounds or more; None for nowhere."""
+def _loops(plain: Words, tokens: Words, period: int) -> tuple[Ints, Ints, Ints] | None:
+    """Find where tokens repeat: first, last and clean of `_Fold`; None for nowhere. Those that are not as they were
+    (``plain``) are folded loops.
+    """
     equal = (tokens[period:] == tokens[:-period]).astype(np.int8)
     edge = np.flatnonzero(np.diff(np.concatenate([[0], equal, [0]])))
-    first, last = edge[0::2], edge[1::2]
-    long = last - first >= period
-    first, last = first[long], last[long] + period
-    seed = last - first >= _SEED * period
-    if not seed.any():
+    rounds_ = _LONG_SEED if period >= _LONG else _SEED
+    long = edge[1::2] - edge[0::2] >= (rounds_ - 1) * period
+    for part in (each for each in range(1, period // 2 + 1) if period % each == 0 and long.any()):
+        differs = np.append(0, np.cumsum(tokens[part:] != tokens[:-part]))
+        begin = edge[0::2]  # rounds that are rounds of a shorter loop are none
+        long &= differs[np.minimum(begin + period, len(differs) - 1)] > differs[begin]
+    if not long.any():
         return None
+    first, last = edge[0::2][long], edge[1::2][long] + period
+    clean = first.copy()
     first[1:] = np.maximum(first[1:], last[:-1])
-    with np.errstate(over="ignore"):  # the sum of a round is the same wherever the round begins
-        total = np.append(np.uint64(0), np.cumsum(mixed(tokens)))
-        body = total[np.minimum(first + period, last)] - total[first]
-    near = first[1:] - last[:-1] <= (period // 2 if period > _SEED else 0)
-    chain = np.cumsum(np.append(0, ~(near & (body[1:] == body[:-1]))))
-    good = np.zeros(int(chain[-1]) + 1, bool)
-    good[chain[seed]] = True
-    kept = good[chain] & (last > first)
-    return _Level(plain, tokens, at, period, first[kept], last[kept], (np.cumsum(good) - 1)[chain[kept]])
+    body = _bodies(tokens, clean, period)
+    taken = np.zeros(len(tokens) + 1, bool)
+    followed = []
+    kinds, of = np.unique(body, return_inverse=True)
+    held = np.bincount(of.reshape(-1), weights=last - first)
+    pair, loops_before = _pairs(tokens), np.append(0, np.cumsum(tokens != plain))
+    for kind in np.argsort(-held, kind="stable")[:_FOLLOWED].tolist():
+        if period < _PAIRS or held[kind] < _VARIED * len(tokens):
+            break
+        at = int(clean[np.argmax(body == kinds[kind])])
+        for begin, end in _followed(pair, at, period, taken, loops_before):
+            followed.append((begin, end, at))
+            taken[begin:end] = True
+    free = np.flatnonzero(~taken[first] & ~taken[last - 1] & (last - first >= _SEED * period))
+    several = np.array(followed, np.int64).reshape(-1, 3)
+    columns = [
+        np.append(one, other[free]) for one, other in zip(several.T, (first, last, clean), strict=True)
+    ]
+    order = np.argsort(columns[0], kind="stable")
+    return (columns[0][order], columns[1][order], columns[2][order]) if len(order) else None
 
 
-def _folded(level: _Level) -> tuple[Words, Ints]:
-    """The tokens after a fold, one for each chain, and their first symbols."""
-    begin = np.flatnonzero(np.append(True, np.diff(level.chain) > 0))
-    end = np.append(begin[1:], len(level.chain)) - 1
-    first, last = level.first[begin], level.last[end]
+def _bodies(tokens: Words, at: Ints, period: int) -> Words:
+    """A word for the round at each place, wherever in it the round begins."""
     with np.errstate(over="ignore"):
-        total = np.append(np.uint64(0), np.cumsum(mixed(level.tokens)))
-        body = mixed(total[first + level.period] - total[first] + np.uint64(level.period))
-    inside = np.zeros(len(level.tokens) + 1, np.int64)
-    np.add.at(inside, first + 1, 1)
-    np.add.at(inside, last, -1)
+        total = np.append(np.uint64(0), np.cumsum(mixed(tokens)))
+        return mixed(total[at + period] - total[at] + np.uint64(period))
+
+
+def _pairs(tokens: Words) -> Words:
+    """A word for each token with the next one."""
+    with np.errstate(over="ignore"):
+        return mixed(tokens[:-1] * np.uint64(3) + tokens[1:])
+
+
+def _in_phase(pair: Words, one_round: Words) -> tuple[Ints, Ints, int]:
+    """Which pairs of tokens show where in a round they are, and for each where the round would begin. Only those count
+    that agree with a neighbour, where there are enough. Also how many there are in a round without variation.
+    """
+    known, phase, count = np.unique(one_round, return_index=True, return_counts=True)
+    known, phase = known[count == 1], phase[count == 1]
+    if not len(known):
+        return np.empty(0, np.int64), np.empty(0, np.int64), 0
+    place = np.minimum(np.searchsorted(known, pair), len(known) - 1)
+    at = np.flatnonzero(known[place] == pair)
+    begin = at - phase[place[at]]
+    if len(known) >= _PAIRS:
+        step = np.diff(begin)
+        agrees = (step == 0) | (step == len(one_round))
+        kept = np.append(agrees, False) | np.append(False, agrees)
+        at, begin = at[kept], begin[kept]
+    return at, begin, len(known)
+
+
+def _followed(
+    pair: Words, clean: int, period: int, taken: NDArray[np.bool_], loops_before: Ints
+) -> list[tuple[int, int]]:
+    """Where the loop of a clean round goes on, through variations that interrupt it for less than half a round and hold
+    no loop; places where tokens are ``taken`` are left out.
+    """
+    at, begin, usual = _in_phase(pair, pair[clean : clean + period])
+    free = ~taken[at]
+    at, begin = at[free], begin[free]
+    if not len(at):
+        return []
+    new = np.append(True, np.diff(begin) >= period / 2)
+    of = np.cumsum(new) - 1
+    full = 2 * np.bincount(of) >= usual
+    apart = np.append(True, np.diff(at) > period // 2 + period // max(usual, 1))
+    apart[1:] |= loops_before[at[1:]] > loops_before[np.minimum(at[:-1] + 2, at[1:])]
+    stretch = np.cumsum(apart) - 1
+    of_round = stretch[new]
+    count, good = np.bincount(stretch[new]), np.bincount(of_round, weights=full)
+    first = np.flatnonzero(apart)
+    last = np.append(first[1:], len(at)) - 1
+    kept = np.flatnonzero((good > _SEED) & (2 * good >= count[: len(good)]))
+    return list(zip(at[first[kept]].tolist(), (at[last[kept]] + 2).tolist(), strict=True))
+
+
+def _folded(fold: _Fold) -> tuple[Words, Ints]:
+    """The tokens after a fold, one for each chain, and their first symbols."""
+    inside = np.zeros(len(fold.tokens) + 1, np.int64)
+    np.add.at(inside, fold.first + 1, 1)
+    np.add.at(inside, fold.last, -1)
     kept = np.flatnonzero(np.cumsum(inside[:-1]) == 0)
-    tokens = level.tokens.copy()
-    tokens[first] = body
-    return tokens[kept], np.append(level.at[kept], level.at[-1])
+    tokens = fold.tokens.copy()
+    tokens[fold.first] = _bodies(fold.tokens, fold.clean, fold.period)
+    return tokens[kept], np.append(fold.at[kept], fold.at[-1])
 
 
-# ---- loops of a fold, with their rounds
+# ---- loops of all folds, with their rounds
 
 
 @dataclass(frozen=True)
 class Chains:
-    """All chains of all folds, each before those inside it: their symbols ``[start, end)``, the fold, the number in it,
-    and ``parent``, the innermost other chain around each, -1 for none.
+    """The loops of all folds, each before those inside it: their symbols ``[start, end)``, the fold, the number in it,
+    about how many rounds (``count``), and ``parent``, the innermost other one around each, -1 for none.
     """
 
-    levels: list[_Level]
+    folds: list[_Fold]
     start: Ints
     end: Ints
-    level: Ints
+    fold: Ints
     chain: Ints
+    count: Ints
     parent: NDArray[np.int32]
 
 
-def chains_of(levels: list[_Level]) -> Chains:
-    """Collect the chains of all folds of a sequence."""
-    ends = [level.chains() for level in levels]
-    start, end = (np.concatenate([each[at] for each in ends]) for at in (0, 1))
-    level = np.repeat(np.arange(len(ends)), [len(each[0]) for each in ends])
-    chain = np.concatenate([np.arange(len(each[0])) for each in ends])
-    order = np.lexsort((-level, -end, start))
+def chains_of(folds: list[_Fold]) -> Chains:
+    """Collect the loops of all folds of a sequence."""
+    start = np.concatenate([each.at[each.first] for each in folds])
+    end = np.concatenate([each.at[each.last] for each in folds])
+    fold = np.repeat(np.arange(len(folds)), [len(each.first) for each in folds])
+    chain = np.concatenate([np.arange(len(each.first)) for each in folds])
+    count = np.concatenate([(each.last - each.first) // each.period for each in folds])
+    order = np.lexsort((-fold, -end, start))
     start, end = start[order], end[order]
-    return Chains(levels, start, end, level[order], chain[order], enclosing(end))
+    return Chains(folds, start, end, fold[order], chain[order], count[order], enclosing(end))
 
 
 def rounds(chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, int] | None = None) -> Loop:
-    """One chain with its rounds. They begin where the chain does, or so that it ends with a whole round: of the two
-    where the longer ``gap`` (int64, before each symbol) is. Or at the ``seam`` of another loop, where there is one.
+    """One loop with its rounds. They begin where the loop does, or so that it ends with a whole round: of the two where
+    the longer ``gap`` (int64, before each symbol) is. Or at the ``seam`` of another loop, where there is one.
     """
-    level = chains.levels[int(chains.level[row])]
-    span = slice(*np.searchsorted(level.chain, [chains.chain[row], chains.chain[row] + 1]).tolist())
-    first, last = level.first[span].tolist(), level.last[span].tolist()
-    one_round = level.tokens[first[0] : first[0] + level.period]
-    shift = [_shift(level, one_round, at) for at in first]
-    over = (last[-1] - first[-1] - shift[-1]) % level.period
-    second = level.at[first[0] + level.period + np.arange(level.period)]
+    fold, chain = chains.folds[int(chains.fold[row])], int(chains.chain[row])
+    first, last, clean = (int(each[chain]) for each in (fold.first, fold.last, fold.clean))
+    pair, period = _pairs(fold.tokens[first : last + 1]), fold.period
+    one_round = _pairs(fold.tokens[clean : clean + 2 * period])
+    at, begin, _ = _in_phase(pair[: last - first - 1], one_round[:period])
+    cuts = [int(at[0] - begin[0]), int(at[-1] - begin[-1] + 2) % period] if len(at) else [0]
+    second = fold.at[clean + period + np.arange(period)]
     seams = list(zip(symbols[second - 1].tolist(), symbols[second].tolist(), strict=True))
-    cuts = [cut for cut, each in enumerate(seams) if each == seam] or [0, over]
-
-    def waits(cut: int) -> float:
-        return float(np.median(gap[level.at[np.array(_places(level.period, first, last, shift, cut))]]))
-
-    cut = max(cuts, key=waits)
-    places = _places(level.period, first, last, shift, cut)
-    starts = _begin(level, np.array(places, np.int64), symbols)
-    cut_off = 2 * (last[-1] - places[-1]) < level.period
-    return Loop(int(chains.start[row]), int(chains.end[row]), starts, cut_off, seams[cut])
+    cuts = [cut for cut, each in enumerate(seams) if each == seam] or cuts
+    places = [
+        first + _places(pair[: last - first - 1], one_round[cut : cut + period], last - first) for cut in cuts
+    ]
+    best = max(range(len(cuts)), key=lambda which: float(np.median(gap[fold.at[places[which]]])))
+    starts = _begin(fold, places[best], symbols)
+    cut_off = 2 * (last - int(places[best][-1])) < period
+    return Loop(int(chains.start[row]), int(chains.end[row]), starts, cut_off, seams[cuts[best]])
 
 
-def _shift(level: _Level, one_round: Words, at: int) -> int:
-    """How many tokens after ``at`` the loop is where ``one_round`` begins."""
+def _places(pair: Words, one_round: Words, size: int) -> Ints:
+    """Where rounds begin among ``size`` tokens, of which these are the pairs; one that began before is left out."""
     period = len(one_round)
-    for shift in np.flatnonzero(level.tokens[at : at + period] == one_round[0]).tolist():
-        if np.array_equal(level.tokens[at + shift : at + shift + period], one_round):
-            return int(shift)
-    return 0
+    at, begin, _ = _in_phase(pair, one_round)
+    if not len(at):
+        return np.arange(0, size, period)
+    if at[-1] == size - 2:  # the last token ends a pair and begins none
+        at = np.append(at, size - 1)
+        begin = np.append(begin, size - 1 - (at[-2] + 1 - begin[-1]) % period)
+    new = np.append(True, np.diff(begin) >= period / 2)
+    before = np.append(-1, at[:-1])
+    out: Ints = np.maximum(begin, before + 1)[new]
+    return out[(begin[new] >= 0) | (np.arange(len(out)) > 0)] if len(out) > 1 else np.maximum(out, 0)
 
 
-def _places(period: int, first: list[int], last: list[int], shift: list[int], cut: int) -> list[int]:
-    """The tokens with which rounds begin; one that a variation replaced counts where it would be."""
-    out: list[int] = []
-    before = 0
-    for begin, end, by in zip(first, last, shift, strict=True):
-        mine = list(range(begin + (cut + by) % period, end, period))
-        if out and mine and mine[0] - out[-1] > 3 * period // 2:
-            out.append(min(out[-1] + period, begin) if out[-1] + period >= before else before)
-        out += mine
-        before = end
-    return out
-
-
-def _begin(level: _Level, places: Ints, symbols: Ints) -> Ints:
+def _begin(fold: _Fold, places: Ints, symbols: Ints) -> Ints:
     """The first symbol of each round. Where a round ends with what the next one begins with, the two share a token:
     then as many symbols of it count to the next as the first round begins with.
     """
-    begin, end = level.at[places], level.at[places + 1]
+    begin, end = fold.at[places], fold.at[places + 1]
     size = end - begin
     wanted = min(int(size[0]), int(np.median(size)))
     alike: NDArray[np.bool_] = symbols[begin] == symbols[end - 1]
-    alike &= level.tokens[places] == level.plain[begin]  # no folded loop
+    alike &= fold.tokens[places] == fold.plain[begin]  # no folded loop
     return np.where(alike & (size > wanted), end - wanted, begin)
 
 
 def inner_rounds(chains: Chains, rows: Ints) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
-    """The rounds of chains of one fold, which begin where each stretch of them does: int64 symbols ``[start, stop)``
-    and the number of each round in its chain; bool, the last of it.
+    """The rounds of loops of one fold, which begin where each of them does: int64 symbols ``[start, stop)`` and the
+    number of each round in its loop; bool, the last of it.
     """
-    level = chains.levels[int(chains.level[rows[0]])]
-    some = np.flatnonzero(np.isin(level.chain, chains.chain[rows]))
-    first, last, chain = level.first[some], level.last[some], level.chain[some]
-    count = (last - first + level.period // 2) // level.period
-    within = expand_ranges(np.zeros_like(count), count)
-    start = level.at[np.repeat(first, count) + level.period * within]
-    of = np.repeat(chain, count)
-    new = np.append(True, of[1:] != of[:-1])
-    begin = np.flatnonzero(new)
-    number = np.arange(len(of)) - np.repeat(begin, np.diff(np.append(begin, len(of))))
-    final = np.append(new[1:], True)
+    fold = chains.folds[int(chains.fold[rows[0]])]
+    chain = np.sort(chains.chain[rows])
+    first, last = fold.first[chain], fold.last[chain]
+    count = np.maximum((last - first + fold.period // 2) // fold.period, 1)
+    number = expand_ranges(np.zeros_like(count), count)
+    start = fold.at[np.repeat(first, count) + fold.period * number]
+    final = np.append(number[1:] == 0, True)
     stop = np.append(start[1:], 0)
-    end = np.zeros(int(level.chain[-1]) + 1, np.int64)
-    np.maximum.at(end, chain, level.at[last])
-    stop[final] = end[of[final]]
+    stop[final] = fold.at[last]
     return start, stop, number, final
