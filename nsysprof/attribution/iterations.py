@@ -16,9 +16,12 @@ from nsysprof.core.text import plural
 from nsysprof.trace.details import OtherRanges, no_ranges
 from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MEMSET, RangeName, Trace, pid_of, tid_of
 
-MIN_ROUNDS = 4  # of a kind of loop
+MIN_ROUNDS, _ROUND_SIZES = (
+    (16, 4, 3),
+    (1, 7),
+)  # rounds of a kind of loop: of one launch, of up to 7, and of more
 MIN_SHARE = 0.1  # of the launches of a thread that loops of one kind hold together; or
-MIN_WORK_SHARE = 0.02  # of the time of what its launches run
+MIN_WORK_SHARE = 0.001  # of the time of what its launches run
 _INNER_SHARE = 0.2  # of the launches of a loop that an inner one holds
 _MAX_CHAINS, _MAX_KINDS = 200, 26  # loops of a thread that are looked at, the longest; and kinds of them
 _FEW, _MOSTLY = (
@@ -32,7 +35,8 @@ _SIMILAR = 0.1  # how much about as much differs
 # Which kernels a library takes for a matrix multiplication or convolution depends on shapes, and how wide PyTorch's
 # element-wise kernels are on alignment.
 _MATRIX = re.compile(
-    r"gemm|gemv|nvjet|xmma|splitk(?!v)|cutlass|convolve|fprop|dgrad|wgrad|winograd", re.IGNORECASE
+    r"(?!.*(?:flash|fmha|sdpa)).*(?:gemm|gemv|nvjet|xmma|splitk|cutlass|convolve|fprop|dgrad|wgrad|winograd)",
+    re.IGNORECASE,
 )
 _WIDTH = re.compile(r"(?:vectorized_|unrolled_)?elementwise_kernel(?:_\w+)?<(?:\(int\)\d+, )+")
 
@@ -64,7 +68,7 @@ def find_iterations(trace: Trace) -> OtherRanges:
     loop of a thread makes ``iteration B 7``. A warning says what was found.
     """
     launches = trace.launches
-    symbols, work = _symbols(trace)
+    symbols, exact, work = _symbols(trace)
     edges = np.searchsorted(launches.thread, np.arange(len(trace.threads) + 1))
     out: list[tuple[int, _Rounds, Ints]] = []
     for process in range(len(trace.processes)):
@@ -75,14 +79,18 @@ def find_iterations(trace: Trace) -> OtherRanges:
         for thread in members:
             own = slice(*edges[thread : thread + 2].tolist())
             waited = gap[own.start - calls.start : own.stop - calls.start]
-            loops = _thread_rounds(symbols[own], work[own], waited, own.start)
-            found |= {thread: loops} if loops else {}
+            if own.stop - own.start >= min(MIN_ROUNDS):
+                loops = _thread_rounds(symbols[own], exact[own], work[own], waited, own.start)
+                loops = loops or _thread_rounds(exact[own], exact[own], work[own], waited, own.start)
+                found |= {thread: loops} if loops else {}
         out += _leaders(trace, found, edges)
     return _as_ranges(trace, out) if out else no_ranges()
 
 
-def _symbols(trace: Trace) -> tuple[Ints, Ints]:
-    """What each launch launches: equal numbers for what counts as equal; and how long kernels and graphs of it run."""
+def _symbols(trace: Trace) -> tuple[Ints, Ints, Ints]:
+    """What each launch launches: equal numbers for what counts as equal, and for equal names; and how long kernels and
+    graphs of it run.
+    """
     ops = trace.ops
     rows = np.flatnonzero(ops.launch >= 0)
     if len(rows) != len(trace.launches):  # graphs: the first op stands for all
@@ -90,18 +98,22 @@ def _symbols(trace: Trace) -> tuple[Ints, Ints]:
         rows = rows[np.append(True, np.diff(ops.launch[rows]) > 0)] if len(rows) else rows
     codes: dict[str, int] = {"": 0}  # the first is that of matrix multiplications
     recode = [
-        0 if _MATRIX.search(name) else codes.setdefault(_WIDTH.sub("elementwise_kernel<", name), len(codes))
+        0
+        if _MATRIX.match(name.split("<", 1)[0])
+        else codes.setdefault(_WIDTH.sub("elementwise_kernel<", name), len(codes))
         for name in trace.op_names
     ]
-    out, kind = np.full(len(trace.launches), -1, np.int64), np.full(len(trace.launches), MEMSET, np.uint8)
+    out, exact = (np.full(len(trace.launches), -1, np.int64) for _ in range(2))
+    kind = np.full(len(trace.launches), MEMSET, np.uint8)
     out[ops.launch[rows]] = np.array(recode, np.int64)[ops.name[rows]] * 2 + ops.from_graph[rows]
+    exact[ops.launch[rows]] = ops.name[rows].astype(np.int64) * 2 + ops.from_graph[rows]
     kind[ops.launch[rows]] = ops.kind[rows]
     before = np.flatnonzero((kind[:-1] == MEMSET) & (out[1:] == 0))  # a set of the workspace belongs to it
     out[before] = 0
     work = np.zeros(len(out) + 1, np.int64)
     computes = (ops.kind == KERNEL) | (ops.kind == GRAPH)
     np.add.at(work, ops.launch, np.where(computes, ops.end - ops.start, 0))
-    return out, work[:-1]
+    return out, exact, work[:-1]
 
 
 def _gaps(start: Ints, end: Ints) -> Ints:
@@ -125,9 +137,9 @@ class _Stretch:
     end: int
 
 
-def _thread_rounds(symbols: Ints, work: Ints, gap: Ints, first: int) -> _Rounds | None:
+def _thread_rounds(symbols: Ints, exact: Ints, work: Ints, gap: Ints, first: int) -> _Rounds | None:
     """The rounds of the loops of a thread, None for none; ``first`` is its first launch, ``work`` ns what each runs."""
-    folds = fold_loops(symbols)
+    folds = fold_loops(symbols, exact)
     if not folds:
         return None
     chains = chains_of(folds)
@@ -138,7 +150,8 @@ def _thread_rounds(symbols: Ints, work: Ints, gap: Ints, first: int) -> _Rounds 
         busy[each.kind] += work[each.starts[0] : each.end].sum()
         count[each.kind] += len(each.starts)
     much = (held >= MIN_SHARE * len(symbols)) | (busy >= MIN_WORK_SHARE * work.sum())
-    good = np.flatnonzero(much & (busy > 0) & (count >= MIN_ROUNDS))
+    needed = np.array([MIN_ROUNDS[at] for at in np.searchsorted(_ROUND_SIZES, held / np.maximum(count, 1))])
+    good = np.flatnonzero(much & (busy > 0) & (count >= needed))
     good = good[np.argsort(-held[good], kind="stable")[:_MAX_KINDS]]
     parts: list[_Rounds] = []
     for number, kind in enumerate([*good[:1].tolist(), *np.sort(good[1:]).tolist()]):

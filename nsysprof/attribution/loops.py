@@ -59,14 +59,17 @@ class _Fold:
     clean: Ints
 
 
-def fold_loops(symbols: Ints) -> list[_Fold]:
-    """Fold a sequence, see above: the folds with loops, from the innermost; the first is that of equal neighbours."""
+def fold_loops(symbols: Ints, exact: Ints) -> list[_Fold]:
+    """Fold a sequence, see above: the folds with loops, from the innermost. The first is that of neighbours that are
+    equal in ``exact``; from there on equal ``symbols`` will do.
+    """
     words = mixed(symbols.astype(np.uint64))
     new = np.flatnonzero(np.append(True, words[1:] != words[:-1])[: len(words)])
     at = np.append(new, len(words))
-    repeated = np.flatnonzero(np.diff(at) >= _SEED)
-    first = at[repeated]
-    folds = [_Fold(words, words, np.arange(len(words) + 1), 1, first, at[repeated + 1], first)]
+    run = np.append(np.flatnonzero(np.append(True, exact[1:] != exact[:-1])), len(exact))
+    repeated = np.flatnonzero(np.diff(run) >= _SEED)
+    first = run[repeated]
+    folds = [_Fold(words, words, np.arange(len(words) + 1), 1, first, run[repeated + 1], first)]
     tokens = words[new]
     for _ in range(_DEPTH):
         before = len(folds)
@@ -110,8 +113,8 @@ def _loops(plain: Words, tokens: Words, period: int) -> tuple[Ints, Ints, Ints] 
     long = edge[1::2] - edge[0::2] >= (rounds_ - 1) * period
     for part in (each for each in range(1, period // 2 + 1) if period % each == 0 and long.any()):
         differs = np.append(0, np.cumsum(tokens[part:] != tokens[:-part]))
-        begin = edge[0::2]  # rounds that are rounds of a shorter loop are none
-        long &= differs[np.minimum(begin + period, len(differs) - 1)] > differs[begin]
+        places = edge[0::2]  # rounds that are rounds of a shorter loop are none
+        long &= differs[np.minimum(places + period, len(differs) - 1)] > differs[places]
     if not long.any():
         return None
     first, last = edge[0::2][long], edge[1::2][long] + period
