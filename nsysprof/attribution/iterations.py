@@ -31,6 +31,7 @@ _FEW, _MOSTLY = (
 _ALIKE = 0.7  # of their symbols that two loops of one kind have in common
 _IN_STEP = 0.8  # of the iterations of the leading thread, in which another one launches about as much each
 _SIMILAR = 0.1  # how much about as much differs
+_TURNS = 4  # that two threads in step take in an iteration, where one of them has more iterations of its own
 
 # Which kernels a library takes for a matrix multiplication or convolution depends on shapes, and how wide PyTorch's
 # element-wise kernels are on alignment.
@@ -294,7 +295,12 @@ def _in_step(trace: Trace, mine: _Rounds, stop: Ints, calls: slice, theirs: _Rou
     """How many launches of another thread (``calls``) belong to a round, by kind of loop; None where it has its own."""
     outer = np.flatnonzero(~mine.inner)
     if theirs is not None and np.count_nonzero(~theirs.inner) >= 2 * len(outer):
-        return None
+        both = np.concatenate(
+            [trace.launches.start[mine.start[0] : mine.stop[outer[-1]]], trace.launches.start[calls]]
+        )
+        whose = np.argsort(both, kind="stable") < mine.stop[outer[-1]] - mine.start[0]
+        if np.count_nonzero(whose[1:] != whose[:-1]) > _TURNS * len(outer):
+            return None
     begins, kind = trace.launches.start[calls], mine.kind[outer]
     count = np.searchsorted(begins, stop[outer]) - np.searchsorted(
         begins, trace.launches.start[mine.start[outer]]

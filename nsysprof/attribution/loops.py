@@ -242,28 +242,40 @@ def chains_of(folds: list[_Fold]) -> Chains:
 
 def rounds(chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, int] | None = None) -> Loop:
     """One loop with its rounds. They begin where the loop does, or so that it ends with a whole round: of the two where
-    the longer ``gap`` (int64, before each symbol) is. Or at the ``seam`` of another loop, where there is one.
+    the longer ``gap`` (int64, before each symbol) is, a gap at a round without variation counting double. Or at the
+    ``seam`` of another loop, where there is one.
     """
     fold, chain = chains.folds[int(chains.fold[row])], int(chains.chain[row])
     first, last, clean = (int(each[chain]) for each in (fold.first, fold.last, fold.clean))
-    pair, period = _pairs(fold.tokens[first : last + 1]), fold.period
+    pair, period = _pairs(fold.tokens[first:last]), fold.period
     one_round = _pairs(fold.tokens[clean : clean + 2 * period])
-    at, begin, _ = _in_phase(pair[: last - first - 1], one_round[:period])
-    cuts = [int(at[0] - begin[0]), int(at[-1] - begin[-1] + 2) % period] if len(at) else [0]
+    at, begin, usual = _in_phase(pair, one_round[:period])
+    cuts = {0: True}
+    if len(at):
+        ends = np.append(at, at[-1] + period)[[0, usual - 1, -1 - min(usual, len(at)), -2]]
+        cuts = {int(at[-1] - begin[-1] + 2) % period: bool(ends[3] - ends[2] < period)}
+        left = int(at[0] - begin[0])
+        cuts[left] = bool(ends[1] - ends[0] < period) or cuts.get(left, False)
     second = fold.at[clean + period + np.arange(period)]
     seams = list(zip(symbols[second - 1].tolist(), symbols[second].tolist(), strict=True))
-    cuts = [cut for cut, each in enumerate(seams) if each == seam] or cuts
-    places = [
-        first + _places(pair[: last - first - 1], one_round[cut : cut + period], last - first) for cut in cuts
-    ]
-    best = max(range(len(cuts)), key=lambda which: float(np.median(gap[fold.at[places[which]]])))
-    starts = _begin(fold, places[best], symbols)
-    cut_off = 2 * (last - int(places[best][-1])) < period
-    return Loop(int(chains.start[row]), int(chains.end[row]), starts, cut_off, seams[cuts[best]])
+    cuts = {cut: True for cut, each in enumerate(seams) if each == seam} or cuts
+    places = {cut: first + _places(pair, one_round[cut : cut + period], last - first) for cut in cuts}
+    waits = {
+        cut: (1 + whole) * max(float(np.median(gap[fold.at[places[cut]]])), 1) for cut, whole in cuts.items()
+    }
+    cut = max(sorted(cuts), key=waits.__getitem__)
+    place = places[cut]
+    head = fold.tokens[max(int(place[0]) - period // 2, 0) : int(place[0]) + 1] == fold.tokens[clean + cut]
+    if head.any():  # where a variation is near the first head
+        place[0] -= len(head) - 1 - int(np.flatnonzero(head)[-1])
+    cut_off = 2 * (last - int(place[-1])) < period
+    return Loop(
+        int(chains.start[row]), int(chains.end[row]), _begin(fold, place, symbols), cut_off, seams[cut]
+    )
 
 
 def _places(pair: Words, one_round: Words, size: int) -> Ints:
-    """Where rounds begin among ``size`` tokens, of which these are the pairs; one that began before is left out."""
+    """Where rounds begin among ``size`` tokens with these pairs, but for one of which the larger half lies before."""
     period = len(one_round)
     at, begin, _ = _in_phase(pair, one_round)
     if not len(at):
@@ -272,9 +284,9 @@ def _places(pair: Words, one_round: Words, size: int) -> Ints:
         at = np.append(at, size - 1)
         begin = np.append(begin, size - 1 - (at[-2] + 1 - begin[-1]) % period)
     new = np.append(True, np.diff(begin) >= period / 2)
-    before = np.append(-1, at[:-1])
-    out: Ints = np.maximum(begin, before + 1)[new]
-    return out[(begin[new] >= 0) | (np.arange(len(out)) > 0)] if len(out) > 1 else np.maximum(out, 0)
+    new[0] = 2 * begin[0] >= -period
+    out: Ints = np.maximum(begin, np.append(0, at[:-1] + 1))[new]
+    return out if len(out) else np.zeros(1, np.int64)
 
 
 def _begin(fold: _Fold, places: Ints, symbols: Ints) -> Ints:
