@@ -13,8 +13,12 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.highlights import idle_shares, launch_bound, top_rows, tree_order
 from nsysprof.analyze.page_rows import range_extents, report_timeline
+from nsysprof.analyze.range_text import (
+    range_cells,
+    range_notes,
+)
 from nsysprof.analyze.subject import subtitle
-from nsysprof.analyze.text import ledger_table, range_cells, range_notes, warning_lines, work_line
+from nsysprof.analyze.text import ledger_table, warning_lines, work_line
 from nsysprof.core.text import one_line, quote_path, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name

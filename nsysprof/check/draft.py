@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.attribution.paths import WHOLE_TRACE
+from nsysprof.attribution.paths import WHOLE_TRACE, names_step
 from nsysprof.attribution.sources import annotated
 from nsysprof.check.baseline import gpu_names
 from nsysprof.check.measure import COUNTS, RangeFinder, backends_seen, call_samples, with_whole_trace
@@ -97,7 +97,10 @@ def _chosen(breakdown: Breakdown) -> NDArray[np.intp]:
     tops = outermost(parent, runs) if (runs & works).any() else parent < 0
     tops &= works
     inside = ancestors_or_self(parent, tops) & works
-    numbered = merged["name"].isin(breakdown.options["merge"] or ()).to_numpy()
+    globs = breakdown.options["merge"] or ()
+    numbered = np.array(
+        [name in globs or (name.endswith("*") and names_step(name)) for name in merged["name"].tolist()], bool
+    )
     chosen = outermost(parent, inside & numbered)
     top = _top_of(parent, tops)
     tops[top[chosen]] = False

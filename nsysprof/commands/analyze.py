@@ -57,7 +57,9 @@ def analyze(
         str | None,
         typer.Option("--range", metavar="GLOB", help="Only ranges that match, and what lies in them."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many ranges to print and to draw.")] = 20,
+    top: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many rows to print of each table, and to draw.")
+    ] = 20,
     skip: Annotated[
         int,
         typer.Option(min=0, metavar="N", help="Leave out the first N instances of what repeats (warm-up)."),

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import near_names
 from nsysprof.attribution.paths import (
-    DEFAULT_MERGE,
     WHOLE_TRACE,
     Instances,
     Paths,
     merged_names,
     merged_paths,
+    names_step,
     range_paths,
     warm_up,
 )
@@ -181,7 +181,9 @@ def select_calls(
     inside = ancestors_or_self(merged.parent, inside)
     inside[code] = False
     if per is None:
-        hits = np.isin(np.array(merged_names(merged.names), object), DEFAULT_MERGE)
+        hits = np.array(
+            [name.endswith("*") and names_step(name) for name in merged_names(merged.names)], bool
+        )
     else:
         hits = np.array([fnmatchcase(name, per) for name in merged.names], bool)
     codes = np.flatnonzero(outermost(merged.parent, inside & hits[merged.name])).tolist()
