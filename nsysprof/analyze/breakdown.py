@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.analyze.findings import Waits, main_waits
 from nsysprof.analyze.kernel_tables import family_table, kernel_tables, op_slices
 from nsysprof.analyze.ledger import (
     UnifiedMemory,
@@ -42,17 +43,17 @@ from nsysprof.attribution.paths import (
     range_paths,
     warm_up,
 )
-from nsysprof.attribution.split import Part, parts
+from nsysprof.attribution.split import BY, Part, parts
 from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, OpGroups, Rules, classify, load_rules, op_groups
+from nsysprof.summaries.every import SUMMARIES
+from nsysprof.summaries.summary import Answer, Asked
 from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
-
-BY = ("process", "device")
 
 
 def _frame(table: str) -> cached_property[pd.DataFrame]:
@@ -68,13 +69,13 @@ class Breakdown:
     place of ``path`` with ``merged_path, name`` and ``parent`` (a row number, -1 at the top). ``families``: what lies
     inside each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``:
     the columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned)
-    for ``path``. ``ledger``: ``fate, ops, sum_ns, share``.
+    for ``path``; ``whole_kernels``: that of no range at all. ``ledger``: ``fate, ops, sum_ns, share``.
 
-    With ``by`` all tables but the ledger begin with a column of that name: a pid, or a GPU. ``options``: what
-    `break_down` was asked for. ``kinds``: what each op name is. ``merged_paths``: of each path. ``kept``: which range
-    instances count. ``graphs``: what CUDA graphs replay, by where they were captured; None where nothing is. ``parts``:
-    each with the row in ``merged`` of each merged path, -1 for none. ``notes``: on what was left out and what no range
-    owns.
+    With ``by`` all tables but the ledger begin with a column of that name: a pid, GPU, thread or stream. ``options``:
+    what `break_down` was asked for. ``kinds``: what each op name is. ``merged_paths``: of each path. ``kept``: which
+    range instances count. ``graphs``: what CUDA graphs replay, by where they were captured; None where nothing is.
+    ``parts``: each with the row in ``merged`` of each merged path, -1 for none. ``notes``: on what was left out and
+    what no range owns.
     """
 
     attribution: Attribution
@@ -127,6 +128,18 @@ class Breakdown:
     def unified(self) -> UnifiedMemory | None:
         """The migrations of unified memory; None where nothing moved."""
         return unified_memory(self.attribution.trace)
+
+    @cached_property
+    def summaries(self) -> dict[str, Answer]:
+        """The `Answer` of each of `SUMMARIES` of which something was recorded, by its name."""
+        asked = Asked(self.merged_of, self.merged_paths.texts())
+        answers = {summary.name: summary.make(self.attribution, asked) for summary in SUMMARIES}
+        return {name: answer for name, answer in answers.items() if answer is not None}
+
+    @cached_property
+    def waits(self) -> Waits | None:
+        """The `Waits` of the ranges that repeat, as `main_waits` finds them."""
+        return main_waits(self)
 
     @cached_property
     def graph_counts(self) -> GraphCounts:
@@ -208,12 +221,12 @@ def break_down(
     ``merge`` are globs of names that make one merged path (None: merge nothing); ``select`` keeps the ranges whose
     path, merged path or name it matches as a glob, with all inside them; ``skip`` leaves out the first instances of
     what repeats, as warm-up; ``instances`` keeps but these of each merged path, counted from 0; ``by`` splits the rows
-    by ``process`` or ``device``. Ledger and totals are always those of the whole report.
+    by one of `BY`. Ledger and totals are always those of the whole report.
 
     Raises `NsysprofError` where nothing matches ``select`` or ``by`` is unknown.
     """
     if by is not None and by not in BY:
-        raise NsysprofError(f"cannot split rows by {by!r}", f"choose {' or '.join(BY)}")
+        raise NsysprofError(f"cannot split rows by {by!r}", f"choose one of {', '.join(BY)}")
     trace = attribution.trace
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge)
@@ -345,13 +358,28 @@ def _kernels(answer: Breakdown) -> ColumnTable:
         own, own_merged = kernel_tables(part, paths, unowned=answer.options["select"] is None)
         owner, captured = (Texts(own[name], texts) for name in ("path", "captured"))
         tables.append(kernel_columns(KernelRows(owner, captured, own, names, kinds), "path"))
-        nothing = Texts(np.full(len(own_merged), -1), texts)
-        rows = KernelRows(row[own_merged["path"]], nothing, own_merged, names, kinds)
-        columns = {**kernel_columns(rows, "row").columns, "group": answer.groups.of[own_merged["name"]]}
-        del columns["captured_path"]
-        merged.append(ColumnTable(columns))
+        merged.append(_by_row(answer, own_merged, row[own_merged["path"]]))
     answer._columns["merged_kernels"] = _labelled(answer, merged)
     return _labelled(answer, tables)
+
+
+def _by_row(answer: Breakdown, numbers: ColumnTable, row: NDArray[np.int64]) -> ColumnTable:
+    """The columns of ``merged_kernels`` for rows as `kernel_tables` makes them."""
+    nothing = Texts(np.full(len(numbers), -1), [""])
+    rows = KernelRows(row, nothing, numbers, answer.attribution.trace.op_names, answer.kinds)
+    columns = {**kernel_columns(rows, "row").columns, "group": answer.groups.of[numbers["name"]]}
+    del columns["captured_path"]
+    return ColumnTable(columns)
+
+
+def _whole_kernels(answer: Breakdown) -> ColumnTable:
+    """The columns of ``merged_kernels`` by GPU op alone, the longest first: whichever range owns it, and none."""
+    if not len(answer.paths):
+        return answer.columns("merged_kernels")
+    paths = np.full_like(answer.paths.of, -1), answer.merged_paths.of
+    unowned = answer.options["select"] is None
+    tables = [kernel_tables(part, paths, unowned=unowned)[1] for part, _ in answer.parts]
+    return _labelled(answer, [_by_row(answer, table, table["path"]) for table in tables])
 
 
 def _merged_kernels(answer: Breakdown) -> ColumnTable:
@@ -379,5 +407,6 @@ _TABLES: dict[str, Callable[[Breakdown], ColumnTable]] = {
     "families": _families,
     "kernels": _kernels,
     "merged_kernels": _merged_kernels,
+    "whole_kernels": _whole_kernels,
     "ledger": lambda answer: ledger_columns(answer.attribution),
 }

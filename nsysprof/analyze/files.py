@@ -32,6 +32,10 @@ def write_tables(
     left_out = write_json(breakdown, written[2])
     write_csv(breakdown.columns("ranges"), written[0])
     write_csv(breakdown.columns("kernels"), written[1])
+    for answer in breakdown.summaries.values():
+        for name, rows in answer.files.items():
+            write_csv(rows, folder / name)
+            written.append(folder / name)
     notes = []
     if left_out:
         files = " and ".join(each["file"] for each in left_out.values())
@@ -65,6 +69,8 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
         "totals": breakdown.totals,
         "unified_memory": _unified_memory(breakdown.unified),
         "cuda_graphs": asdict(breakdown.graph_counts),
+        "findings": breakdown.waits.records() if breakdown.waits else [],
+        "summaries": {name: answer.json(MAX_ROWS) for name, answer in breakdown.summaries.items()},
         "ledger": list(breakdown.columns("ledger").records()),
         "warnings": list(breakdown.warnings),
         "missing": [asdict(table) for table in breakdown.attribution.trace.unread],

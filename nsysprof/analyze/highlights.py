@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.intervals import cover_before
 from nsysprof.core.nesting import ancestors_or_self
+
+if TYPE_CHECKING:
+    from nsysprof.analyze.breakdown import Breakdown
 
 # Of ranges that hold one another with nothing beside, so many are shown at either end.
 _CHAIN_ENDS = 2
@@ -23,8 +26,10 @@ WORTH_ASKING_WHY, MIN_WEIGHT = 0.1, 0.1
 _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 
 
-def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
+def top_rows(breakdown: Breakdown, count: int, by: str = "busy_ns") -> NDArray[np.intp]:
     """Choose the rows of ``merged`` with the most busy time, and all ranges around them, in the order of a tree.
+
+    Or those with the most of another column ``by``, and then siblings stand in that order.
 
     A range that holds all the work of the range around it (``iter*`` in ``RUN::math::S4096``) comes along with that
     one and is not counted; of a long chain of such ranges only the ends come along. Siblings stand in the order of
@@ -34,14 +39,15 @@ def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
     parent, work = merged["parent"], merged["sum_ns"]
     alike = (parent >= 0) & (work > 0) & (work == work[parent])
     shown = np.zeros(len(merged), bool)
-    order = np.lexsort((-merged["busy_ns"], preparing(merged)))
+    order = np.lexsort((-merged[by], preparing(merged)))
     for row in order[~alike[order]][:count].tolist():
         while row >= 0 and not shown[row]:
             shown[row] = True
             row = int(parent[row])
     for row in np.flatnonzero(alike).tolist():  # parents stand before children
         shown[row] |= shown[parent[row]]
-    return tree_order(parent, np.flatnonzero(shown & ~_inside_chain(parent, alike)))
+    rows = np.flatnonzero(shown & ~_inside_chain(parent, alike))
+    return tree_order(parent, rows if by == "busy_ns" else rows[np.argsort(-merged[by][rows], kind="stable")])
 
 
 def preparing(merged: ColumnTable) -> NDArray[np.bool_]:
@@ -83,10 +89,10 @@ def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[n
     return np.array(out, np.intp)
 
 
-def kernels_inside(breakdown: Breakdown, row: int) -> ColumnTable:
+def kernels_inside(breakdown: Breakdown, row: int, label: object = None) -> ColumnTable:
     """Add up a merged range by kernel: ``kernel, family, math_unit, cause, count, sum_ns``, longest first.
 
-    Row -1 stands for what no range owns.
+    Row -1 stands for what no range owns, in the part of that ``label`` if one is given.
     """
     parent = breakdown.columns("merged")["parent"]
     inside = np.arange(-1, len(parent)) == row
@@ -94,6 +100,8 @@ def kernels_inside(breakdown: Breakdown, row: int) -> ColumnTable:
         inside[1:] = ancestors_or_self(parent, inside[1:])
     rows = breakdown.columns("merged_kernels")
     rows = rows.take(inside[rows["row"] + 1])
+    if breakdown.by and label is not None:
+        rows = rows.take(np.array([each == label for each in rows.columns[breakdown.by].tolist()], bool))
     kernels = rows.summed(["kernel", "family", "math_unit", "cause"], ["count", "sum_ns"])
     return kernels.take(np.argsort(-kernels["sum_ns"], kind="stable"))
 

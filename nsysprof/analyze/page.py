@@ -13,16 +13,21 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.highlights import idle_shares, launch_bound, top_rows, tree_order
 from nsysprof.analyze.page_rows import range_extents, report_timeline
+from nsysprof.analyze.range_text import (
+    range_cells,
+    range_notes,
+)
 from nsysprof.analyze.subject import subtitle
-from nsysprof.analyze.text import ledger_table, range_cells, range_notes, warning_lines, work_line
-from nsysprof.core.text import one_line, visible
+from nsysprof.analyze.text import ledger_table, warning_lines, work_line
+from nsysprof.core.text import one_line, quote_path, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import report_facts
 from nsysprof.page.template import figures, fill
+from nsysprof.summaries.every import SUMMARIES
 from nsysprof.trace.trace import recorded_as
 
-MAX_TREE_ROWS, MAX_KERNEL_ROWS, MAX_WAITS = 1_500, 1_000, 200
+MAX_TREE_ROWS, MAX_KERNEL_ROWS, MAX_WAITS, MAX_SUMMARY_ROWS = 1_500, 1_000, 200, 200
 _NAME, _PATH = 90, 400
 
 
@@ -39,6 +44,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         subtitle=subtitle(breakdown),
         work=work_line(breakdown),
         graphs=[*breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
+        waits=_waits(breakdown),
         totals=_totals(breakdown),
         warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
         charts=figures(analysis_charts(), pictures),
@@ -47,8 +53,30 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         families=_families(breakdown),
         tree=_tree(breakdown),
         kernels=_kernels(breakdown),
+        summaries=[
+            {
+                "name": summary.name,
+                "title": summary.title,
+                "finding": answer.finding,
+                "table": answer.show(MAX_SUMMARY_ROWS).html(),
+            }
+            for summary in SUMMARIES
+            if (answer := breakdown.summaries.get(summary.name)) and answer.finding
+        ],
         environment=report_facts(breakdown.attribution.trace.report, breakdown.attribution.threads),
     )
+
+
+def _waits(breakdown: Breakdown) -> dict[str, Any] | None:
+    """Make the findings about waits: a head, sentences with their hints, and the command that shows all."""
+    waits = breakdown.waits
+    if waits is None or not waits.findings:
+        return None
+    return {
+        "head": visible(waits.head),
+        "lines": [{"text": visible(waits.sentence(each)), "hint": each.hint} for each in waits.findings],
+        "command": visible(f"nsysprof why {quote_path(breakdown.attribution.trace.report.path)}"),
+    }
 
 
 def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:

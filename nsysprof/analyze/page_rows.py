@@ -20,7 +20,7 @@ from nsysprof.core.text import shorten
 from nsysprof.core.units import format_count
 from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.page.packing import PageRow, busy_shares, pack
-from nsysprof.trace.trace import START_END, pid_of, recorded_as, tid_of
+from nsysprof.trace.trace import START_END, pid_of, recorded_as
 
 # What a page holds one by one, the longest of each; ops that are more are in columns all the same.
 MAX_OPS, MAX_RANGES, MAX_CALLS = 200_000, 60_000, 60_000
@@ -175,7 +175,7 @@ class _Rows:
         trace, inside = self.trace, self.breakdown.attribution.inclusive
         first, last = np.searchsorted(trace.ranges.thread, [thread, thread + 1]).tolist()
         rows = first + np.flatnonzero(self.kept_ranges[first:last])
-        who = f"thread {tid_of(int(trace.threads[thread]))}"
+        who = trace.thread_label(thread)
         kinds = trace.ranges.kind[rows]
         nested = kinds[kinds != START_END]
         for window, word in ((False, recorded_as(nested)), (True, "NVTX start/end")):

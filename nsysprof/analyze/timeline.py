@@ -290,8 +290,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], li
         if levels == 1 and (ranges.kind[rows] != START_END).any():  # many threads: the outline only
             hidden += int((ranges.kind[rows] == START_END).sum())
             rows = rows[ranges.kind[rows] != START_END]
-        number = int(trace.threads[thread])
-        who = f"thread {tid_of(number)}" if several else f"pid {pid_of(number)}"
+        who = trace.thread_label(thread) if several else f"pid {pid_of(int(trace.threads[thread]))}"
         for on_gpu in (False, True):
             for each in (*range(min(levels, _ON_GPU_LEVELS) if on_gpu else levels), START_END_LANE):
                 window = each == START_END_LANE

@@ -44,6 +44,8 @@ class By(str, Enum):
 
     PROCESS = "process"
     DEVICE = "device"
+    THREAD = "thread"
+    STREAM = "stream"
 
 
 def analyze(
@@ -55,14 +57,19 @@ def analyze(
         str | None,
         typer.Option("--range", metavar="GLOB", help="Only ranges that match, and what lies in them."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many ranges to print and to draw.")] = 20,
+    top: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many rows to print of each table, and to draw.")
+    ] = 20,
     skip: Annotated[
         int,
         typer.Option(min=0, metavar="N", help="Leave out the first N instances of what repeats (warm-up)."),
     ] = 0,
     merge: MergeOption = None,
     no_merge: NoMergeOption = False,
-    by: Annotated[By | None, typer.Option(metavar="process|device", help="Split the rows.")] = None,
+    by: Annotated[
+        By | None,
+        typer.Option(metavar="process|device|thread|stream", help="Split what is printed and written."),
+    ] = None,
     threads: ThreadsOption = Threads.FOLLOW,
     graphs: GraphsOption = Graphs.LAUNCHED,
     ranges: RangesOption = "auto",
@@ -104,6 +111,7 @@ def analyze(
         from nsysprof.formats.answers import ANALYSIS_SCHEMA
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import PAGE, report_folder, report_stem
+        from nsysprof.summaries.every import FILES
         from nsysprof.trace.report import open_report
 
         limit = bytes_of(memory_limit)
@@ -111,14 +119,15 @@ def analyze(
         with open_report(report, nsys=nsys) as opened:
             folder = output or Path(f"{report_stem(report)}.analysis")
             drawn = analysis_charts(top)
-            names = _TABLE_FILES + (files_of(drawn) if charts else ()) + ((PAGE,) if html else ())
+            tables = _TABLE_FILES + FILES
+            names = tables + (files_of(drawn) if charts else ()) + ((PAGE,) if html else ())
             results = report_folder(
                 folder,
                 "analyze",
                 opened,
                 ANALYSIS_SCHEMA,
                 "analysis",
-                possible=(*_TABLE_FILES, *files_of(drawn), PAGE),
+                possible=(*tables, *files_of(drawn), PAGE),
                 wanted=names,
                 force=force,
                 spreadsheet_safe=spreadsheet_safe,

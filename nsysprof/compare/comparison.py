@@ -34,8 +34,10 @@ from nsysprof.compare.pairs import (
     match_ranges,
     pair_warnings,
     select_pairs,
+    without_whole,
 )
 from nsysprof.compare.selection import LoadedReport, Selection, load_report
+from nsysprof.compare.totals import compare_totals
 from nsysprof.compare.traffic import COLUMNS, BothMeasured, load_counters, measure_pairs
 from nsysprof.core.files import unusable_warning
 from nsysprof.core.text import printable, shorten
@@ -60,7 +62,7 @@ class Comparison:
     cause``, of each side its bytes by that model, and per second of its time. ``sides`` are the pairs as objects, with
     all GPU ops. ``options``: the arguments of `compare`. ``measured``: for each pair the measurement of either side by
     hardware counters, empty without counters; ``gaps`` then has, for either side, the columns `traffic.COLUMNS`.
-    ``records``: the run record of each report, None where there is none.
+    ``records``: the run record of each report, None where there is none. ``totals``: of whole traces `compare_totals`.
     """
 
     pairs: pd.DataFrame
@@ -74,6 +76,7 @@ class Comparison:
     sides: tuple[Pair, ...] = field(repr=False)
     measured: dict[str, BothMeasured] = field(default_factory=dict, repr=False)
     records: tuple[Path | None, ...] = ()
+    totals: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     @property
     def one_report(self) -> bool:
@@ -178,6 +181,8 @@ def compare(
     chosen: list[Instances | None] = [*map(read_instances, instances)] or [None]
     wanted: Wanted = (chosen[0], chosen[-1])
     matched, unmatched = match_ranges(reports, base, new, select, apart=wanted[0] != wanted[1])
+    if per or skip or instances:
+        matched = without_whole(matched)
     matched, beyond = largest_pairs(matched, reports)
     pairs, without_work = select_pairs(reports, matched, per, wanted)
     if not pairs:
@@ -229,11 +234,14 @@ def compare(
         sides=tuple(pairs),
         measured=measured,
         records=tuple(records),
+        totals=compare_totals(reports[0], reports[-1]) if any(pair.base.is_whole for pair in pairs) else {},
     )
 
 
 def _expected(side: Selection, given: RecordedRun | None) -> Expected | None:
-    """The model of a side, where the record, or the shape that was given, has its shape."""
+    """The model of a side, where the record, or the shape that was given, has its shape; whole traces have none."""
+    if side.is_whole:
+        return None
     return expected(shape_of(side.name, side.loaded.runs.get(side.name, given)), side.ledger)
 
 
@@ -290,7 +298,7 @@ def _pair_row(pair: Pair) -> dict[str, Any]:
 def _gaps(pair: Pair, measured: BothMeasured | None) -> pd.DataFrame:
     """The columns of ``gap.csv`` for one pair, with those of the counters where any were read."""
     frame = gap_rows(pair.base.ledger, pair.new.ledger)
-    texts = [evidence_texts(side.evidence, side.gaps, side.work) for side in pair.sides]
+    texts = [evidence_texts(side.evidence, side.gaps, side.work, whole=side.is_whole) for side in pair.sides]
     lines = []
     for cause in frame["cause"].tolist():
         named = zip(pair.names, texts, strict=True)

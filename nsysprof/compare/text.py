@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
 from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.findings import Difference, calls_text, row_dicts
 from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
+from nsysprof.compare.totals import totals_table
 from nsysprof.compare.traffic import Measured, flops_of, tensor_share
 from nsysprof.core.text import drop_repeats, one_line, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
@@ -57,6 +56,7 @@ def comparison_text(
             differences = differences[:1]
     for difference in differences:
         blocks += _difference(difference, top, markdown)
+    blocks += [table.lines(markdown) for table in totals_tables(comparison, top)]
     lines = [line for block in blocks if block for line in ("", *block)][1:]
     # Markdown is escaped already, and visible but for the mark that breaks mentions
     shown = str if markdown else visible
@@ -121,7 +121,7 @@ def _difference(difference: Difference, top: int, markdown: bool) -> Iterator[li
         yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more]]
     for table in (gap_table(difference, top), clock_table(difference), *traffic_tables(difference)):
         yield table.lines(markdown)
-    yield _evidence(difference.gaps.head(top), markdown)
+    yield _evidence(difference, top, markdown)
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:
@@ -157,6 +157,10 @@ def gap_table(difference: Difference, top: int) -> TextTable:
     head = ["cause", "kernels", *(f"{name}, {unit}" for name in names), f"change, {unit}", "share"]
     per = " and ".join(dict.fromkeys((pair.base.per, pair.new.per)))
     note = f"mean {unit} per call ({calls_text(row)} of {per}), adding up to the span of the whole range"
+    if difference.whole:
+        note = (
+            f"{unit} {difference.each}, adding up to its span, from the first GPU op to the end of the last"
+        )
     exact = shown[["base_ns", "new_ns", "delta_ns"]].to_numpy().tolist()
     values = [[None, None, *each, None] for each in exact] + [[None] * 6] * (len(rows) - len(shown))
     notes = "; ".join(filter(None, (note, difference.no_shares)))
@@ -180,6 +184,14 @@ def clock_table(difference: Difference) -> TextTable:
     )
 
 
+def totals_tables(comparison: Comparison, top: int) -> Iterator[TextTable]:
+    """The host calls and the copies of whole traces; nothing where no whole traces are compared."""
+    for pair in comparison.sides:
+        if pair.base.is_whole:
+            heads = shorten_both(*pair.names, _SIDE_WIDTH, one_line)
+            yield from (totals_table(name, totals, heads, top) for name, totals in comparison.totals.items())
+
+
 def _interval(row: Mapping[str, Any]) -> str:
     """The interval, with its level where that is less than 95 %; nothing where the samples are too few."""
     if row["verdict"] == TOO_FEW_SAMPLES:
@@ -188,8 +200,9 @@ def _interval(row: Mapping[str, Any]) -> str:
     return f"{format_ratio(row['ratio_low'])} to {format_ratio(row['ratio_high'])}{level}"
 
 
-def _evidence(gaps: pd.DataFrame, markdown: bool) -> list[str]:
+def _evidence(difference: Difference, top: int, markdown: bool) -> list[str]:
     """The evidence of each cause, beside it."""
+    gaps, head = difference.gaps.head(top), f"Evidence, {difference.each}"
     texts = {cause: text for cause, text in zip(gaps["cause"], gaps["evidence"], strict=True) if text}
     width = min(max(map(len, texts), default=0), _NAME_WIDTH) + 2
     lines = [
@@ -197,8 +210,8 @@ def _evidence(gaps: pd.DataFrame, markdown: bool) -> list[str]:
         for cause, text in texts.items()
     ]
     if not markdown:
-        return ["Evidence, per call", *lines]
-    return ["<details><summary>Evidence, per call</summary>", "", *code_block(lines), "", "</details>"]
+        return [head, *lines]
+    return [f"<details><summary>{head}</summary>", "", *code_block(lines), "", "</details>"]
 
 
 # ---- bytes and FLOPs, by the model and by hardware counters

@@ -12,7 +12,7 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.trace.details import CallList, MemoryUse, OpDetails
 from nsysprof.trace.report import Progress
-from nsysprof.trace.trace import Trace, tid_of
+from nsysprof.trace.trace import Trace
 from nsysprof.why.instance import PathPieces
 
 
@@ -22,8 +22,8 @@ class ExportSource:
 
     ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 where it
     is not known); ``path`` int32 the path, into ``breakdown.path_texts``, of the owner of each launch (-1 for none).
-    ``memory`` is empty where it was not recorded; ``thread_names`` are by globalTid. ``waits`` are those on the
-    critical path of windows, None where there are none or nobody asked.
+    ``memory`` is empty where it was not recorded. ``waits`` are those on the critical path of windows, None where
+    there are none or nobody asked.
     """
 
     breakdown: Breakdown
@@ -32,7 +32,6 @@ class ExportSource:
     call: NDArray[np.int32]
     path: NDArray[np.int32]
     memory: tuple[MemoryUse, ...]
-    thread_names: dict[int, str]
     waits: PathPieces | None = None
 
     @property
@@ -51,11 +50,6 @@ class ExportSource:
             "nsysprof.graphs": self.breakdown.attribution.graphs,
         }
 
-    def thread_label(self, tid: int) -> str:
-        """Name the thread of a globalTid."""
-        name = self.thread_names.get(tid)
-        return f"{name} {tid_of(tid)}" if name else f"thread {tid_of(tid)}"
-
     def of_ops(self, per_launch: NDArray[np.int32]) -> NDArray[np.int32]:
         """Turn a column of launches into one of GPU ops; -1 for those without a launch."""
         taken: NDArray[np.int32] = np.append(per_launch, np.int32(-1))[self.trace.ops.launch]
@@ -71,8 +65,8 @@ def export_source(breakdown: Breakdown, progress: Progress | None = None) -> Exp
     trace = attribution.trace
     reader = trace.report.reader
     details, calls = reader.op_details(trace), reader.call_list(progress)
-    memory, names = reader.memory_use(), reader.thread_names()
+    memory = reader.memory_use()
     launches = trace.launches
     path = np.append(breakdown.paths.of, np.int32(-1))[attribution.owner]
     call = calls.find(trace.threads[launches.thread], launches.start, launches.end)
-    return ExportSource(breakdown, details, calls, call, path, memory, names)
+    return ExportSource(breakdown, details, calls, call, path, memory)

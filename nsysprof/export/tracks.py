@@ -97,7 +97,7 @@ def _add_lanes(
 
 def host_tracks(source: ExportSource) -> list[Track]:
     """Make a track per process, below it one per thread, the main thread first, and below those ranges and calls."""
-    trace = source.trace
+    trace, names = source.trace, source.trace.thread_names
     tids = np.union1d(trace.threads, source.calls.threads)
     out: list[Track] = []
     for process in np.unique(tids & PROCESS_OF_THREAD).tolist():
@@ -106,7 +106,7 @@ def host_tracks(source: ExportSource) -> list[Track]:
         of_process = tids[tids & PROCESS_OF_THREAD == process].tolist()
         for tid in sorted(of_process, key=lambda tid: (tid_of(tid) != pid, tid)):
             thread = len(out)
-            out.append(Track(source.thread_names.get(tid, f"thread {tid_of(tid)}"), place, pid, tid_of(tid)))
+            out.append(Track(names.get(tid, f"thread {tid_of(tid)}"), place, pid, tid_of(tid)))
             _add_ranges(out, source, thread, tid)
             _add_calls(out, source, thread, tid)
         _add_start_end_ranges(out, source, place, process)
@@ -249,7 +249,7 @@ def _add_projection(
     place[row[order]] = np.arange(len(row), dtype=np.int32)
     up = place[source.breakdown.attribution.parent[row[order]]]
     kind = _START_END if ranges.window else recorded_as(source.trace.ranges.kind[ranges.row])
-    name = f"{stream} · {kind} · {source.thread_label(int(source.trace.threads[ranges.thread]))}"
+    name = f"{stream} · {kind} · {source.trace.thread_label(ranges.thread)}"
     totals = {column: getattr(inside, column)[order] for column in _TOTALS}
     _add_lanes(out, name, parent, "range", row[order].astype(np.int32), start[order], end[order], up, totals)
 

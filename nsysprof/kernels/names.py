@@ -20,10 +20,46 @@ _NOISE = frozenset(
         TensorIterator TensorIteratorBase TensorBase true false enable_sm90 enable_sm90_or_later
         AUnaryFunctor BUnaryFunctor BinaryFunctor CUDAGeneratorImpl Params kernel u ul
         curandStatePhilox4_32_10 thrust cub cuda_cub at_cuda_detail core vllm moe dev Kokkos Impl
-        Eigen internal cusparse transformer_engine
+        Eigen internal cusparse transformer_engine RangePolicy MDRangePolicy TeamPolicy Cuda CudaSpace RAJA policy
+        cuda_exec_explicit iteration_mapping Direct IndexGlobal named_dim MaxOccupancyConcretizer Iterators
+        numeric_iterator CombinedFunctorReducer FunctorAnalysis __parallel_for ParallelForAgent __transform
+        wrapped_function zip_iterator tuple device_ptr policy_hub_t
         """,
     )
 )
+_VERSIONED = r"(?:THRUST|CUB)_\w*\d_NS|[Pp]olicy_?\d+\w*"  # parts of names that are versions of a library
+# Kernels that run whatever their template arguments name -> the library, which stands for them.
+_RUNNERS = {
+    "cuda_parallel_launch_local_memory": "Kokkos",
+    "cuda_parallel_launch_constant_memory": "Kokkos",
+    "cuda_parallel_launch_global_memory": "Kokkos",
+    "forall_cuda_kernel": "RAJA forall",
+    "forallp_cuda_kernel": "RAJA forall",
+    "_kernel_agent": "thrust",
+}
+# What compilers make of a region of source code, or of a function in a language other than C++: the function, the line,
+# the language. NVIDIA's compilers name OpenMP regions after file, line and number, OpenACC regions after the line; see
+# LLVM's getTargetEntryUniqueInfo for `__omp_offloading`.
+_ORIGINS = [
+    (re.compile(pattern), language)
+    for pattern, language in (
+        (r"__omp_offloading_[\da-f]+_[\da-f]+_(?P<function>\w+)_l(?P<line>\d+)", "OpenMP"),
+        (r"nvkernel_(?P<function>\w+?)_F\d+L(?P<line>\d+)_\d+_?", "OpenMP"),
+        (r"(?:\w{0,99}__(?=pgi_))?(?P<function>\w+?)_(?P<line>\d{2,})_gpu(?:__red)?", "OpenACC"),
+        (r"(?P<function>[\w$]+?)_?\$ck_L(?P<line>\d+)_\d+\w*", "Cray"),
+        (r"(?P<function>\w+?)[.$]_omp_fn[.$](?P<part>\d+)", "GCC"),
+        (r"julia_(?:gpu_)?(?P<function>\w+?)_+\d+(?:\(.*)?", "Julia"),
+        (
+            r"(?:gpu_)?(?P<function>\w+)\((?=.*(?:CompilerMetadata<|CuDeviceArray<|CuKernelContext)).*",
+            "Julia",
+        ),
+        (r"(?P<function>cudapy::(?:[\w<>]+::)*\w+)(?:\$\d+|\[abi:[^\]]*\])*(?:\(.*)?", "Numba"),
+        (r"(?P<function>\w+?)_(?=0)(?:\d+(?:de|[cde])){2,}\d*", "Triton"),
+    )
+]
+_FORTRAN = re.compile(
+    r"_Q(?:Q|(?:M[a-z\d_]+)?(?:F[a-z\d_]+)*P)([a-z\d_]+)"
+)  # a procedure in the names of LLVM's flang
 # The beginnings of functions of libraries whose names can be taken at their word.
 _LIBRARY = re.compile(
     r"(?:at|at_cuda_detail|c10|caffe2?|torch\w*|vision|vllm|sgl\w*|flashinfer|tensorrt_llm|fastertransformer|turbomind"
@@ -41,8 +77,8 @@ _NEUTRAL = frozenset(
         simple basic base baseline fast opt optimized my impl func fn op ref block blocks warp warps thread
         threads grid tile tiled tiles row rows col cols column columns vec vector vectorized matrix mat tensor
         array buffer data elem elems element elements value values strided stride coalesced unrolled unroll
-        inplace atomic single multi batch batched generic typed template type fp float double half bf bfloat int
-        integer long short char byte uint complex real to of and by in out ptr async forward fwd
+        omp acc offload inplace atomic single multi batch batched generic typed template type fp float double
+        half bf bfloat int integer long short char byte uint complex real to of and by in out ptr async forward fwd
         """,
     )
 )
@@ -82,8 +118,27 @@ def dtype(text: str) -> str:
     return next((word for end, word in _DTYPES.items() if end[0].isdigit() and last.endswith(end)), last)
 
 
+def origin(name: str) -> tuple[str, str, str] | None:
+    """The source of a kernel, as far as its name says: the qualified function, its line ("": not known), the language.
+
+    ``__omp_offloading_10303_4e2ec6__Z4main_l21`` is ``main``, line 21, OpenMP. None for other names.
+    """
+    plain = "::".join(_mangled_path(name)[0]) if name.startswith(("_Z16julia_", "_ZN6cudapy")) else name
+    for pattern, language in _ORIGINS:
+        match = pattern.fullmatch(plain)
+        if match:
+            function, line = match["function"], match.groupdict().get("line") or ""
+            fortran = _FORTRAN.fullmatch(function)
+            mangled = function.startswith("_Z") and "::".join(_mangled_path(function)[0])
+            return mangled or (fortran[1] if fortran else function.rstrip("_") or function), line, language
+    return None
+
+
 def function_name(name: str) -> str:
     """The function's qualified name: no return type, template arguments, parameters, anonymous namespaces."""
+    found = origin(name)
+    if found is not None:
+        return found[0]
     if name.startswith("_Z"):
         return "::".join(_mangled_path(name)[0]) or name
     text = _UNNAMED.sub("", name)
@@ -137,23 +192,37 @@ def short_name(name: str, width: int = 60) -> str:
     """A name for display, at most `width` characters: the function and what distinguishes its instances.
 
     `void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<bool>, …>(…)` becomes
-    `vectorized_elementwise FillFunctor bool`. Different kernels may share it: never group by it.
+    `vectorized_elementwise FillFunctor bool`, a region of OpenMP `solve:204 (OpenMP)`. Different kernels may share it:
+    never group by it.
     """
+    source = origin(name)
+    if source is not None:
+        function, line, language = source
+        function = function.rsplit("::", 1)[-1]
+        return _cut(
+            f"{function.removesuffix('_kernel') or function}{f':{line}' if line else ''} ({language})", width
+        )
     path = function_name(name).split("::")
     function = path[-1]
     words, numbers = _details(name)
     if function in ("Kernel", "Kernel2", "device_kernel") and words:
         base, words = words[0], words[1:]
+    elif function in _RUNNERS:
+        base = _RUNNERS[function]
     else:
         base = "::".join(path[-2:]) if function in ("kernel", "run", "operator") else function
         if len(base) > len("_kernel"):
             base = base.removesuffix("_kernel")
     parts = [base] + [word for word in words if word != base]
-    if numbers and not re.search("elementwise|reduce|multi_tensor|cutlass_", base):
+    if numbers and not re.search("elementwise|reduce|multi_tensor|cutlass_|Kokkos|RAJA", base):
         parts.append("x".join(numbers[:4]))
     text = " ".join(parts).strip() or name
     if len(text) > width:
         text = _BOILERPLATE.sub("", text)
+    return _cut(text, width)
+
+
+def _cut(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     tail = (width - 1) // 3
@@ -178,7 +247,7 @@ def _details(name: str) -> tuple[list[str], list[str]]:
         if (
             word not in words
             and word not in _NOISE
-            and not re.fullmatch(r"_*|T\d+|\w*_(?:traits|params)|lambda\w*", word)
+            and not re.fullmatch(rf"_*|T\d+|\w*_(?:traits|params)|lambda\w*|{_VERSIONED}", word)
         ):
             words.append(word)
     return [w for w in words if w not in _TYPES] + [w for w in words if w in _TYPES], numbers

@@ -19,6 +19,9 @@ _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
 
 # Kinds of GPU ops. MIGRATION: the driver moves pages of unified memory; nobody launched that, on no stream.
 KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION = range(5)
+COPYING = (MEMCPY, MEMSET, MIGRATION)
+# Kinds of memory as CUDA calls them (CUpti_ActivityMemoryKind); the last where that is not recorded.
+MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "device static", "managed static", "")
 # Kinds of ranges: NVTX's, found iterations, MPI calls and OpenACC constructs. All but the last are of a thread, where
 # they nest; a start/end range is a window of its process.
 PUSH_POP, FOUND, MPI, OPENACC, START_END = range(5)
@@ -89,12 +92,14 @@ class Ranges:
 class Launches:
     """Host calls that caused GPU work, one row per (process, correlation id), sorted by (process, thread, start).
 
-    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns.
+    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``name`` a code of `Trace.call_names`, -1 where
+    that is not known.
     """
 
     thread: NDArray[np.integer]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
+    name: NDArray[np.integer]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -123,10 +128,16 @@ class Ops:
 
 
 @dataclass(frozen=True)
-class Migrations:
-    """What GPU ops of kind MIGRATION moved, in their order: ``size_bytes`` int64; ``cause`` uint8, nsys's number."""
+class Copies:
+    """What GPU ops of the kinds `COPYING` moved or set, in their order.
+
+    ``size_bytes`` int64, -1 where not recorded; ``source``, ``destination`` uint8, indexes of `MEMORY_KINDS`; ``cause``
+    uint8, of a migration, nsys's number.
+    """
 
     size_bytes: NDArray[np.int64]
+    source: NDArray[np.uint8]
+    destination: NDArray[np.uint8]
     cause: NDArray[np.uint8]
 
 
@@ -137,7 +148,9 @@ class Trace:
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
     ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
-    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``arena`` holds the long columns.
+    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``call_names`` are those of the
+    host calls that launch, without the versions that CUPTI appends; ``arena`` holds the long columns;
+    ``named_threads`` are the names that the program gave its threads by NVTX, by globalTid.
     """
 
     report: Report
@@ -151,20 +164,41 @@ class Trace:
     processes: NDArray[np.int64]
     devices: list[Device]
     streams: list[Stream]
-    migrations: Migrations
+    copies: Copies
     session_end: int
     warnings: tuple[str, ...]
     unread: tuple[Unread, ...] = ()
     no_work: str = ""
     never_popped: int = 0
+    call_names: tuple[str, ...] = ()
     arena: ColumnArena = field(default=IN_MEMORY, repr=False)
+    named_threads: dict[int, str] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def thread_names(self) -> dict[int, str]:
+        """The names of threads by globalTid: those given by NVTX, else the system's; the report must be open."""
+        return {**self.report.reader.thread_names(), **self.named_threads}
+
+    def thread_label(self, thread: int) -> str:
+        """What readers see of the thread of that code: its name, if it has one, and its number."""
+        tid = int(self.threads[thread])
+        return f"{self.thread_names.get(tid) or 'thread'} {tid_of(tid)}"
 
     @cached_property
     def gpu_numbers(self) -> list[int]:
-        """A number per device, the same for devices that are one GPU; a device of unknown GPU is one of its own."""
-        numbers: dict[object, int] = {}
+        """A number per device: that of its GPU in the report; a device of unknown GPU is one of its own, behind them.
+
+        GPUs whose numbers in the report are not small and distinct are counted instead.
+        """
+        ids = {at: gpu.id for at, gpu in enumerate(self.report.about.gpus)}
+        if len(set(ids.values())) < len(ids) or any(not 0 <= number < _MAX_GPUS for number in ids.values()):
+            ids = {}
+        others: dict[object, int] = {}
+        free = max(ids.values(), default=-1) + 1
         return [
-            numbers.setdefault(("gpu", device.gpu) if device.gpu is not None else device, len(numbers))
+            ids[device.gpu]
+            if device.gpu in ids
+            else others.setdefault(device if device.gpu is None else device.gpu, free + len(others))
             for device in self.devices
         ]
 
@@ -220,6 +254,17 @@ class Trace:
         migrates = np.array([stream.migrates for stream in self.streams], bool)
         return np.where(migrates, np.int32(-1), np.array(self.gpu_numbers, np.int32)[self.stream_device])
 
+    @cached_property
+    def copy_ops(self) -> NDArray[np.intp]:
+        """The GPU ops that `copies` has a row for: copies, memsets and migrations."""
+        return np.flatnonzero(np.isin(np.arange(MIGRATION + 1), COPYING)[self.ops.kind])
+
+    def copy_sizes(self) -> NDArray[np.int64]:
+        """The bytes that each GPU op copied or set, -1 where it did not, or that is not recorded."""
+        sizes = self.arena.full(len(self.ops), -1, np.int64)
+        sizes[self.copy_ops] = self.copies.size_bytes
+        return sizes
+
     @property
     def op_process(self) -> NDArray[np.int32]:
         """The process of each GPU op, as its row has it."""
@@ -237,6 +282,7 @@ class Trace:
 
 
 Tables = Trace  # as it was called before
+_MAX_GPUS = 64
 PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
 Id = TypeVar("Id", int, NDArray[np.int64])
 
@@ -260,6 +306,7 @@ def recorded_as(kind: NDArray[np.uint8]) -> str:
 
 def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
     """The trace with more ranges beside its own; threads, and processes, that only these have are among its own."""
+    trace = replace(trace, warnings=(*trace.warnings, *more.warnings))
     if not len(more.start):
         return trace
     trace = with_threads(trace, np.unique(more.thread))
@@ -293,7 +340,6 @@ def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
         ranges=Ranges(**{name: trace.arena.take(values, order) for name, values in column.items()}),
         range_names=names,
         session_end=max(trace.session_end, int(more.end.max())),
-        warnings=(*trace.warnings, *more.warnings),
     )
 
 
@@ -326,11 +372,11 @@ def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
     used[-1] = False  # where GPU ops without a launch point
     place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
     calls = np.flatnonzero(used)
-    moved = chosen[ops.kind == MIGRATION]
+    moved = chosen[trace.copy_ops]
     kept = {name: arena.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
     return replace(
         trace,
         ops=Ops(**kept, launch=arena.take(place, launch)),
-        migrations=Migrations(trace.migrations.size_bytes[moved], trace.migrations.cause[moved]),
+        copies=Copies(**{name: values[moved] for name, values in vars(trace.copies).items()}),
         launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
     )

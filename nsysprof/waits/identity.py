@@ -1,4 +1,4 @@
-"""Whether the edges of the walk explain when GPU ops start: windows replayed from them and two constants."""
+"""Whether the edges of the walk explain when GPU ops start: windows replayed from them and constants."""
 
 from __future__ import annotations
 
@@ -15,23 +15,29 @@ from nsysprof.waits.windows import Windows
 MAX_WINDOWS = 8  # of a path and GPU that are replayed, evenly spread
 MAX_OPS = 100_000  # of a window that are replayed, from its start
 MAX_ALL = 2_000_000  # of the windows of a GPU, path by path
+LATENCY = 4  # times the lower quartile: what takes longer is a wait that no edge explains, and in no constant
 _NEVER = np.iinfo(np.int64).min
 _LONG_AGO = _NEVER // 2  # to which durations can be added
 
 
 @dataclass(frozen=True)
 class Replay:
-    """How well edges and two constants explain one path on one GPU.
+    """How well edges and constants explain one path on one GPU.
 
-    ``windows`` rows of `Windows` that were replayed; ``behind_op_ns``, ``behind_launch_ns`` the constants: medians of
-    what passes before an op starts, behind an op it waited for and behind its launch; ``residual`` float64: by which
+    ``windows`` rows of `Windows` that were replayed; ``behind_op_ns``, ``behind_event_ns``, ``behind_launch_ns`` the
+    constants: what passes before an op starts, behind an op it waited for, the same where its stream recorded an event
+    or waited for one in between (`Reasons.marked`), and behind its launch, on average; ``residual`` float64: by which
     share of its span the replayed end of each window is off.
+
+    A GPU takes 1.1 µs from kernel to kernel, or 2.1: a median is one of the two, and off by 10 µs in a chain of 20
+    kernels. So constants are means, but without what is longer than `LATENCY` times the lower quartile.
     """
 
     path: int
     gpu: int
     windows: NDArray[np.intp]
     behind_op_ns: int
+    behind_event_ns: int
     behind_launch_ns: int
     residual: NDArray[np.float64]
 
@@ -74,20 +80,31 @@ def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
     return out
 
 
-def _latencies(trace: Trace, why: Reasons, rows: NDArray[np.intp]) -> tuple[int, int]:
-    """Medians of what passes before some ops start: behind an op, and behind a launch; 0 where nothing tells."""
+def _latencies(trace: Trace, why: Reasons, rows: NDArray[np.intp]) -> tuple[int, int, int]:
+    """What passes before some ops start behind an op, behind an event and behind a launch, in ns.
+
+    0 where nothing tells; behind an event what it is behind an op where there is none.
+    """
     ready, launched = why.ready[rows], why.launched[rows]
     came = np.maximum(ready, launched)
-    behind_op = (came > _NEVER) & (ready >= launched)
-    length = trace.ops.start[rows] - np.where(came > _NEVER, came, 0)
-    behind, called = (length[some] for some in (behind_op, (came > _NEVER) & ~behind_op))
-    return int(np.median(behind)) if len(behind) else 0, int(np.median(called)) if len(called) else 0
+    length, known = trace.ops.start[rows] - np.where(came > _NEVER, came, 0), came > _NEVER
+    behind_op, marked = known & (ready >= launched), why.marked[rows]
+    op = _mean(length[behind_op & ~marked], 0)
+    return op, _mean(length[behind_op & marked], op), _mean(length[known & ~behind_op], 0)
+
+
+def _mean(length: Ints, otherwise: int) -> int:
+    """The mean of latencies without outliers; of none at all ``otherwise``."""
+    if len(length) == 0:
+        return otherwise
+    quick = float(np.quantile(length, 0.25, method="lower"))
+    return round(float(length[length <= quick + (LATENCY - 1) * abs(quick)].mean()))
 
 
 def _starts(
     trace: Trace,
     why: Reasons,
-    constants: tuple[int, int],
+    constants: tuple[int, int, int],
     rows: NDArray[np.intp],
     place: NDArray[np.int32],
 ) -> Ints:
@@ -96,13 +113,14 @@ def _starts(
     `start = max(start of the op before + a, b)` along the edges; such steps compose, so that edges are taken two at a
     time, then four, and so on.
     """
-    ops, (behind_op, behind_launch) = trace.ops, constants
+    ops, (plain, marked, behind_launch) = trace.ops, constants
+    behind_op = np.where(why.marked[rows], marked, plain)
     before, ready, launched = why.op[rows], why.ready[rows], why.launched[rows]
     up = place[before]  # -1, no op before, is the last entry
     b = np.where(launched > _NEVER, launched + behind_launch, _LONG_AGO)
     begins = np.flatnonzero(up < 0)
     known = begins[ready[begins] > _NEVER]
-    b[known] = np.maximum(b[known], ready[known] + behind_op)
+    b[known] = np.maximum(b[known], ready[known] + behind_op[known])
     unknown = begins[(ready[begins] == _NEVER) & (launched[begins] == _NEVER)]
     b[unknown] = ops.start[rows[unknown]]
     a = np.where(up >= 0, ops.end[before] - ops.start[before] + behind_op, 0)

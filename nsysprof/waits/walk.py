@@ -36,7 +36,7 @@ class Reasons:
     ``op`` int32: of the ops that it depends on the one that ended last, -1 for none; ``edge`` uint8 how (`STREAM`,
     `EVENT`, `BARRIER`); ``ready`` int64 ns when that ended; ``in_stream`` int64 ns when its predecessor in its own
     stream had; ``launched`` int64 ns when its host call returned, of copies when it began. The least int64 where there
-    is none.
+    is none. ``marked`` bool: between it and its predecessor its stream recorded an event, or waited for one.
     """
 
     op: NDArray[np.int32]
@@ -44,6 +44,7 @@ class Reasons:
     ready: Ints
     in_stream: Ints
     launched: Ints
+    marked: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,10 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
     edge = np.where(op >= 0, STREAM, NO_EDGE).astype(np.uint8)
     ends = np.append(ops.end, _NEVER)
     in_stream = arena.take(ends, op)
+    place = lanes.before(*_calls(dependencies)[:2])
     for other, kind in (
         (_barriers(dependencies, lanes), BARRIER),
-        (_awaited(dependencies, lanes), EVENT),
+        (_awaited(dependencies, lanes, place), EVENT),
     ):
         rows = np.flatnonzero(other >= 0)
         rows = rows[(op[rows] < 0) | (ops.end[other[rows]] > ops.end[op[rows]])]
@@ -88,7 +90,9 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
         known = first + np.flatnonzero(ops.launch[first : first + _CHUNK] >= 0)
         launch = ops.launch[known]
         launched[known] = np.where(ops.kind[known] == MEMCPY, launches.start[launch], launches.end[launch])
-    return Reasons(op, edge, arena.take(ends, op), in_stream, launched)
+    marked = np.zeros(len(ops), bool)
+    marked[lanes.behind(_calls(dependencies)[0], place)] = True
+    return Reasons(op, edge, arena.take(ends, op), in_stream, launched, marked)
 
 
 def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ...]:
@@ -175,18 +179,33 @@ class _Lanes:
             low, high = np.where(some & earlier, middle + 1, low), np.where(some & ~earlier, middle, high)
         return np.where(low > first, low - 1, -1)
 
+    def behind(self, stream: NDArray[np.integer], place: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The ops that run next in each stream behind a place as `before` gives it, where there is one."""
+        following = np.where(place >= 0, place + 1, np.searchsorted(self.stream, stream))
+        found: NDArray[np.intp] = self.order[following[np.append(self.stream, -1)[following] == stream]]
+        return found
 
-def _awaited(dependencies: Dependencies, lanes: _Lanes) -> NDArray[np.int32]:
-    """For each op the one that ends last of those that its stream was told to wait for since its predecessor."""
+
+def _calls(dependencies: Dependencies) -> tuple[NDArray[np.int32], Ints, NDArray[np.int32]]:
+    """The stream, time and event of the calls that record an event, and behind them of those that wait for one."""
+    both = dependencies.records, dependencies.waits
+    stream, time, event = (
+        np.concatenate([getattr(each, name) for each in both]) for name in ("stream", "time", "event")
+    )
+    return stream, time, event
+
+
+def _awaited(dependencies: Dependencies, lanes: _Lanes, place: NDArray[np.intp]) -> NDArray[np.int32]:
+    """For each op the one that ends last of those that its stream was told to wait for since its predecessor.
+
+    ``place`` is where each of `_calls` is in its stream, see `_Lanes.before`.
+    """
     found = np.full(len(lanes.order), -1, np.int32)
     waits, records = dependencies.waits, dependencies.records
     if len(waits) == 0 or len(records) == 0 or len(lanes.order) == 0:
         return found
-    stream = np.concatenate([records.stream, waits.stream])
-    time = np.concatenate([records.time, waits.time])
-    event = np.concatenate([records.event, waits.event])
+    stream, time, event = _calls(dependencies)
     is_wait = np.arange(len(stream)) >= len(records)
-    place = lanes.before(stream, time)
     ends, order = lanes.end, lanes.order
     last_op = np.where(place >= 0, order[place], -1)
     recorded: dict[int, int] = {}  # event -> the op that ends last of what it stands for

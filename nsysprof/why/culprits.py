@@ -11,12 +11,22 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import merged_names
+from nsysprof.core.columns import distinct
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
-from nsysprof.trace.details import PROFILER, Dependencies, HostActivity
-from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, tid_of
-from nsysprof.waits.host import ACTIVITIES, exposed_by, host_time, ranges_around, threads_to_blame
+from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING, Dependencies, HostActivity
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, pid_of, tid_of
+from nsysprof.waits.host import (
+    ACTIVITIES,
+    SLACK_NS,
+    HostTime,
+    exposed_by,
+    host_time,
+    ranges_around,
+    threads_to_blame,
+)
+from nsysprof.waits.peers import Peers, find_peers, split_late
 from nsysprof.waits.walk import (
     BARRIER,
     CUT,
@@ -32,6 +42,7 @@ from nsysprof.waits.walk import (
     reasons,
 )
 from nsysprof.waits.windows import Windows
+from nsysprof.why.findings import LATE_PEER, TRANSFER
 
 CAUSES = ("compute", "communication", "copy", "kernel", "host", "latency", "profiler", "unknown")
 COMPUTE, COMMUNICATION, COPY, OTHER_KERNEL, LATE_HOST, QUEUED, OVERHEAD, NOBODY = range(len(CAUSES))
@@ -42,6 +53,12 @@ PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
     "op",
 )
+_OF_RANKS = (
+    "",
+    LATE_PEER,
+    TRANSFER,
+)  # the activities of GPU ops: of a collective whose other ranks are recorded
+ALONE, LATE, MOVES = range(len(_OF_RANKS))
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -74,6 +91,7 @@ class Texts:
 class Facts:
     """What is known of a trace: ``communication`` says of each op name whether it is a collective.
 
+    ``peers`` says who came last to it, None where no ranks share any;
     ``op_owner`` is the range that each GPU op is named after, None for its owner; ``names`` are the merged names of
     ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called;
     ``texts`` are all texts that pieces refer to.
@@ -85,6 +103,7 @@ class Facts:
     dependencies: Dependencies
     activity: HostActivity
     reasons: Reasons
+    peers: Peers | None
     copy_sizes: NDArray[np.int64]
     op_owner: NDArray[np.int32] | None
     names: list[str]
@@ -116,37 +135,25 @@ def read_facts(
     """
     trace = attribution.trace
     reader = trace.report.reader
-    dependencies, thread_names = reader.dependencies(trace), reader.thread_names()
+    dependencies = reader.dependencies(trace)
     merged = merged_names([name.text for name in trace.range_names], merge_names)
     place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
+    communication = np.array([family == "communication" for family in kinds.family], bool)
     return Facts(
         attribution=attribution,
         kinds=kinds,
-        communication=np.array([family == "communication" for family in kinds.family], bool),
+        communication=communication,
         dependencies=dependencies,
         activity=reader.host_activity(trace.arena),
         reasons=reasons(trace, dependencies),
-        copy_sizes=reader.copy_sizes(trace),
+        peers=find_peers(trace, communication),
+        copy_sizes=trace.copy_sizes(),
         op_owner=op_owner,
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
-        threads=[thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
+        threads=[trace.thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
         texts=Texts(),
     )
-
-
-def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first of equal rows of whole numbers from -1 on, and for each row the place of its like among them."""
-    key, most = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
-        column = column.astype(np.int64)
-        size = int(column.max(initial=-1)) + 2
-        if most * size >= 1 << 62:
-            key = np.unique(key, return_inverse=True)[1].reshape(-1)
-            most = int(key.max(initial=0)) + 1
-        key, most = key * size + column + 1, most * size
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    return first, place.reshape(-1)
 
 
 def account(
@@ -154,6 +161,7 @@ def account(
 ) -> dict[str, NDArray[Any]]:
     """The columns `PIECE` of the pieces of gaps, those of host time cut by what the host did."""
     trace = facts.attribution.trace
+    pieces, peer = split_late(pieces, facts.peers)
     rest = np.flatnonzero(pieces.kind != HOST)
     op, kind = pieces.op[rest].astype(np.int64), pieces.kind[rest]
     runs, op_kind = kind == RUNS, trace.ops.kind[op]
@@ -168,7 +176,9 @@ def account(
         OTHER_KERNEL,
     )
     culprit, range_name = np.zeros(len(rest), np.int64), np.zeros(len(rest), np.int64)
-    culprit[runs], range_name[runs] = _op_texts(facts, op[runs])
+    late, ranks = peer[rest] >= 0, np.append(facts.peers.last, -1)[op] >= 0 if facts.peers else runs & False
+    activity = np.select([late, runs & ranks], [LATE, MOVES], ALONE)
+    culprit[runs], range_name[runs] = _op_texts(facts, op[runs], activity[runs], peer[rest][runs])
     unknown = ~runs & (kind != LATENCY)
     culprit[unknown] = _missing(facts, op[unknown], kind[unknown] == CUT)
     none = np.zeros(len(rest), np.int64)
@@ -178,11 +188,11 @@ def account(
             "start_ns": pieces.start[rest],
             "end_ns": pieces.end[rest],
             "cause": cause,
-            "activity": none,
+            "activity": np.array([facts.texts.code(name) for name in _OF_RANKS], np.int64)[activity],
             "culprit": culprit,
             "range": range_name,
             "exposed_by": none,
-            "claim": np.select([runs, unknown], [BY_EDGE, ABSTAINS], BY_ORDER),
+            "claim": np.select([runs & ~late, unknown], [BY_EDGE, ABSTAINS], BY_ORDER),
             "op": op,
         },
         _host_parts(facts, pieces, window, windows),
@@ -204,7 +214,7 @@ def _host_parts(
         facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end, thread)
     )
     name = np.append(calls.name, -1)[time.call]
-    copies, where = _copies_of(facts, time.call), _merged_name(facts, time.range)
+    copies, where = _copies_of(facts, time), _merged_name(facts, time.range)
     owner = np.append(facts.attribution.owner, np.int32(-1))[launch]
     own = np.where(launch >= 0, np.append(trace.launches.thread, 0)[launch], thread)
     of_range = np.where(owner >= 0, np.append(trace.ranges.thread, 0)[owner], own)
@@ -217,6 +227,7 @@ def _host_parts(
         return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what}{_where(facts, row)}"
 
     exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread, since)
+    begun = np.append(calls.start, 0)[exposing][time.piece]  # a call exposes nothing that was over before
     return {
         "window": window[pieces.gap[late]][time.piece],
         "start_ns": time.start,
@@ -225,7 +236,7 @@ def _host_parts(
         "activity": facts.texts.each(lambda number: ACTIVITIES[number], time.activity),
         "culprit": facts.texts.each(describe, name, copies, where, helps),
         "range": facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where),
-        "exposed_by": _exposing(facts, exposing)[time.piece],
+        "exposed_by": np.where(begun < time.end, _exposing(facts, exposing)[time.piece], 0),
         "claim": np.full(len(time.piece), BY_ORDER),
         "op": pieces.op[late][time.piece].astype(np.int64),
     }
@@ -261,21 +272,43 @@ def _missing(facts: Facts, op: NDArray[np.int64], cut: NDArray[np.bool_]) -> NDA
     return facts.texts.each(describe, trace.ops.name[op], trace.ops.launch[op] >= 0, cut)
 
 
-def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """A text for each op: what it is, and in which range it was launched, or captured; and the name of that."""
+def _op_texts(
+    facts: Facts,
+    op: NDArray[np.int64],
+    activity: NDArray[np.int64] | None = None,
+    peer: NDArray[np.int32] | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A text for each op: what it is, and in which range it was launched, or captured; and the name of that.
+
+    Where its ``activity``, a code of `_OF_RANKS`, is LATE, ``peer`` is the op of the rank that came late to it.
+    """
     trace = facts.attribution.trace
     owner = np.append(facts.attribution.owner, np.int32(-1))[trace.ops.launch[op]]
     if facts.op_owner is not None:
         owner = facts.op_owner[op]
     size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.copy_sizes[op]), -1)
 
-    def describe(name: int, size: int, row: int) -> str:
+    activity = np.zeros(len(op), np.int64) if activity is None else activity
+    peer = np.full(len(op), -1, np.int32) if peer is None else peer
+    gpu, process = (np.where(peer >= 0, each[peer], -1) for each in (trace.op_gpu, trace.op_process))
+
+    def describe(name: int, size: int, row: int, activity: int, gpu: int, process: int) -> str:
         text = short_name(trace.op_names[name])
+        if activity:
+            rank = f" {_rank(facts, gpu, process)}" if activity == LATE else ""
+            text = f"{_OF_RANKS[activity]}{rank}, {text}"
         return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''}{_where(facts, row)}"
 
     where = _merged_name(facts, owner)
     of = facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where)
-    return facts.texts.each(describe, trace.ops.name[op], size, where), of
+    return facts.texts.each(describe, trace.ops.name[op], size, where, activity, gpu, process), of
+
+
+def _rank(facts: Facts, gpu: int, process: int) -> str:
+    """What a process on a GPU is called: by the GPU, and by the process where several share it."""
+    trace = facts.attribution.trace
+    alone = len(np.unique(trace.stream_process[trace.stream_gpu == gpu])) == 1
+    return f"GPU {gpu}" if alone else f"GPU {gpu} (pid {pid_of(int(trace.processes[process]))})"
 
 
 def _bucket(size: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -284,22 +317,35 @@ def _bucket(size: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(size > 0, (size + step // 2) // step * step, size)
 
 
-def _copies_of(facts: Facts, call: NDArray[np.int32]) -> NDArray[np.int64]:
-    """For each call the copy that it started, -1 for none; one op for copies of the same kind and about one size."""
+def _copies_of(facts: Facts, time: HostTime) -> NDArray[np.int64]:
+    """For each piece of host time the copy that its call started, or waited for; -1 for none.
+
+    A call waited for the copy that ended when it did and ran for half of the piece or longer. One op stands for copies
+    of the same kind and about one size.
+    """
     trace, calls = facts.attribution.trace, facts.activity.calls
-    out = np.full(len(call), -1, np.int64)
-    copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
-    if len(copies) == 0 or len(call) == 0:
+    ops, out = trace.ops, np.full(len(time.call), -1, np.int64)
+    copies = np.flatnonzero((ops.kind == MEMCPY) & (ops.launch >= 0))
+    if len(copies) == 0 or len(out) == 0:
         return out
-    launch = trace.ops.launch[copies]
+    copies = trace.settled(copies[np.argsort(ops.end[copies], kind="stable")], np.sort(ops.end[copies]))
+    launch = ops.launch[copies]
     made = calls.find(
         trace.threads[trace.launches.thread[launch]], trace.launches.start[launch], trace.launches.end[launch]
     )
     of_call = np.full(len(calls) + 1, -1, np.int64)
-    first, inverse = distinct(trace.ops.name[copies], _bucket(facts.copy_sizes[copies]))
+    first, inverse = distinct(ops.name[copies], _bucket(facts.copy_sizes[copies]))
     of_call[made] = copies[first][inverse]
     of_call[-1] = -1
-    return of_call[call]
+    out = of_call[time.call]
+    place = np.searchsorted(ops.end[copies], time.end, side="right") - 1
+    last = copies[place]
+    waited = (
+        np.isin(time.activity, (SYNCHRONIZING, OS)) & (place >= 0) & (time.end - ops.end[last] <= SLACK_NS)
+    )
+    waited &= 2 * (ops.end[last] - np.maximum(ops.start[last], time.start)) >= time.end - time.start
+    waited &= (out < 0) & (trace.op_process[last] == trace.thread_process[time.thread])
+    return np.where(waited, copies[first][inverse][place], out)
 
 
 def _copy_text(facts: Facts, op: int) -> str:
@@ -323,7 +369,10 @@ def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The texts of calls that let the GPU run dry: `.item()` for what waits for the copy of a few bytes."""
+    """The texts of calls that let the GPU run dry, with the copy that they made or that was launched right before.
+
+    `.item()` for what waits for the copy of a few bytes, and `nonzero()` where a kernel of that name had made them.
+    """
     trace, calls = facts.attribution.trace, facts.activity.calls
     tid = np.append(calls.threads, 0)[np.append(calls.thread, -1)[call]]
     thread = np.searchsorted(trace.threads, tid)
@@ -331,32 +380,38 @@ def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
     thread = np.where(known, thread, -1)
     start = np.append(calls.start, 0)[call]
     rows = ranges_around(facts.attribution, thread, start, np.append(calls.end, 0)[call])
-    small = np.zeros(len(call), bool)
-    copies = _small_copies(facts)
+    copied, own = np.full(len(call), -1, np.int64), np.zeros(len(call), bool)
+    copies = _copies_by_launch(facts)
     for code in np.unique(thread[known]).tolist():
         mine = np.flatnonzero(thread == code)
         first, last = np.searchsorted(trace.launches.thread, [code, code + 1]).tolist()
-        before = first + np.searchsorted(trace.launches.start[first:last], start[mine]) - 1
-        small[mine] = (before >= first) & copies[np.maximum(before, 0)]
+        at = first + np.searchsorted(trace.launches.start[first:last], start[mine])
+        own[mine] = (at < last) & (np.append(trace.launches.start, 0)[at] == start[mine])
+        copied[mine] = np.where(own[mine] | (at > first), copies[at - ~own[mine]], -1)
 
-    def describe(name: int, item: int, row: int) -> str:
+    def describe(name: int, copied: int, own: int, row: int) -> str:
         if name < 0:
             return ""
-        return f"{'.item()' if item else calls.names[name]}{_where(facts, row)}"
+        what = calls.names[name]
+        if copied >= 0 and (own or facts.copy_sizes[copied] > _ITEM_BYTES):
+            what += f" ({_copy_text(facts, copied)})"
+        elif copied >= 0 and "DtoH" in _copy_text(facts, copied):
+            before = facts.reasons.op[copied]
+            nonzero = before >= 0 and "nonzero" in trace.op_names[trace.ops.name[before]].lower()
+            what = "nonzero()" if nonzero else ".item()"
+        return f"{what}{_where(facts, row)}"
 
-    return facts.texts.each(describe, np.append(calls.name, -1)[call], small, _merged_name(facts, rows))
+    return facts.texts.each(describe, np.append(calls.name, -1)[call], copied, own, _merged_name(facts, rows))
 
 
-def _small_copies(facts: Facts) -> NDArray[np.bool_]:
-    """Which launches copy a few bytes to the host."""
+def _copies_by_launch(facts: Facts) -> NDArray[np.int64]:
+    """The copy that each launch made, -1 for none; one op stands for those that `_exposing` calls the same."""
     trace = facts.attribution.trace
-    to_host = np.array(["DtoH" in name for name in trace.op_names], bool)
-    small = (
-        (trace.ops.kind == MEMCPY)
-        & to_host[trace.ops.name]
-        & (facts.copy_sizes <= _ITEM_BYTES)
-        & (trace.ops.launch >= 0)
-    )
-    out = np.zeros(max(len(trace.launches), 1), bool)
-    out[trace.ops.launch[small]] = True
+    nonzero = np.array(["nonzero" in name.lower() for name in trace.op_names], bool)
+    copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
+    before, size = facts.reasons.op[copies], facts.copy_sizes[copies]
+    asks = (before >= 0) & nonzero[trace.ops.name[before]]
+    first, inverse = distinct(trace.ops.name[copies], size > _ITEM_BYTES, asks, _bucket(size))
+    out = np.full(len(trace.launches) + 1, -1, np.int64)
+    out[trace.ops.launch[copies]] = copies[first][inverse]
     return out

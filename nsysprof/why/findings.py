@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from nsysprof.core.text import plural
+from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+WHOLE = "the whole trace"  # the path of windows that are of no range
 MAX_FINDINGS = 5
 MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
 MIN_NS = 20_000  # per window
 _MOST_OF_IT = 0.6  # of a culprit's time that one call exposes
 LAUNCH_STEP_NS = 20_000  # of a culprit's mean wait: shorter ones are what launching costs anyway
+EXPOSED_STEP_NS = (
+    100_000  # the same of code and launches that a call exposes: the call is what is to be mended
+)
+SHORT_NS = 50_000  # from wait to wait: where kernels are longer, latency between them is nothing to mend
 LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
+LATE_PEER, TRANSFER = "late peer", "transfer"  # the activities of a collective whose ranks are known
 LAUNCHING_ACTIVITIES = ("launch calls", "code", "other CUDA calls")
 _NO_RANGE = "outside every range"
 Row: TypeAlias = dict[str, Any]  # of `why.csv`
+_Place: TypeAlias = tuple[
+    str, str, str
+]  # a path, what its times are per, and who waits there: the GPU, or which one
 
 
 @dataclass(frozen=True)
@@ -41,37 +47,42 @@ class Finding:
     headline: str = ""
 
 
-def findings(rows: pd.DataFrame, held_up: pd.DataFrame, per: str = "window") -> dict[str, list[Finding]]:
+def findings(
+    rows: Iterable[Mapping[Any, Any]], held_up: Iterable[Mapping[Any, Any]], per: str = "window"
+) -> dict[str, list[Finding]]:
     """For each path at most `MAX_FINDINGS`, the largest first; none where nothing is to be gained.
 
-    ``rows`` are those of `why.csv`, ``held_up`` as `Why` has it. Of several GPUs the one that waits longest counts.
+    ``rows`` are those of `why.csv`, ``held_up`` as `Why` has it, each row by the names of its
+    columns. Of several GPUs the one that waits longest counts.
     """
     places: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows.to_dict("records"):
+    for row in rows:
         waits = places.setdefault((row["path"], row["gpu"], row["pid"]), [])
         if row["cause"] != "compute" and row["waited_ns"] > 0:
-            waits.append(row)  # type: ignore[arg-type]
-    found: dict[str, dict[str, Finding]] = {}
-    for row in held_up.to_dict("records"):
+            waits.append(dict(row))
+    found: dict[str, dict[tuple[str, bool], Finding]] = {}
+    for row in held_up:
         columns = {"cause": "compute", "activity": "", "range": "", "exposed_by": "", "claim": "dependency"}
         places[row["path"], row["gpu"], row["pid"]].append(columns | {str(key): row[key] for key in row})
-    for (path, *_), waits in places.items():
+    gpus = {path: {gpu for other, gpu, _ in places if other == path} for path, _, _ in places}
+    for (path, gpu, _), waits in places.items():
         of_path = found.setdefault(str(path), {})
-        for each in _candidates(str(path), waits, per):
+        who = "the GPU" if len(gpus[path]) == 1 else f"GPU {gpu}"
+        for each in _candidates((str(path), per, who), waits):
             if each.share >= MIN_SHARE and (each.ns >= MIN_NS or per != "window"):
-                of_path[each.culprit] = max(
-                    each, of_path.get(each.culprit, each), key=lambda finding: finding.ns
-                )
+                key = each.culprit, "lets the queue run dry" in each.text
+                of_path[key] = max(each, of_path.get(key, each), key=lambda finding: finding.ns)
     return {
         path: sorted(of_path.values(), key=lambda finding: -finding.ns)[:MAX_FINDINGS]
         for path, of_path in found.items()
     }
 
 
-def _candidates(path: str, waits: list[Row], per: str) -> Iterator[Finding]:
+def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
+    who = place[2]
     host = [row for row in waits if row["cause"] == "host"]
-    short: list[Row] = []
-    for name, rows in _grouped(host, lambda row: row["culprit"]):
+    short = [row for row in host if _is_step(row)]
+    for name, rows in _grouped(host, lambda row: "" if _is_step(row) else row["culprit"]):
         if _total(rows) < LAUNCH_STEP_NS * sum(row["waits"] for row in rows):
             short += rows
             continue
@@ -79,10 +90,13 @@ def _candidates(path: str, waits: list[Row], per: str) -> Iterator[Finding]:
         exposing, exposed = max(by_call, key=lambda group: _total(group[1]), default=("", []))
         shown = exposing != name and _total(exposed) >= _MOST_OF_IT * _total(rows)
         text = "code between calls" if name == "code" else name  # of a report without ranges
-        yield _finding((path, per), rows, name, f"{text}, exposed by {exposing}" if shown else text, text)
+        yield _finding(place, rows, name, f"{text}, exposed by {exposing}" if shown else text, text)
     for name, rows in _grouped(short, lambda row: row["exposed_by"]):
-        subject = f"the host after {name}"
-        yield _finding((path, per), rows, name, f"{subject}, which lets the GPU run dry", subject)
+        steps = [row for row in rows if row["activity"] in LAUNCHING_ACTIVITIES] or rows
+        then = sorted(_grouped(steps, _culprit), key=lambda group: -_total(group[1]))
+        most = " most of all" if len(then) > 2 else ""
+        text = f"{name} lets the queue run dry, then {who} waits{most} for {join_words([what for what, _ in then[:2]])}"
+        yield _finding(place, rows, name, text, f"the host after {name}")
     alone = [row for row in short if not row["exposed_by"]]
     for name, rows in _grouped(alone, lambda row: row["range"] or _NO_RANGE):
         ours = [row for row in rows if row["activity"] in LAUNCHING_ACTIVITIES]
@@ -90,27 +104,46 @@ def _candidates(path: str, waits: list[Row], per: str) -> Iterator[Finding]:
         if _total(launches) >= LAUNCH_BOUND * _total(ours) > 0:
             where = f"in {name}" if name != _NO_RANGE else name
             text = f"launch-bound {where}: the host needs longer to launch than the GPU to run"
-            yield _finding((path, per), ours, f"launches {where}", text)
+            yield _finding(place, ours, f"launches {where}", text)
             rows = [row for row in rows if row not in ours]
-        yield from (
-            _finding((path, per), some, name, name)
-            for name, some in _grouped(rows, lambda row: row["culprit"])
-        )
+        yield from (_finding(place, some, name, name) for name, some in _grouped(rows, _culprit))
     for name, rows in _grouped(
         [row for row in waits if row["cause"] == "compute"], lambda row: row["culprit"]
     ):
-        yield _finding((path, per), rows, name, f"{name} holds up another stream, which waits for it")
+        yield _finding(place, rows, name, f"{name} holds up another stream, which waits for it")
     others = [row for row in waits if row["cause"] not in ("compute", "host", "latency")]
-    yield from (
-        _finding((path, per), rows, name, name) for name, rows in _grouped(others, lambda row: row["culprit"])
-    )
+    late = [row for row in others if row["activity"] == LATE_PEER]
+    for name, rows in _grouped(late, lambda row: row["culprit"].split(", ")[0]):
+        peer = name.removeprefix(f"{LATE_PEER} ")
+        text = f"{who} waits for {peer}, which comes late to {_collectives(rows)}"
+        yield _finding(place, rows, name, text)
+    others = [row for row in others if row["activity"] != LATE_PEER]
+    yield from (_finding(place, rows, name, name) for name, rows in _grouped(others, _culprit))
     latency = [row for row in waits if row["cause"] == "latency"]
-    if latency:
+    span = _total(latency) / max(sum(row["share_of_span"] for row in latency), 1e-9)
+    if latency and span < SHORT_NS * sum(row["waits"] for row in latency):
         text = "launch and queue latency between GPU ops that were ready to run"
-        yield _finding((path, per), latency, "launch and queue latency", text)
+        yield _finding(place, latency, "launch and queue latency", text)
 
 
-def _grouped(rows: list[Row], key: Callable[[Row], Any]) -> list[tuple[str, list[Row]]]:
+def _culprit(row: Row) -> str:
+    return str(row["culprit"])
+
+
+def _is_step(row: Row) -> bool:
+    """Whether a call exposes a row of short steps of the host, which it needs to get ahead again."""
+    exposed = row["exposed_by"] not in ("", row["culprit"]) and row["activity"] in LAUNCHING_ACTIVITIES[:2]
+    return exposed and row["waited_ns"] < EXPOSED_STEP_NS * row["waits"]
+
+
+def _collectives(rows: list[Row]) -> str:
+    """The collective that most of the time went to, without the peer."""
+    name: str = max(rows, key=lambda row: (row["waited_ns"], row["culprit"]))["culprit"].split(", ", 1)[1]
+    more = len({row["culprit"] for row in rows}) - 1
+    return f"{name} and {plural(more, 'other')}" if more else name
+
+
+def _grouped(rows: list[Row], key: Callable[[Row], str]) -> list[tuple[str, list[Row]]]:
     """The rows by their keys, in order of appearance; without those whose key is empty."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
@@ -123,26 +156,26 @@ def _total(rows: list[Row]) -> int:
     return sum(row["waited_ns"] for row in rows)
 
 
-def _finding(place: tuple[str, str], rows: list[Row], culprit: str, text: str, subject: str = "") -> Finding:
-    """The finding about rows of a path; ``place`` is that and what its times are per."""
-    path, per = place
+def _finding(place: _Place, rows: list[Row], culprit: str, text: str, subject: str = "") -> Finding:
+    """The finding about rows of a path."""
+    path, per, gpu = place
     top = max(rows, key=lambda row: int(row["waited_ns"]))
     ns, share = sum(row["per_instance_ns"] for row in rows), sum(row["share_of_span"] for row in rows)
     waits = sum(row["waits"] for row in rows)
-    amount = (
-        f"{format_ns(ns)} per {per}, {format_share(share)} of {'it' if per == 'window' else 'the windows'}"
-    )
-    who = "a stream" if top["cause"] == "compute" else "the GPU"
+    each = "" if path == WHOLE and per == "window" else f" per {per}"
+    amount = f"{format_ns(ns)}{each}, {format_share(share)} of {'it' if per == 'window' else 'the windows'}"
+    who = "a stream" if top["cause"] == "compute" else gpu
+    where = "" if gpu == "the GPU" or text.startswith(gpu) else f" on {gpu}"
     return Finding(
         path=path,
         cause=top["cause"],
         culprit=culprit,
-        text=f"{text}: {amount}, in {plural(waits, 'wait')}",
+        text=f"{text}: {amount}{where}, in {plural(waits, 'wait')}",
         headline=f"{who} waits {amount}, for {subject or culprit}",
         ns=ns,
         share=share,
         claim=top["claim"],
-        hint=hint_for(top["cause"], top["activity"], text, top["exposed_by"]),
+        hint=hint_for(top["cause"], top["activity"], text.split(", exposed by ")[0], top["exposed_by"]),
     )
 
 
@@ -153,6 +186,16 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
         "host",
         "cudaMalloc cudaFree cuMemAlloc cuMemFree",
         "let the allocator keep its memory: no empty_cache in the loop, and warm it up",
+    ),
+    (
+        "host",
+        "nonzero()",
+        "a boolean mask and nonzero() ask the GPU for their size: torch.where, or multiply by the mask",
+    ),
+    (
+        "host",
+        "(DtoH",
+        "keep the tensor on the GPU, or copy it to pinned memory with non_blocking=True, and read it later",
     ),
     ("host", "cudaHostAlloc cudaHostRegister", "pin memory once, before the loop"),
     (
@@ -166,6 +209,11 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
         "kernels are loaded at first use: leave warm-up out, or set CUDA_MODULE_LOADING=EAGER",
     ),
     ("host", "launch-bound Launch", "capture a CUDA graph, compile, or fuse small kernels"),
+    (
+        "host",
+        "DeviceSynchronize",
+        "drop torch.cuda.synchronize(), or move it to where the host has nothing else to do",
+    ),
     ("host", "Synchronize", "drop the synchronization, or move it to where the host has nothing else to do"),
     (
         "host",
@@ -177,6 +225,8 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
     ("host", "", "make this code shorter, move it to another thread, or launch ahead of it"),
     ("copy", "HtoD DtoH", "copy in a stream of its own, beside compute, and from pinned memory"),
     ("copy", "", "fuse the copy into a kernel, or keep the layout that is needed"),
+    ("communication", "peer", "see what that GPU runs and waits for until then: its own windows"),
+    ("communication", "transfer", "start it earlier (smaller buckets), so that compute hides it"),
     (
         "communication",
         "",
@@ -191,12 +241,9 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
 
 def hint_for(cause: str, activity: str, culprit: str, exposed_by: str = "") -> str:
     """What usually helps against a wait; empty where nothing is known."""
-    text = f"{culprit} {exposed_by}"
-    if activity == "code" and not culprit.startswith(
-        "launch-bound"
-    ):  # not what a call in its text would need
-        text = exposed_by if ".item()" in exposed_by or "Synchronize" in exposed_by else ""
-    for of, words, hint in _HINTS:
-        if of == cause and (not words or any(word in text for word in words.split())):
-            return hint
-    return ""
+    code = activity == "code" and not culprit.startswith("launch-bound")  # no call in its text
+    for text in ("" if code else f"{activity} {culprit}", exposed_by):
+        for of, words, hint in _HINTS:
+            if of == cause and any(word in text for word in words.split()):
+                return hint
+    return next((hint for of, words, hint in _HINTS if of == cause and not words), "")

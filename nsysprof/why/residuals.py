@@ -17,10 +17,12 @@ from nsysprof.waits.windows import Windows
 
 MAX_RESIDUAL = 0.03  # of a window's span
 _NAME = 60
+_CONSTANTS = ("behind_op_ns", "behind_event_ns", "behind_launch_ns")
 _HEADS = [
     "replayed from dependencies",
     "windows",
     "behind a GPU op",
+    "over an event",
     "behind a launch",
     "ends off by",
     "at most",
@@ -30,8 +32,9 @@ _HEADS = [
 def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Series) -> pd.DataFrame:
     """A row per path and GPU; ``paths`` are the texts of the paths of ``windows``.
 
-    Columns ``path``, ``gpu``, ``replayed`` (how many windows), ``behind_op_ns``, ``behind_launch_ns``, and of the share
-    of its span by which the replayed end of a window is off the median ``residual`` and the most, ``max_residual``.
+    Columns ``path``, ``gpu``, ``replayed`` (how many windows), ``behind_op_ns``, ``behind_event_ns`` and
+    ``behind_launch_ns`` (see `Replay`), and of the share of its span by which the replayed end of a window is off the
+    median ``residual`` and the most, ``max_residual``.
     """
     texts = paths.to_numpy(object)
     rows = [
@@ -39,14 +42,13 @@ def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Serie
             "path": texts[each.windows[0]],
             "gpu": each.gpu,
             "replayed": len(each.windows),
-            "behind_op_ns": each.behind_op_ns,
-            "behind_launch_ns": each.behind_launch_ns,
+            **{name: getattr(each, name) for name in _CONSTANTS},
             "residual": float(np.median(each.residual)),
             "max_residual": float(each.residual.max()),
         }
         for each in replays(trace, why, windows)
     ]
-    names = ["path", "gpu", "replayed", "behind_op_ns", "behind_launch_ns", "residual", "max_residual"]
+    names = ["path", "gpu", "replayed", *_CONSTANTS, "residual", "max_residual"]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -75,15 +77,15 @@ def verification(residuals: pd.DataFrame) -> Iterator[str]:
         [
             f"{one_line(row['path'], _NAME)}, GPU {row['gpu']}",
             f"{row['replayed']:,}",
-            *(format_ns(row[name]) for name in ("behind_op_ns", "behind_launch_ns")),
+            *(format_ns(row[name]) for name in _CONSTANTS),
             *(format_share(row[name]) for name in ("residual", "max_residual")),
         ]
         for row in residuals.to_dict("records")
     ]
     if cells:
-        yield text_table(_HEADS, cells, "lrrrrr")
+        yield text_table(_HEADS, cells, "lrrrrrr")
     bad = int((residuals["residual"] > MAX_RESIDUAL).sum())
     yield (
-        f"{plural(len(cells) - bad, 'row')} of {len(cells):,} explained by dependencies and two constants to within"
+        f"{plural(len(cells) - bad, 'row')} of {len(cells):,} explained by dependencies and constants to within"
         f" {format_share(MAX_RESIDUAL)} of the span"
     )

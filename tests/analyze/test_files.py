@@ -29,7 +29,16 @@ from tests.conftest import MakeTrace
 from tests.kit.reports import RUN, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy
 
-FILES = ["ranges.csv", "instances.csv", "kernels.csv", "analysis.json"]
+FILES = [
+    "ranges.csv",
+    "instances.csv",
+    "kernels.csv",
+    "analysis.json",
+    "copies.csv",
+    "streams.csv",
+    "gaps.csv",
+    "utilisation.csv",
+]
 
 # Section 5 of the design: these names in this order, additions only behind them.
 RANGES = [
@@ -52,6 +61,8 @@ DOCUMENT = [
     "totals",
     "unified_memory",
     "cuda_graphs",
+    "findings",
+    "summaries",
     "ledger",
     "warnings",
     "missing",
@@ -203,7 +214,7 @@ def test_rows_are_written_in_parts(odd: Breakdown, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("source", ["shipped", "odd"])
-@pytest.mark.parametrize("by", [None, "process", "device"])
+@pytest.mark.parametrize("by", [None, "process", "device", "thread", "stream"])
 def test_json_equals_the_frames_and_the_csv(
     source: str, by: str | None, tmp_path: Path, trace: MakeTrace
 ) -> None:
@@ -298,11 +309,11 @@ def test_the_shipped_report_describes_itself(tmp_path: Path) -> None:
 
 
 def test_an_empty_report_still_gives_all_files(trace: MakeTrace, tmp_path: Path) -> None:
-    """Without ranges and without ops every file has its header, and the document its empty lists."""
+    """Without ranges and ops the files have their headers, the document its empty lists; there are no summaries."""
     out = tmp_path / "out"
     out.mkdir()
     written, notes = write_tables(broken_down(trace()), out)
-    assert sorted(path.name for path in written) == sorted(FILES)
+    assert sorted(path.name for path in written) == sorted(set(FILES) - {*FILES[4:]})
     assert notes == []
     for name, columns in (("ranges.csv", RANGES), ("instances.csv", INSTANCES), ("kernels.csv", KERNELS)):
         head, rows = read_rows(out / name)
@@ -323,7 +334,7 @@ def test_too_many_instances_are_left_out(
     assert notes == []
     monkeypatch.setattr(analysis_files, "MAX_INSTANCES", len(ODD_NAMES) - 1)
     written, notes = write_tables(odd, tmp_path)
-    assert [path.name for path in written] == ["ranges.csv", "kernels.csv", "analysis.json"]
+    assert [path.name for path in written] == [name for name in FILES if name != "instances.csv"]
     assert notes == [f"instances.csv is left out: it would have {len(ODD_NAMES)} rows; --instances writes it"]
     written, notes = write_tables(odd, tmp_path, instances=True)
     assert [path.name for path in written] == FILES

@@ -22,12 +22,18 @@ from nsysprof import cli
 from nsysprof.analyze import files as analysis_files
 from tests.conftest import MakeTrace
 from tests.kit.command_line import Done, Run, known_failure, runner
-from tests.kit.trace import Gpu, Items, Kernel, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import Gpu, Items, Kernel, Range, ThreadName, launch_kernel, launch_memcpy
 
 ROOT = Path(__file__).parents[2]
 SHIPPED, BLOCK = ROOT / "traces" / "run.sqlite", ROOT / "traces" / "block.sqlite"
 LATE = 1_000_000
-TABLES = ["analysis.json", "instances.csv", "kernels.csv", "ranges.csv"]
+SUMMARIES = [
+    "copies.csv",
+    "streams.csv",
+    "gaps.csv",
+    "utilisation.csv",
+]  # in the order in which they are written
+TABLES = sorted(["analysis.json", "instances.csv", "kernels.csv", "ranges.csv", *SUMMARIES])
 CHARTS = ["kernel_breakdown.png", "kernel_counts.png", "timeline.png"]
 
 SMALL = """\
@@ -68,6 +74,14 @@ GPU op    family    cause      count    sum    share
 --------  --------  -------  -------  -----  -------
 mystery   other                    1  49 ns     92 %
 orphan    other                    1   4 ns    7.5 %
+
+Copies: 1 memory operation of 1.00 KiB in 10 ns; most time: 1.00 KiB of pinned host-to-device copies at 102 GB/s
+copies         count      size    sum      rate    of link    overlap    waited    small  most in range
+-----------  -------  --------  -----  --------  ---------  ---------  --------  -------  ---------------
+HtoD pinned        1  1.00 KiB  10 ns  102 GB/s                   0 %       0 %    100 %  train
+of link: of what PCIe or NVLink of the GPU carries at most. overlap: the part of the time in which kernels run
+on the same GPU. waited: the part of the bytes in calls that return only when all is copied, or whose memory
+of the host is pageable. small: the part of the copies below 64.0 KiB.
 """  # noqa: E501
 
 
@@ -131,7 +145,7 @@ def test_the_whole_output(small: Path, run: Run) -> None:
     assert done.out == SMALL
     assert done.err == (
         "\nWritten to report.analysis/: kernel_counts.png, kernel_breakdown.png, timeline.png, ranges.csv,"
-        " instances.csv, kernels.csv, analysis.json\n"
+        f" instances.csv, kernels.csv, analysis.json, {', '.join(SUMMARIES)}\n"
     )
     assert done.code == 0
 
@@ -219,7 +233,7 @@ def test_the_front_door(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--by", "thread"], "thread"),
+        (["--by", "core"], "core"),
         (["--threads", "loose"], "loose"),
         (["--top", "0"], "--top"),
         (["--top", "many"], "--top"),
@@ -343,7 +357,8 @@ def test_a_file_name_that_is_not_utf8(small: Path, tmp_path: Path) -> None:
 def test_results_go_where_they_are_sent(small: Path, run: Run, tmp_path: Path) -> None:
     """`-o` takes a folder that is made with those around it; none is made in the current folder then."""
     done = run("analyze", small.name, "--no-charts", "-o", "a/b c")
-    assert done.err == "\nWritten to a/b c/: ranges.csv, instances.csv, kernels.csv, analysis.json\n"
+    written = ", ".join(["ranges.csv", "instances.csv", "kernels.csv", "analysis.json", *SUMMARIES])
+    assert done.err == f"\nWritten to a/b c/: {written}\n"
     assert files(tmp_path) == ["a", "a/b c", *(f"a/b c/{name}" for name in TABLES), "report.sqlite"]
 
 
@@ -474,9 +489,11 @@ def test_by_splits_the_rows(trace: MakeTrace, run: Run) -> None:
         duration=LATE,
     )
     out = run("analyze", path.name, "--no-charts", "--by", "process").out
-    assert [line.split()[:2] for line in out.splitlines() if re.match(r"[78] ", line)] == [
-        ["7", "work"],
-        ["8", "work"],
+    assert [line.split()[:4] for line in out.splitlines() if re.match(r"[78] ", line)] == [
+        ["8", "1", "1", "30"],
+        ["7", "1", "1", "10"],
+        ["7", "work", "1", "1"],
+        ["8", "work", "1", "1"],
     ]
     assert re.findall(r"^GPU ops .*", out, re.M) == [
         "GPU ops in work (process 8): 30 ns under 1 name",
@@ -484,7 +501,10 @@ def test_by_splits_the_rows(trace: MakeTrace, run: Run) -> None:
     ]
     assert ": sum 40 ns; 2 GPUs are busy for 67 % of the 30 ns from the first GPU op to the last\n" in out
     out = run("analyze", path.name, "--no-charts", "--by", "device").out
-    assert [re.split(" {2,}", line)[:2] for line in out.splitlines() if re.match(r"GPU \d ", line)] == [
+    lines = out.split("Streams: ")[0].splitlines()
+    assert [re.split(" {2,}", line)[:2] for line in lines if re.match(r"GPU \d ", line)] == [
+        ["GPU 1", "1"],
+        ["GPU 0", "1"],
         ["GPU 0", "work"],
         ["GPU 1", "work"],
     ]
@@ -492,6 +512,28 @@ def test_by_splits_the_rows(trace: MakeTrace, run: Run) -> None:
         "GPU ops in work (device GPU 1): 30 ns under 1 name",
         "GPU ops in work (device GPU 0): 10 ns under 1 name",
     ]
+
+
+def test_by_splits_what_no_range_owns(trace: MakeTrace, run: Run) -> None:
+    """Without ranges, the parts and the kernels of each part are the answer; threads show their names."""
+    path = trace(
+        ThreadName(2, "loader"),
+        launch_kernel("k", (1, 2), (10, 20), id=1, stream=7),
+        launch_kernel("k", (3, 4), (20, 30), id=2, stream=9),
+        launch_kernel("m", (1, 2), (30, 90), id=3, thread=2, stream=9),
+        duration=LATE,
+    )
+    for by, parts in (
+        ("thread", ["loader 2 1 1 60 ns 75 %", "thread 1 2 2 20 ns 25 %"]),
+        ("stream", ["GPU 0 · stream 9 2 2 70 ns 88 %", "GPU 0 · stream 7 1 1 10 ns 12 %"]),
+    ):
+        out = run("analyze", path.name, "--no-charts", "--by", by, "--ranges", "nvtx", "-o", by).out
+        lines = [" ".join(line.split()) for line in out.splitlines()]
+        at = lines.index(f"by {by} GPU ops kernels sum share")
+        assert lines[at + 2 : at + 4] == parts
+        heads = [line for line in lines if line.startswith("GPU ops (")]
+        names = [" ".join(part.split()[:-6]) for part in parts]
+        assert [head.split(" (")[1].split(")")[0] for head in heads] == names
 
 
 def test_strict_threads(trace: MakeTrace, run: Run) -> None:
@@ -541,7 +583,7 @@ def test_instances_on_demand(small: Path, run: Run, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(analysis_files, "MAX_INSTANCES", 2)
     done = run("analyze", small.name, "--no-charts")
     assert done.err == (
-        "\nWritten to report.analysis/: ranges.csv, kernels.csv, analysis.json\n"
+        f"\nWritten to report.analysis/: ranges.csv, kernels.csv, analysis.json, {', '.join(SUMMARIES)}\n"
         "instances.csv is left out: it would have 3 rows; --instances writes it\n"
     )
     assert run("analyze", small.name, "--no-charts", "--instances").err.count("instances.csv") == 1
@@ -571,7 +613,8 @@ def test_reports_with_nothing_in_them(trace: MakeTrace, run: Run, tmp_path: Path
         done = run("analyze", name)
         assert done.code == 0, done.err
         assert f"  warning  the report holds {lacks[name]}" in done.out
-        assert files(tmp_path / f"{Path(name).stem}.analysis") == sorted([*TABLES, *CHARTS])
+        lacking = {"copies.csv"} if name == "work.sqlite" else set(SUMMARIES)
+        assert files(tmp_path / f"{Path(name).stem}.analysis") == sorted([*(set(TABLES) - lacking), *CHARTS])
     assert "it has no ranges at all" in known_failure(
         run("analyze", "work.sqlite", "--range", "x", "--no-charts")
     )

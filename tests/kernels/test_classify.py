@@ -843,7 +843,7 @@ def test_long_names_do_not_blow_up(rules: kernel_rules.Rules) -> None:
             "vllm::fused",
         ),
         ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
-        ("cudapy::__main__::foo$241(Array<double, 2>)", "cudapy::__main__::foo$241"),
+        ("cudapy::__main__::foo$241(Array<double, 2>)", "cudapy::__main__::foo"),
         ("_ZN2at6native13reduce_kernelILi512EEEvT_", "at::native::reduce_kernel"),
         (
             "_ZN2at6native12_GLOBAL__N_128vectorized_layer_norm_kernelIfEEvi",
@@ -885,6 +885,51 @@ def test_function_name(name: str, function: str) -> None:
 def test_short_name(name: str, short: str) -> None:
     """A short name keeps the function, the functor, the type and the tile, and drops the rest."""
     assert short_name(name) == short
+
+
+@pytest.mark.parametrize(
+    ("name", "short", "function"),
+    [
+        ("__omp_offloading_10303_4e2ec6__Z4main_l21", "main:21 (OpenMP)", "main"),
+        ("__omp_offloading_34_8975356_saxpy_l8", "saxpy:8 (OpenMP)", "saxpy"),
+        ("__omp_offloading_4f_5896da36__ZN7gpumath13uniform_rangeIiEEvRNS_5ArrayIT_EE__l28", "uniform_range:28 (OpenMP)", "gpumath::uniform_range"),
+        ("__omp_offloading_10303_4e2ec6__QMsolverPstep_l204", "step:204 (OpenMP)", "step"),
+        ("nvkernel_solve_F1L204_2", "solve:204 (OpenMP)", "solve"),
+        ("nvkernel_add2s2_omp__F1L1959_25_", "add2s2_omp:1959 (OpenMP)", "add2s2_omp"),
+        ("nvkernel__ZN10coreneuron18solve_interleaved1Ei_F1L653_4", "solve_interleaved1:653 (OpenMP)", "coreneuron::solve_interleaved1"),
+        ("kmeans_235_gpu", "kmeans:235 (OpenACC)", "kmeans"),
+        ("kmeans_235_gpu__red", "kmeans:235 (OpenACC)", "kmeans"),
+        ("__pgi_uacc_cuda_fill_42_gpu", "pgi_uacc_cuda_fill:42 (OpenACC)", "pgi_uacc_cuda_fill"),
+        ("conv_2_gpu", "conv_2_gpu", "conv_2_gpu"),
+        ("kmeans_235_gpu(float *)", "kmeans_235_gpu", "kmeans_235_gpu"),
+        ("solve_$ck_L204_1", "solve:204 (Cray)", "solve"),
+        ("main$_omp_fn$0", "main (GCC)", "main"),
+        ("julia_vadd_kernel_1234(CuKernelContext, CuDeviceArray<Float32, (int)1, (int)1>)", "vadd (Julia)", "vadd_kernel"),
+        ("_Z16julia_vadd__1234", "vadd (Julia)", "vadd"),
+        ("gpu_broadcast_kernel_linear(CompilerMetadata<DynamicSize, DynamicCheck>, Int64)", "broadcast_kernel_linear (Julia)", "broadcast_kernel_linear"),
+        ("cudapy::__main__::reduce_kernel[abi:v1,cw51cXTLSUwv](Array<long long, (int)1, C>)", "reduce (Numba)", "cudapy::__main__::reduce_kernel"),
+        ("matmul_kernel_0d1d2d3de4de5de6de7c8de9c10de11c", "matmul (Triton)", "matmul_kernel"),
+        ("void Kokkos::Impl::cuda_parallel_launch_local_memory<Kokkos::Impl::ParallelFor<Push<double>, Kokkos::RangePolicy<Kokkos::Cuda>, Kokkos::Cuda>>(T1)", "Kokkos ParallelFor Push double", "Kokkos::Impl::cuda_parallel_launch_local_memory"),
+    ],
+)  # fmt: skip
+def test_names_of_other_languages(name: str, short: str, function: str) -> None:
+    """Regions of directives show function, line and language, functions of other languages their own name."""
+    assert short_name(name) == short
+    assert function_name(name) == function
+
+
+def test_families_of_other_languages(rules: kernel_rules.Rules) -> None:
+    """What a function is called decides about regions of directives too."""
+    names = [
+        "nvkernel_matmult_mkn_offload_F1L85_3",
+        "__omp_offloading_34_8975356_saxpy_l8",
+        "feed_input_23_gpu",
+    ]
+    names += [
+        "gpu_broadcast_kernel_cartesian(CompilerMetadata<DynamicSize>)",
+        "partial_mapreduce_grid(identity)",
+    ]
+    assert classify(rules, names).family == ["gemm", "elementwise", "other", "elementwise", "reduction"]
 
 
 def test_short_names_fit_and_survive_damage() -> None:

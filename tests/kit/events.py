@@ -107,6 +107,65 @@ class NvtxEvent:
         )
 
 
+@dataclass(frozen=True)
+class MpiCall:
+    """A row of one of the MPI tables, ``OTHER`` or ``P2P``, ``COLLECTIVES``, ``START_WAIT`` (which has `request`)."""
+
+    name: Text | None
+    start: int
+    end: int | None
+    thread: int = 1
+    process: int = 1
+    table: str = "OTHER"
+    request: int | None = None
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        row = {
+            "start": self.start,
+            "end": self.end,
+            "globalTid": global_tid(self.process, self.thread),
+            "textId": None if self.name is None else strings(self.name),
+        }
+        yield (
+            f"MPI_{self.table}_EVENTS",
+            row if self.request is None else {**row, "requestHandle": self.request},
+        )
+
+
+@dataclass(frozen=True)
+class Construct:
+    """A row of one of the OpenACC tables, ``OTHER`` or ``LAUNCH``, ``DATA``."""
+
+    name: Text
+    start: int
+    end: int
+    line: int = 0
+    file: Text | None = None
+    function: Text | None = None
+    thread: int = 1
+    process: int = 1
+    table: str = "OTHER"
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        yield (
+            f"CUPTI_ACTIVITY_KIND_OPENACC_{self.table}",
+            {
+                "start": self.start,
+                "end": self.end,
+                "nameId": strings(self.name),
+                "globalTid": global_tid(self.process, self.thread),
+                "eventKind": 9,
+                "DeviceType": 4,
+                "lineNo": self.line,
+                "cuDeviceId": 0,
+                "cuContextId": 1,
+                "cuStreamId": 7,
+                "srcFile": None if self.file is None else strings(self.file),
+                "funcName": None if self.function is None else strings(self.function),
+            },
+        )
+
+
 def Mark(name: Text, at: int, **where: Any) -> NvtxEvent:
     """An NVTX mark at one moment."""
     return NvtxEvent(34, name, at, **where)
@@ -223,9 +282,10 @@ class Memcpy(_Op):
     cause: int | None = (
         None  # of a migration: 1 prefetch by the program, 2 page fault, 3 speculation, 4 eviction
     )
+    host: int = 1  # kind of the memory of the host: 0 pageable, 1 pinned
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
-        source, target = {1: (1, 2), 2: (2, 1)}.get(self.kind, (2, 2))
+        source, target = {1: (self.host, 2), 2: (2, self.host)}.get(self.kind, (2, 2))
         more: dict[str, int | None] = {
             "bytes": self.bytes,
             "copyKind": self.kind,
@@ -475,6 +535,8 @@ class Row:
 Item: TypeAlias = (
     Range
     | NvtxEvent
+    | MpiCall
+    | Construct
     | Launch
     | Kernel
     | Memcpy
@@ -514,10 +576,17 @@ def launch_kernel(
 
 
 def launch_memcpy(
-    call: tuple[int, int], copy: tuple[int, int], *, id: int, thread: int = 1, process: int = 1, **op: Any
+    call: tuple[int, int],
+    copy: tuple[int, int],
+    *,
+    id: int,
+    thread: int = 1,
+    process: int = 1,
+    api: str = "cudaMemcpyAsync",
+    **op: Any,
 ) -> tuple[Launch, Memcpy]:
-    """A `cudaMemcpyAsync` and its copy."""
-    launch = Launch(*call, id, thread=thread, process=process, api="cudaMemcpyAsync_v3020")
+    """A `cudaMemcpyAsync`, or another call, and its copy."""
+    launch = Launch(*call, id, thread=thread, process=process, api=f"{api}_v3020")
     return launch, Memcpy(*copy, id, process=process, **op)
 
 

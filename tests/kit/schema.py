@@ -18,7 +18,20 @@ class Column(NamedTuple):
 
 _GPU_OP = "start!, end!, deviceId!, contextId!, greenContextId, streamId!, correlationId, globalPid"
 
+_MPI_CALL = "start!, end, globalTid, textId"
+_OPENACC = (
+    "start!, end!, nameId!, globalTid, eventKind!, DeviceType!, lineNo!, cuDeviceId!, cuContextId!, cuStreamId!,"
+    " srcFile, funcName"
+)
+
 _DECLARED = {
+    "MPI_P2P_EVENTS": f"{_MPI_CALL}, commHandle, tag, remoteRank, size, requestHandle",
+    "MPI_COLLECTIVES_EVENTS": f"{_MPI_CALL}, commHandle, rootRank, size, recvSize, requestHandle",
+    "MPI_START_WAIT_EVENTS": f"{_MPI_CALL}, requestHandle",
+    "MPI_OTHER_EVENTS": _MPI_CALL,
+    "CUPTI_ACTIVITY_KIND_OPENACC_DATA": f"{_OPENACC}, bytes, varName",
+    "CUPTI_ACTIVITY_KIND_OPENACC_LAUNCH": f"{_OPENACC}, numGangs, numWorkers, vectorLength, kernelName",
+    "CUPTI_ACTIVITY_KIND_OPENACC_OTHER": _OPENACC,
     "StringIds": "id!, value!:TEXT",
     "ANALYSIS_DETAILS": "globalVid!, duration!, startTime!, stopTime!",
     "ANALYSIS_FILE": "id!, filename:TEXT, contentId, globalPid!",

@@ -19,6 +19,7 @@ from typing import Any
 from tests.kit.events import (
     OPS,
     VM,
+    Construct,
     CudaDevice,
     Diagnostic,
     DomainCreate,
@@ -33,6 +34,7 @@ from tests.kit.events import (
     Mark,
     Memcpy,
     Memset,
+    MpiCall,
     NvtxEvent,
     OsCall,
     Overhead,
@@ -54,6 +56,7 @@ from tests.kit.events import (
 from tests.kit.schema import STYLES, TABLES, Column, Style
 
 __all__ = [
+    "Construct",
     "CudaDevice",
     "Diagnostic",
     "DomainCreate",
@@ -68,6 +71,7 @@ __all__ = [
     "Mark",
     "Memcpy",
     "Memset",
+    "MpiCall",
     "NvtxEvent",
     "OsCall",
     "Overhead",

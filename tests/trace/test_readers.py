@@ -22,6 +22,8 @@ from tests.kit.trace import (
     Kernel,
     Launch,
     Memcpy,
+    NvtxEvent,
+    Range,
     Row,
     ThreadName,
     global_pid,
@@ -154,6 +156,23 @@ def test_threads_have_names(trace: MakeTrace) -> None:
     path = trace(ThreadName(1, "main"), ThreadName(2, ""), ThreadName(1, "other", process=9), Launch(1, 2, 1))
     with open_report(path) as report:
         assert read_thread_names(source_of(report)) == {global_tid(1, 1): "main", global_tid(9, 1): "other"}
+
+
+def test_names_that_nvtx_gave_threads_come_first(trace: MakeTrace) -> None:
+    """The last one of each thread counts; threads without one keep the system's, or have their number alone."""
+    path = trace(
+        ThreadName(1, "python"),
+        ThreadName(2, "python"),
+        NvtxEvent(39, "loader", at=9, thread=2),
+        NvtxEvent(39, "worker", at=5, thread=2, text_id=True),
+        NvtxEvent(39, " ", at=9, thread=1),
+        Range("step", 0, 9),
+        *launch_kernel("k", (1, 2), (3, 4), id=1, thread=2),
+        *launch_kernel("k", (1, 2), (3, 4), id=2, thread=3),
+    )
+    with open_report(path) as report:
+        whole = read_tables(report)
+        assert [whole.thread_label(thread) for thread in range(3)] == ["python 1", "loader 2", "thread 3"]
 
 
 def memory(start: int, address: int, size: int, *, free: bool = False, **more: Any) -> Item:

@@ -25,7 +25,6 @@ from nsysprof.trace.trace import (
     START_END,
     Device,
     Launches,
-    Migrations,
     Ops,
     Ranges,
     Stream,
@@ -47,7 +46,9 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
     """The `Trace` of a report, see `read_tables`."""
     process_ids, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
-        ops, launches, work, recorded_twice = _read_gpu_work(source, process_ids, tids, progress, arena)
+        ops, launches, work, call_names, recorded_twice = _read_gpu_work(
+            source, process_ids, tids, progress, arena
+        )
         nvtx = read_ranges(source, tids, progress, arena)
         pids = process_ids.values
         cuda_devices = [(int(pids[code]), cuda_id) for code, cuda_id in work.devices]
@@ -86,12 +87,14 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
         processes=processes,
         devices=devices,
         streams=[Stream(*stream) for stream in work.streams],
-        migrations=Migrations(work.moved, work.moved_for),
+        copies=work.copies,
         session_end=session_end,
         warnings=(*warnings, *_never_popped(never_popped, nvtx)),
         unread=unread,
         no_work=no_work,
         never_popped=sum(never_popped.values()),
+        call_names=call_names,
+        named_threads=nvtx.thread_names,
         arena=arena,
     )
 
@@ -167,9 +170,9 @@ def _in_order(work: Work, process_ids: Coder, arena: ColumnArena) -> Work:
 
 def _read_gpu_work(
     source: Source, process_ids: Coder, tids: Coder, progress: Progress | None, arena: ColumnArena
-) -> tuple[Ops, Launches, Work, int]:
-    """The GPU ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows hold, and how
-    many host calls were given up because a shorter one has their id.
+) -> tuple[Ops, Launches, Work, tuple[str, ...], int]:
+    """The GPU ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows hold, the names
+    of the launches, and how many host calls were given up because a shorter one has their id.
 
     What joins the two is given up as soon as it is used: this is where memory peaks.
     """
@@ -196,6 +199,7 @@ def _read_gpu_work(
         thread=arena.repeat(by_id.astype(_narrow(len(by_id))), sizes),
         start=start,
         end=arena.take(calls.end, order),
+        name=arena.take(calls.name.astype(np.int16 if len(calls.names) < 1 << 15 else np.int32), order),
     )
     launch_of_slot = np.full(slots + 1, -1, np.int32)  # the last entry is for ops without a launch: slot -1
     for first in range(0, len(order), _CHUNK):
@@ -212,7 +216,7 @@ def _read_gpu_work(
         launch=launch,
         from_graph=work.from_graph,
     )
-    return ops, launches, work, calls.duplicates
+    return ops, launches, work, calls.names, calls.duplicates
 
 
 def _ranges(

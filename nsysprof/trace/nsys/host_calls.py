@@ -124,13 +124,16 @@ class HostCalls:
     """The host calls that GPU work asks for, one row per launch key, in no particular order.
 
     ``start``, ``end`` int64 ns; ``thread`` int32, a code of the `Coder` of globalTids that `read_calls` was given;
-    ``slot`` is the key. ``duplicates`` counts the rows given up for a shorter call with the same key.
+    ``slot`` is the key; ``name`` int32 into ``names``. ``duplicates`` counts the rows given up for a shorter call with
+    the same key.
     """
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     thread: NDArray[np.int32]
     slot: NDArray[np.integer]
+    name: NDArray[np.int32]
+    names: tuple[str, ...]
     duplicates: int
 
 
@@ -145,22 +148,27 @@ def read_calls(
     """The launches of all GPU work. Of several rows with one key (a runtime call around a driver call, or the
     same call recorded twice) the shortest is taken.
     """
-    rows = Growing(arena, start="i8", end="i8", thread="i4", slot=str(np.dtype(keys.type)))
-    for block in read_blocks(source, CALLS, CALLS_NEEDS, progress=progress):
+    rows = Growing(arena, start="i8", end="i8", thread="i4", slot=str(np.dtype(keys.type)), name="i4")
+    names = Coder()
+    for block in read_blocks(source, CALLS, CALLS_NEEDS, ("nameId",), progress):
         code = threads.encode(column(block, "globalTid"))
         process = processes.encode(threads.values & PROCESS_OF_THREAD)[code]  # asked once per distinct thread
         slot = keys.slots(process, column(block, "correlationId"))
         asked = np.flatnonzero(slot >= 0)
         start, end = times(block)
-        rows.add(len(asked), start=start[asked], end=end[asked], thread=code[asked], slot=slot[asked])
-    start, end, thread, slot = (rows.take(name) for name in ("start", "end", "thread", "slot"))
+        name = names.encode(column(block, "nameId", missing=-1))[asked]
+        rows.add(
+            len(asked), start=start[asked], end=end[asked], thread=code[asked], slot=slot[asked], name=name
+        )
+    start, end, thread, slot, name = (rows.take(each) for each in ("start", "end", "thread", "slot", "name"))
     called = np.zeros(keys.count, bool)
     called[slot] = True
     duplicates = len(slot) - int(called.sum())
     if duplicates:
         chosen = _shortest(slot, end - start, start, threads.values[thread])
-        start, end, thread, slot = start[chosen], end[chosen], thread[chosen], slot[chosen]
-    return HostCalls(start, end, thread, slot, duplicates)
+        start, end, thread = start[chosen], end[chosen], thread[chosen]
+        slot, name = slot[chosen], name[chosen]
+    return HostCalls(start, end, thread, slot, name, tuple(_call_names(source, names)), duplicates)
 
 
 def _shortest(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import Coder, Words
-from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, present, times
+from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, known, present, times
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, RangeName
 
@@ -21,7 +21,7 @@ _KIND_OF_EVENT = {
     70: PUSH_POP,
     71: START_END,
 }  # 70, 71: imported NVTX text files
-_DOMAIN_CREATE = 75
+_THREAD_NAME, _DOMAIN_CREATE = 39, 75
 _MISSING = -1
 
 
@@ -32,7 +32,7 @@ class NvtxRanges:
     ``start``, ``end`` int64 ns, where ``open`` the end is not recorded and equals the start; ``kind`` uint8
     (PUSH_POP, START_END); ``thread`` int32, a code of the `Coder` of globalTids that `read_ranges` was given (for a
     start/end range the thread that started it); ``name`` int32 into ``names``; ``moved`` bool, a start/end range
-    whose ending thread is recorded.
+    whose ending thread is recorded. ``thread_names`` are those that `nvtxNameOsThread` gave, by globalTid.
     """
 
     start: NDArray[np.int64]
@@ -43,12 +43,13 @@ class NvtxRanges:
     name: NDArray[np.int32]
     moved: NDArray[np.bool_]
     names: list[RangeName]
+    thread_names: dict[int, str]
 
 
 def read_ranges(
     source: Source, threads: Coder, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY
 ) -> NvtxRanges:
-    """All push/pop and start/end ranges of the report; marks, categories and domain rows are not ranges."""
+    """All push/pop and start/end ranges of the report, and names of threads; marks and categories are neither."""
     rows = Growing(arena, start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
     names = _Names(source)
     ints = ["start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"]
@@ -59,6 +60,7 @@ def read_ranges(
         event = column(block, "eventType")
         kind = np.where((event >= 0) & (event < 256), kinds[event & 255], np.uint8(255))
         names.note_domains(block, np.flatnonzero(event == _DOMAIN_CREATE))
+        names.note_threads(block, np.flatnonzero(event == _THREAD_NAME))
         ranges = np.flatnonzero(kind != 255)
         start, end = times(block)
         unended = block.nulls.get("end")
@@ -75,7 +77,7 @@ def read_ranges(
         if progress:
             progress(NVTX, block.rows)
     code, distinct = names.resolve(rows.take("name"), arena)
-    return NvtxRanges(**rows.take_rest(), name=code, names=distinct)
+    return NvtxRanges(**rows.take_rest(), name=code, names=distinct, thread_names=names.of_threads())
 
 
 class _Names:
@@ -88,6 +90,7 @@ class _Names:
         self._texts, self._domains, self._names = Coder(), Coder(), Coder()
         self._plain = np.zeros(1, np.int32)  # code + 1 of each word in the default domain
         self._created: dict[tuple[int, int], tuple[int, int]] = {}  # (process, domain id) -> (text id, word)
+        self._threads: list[tuple[int, int, int, int]] = []  # (start, thread, text id, word)
 
     def note_domains(self, block: Block, rows: NDArray[np.intp]) -> None:
         if not len(rows):
@@ -99,6 +102,21 @@ class _Names:
             process.tolist(), domain.tolist(), text_id.tolist(), word.tolist(), strict=True
         ):
             self._created.setdefault((p, d), (t, w))  # the create row may come twice
+
+    def note_threads(self, block: Block, rows: NDArray[np.intp]) -> None:
+        columns = (
+            times(block)[0],
+            column(block, "globalTid"),
+            column(block, "textId", _MISSING),
+            self._word(block),
+        )
+        self._threads += zip(*(values[rows].tolist() for values in columns), strict=True)
+
+    def of_threads(self) -> dict[int, str]:
+        """The last name of each globalTid that was given one; of those given at once, the last of the alphabet."""
+        strings = self._source.strings(sorted({text_id for _, _, text_id, _ in self._threads} - {_MISSING}))
+        named = [(at, known(self._text(strings, *name)), tid) for at, tid, *name in self._threads]
+        return {tid: name for _, name, tid in sorted((at, name, tid) for at, name, tid in named if name)}
 
     def encode(self, block: Block, rows: NDArray[np.intp]) -> NDArray[np.int32]:
         """The code of each row's name. Most rows have a text in the default domain, which is one look-up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +22,16 @@ from nsysprof.trace.details import (
     Job,
     MemoryUse,
     OpDetails,
+    OtherRanges,
 )
 from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
-from nsysprof.trace.nsys.gpu_work import read_copy_sizes, read_grids, read_memory_use, read_op_details
+from nsysprof.trace.nsys.gpu_work import read_grids, read_memory_use, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
 from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity
+from nsysprof.trace.nsys.host_ranges import read_other_ranges
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import Progress, Reader, Report
@@ -79,6 +82,11 @@ class NsysReader(Reader):
         size = self.file.stat().st_size if self.format == "sqlite" else 0
         return bytes_needed(self.source, size, enough)
 
+    def other_ranges(self, trace: Trace, sources: Collection[str]) -> OtherRanges:
+        """Calls of MPI and constructs of OpenACC."""
+        with reading(self.path):
+            return read_other_ranges(self.source, trace, sources)
+
     def op_details(self, trace: Trace) -> OpDetails:
         """Grids, sizes and the like of each GPU op."""
         with reading(self.path):
@@ -103,11 +111,6 @@ class NsysReader(Reader):
         """Where the nodes of CUDA graphs were captured."""
         with reading(self.path):
             return read_captures(self.source, trace)
-
-    def copy_sizes(self, trace: Trace) -> NDArray[np.int64]:
-        """The bytes that each GPU op copied."""
-        with reading(self.path):
-            return read_copy_sizes(self.source, trace.ops.kind, trace.arena)
 
     def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
         """What the host's threads did."""

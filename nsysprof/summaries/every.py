@@ -1,0 +1,9 @@
+"""All summaries: a new one is a file beside this one and an entry here."""
+
+from __future__ import annotations
+
+from nsysprof.summaries import copies, gaps, streams
+from nsysprof.summaries.summary import Summary
+
+SUMMARIES: tuple[Summary, ...] = (copies.SUMMARY, streams.SUMMARY, gaps.SUMMARY)
+FILES = tuple(table.file for summary in SUMMARIES for table in summary.tables)

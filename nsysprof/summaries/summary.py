@@ -1,0 +1,79 @@
+"""What a summary is: tables that are declared once, the function that makes them, and what readers see of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.columns import ColumnTable
+from nsysprof.results.table import Column, Table, TextTable, show_columns
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What summaries are asked for.
+
+    ``merged_of`` int32, the merged path of each range instance; ``merged``, the text of each of these paths; ``calls``,
+    the kinds of host calls that count.
+    """
+
+    merged_of: NDArray[np.int32]
+    merged: Sequence[str]
+    calls: tuple[str, ...] = ("cuda", "mpi", "os")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a summary says of one trace.
+
+    ``files`` are the rows of each of its tables, by the name of the file. ``finding`` is the sentence above what
+    readers see: ``columns`` of ``rows``, the most important first; ``note`` explains them. Without a finding there is
+    nothing that they should see.
+    """
+
+    files: Mapping[str, ColumnTable]
+    finding: str
+    columns: tuple[Column, ...]
+    rows: ColumnTable
+    note: str = ""
+
+    def show(self, top: int) -> TextTable:
+        """The first ``top`` rows, for terminals and pages."""
+        more = len(self.rows) - top
+        left_out = f" {more:,} more rows: --top {len(self.rows)}, or see {', '.join(self.files)}."
+        return show_columns(
+            self.columns, self.rows.take(slice(top)), note=(self.note + left_out * (more > 0)).strip()
+        )
+
+    def json(self, most: int) -> dict[str, list[dict[str, Any]]]:
+        """The first ``most`` rows of each table, by the name of the file without its ending."""
+        return {
+            name.removesuffix(".csv"): [
+                {key: _known(value) for key, value in row.items()} for row in some.records()
+            ]
+            for name, some in ((name, rows.take(slice(most))) for name, rows in self.files.items())
+        }
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A summary: ``name`` is its key in JSON, ``title`` its heading on pages, ``tables`` the files that it fills.
+
+    ``make`` returns its `Answer`, None where nothing of the kind was recorded.
+    """
+
+    name: str
+    title: str
+    tables: tuple[Table, ...]
+    make: Callable[[Attribution, Asked], Answer | None]
+
+
+def _known(value: Any) -> Any:
+    """A value as JSON knows it: NaN is none there."""
+    return None if isinstance(value, float) and math.isnan(value) else value
