@@ -527,6 +527,9 @@ def test_whole_reports_speak_of_no_iterations(trace: MakeTrace) -> None:
     found = fleet_answer([ranked(f"{at}", at, examined(path)) for at, path in enumerate(paths)])
     text = " ".join(fleet_text(found).split())
     assert "rank 1 may be a straggler: its own time is 1.80x that of the other ranks; but one report" in text
-    assert "in the whole report rank 1, the slowest, takes 40 ns more of its own than rank 0: +40 ns compute" in text
+    assert (
+        "in the whole report rank 1, the slowest, takes 40 ns more of its own than rank 0: +40 ns compute"
+        in text
+    )
     assert "1 ? 90 ns 90 ns 1.80x 100 %" in text
     assert "per iteration" not in text
