@@ -53,9 +53,10 @@ def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     merged = breakdown.columns("merged")
     title = "GPU ops that no range owns" if len(merged) and cpu_only(merged) else "GPU ops"
     labels = table.columns[breakdown.by].tolist() if breakdown.by else [""] * len(table)
-    for label in dict.fromkeys(labels):
-        rows = table.take(np.array([each == label for each in labels], bool))
-        total = int(rows["sum_ns"].sum())
+    parts = {label: table.take(np.array([each == label for each in labels], bool)) for label in set(labels)}
+    sums = {label: int(rows["sum_ns"].sum()) for label, rows in parts.items()}
+    for label in sorted(parts, key=lambda each: (-sums[each], str(each)))[:_TOP_RANGES]:
+        rows, total = parts[label], sums[label]
         part = _part(breakdown, label) if breakdown.by else ""
         text = show_columns(_WHOLE, [_cells(row, total, 100) for row in rows.take(slice(top)).records()])
         more = [f"{len(rows) - top:,} more: --top {len(rows)}, or see kernels.csv"] if len(rows) > top else []
