@@ -132,7 +132,7 @@ class Breakdown:
     @cached_property
     def summaries(self) -> dict[str, Answer]:
         """The `Answer` of each of `SUMMARIES` of which something was recorded, by its name."""
-        asked = Asked(self.merged_of, self.merged_paths.texts())
+        asked = Asked(self.merged_of, self.merged_paths.texts(), self.merged_paths.parent)
         answers = {summary.name: summary.make(self.attribution, asked) for summary in SUMMARIES}
         return {name: answer for name, answer in answers.items() if answer is not None}
 

@@ -109,7 +109,7 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
     labels = device_labels(trace)
     columns: dict[str, Values] = {
         "merged_path": Texts(path, [*asked.merged, ""]),
-        "gpu": Texts(gpu, [labels[number] for number in range(len(labels))]),
+        "gpu": Texts(gpu, [labels.get(number, "") for number in range(max(labels) + 1)]),
         "operation": Texts(name, trace.op_names),
         "source": Texts(source, MEMORY_KINDS),
         "destination": Texts(destination, MEMORY_KINDS),

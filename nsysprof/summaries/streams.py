@@ -12,7 +12,7 @@ from nsysprof.core.intervals import Ints, merge
 from nsysprof.core.units import format_share
 from nsysprof.results.table import Column, table
 from nsysprof.summaries.summary import Answer, Asked, Summary
-from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION, Trace, pid_of
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, MIGRATION, Trace, pid_of
 
 STREAMS = table(
     "streams.csv",
@@ -22,10 +22,9 @@ STREAMS = table(
         "pid": "process",
         "stream": "number of the stream in its process; empty where none is recorded",
         "thread": "name and number of the thread that launched most of its time; empty where no launch is known",
-        "ops": Column("ops", "GPU ops", head="GPU ops"),
+        "ops": Column("ops", "GPU ops, CUDA graphs traced whole among them", head="GPU ops"),
         "kernels": "of these, kernels",
         "memops": Column("memops", "of these, copies and memsets", head="copies"),
-        "graphs": "of these, CUDA graphs traced whole",
         "sum_ns": Column("sum_ns", "added durations", head="sum"),
         "busy_ns": Column("busy_ns", "time in which it runs something", head="busy"),
         "share_of_span": Column(
@@ -52,14 +51,14 @@ _NOTE = (
 def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
     """Add up GPU ops by stream; None without any. Only where several streams have work is there a finding."""
     trace = attribution.trace
-    ops, count = trace.ops, len(trace.streams)
+    ops = trace.ops
     order = np.argsort(ops.stream, kind="stable")
     if (ops.kind == MIGRATION).any():
         order = order[ops.kind[order] != MIGRATION]
     if not len(order):
         return None
-    kinds = np.bincount(5 * ops.stream[order].astype(np.int64) + ops.kind[order], minlength=5 * count)
-    kinds = kinds.reshape(-1, 5)
+    key = 5 * ops.stream[order].astype(np.int64) + ops.kind[order]
+    kinds = np.bincount(key, minlength=5 * len(trace.streams)).reshape(-1, 5)
     used = np.flatnonzero(kinds.any(axis=1))
     kinds = kinds[used]
     first = np.append(0, np.cumsum(kinds.sum(axis=1)))
@@ -69,7 +68,6 @@ def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
     alone = _alone(trace, used, busy, busy_of)
     gpus, place = device_labels(trace), np.arange(len(used))
     ids = [trace.streams[each].id for each in used.tolist()]
-    sum_ns = np.add.reduceat(end - start, first[:-1])
     rows = ColumnTable(
         {
             "gpu": Texts(place, [gpus[number] for number in trace.stream_gpu[used].tolist()]),
@@ -79,21 +77,24 @@ def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
             "ops": kinds.sum(axis=1),
             "kernels": kinds[:, KERNEL],
             "memops": kinds[:, MEMCPY] + kinds[:, MEMSET],
-            "graphs": kinds[:, GRAPH],
-            "sum_ns": sum_ns,
+            "sum_ns": np.add.reduceat(end - start, first[:-1]),
             "busy_ns": busy,
             "share_of_span": busy / max(int(end.max()) - int(start.min()), 1),
             "overlap_ns": busy - alone,
         }
     ).take(np.argsort(-busy, kind="stable"))  # else in the order of GPU, process and number
-    together = sum(int((stop - begin).sum()) for begin, stop in trace.gpu_busy.values())
-    several = np.count_nonzero(sum_ns >= _REAL * sum_ns.max()) > 1
-    share = format_share(1 - int(alone.sum()) / max(together, 1))
-    together_for = f"two or more run at once for {share} of the time that GPUs are busy"
-    finding = f"Streams: {len(used):,} with GPU work; {together_for}"
-    left_out = {"pid"} if len(set(rows["pid"].tolist())) == 1 else set()
-    left_out |= set() if rows["graphs"].any() else {"graphs"}
-    shown = tuple(column for column in STREAMS.columns if column.name not in left_out)
+    return _answer(trace, rows)
+
+
+def _answer(trace: Trace, rows: ColumnTable) -> Answer:
+    busy = sum(int((stop - begin).sum()) for begin, stop in trace.gpu_busy.values())
+    share = format_share(1 - int((rows["busy_ns"] - rows["overlap_ns"]).sum()) / max(busy, 1))
+    several = np.count_nonzero(rows["sum_ns"] >= _REAL * rows["sum_ns"].max()) > 1
+    finding = (
+        f"Streams: {len(rows):,} with GPU work; two or more run at once for {share} of the time GPUs are busy"
+    )
+    one = len(set(rows["pid"].tolist())) == 1
+    shown = tuple(column for column in STREAMS.columns if column.name != "pid" or not one)
     return Answer({STREAMS.file: rows}, finding if several else "", shown, rows, _NOTE)
 
 
@@ -106,9 +107,8 @@ def _alone(trace: Trace, used: NDArray[np.intp], busy: Ints, busy_of: list[tuple
         if int(busy[here].sum()) == int((stop - begin).sum()):
             continue
         alone[here] = 0
-        pieces = (
-            sum(len(busy_of[each][0]) for each in here) // _PIECE + 1
-        )  # of time, so that memory is bounded
+        # piece by piece of time, so that memory is bounded
+        pieces = sum(len(busy_of[each][0]) for each in here) // _PIECE + 1
         cuts = np.linspace(begin[0], stop[-1], pieces + 1).astype(np.int64)[1:-1].tolist()
         for low, high in zip([int(begin[0]), *cuts], [*cuts, int(stop[-1])], strict=True):
             _add_alone(alone, here, [_within(*busy_of[each], low, high) for each in here])
@@ -130,7 +130,7 @@ def _add_alone(alone: Ints, streams: list[int], lines: list[tuple[Ints, Ints]]) 
     running, name = np.cumsum(sign), np.cumsum(sign * np.append(who, who)[cut])
     single = np.flatnonzero(
         running[:-1] == 1
-    )  # then the sum of the names of those that run is the name of the one
+    )  # where the sum of the names of those that run is that of the one
     np.add.at(alone, name[single], np.diff(times[cut])[single])
 
 

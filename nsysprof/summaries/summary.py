@@ -19,12 +19,13 @@ from nsysprof.results.table import Column, Table, TextTable, show_columns
 class Asked:
     """What summaries are asked for.
 
-    ``merged_of`` int32, the merged path of each range instance; ``merged``, the text of each of these paths; ``calls``,
-    the kinds of host calls that count.
+    ``merged_of`` int32, the merged path of each range instance; ``merged``, the text of each of these paths; ``parent``
+    int32, the path around each, -1 at the top, parents first; ``calls``, the kinds of host calls that count.
     """
 
     merged_of: NDArray[np.int32]
     merged: Sequence[str]
+    parent: NDArray[np.int32]
     calls: tuple[str, ...] = ("cuda", "mpi", "os")
 
 

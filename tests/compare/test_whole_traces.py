@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,10 @@ def test_charts_and_page_of_whole_traces(
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "Kernels in the whole trace" in page
     assert "The whole traces" in page
+    assert "Host calls and copies" in page
+    assert document["totals"]["copies"] == [
+        {"name": "HtoD pinned", "base_count": 1, "base_ns": 100, "new_count": 1, "new_ns": 100, "delta_ns": 0}
+    ]
     assert {"compare.png", "gap.png"} <= {file.name for file in (tmp_path / "out").iterdir()}
 
 
@@ -149,3 +154,18 @@ def test_calls_cannot_be_chosen_in_whole_traces(how: dict[str, Any], trace: Make
     """There are none; the hint names the options."""
     with pytest.raises(NsysprofError, match="hold no calls to choose"):
         answer(*both(trace), **how)
+
+
+def test_copies_and_host_calls_stand_side_by_side(trace: MakeTrace) -> None:
+    """Counts and added durations of either report, the largest change first; what only one has is there as well."""
+    before = trace(*program(300), launch_memcpy((60, 65), (1010, 1040), id=9, kind=2), name="before.sqlite")
+    found = answer(before, trace(*program(300)))
+    copies = found.totals["copies"]
+    assert copies[["base_count", "base_ns", "new_count", "new_ns", "delta_ns"]].to_numpy().tolist() == [
+        [1, 30, 0, 0, -30],
+        [1, 100, 1, 100, 0],
+    ]
+    text = comparison_text(found)
+    assert re.search(r"DtoH pinned +1 → 0 +30 ns +-30 ns", text)
+    assert re.search(r"total +2 → 1 +130 ns +100 ns +-30 ns", text)
+    assert answer(*(trace(*run("train", 0, [(GEMM, 9)])) for _ in range(2))).totals == {}

@@ -39,10 +39,10 @@ def test_each_stream_is_a_row(trace: MakeTrace) -> None:
         Kernel("d", 100, 101, None, stream=11),
     )
     assert rows(path) == [
-        ("GPU 1", 2, "7", "thread 1 of pid 2", 1, 1, 0, 0, 100, 100, 1.0, 0),
-        ("GPU 0", 1, "7", "loader 2 of pid 1", 2, 2, 0, 0, 41, 31, 0.31, 6),
-        ("GPU 0", 1, "9", "loader 2 of pid 1", 2, 0, 1, 1, 19, 19, 0.19, 6),
-        ("GPU 0", 1, "11", "", 1, 1, 0, 0, 1, 1, 0.01, 0),
+        ("GPU 1", 2, "7", "thread 1 of pid 2", 1, 1, 0, 100, 100, 1.0, 0),
+        ("GPU 0", 1, "7", "loader 2 of pid 1", 2, 2, 0, 41, 31, 0.31, 6),
+        ("GPU 0", 1, "9", "loader 2 of pid 1", 2, 0, 1, 19, 19, 0.19, 6),
+        ("GPU 0", 1, "11", "", 1, 1, 0, 1, 1, 0.01, 0),
     ]
 
 
@@ -53,7 +53,7 @@ def test_only_several_streams_with_work_are_shown(trace: MakeTrace) -> None:
     assert answer(trace(work, launch_kernel("k", (3, 4), (5, 6), id=2, stream=9))).finding == ""
     both = answer(trace(work, launch_kernel("k", (3, 4), (510, 1510), id=2, stream=9)))
     assert both.finding == (
-        "Streams: 2 with GPU work; two or more run at once for 33 % of the time that GPUs are busy"
+        "Streams: 2 with GPU work; two or more run at once for 33 % of the time GPUs are busy"
     )
     assert [column.name for column in both.columns][:4] == ["gpu", "stream", "thread", "ops"]
 
@@ -81,7 +81,7 @@ def test_overlap_is_that_of_a_count_by_the_nanosecond(
     for at, lasts, number in zip(start.tolist(), length.tolist(), stream.tolist(), strict=True):
         active[number, at : at + lasts] = True
     beside = active & (active.sum(axis=0) > 1)
-    found = {int(str(row[2])): (row[9], row[11]) for row in rows(trace(*ops))}
+    found = {int(str(row[2])): (row[8], row[10]) for row in rows(trace(*ops))}
     assert found == {
         number: (int(active[number].sum()), int(beside[number].sum())) for number in set(stream.tolist())
     }

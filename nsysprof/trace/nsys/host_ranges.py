@@ -7,21 +7,20 @@ MPI calls are ranges of NVTX.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.columns import Coder
-from nsysprof.trace.details import OtherRanges, no_ranges
+from nsysprof.trace.details import OtherRanges
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times, unread_tables
 from nsysprof.trace.trace import MPI, OPENACC, RangeName, Trace
 
-_MPI = ("MPI_COLLECTIVES_EVENTS", "MPI_OTHER_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS")
-_OPENACC = tuple(f"CUPTI_ACTIVITY_KIND_OPENACC_{what}" for what in ("DATA", "LAUNCH", "OTHER"))
-_TABLES = {"mpi": _MPI, "openacc": _OPENACC}
-_KINDS = {"mpi": MPI, "openacc": OPENACC}
-_DOMAINS = {"mpi": "MPI", "openacc": "OpenACC"}
+_MPI = [f"MPI_{what}_EVENTS" for what in ("COLLECTIVES", "OTHER", "P2P", "START_WAIT")]
+_OPENACC = [f"CUPTI_ACTIVITY_KIND_OPENACC_{what}" for what in ("DATA", "LAUNCH", "OTHER")]
+_TABLES = {"mpi": (MPI, _MPI), "openacc": (OPENACC, _OPENACC)}
+_DOMAINS = {MPI: "MPI", OPENACC: "OpenACC"}
 _NEEDS = ("start", "end", "globalTid")  # without them a row is no range
 _NAMES = ("textId", "nameId")  # of MPI calls, of OpenACC events
 _PLACE = ("srcFile", "funcName", "lineNo")
@@ -29,86 +28,60 @@ _MISSING = -1
 
 
 def read_other_ranges(source: Source, trace: Trace, sources: Collection[str]) -> OtherRanges:
-    """The ranges of ``sources``, of ``mpi`` and ``openacc``, in the order of the file.
+    """The ranges of ``sources``, of ``mpi`` and ``openacc``.
 
-    A call that never returned ends with the session. A call that waits for several requests, and one that sends and
+    The last call of a thread ends with the session where it never returned; others without an end take no time, as
+    more than one cannot be open. A call that waits for several requests, and one that sends and
     receives, has a row for each of them: of equal rows of one thread one counts.
     """
-    parts = [_read(source, trace, each) for each in _TABLES if each in sources]
-    if not parts:
-        return no_ranges()
-    first = np.cumsum([0, *(len(part.names) for part in parts)], dtype=np.int32)
-    return OtherRanges(
-        thread=np.concatenate([part.thread for part in parts]),
-        start=np.concatenate([part.start for part in parts]),
-        end=np.concatenate([part.end for part in parts]),
-        kind=np.concatenate([part.kind for part in parts]),
-        name=np.concatenate([part.name + offset for part, offset in zip(parts, first, strict=False)]),
-        names=[name for part in parts for name in part.names],
-        warnings=tuple(warning for part in parts for warning in part.warnings),
-    )
-
-
-def _read(source: Source, trace: Trace, which: str) -> OtherRanges:
-    rows = Growing(trace.arena, thread="i8", start="i8", end="i8", name="i4")
+    kinds = {table: kind for each in sources for kind, tables in [_TABLES[each]] for table in tables}
+    rows = Growing(trace.arena, thread="i8", start="i8", end="i8", name="i4", kind="u1", open="?")
     names = _Names()
-    unended = 0
-    for table in _TABLES[which]:
+    for table, kind in sorted(kinds.items()):
         for block in read_blocks(source, table, _NEEDS, (*_NAMES, *_PLACE)):
             start, end = times(block)
-            running = block.nulls.get("end")
-            if running is not None:
-                end = np.where(running, np.maximum(start, trace.session_end), end)
-                unended += int(np.count_nonzero(running))
-            rows.add(
-                block.rows, thread=column(block, "globalTid"), start=start, end=end, name=names.encode(block)
-            )
+            thread, name = column(block, "globalTid"), names.encode(block, kind)
+            unended = block.nulls.get("end", np.zeros(block.rows, bool))
+            rows.add(block.rows, thread=thread, start=start, end=end, name=name, kind=kind, open=unended)
     columns = rows.take_rest()
-    keep = _first_of_equal([columns[name] for name in ("thread", "start", "end", "name")])
-    columns = {name: trace.arena.take(values, keep) for name, values in columns.items()}
-    called = _DOMAINS[which]
-    warnings = [
-        f"{each.table} lacks {' and '.join(each.lacks)}: its {each.rows:,} rows cannot be read and are no ranges"
-        for each in unread_tables(source, dict.fromkeys(_TABLES[which], _NEEDS))
-    ]
-    if unended:
-        warnings.append(f"{called} calls that did not return while nsys recorded: {unended:,}")
-    return OtherRanges(
-        **columns,
-        kind=np.full(len(keep), _KINDS[which], np.uint8),
-        names=[RangeName(text, called) for text in names.texts(source, f"{called} call")],
-        warnings=tuple(warnings),
-    )
-
-
-def _first_of_equal(columns: Sequence[NDArray[np.integer]]) -> NDArray[np.intp]:
-    """The rows, ascending, without those that equal an earlier one."""
-    order = np.lexsort(columns)  # stable
+    unended = np.flatnonzero(columns.pop("open"))
+    by_thread = unended[np.lexsort([columns[each][unended] for each in ("name", "start", "thread")])]
+    last = by_thread[np.append(np.diff(columns["thread"][by_thread]) != 0, True)[: len(by_thread)]]
+    columns["end"][last] = np.maximum(columns["start"][last], trace.session_end)
+    order = np.lexsort([columns[each] for each in ("name", "end", "start", "thread")])
     new = np.zeros(len(order), bool)
     new[:1] = True
-    for values in columns:
-        new[1:] |= values[order[1:]] != values[order[:-1]]
-    return np.sort(order[new])
+    for each in ("name", "end", "start", "thread"):
+        values = trace.arena.take(columns[each], order)
+        new[1:] |= values[1:] != values[:-1]
+    warnings = [
+        f"{each.table} lacks {' and '.join(each.lacks)}: its {each.rows:,} rows cannot be read and are no ranges"
+        for each in unread_tables(source, dict.fromkeys(kinds, _NEEDS))
+    ]
+    if len(unended):
+        warnings.append(f"calls of MPI or OpenACC that did not return while nsys recorded: {len(unended):,}")
+    kept = {each: trace.arena.take(values, order[new]) for each, values in columns.items()}
+    return OtherRanges(**kept, names=names.ranges(source), warnings=tuple(warnings))
 
 
 class _Names:
-    """Codes of names with their places: the distinct rows of (string id of the name, of file, of function, line)."""
+    """Codes of names with their places: the distinct rows of kind, string ids of name, file and function, and line."""
 
     def __init__(self) -> None:
-        self._values = [Coder() for _ in range(4)]
+        self._values = [Coder() for _ in range(5)]
         self._rows = [
-            Coder() for _ in range(4)
+            Coder() for _ in range(5)
         ]  # (code of the row without its last value, code of that value)
 
-    def encode(self, block: Block) -> NDArray[np.int32]:
-        columns = [np.maximum(*(column(block, each, _MISSING) for each in _NAMES))]
-        columns += [column(block, each, _MISSING) for each in _PLACE]
+    def encode(self, block: Block, kind: int) -> NDArray[np.int32]:
+        name = np.maximum(*(column(block, each, _MISSING) for each in _NAMES))
+        columns = [np.full(block.rows, kind), name, *(column(block, each, _MISSING) for each in _PLACE)]
         code = np.zeros(block.rows, np.int32)
         for values, row, each in zip(self._values, self._rows, columns, strict=True):
             code = row.encode((code.astype(np.int64) << 32) | values.encode(each))
         return code
 
-    def texts(self, source: Source, unnamed: str) -> list[str]:
+    def ranges(self, source: Source) -> list[RangeName]:
         """The name of each code, as nsys writes it: ``Compute Construct@layers.c:118``, of a file without its folder.
 
         Files in different folders that are called alike keep theirs; where no file is recorded the function stands.
@@ -117,13 +90,12 @@ class _Names:
         for values, row in zip(self._values[::-1], self._rows[::-1], strict=True):
             code, last = np.divmod(row.values[code], 1 << 32)
             columns.append(values.values[last].tolist())
-        line, function, file, name = columns
-        strings = source.strings(sorted({*name, *file, *function} - {_MISSING}))
-        alike = Counter(strings[each].rpartition("/")[2] for each in set(file) & set(strings))
+        strings = source.strings(sorted({each for column in columns[1:4] for each in column} - {_MISSING}))
+        alike = Counter(strings[each].rpartition("/")[2] for each in set(columns[2]) & set(strings))
         out = []
-        for each, path, where, number in zip(name, file, function, line, strict=True):
-            short = strings.get(path, "").rpartition("/")[2]
-            place = (strings[path] if alike[short] > 1 else short) or strings.get(where, "")
-            at = f"@{place}" + f":{number}" * (number > 0) if place else ""
-            out.append(f"{strings.get(each) or unnamed}{at}")
+        for line, function, file, name, kind in zip(*columns, strict=True):
+            short = strings.get(file, "").rpartition("/")[2]
+            place = (strings[file] if alike[short] > 1 else short) or strings.get(function, "")
+            at = f"@{place}" + f":{line}" * (line > 0) if place else ""
+            out.append(RangeName(f"{strings.get(name) or f'{_DOMAINS[kind]} call'}{at}", _DOMAINS[kind]))
         return out
