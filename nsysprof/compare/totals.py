@@ -30,7 +30,9 @@ def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFr
             continue
         sides = []
         for side, loaded in (("base", base), ("new", new)):
-            found = summary.make(loaded.attribution, Asked(loaded.code_of, loaded.texts))
+            found = summary.make(
+                loaded.attribution, Asked(loaded.code_of, loaded.texts, loaded.merged.parent)
+            )
             names = found.rows.texts(_KEYS[summary.name]).tolist() if found else []
             frame = pd.DataFrame({"name": pd.Series(names, dtype=object)})
             frame[f"{side}_count"] = found.rows["count"] if found else []
