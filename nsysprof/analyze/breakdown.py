@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.findings import Waits, main_waits
-from nsysprof.analyze.kernel_tables import family_table, kernel_tables, op_slices
+from nsysprof.analyze.kernel_tables import family_table, kernel_tables
 from nsysprof.analyze.ledger import (
-    UnifiedMemory,
     ledger_columns,
     slow_starts,
     totals,
-    unified_memory,
     warnings,
 )
 from nsysprof.analyze.tables import (
@@ -50,7 +48,8 @@ from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, OpGroups, Rules, classify, load_rules, op_groups
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.summary import Answer, Asked
-from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
+from nsysprof.summaries.unified import UnifiedMemory, unified_memory
+from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_slices
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from nsysprof.summaries import copies, gaps, memory, streams
+from nsysprof.summaries import copies, gaps, memory, streams, unified
 from nsysprof.summaries.summary import Summary
 
-SUMMARIES: tuple[Summary, ...] = (copies.SUMMARY, memory.SUMMARY, streams.SUMMARY, gaps.SUMMARY)
+SUMMARIES: tuple[Summary, ...] = (
+    copies.SUMMARY,
+    memory.SUMMARY,
+    unified.SUMMARY,
+    streams.SUMMARY,
+    gaps.SUMMARY,
+)
 FILES = tuple(table.file for summary in SUMMARIES for table in summary.tables)
