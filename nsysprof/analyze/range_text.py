@@ -14,6 +14,7 @@ from nsysprof.analyze.highlights import (
     LAUNCH_BOUND_IDLE,
     MIN_WEIGHT,
     WORTH_ASKING_WHY,
+    annotated,
     idle_shares,
     launch_bound,
     preparing,
@@ -49,6 +50,8 @@ def ranges_text(breakdown: Breakdown, top: int) -> Iterator[str]:
         pairs = zip(row_objects(shown), waiting.tolist(), strict=True)
         captured = breakdown.graphs is not None
         cells = [range_cells(row, breakdown.work_ns, waits, captured=captured) for row, waits in pairs]
+        if not annotated(merged):  # as wide as a terminal: found ranges have short names, and long cells
+            cells = [{head: cell for head, cell in row.items() if head != "span"} for row in cells]
         yield _tree(breakdown, shown, cells)
         yield from range_notes(shown, waiting)
         yield from _pointer(breakdown, shown.take(~early), idle[~early])
