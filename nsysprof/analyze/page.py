@@ -14,6 +14,10 @@ from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.highlights import idle_shares, launch_bound, top_rows, tree_order
 from nsysprof.analyze.page_rows import range_extents, report_timeline
 from nsysprof.analyze.range_text import (
+    cpu_cells,
+    cpu_notes,
+    cpu_only,
+    outermost_cpu,
     range_cells,
     range_notes,
 )

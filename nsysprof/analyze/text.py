@@ -23,7 +23,7 @@ from nsysprof.trace.report import Diagnostic, Report
 from nsysprof.trace.trace import KERNEL, PUSH_POP, START_END
 
 _FEW = 5  # rows of summaries beside ranges
-_WIDTH = 130
+WIDTH = 130  # of what the command prints
 _LABELLED = len("  warning  ")
 _MAX_DIFFERENCES = 20
 _MAX_DIAGNOSTICS = 3
@@ -40,11 +40,11 @@ _LEDGER = (
 )
 
 
-def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> str:
+def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False, width: int | None = None) -> str:
     """Write the whole answer: report, warnings, ledger, range tree (``top`` rows), top kernels of the top ranges.
 
-    ``verbose`` shows all that nsys recorded of the recording, and each warning. What names hold that a terminal would
-    obey is written out; the text ends with a newline.
+    ``verbose`` shows all that nsys recorded of the recording, and each warning; sentences are broken at ``width``. What
+    names hold that a terminal would obey is written out; the text ends with a newline.
     """
     ranges, kernels = [[*ranges_text(breakdown, top)]], [*kernels_text(breakdown, top)]
     parts = [
@@ -57,15 +57,15 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
         *_summaries(breakdown, top),
     ]
     lines = [line for part in parts if part for line in ("", *part)][1:]
-    return "".join(f"{visible(line)}\n" for block in lines for line in _fold(block).split("\n"))
+    return "".join(f"{visible(line)}\n" for block in lines for line in _fold(block, width).split("\n"))
 
 
-def _fold(text: str) -> str:
+def _fold(text: str, width: int | None) -> str:
     """Break a sentence that is wider than a terminal; tables, which have several lines, stay as they are."""
-    if "\n" in text or len(text) <= _WIDTH:
+    if width is None or "\n" in text or len(text) <= width:
         return text
     indent = " " * (_LABELLED if text.startswith("  ") else 2)
-    return fill(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def report_lines(report: Report) -> Iterator[str]:
