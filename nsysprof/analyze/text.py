@@ -26,7 +26,7 @@ from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import drop_repeats, one_line, plural, quote_path, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
-from nsysprof.results.table import Column, TextTable, show_columns, spread_text, text_table
+from nsysprof.results.table import Column, TextTable, show_columns, spread_text, text_table, wrap
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.report import Diagnostic, Report
@@ -298,7 +298,7 @@ def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     """Show each summary; few rows beside ranges, which are the answer there."""
     rows = min(top, _TOP_KERNELS) if len(breakdown.columns("merged")) else top
     for answer in breakdown.summaries.values():
-        yield [answer.finding, *answer.show(rows).lines()]
+        yield [wrap(answer.finding, "", ""), *answer.show(rows).lines()]
 
 
 def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:

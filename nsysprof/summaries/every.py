@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsysprof.summaries import copies
+from nsysprof.summaries import calls, copies
 from nsysprof.summaries.summary import Summary
 
-SUMMARIES: tuple[Summary, ...] = (copies.SUMMARY,)
+SUMMARIES: tuple[Summary, ...] = (calls.SUMMARY, copies.SUMMARY)
 FILES = tuple(table.file for summary in SUMMARIES for table in summary.tables)

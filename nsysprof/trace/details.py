@@ -115,6 +115,35 @@ def _find(
     return rows
 
 
+# Kinds of host calls: of CUDA, of MPI, of the operating system.
+CALL_KINDS = ("cuda", "mpi", "os")
+CUDA_CALL, MPI_CALL, OS_CALL = range(3)
+
+
+@dataclass(frozen=True)
+class AllCalls:
+    """Host calls of several kinds, in no order, a row as recorded.
+
+    ``thread`` int32 into ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` int32 into ``names``,
+    sorted by kind and text, of which ``kind`` says the kind, an index into `CALL_KINDS`, and ``waits`` whether such
+    calls return only when the GPU is done; ``failed`` bool: a CUDA call that returned an error (that an event or a
+    stream is not ready is none).
+    """
+
+    thread: NDArray[np.int32]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    name: NDArray[np.int32]
+    failed: NDArray[np.bool_]
+    names: list[str]
+    kind: NDArray[np.uint8]
+    waits: NDArray[np.bool_]
+    threads: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
 # What a host thread does: a CUDA call that launches, one that waits for the GPU, any other one; a call of the operating
 # system; work of the profiler; or, between all of these, code.
 LAUNCHING, SYNCHRONIZING, CUDA, OS, PROFILER, CODE = range(6)
@@ -212,6 +241,12 @@ _NONE = np.empty(0, np.int64)
 _NO_CODES = np.empty(0, np.int32)
 _NO_EVENTS = StreamEvents(_NO_CODES, _NONE, _NO_CODES)
 NO_CALLS = CallList(_NO_CODES, _NONE, _NONE, _NO_CODES, _NONE, _NONE, [], _NONE)
+NO_CALLS_AT_ALL = AllCalls(
+    _NO_CODES,
+    *(_NONE, _NONE, _NO_CODES, _NONE.astype(bool)),
+    [],
+    *(_NONE.astype(np.uint8), _NONE.astype(bool), _NONE),
+)
 NO_ACTIVITY = HostActivity(NO_CALLS, np.empty(0, np.uint8))
 
 

@@ -18,6 +18,8 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.trace.details import (
     NO_ACTIVITY,
     NO_CALLS,
+    NO_CALLS_AT_ALL,
+    AllCalls,
     CallList,
     Captures,
     Dependencies,
@@ -153,6 +155,10 @@ class Reader(ABC):
     def call_list(self, progress: Progress | None = None) -> CallList:
         """All host CUDA calls, those that launched nothing too."""
         return NO_CALLS
+
+    def all_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> AllCalls:
+        """The host calls of these kinds, of `CALL_KINDS`, in no order."""
+        return NO_CALLS_AT_ALL
 
     def dependencies(self, trace: Trace) -> Dependencies:
         """What makes the streams of a trace wait for one another."""

@@ -5,7 +5,7 @@ those that wait for the GPU, found by name, and all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,21 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
 from nsysprof.core.columns import Coder
 from nsysprof.core.intervals import settled
 from nsysprof.trace.details import (
+    CALL_KINDS,
     CUDA,
+    CUDA_CALL,
     LAUNCHING,
+    MPI_CALL,
     OS,
+    OS_CALL,
     PROFILER,
     SYNCHRONIZING,
+    AllCalls,
     CallList,
     HostActivity,
 )
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times
+from nsysprof.trace.nsys.host_ranges import MPI_CALLS
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import PROCESS_OF_THREAD
 
@@ -38,6 +44,8 @@ _WAITS = re.compile(
 )
 _VERSION = re.compile(r"(?:_ptsz|_ptds)?_v\d{4,}\Z")  # of the function that CUPTI saw: cudaLaunchKernel_v7000
 _UNNAMED = "CUDA call"  # where the report does not name it
+_NOT_READY = 600  # what queries of events and streams return: no failure
+_OS_CLASS = 27  # of a call; other rows of that table say that the recording was cut
 _CHUNK = 1 << 18  # keys at a time where temporaries would be large
 
 
@@ -231,6 +239,45 @@ def read_call_list(source: Source, progress: Progress | None = None, table: str 
     )
 
 
+def read_all_calls(source: Source, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> AllCalls:
+    """The host calls of these kinds, each row as recorded: as ``nsys stats`` counts them."""
+    rows = Growing(arena, thread="i4", start="i8", end="i8", name="i4", failed="?")
+    threads, called = Coder(), list[tuple[int, str]]()
+    tables = {CUDA_CALL: (CALLS,), MPI_CALL: MPI_CALLS, OS_CALL: (OS_CALLS,)}
+    others = ("nameId", "textId", "returnValue", "eventClass")
+    wanted = [kind for kind in tables if CALL_KINDS[kind] in kinds]
+    for kind, table in [(each, table) for each in wanted for table in tables[each]]:
+        ids = Coder()
+        for block in read_blocks(source, table, ("start", "end", "globalTid"), others[kind == MPI_CALL :]):
+            start, end = times(block)
+            result = column(block, "returnValue") if kind == CUDA_CALL else np.zeros(block.rows, np.int64)
+            name = column(block, "textId" if kind == MPI_CALL else "nameId", missing=-1)
+            columns = {
+                "thread": threads.encode(column(block, "globalTid")),
+                "start": start,
+                "end": end,
+                "name": ids.encode(name) + np.int32(len(called)),
+                "failed": (result != 0) & (result != _NOT_READY),
+            }
+            if kind == OS_CALL and "eventClass" in block.values:
+                keep = block.values["eventClass"] == _OS_CLASS
+                columns = {key: values[keep] for key, values in columns.items()}
+            rows.add(len(columns["start"]), **columns)
+        called += [(kind, text) for text in _call_names(source, ids, f"{CALL_KINDS[kind].upper()} call")]
+    names = sorted(set(called))
+    place = {name: code for code, name in enumerate(names)}
+    columns = rows.take_rest()
+    columns["thread"] = arena.take(_by_id(threads), columns["thread"])
+    columns["name"] = arena.take(np.array([place[name] for name in called], np.int32), columns["name"])
+    return AllCalls(
+        **columns,
+        names=[text for _, text in names],
+        kind=np.array([kind for kind, _ in names], np.uint8),
+        waits=np.array([kind == CUDA_CALL and waits_for_gpu(text) for kind, text in names], bool),
+        threads=np.sort(threads.values),
+    )
+
+
 def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostActivity:
     """The `HostActivity` of a report: CUDA calls, and what was recorded of the operating system and of nsys itself."""
     rows = Growing(arena, thread="i4", start="i8", end="i8", name="i4", kind="u1")
@@ -302,10 +349,10 @@ def _by_id(threads: Coder) -> NDArray[np.int32]:
     return place
 
 
-def _call_names(source: Source, ids: Coder) -> list[str]:
+def _call_names(source: Source, ids: Coder, unnamed: str = _UNNAMED) -> list[str]:
     """The names of calls without the versions that CUPTI appends, by the codes of their ids."""
     texts = source.strings([number for number in ids.values.tolist() if number >= 0])
-    return [_VERSION.sub("", texts.get(number, _UNNAMED)) for number in ids.values.tolist()]
+    return [_VERSION.sub("", texts.get(number, unnamed)) for number in ids.values.tolist()]
 
 
 def _ranks(names: list[str]) -> NDArray[np.int32]:

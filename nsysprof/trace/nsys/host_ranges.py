@@ -17,9 +17,9 @@ from nsysprof.trace.details import OtherRanges, no_ranges
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times, unread_tables
 from nsysprof.trace.trace import MPI, OPENACC, RangeName, Trace
 
-_MPI = ("MPI_COLLECTIVES_EVENTS", "MPI_OTHER_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS")
+MPI_CALLS = ("MPI_COLLECTIVES_EVENTS", "MPI_OTHER_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS")
 _OPENACC = tuple(f"CUPTI_ACTIVITY_KIND_OPENACC_{what}" for what in ("DATA", "LAUNCH", "OTHER"))
-_TABLES = {"mpi": _MPI, "openacc": _OPENACC}
+_TABLES = {"mpi": MPI_CALLS, "openacc": _OPENACC}
 _KINDS = {"mpi": MPI, "openacc": OPENACC}
 _DOMAINS = {"mpi": "MPI", "openacc": "OpenACC"}
 _NEEDS = ("start", "end", "globalTid")  # without them a row is no range
